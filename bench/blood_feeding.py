@@ -94,7 +94,7 @@ def main() -> None:
         tell("fed", fed)
         feeder._alone = False
         tell("fed, in a row", fed)
-    looks, fed._look_each = fed._look_each, NEVER
+    looks, fed._steps_between_checks = fed._steps_between_checks, NEVER
     feeder._alone = beside
     tell(f"fed, without looks (each {looks} steps)", fed)
     inflow = fed._drive.inflow()["inlet"]

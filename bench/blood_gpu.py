@@ -37,7 +37,7 @@ from haloscope.solvers.blood.coupling.repulsion import CellsOfKind, Repulsion, R
 from haloscope.solvers.blood.coupling.repulsion_lists import MARGIN
 from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS, VELOCITIES, WEIGHTS
 from haloscope.solvers.blood.fluid.fluid import Fluid
-from haloscope.solvers.blood.fluid.gpu_layout import Way, fastest_way, room_for_two
+from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant, fastest_way, room_for_two
 from haloscope.solvers.blood.footprint import bytes_a_point, bytes_a_vertex, near_vertices
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import MembraneMesh, red_cell
@@ -88,12 +88,12 @@ REPULSION = RepulsionLaw(1e-6, 1.0)
 RADIUS, CELL_VOLUME, HEMATOCRIT = 3.91, 94.1, 0.4
 
 
-def understood(name: str) -> Way:
+def understood(name: str) -> KernelVariant:
     """The way that a name stands for."""
     found = _WAY.fullmatch(name)
     assert found is not None, name
     lists, threads, blocks, two, early, lines = found.groups()
-    return Way(
+    return KernelVariant(
         kinds=lists != "l",
         compact=lists == "c",
         threads=int(threads),
@@ -300,7 +300,7 @@ class Bench:
         steps()
         return self.seconds(self.device.graph(steps).replay, MOVING_STEPS, repeats)
 
-    def _fluid_alone(self, points: Points, way: Way, repeats: int) -> float:
+    def _fluid_alone(self, points: Points, way: KernelVariant, repeats: int) -> float:
         """Seconds of a step of the fluid that no cells are in, once these have gone."""
         self.free()
         fluid = Fluid(self.device, points, tau=1.0, body_force=(1e-6, 0, 0), way=way)

@@ -9,7 +9,7 @@ import numpy as np
 
 from haloscope.device.interface import Device
 from haloscope.exchange.world import World
-from haloscope.solvers.blood.cells.present_cells import ALONE, OWN, SHARED, Present
+from haloscope.solvers.blood.cells.present_cells import ALONE, OWN, SHARED, LocalCells
 from haloscope.solvers.blood.coupling.repulsion import CellsOfKind
 from haloscope.solvers.blood.solver import BloodSolver
 
@@ -125,7 +125,7 @@ def tell_phases(
         print(f"  cells a rank: {cells}; of the vertices of those held: {some}", flush=True)
 
 
-def _counts(solver: BloodSolver, given: Present) -> np.ndarray:
+def _counts(solver: BloodSolver, given: LocalCells) -> np.ndarray:
     """Cells: own, held, of each part; vertices over those of a cell, by where they are."""
     m, box = given.membranes, solver.suspension._box
     x = m.on_host(m.positions, given.count)

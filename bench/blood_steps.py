@@ -143,7 +143,7 @@ def watch_hand_overs(solver: BloodSolver, device: Device, world: World) -> list[
         device.synchronise()
         times.append(time.perf_counter() - begun)
 
-    suspension.hand_over = partial(timed, suspension.hand_over)
+    suspension.migrate = partial(timed, suspension.migrate)
     suspension.look = partial(timed, suspension.look)
     return times
 

@@ -34,8 +34,8 @@ from haloscope.numerics.block_pattern import pattern_of
 from haloscope.numerics.block_rows import BlockRows
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.numerics.two_level import TwoLevel
+from haloscope.solvers.flow.boundary_values import BoundaryValues, OutsidePressure, Velocity
 from haloscope.solvers.flow.equations import FlowEquations, Medium
-from haloscope.solvers.flow.given import Given, OutsidePressure, Velocity
 from haloscope.solvers.flow.newton import Newton, NewtonSettings
 
 _PEER = Path(__file__).parent / "peers" / "flow_dolfinx.py"
@@ -68,7 +68,7 @@ class Channel:
         equations.set_time(0.0, 0.0)
         walls = {"walls": Velocity(), "cylinder": Velocity()}
         ends = {"inlet": Velocity(inflow), "outlet": OutsidePressure()}
-        given = Given(self.part, shared, {**walls, **ends})
+        given = BoundaryValues(self.part, shared, {**walls, **ends})
         self.fixed, self.values = given.numbers, given.values(0.0)
         settings = NewtonSettings(
             iterations=iterations,

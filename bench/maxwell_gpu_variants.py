@@ -23,7 +23,7 @@ from haloscope.domain.hex_generators import box
 from haloscope.numerics.element_geometry import nodes
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell.elements import geometry
-from haloscope.solvers.maxwell.gpu_shapes import STORED, TRILINEAR, Shape, Way, shape_of
+from haloscope.solvers.maxwell.gpu_shapes import STORED, TRILINEAR, KernelVariant, Shape, shape_of
 from haloscope.solvers.maxwell.stepping import SOURCE, Stepping
 
 REPEATS = 7
@@ -48,7 +48,7 @@ def understood(way: str, order: int, size: int) -> Shape:
     threads, blocks = map(int, launch.split("x"))
     names = {"m": "matrix_units", "b": "buffers", "n": "near", "u": "unroll"}
     given = {names[one[0]]: int(one[1:] or 1) for one in letters if one[0] in names}
-    chosen = Way(threads, blocks, behind=int("-t" not in letters), **given)
+    chosen = KernelVariant(threads, blocks, behind=int("-t" not in letters), **given)
     mode = TRILINEAR if "g2" in letters else STORED
     return shape_of(chosen, order, size, mode, covariant="c" in letters)
 

@@ -28,8 +28,8 @@ from haloscope.numerics.block_rows import BlockRows
 from haloscope.numerics.shared_node_messages import transport_of
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.scope.regions import Region
+from haloscope.solvers.flow.boundary_values import BoundaryValues, OutsidePressure, Velocity
 from haloscope.solvers.flow.equations import FlowEquations, Medium
-from haloscope.solvers.flow.given import Given, OutsidePressure, Velocity
 from haloscope.solvers.flow.newton import Newton, NewtonSettings
 from haloscope.solvers.flow.phases import PhaseTimes
 from haloscope.solvers.flow.pump_mesh import BOUNDARIES, TURNING, Pump, pump_mesh
@@ -145,7 +145,7 @@ def main() -> None:
         for name in part.zone_names
     ]
     equations = FlowEquations(rows, part.nodes, media, part.zones)
-    given = Given(part, shared, flow.conditions)
+    given = BoundaryValues(part, shared, flow.conditions)
     settings = NewtonSettings(iterations=4, linear_iterations=options.most_iterations)
     newton = Newton(equations, shared, BlockIlu(rows, shared), settings)
     steps = BackwardDifferences(newton, rows.vector(), flow.time_step)

@@ -56,7 +56,7 @@ from typing import Any
 
 from haloscope.scope.export.roles import role_of
 from haloscope.scope.trace import (
-    BYTES_NOT_TOLD,
+    BYTES_UNKNOWN,
     NOBODY,
     SKIPPED_EPOCH,
     SKIPPED_RECEIVED,
@@ -392,7 +392,7 @@ class _RankWriter:
     def _words(self, event: Event, stack: list[str]) -> tuple[Kind, int, tuple[int, ...]]:
         words, options, verb = event.words, event.options, event.verb
         told = options.get("bytes", "0")
-        size = BYTES_NOT_TOLD if told == "not_told" else int(told)
+        size = BYTES_UNKNOWN if told == "not_told" else int(told)
         peer = 0
         if verb in ("send", "isend", "recv", "put", "get", "lock", "unlock"):
             peer = NOBODY if words[0] == "nobody" else int(words[0])

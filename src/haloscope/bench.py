@@ -123,7 +123,7 @@ def machine() -> dict[str, Any]:
 
     cpu = open_device("cpu")
     free, total = cpu.memory()
-    found: dict[str, Any] = {
+    description: dict[str, Any] = {
         "haloscope": version(),
         "processor": processor_name(),
         "cores": available_cores(),
@@ -135,9 +135,9 @@ def machine() -> dict[str, Any]:
     }
     gpu = tried(lambda: open_device("cuda"))
     if isinstance(gpu, str):
-        found["gpu"] = gpu
+        description["gpu"] = gpu
     else:
-        found["gpu"] = f"{gpu.count} x {gpu.name} ({gpu.architecture})"
-        found["gpu ceilings"] = measure_ceilings(gpu).as_dict()
-        found["gpu energy"] = EnergyMeter(gpu).source
-    return found
+        description["gpu"] = f"{gpu.count} x {gpu.name} ({gpu.architecture})"
+        description["gpu ceilings"] = measure_ceilings(gpu).as_dict()
+        description["gpu energy"] = EnergyMeter(gpu).source
+    return description

@@ -24,7 +24,7 @@ def build(
     device: str | None = None,
     architectures: Sequence[str] = (),
     ranks: int = 1,
-    tell: Callable[[CompiledFile], None] | None = None,
+    log: Callable[[CompiledFile], None] | None = None,
 ) -> dict[str, Any]:
     """Compile the kernels of a case for cores like those of this machine, or for GPUs.
 
@@ -41,7 +41,7 @@ def build(
     files = []
     kernels: dict[str, set[str]] = {}
     for target in targets:
-        absent = AbsentDevice(target, tell=tell)
+        absent = AbsentDevice(target, log=log)
         if absent.kind == "cpu":
             jit.remember_compiler()
         CeilingProbe(absent)

@@ -191,10 +191,10 @@ class CaseTable(Table):
         if self.cuts_blocks:
             return self
         for key in _OF_BLOCKS:
-            given, default = getattr(self.machine, key), Machine.model_fields[key].default
-            if given != default:
+            setting, default = getattr(self.machine, key), Machine.model_fields[key].default
+            if setting != default:
                 raise ValueError(
-                    f"machine.{key} = {_toml(given)} is for grids that are cut into blocks, and {self.solver} "
+                    f"machine.{key} = {_toml(setting)} is for grids that are cut into blocks, and {self.solver} "
                     f"shares its grid out in a way of its own; give {_toml(default)}, or leave machine.{key} out"
                 )
         return self
@@ -257,15 +257,15 @@ def _require_no_nul(value: Any, name: str) -> None:
         raise InputError(f"{name}: {value!r} holds a character of value zero (\\u0000); remove it")
 
 
-def _shown(text: str, told: str) -> str:
+def _shown(text: str, shown: str) -> str:
     """Show the line that a parser's message names, and say what to write."""
-    named = re.search(r"\(at line (\d+), column \d+\)", told)
+    named = re.search(r"\(at line (\d+), column \d+\)", shown)
     if named is None:
         return "; what is missing at its end, such as a bracket or a quote?"
     line = _shortened(text.split("\n")[int(named[1]) - 1].strip())
     advice = (
         "give each key and table once"
-        if told.startswith("Cannot")
+        if shown.startswith("Cannot")
         else "write key = value, with keys of a-z, A-Z, 0-9, _ and -, text in quotes, lists in brackets"
     )
     return f": {line!r}; {advice}"
@@ -433,7 +433,7 @@ def _explain(error: ValidationError, model: type[Table]) -> str:
             f"the case has no list {key}, and so no item {next(iter(fault['input']))} of it; give "
             f"the whole list, {key} = [...]{more}"
         )
-    given = "" if isinstance(fault["input"], dict) else _shortened(repr(fault["input"]))
+    shown_input = "" if isinstance(fault["input"], dict) else _shortened(repr(fault["input"]))
     message = fault["msg"].removeprefix("Value error, ")
     if _SAYS_MOST.get(fault["type"], 1) == 0:
         wanted = list(dict.fromkeys(_wanted(e, faults) for e in faults))
@@ -443,7 +443,7 @@ def _explain(error: ValidationError, model: type[Table]) -> str:
     if isinstance(limit, float):
         # Without all the zeros of 1e-30.
         message = f"{message.rpartition(' ')[0]} {limit:.12g}"
-    name = f"{key} = {given}: " if given else f"{key}: "
+    name = f"{key} = {shown_input}: " if shown_input else f"{key}: "
     name = name if key else ""
     return f"{name}{message}{more}"
 
@@ -466,13 +466,13 @@ def _explain_unknown(key: str, name: str, allowed: Sequence[str]) -> str:
     return f"unknown key {key}; {nearest}allowed here: {', '.join(allowed)}"
 
 
-def _shortened(given: str) -> str:
-    return given if len(given) <= _LONGEST_SHOWN else given[: _LONGEST_SHOWN - 3] + "..."
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 3] + "..."
 
 
-def _numbers_items(given: Any) -> bool:
+def _numbers_items(items: Any) -> bool:
     """Tell tables that settings of items made where there was no list."""
-    return isinstance(given, dict) and bool(given) and all(map(str.isdecimal, given))
+    return isinstance(items, dict) and bool(items) and all(map(str.isdecimal, items))
 
 
 # What pydantic calls the limits of numbers, by the kinds of faults.
@@ -542,26 +542,26 @@ def _is_branch(part: int | str) -> bool:
 
 
 def _table_at(model: type[Table], location: Sequence[int | str]) -> type[Table] | None:
-    found: type[Table] | None = model
+    table: type[Table] | None = model
     named = False
     for part in location:
-        if found is None or isinstance(part, int) or named:
+        if table is None or isinstance(part, int) or named:
             # After a table of names comes a name.
             named = False
             continue
-        field = found.model_fields.get(part)
-        found = _table_in(field.annotation) if field else None
+        field = table.model_fields.get(part)
+        table = _table_in(field.annotation) if field else None
         named = field is not None and typing.get_origin(field.annotation) is dict
-    return found
+    return table
 
 
 def _table_in(annotation: Any) -> type[Table] | None:
     if isinstance(annotation, type) and issubclass(annotation, Table):
         return annotation
     for argument in typing.get_args(annotation):
-        found = _table_in(argument)
-        if found is not None:
-            return found
+        table = _table_in(argument)
+        if table is not None:
+            return table
     return None
 
 
@@ -571,8 +571,8 @@ def describe(model: type[Table], prefix: str = "") -> list[tuple[str, str, str, 
     for name, field in model.model_fields.items():
         key = f"{prefix}{name}"
         if typing.get_origin(field.annotation) is dict:
-            each = _kind(typing.get_args(field.annotation)[1])
-            rows.append((key, f"table of names, each {each}", "{}", field.description or ""))
+            item_kind = _kind(typing.get_args(field.annotation)[1])
+            rows.append((key, f"table of names, each {item_kind}", "{}", field.description or ""))
             continue
         inner = _table_in(field.annotation)
         if inner is not None:

@@ -36,7 +36,7 @@ app = typer.Typer(
 )
 
 
-def _tell_version(asked: bool) -> None:
+def _show_version(asked: bool) -> None:
     if asked:
         from haloscope.provenance import version
 
@@ -48,7 +48,7 @@ def _tell_version(asked: bool) -> None:
 def _main(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_tell_version, is_eager=True, help="Tell it and end."),
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Tell it and end."),
     ] = False,
 ) -> None:
     pass
@@ -93,7 +93,7 @@ def build(
         device=device,
         architectures=arch or (),
         ranks=ranks,
-        tell=None if as_json else show,
+        log=None if as_json else show,
     )
     if as_json:
         print(json.dumps(result))
@@ -214,7 +214,7 @@ def scale(
         hosts=hosts,
         merge=merge or (),
         world=world,
-        tell=say,
+        log=say,
     )
     if world is not None and not world.is_root:
         return
@@ -244,11 +244,11 @@ def info(as_json: Json = False) -> None:
     """Tell what this machine offers: compiler, cores, GPUs, MPI, memory bandwidth."""
     from haloscope import bench as benchmarks
 
-    found = benchmarks.machine()
+    machine = benchmarks.machine()
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(machine))
         return
-    for key, value in found.items():
+    for key, value in machine.items():
         print(f"{key:<12}{value if not isinstance(value, dict) else ''}")
         if isinstance(value, dict):
             for name, entry in value.items():

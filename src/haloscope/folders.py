@@ -37,14 +37,14 @@ def latest_folder(root: Path, name: str, suits: Callable[[Path], bool]) -> Path:
     for _, path in sorted(numbered, reverse=True):
         if suits(path):
             return path
-    what = f"none of {len(numbered)} runs of {name} in {root} has a checkpoint"
+    problem = f"none of {len(numbered)} runs of {name} in {root} has a checkpoint"
     raise InputError(
-        f"{what if numbered else f'there is no run of {name} in {root}'} to restart; give its folder "
+        f"{problem if numbered else f'there is no run of {name} in {root}'} to restart; give its folder "
         "with --out"
     )
 
 
-def given_folder(path: Path, *, restart: bool) -> Path:
+def requested_folder(path: Path, *, restart: bool) -> Path:
     """Use a folder that the user named; it must be empty unless a run goes on in it."""
     make_folder(path)
     if not restart and any(path.iterdir()):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from haloscope.counted import counted
 from haloscope.io.atomic import append_text
-from haloscope.solvers.interface import Followed
+from haloscope.solvers.interface import Monitor
 
 if TYPE_CHECKING:
     from haloscope.io.field_pictures import SlicesPicture
@@ -20,7 +20,7 @@ def draw_overview(
     plane: PlanePicture | SlicesPicture,
     summary: Mapping[str, Any],
     rows: Sequence[tuple[int, Mapping[str, float]]],
-    followed: Followed,
+    followed: Monitor,
     tolerance: float,
 ) -> None:
     """Draw what the solver shows on a plane, or slices of fields.

@@ -58,15 +58,15 @@ def _first_fault(content: bytes) -> int | None:
     return zero if zero >= 0 else None
 
 
-def insist_on_utf8(given: str, name: str) -> None:
+def insist_on_utf8(text: str, name: str) -> None:
     """Refuse an argument of a command that holds bytes which are not UTF-8."""
     try:
-        given.encode()
+        text.encode()
     except UnicodeEncodeError as error:
-        code = ord(given[error.start])
+        code = ord(text[error.start])
         byte = code - _UNDECODED
-        what = f"the byte 0x{byte:02x}" if 0x80 <= byte <= 0xFF else f"half a pair, U+{code:04X}"
+        problem = f"the byte 0x{byte:02x}" if 0x80 <= byte <= 0xFF else f"half a pair, U+{code:04X}"
         raise InputError(
-            f"{name} is not UTF-8: its character {error.start + 1} is {what}; give it as UTF-8, in "
+            f"{name} is not UTF-8: its character {error.start + 1} is {problem}; give it as UTF-8, in "
             "a terminal or a script that is set to it"
         ) from None

@@ -106,13 +106,13 @@ def verify(
     for check in select(names, slow=slow):
         start = time.perf_counter()
         compared = check.run(solve_with(device, progress))
-        found = {
+        comparisons = {
             f"{check.name}: {quantity}": {**comparison.as_dict(), "source": check.source}
             for quantity, comparison in compared.items()
         }
-        results.update(found)
+        results.update(comparisons)
         if on_done is not None:
-            on_done(check, {"seconds": time.perf_counter() - start, "checks": found})
+            on_done(check, {"seconds": time.perf_counter() - start, "checks": comparisons})
     return {
         "checks": results,
         "ok": all(result["ok"] for result in results.values()),

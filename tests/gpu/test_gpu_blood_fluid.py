@@ -11,7 +11,7 @@ from lattice_tables import Part, box_part
 
 from haloscope.solvers.blood.fluid.d3q19 import WEIGHTS
 from haloscope.solvers.blood.fluid.fluid import Carreau, Fluid, Opening, WallLinks
-from haloscope.solvers.blood.fluid.gpu_layout import Way, fastest_way
+from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant, fastest_way
 
 _PRECISIONS = [("double", 1e-12), ("single", 1e-5)]
 _SAME_BITS = 0.0
@@ -95,13 +95,13 @@ def test_the_fluid_agrees(gpu, cores, assert_close, case, real, within, steps):
 @pytest.mark.parametrize(
     "way",
     [
-        Way(kinds=False),
-        Way(compact=True),
-        Way(threads=128, blocks=4, lines=True),
-        Way(buffers=2),
-        Way(buffers=2, compact=True, lines=True),
-        Way(buffers=2, pushing=True),
-        Way(buffers=2, kinds=False, threads=512, blocks=1),
+        KernelVariant(kinds=False),
+        KernelVariant(compact=True),
+        KernelVariant(threads=128, blocks=4, lines=True),
+        KernelVariant(buffers=2),
+        KernelVariant(buffers=2, compact=True, lines=True),
+        KernelVariant(buffers=2, pushing=True),
+        KernelVariant(buffers=2, kinds=False, threads=512, blocks=1),
         *(fastest_way(itemsize, buffers) for itemsize in (2, 4, 8) for buffers in (1, 2)),
     ],
 )
@@ -116,7 +116,9 @@ def test_all_ways_through_a_step_agree(gpu, cores, assert_close, way, kept):
             assert_close({"f": there["f"]}, {"f": here["f"]}, _SAME_BITS)
 
 
-@pytest.mark.parametrize("way", [Way(), Way(buffers=2), fastest_way(8), fastest_way(8, 2)])
+@pytest.mark.parametrize(
+    "way", [KernelVariant(), KernelVariant(buffers=2), fastest_way(8), fastest_way(8, 2)]
+)
 def test_steps_in_a_graph_are_those_without(gpu, assert_close, way):
     part, options = _fluid_cases()["everything"]
     fluids = [Fluid(gpu, part, tau=0.7, way=way, **options) for _ in range(2)]

@@ -11,8 +11,8 @@ from haloscope.numerics.block_rows import BlockRows
 from haloscope.numerics.point_blocks import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.flow.boundary_conditions import BoundaryConditions
+from haloscope.solvers.flow.boundary_values import BoundaryValues
 from haloscope.solvers.flow.equations import FlowEquations
-from haloscope.solvers.flow.given import Given
 from haloscope.solvers.flow.newton import Newton, NewtonSettings
 
 ROTATION = np.linalg.qr(np.array([[2.0, 1, 3], [-1, 4, 1], [1, -2, 5]]))[0]
@@ -49,10 +49,12 @@ class BoundedFlow:
         rows = BlockRows(self.device, pattern_of(self.device, self.part.tets, len(self.x)), 4)
         zones = self.part.zones if len(media) > 1 else None
         self.flow = FlowEquations(rows, self.x, media, zones, lsic=lsic)
-        self.given = Given(self.part, self.shared, conditions)
-        if not self.given.has_pressure:
-            self.given.fix_pressure()
-        self.conditions = BoundaryConditions(self.flow, self.part, self.shared, self.given)
+        self.boundary_values = BoundaryValues(self.part, self.shared, conditions)
+        if not self.boundary_values.has_pressure:
+            self.boundary_values.fix_pressure()
+        self.conditions = BoundaryConditions(
+            self.flow, self.part, self.shared, self.boundary_values
+        )
         self.newton = Newton(
             self.conditions.equations,
             self.shared,
@@ -65,11 +67,11 @@ class BoundedFlow:
     def steady(self):
         """Solve for the steady state; velocities and pressures, (nodes, 4)."""
         self.flow.set_time(0.0, 0.0)
-        self.state[self.given.numbers] = self.given.values(0.0)
+        self.state[self.boundary_values.numbers] = self.boundary_values.values(0.0)
         self.conditions.enforce(self.state)
         past = np.zeros(3 * len(self.x))
         self.history = self.newton.solve(
-            self.state, past, self.given.numbers, self.given.loads(0.0)
+            self.state, past, self.boundary_values.numbers, self.boundary_values.loads(0.0)
         )
         return self.state.reshape(-1, 4)
 
@@ -78,9 +80,9 @@ class BoundedFlow:
         for number in range(start, start + count):
             level = steps.level
             self.conditions.begin(level * time_step)
-            values = self.given.values((number + 1) * time_step)
-            loads = self.given.loads((number + level) * time_step)
-            self.history = steps.step(self.given.numbers, values, loads)
+            values = self.boundary_values.values((number + 1) * time_step)
+            loads = self.boundary_values.loads((number + level) * time_step)
+            self.history = steps.step(self.boundary_values.numbers, values, loads)
             self.conditions.end(time_step, steps.state)
         return steps.state.reshape(-1, 4)
 

@@ -10,10 +10,10 @@ from bounded_flow import BoundedFlow, turned, turned_back
 from haloscope.domain.tet_generators import BOX_SIDES, tet_box
 from haloscope.exchange.world import open_world
 from haloscope.solvers.flow.boundary_means import boundary_means
-from haloscope.solvers.flow.equations import Medium
+from haloscope.solvers.flow.boundary_values import OutsidePressure, Resistance, Slip, Velocity
+from haloscope.solvers.flow.equations import FluidWithCells
 from haloscope.solvers.flow.forces import force_and_moment
 from haloscope.solvers.flow.generalised_alpha import GeneralisedAlpha
-from haloscope.solvers.flow.given import OutsidePressure, Resistance, Slip, Velocity
 
 TIME_STEP, STEPS = 0.1, 3
 
@@ -35,7 +35,7 @@ def main() -> None:
     flow = BoundedFlow(
         world,
         lambda: tet_box((6, 3, 3), (0, 1, 0), (1.0, 2.0, 0.8), shape=bent),
-        [Medium(1.2, 0.05)],
+        [FluidWithCells(1.2, 0.05)],
         {
             **{side: Slip() for side in BOX_SIDES},
             "z_low": Velocity(),
@@ -53,7 +53,7 @@ def main() -> None:
     forces = [
         force_and_moment(
             *(flow.conditions.reactions, flow.shared, steps.level_state, steps.past),
-            *(flow.x, flow.given.nodes[name]),
+            *(flow.x, flow.boundary_values.nodes[name]),
         )
         for name in names
     ]

@@ -21,7 +21,7 @@ from haloscope.device.jit import find_compiler
 from haloscope.exchange.launch import descendants
 from haloscope.exchange.mpiexec import find_mpiexec
 from haloscope.scope.measurement import Measurement, open_measurement
-from haloscope.scope.trace import BYTES_NOT_TOLD, Kind, iterate, read_events
+from haloscope.scope.trace import BYTES_UNKNOWN, Kind, iterate, read_events
 
 PROGRAMS = Path(__file__).parent / "measure_programs"
 FLAVOURS = ("mpi4py", "mpich", "openmpi")
@@ -248,7 +248,7 @@ def told_by(measured: Measurement) -> Told:
                     )
         assert stack == []
     # Of an exchange MPICH does not tell how much came: as much as was sent.
-    for key in [key for key in told.received if key[-1] == BYTES_NOT_TOLD]:
+    for key in [key for key in told.received if key[-1] == BYTES_UNKNOWN]:
         (sent,) = (size for *channel, size in told.sent if tuple(channel) == key[:-1])
         told.received[*key[:-1], sent] += told.received.pop(key)
     # A thread may complete what another has started.

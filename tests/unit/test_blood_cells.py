@@ -10,7 +10,7 @@ from thread_gpus import on_ranks
 
 from haloscope.domain.bisection import bisect
 from haloscope.exchange.world import World
-from haloscope.solvers.blood.cells.sharing import Held, Leaving, Region, hand_over
+from haloscope.solvers.blood.cells.sharing import CellOwnership, Leaving, Region, migrate
 
 _SHAPE = (20, 16, 12)
 
@@ -75,7 +75,7 @@ class _Rank:
     """A rank's cells of one kind: states (n, 3 V) beside what is known of them."""
 
     def __init__(self, world):
-        self.world, self.held = world, Held.nothing(world.size)
+        self.world, self.held = world, CellOwnership.nothing(world.size)
         self.states = np.zeros((0, 3 * _VERTICES))
         self.travelled = 0
 
@@ -109,15 +109,15 @@ def test_cells_are_handed_to_all_that_they_reach_and_owned_once():
                     ids = np.flatnonzero(region.owners(track[0].mean(axis=2)) == world.rank) * 3
                     alone = np.arange(4) == np.full((len(ids), 1), world.rank)
                     here = np.full(len(ids), world.rank)
-                    mine.held = Held(ids, np.ones(len(ids), bool), alone, here)
+                    mine.held = CellOwnership(ids, np.ones(len(ids), bool), alone, here)
                 # All copies move alike, wherever they are.
                 mine.states = track[time][mine.held.ids // 3].reshape(-1, 3 * _VERTICES)
                 held = mine.held
                 stays = held.ids != 3 * gone.get(time, -1)
-                mine.held = Held(held.ids, held.own & stays, held.holders, held.owners)
+                mine.held = CellOwnership(held.ids, held.own & stays, held.holders, held.owners)
                 mine.travelled = 0
             leaving = [mine.leaving() for mine in ranks]
-            for mine, arrival in zip(ranks, hand_over(world, region, leaving, _REACH), strict=True):
+            for mine, arrival in zip(ranks, migrate(world, region, leaving, _REACH), strict=True):
                 assert arrival.moves(mine.held.count) == (
                     arrival.held.ids.tolist() != mine.held.ids.tolist()
                 )
@@ -167,14 +167,16 @@ def test_a_cell_that_others_believe_to_be_here_is_not_made_up():
 
     def work(world):
         if world.rank:
-            held = Held.nothing(4)
+            held = CellOwnership.nothing(4)
         else:
-            held = Held(np.array([7]), np.array([True]), np.ones((1, 4), bool), np.array([0]))
+            held = CellOwnership(
+                np.array([7]), np.array([True]), np.ones((1, 4), bool), np.array([0])
+            )
         count = held.count
         places = np.repeat(centre, count, axis=0)
         leaving = Leaving(held, places, places, places, lambda rows: np.zeros((len(rows), 1)))
         try:
-            hand_over(world, region, [leaving], 100.0)
+            migrate(world, region, [leaving], 100.0)
         except RuntimeError as error:
             return str(error)
         return ""
@@ -198,10 +200,10 @@ def test_any_number_of_ranks_may_hold_a_cell(ranks):
 
     low, high = np.array([[2.0, 2.0, 2.0]]), np.array([[9.0, 7.0, 5.0]])
     alone = np.arange(ranks)[None] == 0
-    held = Held(np.array([4]), np.array([True]), alone, np.array([0]))
+    held = CellOwnership(np.array([4]), np.array([True]), alone, np.array([0]))
     # Its centre says that the first rank owns it.
     leaving = Leaving(held, low, high, np.zeros((1, 3)), lambda rows: np.ones((len(rows), 2)))
-    (arrival,) = hand_over(First(), region, [leaving], 0.5)
+    (arrival,) = migrate(First(), region, [leaving], 0.5)
     wanted = region.reached(low - 0.5, high + 0.5)
     wanted[0, 0] = True
     assert np.array_equal(arrival.held.holders, wanted)

@@ -15,14 +15,14 @@ from haloscope.exchange.world import World
 from haloscope.solvers.blood.case import estimate
 from haloscope.solvers.blood.case_cells import CellsTable
 from haloscope.solvers.blood.cell_kinds import filling_of
-from haloscope.solvers.blood.feeding.feeder import Feeder
+from haloscope.solvers.blood.feeding.feeder import PreInlet
 from haloscope.solvers.blood.feeding.segment import best_length, segment_of, whole_cells
 from haloscope.solvers.blood.solver import BloodSolver
 
 FED = {**CELLS, "hematocrit": 0.12}
 
 
-def feeder_of(solver: BloodSolver) -> Feeder:
+def feeder_of(solver: BloodSolver) -> PreInlet:
     """Of the one opening that is fed."""
     (feeder,) = solver.traffic.feeders.values()
     return feeder
@@ -163,7 +163,7 @@ def test_as_much_flows_in_the_segment_as_into_the_vessel():
 def test_a_slow_segment_whose_force_is_set_rarely_flows_as_the_vessel_does():
     given = tube(openings=ends(feeds=True, value=SPEED / 10), cells=[{**CELLS, "hematocrit": 0.3}])
     solver = solver_of(**given)
-    assert solver._look_each == 50
+    assert solver._steps_between_checks == 50
     feeder = feeder_of(solver)
     found = []
     for _ in range(30):
@@ -256,17 +256,17 @@ def test_cells_are_handed_over_anew_when_one_comes_in(monkeypatch):
     # It may be faster than those that were there when it was last found out for how long they may wait.
     handed: list[int] = []
     solver = solver_of(**tube(openings=ends(feeds=True), cells=[{**CELLS, "hematocrit": 0.3}]))
-    real = solver.suspension.hand_over
+    real = solver.suspension.migrate
 
-    def hand_over() -> None:
+    def migrate() -> None:
         handed.append(solver.step)
         real()
 
-    monkeypatch.setattr(solver.suspension, "hand_over", hand_over)
+    monkeypatch.setattr(solver.suspension, "migrate", migrate)
     came = []
     for _ in range(40):
         before = solver.traffic.entered[0]
-        solver.advance(solver._look_each)
+        solver.advance(solver._steps_between_checks)
         if solver.traffic.entered[0] > before:
             came.append(solver.step)
     assert came

@@ -13,10 +13,10 @@ from small_fluids import fixture_device, obstacles, random_start  # noqa: F401
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.jit import assemble
 from haloscope.domain.lattice_parts import raster_coordinates, take
-from haloscope.solvers.blood.fluid import gpu_layout, launches, sent_back
+from haloscope.solvers.blood.fluid import gpu_layout, launches, wall_link_tables
 from haloscope.solvers.blood.fluid.d3q19 import VELOCITIES
 from haloscope.solvers.blood.fluid.fluid import SOURCE, Fluid, Opening, WallLinks
-from haloscope.solvers.blood.fluid.gpu_layout import Way, neighbours
+from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant, neighbours
 from haloscope.solvers.blood.fluid.local_stress import ChosenPoints
 from haloscope.solvers.blood.fluid.populations import stride_of
 
@@ -177,21 +177,21 @@ def same_bits(fluids, part, steps=4):
 @pytest.mark.parametrize(
     ("real", "storage", "way"),
     [
-        ("double", "full", Way()),
-        ("double", "full", Way(kinds=False)),
-        ("double", "full", Way(compact=True)),
-        ("single", "full", Way(compact=True)),
-        ("double", "full", Way(early=True, lines=True)),
-        ("single", "half", Way()),
-        ("single", "half", Way(compact=True, buffers=2, lines=True, early=True)),
-        ("single", "half", Way(compact=True, buffers=2, pushing=True)),
-        ("double", "full", Way(buffers=2)),
-        ("single", "full", Way(compact=True, buffers=2)),
-        ("single", "half", Way(buffers=2, kinds=False)),
+        ("double", "full", KernelVariant()),
+        ("double", "full", KernelVariant(kinds=False)),
+        ("double", "full", KernelVariant(compact=True)),
+        ("single", "full", KernelVariant(compact=True)),
+        ("double", "full", KernelVariant(early=True, lines=True)),
+        ("single", "half", KernelVariant()),
+        ("single", "half", KernelVariant(compact=True, buffers=2, lines=True, early=True)),
+        ("single", "half", KernelVariant(compact=True, buffers=2, pushing=True)),
+        ("double", "full", KernelVariant(buffers=2)),
+        ("single", "full", KernelVariant(compact=True, buffers=2)),
+        ("single", "half", KernelVariant(buffers=2, kinds=False)),
         # Of blocks in which lanes find no room for each other's links.
-        ("double", "full", Way(buffers=2, threads=512)),
-        ("double", "full", Way(buffers=2, pushing=True)),
-        ("single", "half", Way(buffers=2, pushing=True, kinds=False)),
+        ("double", "full", KernelVariant(buffers=2, threads=512)),
+        ("double", "full", KernelVariant(buffers=2, pushing=True)),
+        ("single", "half", KernelVariant(buffers=2, pushing=True, kinds=False)),
     ],
 )
 def test_kernels_for_gpus_give_the_bits_of_those_for_cores(
@@ -227,11 +227,11 @@ def test_two_buffers_on_several_ranks_give_the_bits_of_one_on_one(
     # So short that parts as small as these have lines without points of the edge.
     monkeypatch.setattr(launches, "LINE", 32)
     whole, owner, parts = whole_and_parts()
-    start, way = random_start(whole), Way(buffers=2, pushing=pushing, compact=compact)
+    start, way = random_start(whole), KernelVariant(buffers=2, pushing=pushing, compact=compact)
     one = Fluid(device, whole, real=real, **options_of_all_kinds(whole))
     there = passing_for_gpu
     if by_warps:
-        monkeypatch.setattr(sent_back, "WARP", 32)
+        monkeypatch.setattr(wall_link_tables, "WARP", 32)
         there = PassingForGpu(tmp_path, by_warps=True)
     mine = [np.flatnonzero(owner == rank) for rank in range(len(parts))]
     many = [Fluid(there, part, way=way, real=real, **options_of_all_kinds(part)) for part in parts]
@@ -293,16 +293,16 @@ def test_lanes_of_a_warp_take_each_others_links(device, tmp_path, real, storage)
 
 def test_blocks_without_room_for_links_are_told_before_they_are_built(passing_for_gpu):
     part = whole_and_parts()[0]
-    fluid = Fluid(passing_for_gpu, part, way=Way(buffers=2), **options_of_all_kinds(part))
-    fluid.take(Way(buffers=2, threads=128))
+    fluid = Fluid(passing_for_gpu, part, way=KernelVariant(buffers=2), **options_of_all_kinds(part))
+    fluid.take(KernelVariant(buffers=2, threads=128))
     with pytest.raises(ValueError, match="blocks so large"):
-        fluid.take(Way(buffers=2, threads=512))
+        fluid.take(KernelVariant(buffers=2, threads=512))
 
 
 def test_cores_have_one_buffer_and_double_precision_is_kept_whole(device):
     part = box_part((5, 4, 3))
     with pytest.raises(ValueError, match="two buffers are for GPUs"):
-        Fluid(device, part, tau=0.7, way=Way(buffers=2))
+        Fluid(device, part, tau=0.7, way=KernelVariant(buffers=2))
     with pytest.raises(ValueError, match="computed in single"):
         Fluid(device, part, tau=0.7, storage="half")
 
@@ -326,7 +326,7 @@ def test_points_share_rows_of_distances_where_neighbours_lie_alike(monkeypatch, 
         # All rows look alike, and none may be taken for another.
         monkeypatch.setattr(gpu_layout, "_FACTORS", np.zeros(18, np.uint64))
     part = whole_and_parts()[0]
-    for way in (Way(), Way(kinds=False)):
+    for way in (KernelVariant(), KernelVariant(kinds=False)):
         found = neighbours(part.sources, way)
         every = np.arange(part.owned)
         rows = found.distances[found.kinds, :18].T if way.kinds else found.distances
@@ -334,17 +334,20 @@ def test_points_share_rows_of_distances_where_neighbours_lie_alike(monkeypatch, 
         absent = rows == gpu_layout.NONE
         assert np.array_equal(absent, part.sources < 0)
         assert np.array_equal((rows + every)[~absent], part.sources[~absent])
-    found = neighbours(part.sources, Way(compact=True))
+    found = neighbours(part.sources, KernelVariant(compact=True))
     assert np.array_equal(_of_compact_kinds(found, 0), np.maximum(part.sources, -1))
     # Four numbers are read at once.
     assert found.pitch % 4 == (1 << found.mask_bits) % 4 == 0
     full = np.arange(9 * 8 * 7)
     one_mask = take(full, (9, 8, 7), ((0, 0, 0), (9, 8, 7)), 1, VELOCITIES[1:])
-    alike = neighbours(one_mask.sources, Way(compact=True))
+    alike = neighbours(one_mask.sources, KernelVariant(compact=True))
     assert alike.pitch % 4 == (1 << alike.mask_bits) % 4 == 0 < alike.mask_bits
     # Rows of periodic boxes go on at their other ends.
-    assert neighbours(box_part((9, 8, 7)).sources, Way(compact=True)).mask_bits == 0 or not differ
-    box = neighbours(box_part((9, 8, 7)).sources, Way())
+    assert (
+        neighbours(box_part((9, 8, 7)).sources, KernelVariant(compact=True)).mask_bits == 0
+        or not differ
+    )
+    box = neighbours(box_part((9, 8, 7)).sources, KernelVariant())
     assert len(box.distances) == 27 or not differ
 
 
@@ -377,7 +380,7 @@ def test_compact_kinds_tell_the_same_neighbours_in_less_room(monkeypatch, axis):
     part = take(
         numbers, shape, ((0, 0, 0), (9, 15, 16)), 1, VELOCITIES[1:], periodic=(False, False, True)
     ).along(axis)
-    found = neighbours(part.sources, Way(compact=True), axis)
+    found = neighbours(part.sources, KernelVariant(compact=True), axis)
     assert np.array_equal(_of_compact_kinds(found, axis), part.sources)
     assert -1 not in found.kinds
     assert 0 < np.mean(found.kinds < 0) < 0.3
@@ -386,14 +389,14 @@ def test_compact_kinds_tell_the_same_neighbours_in_less_room(monkeypatch, axis):
     aside = np.delete(places, axis, axis=1) - 20 - 0.3 * places[:, axis, None]
     vessel = np.flatnonzero((aside**2).sum(axis=1) < 200)
     whole = take(vessel, (60,) * 3, ((0, 0, 0), (60,) * 3), 1, VELOCITIES[1:]).along(axis)
-    compact = neighbours(whole.sources, Way(compact=True), axis)
+    compact = neighbours(whole.sources, KernelVariant(compact=True), axis)
     assert np.array_equal(_of_compact_kinds(compact, axis), np.maximum(whole.sources, -1))
-    told = neighbours(whole.sources, Way())
+    told = neighbours(whole.sources, KernelVariant())
     rows = compact.pitch - (1 << compact.mask_bits)
     assert rows < 0.5 * told.distances.size
     # Taken a few at a time.
     monkeypatch.setattr(gpu_layout, "_AT_ONCE", 7)
-    again = neighbours(whole.sources, Way(compact=True), axis)
+    again = neighbours(whole.sources, KernelVariant(compact=True), axis)
     assert np.array_equal(again.kinds, compact.kinds)
     assert np.array_equal(again.distances, compact.distances)
 
@@ -415,13 +418,13 @@ def test_ranks_with_hardly_a_point_outside_openings_step_too(device, passing_for
 
 
 def test_what_compact_kinds_cannot_tell_is_told_by_whole_rows(device, passing_for_gpu, monkeypatch):
-    part, way = whole_and_parts()[0], Way(compact=True, buffers=2)
+    part, way = whole_and_parts()[0], KernelVariant(compact=True, buffers=2)
     options = options_of_all_kinds(part)
     few = neighbours(part.sources, way)
     monkeypatch.setattr(gpu_layout, "_KIND_BITS", few.mask_bits + 2)
     assert neighbours(part.sources, way).mask_bits == 0
     fluid = Fluid(device, part, **options)
-    whole_rows = Way(buffers=2)
+    whole_rows = KernelVariant(buffers=2)
     there = Fluid(passing_for_gpu, part, way=way, **options)
     assert there.constants["KINDS"] == whole_rows.constants()["KINDS"]
     assert there.constants_elsewhere()["KINDS"] == way.constants()["KINDS"]

@@ -24,7 +24,7 @@ from haloscope.solvers.blood.coupling.repulsion import (
 )
 from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS
 from haloscope.solvers.blood.fluid.fluid import Fluid
-from haloscope.solvers.blood.fluid.gpu_layout import Way
+from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant
 from haloscope.solvers.blood.footprint import (
     OUTPUTS,
     bytes_a_point,
@@ -64,7 +64,7 @@ def held(points: int, cells: int, buffers: int = 1, viscosity: float = 0.0) -> i
     """Bytes of a box of so many points along a side with so many cells."""
     device = Counted()
     part = box_part((points,) * 3)
-    fluid = Fluid(device, part, tau=1.0, with_cells=True, way=Way(buffers=buffers))
+    fluid = Fluid(device, part, tau=1.0, with_cells=True, way=KernelVariant(buffers=buffers))
     box = OwnBox((0,) * 3, (points,) * 3, (points,) * 3, (True,) * 3)
     table = np.zeros((points + 2 * HALO,) * 3, np.int32)
     coupling = Coupling(device, box, HALO, table, fluid.stride)

@@ -15,10 +15,10 @@ from haloscope.domain.bisection import bisect
 from haloscope.errors import SolutionError
 from haloscope.exchange.world import World
 from haloscope.solvers.blood.cells import holders
-from haloscope.solvers.blood.cells.holders import Holders, room_for
-from haloscope.solvers.blood.cells.present_cells import CellKind, Present
+from haloscope.solvers.blood.cells.holders import CellMigration, room_for
+from haloscope.solvers.blood.cells.present_cells import CellKind, LocalCells
 from haloscope.solvers.blood.cells.shared_vertices import MARGIN, margin_for
-from haloscope.solvers.blood.cells.sharing import Held, Region
+from haloscope.solvers.blood.cells.sharing import CellOwnership, Region
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw
 from haloscope.solvers.blood.membranes.meshes import sphere
 
@@ -43,11 +43,11 @@ class _Rank:
     def __init__(self, device: Any, world: World, counts: tuple[int, ...]) -> None:
         self.device, self.world, self.region = device, world, _region(world.size)
         self.forgotten: list[Any] = []
-        self.holders = Holders(
+        self.holders = CellMigration(
             device, world, self.region, _REACH, "peer", lambda array: self.forgotten.append(array)
         )
-        nothing = Held.nothing(world.size)
-        self.kinds = [Present(kind, room_for(device, kind, 1), nothing) for kind in _kinds()]
+        nothing = CellOwnership.nothing(world.size)
+        self.kinds = [LocalCells(kind, room_for(device, kind, 1), nothing) for kind in _kinds()]
         random = np.random.default_rng(11)
         for given, count in zip(self.kinds, counts, strict=True):
             places = random.uniform(0, 1, (count, 1, 3)) * _SHAPE
@@ -56,7 +56,7 @@ class _Rank:
             given.total = count
             states = np.stack([vertices, np.zeros_like(vertices)], axis=1)
             self.holders.add(given, np.flatnonzero(mine), states[mine])
-        self.holders.hand_over(self.kinds)
+        self.holders.migrate(self.kinds)
 
     def move(self, step: np.ndarray) -> None:
         """All by as much, some cells farther; positions are what they are on any rank."""
@@ -110,7 +110,7 @@ def test_copies_stay_and_agree_while_cells_go_from_rank_to_rank(tmp_path):
             mine.share(turn)
             mine.move(step)
             before = [(g.membranes, g.count, g.shared.whole, g.held.ids) for g in mine.kinds]
-            fastest = mine.holders.hand_over(mine.kinds, all_owned=turn % 2 == 1)
+            fastest = mine.holders.migrate(mine.kinds, all_owned=turn % 2 == 1)
             # Of all cells on any rank.
             fields = (_velocities(np.arange(n), v, turn) for n, v in ((25, 92), (60, 42)))
             assert fastest == max(np.abs(field).max() for field in fields)
@@ -168,7 +168,7 @@ def test_rows_without_cells_let_cells_come_and_go(tmp_path, monkeypatch):
         small = mine.kinds[1]
         for turn, step in enumerate(steps):
             mine.move(step)
-            mine.holders.hand_over(mine.kinds)
+            mine.holders.migrate(mine.kinds)
             mine.share(turn)
             m = small.membranes
             x = m.positions.reshape(3, m.capacity, m.vertices)
@@ -198,7 +198,7 @@ def test_arrays_that_give_way_are_let_go(tmp_path):
         # All cells come together on the ranks that hold one place.
         x = old.positions.reshape(3, old.capacity, old.vertices)[:, : large.count]
         x += (np.array(_SHAPE) / 2)[:, None, None] - x.mean(axis=2, keepdims=True)
-        mine.holders.hand_over([large])
+        mine.holders.migrate([large])
         mine.share(3)
         forgotten = [array is old.positions for array in mine.forgotten]
         return large.membranes is not old, forgotten, large.membranes.capacity >= large.count
@@ -217,7 +217,7 @@ def test_a_cell_without_a_place_is_named_on_every_rank(tmp_path):
         u[1, np.flatnonzero(small.ids == 7), 4] = np.nan
         place = _region(world.size).wrapped(mine.snapshot()[1][1][small.ids == 7].mean(axis=-1))
         with pytest.raises(SolutionError) as error:
-            mine.holders.hand_over(mine.kinds)
+            mine.holders.migrate(mine.kinds)
         return str(error.value), np.rint(place).astype(int).tolist()
 
     told = _ranks(tmp_path, work)
@@ -228,13 +228,13 @@ def test_a_cell_without_a_place_is_named_on_every_rank(tmp_path):
     }
 
 
-@pytest.mark.parametrize("when", ["look", "hand_over"])
+@pytest.mark.parametrize("when", ["look", "migrate"])
 def test_a_lost_cell_is_missed_on_every_rank(tmp_path, when):
     def work(device: Any, world: World) -> str:
         mine = _Rank(device, world, (6, 9))
         large = mine.kinds[0]
         held = large.held
-        large.held = Held(held.ids, held.own & (held.ids != 2), held.holders, held.owners)
+        large.held = CellOwnership(held.ids, held.own & (held.ids != 2), held.holders, held.owners)
         with pytest.raises(SolutionError) as error:
             getattr(mine.holders, when)(mine.kinds)
         return str(error.value)

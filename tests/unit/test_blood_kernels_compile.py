@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from haloscope.solvers.blood.fluid.wall_link_tables import WallLinkTables, split_links
 from lattice_tables import box_part
 
 from haloscope.case import check
@@ -22,9 +23,8 @@ from haloscope.solvers.blood.coupling.coupling import WAYS, Coupling, OwnBox
 from haloscope.solvers.blood.coupling.repulsion import Repulsion, RepulsionLaw, WallRepulsion
 from haloscope.solvers.blood.coupling.vertex_lists import SUMMING
 from haloscope.solvers.blood.fluid.fluid import SOURCE, Carreau, Fluid, Opening, WallLinks
-from haloscope.solvers.blood.fluid.gpu_layout import Way, fastest_way
+from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant, fastest_way
 from haloscope.solvers.blood.fluid.own_points import share_out
-from haloscope.solvers.blood.fluid.sent_back import SentBack, split_links
 from haloscope.solvers.blood.kernels import ask_for_kernels
 from haloscope.solvers.blood.vessels.vessels import open_vessel, wall_links
 
@@ -62,12 +62,12 @@ TABLE = np.zeros([n + 4 for n in reversed(SHAPE)], np.int32)
 @pytest.mark.parametrize(
     ("real", "storage", "way", "carreau"),
     [
-        ("double", "full", Way(), None),
-        ("double", "full", Way(buffers=2), None),
-        ("double", "full", Way(buffers=2, pushing=True), None),
+        ("double", "full", KernelVariant(), None),
+        ("double", "full", KernelVariant(buffers=2), None),
+        ("double", "full", KernelVariant(buffers=2, pushing=True), None),
         ("single", "full", fastest_way(4), None),
         ("single", "full", fastest_way(4, 2), Carreau(0.3, 0.1, 9, 0.5)),
-        ("single", "half", Way(kinds=False, buffers=2), None),
+        ("single", "half", KernelVariant(kinds=False, buffers=2), None),
         ("single", "half", fastest_way(2, 2), None),
     ],
 )
@@ -178,5 +178,7 @@ def test_ranks_without_links_have_the_kernels_of_those_with_them(moving, walls):
     links = wall_links(table, vessel, whole, table.units)
     none, _ = split_links(links, 0)
     for some in (links, none):
-        sent_back = SentBack(AbsentGpu(), whole, some, (), whole.owned, np.dtype(float))
-        assert sent_back.constants["WALLS"] == walls
+        wall_link_tables = WallLinkTables(
+            AbsentGpu(), whole, some, (), whole.owned, np.dtype(float)
+        )
+        assert wall_link_tables.constants["WALLS"] == walls

@@ -22,8 +22,8 @@ from haloscope.io import surface_pictures
 from haloscope.io.rasteriser import SurfaceImage, View
 from haloscope.io.surface_pictures import round_length
 from haloscope.io.vtkhdf_surface import BodyKind, SurfaceWriter
-from haloscope.solvers.blood.cells.present_cells import CellKind, Present
-from haloscope.solvers.blood.cells.sharing import Held, Region
+from haloscope.solvers.blood.cells.present_cells import CellKind, LocalCells
+from haloscope.solvers.blood.cells.sharing import CellOwnership, Region
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import MembraneMesh, sphere
 from haloscope.solvers.blood.outputs.cell_outputs import NUMBERS, CellOutputs, cell_table
@@ -49,12 +49,14 @@ def _region(vessel: Vessel) -> Region:
     return Region(lattice.shape, lattice.periodic, boxes)
 
 
-def _present(name: str, mesh: MembraneMesh, vertices: Any, velocities: Any, ids: Any) -> Present:
+def _present(name: str, mesh: MembraneMesh, vertices: Any, velocities: Any, ids: Any) -> LocalCells:
     """Cells of a kind at given vertices (n, V, 3) in lattice units."""
     membranes = Membranes(CpuDevice(threads=1), mesh, max(1, len(ids)), LAW, elements="linear")
     every = np.ones(len(ids), bool)
-    held = Held(np.array(ids, np.int64), every, every[:, None], np.zeros(len(ids), np.int64))
-    given = Present(CellKind(name, mesh, LAW, "linear"), membranes, held, len(ids), len(ids))
+    held = CellOwnership(
+        np.array(ids, np.int64), every, every[:, None], np.zeros(len(ids), np.int64)
+    )
+    given = LocalCells(CellKind(name, mesh, LAW, "linear"), membranes, held, len(ids), len(ids))
     membranes.set_cells(0, np.asarray(vertices, float))
     moving = membranes.velocities.reshape(3, membranes.capacity, membranes.vertices)
     moving[:, : len(ids)] = np.moveaxis(np.asarray(velocities, float), 2, 0)

@@ -13,10 +13,10 @@ from thread_gpus import ThreadGpu, on_ranks
 
 from haloscope.domain.bisection import bisect
 from haloscope.exchange.world import World
-from haloscope.solvers.blood.cells.holders import Holders, room_for
-from haloscope.solvers.blood.cells.present_cells import CellKind, Present
+from haloscope.solvers.blood.cells.holders import CellMigration, room_for
+from haloscope.solvers.blood.cells.present_cells import CellKind, LocalCells
 from haloscope.solvers.blood.cells.shared_vertices import MARGIN, kernels, margin_for
-from haloscope.solvers.blood.cells.sharing import Held, Region
+from haloscope.solvers.blood.cells.sharing import CellOwnership, Region
 from haloscope.solvers.blood.cells.timetable import CellTimetable
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw
 from haloscope.solvers.blood.membranes.meshes import sphere
@@ -43,9 +43,11 @@ def _outside(region: Region, rank: int, x: np.ndarray) -> np.ndarray:
 class _Rank:
     def __init__(self, device: Any, world: World, region: Region, cells: int = _CELLS) -> None:
         self.world, self.region = world, region
-        self.holders = Holders(device, world, region, _REACH, "peer", lambda array: None)
+        self.holders = CellMigration(device, world, region, _REACH, "peer", lambda array: None)
         kind = CellKind("cells", sphere(_VERTICES, _RADIUS), MembraneLaw(1.0), "linear")
-        self.given = Present(kind, room_for(device, kind, 1), Held.nothing(world.size), cells)
+        self.given = LocalCells(
+            kind, room_for(device, kind, 1), CellOwnership.nothing(world.size), cells
+        )
         random = np.random.default_rng(4)
         # Some are a whole box away, some beyond the ends.
         places = random.uniform(-0.7, 1.7, (cells, 1, 3)) * _SHAPE
@@ -55,7 +57,7 @@ class _Rank:
         mine = region.owners(self.truth.mean(axis=1)) == world.rank
         states = np.stack([self.truth, np.zeros_like(self.truth)], axis=1)
         self.holders.add(self.given, np.flatnonzero(mine), states[mine])
-        self.holders.hand_over([self.given])
+        self.holders.migrate([self.given])
 
     def values(self, name: str) -> np.ndarray:
         """A view (n, V, 3) of positions, velocities or forces of the cells held."""
@@ -169,7 +171,7 @@ def test_near_vertices_are_moved_alike_until_the_margin_is_used_up_and_the_rest_
                 behind += int((x != truth[held.ids]).any(axis=-1).sum())
             before = mine.given.held.ids
             mine.holders.complete([mine.given])
-            mine.holders.hand_over([mine.given], all_owned=turn > 0)
+            mine.holders.migrate([mine.given], all_owned=turn > 0)
             held = mine.given.held
             assert np.array_equal(mine.values("positions"), truth[held.ids])
             assert np.array_equal(mine.values("velocities"), speed[held.ids])

@@ -8,7 +8,12 @@ from open_vessels import CELLS, cells_there, ends, solver_of, tube, volumes
 
 from haloscope.solvers.blood.membranes.folds import triangle_normals
 from haloscope.solvers.blood.membranes.meshes import red_cell, sphere
-from haloscope.solvers.blood.membranes.smoothing import COLLAPSING, CREASED, SMOOTHED_EACH, smoothed
+from haloscope.solvers.blood.membranes.smoothing import (
+    COLLAPSING,
+    CREASED,
+    SMOOTHING_STEPS,
+    smoothed,
+)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +90,7 @@ def test_creases_of_cells_in_a_vessel_are_smoothed_and_told_unless_they_are_to_s
     cell = m.positions.reshape(3, m.capacity, m.vertices)[:, 2]
     one, other = m.mesh.edges[50]
     before = cells_there(solver).copy()
-    solver.advance(SMOOTHED_EACH - 1)
+    solver.advance(SMOOTHING_STEPS - 1)
     cell = given.membranes.positions.reshape(3, m.capacity, m.vertices)[:, 2]
     cell[:, one] = 0.97 * cell[:, other] + 0.03 * cell[:, one]
     creased = cells_there(solver).copy()

@@ -20,7 +20,7 @@ from haloscope.solvers.blood.coupling.repulsion import Repulsion
 from haloscope.solvers.blood.drive import Drive
 from haloscope.solvers.blood.fluid.flow import Flow
 from haloscope.solvers.blood.fluid.fluid import Fluid
-from haloscope.solvers.blood.fluid.gpu_layout import Way
+from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant
 from haloscope.solvers.blood.stepping import MANY, Stepping
 from haloscope.solvers.blood.vessels.vessels import fluid_openings
 
@@ -122,7 +122,7 @@ def test_steps_of_graphs_have_the_bits_of_others(monkeypatch, table, steps):
 
 def test_graphs_of_two_buffers_are_replayed_on_the_right_one(monkeypatch, passing_for_gpu):
     plain, other = opened(OPEN), opened(OPEN)
-    way = Way(buffers=2)
+    way = KernelVariant(buffers=2)
     fluid = Fluid(
         passing_for_gpu,
         other.part,
@@ -202,7 +202,7 @@ def test_lists_that_have_grown_are_in_no_old_graph(monkeypatch):
     assert np.array_equal(plain.fluid.populations(), solver.fluid.populations())
     # A hand-over is a look, too.
     before = len(looked)
-    solver.suspension.hand_over()
+    solver.suspension.migrate()
     assert len(looked) == before + 1
 
 

@@ -115,7 +115,7 @@ def test_a_restart_from_a_step_at_which_a_cell_passed_has_the_same_bits(what, ra
 )
 def test_openings_are_looked_at_before_cells_have_gone_far(inlet, more, steps):
     solver = solver_of(**tube(openings=ends(**inlet), cells=[CELLS | {"hematocrit": 0.1}], **more))
-    assert solver._look_each == steps
+    assert solver._steps_between_checks == steps
 
 
 def test_no_cell_leaves_where_the_fluid_comes_in_by_a_pressure():

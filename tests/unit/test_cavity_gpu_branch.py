@@ -192,7 +192,7 @@ def test_blocks_that_keep_in_step_have_equal_marches(monkeypatch, tmp_path):
     monkeypatch.setattr(
         gpu_tiles, "TILES", dict.fromkeys(gpu_tiles.TILES, gpu_tiles.Tile(16, 4, 1))
     )
-    monkeypatch.setattr(gpu_tiles, "plan_marches", lambda *_: gpu_tiles.Marches(1, 10, 0, 4))
+    monkeypatch.setattr(gpu_tiles, "plan_marches", lambda *_: gpu_tiles.TileSchedule(1, 10, 0, 4))
     monkeypatch.setitem(globals(), "_BLOCKS", 3)
     bound = []
     bind = _Tiled.bind

@@ -84,7 +84,7 @@ def test_tiles_beyond_a_turn_of_all_blocks_are_cut_into_more_marches():
 
 
 def test_marches_of_one_plane_count_twice_where_two_layers_cross():
-    plan = gpu_tiles.Marches(tiles=6, planes=3, whole=4, chunk=1)
+    plan = gpu_tiles.TileSchedule(tiles=6, planes=3, whole=4, chunk=1)
     assert plan.columns == 4 + 2 * 3
     assert (plan.at_low_end(2), plan.at_high_end(2)) == (4 + 2 * 2, 4 + 2 * 2)
     assert (plan.at_low_end(1), plan.of_tiles(3, 5)) == (6, 1 + 3)

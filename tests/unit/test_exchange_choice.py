@@ -51,7 +51,7 @@ def _opened(monkeypatch: pytest.MonkeyPatch, working: dict[str, float]) -> tuple
 def test_auto_keeps_the_fastest_and_says_what_it_measured(monkeypatch, fastest):
     working = dict.fromkeys(("peer", "nccl", "staged"), 20e-6) | {fastest: 5e-6}
     tell, told = _opened(monkeypatch, working)
-    opened = choice.open_exchange(World(), _Gpu(threads=1), _PLAN, np.float64, "auto", tell=tell)
+    opened = choice.open_exchange(World(), _Gpu(threads=1), _PLAN, np.float64, "auto", log=tell)
     assert opened.transport == fastest
     assert len(told) == 1
     assert f"{fastest} 5.0 us" in told[0]
@@ -61,7 +61,7 @@ def test_auto_keeps_the_fastest_and_says_what_it_measured(monkeypatch, fastest):
 
 def test_nccl_takes_the_place_of_peer_where_the_driver_refuses_and_it_is_said_once(monkeypatch):
     tell, told = _opened(monkeypatch, {"nccl": 1e-5})
-    opened = choice.open_exchange(World(), _Gpu(threads=1), _PLAN, np.float64, "peer", tell=tell)
+    opened = choice.open_exchange(World(), _Gpu(threads=1), _PLAN, np.float64, "peer", log=tell)
     assert opened.transport == "nccl"
     assert told == ["transport 'peer' cannot be used: refused by the driver; nccl takes its place"]
 
@@ -69,7 +69,7 @@ def test_nccl_takes_the_place_of_peer_where_the_driver_refuses_and_it_is_said_on
 def test_other_transports_are_refused_rather_than_replaced(monkeypatch):
     tell, told = _opened(monkeypatch, {"staged": 1e-5})
     with pytest.raises(MachineError, match="'nccl' cannot be used"):
-        choice.open_exchange(World(), _Gpu(threads=1), _PLAN, np.float64, "nccl", tell=tell)
+        choice.open_exchange(World(), _Gpu(threads=1), _PLAN, np.float64, "nccl", log=tell)
     assert told == []
 
 

@@ -13,10 +13,7 @@ from haloscope.errors import InputError
 from haloscope.exchange.world import World
 from haloscope.numerics.block_ilu import BlockIlu
 from haloscope.solvers.flow.boundary_means import boundary_means
-from haloscope.solvers.flow.equations import Medium
-from haloscope.solvers.flow.exact import circular_couette, pulsating_channel
-from haloscope.solvers.flow.forces import force_and_moment
-from haloscope.solvers.flow.given import (
+from haloscope.solvers.flow.boundary_values import (
     MovingWall,
     NoFlow,
     OutsidePressure,
@@ -25,6 +22,9 @@ from haloscope.solvers.flow.given import (
     Traction,
     Velocity,
 )
+from haloscope.solvers.flow.equations import Medium
+from haloscope.solvers.flow.exact import circular_couette, pulsating_channel
+from haloscope.solvers.flow.forces import force_and_moment
 
 
 def along_x(speed):
@@ -73,7 +73,7 @@ def test_slip_on_slanted_walls_is_that_on_planes_across_an_axis():
         forces = [
             force_and_moment(
                 *(one.conditions.reactions, one.shared, one.state, np.zeros(3 * len(one.x))),
-                *(one.x, one.given.nodes[side]),
+                *(one.x, one.boundary_values.nodes[side]),
             )
             for one in (plain, other)
         ]
@@ -124,7 +124,7 @@ def test_what_slips_along_a_curved_wall_does_not_pass_it():
     found = boundary_means(flow.shared, flow.conditions.areas["x_high"], flow.state)
     assert found.flow_rate == pytest.approx(0.5, rel=0.01)
     # It leaves at right angles, along -y.
-    assert np.abs(velocities[flow.given.nodes["x_high"]][:, [0, 2]]).max() < 1e-12
+    assert np.abs(velocities[flow.boundary_values.nodes["x_high"]][:, [0, 2]]).max() < 1e-12
     assert flow.history.residuals[-1] < 1e-8
 
 
@@ -200,8 +200,8 @@ def test_rows_and_products_hold_all_derivatives_of_boundaries():
     again = equations.rows.vector()
     equations.residual(state, past, again)
     assert np.array_equal(found, again)
-    equations.rows.fix_rows(flow.given.numbers)
-    free = np.setdiff1d(np.arange(count), flow.given.numbers)
+    equations.rows.fix_rows(flow.boundary_values.numbers)
+    free = np.setdiff1d(np.arange(count), flow.boundary_values.numbers)
     for _ in range(20):
         along = random.standard_normal(count)
         equations.residual(state + 1e-5 * along, past, plus)
@@ -321,7 +321,7 @@ def test_walls_at_rest_rule_over_moving_ones_and_these_over_inlets():
     }
     flow = BoundedFlow(World(), box(), [Medium(1.0, 1.0)], conditions)
     values = np.full(4 * len(flow.x), np.nan)
-    values[flow.given.numbers] = flow.given.values(0.0)
+    values[flow.boundary_values.numbers] = flow.boundary_values.values(0.0)
     values, x = values.reshape(-1, 4), flow.x
     still = (x[:, 1] % 1 == 0) | (x[:, 2] == 0)
     moving = (x[:, 2] == 0.5) & ~still
@@ -332,7 +332,7 @@ def test_walls_at_rest_rule_over_moving_ones_and_these_over_inlets():
     assert (values[inlet, :3] == 7).all()
     assert inlet.any()
     # No pressure is given anywhere: that of the whole mesh's first node is 0.
-    assert not flow.given.has_pressure
+    assert not flow.boundary_values.has_pressure
     assert values[flow.part.node_numbers == 0, 3] == 0
 
 

@@ -96,7 +96,7 @@ def test_products_stay_those_of_the_linearisation():
     # Linearised again, no unknown is given any more.
     free.linearise(problem.state, problem.past, residual)
     assert not np.array_equal(problem.product(free), before)
-    assert not free.rows.given.any()
+    assert not free.rows.is_fixed.any()
 
 
 def test_products_have_what_boundaries_add_to_own_blocks():
@@ -184,6 +184,6 @@ def test_the_matrix_takes_a_tenth_of_the_memory():
     problem, device = Problem(ZONES, (8, 8, 8)), CpuDevice(threads=1)
     stored, _ = problem.linearised(device, stored=True)
     free, _ = problem.linearised(device)
-    kept = free.rows.values.nbytes + free.rows.given.nbytes + free.rows.offsets.nbytes
+    kept = free.rows.values.nbytes + free.rows.is_fixed.nbytes + free.rows.offsets.nbytes
     before = stored.rows.values.nbytes + stored.rows.columns.nbytes + stored.rows.offsets.nbytes
     assert kept < before / 10

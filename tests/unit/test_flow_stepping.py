@@ -12,10 +12,7 @@ from haloscope.domain.tet_generators import BOX_SIDES, tet_box
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
 from haloscope.numerics.block_ilu import BlockIlu
-from haloscope.solvers.flow.equations import Medium
-from haloscope.solvers.flow.exact import circular_couette, pulsating_channel, taylor_green
-from haloscope.solvers.flow.generalised_alpha import GeneralisedAlpha
-from haloscope.solvers.flow.given import (
+from haloscope.solvers.flow.boundary_values import (
     NoFlow,
     OutsidePressure,
     Resistance,
@@ -23,6 +20,9 @@ from haloscope.solvers.flow.given import (
     Traction,
     Velocity,
 )
+from haloscope.solvers.flow.equations import Medium
+from haloscope.solvers.flow.exact import circular_couette, pulsating_channel, taylor_green
+from haloscope.solvers.flow.generalised_alpha import GeneralisedAlpha
 from haloscope.solvers.flow.stepping import BackwardDifferences
 
 METHODS = {
@@ -100,7 +100,7 @@ def test_steps_are_of_second_order(method, outlet):
         along = turned_back(state[:, :3])
         assert np.ptp(along[:, 0]) < 1e-8
         assert np.abs(along[:, 1:]).max() < 1e-8
-        last = flow.given.nodes["x_high"][0]
+        last = flow.boundary_values.nodes["x_high"][0]
         errors.append([along[0, 0] - speed, state[last, 3] - pressure])
     coarse, fine = np.abs(errors)
     assert (np.log2(coarse / fine) > 1.6).all()

@@ -13,7 +13,7 @@ from small_cavities import simulate
 
 from haloscope import folders
 from haloscope.errors import InputError, MachineError
-from haloscope.folders import alone_in, given_folder, latest_folder, new_folder
+from haloscope.folders import alone_in, latest_folder, new_folder, requested_folder
 from haloscope.run.progress import Silent
 
 _BARE = ("output.fields=false", "output.picture=false")
@@ -22,22 +22,22 @@ _BARE = ("output.fields=false", "output.picture=false")
 def test_a_folder_that_is_not_empty_is_refused_but_to_go_on_in(tmp_path):
     (tmp_path / "mine").touch()
     with pytest.raises(InputError, match="not empty"):
-        given_folder(tmp_path, restart=False)
-    assert given_folder(tmp_path, restart=True) == tmp_path
+        requested_folder(tmp_path, restart=False)
+    assert requested_folder(tmp_path, restart=True) == tmp_path
 
 
 def test_a_folder_that_is_not_there_is_made_with_those_above_it(tmp_path):
-    new = given_folder(tmp_path / "new" / "folder", restart=False)
+    new = requested_folder(tmp_path / "new" / "folder", restart=False)
     assert list(new.iterdir()) == []
-    assert given_folder(new, restart=False) == new
+    assert requested_folder(new, restart=False) == new
 
 
 def test_a_file_in_the_place_of_a_folder_is_told(tmp_path):
     (tmp_path / "mine").touch()
     with pytest.raises(InputError, match="is a file"):
-        given_folder(tmp_path / "mine", restart=False)
+        requested_folder(tmp_path / "mine", restart=False)
     with pytest.raises(MachineError, match="cannot be made") as caught:
-        given_folder(tmp_path / "mine" / "below", restart=False)
+        requested_folder(tmp_path / "mine" / "below", restart=False)
     assert caught.value.exit_code == 3
 
 
@@ -45,7 +45,7 @@ def test_a_file_in_the_place_of_a_folder_is_told(tmp_path):
 def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(MachineError, match="cannot be written"):
-        given_folder(tmp_path, restart=False)
+        requested_folder(tmp_path, restart=False)
     with pytest.raises(MachineError, match="cannot be made"):
         new_folder(tmp_path / "runs", "box")
 

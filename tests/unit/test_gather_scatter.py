@@ -161,7 +161,7 @@ def test_auto_keeps_the_fastest_transport_of_a_gpu(monkeypatch):
     told: list[str] = []
     placement = Placement(2, 1, 20)
     opened = open_gather_scatter(
-        World(), Gpu(threads=1), _IDS, 2, np.float64, placement=placement, tell=told.append
+        World(), Gpu(threads=1), _IDS, 2, np.float64, placement=placement, log=told.append
     )
     assert opened.transport == "nccl"
     assert told[0].endswith("nccl is used")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from turned_meshes import face_gap
 
-from haloscope.domain.hex_boxes import some_of_box
+from haloscope.domain.hex_boxes import box_elements
 from haloscope.domain.hex_generators import SIDE_NAMES, box, box_of_planes, cylinder, graded, sphere
 from haloscope.domain.hex_mappings import gordon_hall
 from haloscope.domain.hexes import HexMesh, check_boundaries, connect, face_nodes
@@ -294,7 +294,7 @@ def test_what_lies_behind_a_brick_is_what_matching_its_corners_finds(settings):
 def test_some_elements_of_a_box_are_those_of_the_whole(settings):
     mesh = box(**settings)
     some = np.random.default_rng(0).permutation(mesh.count)[: mesh.count // 2 + 1]
-    rows = some_of_box(some, **settings)
+    rows = box_elements(some, **settings)
     assert (rows.elements == some).all()
     assert rows.whole == mesh.count
     assert rows.mesh.boundary_names == mesh.boundary_names

@@ -1,4 +1,4 @@
-"""Claims about the source tree: docstrings of internal functions are short."""
+"""Claims about the source tree: short internal docstrings, names that are nouns of the field."""
 
 from __future__ import annotations
 
@@ -22,6 +22,16 @@ def test_a_long_docstring_is_reported(tmp_path, monkeypatch, docstring, count):
     monkeypatch.setattr(house, "SOURCES", tmp_path)
     (tmp_path / "weights.py").write_text(f"def weights():\n    {docstring}\n")
     assert len(house.long_docstrings(tmp_path)) == count
+
+
+def test_no_name_is_an_empty_word():
+    assert house.empty_names() == []
+
+
+def test_an_empty_word_is_reported(tmp_path, monkeypatch):
+    monkeypatch.setattr(house, "ROOT", tmp_path)
+    (tmp_path / "a.py").write_text("found = 1  # given\nfounded = 'told'\n")
+    assert house.empty_names(tmp_path) == ["a.py:1: found"]
 
 
 def test_modules_that_import_one_another_are_reported(tmp_path, monkeypatch):

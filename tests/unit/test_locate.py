@@ -12,7 +12,7 @@ from haloscope.domain.hex_generators import box, cylinder, sphere
 from haloscope.domain.hexes import HexMesh
 from haloscope.numerics.basis import equispaced_nodes, gll_nodes, interpolation_matrix
 from haloscope.numerics.element_boxes import BoxBins, element_boxes, gll_to_bernstein
-from haloscope.numerics.element_geometry import along_each, nodes
+from haloscope.numerics.element_geometry import along_all_axes, nodes
 from haloscope.numerics.element_maps import gll_basis, values_at
 from haloscope.numerics.locate import Locator, evaluate
 
@@ -32,7 +32,7 @@ def _bent(angle: float) -> HexMesh:
 def _rough() -> HexMesh:
     """Elements of order 3 with their nodes moved at random."""
     mesh = box((2, 2, 2))
-    even = along_each(interpolation_matrix([-1, 1], equispaced_nodes(3)), mesh.coordinates)
+    even = along_all_axes(interpolation_matrix([-1, 1], equispaced_nodes(3)), mesh.coordinates)
     moved = even + 0.01 * np.random.default_rng(3).standard_normal(even.shape)
     return dataclasses.replace(mesh, order=3, coordinates=moved)
 

@@ -21,8 +21,8 @@ from haloscope.solvers.maxwell.elements import geometry
 from haloscope.solvers.maxwell.gpu_shapes import (
     STORED,
     TRILINEAR,
+    KernelVariant,
     Shape,
-    Way,
     launch_shape,
     shape_of,
 )
@@ -86,11 +86,11 @@ def aligned(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
 @pytest.mark.parametrize(
     ("order", "real", "mode", "covariant", "way"),
     [
-        (3, "double", STORED, False, Way(32, 1, buffers=1)),
-        (4, "double", TRILINEAR, False, Way(64, 1, buffers=1)),
-        (5, "double", STORED, False, Way(64, 1, matrix_units=1, buffers=2, near=1)),
-        (3, "double", STORED, True, Way(128, 1, matrix_units=1, buffers=2, unroll=1)),
-        (3, "float", TRILINEAR, True, Way(32, 1, buffers=2, behind=0)),
+        (3, "double", STORED, False, KernelVariant(32, 1, buffers=1)),
+        (4, "double", TRILINEAR, False, KernelVariant(64, 1, buffers=1)),
+        (5, "double", STORED, False, KernelVariant(64, 1, matrix_units=1, buffers=2, near=1)),
+        (3, "double", STORED, True, KernelVariant(128, 1, matrix_units=1, buffers=2, unroll=1)),
+        (3, "float", TRILINEAR, True, KernelVariant(32, 1, buffers=2, behind=0)),
     ],
 )
 def test_a_gpu_steps_as_cores_do(order, real, mode, covariant, way, tmp_path):

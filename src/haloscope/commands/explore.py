@@ -42,7 +42,7 @@ def explore(
         folders,
         port=port,
         browser=not no_browser,
-        tell=lambda text: print(text, file=sys.stderr, flush=True),
+        log=lambda text: print(text, file=sys.stderr, flush=True),
     )
 
 

@@ -21,7 +21,7 @@ Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")
 ]
 _BETWEEN_LINES = 10.0  # seconds between two lines of progress where there is no terminal
-_MOST_TOLD = 5  # kinds of what was left out
+_MOST_LISTED = 5  # kinds of what was left out
 
 
 def register(app: typer.Typer) -> None:
@@ -61,8 +61,8 @@ def export(
     """Write a measurement in the format of another tool."""
     chosen = [name for name, is_on in _named(otf2, perfetto, cubex) if is_on]
     if len(chosen) != 1:
-        given = " and ".join(chosen) or "no format"
-        raise InputError(f"{given} given; give one of --otf2, --perfetto and --cubex")
+        options = " and ".join(chosen) or "no format"
+        raise InputError(f"{options} given; give one of --otf2, --perfetto and --cubex")
     if not perfetto and (begin is not None or end is not None):
         raise InputError(f"--from and --to are for --perfetto; leave them away with {chosen[0]}")
     from haloscope.scope.analyze import measurement_in
@@ -72,10 +72,10 @@ def export(
         done = _perfetto(folder, out, begin, end)
     else:
         done = _otf2(folder, out) if otf2 else _cubex(folder, out)
-    told = done.pop("told")
+    lines = done.pop("told")
     # Where the export itself goes to standard output nothing is to follow it there.
     where = sys.stderr if out is not None and is_special(out) else sys.stdout
-    print(json.dumps(done) if as_json else told, file=where, flush=True)
+    print(json.dumps(done) if as_json else lines, file=where, flush=True)
 
 
 def _named(otf2: bool, perfetto: bool, cubex: bool) -> list[tuple[str, bool]]:
@@ -101,25 +101,25 @@ def import_(
     folder = out or new_folder(Path(), "imported")
     try:
         with _Progress("events") as progress:
-            found = import_otf2(trace, folder, progress.show)
+            counts = import_otf2(trace, folder, progress.show)
     except BaseException:
         if out is None:
             with contextlib.suppress(OSError):
                 folder.rmdir()
         raise
-    _say_left_out(found.left_out)
-    told = (
-        f"read {found.events:,} events of {counted(found.ranks, 'rank')} into {folder}; analyse them with: "
+    _say_left_out(counts.left_out)
+    lines = (
+        f"read {counts.events:,} events of {counted(counts.ranks, 'rank')} into {folder}; analyse them with: "
         f"haloscope analyze {folder}"
     )
     done = {
         "folder": str(folder),
-        "ranks": found.ranks,
-        "locations": found.locations,
-        "events": found.events,
-        "left_out": dict(found.left_out),
+        "ranks": counts.ranks,
+        "locations": counts.locations,
+        "events": counts.events,
+        "left_out": dict(counts.left_out),
     }
-    print(json.dumps(done) if as_json else told, flush=True)
+    print(json.dumps(done) if as_json else lines, flush=True)
 
 
 def _otf2(folder: Path, out: Path | None) -> dict[str, Any]:
@@ -190,8 +190,8 @@ def _cubex(folder: Path, out: Path | None) -> dict[str, Any]:
 class _Progress:
     """How far a long command is: a line that is written over, or one every few seconds."""
 
-    def __init__(self, what: str) -> None:
-        self._what = what
+    def __init__(self, source: str) -> None:
+        self._source = source
         self._is_terminal = sys.stderr.isatty()
         self._begun = time.monotonic()
         self._last = self._begun
@@ -205,7 +205,7 @@ class _Progress:
         part = f"{100 * done // total} %" if total else ""
         rate = done / max(now - self._begun, 1e-9)
         left = f", {max(total - done, 0) / rate:.0f} s left" if rate else ""
-        text = f"{done / 1e6:.1f} M of {total / 1e6:.1f} M {self._what}, {part}{left}"
+        text = f"{done / 1e6:.1f} M of {total / 1e6:.1f} M {self._source}, {part}{left}"
         if self._is_terminal:
             print(f"\r{text}\033[K", end="", file=raw_stream(sys.stderr), flush=True)
         else:
@@ -225,14 +225,16 @@ def _say(text: str) -> None:
 
 def _warn(warnings: list[str]) -> None:
     """Tell what is missing in a measurement: what is there is written all the same."""
-    for text in warnings[:_MOST_TOLD]:
+    for text in warnings[:_MOST_LISTED]:
         _say(text)
-    if len(warnings) > _MOST_TOLD:
-        _say(f"and {len(warnings) - _MOST_TOLD} more of this kind")
+    if len(warnings) > _MOST_LISTED:
+        _say(f"and {len(warnings) - _MOST_LISTED} more of this kind")
 
 
 def _say_left_out(left_out: Counter[str]) -> None:
     if left_out:
-        told = ", ".join(f"{count:,} {what}" for what, count in left_out.most_common(_MOST_TOLD))
-        more = len(left_out) - _MOST_TOLD
-        _say(f"left out: {told}" + (f", and {more} other kinds" if more > 0 else ""))
+        contents = ", ".join(
+            f"{count:,} {unit}" for unit, count in left_out.most_common(_MOST_LISTED)
+        )
+        more = len(left_out) - _MOST_LISTED
+        _say(f"left out: {contents}" + (f", and {more} other kinds" if more > 0 else ""))

@@ -107,7 +107,7 @@ def measure(
         counters=tuple(name.strip() for name in counters.split(",") if name.strip()),
     )
     is_new = out is None or not os.path.exists(out)  # Path.exists raises where a name is too long
-    folder = work.given_measurement_folder(out) if out else work.new_measurement_folder(Path())
+    folder = work.requested_measurement_folder(out) if out else work.new_measurement_folder(Path())
     try:
         outcome = work.measure(command, folder, options, output_to_stderr=as_json)
     finally:
@@ -118,13 +118,16 @@ def measure(
     missed = work.phase_missed(folder, phase) if phase and outcome.ranks else None
     if missed and outcome.exit_code == 0:
         raise InputError(f"nothing was measured: {missed}")
-    told = _score(outcome.folder, command) if score and outcome.kept else None
+    score_lines = _score(outcome.folder, command) if score and outcome.kept else None
     if as_json:
-        print(json.dumps({**_as_json(outcome), **({"score": told[0]} if told else {})}), flush=True)
+        print(
+            json.dumps({**_as_json(outcome), **({"score": score_lines[0]} if score_lines else {})}),
+            flush=True,
+        )
     else:
         print("\n".join(_closing(outcome, options.mode)), file=sys.stderr, flush=True)
-        if told:
-            print(told[1], file=sys.stderr, flush=True)
+        if score_lines:
+            print(score_lines[1], file=sys.stderr, flush=True)
     raise SystemExit(outcome.exit_code)
 
 
@@ -133,14 +136,14 @@ def _score(folder: Path, command: list[str]) -> tuple[dict[str, Any], str]:
     from haloscope.io.atomic import write_text
     from haloscope.scope.score import score
 
-    found = score(folder)
-    lines = [str(found), ""]
-    options = f"--buffer {found.filtered_buffer if found.filtered else found.buffer}"
-    if found.filtered:
-        write_text(folder / "filter", found.filter_text())
+    scores = score(folder)
+    lines = [str(scores), ""]
+    options = f"--buffer {scores.filtered_buffer if scores.filtered else scores.buffer}"
+    if scores.filtered:
+        write_text(folder / "filter", scores.filter_text())
         options += f" --filter {shlex.quote(str(folder / 'filter'))}"
     lines.append(f"haloscope: next: haloscope measure --trace {options} -- {shlex.join(command)}")
-    return found.as_json(), "\n".join(lines)
+    return scores.as_json(), "\n".join(lines)
 
 
 def _as_json(outcome: Any) -> dict[str, Any]:
@@ -167,8 +170,8 @@ def _closing(outcome: Any, mode: str) -> list[str]:
     if not outcome.ranks:
         return [*lines, f"haloscope: nothing was measured: {outcome.reason}"]
     if not outcome.kept:
-        told = f"nothing was measured: no rank has left a {mode} in {outcome.folder}"
-        return [*lines, f"haloscope: {told}; measure with --trace what is killed"]
+        line = f"nothing was measured: no rank has left a {mode} in {outcome.folder}"
+        return [*lines, f"haloscope: {line}; measure with --trace what is killed"]
     least = "" if outcome.whole else "at least "
     events = (
         f", {least}{counted(outcome.events, 'event')}" if mode == "trace" and outcome.events else ""

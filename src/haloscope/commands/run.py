@@ -93,12 +93,12 @@ def run(
         lines = [_opening(simulation), derived, *simulation.solver.notices]
         say("\n".join(line for line in lines if line))
     opening_notices = list(simulation.solver.notices)
-    told = measure != "off" and world.is_root
+    prints = measure != "off" and world.is_root
     parts = simulation.solver.places.parts
     blocks = parts if len(parts) == 3 else ()  # along x, y, z
     about = measured.described(folder / measured.FOLDER, measure, world.size, blocks)
     try:
-        with about if told else contextlib.nullcontext():
+        with about if prints else contextlib.nullcontext():
             summary = simulation.run(
                 steps, out=folder, restart=restart, progress=bar, profile=measure == "profile"
             )
@@ -107,7 +107,7 @@ def run(
     finally:
         if bar is not None:
             bar.close()
-    if told:
+    if prints:
         summary["files"]["measurement"] = str(folder / measured.FOLDER)
         write_json(folder / "summary.json", summary)
     if world.is_root:
@@ -168,13 +168,15 @@ def _run_on_ranks(
     from haloscope.device.cpu import available_cores
     from haloscope.exchange import launch
     from haloscope.exchange.world import World
-    from haloscope.folders import given_folder
+    from haloscope.folders import requested_folder
     from haloscope.solvers import registry
 
     table = read_case(case, settings, registry.case_model)
     with naming_file(case):
         registry.check_ranks(table, ranks)
-    folder = given_folder(out, restart=restart) if out else _folder(World(), case, None, restart)
+    folder = (
+        requested_folder(out, restart=restart) if out else _folder(World(), case, None, restart)
+    )
     variables = {}
     if measure != "off":
         _require_free(folder)
@@ -238,7 +240,7 @@ def _folder(
     """The output folder, made by rank 0 and known to all."""
     import numpy as np
 
-    from haloscope.folders import given_folder, latest_folder, new_folder
+    from haloscope.folders import latest_folder, new_folder, requested_folder
     from haloscope.io.checkpoint import list_checkpoints
     from haloscope.measured import holds_nothing_else
 
@@ -246,7 +248,7 @@ def _folder(
     if world.is_root:
         if out is not None:
             ready = measured and holds_nothing_else(out)
-            folder = given_folder(out, restart=restart or ready)
+            folder = requested_folder(out, restart=restart or ready)
         elif restart:
             folder = latest_folder(
                 Path("runs"), case.stem, lambda path: bool(list_checkpoints(path))

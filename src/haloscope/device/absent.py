@@ -97,7 +97,7 @@ class AbsentDevice:
     side = None
     beside = None
 
-    def __init__(self, target: str, *, tell: Callable[[CompiledFile], None] | None = None) -> None:
+    def __init__(self, target: str, *, log: Callable[[CompiledFile], None] | None = None) -> None:
         self.target = target
         self.kind = "cpu" if target == CORES else "cuda"
         self.name = f"absent {target}"
@@ -114,7 +114,7 @@ class AbsentDevice:
         # Names of the files and of the kernels in them that were asked for.
         self.kernels: set[tuple[str, str]] = set()
         self._cache = Cache()
-        self._tell = tell
+        self._log = log
         self._met: set[tuple[Path, str]] = set()
 
     def kernel(self, file: Path, name: str, constants: jit.Constants) -> _AbsentKernel:
@@ -131,8 +131,8 @@ class AbsentDevice:
             taken, cached = time.perf_counter() - start, len(self._cache.built) == before
             done = CompiledFile(file.name, dict(constants), met[1], self.target, taken, cached)
             self.files.append(done)
-            if self._tell is not None:
-                self._tell(done)
+            if self._log is not None:
+                self._log(done)
         return _AbsentKernel()
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:

@@ -19,9 +19,9 @@ _DIGEST_BYTES = 32
 
 def default_folder() -> Path:
     """Folder of the cache: ``HALOSCOPE_CACHE``, else the user's cache folder of this system."""
-    given = os.environ.get("HALOSCOPE_CACHE")
-    if given:
-        return Path(given)
+    variable = os.environ.get("HALOSCOPE_CACHE")
+    if variable:
+        return Path(variable)
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("haloscope", appauthor=False)) / "kernels"
@@ -40,25 +40,25 @@ class Cache:
         self.built: list[Path] = []  # The files that were not there and had to be built
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = self.folder.lstat()
+            status = self.folder.lstat()
         except OSError as error:
             raise MachineError(
                 f"the kernel cache folder {self.folder} cannot be made ({error.strerror}); "
                 "set HALOSCOPE_CACHE to a folder that you can write"
             ) from error
-        if not stat.S_ISDIR(found.st_mode):
+        if not stat.S_ISDIR(status.st_mode):
             raise MachineError(
                 f"the kernel cache {self.folder} is not a folder; set HALOSCOPE_CACHE to one"
             )
-        if found.st_uid != os.getuid():
+        if status.st_uid != os.getuid():
             raise MachineError(
-                f"the kernel cache folder {self.folder} belongs to user {found.st_uid}, not to "
+                f"the kernel cache folder {self.folder} belongs to user {status.st_uid}, not to "
                 f"you ({os.getuid()}); set HALOSCOPE_CACHE to a folder of your own"
             )
-        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise MachineError(
                 f"the kernel cache folder {self.folder} can be written by others (mode "
-                f"{stat.S_IMODE(found.st_mode):04o}); run chmod 700 on it or set HALOSCOPE_CACHE"
+                f"{stat.S_IMODE(status.st_mode):04o}); run chmod 700 on it or set HALOSCOPE_CACHE"
             )
 
     def get(self, key: str, suffix: str, build: Callable[[Path], None]) -> Path:

@@ -150,8 +150,10 @@ class CpuDevice:
 
     def __init__(self, threads: int | None = None) -> None:
         if threads is None:
-            given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-            threads = int(given) if given.isdigit() and int(given) > 0 else available_cores()
+            variable = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+            threads = (
+                int(variable) if variable.isdigit() and int(variable) > 0 else available_cores()
+            )
         if threads < 1:
             raise InputError(f"threads = {threads} is not possible; give 1 or more")
         self.threads = self.multiprocessors = threads

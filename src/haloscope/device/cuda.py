@@ -49,8 +49,8 @@ def _gpus() -> tuple[Any, int]:
 def architectures_in_sight() -> list[str]:
     """Architectures of the GPUs of this machine, each once, such as ``sm_90``."""
     cupy, count = _gpus()
-    found = (f"sm_{cupy.cuda.Device(index).compute_capability}" for index in range(count))
-    return list(dict.fromkeys(found))
+    targets = (f"sm_{cupy.cuda.Device(index).compute_capability}" for index in range(count))
+    return list(dict.fromkeys(targets))
 
 
 class CudaLaunch:
@@ -151,9 +151,9 @@ class CudaKernel:
         converted = tuple(_as_argument(value) for value in arguments)
         if shared:
             # It allows what 48 KiB leave beside the kernel's own, or what was bound before, still to run.
-            what, function = _LARGEST_DYNAMIC_SHARED, self._function.ptr
-            if shared > self._driver.funcGetAttribute(what, function):
-                self._driver.funcSetAttribute(function, what, shared)
+            attribute, function = _LARGEST_DYNAMIC_SHARED, self._function.ptr
+            if shared > self._driver.funcGetAttribute(attribute, function):
+                self._driver.funcSetAttribute(function, attribute, shared)
         launch = EarlyLaunch if early and self._early else CudaLaunch
         return launch(self._function, grid, threads, converted, stream or self._stream, shared)
 
@@ -214,7 +214,9 @@ def _streams(index: int) -> tuple[Any, Any, Any]:
     # Entered for good. After a mere use() CuPy goes back to the null stream whenever it has worked
     # on another one, as it does to copy an array with gaps, and all order is lost.
     main.__enter__()
-    side, beside = (cupy.cuda.Stream(non_blocking=True, priority=each) for each in (_FIRST, 0))
+    side, beside = (
+        cupy.cuda.Stream(non_blocking=True, priority=priority) for priority in (_FIRST, 0)
+    )
     return main, side, beside
 
 

@@ -110,18 +110,18 @@ def find_compiler() -> Compiler:
     # It is what ``CXX`` names. Where that is not set it is looked for in this order: ``g++``, the
     # clang of the compiler extra, and the one whose kernels `haloscope build` left in the cache for
     # this kind of processor.
-    given = os.environ.get("CXX", "")
-    if given:
-        named = _command(given)
+    command = os.environ.get("CXX", "")
+    if command:
+        named = _command(command)
         if named is None:
             raise MachineError(
-                f"CXX={given} is no command that answers --version; set it to the name or path of a "
+                f"CXX={command} is no command that answers --version; set it to the name or path of a "
                 "C++ compiler, without options, or unset it to use g++"
             )
         return named
-    found = _command("g++") or _from_wheels() or _left_by_build()
-    if found is not None:
-        return found
+    compiler = _command("g++") or _from_wheels() or _left_by_build()
+    if compiler is not None:
+        return compiler
     raise MachineError(
         "no C++ compiler was found (looked for g++ and the compiler extra, as CXX is not set); "
         "install g++ (Debian: apt install g++) or run pip install 'haloscope[compiler]'"
@@ -196,9 +196,9 @@ def source_text(file: Path) -> str:
     Such a file lies beside the source or, where several solvers need it, beside the dialect.
     """
 
-    def included(found: re.Match[str]) -> str:
-        beside = file.with_name(found[1])
-        return source_text(beside if beside.exists() else DIALECT.with_name(found[1]))
+    def included(match: re.Match[str]) -> str:
+        beside = file.with_name(match[1])
+        return source_text(beside if beside.exists() else DIALECT.with_name(match[1]))
 
     return _INCLUDE.sub(included, file.read_text())
 

@@ -149,34 +149,34 @@ class _Bisection:
         # Which of the active cuboids holds each place; -1: none, it is cut no more.
         group = np.zeros(len(self._places), np.int64)
         while active:
-            first = np.array([each.lo for each in active])
-            extent = np.array([each.hi - each.lo for each in active])
+            first = np.array([domain.lo for domain in active])
+            extent = np.array([domain.hi - domain.lo for domain in active])
             counts, loads = _planes(self._world, self._places, self._rows, first, extent, group)
             following: list[_Cuboid] = []
             moves = np.full((len(active), 4), -1)  # axis, cut, cuboid below and above it
-            for number, each in enumerate(active):
+            for number, domain in enumerate(active):
                 here = slice(3 * number, 3 * number + 3)
-                if each.ranks == 1:
-                    self._box[each.first] = each.lo, each.hi
-                    self._totals[each.first] = counts[3 * number].sum(), loads[3 * number].sum()
-                    self._attach(each, -1 - each.first)
+                if domain.ranks == 1:
+                    self._box[domain.first] = domain.lo, domain.hi
+                    self._totals[domain.first] = counts[3 * number].sum(), loads[3 * number].sum()
+                    self._attach(domain, -1 - domain.first)
                     continue
-                closed = self._closed & (each.lo == lo) & (each.hi == hi)
+                closed = self._closed & (domain.lo == lo) & (domain.hi == hi)
                 axis, at, low = _best_cut(
-                    each.ranks, counts[here], loads[here], closed, self._spare
+                    domain.ranks, counts[here], loads[here], closed, self._spare
                 )
-                cut = int(each.lo[axis]) + at
+                cut = int(domain.lo[axis]) + at
                 node = len(self._axes)
-                self._attach(each, node)
+                self._attach(domain, node)
                 self._axes.append(axis)
                 self._cuts.append(cut)
                 self._children.append([0, 0])
                 moves[number] = axis, cut, len(following), len(following) + 1
-                end, start = each.hi.copy(), each.lo.copy()
+                end, start = domain.hi.copy(), domain.lo.copy()
                 end[axis] = start[axis] = cut
-                following.append(_Cuboid(each.lo, end, each.first, low, node, 0))
+                following.append(_Cuboid(domain.lo, end, domain.first, low, node, 0))
                 following.append(
-                    _Cuboid(start, each.hi, each.first + low, each.ranks - low, node, 1)
+                    _Cuboid(start, domain.hi, domain.first + low, domain.ranks - low, node, 1)
                 )
             live = np.flatnonzero(group >= 0)
             axis_of, cut_of, *sides = moves[group[live]].T
@@ -205,14 +205,14 @@ def _weights(
     load = np.ones(points, np.int64) if weights is None else np.asarray(weights)
     more = np.zeros(0, np.int64) if extra is None else np.asarray(extra[1])
     places = 0 if extra is None else len(extra[0])
-    for name, given, wanted, least in (
+    for name, weight, wanted, least in (
         ("points", load, points, 1),
         ("further work", more, places, 0),
     ):
-        if given.shape != (wanted,) or given.dtype.kind not in "iu" or (given < least).any():
+        if weight.shape != (wanted,) or weight.dtype.kind not in "iu" or (weight < least).any():
             fault = (
                 f"weights of {name} must be {wanted} whole numbers from {least} on, one for each "
-                f"place; an array of {given.dtype} with the shape {given.shape} is given"
+                f"place; an array of {weight.dtype} with the shape {weight.shape} is given"
             )
             return load, more, fault
     return load.astype(np.int64, copy=False), more.astype(np.int64, copy=False), ""
@@ -268,7 +268,7 @@ def _possible_cuts(
 ) -> NDArray[np.float64]:
     """Of each cut: points in the planes beside it, order of its axis, imbalance, planes below."""
     points, load = int(counts[0].sum()), int(loads[0].sum())
-    found = []
+    cuts = []
     for order, axis in enumerate(_AXES):
         below, under = np.cumsum(counts[axis])[:-1], np.cumsum(loads[axis])[:-1]
         # Each side keeps a point for each of its ranks.
@@ -278,5 +278,5 @@ def _possible_cuts(
             beside = beside + counts[axis][0] + counts[axis][-1]
         share = np.maximum(under[possible] / low, (load - under[possible]) / high)
         columns = (beside, np.full(len(possible), order), share * (low + high) / load, possible + 1)
-        found.append(np.stack(columns, axis=1).astype(np.float64))
-    return np.concatenate(found)
+        cuts.append(np.stack(columns, axis=1).astype(np.float64))
+    return np.concatenate(cuts)

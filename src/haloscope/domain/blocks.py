@@ -117,14 +117,14 @@ class Blocks:
 
 def _arrangements(ranks: int, cut_axes: int) -> list[Triple]:
     """All ways to write `ranks` as px * py * pz with 1 along the axes that are not cut."""
-    found = []
+    arrangements = []
     divisors = [part for part in range(1, ranks + 1) if ranks % part == 0]
     for px, py in itertools.product(divisors, repeat=2):
         if ranks % (px * py) == 0:
             parts = (px, py, ranks // (px * py))
             if sum(part > 1 for part in parts) <= cut_axes:
-                found.append(parts)
-    return found
+                arrangements.append(parts)
+    return arrangements
 
 
 def arrange(

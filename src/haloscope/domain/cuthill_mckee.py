@@ -38,11 +38,11 @@ def reverse_cuthill_mckee(starts: Integers, neighbours: Integers) -> Integers:
     """Order nodes level by level, each by its first neighbour that has a place and its degree."""
     degrees = np.diff(starts)
     seen = np.zeros(len(degrees), bool)
-    found: list[Integers] = []
+    order: list[Integers] = []
     for node in np.argsort(degrees, kind="stable"):
         if not seen[node]:
-            found += _levels(starts, neighbours, degrees, _far_out(starts, neighbours, node), seen)
-    return np.concatenate([np.empty(0, np.int64), *found])[::-1].copy()
+            order += _levels(starts, neighbours, degrees, _far_out(starts, neighbours, node), seen)
+    return np.concatenate([np.empty(0, np.int64), *order])[::-1].copy()
 
 
 def _far_out(starts: Integers, neighbours: Integers, node: int) -> int:
@@ -51,11 +51,11 @@ def _far_out(starts: Integers, neighbours: Integers, node: int) -> int:
     levels = 0
     while True:
         seen = np.zeros(len(degrees), bool)
-        found = _levels(starts, neighbours, degrees, node, seen)
-        if len(found) <= levels:
+        from_node = _levels(starts, neighbours, degrees, node, seen)
+        if len(from_node) <= levels:
             return node
-        levels = len(found)
-        node = int(found[-1][degrees[found[-1]].argmin()])
+        levels = len(from_node)
+        node = int(from_node[-1][degrees[from_node[-1]].argmin()])
 
 
 def _levels(
@@ -64,13 +64,13 @@ def _levels(
     """Nodes by their distance from a root, in the order of Cuthill and McKee; marks them as seen."""
     level = np.array([root])
     seen[root] = True
-    found = []
+    levels = []
     while len(level):
-        found.append(level)
+        levels.append(level)
         parent, step = spread(degrees[level])
         near = neighbours[starts[level][parent] + step]
         new = ~seen[near]
         nodes, first = np.unique(near[new], return_index=True)
         level = nodes[np.lexsort((degrees[nodes], parent[new][first]))]
         seen[level] = True
-    return found
+    return levels

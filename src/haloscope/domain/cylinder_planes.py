@@ -140,4 +140,4 @@ def _ranks(rays: int, rings: int, down: int, up: int) -> Integers:
         aside * width + rings + 1 + np.arange(down)[:, None],
         aside * width + rings + 1 + np.arange(up)[:, None],
     ]
-    return np.concatenate([each.ravel() for each in outward])
+    return np.concatenate([component.ravel() for component in outward])

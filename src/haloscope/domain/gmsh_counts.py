@@ -42,11 +42,11 @@ def check_gmsh_counts(path: Path) -> None:
         old, ascii_form = form[0].startswith(b"2"), form[1] == b"0"
         for section in (b"$Nodes", b"$Elements"):
             numbers = _counts(text, section, old, ascii_form, path)
-            what = f"mesh file {path}: {section.decode()} states"
+            origin = f"mesh file {path}: {section.decode()} states"
             for number in numbers[: 1 if old else 2]:
                 if not 0 <= number <= size:
                     raise InputError(
-                        f"{what} a count of {number}, which a file of {size} bytes cannot hold; "
+                        f"{origin} a count of {number}, which a file of {size} bytes cannot hold; "
                         "it is damaged, save it anew"
                     )
             if section == b"$Nodes" and len(numbers) > 3:
@@ -157,40 +157,40 @@ def _count(path: Path, wanted: Container[int]) -> int | None:
 
 
 def _count_old_ascii(text: mmap.mmap, wanted: Container[int]) -> int:
-    found = 0
+    elements = 0
     for _ in range(int(text.readline())):
-        found += int(text.readline().split(None, 2)[1]) in wanted
-    return found
+        elements += int(text.readline().split(None, 2)[1]) in wanted
+    return elements
 
 
 def _count_old_binary(text: mmap.mmap, wanted: Container[int]) -> int:
-    left, found = int(text.readline()), 0
+    left, elements = int(text.readline()), 0
     while left > 0:
         kind, count, tags = struct.unpack("3i", text.read(12))
         nodes = _NODES[kind]
         if count <= 0 or tags < 0:
             raise ValueError("a block of elements is damaged")
         text.seek(4 * count * (1 + tags + nodes), os.SEEK_CUR)
-        found += count if kind in wanted else 0
+        elements += count if kind in wanted else 0
         left -= count
-    return found
+    return elements
 
 
 def _count_new_ascii(text: mmap.mmap, wanted: Container[int]) -> int:
-    blocks, found = int(text.readline().split()[0]), 0
+    blocks, elements = int(text.readline().split()[0]), 0
     for _ in range(blocks):
         kind, count = (int(word) for word in text.readline().split()[2:4])
         for _ in range(count):
             if text.readline().startswith(b"$"):
                 raise ValueError("a block of elements is cut off")
-        found += count if kind in wanted else 0
-    return found
+        elements += count if kind in wanted else 0
+    return elements
 
 
 def _count_new_binary(text: mmap.mmap, wanted: Container[int]) -> int:
-    blocks, found = struct.unpack("4Q", text.read(32))[0], 0
+    blocks, elements = struct.unpack("4Q", text.read(32))[0], 0
     for _ in range(blocks):
         _, _, kind, count = struct.unpack("=3iQ", text.read(20))
         text.seek(8 * count * (1 + _NODES[kind]), os.SEEK_CUR)
-        found += count if kind in wanted else 0
-    return found
+        elements += count if kind in wanted else 0
+    return elements

@@ -53,11 +53,13 @@ def _refuse_other_files(group: Any, name: str) -> None:
 def _check_datasets(datasets: list[Any], name: str, size: int) -> None:
     whole = 0
     for dataset in datasets:
-        what = f"{name}, data set {dataset.name}"
+        location = f"{name}, data set {dataset.name}"
         if dataset.shape is None:
             continue
         if dataset.is_virtual or dataset.external:
-            raise InputError(f"{what} lies in another file, which is not read; save it in this one")
+            raise InputError(
+                f"{location} lies in another file, which is not read; save it in this one"
+            )
         stated = (
             int(np.prod([int(n) for n in dataset.shape], dtype=object)) * dataset.dtype.itemsize
         )
@@ -65,20 +67,20 @@ def _check_datasets(datasets: list[Any], name: str, size: int) -> None:
         whole += stated
         if whole > largest_unpacked(size) or stated > max(SMALL, largest_unpacked(stored)):
             raise InputError(
-                f"{what} states {stated} bytes, far more than its {stored} stored ones unfold to; it is "
+                f"{location} states {stated} bytes, far more than its {stored} stored ones unfold to; it is "
                 "damaged, save the mesh anew"
             )
         if dataset.chunks is not None:
-            _check_chunks(dataset, what)
+            _check_chunks(dataset, location)
 
 
-def _check_chunks(dataset: Any, what: str) -> None:
+def _check_chunks(dataset: Any, location: str) -> None:
     """Refuse chunks that unfold to more than a chunk; the library would make room for all of it."""
     properties = dataset.id.get_create_plist()
     filters = [properties.get_filter(n)[0] for n in range(properties.get_nfilters())]
     if unknown := set(filters) - {_DEFLATE, _SHUFFLE, _FLETCHER}:
         raise InputError(
-            f"{what} is packed by HDF5's filter {min(unknown)}, which is not read; save it with gzip or "
+            f"{location} is packed by HDF5's filter {min(unknown)}, which is not read; save it with gzip or "
             "without packing"
         )
     if _DEFLATE not in filters:
@@ -90,7 +92,7 @@ def _check_chunks(dataset: Any, what: str) -> None:
         _, packed = dataset.id.read_direct_chunk(info.chunk_offset)
         if info.filter_mask == 0 and unpacked_size(bytes(packed), most) > most:
             raise InputError(
-                f"{what}: a chunk unfolds to more than the {most} bytes of a chunk; it is damaged, save "
+                f"{location}: a chunk unfolds to more than the {most} bytes of a chunk; it is damaged, save "
                 "the mesh anew"
             )
 

@@ -25,13 +25,13 @@ _PHASE = 0.7
 _LARGEST_GRADING = 1000.0
 
 
-def require_counts(what: str, counts: Sequence[int], least: int = 1) -> None:
+def require_counts(key: str, counts: Sequence[int], least: int = 1) -> None:
     """Refuse numbers of elements that are too small, or 2^31 elements and more."""
     if any(count < least for count in counts):
-        given = counts[0] if len(counts) == 1 else list(counts)
-        raise InputError(f"{what} = {given} is out of range; at least {least} is needed")
+        counts_text = counts[0] if len(counts) == 1 else list(counts)
+        raise InputError(f"{key} = {counts_text} is out of range; at least {least} is needed")
     if math.prod(max(1, int(count)) for count in counts) >= MOST_ELEMENTS:
-        raise InputError(f"{what} = {list(counts)} makes 2^31 elements or more; use fewer")
+        raise InputError(f"{key} = {list(counts)} makes 2^31 elements or more; use fewer")
 
 
 def graded(elements: int, lower: float, upper: float, ratio: float = 1.0) -> Floats:
@@ -64,7 +64,7 @@ def box(
     return box_of_planes(planes, periodic=periodic, warp=warp)
 
 
-def some_of_box(
+def box_elements(
     numbers: Integers,
     elements: Triple,
     lower: Point = (0.0, 0.0, 0.0),
@@ -76,7 +76,7 @@ def some_of_box(
 ) -> ElementRows:
     """Some elements of a box, made without the others."""
     lines = _checked_lines(_planes(elements, lower, upper, grading), warp)
-    return _some_bricks(lines, periodic, warp, numbers)
+    return _selected_bricks(lines, periodic, warp, numbers)
 
 
 def _planes(
@@ -110,7 +110,7 @@ def box_of_planes(
     # period along a periodic axis and half a period, zero at both walls, along another.
     lines = _checked_lines(planes, warp)
     count = math.prod(len(line) - 1 for line in lines)
-    rows = _some_bricks(lines, periodic, warp, np.arange(count))
+    rows = _selected_bricks(lines, periodic, warp, np.arange(count))
     real = rows.behind >= 0
     return replace(
         rows.mesh,
@@ -144,7 +144,7 @@ def _brick_numbers(places: Integers, cells: Triple) -> Integers:
     return np.asarray(places[:, 0] + nx * (places[:, 1] + ny * places[:, 2]))
 
 
-def _some_bricks(
+def _selected_bricks(
     lines: list[Floats], periodic: Flags, warp: float, numbers: Integers
 ) -> ElementRows:
     """Elements of a box from their places: what lies behind a brick's faces needs no search."""

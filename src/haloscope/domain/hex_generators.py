@@ -47,10 +47,10 @@ P = ParamSpec("P")
 _BULGE = 0.35
 
 
-def _require_lengths(what: str, *lengths: float) -> None:
+def _require_lengths(key: str, *lengths: float) -> None:
     if not all(math.isfinite(length) and length > 0 for length in lengths):
         raise InputError(
-            f"{what} = {', '.join(f'{length:g}' for length in lengths)} is out of range; "
+            f"{key} = {', '.join(f'{length:g}' for length in lengths)} is out of range; "
             "a length above 0 is needed"
         )
 
@@ -155,8 +155,8 @@ def _whole(arrange: Callable[P, Arrangement]) -> Callable[P, HexMesh]:
     """Makes the whole mesh of what a function arranges."""
 
     @wraps(arrange)
-    def make(*given: P.args, **named: P.kwargs) -> HexMesh:
-        return arrange(*given, **named).whole()
+    def make(*args: P.args, **named: P.kwargs) -> HexMesh:
+        return arrange(*args, **named).whole()
 
     return make
 

@@ -38,10 +38,10 @@ class BlockMapping:
         for block in np.unique(blocks):
             all_of_block = np.flatnonzero(blocks == block)
             for begin in range(0, len(all_of_block), _AT_ONCE):
-                some = all_of_block[begin : begin + _AT_ONCE]
-                lower, upper = (ends[elements[some], None] for ends in (self.lower, self.upper))
+                points = all_of_block[begin : begin + _AT_ONCE]
+                lower, upper = (ends[elements[points], None] for ends in (self.lower, self.upper))
                 # Not lower + w (upper - lower): both ends must be met to the last bit.
-                result[some] = self.maps[block](lower * (1 - weight) + upper * weight)
+                result[points] = self.maps[block](lower * (1 - weight) + upper * weight)
         return result
 
     def of(self, elements: Integers) -> BlockMapping:

@@ -207,21 +207,21 @@ class Arrangement:
         """Number of vertices."""
         return self._core_points + self._levels * self._surface_points + self._margin_points
 
-    def some(self, numbers: Integers) -> HexMesh:
+    def mesh_of(self, numbers: Integers) -> HexMesh:
         """Elements with ascending numbers (n,), as a mesh in which none has a neighbour yet."""
-        found, blocks = [], []
+        arrays, blocks = [], []
         begin = 0
-        for number, each in enumerate(self._blocks):
-            chosen = numbers[slice(*np.searchsorted(numbers, (begin, begin + each.count)))]
-            found.append(each.cells(chosen - begin))
+        for number, one_block in enumerate(self._blocks):
+            chosen = numbers[slice(*np.searchsorted(numbers, (begin, begin + one_block.count)))]
+            arrays.append(one_block.cells(chosen - begin))
             blocks.append(np.full(len(chosen), number))
-            begin += each.count
+            begin += one_block.count
         block = np.concatenate(blocks)
         lower, upper, outer = (
-            np.concatenate([getattr(cells, name) for cells in found])
+            np.concatenate([getattr(cells, name) for cells in arrays])
             for name in ("lower", "upper", "outer")
         )
-        of_part = np.array([each.part == self._parts for each in self._blocks])
+        of_part = np.array([block.part == self._parts for block in self._blocks])
         boundaries = np.full((len(numbers), FACES), -1, np.int32)
         row, face = np.nonzero(outer & of_part[block][:, None])
         boundaries[row, face] = face if len(self._outer_names) == FACES else 0
@@ -230,13 +230,13 @@ class Arrangement:
             ends = (lower, upper)[side][:, 2] == 2 * side - 1
             boundaries[ends, 4 + side] = len(names)
             names = (*names, name)
-        mapping = BlockMapping(block, lower, upper, tuple(each.shape for each in self._blocks))
+        mapping = BlockMapping(block, lower, upper, tuple(block.shape for block in self._blocks))
         size = self._order + 1
         coordinates = mapping(np.arange(len(numbers)), equidistant(self._order))
         return unconnected(
             coordinates.reshape(len(numbers), size, size, size, 3),
-            np.concatenate([cells.vertices for cells in found]),
-            np.array([each.region for each in self._blocks], np.int32)[block],
+            np.concatenate([cells.vertices for cells in arrays]),
+            np.array([block.region for block in self._blocks], np.int32)[block],
             self._region_names,
             names,
             boundaries,
@@ -245,15 +245,15 @@ class Arrangement:
 
     def whole(self) -> HexMesh:
         """All elements, connected."""
-        some = self.some(np.arange(self.count))
+        all_elements = self.mesh_of(np.arange(self.count))
         mesh = connect(
-            some.coordinates,
-            some.vertices,
-            boundaries=some.boundaries,
-            boundary_names=some.boundary_names,
-            regions=some.regions,
-            region_names=some.region_names,
-            mapping=some.mapping,
+            all_elements.coordinates,
+            all_elements.vertices,
+            boundaries=all_elements.boundaries,
+            boundary_names=all_elements.boundary_names,
+            regions=all_elements.regions,
+            region_names=all_elements.region_names,
+            mapping=all_elements.mapping,
         )
         return (
             join_periodic(mesh, self._end_names[0], self._end_names[1]) if self._periodic else mesh
@@ -262,14 +262,14 @@ class Arrangement:
     def on_ranks(self, world: World) -> ElementRows:
         """The elements with which a rank begins; all ranks call this."""
         numbers = range_of(world, self.count)
-        rows = connect_on_ranks(world, self.some(numbers), numbers, self.count, self.points)
+        rows = connect_on_ranks(world, self.mesh_of(numbers), numbers, self.count, self.points)
         return self._joined(world, rows) if self._periodic else rows
 
     def _joined(self, world: World, rows: ElementRows) -> ElementRows:
         """Join the ends along z: columns of elements begin and end in the same block."""
         mesh = rows.mesh
         assert isinstance(mesh.mapping, BlockMapping)
-        column = np.array([each.column for each in self._blocks])[mesh.mapping.blocks]
+        column = np.array([block.column for block in self._blocks])[mesh.mapping.blocks]
         length = (self._cells[2] - 1) * column
         behind, boundaries = rows.behind.copy(), mesh.boundaries.copy()
         for face, sign, name in zip((4, 5), (1, -1), self._end_names, strict=True):

@@ -216,11 +216,11 @@ def _equal_faces(vertices: Integers) -> tuple[Integers, Integers]:
     return order, np.flatnonzero(first)
 
 
-def _refuse(pairs: Integers, centres: Floats, what: str) -> None:
+def _refuse(pairs: Integers, centres: Floats, problem: str) -> None:
     """Raise an error that names the first of pairs (n, 2) of elements."""
     text = elements_text(pairs[0], centres).replace(", element", " and element")
     more = f" ({len(pairs)} such pairs)" if len(pairs) > 1 else ""
-    raise InputError(f"{text} {what}{more}")
+    raise InputError(f"{text} {problem}{more}")
 
 
 def connect(

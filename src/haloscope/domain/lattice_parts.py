@@ -69,8 +69,8 @@ class LatticePart:
         places = raster_coordinates(numbers, shape)
         inside: NDArray[np.bool_] = np.all((places >= lo) & (places < hi), axis=1)
         x, y, z = (np.where(inside[:, None], places, lo) - lo + self.halo).T
-        found: NDArray[np.int32] = np.where(inside, self.table[z, y, x], -1)
-        return found
+        indices: NDArray[np.int32] = np.where(inside, self.table[z, y, x], -1)
+        return indices
 
     def count_rows(self) -> Integers:
         """How many rows own points make along x, y and z, (3,); there is a halo."""
@@ -153,7 +153,7 @@ def take(
     numbers, tags = numbers[order], tags[order]
     places = raster_coordinates(numbers, shape)
     images = _images(places, shape, periodic, lo, hi, halo)
-    near = _each_once(images, len(numbers))
+    near = _distinct_points(images, len(numbers))
     own = np.all((places[near] >= lo) & (places[near] < hi), axis=1)
     kind = np.where(own, np.where(tags[near] < 0, 0, 1), 2)
     chosen = near[np.argsort(kind, kind="stable")]
@@ -209,7 +209,7 @@ def distribute(
     points, tagged = [], []
     for lo, hi in zip(boxes.lo, boxes.hi, strict=True):
         images = _images(places, shape, periodic, lo, hi, halo)
-        chosen = _each_once(images, len(numbers))
+        chosen = _distinct_points(images, len(numbers))
         points.append(np.ascontiguousarray(numbers[chosen], np.int64).view(np.uint8))
         tagged.append(tags[chosen].view(np.uint8))
     # Bytes that arrive may begin anywhere.
@@ -264,7 +264,7 @@ def _images(
         n = shape[axis]
         least, most = -((n - 1 - begin[axis]) // n), (end[axis] - 1) // n
         shifts.append(range(int(least), int(most) + 1) if periodic[axis] else range(1))
-    found = []
+    images = []
     for by_z in shifts[2]:
         # Raster order is ascending in z.
         planes = np.array([begin[2], end[2]]) - by_z * shape[2]
@@ -275,11 +275,11 @@ def _images(
             x = places[in_y, 0] + by_x * shape[0]
             at = in_y[(x >= begin[0]) & (x < end[0])]
             by = np.array([by_x, by_y, by_z]) * np.array(shape)
-            found.append((at, places[at] + by - begin))
-    return found
+            images.append((at, places[at] + by - begin))
+    return images
 
 
-def _each_once(images: list[tuple[Integers, Integers]], points: int) -> Integers:
+def _distinct_points(images: list[tuple[Integers, Integers]], points: int) -> Integers:
     """Points that have images, ascending."""
     wanted = np.zeros(points, bool)
     for at, _ in images:

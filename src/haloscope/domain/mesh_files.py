@@ -66,15 +66,15 @@ class FileCells:
         """How many points are corners."""
         return int(self.numbers.max()) + 1
 
-    def vertices(self, some: slice) -> Integers:
+    def vertices(self, rows: slice) -> Integers:
         """Numbers of the corners of some elements, (n, 8)."""
-        return np.asarray(self.numbers[self.cells[some][:, _CORNERS]])
+        return np.asarray(self.numbers[self.cells[rows][:, _CORNERS]])
 
-    def coordinates(self, some: slice) -> Floats:
+    def coordinates(self, rows: slice) -> Floats:
         """Geometry nodes of some elements in m, [element, k, j, i, xyz]."""
-        cells = self.cells[some]
-        each, places = np.unique(cells, return_inverse=True)
-        return in_tensor(self.points[each] * self.scale, places.reshape(cells.shape), self.table)
+        cells = self.cells[rows]
+        nodes, places = np.unique(cells, return_inverse=True)
+        return in_tensor(self.points[nodes] * self.scale, places.reshape(cells.shape), self.table)
 
 
 def read_mesh(
@@ -158,9 +158,9 @@ def count_elements(path: Path | str) -> int:
     """Hexahedra of a file, which is not connected; of a Gmsh file types alone are looked at."""
     path = Path(path)
     if path.suffix.lower() == ".msh" and path.is_file():
-        found = count_gmsh_hexahedra(path)
-        if found:
-            return found
+        count = count_gmsh_hexahedra(path)
+        if count:
+            return count
     file = read_with_meshio(path, HEX_ENDINGS)
     return sum(len(file.cells[block].data) for block in _hexahedra(file, path)[1])
 
@@ -171,17 +171,17 @@ def _is_hexahedron(kind: str) -> bool:
 
 def _hexahedra(file: Any, path: Path) -> tuple[str, list[int]]:
     """Type of the hexahedra and the numbers of their blocks; nothing else may fill space."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for block in file.cells:
         if dimension(block.type) == 3 and len(block.data):
-            found[block.type] += len(block.data)
-    listed = ", ".join(f"{count} {kind}" for kind, count in sorted(found.items()))
-    if not all(_is_hexahedron(kind) for kind in found):
+            counts[block.type] += len(block.data)
+    listed = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    if not all(_is_hexahedron(kind) for kind in counts):
         raise InputError(
             f"mesh file {path} holds {listed}; only meshes of hexahedra throughout are "
             "supported (in Gmsh: transfinite or extruded volumes, or Mesh.SubdivisionAlgorithm 2)"
         )
-    if not found:
+    if not counts:
         surface = Counter(block.type for block in file.cells if len(block.data))
         raise InputError(
             f"mesh file {path} holds no hexahedra, only {', '.join(sorted(surface)) or 'points'}; "
@@ -251,10 +251,10 @@ def _boundaries(file: FileCells, vertices: Integers) -> NDArray[np.int32]:
     begin, end = np.searchsorted(quad_high, high, "left"), np.searchsorted(quad_high, high, "right")
     met = np.zeros(len(order), bool)
     for step in range(int((end - begin).max(initial=0))):
-        some = np.flatnonzero(begin + step < end)
-        some = some[quad_low[begin[some] + step] == low[some]]
-        boundaries[some] = numbers[order[begin[some] + step]]
-        met[begin[some] + step] = True
+        open_pairs = np.flatnonzero(begin + step < end)
+        open_pairs = open_pairs[quad_low[begin[open_pairs] + step] == low[open_pairs]]
+        boundaries[open_pairs] = numbers[order[begin[open_pairs] + step]]
+        met[begin[open_pairs] + step] = True
     stray: NDArray[np.bool_] = (file.numbers[corners] < 0).max(axis=1, initial=False)
     stray[order[~met]] = True
     if stray.any():

@@ -38,7 +38,7 @@ class MeshPart:
     @property
     def waited_for(self) -> int:
         """Elements with a face on another rank; they come first."""
-        return sum(each.count for each in self.ranges if each.waited_for)
+        return sum(span.count for span in self.ranges if span.waited_for)
 
     @property
     def behind(self) -> Integers:
@@ -84,7 +84,7 @@ class ElementRows:
         local[order] = np.arange(len(elements))
         row, here, outside = row[order], here[order], outside[order]
         part = replace(
-            some_of(self.mesh, order),
+            mesh_of(self.mesh, order),
             neighbours=np.where(here, local[row], -1),
             neighbour_faces=np.where(here, behind % FACES, -1).astype(np.int8),
         )
@@ -133,7 +133,7 @@ def row_of(ascending: Integers, numbers: Integers) -> Integers:
     return np.where(ascending[at] == numbers, at, -1)
 
 
-def some_of(mesh: HexMesh, elements: Integers) -> HexMesh:
+def mesh_of(mesh: HexMesh, elements: Integers) -> HexMesh:
     """Elements of a mesh, in the given order, as a mesh in which none has a neighbour yet."""
     place = np.full(mesh.count, -1)
     place[elements] = np.arange(len(elements))
@@ -148,11 +148,11 @@ def some_of(mesh: HexMesh, elements: Integers) -> HexMesh:
         boundaries=mesh.boundaries[elements],
         regions=mesh.regions[elements],
         surfaces={name: _renumbered(faces, place) for name, faces in mesh.surfaces.items()},
-        mapping=None if mapping is None else _of_some(mapping, elements),
+        mapping=None if mapping is None else _mapping_of(mapping, elements),
     )
 
 
-def _of_some(mapping: ElementMapping, elements: Integers) -> ElementMapping:
+def _mapping_of(mapping: ElementMapping, elements: Integers) -> ElementMapping:
     # A block mapping of the whole would keep what it knows of all other elements.
     if isinstance(mapping, BlockMapping):
         return mapping.of(elements)
@@ -164,7 +164,7 @@ def rows_of(mesh: HexMesh, elements: Integers) -> ElementRows:
     neighbours = mesh.neighbours[elements]
     behind = neighbours * FACES + mesh.neighbour_faces[elements]
     behind = np.where(neighbours >= 0, behind, -1)
-    return ElementRows(some_of(mesh, elements), elements, behind, mesh.count)
+    return ElementRows(mesh_of(mesh, elements), elements, behind, mesh.count)
 
 
 def take(mesh: HexMesh, elements: Integers, kinds: NDArray[np.integer] | None = None) -> MeshPart:

@@ -135,8 +135,8 @@ def node_table(points: Floats, cells: Integers, cell_type: str) -> Integers | No
     tables = _candidates(cell_type, cells.shape[1])
     if len(tables) < 2:
         return tables[0] if tables else None
-    some = points[cells[:: max(1, len(cells) // _SAMPLE)]]
-    return min(tables, key=lambda each: _distance_from_straight(some, each))
+    sample = points[cells[:: max(1, len(cells) // _SAMPLE)]]
+    return min(tables, key=lambda order: _distance_from_straight(sample, order))
 
 
 def in_tensor(points: Floats, cells: Integers, table: Integers) -> Floats:

@@ -38,8 +38,8 @@ def partition_tets(mesh: TetMesh, parts: int, method: Method = "auto") -> Partit
     neighbours = np.full((mesh.count, FACES), -1, np.int32)
     neighbours[:, :CORNERS] = mesh.neighbours
     load = np.ones(mesh.count)
-    found = [] if method == "graph" else [("coordinates", bisect(mesh.centres, parts, load))]
-    return choose(neighbours, parts, load, method, found)
+    partitions = [] if method == "graph" else [("coordinates", bisect(mesh.centres, parts, load))]
+    return choose(neighbours, parts, load, method, partitions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,13 +84,13 @@ def share_nodes(mesh: TetMesh, parts: NDArray[np.integer], ranks: int) -> NodeSh
 
     `parts`: (elements,): the rank of each element.
     """
-    given = np.asarray(parts)
-    if given.shape != (mesh.count,) or given.min() < 0 or given.max() >= ranks:
+    owners = np.asarray(parts)
+    if owners.shape != (mesh.count,) or owners.min() < 0 or owners.max() >= ranks:
         raise InputError(
             f"the partition must name a rank from 0 to {ranks - 1} for each of {mesh.count} "
             "elements; partition this mesh anew"
         )
-    sizes = np.bincount(given, minlength=ranks)
+    sizes = np.bincount(owners, minlength=ranks)
     empty = np.flatnonzero(sizes == 0)
     if len(empty):
         raise InputError(
@@ -98,12 +98,12 @@ def share_nodes(mesh: TetMesh, parts: NDArray[np.integer], ranks: int) -> NodeSh
             f"partition leaves {'it' if len(empty) == 1 else 'them'} empty; start fewer ranks or "
             "partition the mesh anew"
         )
-    keys = (mesh.tets * ranks + given.astype(np.int64)[:, None]).ravel()
+    keys = (mesh.tets * ranks + owners.astype(np.int64)[:, None]).ravel()
     keys.sort()
     keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])]
     starts = np.searchsorted(keys, np.arange(len(mesh.nodes) + 1) * ranks)
     holders = (keys % ranks).astype(np.int32)
-    return NodeShares(given.astype(np.int32), ranks, starts, holders)
+    return NodeShares(owners.astype(np.int32), ranks, starts, holders)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,9 +145,9 @@ class NodePart:
 
         What :func:`haloscope.exchange.gather_scatter.open_gather_scatter` takes.
         """
-        found = self.node_numbers + 1
-        found[: self.interior] = 0
-        return found
+        numbers = self.node_numbers + 1
+        numbers[: self.interior] = 0
+        return numbers
 
     @property
     def owned(self) -> NDArray[np.bool_]:
@@ -180,9 +180,9 @@ def node_part(mesh: TetMesh, shares: NodeShares, rank: int) -> NodePart:
     def own(
         triangles: Mapping[str, Integers], tets: Mapping[str, Integers]
     ) -> tuple[dict[str, Numbers], dict[str, Numbers]]:
-        of = {name: new_element[each] for name, each in tets.items()}
+        of = {name: new_element[numbers] for name, numbers in tets.items()}
         rows = {name: new_node[triangles[name][of[name] >= 0]] for name in triangles}
-        return rows, {name: each[each >= 0] for name, each in of.items()}
+        return rows, {name: numbers[numbers >= 0] for name, numbers in of.items()}
 
     boundaries, boundary_tets = own(mesh.boundaries, mesh.boundary_tets)
     surfaces, surface_tets = own(mesh.surfaces, mesh.surface_tets)

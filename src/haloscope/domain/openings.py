@@ -87,8 +87,8 @@ def _wanted(opening: str | OpeningPlane, surface: Surface) -> _Wanted:
         axis, direction = _axis(opening.name, normal, normal)
         place = np.asarray([opening.point], np.float64)
         if not np.isfinite(place).all() or not (opening.radius is None or opening.radius > 0):
-            given = opening.radius
-            radius = "none" if given is None else surface.unit.length(given)
+            asked_radius = opening.radius
+            radius = "none" if asked_radius is None else surface.unit.length(asked_radius)
             raise InputError(
                 f"opening '{opening.name}': point {surface.unit.place(place[0])}, radius {radius}; "
                 "finite numbers and a radius above 0 are needed"
@@ -136,21 +136,21 @@ def cut_openings(
     runs: Runs, grid: Grid, surface: Surface, openings: Sequence[str | OpeningPlane]
 ) -> tuple[Runs, tuple[Opening, ...]]:
     """End the fluid at openings."""
-    found: list[Opening] = []
+    cut: list[Opening] = []
     for asked in openings:
         wanted = _wanted(asked, surface)
-        if wanted.name in [opening.name for opening in found]:
+        if wanted.name in [opening.name for opening in cut]:
             raise InputError(f"opening '{wanted.name}' is given twice; each name belongs to one")
         runs, opening = _cut(runs, grid, surface, wanted)
-        found.append(opening)
-    for opening, other in itertools.permutations(found, 2):
+        cut.append(opening)
+    for opening, other in itertools.permutations(cut, 2):
         gone = not runs.contains(opening.numbers).all()
         if gone or np.isin(opening.numbers, other.numbers).any():
             raise InputError(
                 f"opening '{opening.name}' is cut by another, such as '{other.name}'; move them "
                 "apart, or make a generated vessel's branches longer"
             )
-    return runs, tuple(found)
+    return runs, tuple(cut)
 
 
 def _cut(runs: Runs, grid: Grid, surface: Surface, wanted: _Wanted) -> tuple[Runs, Opening]:

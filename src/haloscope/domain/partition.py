@@ -110,20 +110,20 @@ def choose(
     parts: int,
     load: Floats,
     method: Method,
-    found: Sequence[tuple[str, NDArray[np.int32]]],
+    partitions: Sequence[tuple[str, NDArray[np.int32]]],
 ) -> Partition:
     """The best of some ways to share elements out, and of METIS unless only coordinates count.
 
     `neighbours`: (elements, 6), as of a mesh.
     """
-    ways = [measure(name, neighbours, each, load, parts) for name, each in found]
+    ways = [measure(name, neighbours, owners, load, parts) for name, owners in partitions]
     pymetis = None if method == "coordinates" else find_metis(required=method == "graph")
     if pymetis is not None:
         cut = _cut_graph(pymetis, neighbours, parts, load)
         ways.append(measure("graph", neighbours, cut, load, parts))
-    evenest = min(each.imbalance for each in ways)
-    even = [each for each in ways if each.imbalance <= evenest + _SPARE_LOAD]
-    return min(even, key=lambda each: each.edge_cut)
+    evenest = min(way.imbalance for way in ways)
+    even = [way for way in ways if way.imbalance <= evenest + _SPARE_LOAD]
+    return min(even, key=lambda way: way.edge_cut)
 
 
 def measure(
@@ -189,14 +189,14 @@ def _cut_graph(
         return np.zeros(len(neighbours), np.int32)
     starts, others, faces = dual_graph(neighbours)
     scaled = np.clip(weights / weights.mean() * _MEAN_WEIGHT, 1, _LARGEST_WEIGHT)
-    _, found = pymetis.part_graph(
+    _, owners = pymetis.part_graph(
         parts,
         pymetis.CSRAdjacency(starts, others),
         vweights=np.rint(scaled).astype(np.int64),
         eweights=faces,
         options=pymetis.Options(seed=_SEED),
     )
-    result = np.asarray(found, np.int32)
+    result = np.asarray(owners, np.int32)
     sizes = np.bincount(result, minlength=parts)
     for empty in np.flatnonzero(sizes == 0):
         largest = int(sizes.argmax())

@@ -30,13 +30,15 @@ _TOLERANCE = 1e-5
 _PRIMES = (73_856_093, 19_349_663, 83_492_791)
 
 
-def _candidates(wanted: Floats, given: Floats, reach: float) -> Iterator[tuple[Integers, Integers]]:
+def _candidates(
+    wanted: Floats, points: Floats, reach: float
+) -> Iterator[tuple[Integers, Integers]]:
     """Pairs (wanted, given) of points that may lie within `reach` of each other.
 
     Points are sorted into cubes four times as wide, and looked for in the up to eight cubes that
     the reach touches. Cubes are known by a hash: a pair may be far apart, none is missed.
     """
-    origin = np.minimum(wanted.min(axis=0), given.min(axis=0)) - reach
+    origin = np.minimum(wanted.min(axis=0), points.min(axis=0)) - reach
 
     def cube(points: Floats) -> Integers:
         index = np.floor((points - origin) / (4 * reach)).astype(np.int64)
@@ -44,26 +46,26 @@ def _candidates(wanted: Floats, given: Floats, reach: float) -> Iterator[tuple[I
             keys: Integers = (index * np.array(_PRIMES)).sum(axis=-1)
         return keys
 
-    keys = cube(given)
+    keys = cube(points)
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
     for corner in np.ndindex(2, 2, 2):
         here = cube(wanted + reach * (2 * np.array(corner) - 1))
         begin, end = np.searchsorted(keys, here, "left"), np.searchsorted(keys, here, "right")
         for step in range(int((end - begin).max(initial=0))):
-            some = np.flatnonzero(begin + step < end)
-            yield some, order[begin[some] + step]
+            rows = np.flatnonzero(begin + step < end)
+            yield rows, order[begin[rows] + step]
 
 
-def _match(wanted: Floats, given: Floats, reach: Floats) -> Integers:
+def _match(wanted: Floats, points: Floats, reach: Floats) -> Integers:
     """Nearest given point within the reach of each wanted one; -1 where none is."""
-    found = np.full(len(wanted), -1)
+    partners = np.full(len(wanted), -1)
     nearest = np.full(len(wanted), np.inf)
-    for some, other in _candidates(wanted, given, float(reach.max())):
-        distance = np.linalg.norm(wanted[some] - given[other], axis=1)
-        better = (distance <= reach[some]) & (distance < nearest[some])
-        found[some[better]], nearest[some[better]] = other[better], distance[better]
-    return found
+    for rows, other in _candidates(wanted, points, float(reach.max())):
+        distance = np.linalg.norm(wanted[rows] - points[other], axis=1)
+        better = (distance <= reach[rows]) & (distance < nearest[rows])
+        partners[rows[better]], nearest[rows[better]] = other[better], distance[better]
+    return partners
 
 
 def _corners(mesh: HexMesh, faces: Integers) -> Floats:
@@ -99,7 +101,7 @@ def join_periodic(
             "one, too"
         )
     here, there = mesh.outer_faces(first), mesh.outer_faces(second)
-    what = f"periodic pair '{first}', '{second}'"
+    pair = f"periodic pair '{first}', '{second}'"
     corners, others = _corners(mesh, here), _corners(mesh, there)
     centres, other_centres = corners.mean(axis=1), others.mean(axis=1)
     shift = (
@@ -109,7 +111,7 @@ def join_periodic(
     )
     reach = tolerance * np.maximum(_sizes(corners), np.finfo(float).tiny / tolerance)
     partner = _match(centres + shift, other_centres, reach)
-    _require_partners(what, partner, centres, other_centres, shift, mesh, (here, there))
+    _require_partners(pair, partner, centres, other_centres, shift, mesh, (here, there))
     own_ids = np.broadcast_to(np.arange(4), (len(here), 4))
     distance = np.linalg.norm(
         (corners + shift)[:, :, None] - others[partner][:, None, :, :], axis=3
@@ -124,13 +126,13 @@ def join_periodic(
     if len(wrong):
         face = wrong[0]
         raise InputError(
-            f"{what}: {counted(len(wrong), 'face')} of another shape than the partner, the first on "
+            f"{pair}: {counted(len(wrong), 'face')} of another shape than the partner, the first on "
             f"element {here[face, 0]} at {point_text(centres[face])} and element "
             f"{joined[face, 0]}; the surfaces must be translated copies of each other"
         )
     if not faces_turn_away(here[:, 1], joined[:, 1], codes).all():
         raise InputError(
-            f"{what}: both surfaces bound the mesh on the same side, so that one cannot "
+            f"{pair}: both surfaces bound the mesh on the same side, so that one cannot "
             "continue the other; name two opposite surfaces"
         )
     neighbours, faces = mesh.neighbours.copy(), mesh.neighbour_faces.copy()
@@ -152,7 +154,7 @@ def join_periodic(
 
 
 def _require_partners(
-    what: str,
+    pair: str,
     partner: Integers,
     centres: Floats,
     other_centres: Floats,
@@ -165,7 +167,7 @@ def _require_partners(
     if len(missing):
         face = missing[0]
         raise InputError(
-            f"{what}: no partner for {len(missing)} of {counted(len(partner), 'face')}, the first on "
+            f"{pair}: no partner for {len(missing)} of {counted(len(partner), 'face')}, the first on "
             f"element {faces[0][face, 0]} at {point_text(centres[face])}; no face is at "
             f"{point_text(centres[face] + shift)}, the translation being {point_text(shift)}; mesh "
             "the second surface as a translated copy of the first"
@@ -175,7 +177,7 @@ def _require_partners(
     if len(alone):
         face = alone[0]
         raise InputError(
-            f"{what}: {'no' if uses[face] == 0 else 'several'} partners for {len(alone)} of "
+            f"{pair}: {'no' if uses[face] == 0 else 'several'} partners for {len(alone)} of "
             f"{counted(len(other_centres), 'face')} of the second, the first on element "
             f"{faces[1][face, 0]} at {point_text(other_centres[face])}; mesh the second surface as a "
             "translated copy of the first"

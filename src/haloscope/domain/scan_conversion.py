@@ -53,8 +53,8 @@ def crossings(
     # Plane k lies between corners if the lowest is below it and the highest is not.
     low = np.clip(height.min(axis=1) + 1, planes[0], planes[1])
     high = np.clip(height.max(axis=1) + 1, planes[0], planes[1])
-    some = np.flatnonzero(high > low)
-    for part in _chunks(some, (high - low)[some]):
+    rows = np.flatnonzero(high > low)
+    for part in _chunks(rows, (high - low)[rows]):
         triangle, place = spread((high - low)[part])
         plane = low[part][triangle] + place
         for segments in _chunks(np.arange(len(plane)), None):
@@ -86,11 +86,11 @@ def _segments(
     # One corner is alone on its side; the cut runs between the edges that meet in it.
     tip_above = above.sum(axis=1) == 1
     alone = np.where(tip_above, above.argmax(axis=1), (~above).argmax(axis=1))
-    each = np.arange(len(triangles))
-    tip = triangles[each, alone]
+    numbers = np.arange(len(triangles))
+    tip = triangles[numbers, alone]
     ends = np.empty((len(triangles), 2, 2))
     for number in (0, 1):
-        other = triangles[each, (alone + 1 + number) % 3]
+        other = triangles[numbers, (alone + 1 + number) % 3]
         one, two = points[np.minimum(tip, other)], points[np.maximum(tip, other)]
         share = (plane - one[:, 2]) / (two[:, 2] - one[:, 2])
         ends[:, number] = one[:, :2] + share[:, None] * (two - one)[:, :2]
@@ -106,8 +106,8 @@ def _cut(
     high = np.clip(floors.max(axis=1) + 1, lines[0], lines[1])
     # Who looks along u at a side that faces them has v on the left.
     enters = (ends[:, 1, 1] > ends[:, 0, 1]) != tip_above
-    some = np.flatnonzero(high > low)
-    for part in _chunks(some, (high - low)[some]):
+    rows = np.flatnonzero(high > low)
+    for part in _chunks(rows, (high - low)[rows]):
         segment, place = spread((high - low)[part])
         line = low[part][segment] + place
         (u, v), (u_end, v_end) = np.moveaxis(ends[part[segment]], 0, 2)

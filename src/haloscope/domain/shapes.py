@@ -55,25 +55,25 @@ class Shape(Protocol):
         """Distances in m of positions (..., 3) from the nearest wall, negative outside."""
 
 
-def _whole(length: float, spacing: float, what: str, unit: LengthUnit) -> int:
+def _whole(length: float, spacing: float, key: str, unit: LengthUnit) -> int:
     count = round(length / spacing)
     if count < 1 or abs(length / spacing - count) > _WHOLE * count:
         near = length / max(1, count)
         raise InputError(
-            f"{what} = {unit.length(length)} is {length / spacing:.6g} spacings of "
+            f"{key} = {unit.length(length)} is {length / spacing:.6g} spacings of "
             f"{unit.length(spacing)}, which must be a whole number; use a spacing of {unit.length(near)}"
         )
     return count
 
 
 def _points(
-    length: float, spacing: float, ends: Ends, what: str, unit: LengthUnit
+    length: float, spacing: float, ends: Ends, key: str, unit: LengthUnit
 ) -> tuple[int, float]:
     """Points along an axis from 0 to a length, and where the first of them is."""
     if ends == "periodic":
-        return _whole(length, spacing, what, unit), spacing / 2
+        return _whole(length, spacing, key, unit), spacing / 2
     if ends == "open":
-        return _whole(length, spacing, what, unit) + 1, 0.0
+        return _whole(length, spacing, key, unit) + 1, 0.0
     # As many points as fit strictly between the walls, the same distance from both.
     count = max(1, math.ceil(length / spacing - _WHOLE))
     return count, (length - (count - 1) * spacing) / 2

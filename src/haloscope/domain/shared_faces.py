@@ -63,20 +63,20 @@ def connect_on_ranks(
     behind = np.where(partner == _NOTHING, -1, partner >> _ORDER_BITS).reshape(-1, FACES)
     orientations = np.zeros(len(word), np.int8)
     for begin in range(0, len(word), _AT_ONCE * FACES):
-        some = begin + np.flatnonzero(partner[begin : begin + _AT_ONCE * FACES] != _NOTHING)
-        codes, fits = orientation_of(_order(word[some]), _order(partner[some]))
-        own, other = (word[some] >> _ORDER_BITS) % FACES, (partner[some] >> _ORDER_BITS) % FACES
+        rows = begin + np.flatnonzero(partner[begin : begin + _AT_ONCE * FACES] != _NOTHING)
+        codes, fits = orientation_of(_order(word[rows]), _order(partner[rows]))
+        own, other = (word[rows] >> _ORDER_BITS) % FACES, (partner[rows] >> _ORDER_BITS) % FACES
         faulty |= not (fits.all() and faces_turn_away(own, other, codes).all())
-        orientations[some] = codes
+        orientations[rows] = codes
     if world.any(faulty):
         raise InputError(
             "the elements of the mesh do not fit together: a face is twisted, collapsed, of more "
             "than two elements, or named as a surface that is none; check the mesh"
         )
-    found = replace(mesh, orientations=orientations.reshape(-1, FACES))
+    connected = replace(mesh, orientations=orientations.reshape(-1, FACES))
     if quads is not None:
-        found = replace(found, boundaries=named.reshape(-1, FACES))
-    return ElementRows(_name(world, found, behind >= 0), elements, behind, whole)
+        connected = replace(connected, boundaries=named.reshape(-1, FACES))
+    return ElementRows(_name(world, connected, behind >= 0), elements, behind, whole)
 
 
 def drop_unused_names(world: World, mesh: HexMesh) -> HexMesh:
@@ -103,12 +103,12 @@ def _faces(corners: Integers, elements: Integers, vertices: int) -> tuple[Intege
     """Two keys of each face of some elements, and a number that says which it is: (own * 6,)."""
     high, low, word = (np.empty(len(elements) * FACES, np.int64) for _ in range(3))
     for begin in range(0, len(elements), _AT_ONCE):
-        some = slice(begin, begin + _AT_ONCE)
-        quads = corners[some][:, FACE_CORNERS].reshape(-1, 4)
+        rows = slice(begin, begin + _AT_ONCE)
+        quads = corners[rows][:, FACE_CORNERS].reshape(-1, 4)
         at = slice(begin * FACES, begin * FACES + len(quads))
         high[at], low[at] = face_keys(quads, vertices)
         place = quads.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
-        faces = (elements[some, None] * FACES + np.arange(FACES)).ravel()
+        faces = (elements[rows, None] * FACES + np.arange(FACES)).ravel()
         word[at] = (faces << _ORDER_BITS) | (place << _SHIFTS).sum(axis=1)
     return high, low, word
 
@@ -142,9 +142,9 @@ def _ask(
     names = np.full(len(word), -1, np.int32)
     if quads is not None:
         key = face_keys(quads.corners, vertices)
-        (some, more, name), _ = give_rows(world, [*key, quads.names], _owners(world, *key))
+        (senders, more, name), _ = give_rows(world, [*key, quads.names], _owners(world, *key))
         # Quads sort behind the faces with the same corners, and so into their runs.
-        faulty |= _take_names(names, (first, second), (some, more), name)
+        faulty |= _take_names(names, (first, second), (senders, more), name)
     back = np.repeat(np.arange(world.size), counts)
     del first, second, word, order, run
     answers, _ = give_rows(world, [partner, names], back)
@@ -164,7 +164,7 @@ def _take_names(
     names: NDArray[np.int32],
     faces: tuple[Integers, Integers],
     quads: tuple[Integers, Integers],
-    given: NDArray[np.int32],
+    name_numbers: NDArray[np.int32],
 ) -> bool:
     """Enter the names of quads into those of faces; whether a quad is no face, or a face has two."""
     high, low = (np.concatenate(pair) for pair in zip(faces, quads, strict=True))
@@ -172,7 +172,7 @@ def _take_names(
     starts, run = _runs(high[order], low[order])
     is_quad = order >= len(names)
     of_run = run[is_quad]
-    name = given[order[is_quad] - len(names)]
+    name = name_numbers[order[is_quad] - len(names)]
     best = np.full(len(starts), -1, np.int32)
     best[of_run] = name
     faulty = bool((best[of_run] != name).any())

@@ -79,11 +79,11 @@ def _on_root(world: World, task: Callable[[], None]) -> None:
 def _hand_out(world: World, held: list[FileCells]) -> ElementRows:
     """Give ranges of elements to the ranks, and connect them; what rank 0 holds is let go."""
     file = held.pop() if held else None
-    told = ""
+    header = ""
     if file is not None:
         sizes = (len(file.cells), int(file.table.max()), file.corners)
-        told = json.dumps([*sizes, file.region_names, file.surface_names])
-    elements, order, corners, regions, surfaces = json.loads(world.gather_texts(told)[0])
+        header = json.dumps([*sizes, file.region_names, file.surface_names])
+    elements, order, corners, regions, surfaces = json.loads(world.gather_texts(header)[0])
     own = range_of(world, elements)
     count = len(own)
     shape = (order + 1, order + 1, order + 1, 3)
@@ -96,13 +96,13 @@ def _hand_out(world: World, held: list[FileCells]) -> ElementRows:
         quads = NamedQuads(_corner_numbers(file, corners), file.quad_names)
         for rank in range(1, world.size):
             begin, end = range_ends(world, elements, rank)
-            some = slice(begin, end)
-            world.send(file.coordinates(some), rank)
-            world.send(file.vertices(some), rank)
-            world.send(file.regions[some], rank)
-        some = slice(count)
-        coordinates, vertices = file.coordinates(some), file.vertices(some)
-        numbers = file.regions[some].copy()
+            rows = slice(begin, end)
+            world.send(file.coordinates(rows), rank)
+            world.send(file.vertices(rows), rank)
+            world.send(file.regions[rows], rank)
+        rows = slice(count)
+        coordinates, vertices = file.coordinates(rows), file.vertices(rows)
+        numbers = file.regions[rows].copy()
         del file
     mesh = unconnected(coordinates, vertices, numbers, tuple(regions), tuple(surfaces))
     # One number more, for what is no corner.

@@ -38,8 +38,8 @@ def range_ends(world: World, elements: int, rank: int) -> tuple[int, int]:
 def range_ranks(world: World, elements: int, numbers: Integers) -> Ranks:
     """Which rank begins with each of some elements; -1 for those that do not exist."""
     starts = np.array([elements * rank // world.size for rank in range(1, world.size)], np.int64)
-    found = np.searchsorted(starts, numbers, side="right")
-    return np.where(numbers >= 0, found, -1)
+    ranks = np.searchsorted(starts, numbers, side="right")
+    return np.where(numbers >= 0, ranks, -1)
 
 
 def move(
@@ -60,8 +60,8 @@ def move(
     away = (behind >= 0) & (row < 0)
     wanted, back = np.unique(element[away], return_inverse=True)
     holders = range_ranks(world, part.whole, wanted)
-    (found,) = ask_rows(world, wanted, holders, part.elements, [np.asarray(to, np.int64)])
-    ranks[away] = found[back]
+    (values,) = ask_rows(world, wanted, holders, part.elements, [np.asarray(to, np.int64)])
+    ranks[away] = values[back]
     sent = [part.elements, behind, ranks, *more, *_arrays(part.mesh)]
     came, _ = give_rows(world, sent, np.asarray(to))
     order = np.argsort(came[0], kind="stable")
@@ -136,13 +136,13 @@ def surroundings(
 
 def _arrays(mesh: HexMesh) -> list[NDArray[Any]]:
     """All that is known of each element by itself."""
-    found: list[NDArray[Any]] = [mesh.coordinates, mesh.vertices, mesh.orientations]
-    found += [mesh.boundaries, mesh.regions]
+    arrays: list[NDArray[Any]] = [mesh.coordinates, mesh.vertices, mesh.orientations]
+    arrays += [mesh.boundaries, mesh.regions]
     if mesh.mapping is not None:
         if not isinstance(mesh.mapping, BlockMapping):
             raise TypeError("only the shapes of generated blocks can be given to other ranks")
-        found += [mesh.mapping.blocks, mesh.mapping.lower, mesh.mapping.upper]
-    return found
+        arrays += [mesh.mapping.blocks, mesh.mapping.lower, mesh.mapping.upper]
+    return arrays
 
 
 def _mesh_of(like: HexMesh, arrays: Sequence[NDArray[Any]]) -> HexMesh:

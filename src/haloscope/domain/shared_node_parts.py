@@ -61,11 +61,11 @@ def _shared_out(
     make: Callable[[], TetMesh], ranks: int, method: Method
 ) -> tuple[TetMesh, NodeShares, tuple[str, ...]]:
     mesh = make()
-    found = partition_tets(mesh, ranks, method)
-    shares = share_nodes(mesh, found.parts, ranks)
+    partition = partition_tets(mesh, ranks, method)
+    shares = share_nodes(mesh, partition.parts, ranks)
     lines = (mesh.describe(), *mesh.notes)
     if ranks > 1:
-        lines = (*lines, found.describe(), shares.describe())
+        lines = (*lines, partition.describe(), shares.describe())
     return mesh, shares, lines
 
 
@@ -102,19 +102,19 @@ _TABLES = ("neighbours", "boundaries", "boundary_tets", "surfaces", "surface_tet
 
 
 def _taken_apart(part: NodePart) -> tuple[str, list[Array]]:
-    told = {name: getattr(part, name) for name in _PLAIN}
-    told |= {name: list(getattr(part, name)) for name in _TABLES}
+    fields = {name: getattr(part, name) for name in _PLAIN}
+    fields |= {name: list(getattr(part, name)) for name in _TABLES}
     arrays = [getattr(part, name) for name in _ARRAYS]
     for name in _TABLES:
         arrays += getattr(part, name).values()
-    return json.dumps(told), arrays
+    return json.dumps(fields), arrays
 
 
 def _put_together(text: str, arrays: list[Array]) -> NodePart:
-    found = json.loads(text)
-    found["zone_names"] = tuple(found["zone_names"])
+    fields = json.loads(text)
+    fields["zone_names"] = tuple(fields["zone_names"])
     waiting = iter(arrays)
-    found |= {name: next(waiting) for name in _ARRAYS}
+    fields |= {name: next(waiting) for name in _ARRAYS}
     for name in _TABLES:
-        found[name] = {key: next(waiting) for key in found[name]}
-    return NodePart(**found)
+        fields[name] = {key: next(waiting) for key in fields[name]}
+    return NodePart(**fields)

@@ -44,15 +44,15 @@ def partition_on_ranks(
     metis = find_metis(required=method == "graph")
     if method == "auto" and (part.whole > largest_graph or world.any(metis is None)):
         method = "coordinates"
-    found: list[NDArray[np.int32]] = []
+    partitions: list[NDArray[np.int32]] = []
     if method != "graph":
-        found.append(bisect_on_ranks(world, part.mesh.centres, part.elements, weights))
+        partitions.append(bisect_on_ranks(world, part.mesh.centres, part.elements, weights))
     if method == "coordinates":
-        return _measured(world, part, weights, found[0])
+        return _measured(world, part, weights, partitions[0])
     # Rank 0 has the graph alone, decides, and tells each rank its elements' parts.
     element = np.where(part.behind >= 0, part.behind // FACES, -1)
     fit = np.int32 if part.whole < np.iinfo(np.int32).max else np.int64
-    rows = [part.elements.astype(fit), element.astype(fit), weights, *found]
+    rows = [part.elements.astype(fit), element.astype(fit), weights, *partitions]
     (numbers, neighbours, load, *parts), counts = give_rows(
         world, rows, np.zeros(part.mesh.count, np.int64)
     )
@@ -77,9 +77,9 @@ def _measured(world: World, part: MeshPart, weights: Floats, parts: NDArray[np.i
     other = np.unique(behind[behind >= 0] // FACES)
     wanted = other[~np.isin(other, part.elements)]
     holders = range_ranks(world, part.whole, wanted)
-    (found,) = ask_rows(world, wanted, holders, part.elements, [parts])
+    (neighbour_parts,) = ask_rows(world, wanted, holders, part.elements, [parts])
     known = np.concatenate([part.elements, wanted])
-    of = np.concatenate([parts, found])
+    of = np.concatenate([parts, neighbour_parts])
     order = np.argsort(known)
     row = order[np.searchsorted(known[order], np.maximum(behind // FACES, known[order][0]))]
     cut = int(((behind >= 0) & (of[row] != parts[:, None])).sum())
@@ -109,7 +109,7 @@ def bisect_on_ranks(
     load = np.maximum(1, np.rint(weights / _WEIGHT_UNIT)).astype(np.int64)
     bits = _ascending_bits(centres)
     active = [(0, world.size if parts is None else parts)]
-    while active := [each for each in active if each[1] > 1]:
+    while active := [domain for domain in active if domain[1] > 1]:
         firsts = np.array([first for first, _ in active])
         counts = np.array([count for _, count in active])
         # The group of each element among those that are still to be cut.
@@ -144,8 +144,8 @@ def _longest_axes(world: World, places: Floats, of: Integers, groups: int) -> In
     reach = np.full((2, groups, 3), -np.inf)
     np.maximum.at(reach[0], of, places)
     np.maximum.at(reach[1], of, -places)
-    told = world.alltoall(np.tile(reach.reshape(1, -1), (world.size, 1)))
-    highest, lowest = told.max(axis=0).reshape(2, groups, 3)
+    extents = world.alltoall(np.tile(reach.reshape(1, -1), (world.size, 1)))
+    highest, lowest = extents.max(axis=0).reshape(2, groups, 3)
     return np.asarray((highest + lowest).argmax(axis=1))
 
 
@@ -164,9 +164,9 @@ class _Cuts:
         self._rows = np.stack([np.ones(len(of), np.int64), load])
         self._totals = world.sum(self._binned(np.arange(len(of)), of, groups))
 
-    def _binned(self, some: Integers, bins: Integers, size: int) -> Integers:
+    def _binned(self, rows: Integers, bins: Integers, size: int) -> Integers:
         """Counts and loads of some elements by bins, (2, size)."""
-        sums = [np.bincount(bins, row[some], size) for row in self._rows]
+        sums = [np.bincount(bins, row[rows], size) for row in self._rows]
         # Whole numbers below 2^53 are exact.
         return np.asarray(sums).astype(np.int64)
 
@@ -202,15 +202,15 @@ class _Cuts:
             for shift in range(_KEY_BITS - _DIGIT_BITS, -1, -_DIGIT_BITS):
                 if (at[0] <= 1).all():
                     return side, below, at
-                some = np.flatnonzero(side == 0)
-                digit = (key[some] >> np.uint64(shift)) & np.uint64(_DIGITS - 1)
+                open_rows = np.flatnonzero(side == 0)
+                digit = (key[open_rows] >> np.uint64(shift)) & np.uint64(_DIGITS - 1)
                 digit = digit.astype(np.int64)
-                bins = self._of[some] * _DIGITS + digit
-                sums = self._world.sum(self._binned(some, bins, self._groups * _DIGITS))
+                bins = self._of[open_rows] * _DIGITS + digit
+                sums = self._world.sum(self._binned(open_rows, bins, self._groups * _DIGITS))
                 sums = sums.reshape(2, self._groups, _DIGITS)
                 ends = below[:, :, None] + np.cumsum(sums, axis=2)
                 chosen = (ends[row] >= target[:, None]).argmax(axis=1)
                 at = sums[:, every, chosen]
                 below = ends[:, every, chosen] - at
-                side[some] = np.sign(digit - chosen[self._of[some]])
+                side[open_rows] = np.sign(digit - chosen[self._of[open_rows]])
         return side, below, at

@@ -59,5 +59,5 @@ def join_periodic_on_ranks(world: World, rows: ElementRows, pair: PeriodicPair) 
     all_behind, orientations = rows.behind.copy(), mesh.orientations.copy()
     boundaries = mesh.boundaries.copy()
     all_behind[place], orientations[place], boundaries[place] = behind, codes, -1
-    found = replace(mesh, orientations=orientations, boundaries=boundaries)
-    return replace(rows, mesh=drop_unused_names(world, found), behind=all_behind)
+    joined_mesh = replace(mesh, orientations=orientations, boundaries=boundaries)
+    return replace(rows, mesh=drop_unused_names(world, joined_mesh), behind=all_behind)

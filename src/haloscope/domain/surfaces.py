@@ -196,16 +196,16 @@ def _close_pairs(points: Floats, distance: float) -> tuple[Integers, Integers]:
     hashes = _mix(cells)
     order = np.argsort(hashes, kind="stable")
     keys = hashes[order]
-    found_one, found_other = [], []
+    first_triangles, second_triangles = [], []
     for shift in np.ndindex(3, 3, 3):
         wanted = _mix(cells + (np.array(shift) - 1))
         begin, end = np.searchsorted(keys, wanted, "left"), np.searchsorted(keys, wanted, "right")
         one, number = spread(end - begin)
         other = order[begin[one] + number]
         near = (one < other) & (((points[one] - points[other]) ** 2).sum(axis=1) <= distance**2)
-        found_one.append(one[near])
-        found_other.append(other[near])
-    return np.concatenate(found_one), np.concatenate(found_other)
+        first_triangles.append(one[near])
+        second_triangles.append(other[near])
+    return np.concatenate(first_triangles), np.concatenate(second_triangles)
 
 
 def _mix(cells: Integers) -> NDArray[np.uint64]:
@@ -228,28 +228,28 @@ def check(surface: Surface) -> SurfaceCheck:
     inverse = inverse.reshape(-1)
     middle = surface.points[np.stack([edges // count, edges % count])].mean(axis=0)
 
-    def told(bad: NDArray[np.bool_], what: str, remedy: str) -> list[str]:
+    def described(bad: NDArray[np.bool_], problem: str, remedy: str) -> list[str]:
         if not bad.any():
             return []
         place = surface.unit.place(middle[bad.argmax()])
-        return [f"{counted(bad.sum(), 'edge')} {what}, the first at {place}; {remedy}"]
+        return [f"{counted(bad.sum(), 'edge')} {problem}, the first at {place}; {remedy}"]
 
     remedy = "close the holes, as with a mesh repair tool"
     if (met == 1).any():
         remedy += _loops(surface, np.stack([edges // count, edges % count], axis=1)[met == 1])
-    leaks = told(met == 1, "with a triangle on one side only", remedy)
-    leaks += told(
+    leaks = described(met == 1, "with a triangle on one side only", remedy)
+    leaks += described(
         (met > 2) & (met % 2 == 1),
         "met by an odd number of triangles",
         "remove the inner or doubled sheets",
     )
-    faults = told(
+    faults = described(
         (met > 2) & (met % 2 == 0),
         "met by four or more triangles",
         "separate the parts that touch there",
     )
     balance = np.bincount(inverse, np.where(tail < head, 1.0, -1.0), len(edges))
-    faults += told(
+    faults += described(
         (balance != 0) & (met == 2),
         "between triangles that face opposite ways",
         "orient all triangles outward",

@@ -37,10 +37,10 @@ class NamedTriangles:
 
 def named_triangles(triangles: Mapping[str, ArrayLike]) -> NamedTriangles:
     """Triangles (n, 3) by name, as :func:`haloscope.domain.tets.make_tet_mesh` takes them."""
-    rows = [np.asarray(each, np.int64).reshape(-1, 3) for each in triangles.values()]
+    rows = [np.asarray(corners, np.int64).reshape(-1, 3) for corners in triangles.values()]
     if not rows:
         return NamedTriangles()
-    numbers = np.repeat(np.arange(len(rows), dtype=np.int32), [len(each) for each in rows])
+    numbers = np.repeat(np.arange(len(rows), dtype=np.int32), [len(row) for row in rows])
     return NamedTriangles(np.concatenate(rows), numbers, tuple(triangles))
 
 
@@ -129,11 +129,11 @@ class Faces:
         names = self._name[self._run[faces]]
         unnamed = faces[names < 0]
         if len(unnamed):
-            given = ", ".join(self._triangles.names) or "none"
+            known = ", ".join(self._triangles.names) or "none"
             raise InputError(
                 f"{counted(len(unnamed), 'face')} at the edge of the mesh without a boundary name, the "
                 f"first at {self._place(unnamed[0])} on element {unnamed[0] // CORNERS}; put every outer "
-                f"surface in a named (physical) group (there are: {given}). If the place lies "
+                f"surface in a named (physical) group (there are: {known}). If the place lies "
                 "inside, the elements there do not share nodes: merge duplicate nodes"
             )
         return self._by_name(faces, names)
@@ -152,10 +152,10 @@ class Faces:
     def _by_name(
         self, faces: Integers, names: Numbers
     ) -> tuple[dict[str, Integers], dict[str, Integers]]:
-        found = {name: faces[names == number] for number, name in enumerate(self._triangles.names)}
-        found = {name: some for name, some in found.items() if len(some)}
-        triangles = {name: self._corners(some) for name, some in found.items()}
-        return triangles, {name: some // CORNERS for name, some in found.items()}
+        groups = {name: faces[names == number] for number, name in enumerate(self._triangles.names)}
+        groups = {name: rows for name, rows in groups.items() if len(rows)}
+        triangles = {name: self._corners(rows) for name, rows in groups.items()}
+        return triangles, {name: faces // CORNERS for name, faces in groups.items()}
 
 
 def _odd(triangles: Integers) -> NDArray[np.bool_]:

@@ -82,9 +82,9 @@ def write_tets(mesh: TetMesh, path: Path | str, form: Form = "gmsh22", binary: b
         cells.append(("triangle", np.concatenate(parts)))
         groups.append((number, 2))
     for number in range(len(mesh.zone_names)):
-        some = mesh.tets[mesh.zones == number]
-        if len(some):
-            cells.append(("tetra", some))
+        tets = mesh.tets[mesh.zones == number]
+        if len(tets):
+            cells.append(("tetra", tets))
             groups.append((len(surfaces) + number + 1, 3))
     tags = [
         np.full(len(part), number, np.int32)
@@ -116,18 +116,18 @@ def write_tets(mesh: TetMesh, path: Path | str, form: Form = "gmsh22", binary: b
 
 def _tetrahedra(file: Any, path: Path) -> list[int]:
     """Numbers of the blocks of tetrahedra; nothing else may fill space."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for block in file.cells:
         if dimension(block.type) == 3 and len(block.data):
-            found[block.type] += len(block.data)
-    listed = ", ".join(f"{count} {kind}" for kind, count in sorted(found.items()))
-    if not found:
+            counts[block.type] += len(block.data)
+    listed = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    if not counts:
         surface = Counter(block.type for block in file.cells if len(block.data))
         raise InputError(
             f"mesh file {path} holds no tetrahedra, only {', '.join(sorted(surface)) or 'points'}; "
             "in Gmsh, put the volumes into a physical group, so that they are saved"
         )
-    if set(found) != {"tetra"}:
+    if set(counts) != {"tetra"}:
         raise InputError(
             f"mesh file {path} holds {listed}; only meshes of tetrahedra of {CORNERS} nodes "
             "throughout are supported (in Gmsh: Mesh.ElementOrder = 1, no recombination)"

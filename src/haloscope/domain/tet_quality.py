@@ -65,9 +65,9 @@ def tet_quality(mesh: TetMesh, smallest: float = SMALLEST_QUALITY) -> TetQuality
     # tetrahedron to the element.
     sicn, angles = np.empty(mesh.count), np.empty((mesh.count, 2))
     for begin in range(0, mesh.count, _AT_ONCE):
-        some = slice(begin, begin + _AT_ONCE)
-        sicn[some] = _inverse_condition(mesh.nodes, mesh.tets[some])
-        angles[some] = _dihedral_angles(mesh.nodes, mesh.tets[some])
+        rows = slice(begin, begin + _AT_ONCE)
+        sicn[rows] = _inverse_condition(mesh.nodes, mesh.tets[rows])
+        angles[rows] = _dihedral_angles(mesh.nodes, mesh.tets[rows])
     slivers = np.flatnonzero(sicn < smallest)
     slivers = slivers[np.argsort(sicn[slivers], kind="stable")]
     volumes = mesh.volumes
@@ -85,13 +85,13 @@ def check_quality(
     mesh: TetMesh, smallest: float = SMALLEST_QUALITY, key: str = "the smallest quality"
 ) -> TetQuality:
     """Refuse a mesh with slivers; otherwise as :func:`tet_quality`."""
-    found = tet_quality(mesh, smallest)
-    if len(found.slivers):
+    quality = tet_quality(mesh, smallest)
+    if len(quality.slivers):
         raise InputError(
-            f"the mesh has {found.sliver_text()}; mesh these places anew (in Gmsh: "
+            f"the mesh has {quality.sliver_text()}; mesh these places anew (in Gmsh: "
             f"Mesh.Optimize, Mesh.OptimizeNetgen), or lower {key} (now {smallest:g})"
         )
-    return found
+    return quality
 
 
 def _inverse_condition(nodes: Floats, tets: Integers) -> Floats:
@@ -108,7 +108,7 @@ def _inverse_condition(nodes: Floats, tets: Integers) -> Floats:
 def _dihedral_angles(nodes: Floats, tets: Integers) -> Floats:
     """Smallest and largest angle between two faces of each element, in degrees: (n, 2)."""
     normals = [area_vectors(nodes, tets[:, FACE_NODES[face]]) for face in range(CORNERS)]
-    units = [each / np.linalg.norm(each, axis=1, keepdims=True) for each in normals]
+    units = [normal / np.linalg.norm(normal, axis=1, keepdims=True) for normal in normals]
     cosines = [
         -np.einsum("ex,ex->e", one, other) for one, other in itertools.combinations(units, 2)
     ]

@@ -80,7 +80,9 @@ class TetMesh:
 
     def describe(self) -> str:
         """One line for a report."""
-        named = ", ".join(f"{name} ({len(each)})" for name, each in self.boundaries.items())
+        named = ", ".join(
+            f"{name} ({len(triangles)})" for name, triangles in self.boundaries.items()
+        )
         zones = f" in zones {', '.join(self.zone_names)}" if len(self.zone_names) > 1 else ""
         return f"{self.count} tetrahedra{zones}, {len(self.nodes)} nodes, boundaries {named}"
 
@@ -134,13 +136,13 @@ def make_tet_mesh(
 def _check_numbers(nodes: Floats, tets: Integers, triangles: NamedTriangles) -> None:
     if not 0 < len(tets) <= MOST_ELEMENTS:
         raise InputError(f"the mesh has {len(tets)} tetrahedra; 1 to {MOST_ELEMENTS} are needed")
-    for what, rows in (("element", tets), ("named triangle", triangles.corners)):
+    for kind, rows in (("element", tets), ("named triangle", triangles.corners)):
         wrong = np.flatnonzero((rows.min(axis=1) < 0) | (rows.max(axis=1) >= len(nodes)))
         if len(wrong):
             row = rows[wrong[0]]
             node = row.min() if row.min() < 0 else row.max()
             raise InputError(
-                f"{counted(len(wrong), what)} with nodes that are not in the mesh, the first is number "
+                f"{counted(len(wrong), kind)} with nodes that are not in the mesh, the first is number "
                 f"{wrong[0]} with node {node} of {len(nodes)} (both counted from 0); save the mesh "
                 "anew"
             )

@@ -155,12 +155,12 @@ def _toggles(
     points = (surface.points - grid.origin) / grid.spacing
     outward = surface.volume >= 0
     toggles, doubled = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for found in crossings(points, surface.triangles, (0, ny), (start, stop)):
-        row = (found.v + ny * found.w) * (nx + 1)
-        toggles.append(row + np.clip(np.ceil(found.u), 0, nx).astype(np.int64))
+    for points_hit in crossings(points, surface.triangles, (0, ny), (start, stop)):
+        row = (points_hit.v + ny * points_hit.w) * (nx + 1)
+        toggles.append(row + np.clip(np.ceil(points_hit.u), 0, nx).astype(np.int64))
         if depths:
-            enters = found.enters == outward
-            inner = np.ceil(found.u + np.where(enters, _TOUCHING, -_TOUCHING))
+            enters = points_hit.enters == outward
+            inner = np.ceil(points_hit.u + np.where(enters, _TOUCHING, -_TOUCHING))
             doubled.append(2 * (row + np.clip(inner, 0, nx).astype(np.int64)) + enters)
     return np.sort(np.concatenate(toggles)), np.sort(np.concatenate(doubled))
 
@@ -197,14 +197,14 @@ def _from_surface(
 ) -> Lattice:
     unit = surface.unit
     require_closed(surface)
-    found = check(surface)
-    notices = [*surface.notices, *found.faults]
-    require_ends(surface, [each for each in openings if isinstance(each, str)])
+    report = check(surface)
+    notices = [*surface.notices, *report.faults]
+    require_ends(surface, [opening for opening in openings if isinstance(opening, str)])
     grid = grid_of(surface, spacing, openings)
     _require_rows(grid)
     slab = _slab(grid, world)
-    toggles, depths = _toggles(surface, grid, *slab, depths=found.oriented)
-    if found.oriented:
+    toggles, depths = _toggles(surface, grid, *slab, depths=report.oriented)
+    if report.oriented:
         _require_no_overlap(depths, grid, surface, world)
     runs = _gathered(grid, Runs.between(grid.shape, toggles), world)
     if not runs.points:
@@ -243,15 +243,15 @@ def _from_shape(
     _require_rows(grid)
     slab = _slab(grid, world)
     runs = _gathered(grid, _shape_runs(shape, grid, *slab), world)
-    found: list[Opening] = []
+    openings: list[Opening] = []
     for side in shape.open_sides:
         plane = 0 if side.direction < 0 else grid.shape[side.axis] - 1
         numbers = runs.plane(side.axis, plane)
         # Points where two open sides meet belong to the first.
-        for other in found:
+        for other in openings:
             numbers = numbers[~np.isin(numbers, other.numbers)]
-        found.append(Opening(side.name, side.axis, side.direction, plane, numbers))
-    return Lattice(grid, runs, tuple(found), slab)
+        openings.append(Opening(side.name, side.axis, side.direction, plane, numbers))
+    return Lattice(grid, runs, tuple(openings), slab)
 
 
 def _shape_runs(shape: Shape, grid: Grid, start: int, stop: int) -> Runs:
@@ -284,8 +284,8 @@ def _slab(grid: Grid, world: World) -> tuple[int, int]:
 
 def _everyones(world: World, values: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """Arrays of all ranks, in their order, on every rank."""
-    given = np.ascontiguousarray(values).view(np.uint8)
-    return [part.view(np.int64) for part in world.exchange([given] * world.size)]
+    packed = np.ascontiguousarray(values).view(np.uint8)
+    return [part.view(np.int64) for part in world.exchange([packed] * world.size)]
 
 
 def _gathered(grid: Grid, runs: Runs, world: World) -> Runs:
@@ -336,8 +336,8 @@ def _narrowest(
     """Points across the narrowest vessel, and a raster number in it; None where all have enough."""
     mine = narrow_place(runs, grid.shape, openings, slab, least_across)
     packed = np.array([-1, 0] if mine is None else mine, np.int64)
-    found = [(int(points), int(number)) for number, points in _everyones(world, packed)]
-    return min(((points, number) for points, number in found if number >= 0), default=None)
+    narrowest = [(int(points), int(number)) for number, points in _everyones(world, packed)]
+    return min(((points, number) for points, number in narrowest if number >= 0), default=None)
 
 
 def _too_coarse(

@@ -50,8 +50,8 @@ def wall_links(
     fractions = np.zeros((len(numbers), len(directions)))
     column = np.repeat(np.arange(len(directions)), [len(points) for points in missing])
     points = np.concatenate(missing)
-    found = link_fractions(lattice, geometry, points, np.asarray(directions)[column])
-    fractions[np.searchsorted(numbers, points), column] = found
+    fractions_met = link_fractions(lattice, geometry, points, np.asarray(directions)[column])
+    fractions[np.searchsorted(numbers, points), column] = fractions_met
     return WallLinks(numbers, fractions)
 
 
@@ -65,17 +65,17 @@ def link_fractions(
     """
     # `links`: in spacings, from the points to neighbours that are no fluid, each along one axis or
     # along two at once, shape (links, 3).
-    found = _met(lattice, geometry, numbers, links)
+    fractions = _met(lattice, geometry, numbers, links)
     # The cross-section of an opening is that of the plane before it.
     strides = (1, lattice.shape[0], lattice.shape[0] * lattice.shape[1])
-    lost = np.flatnonzero(np.isinf(found))
+    lost = np.flatnonzero(np.isinf(fractions))
     before = numbers[lost]
     for opening in lattice.openings:
         there = np.isin(numbers[lost], opening.numbers)
         before[there] -= opening.direction * strides[opening.axis]
     lost, before = lost[before != numbers[lost]], before[before != numbers[lost]]
-    found[lost] = _met(lattice, geometry, before, links[lost])
-    return np.where(np.isinf(found), HALFWAY, np.clip(found, LEAST_FRACTION, 1))
+    fractions[lost] = _met(lattice, geometry, before, links[lost])
+    return np.where(np.isinf(fractions), HALFWAY, np.clip(fractions, LEAST_FRACTION, 1))
 
 
 def _met(
@@ -86,12 +86,12 @@ def _met(
         return np.empty(0)
     if not isinstance(geometry, Surface):
         vectors = np.asarray(links * lattice.spacing, np.float64)
-        found = geometry.link_fractions(lattice.positions(numbers), vectors)
+        fractions = geometry.link_fractions(lattice.positions(numbers), vectors)
         # A wall that goes through a point is met in spite of rounding.
-        return np.where(found <= 1 + LEAST_FRACTION, found, np.inf)
+        return np.where(fractions <= 1 + LEAST_FRACTION, fractions, np.inf)
     walls = walls_of(lattice, geometry)
     coordinates = lattice.coordinates(numbers)
-    found = np.full(len(numbers), np.inf)
+    fractions = np.full(len(numbers), np.inf)
     # Opposite links lie on the same lines.
     first = np.where(links[:, 0] != 0, links[:, 0], links[:, 1])
     sense = np.sign(np.where(first != 0, first, links[:, 2]))
@@ -102,8 +102,8 @@ def _met(
             continue
         direction = np.array([family // 9, family // 3 % 3, family % 3]) - 1
         scan = _Scan(lattice, walls, direction, coordinates[mine, 2])
-        found[mine] = scan.fractions(coordinates[mine], sense[mine])
-    return found
+        fractions[mine] = scan.fractions(coordinates[mine], sense[mine])
+    return fractions
 
 
 def _missing(lattice: Lattice, direction: NDArray[np.integer]) -> Integers:
@@ -148,16 +148,16 @@ class _Scan:
         )
         reach = int(sum(self.shape)) + 2
         keys, places = [np.empty(0, np.int64)], [np.empty(0)]
-        for found in crossings(sheared, walls.triangles[near], (-reach, reach), (-reach, reach)):
-            coordinates = np.empty((len(found.u), 3), np.int64)
-            link = np.ceil(found.u).astype(np.int64) - 1
+        for hits in crossings(sheared, walls.triangles[near], (-reach, reach), (-reach, reach)):
+            coordinates = np.empty((len(hits.u), 3), np.int64)
+            link = np.ceil(hits.u).astype(np.int64) - 1
             coordinates[:, along] = link
-            coordinates[:, one] = found.v + slopes[0] * link
-            coordinates[:, two] = found.w + slopes[1] * link
+            coordinates[:, one] = hits.v + slopes[0] * link
+            coordinates[:, two] = hits.w + slopes[1] * link
             near_slab = (coordinates[:, 2] >= start - 1) & (coordinates[:, 2] <= stop)
             near_slab &= self._in_reach(coordinates)
             keys.append(self._keys(coordinates[near_slab]))
-            places.append((found.u - link)[near_slab])
+            places.append((hits.u - link)[near_slab])
         key, place = np.concatenate(keys), np.concatenate(places)
         order = np.lexsort((place, key))
         self.key, self.place = key[order], place[order]
@@ -182,5 +182,5 @@ class _Scan:
         begin = np.searchsorted(self.key, keys, "left")
         end = np.searchsorted(self.key, keys, "right") - 1
         place = np.minimum(np.where(forward, begin, end), len(self.key) - 1)
-        found = np.where(forward, self.place[place], 1 - self.place[place])
-        return np.where(begin <= end, found, np.inf)
+        fractions = np.where(forward, self.place[place], 1 - self.place[place])
+        return np.where(begin <= end, fractions, np.inf)

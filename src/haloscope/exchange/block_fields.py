@@ -72,14 +72,14 @@ class BlockFields:
         """None: the description tells where all nodes lie."""
         return iter(())
 
-    def require_inside(self, what: str, position: tuple[float, float, float]) -> None:
+    def require_inside(self, location: str, position: tuple[float, float, float]) -> None:
         """Refuse a point outside."""
         nodes = self._blocks.nodes
         for axis, (x, h, n) in enumerate(zip(position, self._spacing, nodes, strict=True)):
             limit = h * (n - 1)
             if not -1e-9 * h <= x <= limit * (1 + 1e-9):
                 raise InputError(
-                    f"{what}: {'xyz'[axis]} = {x:g} m lies outside the grid; "
+                    f"{location}: {'xyz'[axis]} = {x:g} m lies outside the grid; "
                     f"allowed are 0 to {limit:g} m"
                 )
 
@@ -87,11 +87,11 @@ class BlockFields:
         self, positions: Sequence[tuple[float, float, float]], owned: np.ndarray
     ) -> list[float]:
         """Values at points by linear interpolation, the same on every rank."""
-        found = []
+        samples = []
         for position in positions:
             corners, weights = interpolation(position, self._spacing, self._blocks.nodes)
-            found.append(float(node_values(self._world, self._blocks, owned, corners) @ weights))
-        return found
+            samples.append(float(node_values(self._world, self._blocks, owned, corners) @ weights))
+        return samples
 
     def write(
         self,
@@ -166,10 +166,10 @@ def arrays_of(
         if writer is not None:
             writer.create(array, owned[0].dtype, 1 if array in groups else 3)
         for pieces in zip(*(gathered(fields, own) for own in owned), strict=True):
-            found = [part for _, part in pieces if part is not None]
-            if not found:
+            arrays = [part for _, part in pieces if part is not None]
+            if not arrays:
                 continue
             if array not in groups:
-                found += [np.zeros_like(found[0])] * (3 - len(found))
-            part = found[0] if array in groups else np.stack(found, axis=axis)
+                arrays += [np.zeros_like(arrays[0])] * (3 - len(arrays))
+            part = arrays[0] if array in groups else np.stack(arrays, axis=axis)
             yield array, pieces[0][0], part

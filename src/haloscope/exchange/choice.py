@@ -52,7 +52,7 @@ def open_exchange(
     state: Array | None = None,
     stream: Any = None,
     graphs: bool = True,
-    tell: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> Exchange:
     """Open the exchange of a plan; all ranks call this."""
     return open_by_name(
@@ -65,7 +65,7 @@ def open_exchange(
         state=state,
         stream=stream,
         graphs=graphs,
-        tell=tell,
+        log=log,
     )
 
 
@@ -81,7 +81,7 @@ def open_by_name(
     stream: Any = None,
     graphs: bool = True,
     repacks: bool = False,
-    tell: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> Made:
     """Open whatever is made on a transport for a plan; see :func:`open_exchange`.
 
@@ -93,11 +93,11 @@ def open_by_name(
             f"{', '.join(name for name in NAMES if name != transport)}"
         )
     check_plans(world, plan)
-    tell = tell or _say_nothing
+    log = log or _say_nothing
     if transport == "auto":
         names = _ON_CORES if device.kind == "cpu" else _ON_GPUS
         if len(names) > 1:
-            return _fastest(world, device, plan, dtype, names, make, state, stream, graphs, tell)
+            return _fastest(world, device, plan, dtype, names, make, state, stream, graphs, log)
         transport = names[0]
     try:
         opened = open_transport(transport, world, device, plan, dtype, stream)
@@ -105,7 +105,7 @@ def open_by_name(
         other = _IN_ITS_PLACE.get(transport)
         if other is None:
             raise
-        tell(f"{error}; {other} takes its place")
+        log(f"{error}; {other} takes its place")
         opened = open_transport(other, world, device, plan, dtype, stream)
     return make(opened)
 
@@ -120,7 +120,7 @@ def _fastest(
     state: Array | None,
     stream: Any,
     graphs: bool,
-    tell: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> Made:
     """Time the transports that work; every rank comes to the same choice."""
     if state is None:
@@ -142,7 +142,7 @@ def _fastest(
         raise MachineError(f"no transport can be used here: {'; '.join(missing)}")
     size = best[1].bytes_sent / 1e3
     text = f"an exchange of {size:.4g} kB a rank takes: {', '.join(lines)}"
-    tell(f"{text}{f' ({chr(59).join(missing)})' if missing else ''}; {best[1].transport} is used")
+    log(f"{text}{f' ({chr(59).join(missing)})' if missing else ''}; {best[1].transport} is used")
     return best[1]
 
 
@@ -159,12 +159,12 @@ def _seconds(world: World, device: Device, exchange: Repeated, state: Array, gra
     work = turns
     if exchange.capturable and graphs:
         work = device.graph(turns).replay
-    found = []
+    seconds = []
     for _ in range(_TRIALS):
         device.synchronise()
         world.barrier()
-        found.append(device.seconds(work) / _TURNS)
-    return min(found)
+        seconds.append(device.seconds(work) / _TURNS)
+    return min(seconds)
 
 
 def _last(plan: Plan) -> int:

@@ -39,7 +39,7 @@ class Placement:
         return self.first + (positions - 1) * self.stride + (fields - 1) * self.field_stride + 1
 
 
-def require_room(array: Array, dtype: np.dtype[Any], values: int, what: str) -> None:
+def require_room(array: Array, dtype: np.dtype[Any], values: int, operation: str) -> None:
     """Refuse an array that does not fit, which would be read or written beyond its end.
 
     `dtype`, `values`: what it must hold, and at least how many.
@@ -47,12 +47,12 @@ def require_room(array: Array, dtype: np.dtype[Any], values: int, what: str) -> 
     held = array.nbytes // array.itemsize
     if array.dtype != dtype or held < values:
         raise ValueError(
-            f"an array of {held} values of {array.dtype} is given to {what} that needs {values} "
+            f"an array of {held} values of {array.dtype} is given to {operation} that needs {values} "
             f"of {dtype}"
         )
     flags = getattr(array, "flags", None)
     if flags is not None and not flags.c_contiguous:
-        raise ValueError(f"{what} needs an array without gaps; give the whole of it")
+        raise ValueError(f"{operation} needs an array without gaps; give the whole of it")
 
 
 class Copies(Packed, ABC):
@@ -122,8 +122,8 @@ class Copies(Packed, ABC):
             after()
 
     def _bound_gather(self, state: Array, operation: str) -> Launch:
-        found = self._gathers.get((id(state), operation))
-        if found is None:
+        binding = self._gathers.get((id(state), operation))
+        if binding is None:
             self._check(state)
             launch = self._bind(
                 "gather",
@@ -136,19 +136,19 @@ class Copies(Packed, ABC):
                 self._sends,
                 self._sent,
             )
-            found = self._gathers[id(state), operation] = (state, launch)
-        return found[1]
+            binding = self._gathers[id(state), operation] = (state, launch)
+        return binding[1]
 
     def _bound_scatter(
         self, state: Array, into: Array, operation: str
     ) -> tuple[Launch | None, Launch]:
         key = id(state), id(into), operation
-        found = self._scatters.get(key)
-        if found is None:
+        binding = self._scatters.get(key)
+        if binding is None:
             self._check(into)
             within, after = self._bind_results(state, into, operation)
-            found = self._scatters[key] = (state, into, within, after)
-        return found[2], found[3]
+            binding = self._scatters[key] = (state, into, within, after)
+        return binding[2], binding[3]
 
     @abstractmethod
     def _bind_results(

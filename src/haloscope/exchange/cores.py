@@ -21,7 +21,7 @@ def threads_of_rank(world: World) -> int:
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     # Hosts may have the same name, but not the same memory.
     together = min(world.sharing(f"{platform.node()} cores {cores}"), world.local_size)
-    given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    if given.isdigit() and int(given) > 0:
-        return int(given)
+    variable = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    if variable.isdigit() and int(variable) > 0:
+        return int(variable)
     return max(1, available_cores() // together)

@@ -69,7 +69,7 @@ class GatherScatter(Copies):
         shared[sharing.groups] = True
         in_memory = np.argsort(sharing.first_positions, kind="stable")
         inner = in_memory[~shared[in_memory]]
-        two, more = (inner[found[inner]] for found in (sharing.here == 2, sharing.here > 2))
+        two, more = (inner[shared[inner]] for shared in (sharing.here == 2, sharing.here > 2))
         outer = in_memory[shared[in_memory]]
         self._pairs, self._pair_list = len(two), self._list(sharing, two)[1]
         self._inner, self._inner_list = len(more), self._list(sharing, more)
@@ -118,13 +118,13 @@ class GatherScatter(Copies):
 
     def _bound_meeting(self, state: Array, into: Array, operation: str) -> Launch:
         key = id(state), id(into), operation
-        found = self._meetings.get(key)
-        if found is None:
+        binding = self._meetings.get(key)
+        if binding is None:
             for array in (state, into):
                 self._check(array)
             launch = self._bind_meeting(state, into, operation, self._sends)
-            found = self._meetings[key] = (state, into, launch)
-        return found[2]
+            binding = self._meetings[key] = (state, into, launch)
+        return binding[2]
 
     def _bind_meeting(self, state: Array, into: Array, operation: str, sends: int) -> Launch:
         return self._bind(
@@ -266,7 +266,7 @@ def open_gather_scatter(
     state: Array | None = None,
     stream: Any = None,
     graphs: bool = True,
-    tell: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
     fields_together: bool = True,
 ) -> GatherScatter | FieldByField[GatherScatter]:
     """Open the combination of all copies of values; all ranks call this.
@@ -276,7 +276,7 @@ def open_gather_scatter(
     """
     # `placement`: where they lie; by default field after field, each as long as `ids`.
     sharing = ids if isinstance(ids, Sharing) else find_sharing(world, ids)
-    opening = _Opening(world, device, sharing, dtype, transport, state, stream, graphs, tell)
+    opening = _Opening(world, device, sharing, dtype, transport, state, stream, graphs, log)
     return opening.open(GatherScatter, fields, placement, fields_together)
 
 
@@ -292,14 +292,14 @@ def open_pairing(
     state: Array | None = None,
     stream: Any = None,
     graphs: bool = True,
-    tell: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
     fields_together: bool = True,
     across_only: bool = False,
 ) -> Pairing | FieldByField[Pairing]:
     """Open the swap between the two copies of each value; all ranks call this."""
     sharing = ids if isinstance(ids, Sharing) else find_sharing(world, ids)
     check_pairs(world, sharing)
-    opening = _Opening(world, device, sharing, dtype, transport, state, stream, graphs, tell)
+    opening = _Opening(world, device, sharing, dtype, transport, state, stream, graphs, log)
     kind = functools.partial(Pairing, across_only=across_only)
     return opening.open(kind, fields, placement, fields_together)
 
@@ -337,7 +337,7 @@ class _Opening:
     state: Array | None
     stream: Any
     graphs: bool
-    tell: Callable[[str], None] | None
+    log: Callable[[str], None] | None
 
     def open(
         self,
@@ -383,5 +383,5 @@ class _Opening:
             state=state,
             stream=stream,
             graphs=self.graphs,
-            tell=self.tell,
+            log=self.log,
         )

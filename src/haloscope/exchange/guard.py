@@ -76,7 +76,7 @@ def _end_with_guard(reader: int, guard: int, rank: str, folder: str) -> None:
     """End this rank when its guard is gone: the launcher knows only the guard."""
     os.read(reader, 1)
     time.sleep(_SWEEP_SECONDS)
-    _tell(f"{_name(rank, os.getpid())} lost its guard, process {guard}", rank, folder)
+    _report(f"{_name(rank, os.getpid())} lost its guard, process {guard}", rank, folder)
     os._exit(1)
 
 
@@ -98,7 +98,7 @@ def _guard(process: int, rank: str, folder: str) -> int:
     if -code not in _REQUESTS:
         time.sleep(_SWEEP_SECONDS)
         name = signal.Signals(-code).name
-        _tell(f"{_name(rank, process)} was ended by signal {-code} ({name})", rank, folder)
+        _report(f"{_name(rank, process)} was ended by signal {-code} ({name})", rank, folder)
     if -code != signal.SIGKILL:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # one core file is enough
         signal.signal(-code, signal.SIG_DFL)
@@ -110,10 +110,10 @@ def _name(rank: str, process: int) -> str:
     return f"rank {rank} (process {process} on {os.uname().nodename})"
 
 
-def _tell(what: str, rank: str, folder: str) -> None:
+def _report(advice: str, rank: str, folder: str) -> None:
     """Leave an error in the launch's folder, which another host has not; print it there."""
     text = (
-        f"haloscope: error: {what}; the other ranks stop; where a checkpoint has been written, "
+        f"haloscope: error: {advice}; the other ranks stop; where a checkpoint has been written, "
         "--restart goes on from it\n"
     ).encode()
     file = 2

@@ -51,7 +51,7 @@ def open_halo(
     choices: Choices,
     *,
     stream: Any = None,
-    tell: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> Exchange | SeveralExchanges | UnpackedExchange | None:
     """Open the exchange that fills a block's ghost layers; all ranks call this."""
     if choices.widths == "uniform":
@@ -73,7 +73,7 @@ def open_halo(
                 state=states[1],
                 stream=stream,
                 graphs=choices.graphs,
-                tell=tell,
+                log=log,
             )
         )
     if counts[1]:

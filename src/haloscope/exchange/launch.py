@@ -118,9 +118,9 @@ def launch(
         )
         stop.started(process)
         code = process.wait()
-        told = [path.read_text() for path in sorted(Path(endings).glob("*"))]
-    if told and not stop.killed:
-        print("".join(told), end="", file=sys.stderr, flush=True)
+        messages = [path.read_text() for path in sorted(Path(endings).glob("*"))]
+    if messages and not stop.killed:
+        print("".join(messages), end="", file=sys.stderr, flush=True)
         return 1
     ended = {signal.SIGTERM, -signal.SIGTERM, 128 + signal.SIGTERM}
     if mpiexec.flavour not in HYDRA_FLAVOURS:
@@ -138,13 +138,13 @@ def descendants(ancestor: int) -> list[int]:
         parent = _parent_of(int(folder.name))
         if parent is not None:
             children.setdefault(parent, []).append(int(folder.name))
-    found: list[int] = []
+    below_all: list[int] = []
     ahead = [ancestor]
     while ahead:
         below = children.get(ahead.pop(0), [])
-        found += below
+        below_all += below
         ahead += below
-    return found
+    return below_all
 
 
 class _Stop:

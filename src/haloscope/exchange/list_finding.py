@@ -91,7 +91,7 @@ def find_lists(
     fault = ""
     if strangers.any():
         fault = _missing(world.rank, int(wanted[strangers.argmax()]), "any rank")
-        wanted, indices, owners = (each[~strangers] for each in (wanted, indices, owners))
+        wanted, indices, owners = (rows[~strangers] for rows in (wanted, indices, owners))
     asked, order = _to_ranks(world, wanted, owners)
     counts = np.bincount(owners, minlength=world.size)
     targets = np.split(np.asarray(indices, np.int64)[order], np.cumsum(counts)[:-1])
@@ -99,9 +99,9 @@ def find_lists(
         # The others want what this rank wants of them.
         return Lists(_listed(targets), _listed(targets))
     sources = [np.asarray(find(part), np.int64) for part in asked]
-    for rank, (part, found) in enumerate(zip(asked, sources, strict=True)):
-        if not fault and (found < 0).any():
-            fault = _missing(rank, int(part[(found < 0).argmax()]), f"rank {world.rank}")
+    for rank, (part, positions) in enumerate(zip(asked, sources, strict=True)):
+        if not fault and (positions < 0).any():
+            fault = _missing(rank, int(part[(positions < 0).argmax()]), f"rank {world.rank}")
     faults = [text for text in world.gather_texts(fault) if text]
     if faults:
         raise InputError(faults[0])

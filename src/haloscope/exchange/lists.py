@@ -42,22 +42,22 @@ class Settings:
     field_stride: int
     stream: Any
     graphs: bool
-    tell: Callable[[str], None] | None
+    log: Callable[[str], None] | None
     kernels: dict[tuple[str, str], Kernel] = field(default_factory=dict)
 
     def kernel(self, name: str, index: np.dtype[Any]) -> Kernel:
         """A kernel; it is looked for once, which takes longer than all the rest of an opening."""
-        found = self.kernels.get((name, index.name))
-        if found is None:
+        kernel = self.kernels.get((name, index.name))
+        if kernel is None:
             constants: dict[str, int | float | str] = {
                 "real": _TYPES[np.dtype(self.dtype).name],
                 "index": "int" if index == np.int32 else "long",
                 "FIELDS": self.fields,
                 "OPERATION": "SUM",
             }
-            found = self.device.kernel(_SOURCE, name, constants)
-            self.kernels[name, index.name] = found
-        return found
+            kernel = self.device.kernel(_SOURCE, name, constants)
+            self.kernels[name, index.name] = kernel
+        return kernel
 
 
 class OneWay(Copying):
@@ -168,7 +168,7 @@ def open_lists(
     state: Array | None = None,
     stream: Any = None,
     graphs: bool = True,
-    tell: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> ListExchange:
     """Open an exchange of listed entries; all ranks call this."""
     if fields < 1:
@@ -180,7 +180,7 @@ def open_lists(
         )
     if np.dtype(dtype).name not in _TYPES:
         raise InputError(f"values of {np.dtype(dtype)} are given; use float16, float32 or float64")
-    settings = Settings(device, dtype, fields, field_stride, stream, graphs, tell)
+    settings = Settings(device, dtype, fields, field_stride, stream, graphs, log)
     return _open(world, settings, lists, transport, backward, state)
 
 
@@ -218,7 +218,7 @@ def _open_one(
         stream=settings.stream,
         graphs=settings.graphs,
         repacks=True,
-        tell=settings.tell,
+        log=settings.log,
     )
 
 

@@ -119,10 +119,10 @@ class Copying(Packed, ABC):
         """Launches for an array that is seen for the first time."""
 
     def _bound(self, state: Array) -> Bound:
-        found = self._launches.get(id(state))
-        if found is None:
-            found = self._launches[id(state)] = self._bind(state)
-        return found
+        binding = self._launches.get(id(state))
+        if binding is None:
+            binding = self._launches[id(state)] = self._bind(state)
+        return binding
 
     def prepare(self, *states: Array) -> None:
         """Bind arrays beforehand: while a graph is captured nothing can be copied to the device."""

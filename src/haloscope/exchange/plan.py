@@ -64,16 +64,16 @@ class Plan:
 
 def cut(message: Message) -> list[tuple[Box, int, int]]:
     """Cut a message into chunks: box, first value in it, values; sender and receiver cut alike."""
-    each = -(-message.size // _CHUNKS_A_MESSAGE)
-    if each > _LARGE_CHUNK:
-        each = max(_LARGE_CHUNK, -(-message.size // _CHUNKS_A_LARGE_MESSAGE))
-        each = min(_LARGEST_CHUNK, each)
-    each = max(_LEAST_CHUNK, each)
-    each = -(-each // _CHUNK_MULTIPLE) * _CHUNK_MULTIPLE
+    size = -(-message.size // _CHUNKS_A_MESSAGE)
+    if size > _LARGE_CHUNK:
+        size = max(_LARGE_CHUNK, -(-message.size // _CHUNKS_A_LARGE_MESSAGE))
+        size = min(_LARGEST_CHUNK, size)
+    size = max(_LEAST_CHUNK, size)
+    size = -(-size // _CHUNK_MULTIPLE) * _CHUNK_MULTIPLE
     return [
-        (box, begin, min(each, box.size - begin))
+        (box, begin, min(size, box.size - begin))
         for box in message.boxes
-        for begin in range(0, box.size, each)
+        for begin in range(0, box.size, size)
     ]
 
 

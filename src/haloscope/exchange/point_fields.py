@@ -72,7 +72,7 @@ class PointFields:
         # Where each plane begins in the whole field, and at last its end.
         self._planes = np.append(0, np.cumsum(planes))
         held.append(np.flatnonzero(planes))
-        self._box = tuple((int(each[0]), int(each[-1]) + 1) for each in held)
+        self._box = tuple((int(rows[0]), int(rows[-1]) + 1) for rows in held)
         self._find = by_number(self._numbers, np.arange(len(self._numbers)))
 
     def describe(self) -> str:
@@ -129,11 +129,11 @@ class PointFields:
         """Places of own points in the whole field, and where they lie, in spacings."""
         step = _PIECE_BYTES // 8
         for begin in range(0, len(self._places), step):
-            some = slice(begin, begin + step)
-            positions = raster_coordinates(self._numbers[some], self._lattice)
-            yield self._places[some].astype(np.uint64), positions.astype(np.float64)
+            span = slice(begin, begin + step)
+            positions = raster_coordinates(self._numbers[span], self._lattice)
+            yield self._places[span].astype(np.uint64), positions.astype(np.float64)
 
-    def require_inside(self, what: str, position: Position) -> None:
+    def require_inside(self, location: str, position: Position) -> None:
         """Refuse a place with no point of the lattice around it."""
         numbers, weights = self._around([position])
         known = (numbers >= 0) & (weights > 0)
@@ -146,11 +146,11 @@ class PointFields:
         # Of points as near as each other the first in raster order is named.
         mine = self._places[distances == near].min(initial=self.shape[0])
         first = int(-self._world.largest(-float(mine)))
-        found = np.flatnonzero(self._places == first)
-        x, y, z = self._world.sum(own[found[0]] if len(found) else np.zeros(3))
-        given = ", ".join(f"{p:g}" for p in position)
+        matches = np.flatnonzero(self._places == first)
+        x, y, z = self._world.sum(own[matches[0]] if len(matches) else np.zeros(3))
+        position_text = ", ".join(f"{p:g}" for p in position)
         raise InputError(
-            f"{what}: ({given}) m lies outside the lattice; give a place inside: the nearest point "
+            f"{location}: ({position_text}) m lies outside the lattice; give a place inside: the nearest point "
             f"is ({x:.6g}, {y:.6g}, {z:.6g}) m, {near:.3g} m away"
         )
 
@@ -166,10 +166,12 @@ class PointFields:
         values[0, here] = owned[at[here]]
         values[1, here] = 1.0
         # One owner each: all other terms are zero, so the sum is exact.
-        found, there = self._world.sum(values)
+        value_sums, there = self._world.sum(values)
         weights = weights * there
         with np.errstate(invalid="ignore"):
-            result: list[float] = ((found * weights).sum(axis=1) / weights.sum(axis=1)).tolist()
+            result: list[float] = (
+                (value_sums * weights).sum(axis=1) / weights.sum(axis=1)
+            ).tolist()
         return result
 
     def write(
@@ -298,8 +300,8 @@ class PointFields:
         self, owned: Sequence[np.ndarray], begin: int, end: int, *, vector: bool
     ) -> np.ndarray | None:
         """Values of places of the whole field on rank 0, those of a vector side by side."""
-        found = [self.collect(own, begin, end) for own in owned]
-        columns = [column for column in found if column is not None]
+        rows = [self.collect(own, begin, end) for own in owned]
+        columns = [column for column in rows if column is not None]
         if not columns:
             return None
         if not vector:
@@ -314,13 +316,13 @@ class PointFields:
 
     def _around(self, positions: Sequence[Position]) -> tuple[Integers, NDArray[np.float64]]:
         """Raster numbers (n, 8) of the places around positions, -1: none; and their weights."""
-        given = (np.asarray(positions, np.float64).reshape(-1, 3) - self._origin) / self._spacing
-        nearest = np.rint(given)
+        scaled = (np.asarray(positions, np.float64).reshape(-1, 3) - self._origin) / self._spacing
+        nearest = np.rint(scaled)
         # What is a point but for rounding is that point alone.
-        given = np.where(np.abs(given - nearest) < 1e-9, nearest, given)
-        low = np.floor(given)
+        scaled = np.where(np.abs(scaled - nearest) < 1e-9, nearest, scaled)
+        low = np.floor(scaled)
         corners = np.array(list(itertools.product((0, 1), repeat=3)))
-        part = (given - low)[:, None, :]
+        part = (scaled - low)[:, None, :]
         weights = np.where(corners, part, 1 - part).prod(axis=2)
         shape = np.array(self._lattice)
         places = low.astype(np.int64)[:, None, :] + corners
@@ -339,8 +341,8 @@ def _raster_order(world: World, numbers: Integers, places: int) -> tuple[Integer
     width = -(-places // world.size)
     order = np.argsort(numbers, kind="stable")
     bounds = np.searchsorted(numbers[order], width * np.arange(world.size + 1))
-    given = [numbers[order[a:b]].view(np.uint8) for a, b in itertools.pairwise(bounds)]
-    came = [np.frombuffer(part.tobytes(), np.int64) for part in world.exchange(given)]
+    parts = [numbers[order[a:b]].view(np.uint8) for a, b in itertools.pairwise(bounds)]
+    came = [np.frombuffer(part.tobytes(), np.int64) for part in world.exchange(parts)]
     joined = np.concatenate(came)
     ascending = np.argsort(joined, kind="stable")
     if world.any(bool((np.diff(joined[ascending]) == 0).any())):

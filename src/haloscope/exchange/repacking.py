@@ -22,7 +22,7 @@ def in_memory_order(
     messages: Sequence[Message], listed: Listed, fields: int, field_stride: int
 ) -> tuple[Listed, Order]:
     """Lists of single values, ascending in each message, and their places in the messages."""
-    entries, found = dict(listed), []
+    entries, boxes = dict(listed), []
     orders, first = [np.zeros(0, np.int64)], 0
     for message in messages:
         at = entries.get(message.rank, np.zeros(0, np.int64))
@@ -30,10 +30,10 @@ def in_memory_order(
         if len(at):
             values = (at[:, None] + field_stride * np.arange(fields)).reshape(-1)
             places = np.argsort(values, kind="stable")
-            found.append((message.rank, values[places]))
+            boxes.append((message.rank, values[places]))
         orders.append(first + places)
         first += message.size
-    return tuple(found), np.concatenate(orders)
+    return tuple(boxes), np.concatenate(orders)
 
 
 def rows_in_memory_order(rooms: Sequence[int], width: int, fields: int) -> Order:

@@ -25,10 +25,10 @@ def give_rows(
     for array in arrays:
         rows = np.ascontiguousarray(array[order])
         parts = [rows[a:b].reshape(-1).view(np.uint8) for a, b in itertools.pairwise(bounds)]
-        found = world.exchange(parts)
+        received = world.exchange(parts)
         width = array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
-        counts = np.array([len(part) for part in found]) // max(1, width)
-        whole = np.concatenate(found).view(array.dtype)
+        counts = np.array([len(part) for part in received]) // max(1, width)
+        whole = np.concatenate(received).view(array.dtype)
         came.append(whole.reshape(-1, *array.shape[1:]))
     return came, counts
 

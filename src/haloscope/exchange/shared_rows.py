@@ -104,17 +104,17 @@ class SharedRows(Copying):
         """Send other rows from now on; each two ranks do so between the same exchanges."""
         self._largest = -1
         for way, rows in enumerate((sent, received)):
-            found = np.zeros_like(self._listed[way])
+            counts = np.zeros_like(self._listed[way])
             for message, (rank, first) in enumerate(
                 zip(self.rooms[way], self.firsts[way].tolist(), strict=True)
             ):
                 listed = rows.get(rank, ())
-                found[message] = len(listed)
-                found[first : first + len(listed)] = listed
+                counts[message] = len(listed)
+                counts[first : first + len(listed)] = listed
                 self._largest = max(self._largest, int(np.max(listed, initial=-1)))
-            if not np.array_equal(found, self._listed[way]):
-                self._listed[way] = found
-                self.lists[way][...] = self._device.from_host(found)
+            if not np.array_equal(counts, self._listed[way]):
+                self._listed[way] = counts
+                self.lists[way][...] = self._device.from_host(counts)
 
     def _bound(self, state: Array) -> Bound:
         values = state.nbytes // state.itemsize
@@ -173,7 +173,7 @@ def open_shared_rows(
     state: Array | None = None,
     stream: Any = None,
     graphs: bool = True,
-    tell: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> SharedRows:
     """Open the exchange of rows that ranks share; all ranks call this, and list rows then.
 
@@ -184,7 +184,7 @@ def open_shared_rows(
         for way, counts in enumerate((sent, received))
     )
     most = _MOST_VALUES // (width * fields)
-    if world.any(any(room > most for each in rooms for room in each.values())):
+    if world.any(any(room > most for rooms_of_peers in rooms for room in rooms_of_peers.values())):
         raise InputError(
             f"two ranks would share more than {most} rows of {fields} x {width} values; use more "
             "ranks"
@@ -206,17 +206,17 @@ def open_shared_rows(
         stream=stream,
         graphs=graphs,
         repacks=True,
-        tell=tell,
+        log=log,
     )
 
 
 def _grown(room: Rooms, counts: Rooms) -> dict[int, int]:
     """Room for so many rows, and for more where there is not enough yet."""
-    found = dict(room)
+    rooms = dict(room)
     for rank, count in counts.items():
-        if rank not in found or count > found[rank]:
-            found[rank] = int(_GROWTH * count) + _SPARE_ROWS
-    return {rank: found[rank] for rank in sorted(found)}
+        if rank not in rooms or count > rooms[rank]:
+            rooms[rank] = int(_GROWTH * count) + _SPARE_ROWS
+    return {rank: rooms[rank] for rank in sorted(rooms)}
 
 
 def plan_of_rooms(rooms: tuple[Rooms, Rooms], values: int) -> Plan:
@@ -224,8 +224,8 @@ def plan_of_rooms(rooms: tuple[Rooms, Rooms], values: int) -> Plan:
     sends, receives = (
         tuple(
             Message(rank, (Box(0, (values, room, 1), (1, values, values * room)),))
-            for rank, room in each.items()
+            for rank, room in peers.items()
         )
-        for each in rooms
+        for peers in rooms
     )
     return Plan(sends, receives)

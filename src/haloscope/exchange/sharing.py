@@ -59,9 +59,9 @@ class Sharing:
     def partners(self) -> np.ndarray:
         """Of each position the other one of this rank with the same number; -1: it is not here."""
         pairs = self.positions[ranges(self.starts[:-1][self.here == 2], 2)].reshape(-1, 2)
-        found = np.full(self.size, -1)
-        found[pairs] = pairs[:, ::-1]
-        return found
+        partners = np.full(self.size, -1)
+        partners[pairs] = pairs[:, ::-1]
+        return partners
 
 
 def ranges(starts: np.ndarray, counts: np.ndarray | int) -> np.ndarray:
@@ -157,13 +157,13 @@ def message_order(world: World, sharing: Sharing, *, by_position: bool) -> np.nd
     bounds = np.searchsorted(sharing.ranks, np.arange(world.size + 1))
     first = sharing.first_positions[sharing.groups]
     none = np.empty(0, np.uint8)
-    told = [none] * world.size
+    orders = [none] * world.size
     for rank in range(world.rank + 1, world.size):
         begin, end = bounds[rank : rank + 2]
-        found = np.argsort(first[begin:end], kind="stable")
-        order[begin:end] = begin + found
-        told[rank] = found.view(np.uint8)
-    for rank, part in enumerate(world.exchange(told)[: world.rank]):
+        positions_order = np.argsort(first[begin:end], kind="stable")
+        order[begin:end] = begin + positions_order
+        orders[rank] = positions_order.view(np.uint8)
+    for rank, part in enumerate(world.exchange(orders)[: world.rank]):
         begin, end = bounds[rank : rank + 2]
         order[begin:end] = begin + np.frombuffer(part.tobytes(), np.int64)
     return order

@@ -32,11 +32,11 @@ _PERIOD_SECONDS = 1.0
 # How long a launcher has to end this rank, and to name the one that died, before we do.
 _LAUNCHER_SECONDS = 3.0
 # How long the lowest rank has to tell of it before the others do.
-_TELL_SECONDS = 1.0
+_MESSAGE_SECONDS = 1.0
 # How long MPI_Abort may take.
 _ABORT_SECONDS = 5.0
 # An error of MPI may come of a rank that has died: this long, who it was may be told instead.
-_NAMING_SECONDS = _PERIOD_SECONDS + _LAUNCHER_SECONDS + _TELL_SECONDS + _ABORT_SECONDS
+_NAMING_SECONDS = _PERIOD_SECONDS + _LAUNCHER_SECONDS + _MESSAGE_SECONDS + _ABORT_SECONDS
 _LEAVE_SECONDS = 0.005
 _READ_SECONDS = 0.2
 
@@ -105,7 +105,7 @@ class Watch:
         dead = self._dead()
         here = [member for member in self._members if member not in dead and member.lives()]
         if self._members[self._own] != here[0]:
-            time.sleep(_TELL_SECONDS)
+            time.sleep(_MESSAGE_SECONDS)
         if not self._board[-1]:
             self._board[-1] = 1
             host = platform.node()

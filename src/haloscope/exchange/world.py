@@ -150,26 +150,26 @@ class MpiWorld(World):
 
     def alltoall(self, values: np.ndarray) -> np.ndarray:
         """Row r, of shape (size, k), goes to rank r; the rows that came in, in the same shape."""
-        given = np.ascontiguousarray(values)
-        result = np.empty_like(given)
-        self.communicator.Alltoall(given.view(np.uint8), result.view(np.uint8))
+        array = np.ascontiguousarray(values)
+        result = np.empty_like(array)
+        self.communicator.Alltoall(array.view(np.uint8), result.view(np.uint8))
         return result
 
     def allgather(self, values: np.ndarray) -> np.ndarray:
         """Row r: the values of rank r, which all ranks give as many of; the same on every rank."""
-        given = np.ascontiguousarray(values)
-        result = np.empty((self.size, *given.shape), given.dtype)
+        array = np.ascontiguousarray(values)
+        result = np.empty((self.size, *array.shape), array.dtype)
         # Copies are handed on from rank to rank: fewer messages than if each sent its own to all.
-        self.communicator.Allgather(given.view(np.uint8), result.reshape(-1).view(np.uint8))
+        self.communicator.Allgather(array.view(np.uint8), result.reshape(-1).view(np.uint8))
         return result
 
     def exchange(self, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Give bytes ``parts[r]`` to rank r; returns what each has given to this one."""
-        given = np.array([[len(part)] for part in parts], np.int64)
-        sizes = self.alltoall(given)[:, 0]
+        counts = np.array([[len(part)] for part in parts], np.int64)
+        sizes = self.alltoall(counts)[:, 0]
         came = np.empty(int(sizes.sum()), np.uint8)
         self.communicator.Alltoallv(
-            [np.concatenate(list(parts)), given[:, 0].tolist()], [came, sizes.tolist()]
+            [np.concatenate(list(parts)), counts[:, 0].tolist()], [came, sizes.tolist()]
         )
         return np.split(came, np.cumsum(sizes)[:-1])
 

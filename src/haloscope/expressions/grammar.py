@@ -218,10 +218,10 @@ class Parser:
                 )
             raise self._unknown(name, list(FUNCTIONS), f"functions are {listed(FUNCTIONS)}")
         _, fewest, most = FUNCTIONS[name]
-        given = len(node.args)
-        if given < fewest or (most is not None and given > most):
+        count = len(node.args)
+        if count < fewest or (most is not None and count > most):
             raise self._error(
-                f"gives {name} {given} argument{'' if given == 1 else 's'}; it takes {fewest}"
+                f"gives {name} {count} argument{'' if count == 1 else 's'}; it takes {fewest}"
                 f"{' or more' if most is None else ''}",
                 "correct the call",
             )
@@ -231,7 +231,7 @@ class Parser:
             if most is None and position > 0:
                 self._emit(name, 2)
         if most is not None:
-            self._emit(name, given)
+            self._emit(name, count)
 
     def _emit(self, name: str, operands: int) -> None:
         self.instructions.append(Operation(name, operands))

@@ -92,10 +92,10 @@ def remove_leftovers(folder: Path) -> list[int]:
             if named is None or _is_running(int(named[1])):
                 continue
             with contextlib.suppress(OSError):
-                found = entry.stat(follow_symlinks=False)
-                if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+                status = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
                     os.unlink(entry.path)
-                    removed.append(found.st_size)
+                    removed.append(status.st_size)
     return removed
 
 

@@ -89,7 +89,9 @@ def writing(
             for begin, part in parts:
                 data[begin : begin + len(part)] = part
                 checks.add(part)
-            file.create_dataset(f"checks/{name}", data=checks.found(), fletcher32=True, chunks=True)
+            file.create_dataset(
+                f"checks/{name}", data=checks.checksums(), fletcher32=True, chunks=True
+            )
 
         yield write
 
@@ -120,7 +122,7 @@ class _Checks:
                 self._sums.append(self._sum)
                 self._sum, self._taken = 0, 0
 
-    def found(self) -> np.ndarray:
+    def checksums(self) -> np.ndarray:
         """The sums, uint32."""
         return np.array(self._sums, np.uint32)
 
@@ -167,10 +169,10 @@ class Checkpoint:
         attributes = self._file.attrs
         if attributes["format"] != _FORMAT or int(attributes["version"]) != _VERSION:
             raise self._damaged()
-        found = attributes["solver"].decode()
-        if found != solver:
+        stored_solver = attributes["solver"].decode()
+        if stored_solver != solver:
             raise InputError(
-                f"checkpoint {self.path} is of the solver {found}, the case of "
+                f"checkpoint {self.path} is of the solver {stored_solver}, the case of "
                 f"{solver}; restart with the case that it was made from"
             )
         saved = tuple(int(n) for n in attributes["nodes"])
@@ -254,14 +256,14 @@ class Checkpoint:
     def extras(self) -> dict[str, np.ndarray]:
         """Arrays beside the fields, by name."""
         try:
-            found = self._file.get("extras", {})
+            extras = self._file.get("extras", {})
             # They are stored as they are: what claims more than the file has is not read.
             if any(
                 values.nbytes > self._bytes or values.dtype.kind not in _KINDS or not values.shape
-                for values in found.values()
+                for values in extras.values()
             ):
                 raise self._damaged()
-            return {name: self._summed(values) for name, values in found.items()}
+            return {name: self._summed(values) for name, values in extras.items()}
         except (OSError, RuntimeError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise self._damaged() from error
 

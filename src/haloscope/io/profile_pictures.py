@@ -75,10 +75,10 @@ def save_profiles(
     for axes, panel in zip(np.ravel(figure.subplots(1, len(panels))), panels, strict=True):
         for name, (places, values) in panel.lines.items():
             axes.plot(places, values, color=MUTED, linewidth=0.9, linestyle="--", label=name)
-        for number, (name, given) in enumerate(panel.marks.items()):
+        for number, (name, marks) in enumerate(panel.marks.items()):
             axes.plot(
                 x,
-                _checked(name, x, given),
+                _checked(name, x, marks),
                 color=SERIES_COLOURS[number % len(SERIES_COLOURS)],
                 linestyle=SERIES_STYLES[number // len(SERIES_COLOURS) % len(SERIES_STYLES)],
                 linewidth=1.1,
@@ -114,8 +114,8 @@ def save_profiles(
     save_figure(figure, path)
 
 
-def _checked(name: str, x: Floats, given: ArrayLike) -> Floats:
-    values = np.asarray(given, np.float64)
+def _checked(name: str, x: Floats, array: ArrayLike) -> Floats:
+    values = np.asarray(array, np.float64)
     if x.ndim != 1 or values.shape != x.shape:
         raise InputError(
             f"profiles: series {name!r} has the shape {values.shape}; the distances have "

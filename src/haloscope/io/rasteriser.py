@@ -119,9 +119,9 @@ class SurfaceImage:
         normals = point_normals(points, triangles) @ view.axes.T
         lit, square = np.zeros((2, len(pixels)))
         for component, light in zip(normals.T, _LIGHT / np.linalg.norm(_LIGHT), strict=True):
-            found = _Linear(seen, chosen, component[chosen]).at(which, x, y)
-            lit += light * found
-            square += found**2
+            intensity = _Linear(seen, chosen, component[chosen]).at(which, x, y)
+            lit += light * intensity
+            square += intensity**2
         lit /= np.sqrt(np.maximum(square, 1e-300))
         self.depth.ravel()[pixels] = depth[pixels]
         self.value.ravel()[pixels] = _Linear(seen, chosen, values[chosen]).at(which, x, y)
@@ -145,10 +145,10 @@ class SurfaceImage:
             return 0, 0, np.zeros((0, 0), PIXEL)
         top, left = int(rows[0]), int(columns[0])
         region = np.s_[top : rows[-1] + 1, left : columns[-1] + 1]
-        found = np.zeros(self.depth[region].shape, PIXEL)
+        pixels = np.zeros(self.depth[region].shape, PIXEL)
         for name in ("depth", "value", "light", "body"):
-            found[name] = getattr(self, name)[region]
-        return top, left, found
+            pixels[name] = getattr(self, name)[region]
+        return top, left, pixels
 
     def clearness(
         self, points: Floats, triangles: Integers, plain: float, edge: float
@@ -268,6 +268,6 @@ class _Linear:
         self._least, self._most = values.min(axis=1), values.max(axis=1)
 
     def at(self, which: Integers, x: Integers, y: Integers) -> Floats:
-        found = self._start[which] + self._across[which] * x + self._down[which] * y
-        within: Floats = np.clip(found, self._least[which], self._most[which])
+        values = self._start[which] + self._across[which] * x + self._down[which] * y
+        within: Floats = np.clip(values, self._least[which], self._most[which])
         return within

@@ -173,24 +173,24 @@ def _line(number: int) -> dict[str, Any]:
     }
 
 
-def _checked(what: str, places: Floats, series: Mapping[str, ArrayLike]) -> dict[str, Floats]:
+def _checked(label: str, places: Floats, series: Mapping[str, ArrayLike]) -> dict[str, Floats]:
     ascending = places.ndim == 1 and places.size > 1 and bool((np.diff(places) > 0).all())
     if not series or not ascending:
         raise InputError(
-            f"{what}: given {len(series)} series over places of shape {places.shape}; allowed are "
+            f"{label}: given {len(series)} series over places of shape {places.shape}; allowed are "
             f"at least one series over at least 2 ascending places: correct them"
         )
     lines = {name: np.asarray(values, np.float64) for name, values in series.items()}
     for name, values in lines.items():
         if values.shape != places.shape:
             raise InputError(
-                f"{what}: series {name!r} has the shape {values.shape}; the places have "
+                f"{label}: series {name!r} has the shape {values.shape}; the places have "
                 f"{places.shape}: give one value for each"
             )
         broken = int(np.count_nonzero(~np.isfinite(values)))
         if broken:
             raise SolutionError(
-                f"{what}: series {name!r} has "
+                f"{label}: series {name!r} has "
                 f"{counted(broken, 'value that is', 'values that are')} nan or inf; a picture "
                 f"needs finite values: look for where the solution broke"
             )

@@ -133,13 +133,13 @@ def _coloured(image: SurfaceImage, walls: Walls, scale: Any) -> NDArray[np.float
 def _outlines(image: SurfaceImage) -> NDArray[np.bool_]:
     """Pixels of bodies beside something that lies behind them."""
     body, depth = image.body, image.depth
-    found = np.zeros(body.shape, bool)
+    outlines = np.zeros(body.shape, bool)
     for one, other in ((np.s_[1:], np.s_[:-1]), (np.s_[:, 1:], np.s_[:, :-1])):
         border = body[one] != body[other]
         nearer = depth[one] < depth[other]
-        found[one] |= border & nearer
-        found[other] |= border & ~nearer
-    return found
+        outlines[one] |= border & nearer
+        outlines[other] |= border & ~nearer
+    return outlines
 
 
 def _shown(colours: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -61,9 +61,9 @@ class CellWriter(VtkhdfFile):
         # that are given; at least 2 each.
         self.interpolation = np.asarray(interpolation, np.float64)
         self._check()
-        self._nodes, self._given = self.interpolation.shape
+        self._nodes, self._nodes_in = self.interpolation.shape
         # What is already at the file's nodes stays as it is to the last bit.
-        self._as_given = np.array_equal(self.interpolation, np.eye(self._given))
+        self._is_identity = np.array_equal(self.interpolation, np.eye(self._nodes_in))
         self._sorting = self._file_order(node_order)
         self._corners = self._connections(linear=node_order is None)
         self._cell_type = HEXAHEDRON if node_order is None else LAGRANGE_HEXAHEDRON
@@ -83,7 +83,7 @@ class CellWriter(VtkhdfFile):
         """
         self._require_name(name, taken=name in self._arrays)
         allowed = ELEMENT_TYPES if per_element else VALUE_TYPES
-        if np.dtype(dtype) not in [np.dtype(each) for each in allowed]:
+        if np.dtype(dtype) not in [np.dtype(kind) for kind in allowed]:
             raise self._error(
                 f"array {name!r} has the type {np.dtype(dtype)}; allowed are "
                 f"{', '.join(allowed)} in the byte order of the machine",
@@ -113,7 +113,7 @@ class CellWriter(VtkhdfFile):
                 f"coordinates from element {first} on are {coordinates.dtype} or not finite",
                 "give finite numbers as float64",
             )
-        self._claim(COORDINATES, first, coordinates.shape, (*(self._given,) * 3, 3))
+        self._claim(COORDINATES, first, coordinates.shape, (*(self._nodes_in,) * 3, 3))
         rows = self._at_nodes(np.moveaxis(coordinates, -1, 1), np.dtype(np.float64))
         begin, count = first * self._nodes**3, len(rows)
         self._arrays[COORDINATES][begin : begin + count] = rows
@@ -145,7 +145,7 @@ class CellWriter(VtkhdfFile):
             begin = first * len(self._corners)
         else:
             vector = () if self._components[name] == 1 else (3,)
-            self._claim(name, first, values.shape, (*vector, *(self._given,) * 3))
+            self._claim(name, first, values.shape, (*vector, *(self._nodes_in,) * 3))
             rows = self._at_nodes(values if vector else values[:, None], array.dtype)
             rows = rows if vector else rows[:, 0]
             begin = first * self._nodes**3
@@ -250,7 +250,7 @@ class CellWriter(VtkhdfFile):
 
     def _at_nodes(self, values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
         """Rows (points, components) for the file from values (count, components, n, n, n)."""
-        if not self._as_given:
+        if not self._is_identity:
             for axis in (2, 3, 4):
                 moved = np.tensordot(values, self.interpolation, axes=(axis, 1))
                 values = np.moveaxis(moved, -1, axis)

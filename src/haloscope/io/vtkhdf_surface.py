@@ -87,7 +87,7 @@ class SurfaceWriter(VtkhdfFile):
         `positions`: (n, vertices, 3), in m; `point_values`: each (n, vertices) or (n, vertices, 3).
         """
         # `body_values`: each (n,).
-        given = self.kinds[kind]
+        fields = self.kinds[kind]
         at = np.asarray(places, np.int64)
         self._claim(kind, at)
         points = {
@@ -96,7 +96,7 @@ class SurfaceWriter(VtkhdfFile):
         }
         for name, (values, components) in points.items():
             vector = () if components == 1 else (components,)
-            self._require_shape(name, values, (len(at), given.vertices, *vector))
+            self._require_shape(name, values, (len(at), fields.vertices, *vector))
         if not np.isfinite(positions).all():
             raise self._error("a position is not finite", "look for where the solution broke")
         for name in self._body_arrays:
@@ -105,11 +105,11 @@ class SurfaceWriter(VtkhdfFile):
             for name, (values, _) in points.items():
                 assert values is not None
                 rows = values[begin:end].astype(POINT_TYPE).reshape(-1, *values.shape[2:])
-                first = self._first_points[kind] + int(at[begin]) * given.vertices
+                first = self._first_points[kind] + int(at[begin]) * fields.vertices
                 self._root[name][first : first + len(rows)] = rows
             for name, dtype in self._body_arrays.items():
-                repeated = np.repeat(body_values[name][begin:end], len(given.triangles))
-                first = self._first_triangles[kind] + int(at[begin]) * len(given.triangles)
+                repeated = np.repeat(body_values[name][begin:end], len(fields.triangles))
+                first = self._first_triangles[kind] + int(at[begin]) * len(fields.triangles)
                 self._root[f"CellData/{name}"][first : first + len(repeated)] = repeated.astype(
                     dtype
                 )
@@ -161,15 +161,15 @@ class SurfaceWriter(VtkhdfFile):
     def _connect(self, group: Any) -> None:
         """Write the corners of all triangles."""
         for number, kind in enumerate(self.kinds):
-            each = len(kind.triangles)
-            portion = max(1, _LISTED // max(each, 1))
+            triangles = len(kind.triangles)
+            portion = max(1, _LISTED // max(triangles, 1))
             for first in range(0, kind.count, portion):
                 bodies = np.arange(first, min(first + portion, kind.count), dtype=np.int64)
                 corners = kind.triangles + (
                     self._first_points[number] + bodies[:, None, None] * kind.vertices
                 )
-                begin = self._first_triangles[number] + first * each
-                end = begin + len(bodies) * each
+                begin = self._first_triangles[number] + first * triangles
+                end = begin + len(bodies) * triangles
                 group["Connectivity"][3 * begin : 3 * end] = corners.ravel()
                 # The first 0 is there as the fill value.
                 group["Offsets"][begin + 1 : end + 1] = 3 * np.arange(begin + 1, end + 1)
@@ -189,10 +189,11 @@ class SurfaceWriter(VtkhdfFile):
     def _require_shape(
         self, name: str, values: NDArray[Any] | None, shape: tuple[int, ...]
     ) -> None:
-        found = None if values is None else values.shape
-        if found != shape:
+        actual_shape = None if values is None else values.shape
+        if actual_shape != shape:
             raise self._error(
-                f"array {name!r} has the shape {found}; allowed is {shape}", "give one value each"
+                f"array {name!r} has the shape {actual_shape}; allowed is {shape}",
+                "give one value each",
             )
 
     def _require_complete(self) -> None:

@@ -106,8 +106,8 @@ class TetWriter(VtkhdfFile):
     def _write_layout(self, root: Any) -> None:
         self._root = root
         ids = CORNERS * self.elements
-        for what, count in (("Points", self.nodes), ("Cells", self.elements)):
-            root[f"NumberOf{what}"] = np.array([count], dtype=np.int64)
+        for quantity, count in (("Points", self.nodes), ("Cells", self.elements)):
+            root[f"NumberOf{quantity}"] = np.array([count], dtype=np.int64)
         root["NumberOfConnectivityIds"] = np.array([ids], dtype=np.int64)
         self._add(COORDINATES, root.create_dataset(COORDINATES, (self.nodes, 3), dtype=np.float64))
         packed = {"shuffle": True, "compression": "gzip", "compression_opts": 1}

@@ -94,13 +94,13 @@ def _zero(
     """The so-manieth zero above a start: bracketed by steps, halved, then polished by Newton."""
     if number < 1:
         raise ValueError(f"zeros are counted from 1, but {number} is given")
-    left, found = start, 0
+    left, count = start, 0
     sign = np.sign(function(np.array(left)))
     while True:
         right = left + _SCAN
         if np.sign(function(np.array(right))) != sign:
-            found, sign = found + 1, -sign
-            if found == number:
+            count, sign = count + 1, -sign
+            if count == number:
                 break
         left = right
     before = -sign

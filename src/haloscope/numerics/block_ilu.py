@@ -122,7 +122,7 @@ class BlockIlu:
         sources = chosen[np.lexsort((column[chosen], row[chosen]))]
         counts = np.bincount(row[sources], minlength=rows.nodes)
         lists = (np.append(0, np.cumsum(counts)), rows.pattern.columns[sources], sources)
-        starts, columns, numbers = (device.from_host(each.astype(np.int32)) for each in lists)
+        starts, columns, numbers = (device.from_host(table.astype(np.int32)) for table in lists)
         blocks = device.empty((len(sources), rows.size, rows.size), stored)
         return _Part(starts, columns, numbers, blocks)
 

@@ -74,24 +74,24 @@ def pattern_of(device: Device, element_nodes: np.ndarray, nodes: int) -> BlockPa
 
     `element_nodes`: nodes of each element, (elements, K), numbers from 0.
     """
-    given = np.asarray(element_nodes)
-    if given.ndim != 2 or given.dtype.kind not in "iu":
+    node_array = np.asarray(element_nodes)
+    if node_array.ndim != 2 or node_array.dtype.kind not in "iu":
         raise InputError(
-            f"nodes of elements are given as {given.dtype} in {given.ndim} dimensions; give whole "
+            f"nodes of elements are given as {node_array.dtype} in {node_array.ndim} dimensions; give whole "
             "numbers, a row for each element"
         )
-    if given.size and (given.min() < 0 or given.max() >= nodes):
+    if node_array.size and (node_array.min() < 0 or node_array.max() >= nodes):
         raise InputError(
-            f"elements name nodes {given.min()} to {given.max()}; with {nodes} nodes numbers "
+            f"elements name nodes {node_array.min()} to {node_array.max()}; with {nodes} nodes numbers "
             f"from 0 to {nodes - 1} are allowed"
         )
-    size = given.shape[1]
-    if given.size * size > _LARGEST_INDEX:
+    size = node_array.shape[1]
+    if node_array.size * size > _LARGEST_INDEX:
         raise InputError(
-            f"{len(given)} elements of {size} nodes are too many for one rank's matrix; take more "
+            f"{len(node_array)} elements of {size} nodes are too many for one rank's matrix; take more "
             f"ranks, with at most {_LARGEST_INDEX // size**2} elements each"
         )
-    flat = np.ascontiguousarray(given, np.int32).reshape(-1)
+    flat = np.ascontiguousarray(node_array, np.int32).reshape(-1)
     incident = np.bincount(flat, minlength=nodes)
     if nodes and incident.min() == 0:
         raise InputError(
@@ -111,7 +111,7 @@ def pattern_of(device: Device, element_nodes: np.ndarray, nodes: int) -> BlockPa
     )()
     starts = _starts(counts)
     longest = int(counts.max(initial=0))
-    size_of_offset = next(each for each in OFFSET_TYPES if longest <= 1 << 8 * each)
+    size_of_offset = next(width for width in OFFSET_TYPES if longest <= 1 << 8 * width)
     columns, diagonal = np.empty(int(starts[-1]), np.int32), np.empty(nodes, np.int32)
     offsets = np.empty((flat.size, size), f"u{size_of_offset}")
     constants = {"K": size, "offset": OFFSET_TYPES[size_of_offset]}

@@ -20,7 +20,7 @@ class BoundLaunches:
     def __call__(self, *arrays: Array) -> None:
         """Launch on the given arrays."""
         key = tuple(map(id, arrays))
-        found = self._bound.get(key)
-        if found is None:
-            found = self._bound[key] = (arrays, self._bind(*arrays))
-        found[1]()
+        binding = self._bound.get(key)
+        if binding is None:
+            binding = self._bound[key] = (arrays, self._bind(*arrays))
+        binding[1]()

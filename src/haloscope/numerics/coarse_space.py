@@ -55,13 +55,13 @@ def coarse_space(
     all_pairs = np.concatenate(_to_first(world, pairs))
     all_numbers = np.concatenate(_to_first(world, numbers[owned]))
     all_positions = np.concatenate(_to_first(world, np.ascontiguousarray(positions[owned])))
-    found: list[np.ndarray] = [np.zeros(0, np.int64)] * 2 + [np.zeros(0), np.zeros((0, 3))]
+    functions: list[np.ndarray] = [np.zeros(0, np.int64)] * 2 + [np.zeros(0), np.zeros((0, 3))]
     if world.rank == 0:
         graph = all_pairs if world.size == 1 else sorted_once(all_pairs)
         points = np.empty((count, 3))
         points[all_numbers] = all_positions.reshape(-1, 3)
-        found = _functions(graph // count, graph % count, points, size)
-    starts, columns, weights, middles = (_from_first(world, each) for each in found)
+        functions = _functions(graph // count, graph % count, points, size)
+    starts, columns, weights, middles = (_from_first(world, part) for part in functions)
     lengths = np.diff(starts)[numbers]
     own_starts = np.append(0, np.cumsum(lengths))
     taken = np.repeat(starts[numbers] - own_starts[:-1], lengths) + np.arange(own_starts[-1])
@@ -94,12 +94,12 @@ def _functions(rows: Integers, columns: Integers, points: Floats, size: int) -> 
 
 def _equal_boxes(points: Floats, count: int) -> Integers:
     """Cut points into boxes with equally many: always the box across its longest side."""
-    found = np.zeros(len(points), np.int64)
+    box_numbers = np.zeros(len(points), np.int64)
     waiting = [(np.arange(len(points)), count, 0)]
     while waiting:
         members, boxes, first = waiting.pop()
         if boxes == 1:
-            found[members] = first
+            box_numbers[members] = first
             continue
         own = points[members]
         axis = int(np.argmax(own.max(axis=0) - own.min(axis=0)))
@@ -109,7 +109,7 @@ def _equal_boxes(points: Floats, count: int) -> Integers:
         cut = len(members) * below // boxes
         waiting.append((np.sort(members[:cut]), below, first))
         waiting.append((np.sort(members[cut:]), boxes - below, first + below))
-    return found
+    return box_numbers
 
 
 def sorted_once(values: Integers) -> Integers:
@@ -122,8 +122,8 @@ def sorted_once(values: Integers) -> Integers:
 def _to_first(world: World, values: np.ndarray) -> list[np.ndarray]:
     """The arrays of all ranks, on the first one; others get empty ones."""
     nothing = np.zeros(0, np.uint8)
-    given = [values.reshape(-1).view(np.uint8)] + [nothing] * (world.size - 1)
-    return [part.view(values.dtype) for part in world.exchange(given)]
+    parts = [values.reshape(-1).view(np.uint8)] + [nothing] * (world.size - 1)
+    return [part.view(values.dtype) for part in world.exchange(parts)]
 
 
 def _from_first(world: World, values: np.ndarray) -> np.ndarray:

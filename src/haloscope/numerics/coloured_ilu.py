@@ -92,19 +92,19 @@ class ColouredIlu:
 
     def _bound(self, x: Array, y: Array) -> list[Launch]:
         """The launches for two arrays, which are remembered by identity."""
-        found = self._applications.get((id(x), id(y)))
-        if found is None:
+        binding = self._applications.get((id(x), id(y)))
+        if binding is None:
             launches = []
-            for kernel, sweep, given in zip(
+            for kernel, sweep, operands in zip(
                 self._kernels, (self._down, self._up), ((x, y), (y,)), strict=True
             ):
                 lists = (sweep.order, sweep.packed, sweep.columns, sweep.blocks)
                 launches += [
-                    kernel.bind(*lists, *given, first, end, extent=extent, block=(_GPU_BLOCK,))
+                    kernel.bind(*lists, *operands, first, end, extent=extent, block=(_GPU_BLOCK,))
                     for first, end, extent in self._colours(sweep)
                 ]
-            found = self._applications[id(x), id(y)] = (x, y, launches)
-        return found[2]
+            binding = self._applications[id(x), id(y)] = (x, y, launches)
+        return binding[2]
 
     def _colours(self, sweep: _Sweep) -> list[tuple[int, int, tuple[int]]]:
         """Bounds of the colours in the order of a sweep, and a GPU's threads for them."""
@@ -164,8 +164,8 @@ class ColouredIlu:
         starts = np.append(0, np.cumsum(counts))[:-1]
         sources = blocks[ranges(starts[order], counts[order])]
         packed = np.append(0, np.cumsum(counts[order]))
-        given = (order, packed, pattern.columns[sources], sources)
-        lists = (device.from_host(np.ascontiguousarray(part, np.int32)) for part in given)
+        arrays = (order, packed, pattern.columns[sources], sources)
+        lists = (device.from_host(np.ascontiguousarray(part, np.int32)) for part in arrays)
         rows, begins, columns, numbers = lists
         room = device.empty((len(sources), *self._rows.values.shape[1:]), stored)
         return _Sweep(rows, begins, columns, numbers, room, backwards=colours is None)

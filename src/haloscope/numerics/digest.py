@@ -83,8 +83,8 @@ def field_sketch(world: World, fields: Numbered, owned: np.ndarray) -> list[floa
             values = flat[begin : begin + len(mixed)].astype(np.float64)
             sums += values @ (1.0 - 2.0 * bits)
             begin += len(mixed)
-    found: list[float] = world.sum(sums).tolist()
-    return found
+    sketch: list[float] = world.sum(sums).tolist()
+    return sketch
 
 
 def relative_difference(sketch: Sequence[float], reference: Sequence[float]) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 
 from haloscope.domain.hexes import Floats, HexMesh, Integers
 from haloscope.numerics.basis import gll_nodes
-from haloscope.numerics.element_geometry import along_each, nodes
+from haloscope.numerics.element_geometry import along_all_axes, nodes
 
 TOLERANCE = 1e-10
 """Distance from an element, over the diagonal of its box, at which a point still is in it."""
@@ -66,25 +66,25 @@ def element_boxes(mesh: HexMesh, order: int, elements: Integers) -> ElementBoxes
     inverses, tolerance = np.empty((count, 3, 3)), np.empty(count)
     step = max(1, _NODES_AT_ONCE // (order + 1) ** 3)
     for begin in range(0, count, step):
-        some = slice(begin, begin + step)
-        places = nodes(mesh, order, elements[some])
+        rows = slice(begin, begin + step)
+        places = nodes(mesh, order, elements[rows])
         mean = places.mean(axis=(1, 2, 3), keepdims=True)
-        coefficients = along_each(gll_to_bernstein(order), places - mean)
+        coefficients = along_all_axes(gll_to_bernstein(order), places - mean)
         mean = mean[:, 0, 0, 0]
         coefficients = coefficients.reshape(len(mean), -1, 3)
         least, most = coefficients.min(axis=1), coefficients.max(axis=1)
         reach = np.abs(places).max(axis=(1, 2, 3, 4))
         allowed = TOLERANCE * np.linalg.norm(most - least, axis=1) + _ROUNDING * reach
-        lower[some] = mean + least - allowed[:, None]
-        upper[some] = mean + most + allowed[:, None]
-        tolerance[some] = allowed
+        lower[rows] = mean + least - allowed[:, None]
+        upper[rows] = mean + most + allowed[:, None]
+        tolerance[rows] = allowed
         turned = np.linalg.inv(_directions(places, most - least))
         own = coefficients @ turned
         least, most = own.min(axis=1), own.max(axis=1)
         half = (most - least) / 2 + allowed[:, None] * np.linalg.norm(turned, axis=1)
-        inverses[some] = turned / half[:, None]
+        inverses[rows] = turned / half[:, None]
         middle = ((least + most) / 2)[:, None] @ np.linalg.inv(turned)
-        middles[some] = mean + middle[:, 0]
+        middles[rows] = mean + middle[:, 0]
     return ElementBoxes(lower, upper, middles, inverses, tolerance)
 
 

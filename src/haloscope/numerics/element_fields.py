@@ -35,7 +35,7 @@ _AT_ONCE = 512
 
 
 @dataclass(frozen=True)
-class Found:
+class LocatedPoints:
     """Where points lie that elements of this rank hold."""
 
     points: Integers  # Numbers of the points that are in own elements
@@ -118,9 +118,9 @@ class ElementFields:
         nodes = self._mesh.coordinates.reshape(len(self._elements), -1, 3)
         within = np.arange(nodes.shape[1], dtype=np.uint64)
         for begin in range(0, len(nodes), _AT_ONCE):
-            some = slice(begin, begin + _AT_ONCE)
-            numbers = self._elements[some, None].astype(np.uint64) * np.uint64(len(within)) + within
-            yield numbers.ravel(), nodes[some].reshape(-1, 3)
+            span = slice(begin, begin + _AT_ONCE)
+            numbers = self._elements[span, None].astype(np.uint64) * np.uint64(len(within)) + within
+            yield numbers.ravel(), nodes[span].reshape(-1, 3)
 
     @property
     def locator(self) -> PartLocator:
@@ -129,19 +129,19 @@ class ElementFields:
             self._locator = PartLocator(self._mesh, self._order, self._elements)
         return self._locator
 
-    def locate(self, positions: Sequence[Position]) -> Found:
+    def locate(self, positions: Sequence[Position]) -> LocatedPoints:
         """Find which points lie in elements of this rank; each is in one element of one rank."""
         located = self.locator.find(np.asarray(positions, np.float64).reshape(-1, 3))
         points = held_points(self._world, located.elements, self.shape[0])
-        return Found(points, located.rows[points], located.weights(self._order)[points])
+        return LocatedPoints(points, located.rows[points], located.weights(self._order)[points])
 
-    def require_inside(self, what: str, position: Position) -> None:
+    def require_inside(self, location: str, position: Position) -> None:
         """Refuse a point outside the mesh."""
-        found = self.locate([position])
-        if self._world.any(len(found.points) > 0):
+        located = self.locate([position])
+        if self._world.any(len(located.points) > 0):
             return
         distance = float(self.locator.nearest([position]).distances[0])
-        refuse_outside(self._world, what, position, distance, "element")
+        refuse_outside(self._world, location, position, distance, "element")
 
     def sample_plane(
         self, axis: str, offset: float | None, points: int, values: Callable[[Integers], Floats]

@@ -20,7 +20,7 @@ SMALLEST_JACOBIAN = 0.01
 _NODES_AT_ONCE = 1 << 20
 
 
-def along_each(matrix: Floats, values: Floats) -> Floats:
+def along_all_axes(matrix: Floats, values: Floats) -> Floats:
     """Apply a matrix (m, n) along k, j and i of values (elements, n, n, n, components)."""
     for axis in (1, 2, 3):
         values = np.moveaxis(np.tensordot(matrix, values, axes=(1, axis)), 0, axis)
@@ -35,7 +35,7 @@ def nodes(mesh: HexMesh, order: int, elements: Integers | None = None) -> Floats
     """
     chosen = np.arange(mesh.count) if elements is None else elements
     if mesh.mapping is None:
-        return along_each(equispaced_to_gll(mesh.order, order), mesh.coordinates[chosen])
+        return along_all_axes(equispaced_to_gll(mesh.order, order), mesh.coordinates[chosen])
     line = gll_nodes(order)
     k, j, i = np.meshgrid(line, line, line, indexing="ij")
     places = mesh.mapping(chosen, np.stack([i, j, k], axis=-1).reshape(-1, 3))
@@ -124,7 +124,7 @@ def check_jacobians(mesh: HexMesh, order: int, smallest: float = SMALLEST_JACOBI
         return
     inverted = int((ratios[bad] <= 0).sum())
     worst = ratios[bad].min()
-    what = (
+    problem = (
         counted(inverted, "of them is negative", "of them are negative")
         if inverted
         else "none of them is negative"
@@ -132,6 +132,6 @@ def check_jacobians(mesh: HexMesh, order: int, smallest: float = SMALLEST_JACOBI
     least = "an element is inside out" if np.isneginf(worst) else f"the least is {worst:.3g}"
     raise InputError(
         f"the Jacobian determinant is below {smallest:g} of its mean at order {order} in {len(bad)} "
-        f"of {counted(mesh.count, 'element')} ({what}; {least}): "
+        f"of {counted(mesh.count, 'element')} ({problem}; {least}): "
         f"{elements_text(bad, mesh.centres)}; mesh these places anew"
     )

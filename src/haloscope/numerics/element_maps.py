@@ -57,18 +57,20 @@ def blocks(rows: Integers, order: int) -> Iterator[tuple[Integers, Integers, NDA
     sorting = np.argsort(rows, kind="stable")
     elements, begins, counts = np.unique(rows[sorting], return_index=True, return_counts=True)
     size = int(np.clip(round(counts.mean()), 1, _LARGEST_BLOCK))
-    each = -(-counts // size)
-    group = np.repeat(np.arange(len(elements)), each)
-    within = np.arange(len(group)) - np.repeat(np.cumsum(each) - each, each)
+    blocks_of_element = -(-counts // size)
+    group = np.repeat(np.arange(len(elements)), blocks_of_element)
+    within = np.arange(len(group)) - np.repeat(
+        np.cumsum(blocks_of_element) - blocks_of_element, blocks_of_element
+    )
     places = (begins[group] + within * size)[:, None] + np.arange(size)
     ends = (begins + counts)[group][:, None]
-    given = places < ends
+    inside = places < ends
     points = sorting[np.minimum(places, ends - 1)]
     nodes = order + 1
     step = max(1, _NUMBERS_AT_ONCE // (3 * nodes**2 * max(2 * size, nodes)))
     for begin in range(0, len(group), step):
-        some = slice(begin, begin + step)
-        yield elements[group[some]], points[some], given[some]
+        span = slice(begin, begin + step)
+        yield elements[group[span]], points[span], inside[span]
 
 
 def values_at(values: NDArray[Any], reference: Floats) -> Floats:

@@ -135,7 +135,7 @@ class FlexibleGmres:
                 steps = min(self.restart, most_iterations - iterations)
                 cycle = self._cycle(inside, preconditioner, rest, tolerance * scale, steps)
                 iterations += len(cycle.lengths)
-                history += [each / scale for each in cycle.lengths]
+                history += [length / scale for length in cycle.lengths]
                 self._directions.add_to(x, np.array(cycle.factors))
                 before, rest = rest, self._residual(product, b, x)
                 history[-1] = rest / scale

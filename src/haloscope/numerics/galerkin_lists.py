@@ -72,8 +72,8 @@ def galerkin_lists(pattern: BlockPattern, shared: SharedNodes, space: CoarseSpac
     own = sorted_once(np.concatenate([sorted_once(keys_of(*chunk)) for chunk in chunks]))
     keys = own if shared.alone else sorted_once(all_rows(shared.world, own))
     coarse = _split(keys, groups, groups)
-    found = [np.searchsorted(keys, keys_of(*chunk)) for chunk in chunks]
-    at = np.concatenate(found) - np.repeat(coarse.starts[functions], counts)
+    columns = [np.searchsorted(keys, keys_of(*chunk)) for chunk in chunks]
+    at = np.concatenate(columns) - np.repeat(coarse.starts[functions], counts)
     return GalerkinLists(
         product,
         _narrow(slots, product),
@@ -94,12 +94,14 @@ def _columns_elsewhere(pattern: BlockPattern, shared: SharedNodes, space: Coarse
     groups, numbers = space.groups, shared.numbers
     nodes = np.flatnonzero(shared.shared)
     node, function = _expanded(pattern, space, nodes)
-    told = all_rows(shared.world, sorted_once(numbers[node] * groups + function))
+    columns = all_rows(shared.world, sorted_once(numbers[node] * groups + function))
     by_number = nodes[np.argsort(numbers[nodes])]
-    at = np.searchsorted(numbers[by_number], told // groups)
+    at = np.searchsorted(numbers[by_number], columns // groups)
     at[at == len(by_number)] = 0
-    mine = numbers[by_number[at]] == told // groups if len(by_number) else np.zeros(len(at), bool)
-    return sorted_once(by_number[at[mine]] * groups + told[mine] % groups)
+    mine = (
+        numbers[by_number[at]] == columns // groups if len(by_number) else np.zeros(len(at), bool)
+    )
+    return sorted_once(by_number[at[mine]] * groups + columns[mine] % groups)
 
 
 def _expanded(
@@ -125,10 +127,10 @@ def _product(
             extra, [first * groups, min(first + _ROWS_AT_ONCE, pattern.nodes) * groups]
         )
         own = node * groups + function
-        found = sorted_once(np.append(own, extra[low:high]))
-        begins = np.searchsorted(found, every[first : first + _ROWS_AT_ONCE] * groups)
-        keys.append(found)
-        slots.append(np.searchsorted(found, own) - begins[node - first])
+        product_keys = sorted_once(np.append(own, extra[low:high]))
+        begins = np.searchsorted(product_keys, every[first : first + _ROWS_AT_ONCE] * groups)
+        keys.append(product_keys)
+        slots.append(np.searchsorted(product_keys, own) - begins[node - first])
     counts = np.bincount(pattern.rows, np.diff(space.starts)[pattern.columns], pattern.nodes)
     slot_starts = np.append(0, np.cumsum(counts.astype(np.int64)))
     return (
@@ -158,5 +160,5 @@ def _starts(counts: NDArray[np.integer]) -> Indices:
 def _narrow(numbers: NDArray[np.integer], blocks: Blocks) -> NDArray[np.unsignedinteger]:
     """Numbers of blocks within rows in as few bytes as the longest row allows."""
     longest = int(np.diff(blocks.starts).max(initial=1))
-    size = next(each for each in (1, 2, 4) if longest <= 1 << 8 * each)
+    size = next(width for width in (1, 2, 4) if longest <= 1 << 8 * width)
     return numbers.astype(f"u{size}")

@@ -20,13 +20,13 @@ def held_points(world: World, elements: Integers, whole: int) -> Integers:
     """
     # `elements`: (points,): number in the whole mesh of this rank's element that holds each, -1:
     # none does.
-    given = np.where(elements >= 0, elements, whole)
-    lowest = np.array([-world.largest(-float(element)) for element in given])
+    present = np.where(elements >= 0, elements, whole)
+    lowest = np.array([-world.largest(-float(element)) for element in present])
     return np.flatnonzero((elements >= 0) & (elements == lowest))
 
 
 def refuse_outside(
-    world: World, what: str, position: tuple[float, float, float], distance: float, nearest: str
+    world: World, location: str, position: tuple[float, float, float], distance: float, nearest: str
 ) -> NoReturn:
     """Refuse a point that no rank's elements hold; all ranks call this.
 
@@ -35,6 +35,6 @@ def refuse_outside(
     near = -world.largest(-distance)
     x, y, z = position
     raise InputError(
-        f"{what}: ({x:g}, {y:g}, {z:g}) lies outside the mesh, {near:.3g} m from the nearest "
+        f"{location}: ({x:g}, {y:g}, {z:g}) lies outside the mesh, {near:.3g} m from the nearest "
         f"{nearest}; give a point inside"
     )

@@ -164,15 +164,15 @@ class KrylovSpace:
         # 0.
         done, error, substeps, first = 0.0, 0.0, 0, 0.0
         while done < dt:
-            found = self.build(operator, state)
+            projection = self.build(operator, state)
             substeps += 1
-            first = first or found.norm
-            if found.dimension == 0:
+            first = first or projection.norm
+            if projection.dimension == 0:
                 break
             allowed = tolerance * first / dt
             # The root's, since the last bits of the others may differ.
             step, estimate, *coefficients = self._world.broadcast(
-                self._substep(found, dt - done, dt, allowed)
+                self._substep(projection, dt - done, dt, allowed)
             ).tolist()
             self.combine(np.array(coefficients), state)
             # The last substep ends the step exactly.
@@ -180,18 +180,18 @@ class KrylovSpace:
             error += estimate
         return substeps, error / first if first else 0.0
 
-    def _substep(self, found: Projection, left: float, dt: float, allowed: float) -> Floats:
+    def _substep(self, projection: Projection, left: float, dt: float, allowed: float) -> Floats:
         """Longest step within a space whose error is allowed, that error, the result's factors."""
-        m, step = found.dimension, left
+        m, step = projection.dimension, left
         for _ in range(_MOST_TRIES):
             # The last column of exp([t H, t e_1; 0, 0]) is t phi_1(t H) e_1 (Saad, theorem 1).
             extended = np.zeros((m + 1, m + 1))
-            extended[:m, :m] = step * found.matrix
+            extended[:m, :m] = step * projection.matrix
             extended[0, m] = step
             power = matrix_exponential(extended)
-            estimate = float(found.next * found.norm * abs(power[m - 1, m]))
+            estimate = float(projection.next * projection.norm * abs(power[m - 1, m]))
             if estimate <= allowed * step:
-                return np.array([step, estimate, *(found.norm * power[:m, 0])])
+                return np.array([step, estimate, *(projection.norm * power[:m, 0])])
             # The estimate grows with the power m of the step, what is allowed with the step.
             ratio = (allowed * step / estimate) ** (1 / max(1, m - 1))
             step *= max(_LEAST_FACTOR, _SAFETY * ratio)
@@ -204,8 +204,8 @@ class KrylovSpace:
         )
 
     def _length(self, vector: int) -> float:
-        each = self._vectors[vector : vector + 1]
-        return math.sqrt(self.products(each, each[0])[0])
+        basis_vector = self._vectors[vector : vector + 1]
+        return math.sqrt(self.products(basis_vector, basis_vector[0])[0])
 
 
 def exponential(

@@ -94,11 +94,11 @@ class Locator:
         elements = np.full(len(targets), _OUTSIDE)
         step = max(1, _DISTANCES_AT_ONCE // max(1, len(self.elements)))
         for begin in range(0, len(targets) if len(self.elements) else 0, step):
-            some = slice(begin, begin + step)
-            rows, reference, least = self._approach(targets[some])
-            elements[some] = self.elements[rows]
-            places[some] = self._places(rows, reference)
-            distances[some] = np.where(least <= self._tolerance[rows], 0.0, least)
+            span = slice(begin, begin + step)
+            rows, reference, least = self._approach(targets[span])
+            elements[span] = self.elements[rows]
+            places[span] = self._places(rows, reference)
+            distances[span] = np.where(least <= self._tolerance[rows], 0.0, least)
         return Nearest(distances, places, elements)
 
     def _search(
@@ -137,14 +137,14 @@ class Locator:
         reference: Floats,
     ) -> None:
         """Search from one start; an element found before stays if its number is lower."""
-        found, distance = self._inverse(targets[which], candidates, start, _GAIN_INSIDE)
+        reached, distance = self._inverse(targets[which], candidates, start, _GAIN_INSIDE)
         numbers = np.append(self.elements, np.iinfo(np.int64).max)
         better = numbers[candidates] < numbers[rows[which]]
         order = np.flatnonzero((distance <= self._tolerance[candidates]) & better)
         # The last of those written to one point stays: the lowest element.
         order = order[np.argsort(-self.elements[candidates[order]], kind="stable")]
         rows[which[order]] = candidates[order]
-        reference[which[order]] = found[order]
+        reference[which[order]] = reached[order]
 
     def _approach(self, targets: Floats) -> tuple[Integers, Floats, Floats]:
         """Row, reference coordinates and distance of the nearest place of any element."""
@@ -156,7 +156,7 @@ class Locator:
             few = min(few, len(self.elements))
             chosen = np.argpartition(bounds[open_points], few - 1, axis=1)[:, :few]
             chosen.sort(axis=1)
-            found, distance = self._nearest_in(
+            reached, distance = self._nearest_in(
                 np.repeat(targets[open_points], few, axis=0), chosen.ravel()
             )
             distance = distance.reshape(chosen.shape)
@@ -165,7 +165,7 @@ class Locator:
             best = (distance <= limit[:, None]).argmax(axis=1)
             line = np.arange(len(open_points))
             rows[open_points] = chosen[line, best]
-            reference[open_points] = found.reshape(*chosen.shape, 3)[line, best]
+            reference[open_points] = reached.reshape(*chosen.shape, 3)[line, best]
             least[open_points] = distance[line, best]
             farthest = bounds[open_points[:, None], chosen].max(axis=1)
             nearer = (farthest < least[open_points]) & (few < len(self.elements))
@@ -186,7 +186,7 @@ class Locator:
     ) -> tuple[Floats, Floats]:
         """Reference coordinates and distances of points (n, 3) in an element each."""
         reference, distances = np.empty(targets.shape), np.empty(len(targets))
-        for block_rows, points, given in blocks(rows, self.order):
+        for block_rows, points, valid in blocks(rows, self.order):
             places = self._nodes(block_rows)
             goals = targets[points]
             first = (
@@ -195,20 +195,20 @@ class Locator:
                 else np.broadcast_to(start, goals.shape)
             )
             at, distance = closest(places, goals, np.array(first), least_gain)
-            reference[points[given]], distances[points[given]] = at[given], distance[given]
+            reference[points[valid]], distances[points[valid]] = at[valid], distance[valid]
         return reference, distances
 
     def _places(self, rows: Integers, reference: Floats) -> Floats:
         result = np.empty(reference.shape)
-        for block_rows, points, given in blocks(rows, self.order):
+        for block_rows, points, valid in blocks(rows, self.order):
             at = np.moveaxis(self._nodes(block_rows), -1, 1)
-            result[points[given]] = values_at(at, reference[points])[given]
+            result[points[valid]] = values_at(at, reference[points])[valid]
         return result
 
     def _nodes(self, rows: Integers) -> Floats:
         """Nodes of the elements of blocks, each element's computed once."""
-        each, back = np.unique(rows, return_inverse=True)
-        return nodes(self.mesh, self.order, self.elements[each])[back]
+        distinct, back = np.unique(rows, return_inverse=True)
+        return nodes(self.mesh, self.order, self.elements[distinct])[back]
 
 
 def evaluate(values: NDArray[Any], located: Located) -> Floats:
@@ -221,8 +221,8 @@ def evaluate(values: NDArray[Any], located: Located) -> Floats:
     flat = values.reshape(len(values), math.prod(components), *values.shape[-3:])
     result = np.full((len(located.rows), flat.shape[1]), np.nan)
     inside = np.flatnonzero(located.inside)
-    for rows, points, given in blocks(located.rows[inside], values.shape[-1] - 1):
+    for rows, points, valid in blocks(located.rows[inside], values.shape[-1] - 1):
         numbers = inside[points]
-        found = values_at(flat[rows], located.reference[numbers])
-        result[numbers[given]] = found[given]
+        point_values = values_at(flat[rows], located.reference[numbers])
+        result[numbers[valid]] = point_values[valid]
     return result.reshape(-1, *components)

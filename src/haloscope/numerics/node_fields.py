@@ -57,18 +57,18 @@ class NodeFields:
 
     def collect(self, owned: np.ndarray, begin: int, end: int) -> np.ndarray | None:
         """Nodes `begin` to `end` of a field on rank 0, from all ranks' own values."""
-        some = slice(*np.searchsorted(self._numbers, (begin, end)))
-        return rows_on_root(self._world, owned[some], self._numbers[some], begin, end)
+        span = slice(*np.searchsorted(self._numbers, (begin, end)))
+        return rows_on_root(self._world, owned[span], self._numbers[span], begin, end)
 
     def own(self, read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
         """Own values of a field on this rank, which `read` gives by slices of its axes."""
         parts = []
         for begin in range(0, self.shape[0], _AT_ONCE):
             end = min(begin + _AT_ONCE, self.shape[0])
-            some = self._numbers[slice(*np.searchsorted(self._numbers, (begin, end)))]
-            if len(some):
-                first = int(some[0])
-                parts.append(read((slice(first, int(some[-1]) + 1),))[some - first])
+            numbers = self._numbers[slice(*np.searchsorted(self._numbers, (begin, end)))]
+            if len(numbers):
+                first = int(numbers[0])
+                parts.append(read((slice(first, int(numbers[-1]) + 1),))[numbers - first])
         return np.concatenate(parts) if parts else np.empty(0)
 
     def numbers(self) -> Iterator[NDArray[np.uint64]]:
@@ -82,8 +82,8 @@ class NodeFields:
     def landmarks(self) -> Iterator[tuple[NDArray[np.uint64], Floats]]:
         """Own nodes, and where they lie in m."""
         for begin in range(0, len(self._numbers), _AT_ONCE):
-            some = slice(begin, begin + _AT_ONCE)
-            yield self._numbers[some].astype(np.uint64), self._part.nodes[self.own_nodes[some]]
+            span = slice(begin, begin + _AT_ONCE)
+            yield self._numbers[span].astype(np.uint64), self._part.nodes[self.own_nodes[span]]
 
     @property
     def locator(self) -> TetLocator:
@@ -95,22 +95,22 @@ class NodeFields:
 
     def locate(self, positions: Sequence[Position]) -> tuple[Integers, TetPoints]:
         """Find points in elements of this rank; each is in one element of one rank."""
-        found = self.locator.find(np.asarray(positions, np.float64))
-        return held_points(self._world, found.elements, self._part.whole_tets), found
+        located = self.locator.find(np.asarray(positions, np.float64))
+        return held_points(self._world, located.elements, self._part.whole_tets), located
 
-    def require_inside(self, what: str, position: Position) -> None:
+    def require_inside(self, location: str, position: Position) -> None:
         """Refuse a point outside the mesh."""
         mine, _ = self.locate([position])
         if self._world.any(len(mine) > 0):
             return
         distances = np.linalg.norm(self._part.nodes - np.array(position), axis=1)
-        refuse_outside(self._world, what, position, float(distances.min()), "node")
+        refuse_outside(self._world, location, position, float(distances.min()), "node")
 
     def sample(self, positions: Sequence[Position], values: Floats) -> Floats:
         """Values (points, ...) of fields (nodes of this rank, ...), the same on every rank."""
-        mine, found = self.locate(positions)
+        mine, located = self.locate(positions)
         result = np.zeros((len(positions), *values.shape[1:]))
-        result[mine] = found.values(values)[mine]
+        result[mine] = located.values(values)[mine]
         return self._world.sum(result)
 
     def sample_plane(
@@ -122,8 +122,8 @@ class NodeFields:
         """
         lower, upper = self._part.nodes.min(axis=0), self._part.nodes.max(axis=0)
         raster = raster_on_ranks(self._world, lower, upper, axis, offset, points)
-        found = self.locator.find(raster.points)
-        flat = np.where(found.inside[:, None], found.values(values), np.nan)
+        located = self.locator.find(raster.points)
+        flat = np.where(located.inside[:, None], located.values(values), np.nan)
         own = np.ascontiguousarray(flat.T).reshape(-1, *raster.shape)
         return raster, joined_on_root(self._world, own)
 
@@ -151,11 +151,11 @@ class NodeFields:
             for begin in range(0, part.whole_tets, _AT_ONCE):
                 end = min(begin + _AT_ONCE, part.whole_tets)
                 numbers = part.tet_numbers[self._tets]
-                some = self._tets[slice(*np.searchsorted(numbers, (begin, end)))]
-                numbers = part.tet_numbers[some]
-                corners = part.node_numbers[part.tets[some]]
+                tets = self._tets[slice(*np.searchsorted(numbers, (begin, end)))]
+                numbers = part.tet_numbers[tets]
+                corners = part.node_numbers[part.tets[tets]]
                 nodes = rows_on_root(self._world, corners, numbers, begin, end)
-                own_zones = part.zones[some].astype(np.int32)
+                own_zones = part.zones[tets].astype(np.int32)
                 zones = rows_on_root(self._world, own_zones, numbers, begin, end)
                 if writer is not None and nodes is not None and zones is not None:
                     writer.connect(begin, nodes)

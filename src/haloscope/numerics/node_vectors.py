@@ -92,8 +92,8 @@ class NodeVectors:
         self._combine = device.kernel(_SOURCE, "combine", constants)
         self._subtract = device.kernel(_SOURCE, "subtract_from", constants)
         self._factors = device.zeros((count,), np.float64)
-        self._given_factors = device.staging(count, np.float64)
-        self._given_factors[:] = 0.0
+        self._host_factors = device.staging(count, np.float64)
+        self._host_factors[:] = 0.0
         self._factors_are_read = device.note()
         self._combinations: dict[tuple[int, int], tuple[Array, Launch]] = {}
         self._count = count
@@ -167,15 +167,15 @@ class NodeVectors:
             )
             self._combinations[key] = (result, launch)
         self._factors_are_read()
-        self._given_factors[:count] = factors
-        self._device.copy_in(self._factors, self._given_factors)
+        self._host_factors[:count] = factors
+        self._device.copy_in(self._factors, self._host_factors)
         self._factors_are_read = self._device.note()
         self._combinations[key][1]()
 
-    def subtract_from(self, given: Array, vector: int) -> None:
-        """Replace a vector by `given` minus it."""
+    def subtract_from(self, products: Array, vector: int) -> None:
+        """Replace a vector by `products` minus it."""
         own = self.vectors[vector]
-        self._subtract.bind(given, self._values, own, extent=(self._values,))()
+        self._subtract.bind(products, self._values, own, extent=(self._values,))()
 
     def _step(self, count: int, step: int) -> None:
         if (count, step) not in self._steps:
@@ -207,23 +207,23 @@ class NodeVectors:
         world, sums = self._world, self._turns[turn]
         # The second turn's are needed where there is one.
         when = (self._state[2 * count + 1 :], float(_SECOND if turn else 0))
-        given = (self._parts, self._chunks, count + 1, *when)
+        operands = (self._parts, self._chunks, count + 1, *when)
         extent, block = ((count + 1) * _LANES,), (_LANES,)
         if world.size == 1 or self._on_host:
-            return [self._add_parts.bind(*given, sums, extent=extent, block=block)]
+            return [self._add_parts.bind(*operands, sums, extent=extent, block=block)]
         if self._direct is None and self._table is None:
             self._open_exchange()
         if self._direct is not None:
             kernel = self._device.kernel(_RANK_SUMS, "add_over_ranks", {"real": "double"})
             ranks = (self._direct.boxes, world.rank, world.size, self._row, self._counters)
-            return [kernel.bind(*given, *ranks, sums, extent=extent, block=block)]
+            return [kernel.bind(*operands, *ranks, sums, extent=extent, block=block)]
         assert self._table is not None
         row = 2 * self._count
         own = self._table[world.rank * row : (world.rank + 1) * row]
         rest = self._add_ranks.bind(
             *(self._table, row, world.size, count + 1, sums), extent=(count + 1,)
         )
-        return [self._add_parts.bind(*given, own, extent=extent, block=block), rest]
+        return [self._add_parts.bind(*operands, own, extent=extent, block=block), rest]
 
     def _open_exchange(self) -> None:
         """Each rank's row to all others; all ranks come to the same choice."""
@@ -263,11 +263,11 @@ def clearing(device: Device, numbers: NDArray[np.integer], vector: Array, size: 
     return kernel.bind(listed, len(numbers), vector, extent=(max(1, len(numbers)),))
 
 
-def _column(found: Floats, count: int) -> Floats:
+def _column(column: Floats, count: int) -> Floats:
     """Parts along others and the length of the rest, from a copy of what kernels left."""
-    first, second = found[:2, :, 0]
+    first, second = column[:2, :, 0]
     parts, last = first[:count].copy(), first
-    if found[2, count, 1] == _SECOND:
+    if column[2, count, 1] == _SECOND:
         parts += second[:count]
         last = second
     square, whole = float(last[count]), float(first[count])

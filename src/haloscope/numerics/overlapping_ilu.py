@@ -77,18 +77,18 @@ class _Wide:
         count = int(world.largest(float(numbers.max(initial=-1)))) + 1
         row, column = numbers[pattern.rows], numbers[pattern.columns]
         at_edge = shared.shared[pattern.rows]
-        told = all_rows(world, (row * count + column)[at_edge])
-        next_to = told[np.isin(told // count, numbers)] % count
+        pairs = all_rows(world, (row * count + column)[at_edge])
+        next_to = pairs[np.isin(pairs // count, numbers)] % count
         extra = np.setdiff1d(next_to, numbers)
         all_extra = np.unique(all_rows(world, extra))
         several = np.union1d(all_extra, np.unique(all_rows(world, numbers[shared.shared])))
         both = np.isin(row, several) & np.isin(column, several)
-        told = np.unique(all_rows(world, (row * count + column)[both]))
+        pairs = np.unique(all_rows(world, (row * count + column)[both]))
         self.numbers = wide = np.append(numbers, extra)
-        told = told[np.isin(told // count, wide) & np.isin(told % count, wide)]
+        pairs = pairs[np.isin(pairs // count, wide) & np.isin(pairs % count, wide)]
         order = np.argsort(wide)
         nodes = len(wide)
-        places = (order[np.searchsorted(wide, part, sorter=order)] for part in divmod(told, count))
+        places = (order[np.searchsorted(wide, part, sorter=order)] for part in divmod(pairs, count))
         elsewhere = next(places) * nodes + next(places)
         here = pattern.rows.astype(np.int64) * nodes + pattern.columns
         keys = np.union1d(here, elsewhere)
@@ -108,7 +108,7 @@ class _Wide:
             ),
             rows.size,
         )
-        self._given, self._own = rows.values, np.searchsorted(keys, here)
+        self._own_values, self._own = rows.values, np.searchsorted(keys, here)
         first, second = wide[keys // nodes], wide[keys % nodes]
         inside = np.isin(first, several) & np.isin(second, several)
         sharing = find_sharing(world, np.where(inside, first * count + second + 1, 0))
@@ -124,7 +124,7 @@ class _Wide:
         """Take the matrix as it is now."""
         values = self.rows.values
         values[...] = 0.0
-        values[self._own] = self._given
+        values[self._own] = self._own_values
         self._sums.swap(values)
 
     def complete(self, vector: Array) -> None:

@@ -114,12 +114,12 @@ class PlaneSamples:
 
     def __init__(self, locator: Locator, raster: PlaneRaster) -> None:
         self.raster = raster
-        found = locator.find(raster.points)
+        located = locator.find(raster.points)
         # int64: the elements of the locator that hold points, ascending. Only their values are
         # needed.
-        self.rows: Integers = np.unique(found.rows[found.inside])
-        places = np.where(found.inside, np.searchsorted(self.rows, found.rows), -1)
-        self._located = Located(found.elements, places, found.reference)
+        self.rows: Integers = np.unique(located.rows[located.inside])
+        places = np.where(located.inside, np.searchsorted(self.rows, located.rows), -1)
+        self._located = Located(located.elements, places, located.reference)
 
     def values(self, values: NDArray[Any]) -> Floats:
         """Values on the raster.

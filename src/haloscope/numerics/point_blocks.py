@@ -43,11 +43,11 @@ class PointBlocks:
 
     def apply(self, x: Array, y: Array) -> None:
         """Put the inverse blocks' products with x into y; arrays are remembered by identity."""
-        found = self._bound.get((id(x), id(y)))
-        if found is None:
+        binding = self._bound.get((id(x), id(y)))
+        if binding is None:
             launch = self._inverse.product(x, y, self._inverse.all_rows)
-            found = self._bound[id(x), id(y)] = (x, y, launch)
-        found[2]()
+            binding = self._bound[id(x), id(y)] = (x, y, launch)
+        binding[2]()
 
 
 def _diagonal(nodes: int) -> BlockPattern:

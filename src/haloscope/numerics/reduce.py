@@ -30,11 +30,11 @@ class Largest:
         if device.kind != "cpu":
             kernel = device.kernel(_SOURCE, "largest", {"real": "double"})
             for blocks in (min(_BLOCKS, -(-len(values) // _LANES)), 1):
-                given, self._result = self._result, device.zeros((blocks,), "f8")
+                parts, self._result = self._result, device.zeros((blocks,), "f8")
                 self._launches.append(
                     kernel.bind(
-                        given,
-                        len(given),
+                        parts,
+                        len(parts),
                         self._result,
                         blocks,
                         extent=(blocks * _LANES,),

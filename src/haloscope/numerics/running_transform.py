@@ -97,10 +97,10 @@ class RunningTransform:
 
     def restore(self, state: dict[str, NDArray[np.float64]]) -> None:
         """Go on from what `state` gave."""
-        given = state["sums"].shape
-        if given != self._sums.shape:
+        shape = state["sums"].shape
+        if shape != self._sums.shape:
             raise InputError(
-                f"running transform: the checkpoint holds sums of shape {given}, this run "
+                f"running transform: the checkpoint holds sums of shape {shape}, this run "
                 f"{self._sums.shape}; go on with the same frequencies and the same surface"
             )
         self._sums[...] = self._device.from_host(np.ascontiguousarray(state["sums"], np.float64))

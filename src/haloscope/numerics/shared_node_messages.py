@@ -46,7 +46,7 @@ _Phases: TypeAlias = tuple[Region, tuple[Region, Region, Region, Region, Region]
 
 def _phases(name: str) -> _Phases:
     pack, exchange, add = (
-        Region(f"{name} {what}", movement=True) for what in ("pack", "exchange", "add")
+        Region(f"{name} {phase}", movement=True) for phase in ("pack", "exchange", "add")
     )
     return Region(name, movement=True), (pack, exchange, add, exchange, add)
 

@@ -137,13 +137,14 @@ class SharedProduct:
 
     def _launches(self, x: Array, y: Array) -> list[Launch | None]:
         """The products in the rows from the first shared one on, and in those before."""
-        found = self._bound.get((id(x), id(y)))
-        if found is None:
+        binding = self._bound.get((id(x), id(y)))
+        if binding is None:
             launches = [
-                self._launch(x, y, each) if each.first < each.end else None for each in self._ranges
+                self._launch(x, y, group) if group.first < group.end else None
+                for group in self._ranges
             ]
-            found = self._bound[id(x), id(y)] = (x, y, launches)
-        return found[2]
+            binding = self._bound[id(x), id(y)] = (x, y, launches)
+        return binding[2]
 
     def _launch(self, x: Array, y: Array, rows: RowRange) -> Launch:
         if self._values is None:

@@ -149,7 +149,7 @@ def resonances(
             f"needs at least {needed:g} ({FEWEST_PERIODS:g} periods): run longer"
         )
     weakest = least * float(np.abs(series).max())
-    found: list[Resonance] = []
+    peaks: list[Resonance] = []
     slowest = -math.inf
     while len(series) >= SHORTEST:
         thinning = max(1, len(series) // _SAMPLES_AT_ONCE)
@@ -158,17 +158,17 @@ def resonances(
         decays = (slowest, fastest)
         for part in _parts(band, _PASSED / (thinning * interval) if thinning > 1 else math.inf):
             new = _of_part(series, interval, part, thinning, weakest)
-            found += [
-                each
-                for each in new
-                if decays[0] <= each.decay_rate < decays[1]
-                and low <= each.frequency <= high
-                and not any(_same(each, known, duration) for known in found)
+            peaks += [
+                peak
+                for peak in new
+                if decays[0] <= peak.decay_rate < decays[1]
+                and low <= peak.frequency <= high
+                and not any(_same(peak, known, duration) for known in peaks)
             ]
         if thinning == 1:
             break
         series, slowest = series[: len(series) // _SHORTER], 0.9 * fastest
-    return sorted(found, key=lambda each: each.frequency)
+    return sorted(peaks, key=lambda peak: peak.frequency)
 
 
 def _parts(band: tuple[float, float], width: float) -> list[tuple[float, float]]:

@@ -62,16 +62,20 @@ class TetLocator:
         weights = np.zeros((len(targets), _CORNERS))
         if self._bins is not None:
             for which, candidates in self._bins.pairs(targets):
-                found = self._weights(candidates, targets[which])
-                held = found.min(axis=1) >= -_TOLERANCE
-                which, candidates, found = which[held], candidates[held], found[held]
+                barycentric = self._weights(candidates, targets[which])
+                held = barycentric.min(axis=1) >= -_TOLERANCE
+                which, candidates, barycentric = which[held], candidates[held], barycentric[held]
                 # The lowest number comes last, and stays.
                 order = np.argsort(-self._numbers[candidates], kind="stable")
-                which, candidates, found = which[order], candidates[order], found[order]
+                which, candidates, barycentric = which[order], candidates[order], barycentric[order]
                 better = self._numbers[candidates] < best[which]
-                which, candidates, found = which[better], candidates[better], found[better]
+                which, candidates, barycentric = (
+                    which[better],
+                    candidates[better],
+                    barycentric[better],
+                )
                 best[which] = self._numbers[candidates]
-                corners[which], weights[which] = self._tets[candidates], found
+                corners[which], weights[which] = self._tets[candidates], barycentric
         return TetPoints(np.where(best < np.iinfo(np.int64).max, best, -1), corners, weights)
 
     def _weights(self, elements: Integers, points: Floats) -> Floats:
@@ -82,7 +86,7 @@ class TetLocator:
         reach = points - origin
         across = [_cross(edges[(k + 1) % 3], edges[(k + 2) % 3]) for k in range(3)]
         sixfold = _dot(edges[0], across[0])
-        others = [_dot(reach, each) / sixfold for each in across]
+        others = [_dot(reach, vector) / sixfold for vector in across]
         return np.stack([1 - ((others[0] + others[1]) + others[2]), *others], axis=1)
 
 

@@ -189,13 +189,14 @@ class TwoLevel:
         ap_starts = device.from_host(lists.product.starts)
         ap_columns = device.from_host(lists.product.columns)
         slots, coarse_slots = (
-            device.from_host(each) for each in (lists.product_slots, lists.coarse_slots)
+            device.from_host(slots) for slots in (lists.product_slots, lists.coarse_slots)
         )
         slot_starts, coarse_slot_starts = (
-            device.from_host(each) for each in (lists.product_slot_starts, lists.coarse_slot_starts)
+            device.from_host(starts)
+            for starts in (lists.product_slot_starts, lists.coarse_slot_starts)
         )
         own = tuple(
-            device.from_host(each) for each in (lists.function_starts, lists.nodes, lists.factors)
+            device.from_host(array) for array in (lists.function_starts, lists.nodes, lists.factors)
         )
         kernel, product = self._kernel, self._product
         self._couplings = kernel("couplings").bind(

@@ -35,8 +35,8 @@ from haloscope.run.summary import (
     ceilings_of_share,
     cut_short,
     energy_used,
+    log_least_time,
     summarise,
-    tell_least_time,
 )
 from haloscope.scope.regions import Profile
 from haloscope.solvers import registry
@@ -219,7 +219,7 @@ class Simulation(RunState):
             )
         measured = ceilings_of_share(self) if ceilings else None
         if measured is not None and end > begun:
-            tell_least_time(self, end - begun, measured, progress)
+            log_least_time(self, end - begun, measured, progress)
         meter = EnergyMeter(self.device)
         tally = EnergyTally(meter)
         loop = TimeLoop(self, out, stop, tally, progress)

@@ -64,12 +64,12 @@ def _store(state: RunState, write: Any, name: str, owned: np.ndarray) -> None:
 
 def newest(out: Path) -> Path:
     """The newest checkpoint of a folder."""
-    found = checkpoints.list_checkpoints(out)
-    if not found:
+    paths = checkpoints.list_checkpoints(out)
+    if not paths:
         raise InputError(
             f"{out} holds no checkpoint (checkpoint-<step>.h5); run without --restart first"
         )
-    return found[-1]
+    return paths[-1]
 
 
 class _Scalars(dict[str, float]):
@@ -111,10 +111,10 @@ def restore(state: RunState, out: Path, progress: Progress) -> None:
             _require_probes_in_place(state, content.get("probe_positions", {}), path)
             for name, rows in content["probes"].items():
                 if name in state.probe_rows:
-                    found = np.array([list(map(float, row)) for row in rows]).reshape(len(rows), -1)
-                    if len(rows) and found.shape[1] != columns:
-                        raise ValueError(found.shape)
-                    state.probe_rows[name] = found.tolist()
+                    table = np.array([list(map(float, row)) for row in rows]).reshape(len(rows), -1)
+                    if len(rows) and table.shape[1] != columns:
+                        raise ValueError(table.shape)
+                    state.probe_rows[name] = table.tolist()
             samples = int(content["samples"])
             taken_with = _settings_in(content)
             if samples < 0:
@@ -129,7 +129,7 @@ def restore(state: RunState, out: Path, progress: Progress) -> None:
         def own(name: str) -> np.ndarray:
             return solver.places.own(partial(saved.read, name))
 
-        told, told_of_run = len(solver.notices), len(state.notices)
+        notices, run_notices = len(solver.notices), len(state.notices)
         solver.restore(saved.step, scalars, own)
         solver.restore_extras(saved.extras())
         solver.at_restart(out)
@@ -152,7 +152,7 @@ def restore(state: RunState, out: Path, progress: Progress) -> None:
         checkpoints.prune(out, state.case.checkpoint.keep)
         rewrite_tables(state, out)
     progress.line(f"restarted from {path} at step {state.step}")
-    for line in [*solver.notices[told:], *state.notices[told_of_run:]]:
+    for line in [*solver.notices[notices:], *state.notices[run_notices:]]:
         progress.line(line)
 
 
@@ -164,8 +164,8 @@ def _average_settings(state: RunState) -> dict[str, int] | None:
 
 def _settings_in(content: dict[str, Any]) -> dict[str, int] | None:
     """What the samples of a checkpoint were taken with; None where it does not tell."""
-    found = content.get("average")
-    return None if found is None else {key: int(found[key]) for key in ("start", "interval")}
+    average = content.get("average")
+    return None if average is None else {key: int(average[key]) for key in ("start", "interval")}
 
 
 def _other_average(

@@ -97,21 +97,21 @@ class TimeLoop:
         """What is followed of the present state, which must be sound; recorded or not."""
         with DIAGNOSTICS:
             try:
-                found = self._state.solver.follow()
+                values = self._state.solver.follow()
             except SolutionError as error:
                 raise self._broke(error) from error
-        if not all(value < self._state.solver.followed.limit for value in found.values()):
+        if not all(value < self._state.solver.followed.limit for value in values.values()):
             raise SolutionError(
                 f"the solution broke before step {self._state.step} (values that are not finite or "
                 f"change ever faster); {self._kept()}; {self._state.solver.advice()}"
             )
         if record and (not self._state.history or self._state.history[-1][0] != self._state.step):
-            self._state.history.append((self._state.step, found))
+            self._state.history.append((self._state.step, values))
             if self._out is not None and self._state.world.is_root:
                 append_history(self._state, self._out)
                 if self._state.solver.followed.record is not None:
                     self._state.solver.followed.record(self._out)
-        return found
+        return values
 
     def _kept(self) -> str:
         """What a run that breaks leaves to go on from."""

@@ -18,8 +18,8 @@ from haloscope.run.state import RunState
 def sample_probes(state: RunState, out: Path | None) -> None:
     """Add a row to the table of each probe."""
     probes = state.case.output.probes
-    found = state.solver.sample([probe.position for probe in probes])
-    for probe, values in zip(probes, found, strict=True):
+    samples = state.solver.sample([probe.position for probe in probes])
+    for probe, values in zip(probes, samples, strict=True):
         known = state.probe_rows[probe.name]
         if known and known[-1][0] == state.step:
             continue
@@ -66,10 +66,10 @@ def write_fields(
     """Write all fields, or what `values` gives for their names, to a file of their own."""
     solver = state.solver
     values = values or solver.relative
-    given = {name: partial(values, name) for name in solver.fields}
+    fields = {name: partial(values, name) for name in solver.fields}
     with OUTPUT:
         moment = float(state.step) if solver.time is None else solver.time
-        solver.places.write(path, given, solver.vectors, moment)
+        solver.places.write(path, fields, solver.vectors, moment)
 
 
 def rewrite_tables(state: RunState, out: Path) -> None:

@@ -26,7 +26,7 @@ def ceilings_of_share(state: RunState) -> Ceilings:
     return measure_ceilings(state.device, sharing=state.world.local_size)
 
 
-def tell_least_time(state: RunState, steps: int, ceilings: Ceilings, progress: Progress) -> None:
+def log_least_time(state: RunState, steps: int, ceilings: Ceilings, progress: Progress) -> None:
     """Say before the first step how long the steps take at least."""
     total = ceiling_of_all(state, ceilings)
     seconds = steps * state.solver.work.bytes / (total * 1e9)
@@ -106,7 +106,7 @@ def summarise(
     seconds = max(world.largest(state.seconds), 1e-9)
     per_second = state.steps_timed / seconds
     with DIAGNOSTICS:
-        found = solver.diagnostics()
+        numbers = solver.diagnostics()
     summary: dict[str, Any] = {
         "solver": solver.name,
         "case": state.name,
@@ -127,8 +127,8 @@ def summarise(
         "ssspnt": 1e-7 * work.size * per_second / world.size,
         "gflop_s": work.flops * per_second / 1e9,
         "memory_bytes": work.memory,
-        "diagnostics": found,
-        "headline": solver.headline(found),
+        "diagnostics": numbers,
+        "headline": solver.headline(numbers),
         solver.followed.name: state.history[-1][1] if state.history else None,
         "checks": {},
     }

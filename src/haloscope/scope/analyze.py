@@ -141,14 +141,16 @@ def _predict(
 ) -> dict[str, Any]:
     from haloscope.scope.whatif import predict
 
-    found = predict(measurement, name, value, threads)
+    prediction = predict(measurement, name, value, threads)
     return {
-        "name": found.name,
-        "seconds": found.measured,
-        "predicted": found.predicted,
-        "model_error": found.model_error,
-        "gain_unmeasured": None if math.isnan(found.gain_unmeasured) else found.gain_unmeasured,
-        "notes": list(found.notes),
+        "name": prediction.name,
+        "seconds": prediction.measured,
+        "predicted": prediction.predicted,
+        "model_error": prediction.model_error,
+        "gain_unmeasured": None
+        if math.isnan(prediction.gain_unmeasured)
+        else prediction.gain_unmeasured,
+        "notes": list(prediction.notes),
     }
 
 
@@ -206,8 +208,8 @@ def _not_recorded(result: Result) -> list[str]:
     nouns = {"sends": "send", "receives": "receive", "collectives": "collective operation"}
     counts = [
         counted(number, noun)
-        for what, noun in nouns.items()
-        if isinstance(number := result.about.get(f"skipped_{what}"), int) and number
+        for category, noun in nouns.items()
+        if isinstance(number := result.about.get(f"skipped_{category}"), int) and number
     ]
     notes = []
     if unknown := result.about.get("channels_without_pairs"):
@@ -273,7 +275,7 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
     result, traffic = analysis.result, analysis.traffic
     quiet = maps.silence(traffic)
     placement = analysis.placement
-    told: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "mode": result.about.get("mode"),
         "ranks": result.size,
         "seconds": result.about.get("span"),
@@ -298,8 +300,8 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
             "received_by_rank": _whole(result.by_rank("messages_received")),
             "bytes_by_rank": _whole(result.by_rank("bytes_sent")),
             "skipped": {
-                what: result.about.get(f"skipped_{what}", 0)
-                for what in ("sends", "receives", "collectives")
+                category: result.about.get(f"skipped_{category}", 0)
+                for category in ("sends", "receives", "collectives")
             },
             "sizes": result.sizes.sum(axis=0).tolist() if result.sizes.size else [],
             "pairs": {
@@ -326,14 +328,14 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
         },
         "files": analysis.files,
     }
-    told["counters"] = result.about.get("counters") or {}
+    summary["counters"] = result.about.get("counters") or {}
     if report.gpus.has_gpus(result):
-        told["gpu"] = report.gpus.as_json(result)
+        summary["gpu"] = report.gpus.as_json(result)
     if analysis.what_if:
-        told["what_if"] = analysis.what_if
+        summary["what_if"] = analysis.what_if
     if analysis.comparison is not None:
-        told["comparison"] = analysis.comparison.as_json()
-    return told
+        summary["comparison"] = analysis.comparison.as_json()
+    return summary
 
 
 def _whole(values: Any) -> list[int]:

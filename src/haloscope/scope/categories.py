@@ -80,7 +80,7 @@ def gpu_role(paradigm: str, name: str, role: str) -> str:
     """The role of a host's call of CUDA or NCCL: that of its record, unless its name says more."""
     if paradigm not in ("cuda", "nccl") or role in ("copy", "sync", "kernel"):
         return role
-    return next((told for pattern, told in _GPU_ROLES if pattern.fullmatch(name)), role)
+    return next((role for pattern, role in _GPU_ROLES if pattern.fullmatch(name)), role)
 
 
 def metric_of_role(paradigm: str, role: str, *, stream: bool = False) -> str:

@@ -66,24 +66,24 @@ def correct(measurement: Measurement, latency: float = 1e-6) -> Correction:
     counts = (ctypes.c_int64 * 3)()
     largest = ctypes.c_double()
     hosts = _host_numbers(measurement)
-    found = library.clock_correct(
+    status = library.clock_correct(
         ctypes.byref(inputs.run), hosts.ctypes.data, latency, counts, ctypes.byref(largest)
     )
-    if not found:
+    if not status:
         raise MachineError(
             f"the replay of {measurement.folder} does not fit into memory; use a machine with more"
         )
     try:
         by_rank: dict[int, NDArray[np.int64]] = {}
         for rank in measurement.ranks:
-            count = int(library.clock_knots(found, rank, None))
+            count = int(library.clock_knots(status, rank, None))
             if count:
                 by_rank[rank] = np.zeros((count, 2), np.int64)
-                library.clock_knots(found, rank, by_rank[rank].ctypes.data)
+                library.clock_knots(status, rank, by_rank[rank].ctypes.data)
                 # The replay counts ticks from the rank's first one; knots stand at absolute ticks.
                 by_rank[rank][:, 0] += int(measurement.ranks[rank].opening.get("epoch", 0))
     finally:
-        library.clock_free(found)
+        library.clock_free(status)
     return Correction(
         {
             index: by_rank[place.rank]
@@ -173,9 +173,9 @@ def _line_of(measurement: Measurement, said: RankDefinitions) -> tuple[float, fl
     if reference is None:
         return rate, zero
     # Seconds of rank 0's first rate, through its ticks, to seconds of its better one.
-    told = float(reference.opening["ticks_per_second"])
-    better, shift = _better(reference, 1.0 / told, 0.0)
-    return rate * told * better, zero * told * better + shift
+    stated_rate = float(reference.opening["ticks_per_second"])
+    better, shift = _better(reference, 1.0 / stated_rate, 0.0)
+    return rate * stated_rate * better, zero * stated_rate * better + shift
 
 
 def _better(said: RankDefinitions, rate: float, zero: float) -> tuple[float, float]:

@@ -24,7 +24,7 @@ def efficiencies(result: Result) -> dict[str, float]:
     runtime, most = float(time.max(initial=0.0)), float(useful.max(initial=0.0))
     if runtime <= 0 or most <= 0:
         return {}
-    found = {
+    values = {
         "parallel_efficiency": float(useful.mean()) / runtime,
         "load_balance": float(useful.mean()) / most,
         "communication_efficiency": most / runtime,
@@ -34,19 +34,19 @@ def efficiencies(result: Result) -> dict[str, float]:
     ideal = float(result.value("critical_path")[outside].sum())
     if ideal > 0:
         ideal = min(max(ideal, most), runtime)
-        found["serialisation_efficiency"] = most / ideal
-        found["transfer_efficiency"] = ideal / runtime
-    return found
+        values["serialisation_efficiency"] = most / ideal
+        values["transfer_efficiency"] = ideal / runtime
+    return values
 
 
 def _starts_and_ends(result: Result) -> NDArray[np.bool_]:
     """Nodes (n,) that are MPI_Init or MPI_Finalize, or lie below one; parents come first."""
-    found = np.zeros(len(result.nodes), np.bool_)
+    marks = np.zeros(len(result.nodes), np.bool_)
     for number, node in enumerate(result.nodes):
         region = result.regions[node.region]
-        within = node.parent >= 0 and found[node.parent]
-        found[number] = within or (region.paradigm == "mpi" and region.role in ("init", "finalize"))
-    return found
+        within = node.parent >= 0 and marks[node.parent]
+        marks[number] = within or (region.paradigm == "mpi" and region.role in ("init", "finalize"))
+    return marks
 
 
 def _of_ranks(result: Result, metric: str, left_out: NDArray[np.bool_]) -> NDArray[np.float64]:

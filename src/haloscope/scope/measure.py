@@ -205,7 +205,7 @@ def new_measurement_folder(root: Path) -> Path:
             ) from error
 
 
-def given_measurement_folder(path: Path) -> Path:
+def requested_measurement_folder(path: Path) -> Path:
     """Use a folder that the user named, made where it is absent."""
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -360,8 +360,8 @@ def _look_at_rank(path: Path, outcome: Outcome) -> None:
 
 def phase_missed(folder: Path, phase: str) -> str | None:
     """Tell what is wrong with a phase that was never entered, so that nothing is recorded."""
-    found = _VISIT.fullmatch(phase)
-    name, visit = (found[1], int(found[2])) if found else (phase, 0)
+    match = _VISIT.fullmatch(phase)
+    name, visit = (match[1], int(match[2])) if match else (phase, 0)
     measured = open_measurement(folder)
     if any(measured.regions[node.region].name == name for node in measured.nodes):
         return None
@@ -403,14 +403,14 @@ def _run(command: Sequence[str], variables: Mapping[str, str], output_to_stderr:
             ) from error
         while True:
             # Another thread of this process may have been told of the end in place of this one.
-            told = signal.sigtimedwait(watched, _LOOK_AFTER_SECONDS)
-            if told is None or told.si_signo == signal.SIGCHLD:
+            received = signal.sigtimedwait(watched, _LOOK_AFTER_SECONDS)
+            if received is None or received.si_signo == signal.SIGCHLD:
                 ended, status = os.waitpid(child, os.WNOHANG)
                 if ended:
                     code = os.waitstatus_to_exitcode(status)
                     return code if code >= 0 else 128 - code
-            elif told.si_code <= 0:
+            elif received.si_code <= 0:
                 # Sent by a process, to this one alone. The terminal sends to the command, too.
-                os.kill(child, told.si_signo)
+                os.kill(child, received.si_signo)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

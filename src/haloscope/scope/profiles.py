@@ -47,15 +47,15 @@ def analyse_profile(measurement: Measurement) -> Result:
     result.locations = [replace(place) for place in measurement.locations]
     warnings = list(measurement.warnings)
     reader = _Reader(result, measurement, warnings)
-    found = 0
+    count = 0
     for rank in sorted(measurement.ranks):
         path = profile_of(measurement.folder, rank)
         if not path.is_file():
             warnings.append(f"rank {rank} has left no profile ({path.name})")
             continue
-        found += 1
+        count += 1
         reader.read(rank, path)
-    if not found:
+    if not count:
         raise InputError(
             f"{measurement.folder} holds neither events nor profiles; measure again with "
             "haloscope measure --trace or --profile"
@@ -143,7 +143,7 @@ class _Reader:
         place = self._place_of(rank, int(line.get("location", 0)))
         seconds = float(line["seconds"])
         visits = _counts([line["visits"]], 1)[0]
-        told = {key: _counts(line[key], 3) for key in _COUNTS if key in line}
+        fields = {key: _counts(line[key], 3) for key in _COUNTS if key in line}
         collective = _counts(line.get("collective", [0, 0, 0]), 3)
         accesses = _counts(line.get("accesses", [0, 0]), 2)
         sizes = np.array(_counts(line.get("sizes", [])), np.int64)
@@ -152,7 +152,9 @@ class _Reader:
             raise ValueError("a number is out of range")
         stream = self.result.locations[place].kind == "stream"
         metric = (self.on_stream if stream else self.metrics)[node]
-        messages, empty = (sum(told[key][index] for key in told) if told else 0 for index in (0, 1))
+        messages, empty = (
+            sum(fields[key][index] for key in fields) if fields else 0 for index in (0, 1)
+        )
         if metric == "p2p_communication" and messages and messages == empty:
             metric = "p2p_synchronisation"
         for name in with_ancestors(metric):
@@ -162,7 +164,7 @@ class _Reader:
         self._add("bytes_collective", node, place, sum(collective[1:]))
         self._add("bytes_rma", node, place, accesses[1])
         for key, names in _COUNTS.items():
-            for name, count in zip(names, told.get(key, ()), strict=False):
+            for name, count in zip(names, fields.get(key, ()), strict=False):
                 self._add(name, node, place, count)
         self.sizes[node, : len(sizes)] += sizes
         for name, count in counters.items():
@@ -212,11 +214,11 @@ def _lines(path: Path, warnings: list[str]) -> Iterator[dict[str, Any]]:
         warnings.append(f"{path.name}: {counted(bad, 'line')} left out, no JSON")
 
 
-def _counts(given: Any, wanted: int | None = None) -> list[int]:
+def _counts(counters: Any, wanted: int | None = None) -> list[int]:
     """Whole numbers that are none below zero; raises ValueError on anything else."""
-    if not isinstance(given, list) or (wanted is not None and len(given) != wanted):
+    if not isinstance(counters, list) or (wanted is not None and len(counters) != wanted):
         raise ValueError("a list of counts is wanted")
-    counts = [int(item) for item in given]
+    counts = [int(item) for item in counters]
     if any(count < 0 or count > _MOST_COUNT for count in counts):
         raise ValueError("a count is out of range")
     return counts

@@ -83,16 +83,16 @@ def _install() -> None:
     if not _listeners:
         Region.__enter__, Region.__exit__ = _recorders[0] if _recorders else (_NO_ENTER, _NO_EXIT)
         return
-    told, recorders = tuple(_listeners), tuple(_recorders)
+    listeners, recorders = tuple(_listeners), tuple(_recorders)
 
     def on_enter(region: Region) -> None:
         for record, _ in recorders:
             record(region)
-        for enter, _ in told:
+        for enter, _ in listeners:
             enter(region.number)
 
     def on_exit(region: Region, *error: object) -> None:
-        for _, leave in told:
+        for _, leave in listeners:
             leave(region.number)
         for _, record in recorders:
             record(region, *error)

@@ -115,8 +115,8 @@ class Result:
         """Values of a metric, shape (nodes, locations); zeros where there are none."""
         if metric not in BY_NAME:
             raise KeyError(metric)
-        found = self.values.get(metric)
-        return found if found is not None else np.zeros((len(self.nodes), len(self.locations)))
+        value = self.values.get(metric)
+        return value if value is not None else np.zeros((len(self.nodes), len(self.locations)))
 
     def exclusive(self, metric: str) -> NDArray[np.float64]:
         """Values of a metric without the metrics below it."""

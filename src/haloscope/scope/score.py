@@ -149,22 +149,22 @@ def score(folder: Path) -> Score:
     sizes = _bytes(result)
     visits, seconds = result.value("visits"), result.value("time")
     leads = _leads_elsewhere(result)
-    found: dict[tuple[str, str], RegionScore] = {}
+    scores: dict[tuple[str, str], RegionScore] = {}
     for number, node in enumerate(result.nodes):
         region = result.regions[node.region]
         if region.paradigm in ("program", "unwound"):
             continue
         key = (region.name, region.paradigm)
-        old = found.get(key, RegionScore(*key, 0, 0.0, 0, False))
-        found[key] = RegionScore(
+        old = scores.get(key, RegionScore(*key, 0, 0.0, 0, False))
+        scores[key] = RegionScore(
             *key,
             old.visits + round(float(visits[number].sum())),
             old.seconds + float(seconds[number].sum()),
             old.bytes + round(float(sizes[number].sum())),
             old.leads_to_mpi or bool(leads[number]),
         )
-    total = sum(region.bytes for region in found.values())
-    ordered = sorted(found.values(), key=lambda region: (-region.bytes, region.name))
+    total = sum(region.bytes for region in scores.values())
+    ordered = sorted(scores.values(), key=lambda region: (-region.bytes, region.name))
     regions = tuple(replace(one, filtered=_may_go(one, total)) for one in ordered if one.visits)
     gone = {(one.name, one.paradigm) for one in regions if one.filtered}
     kept = np.array(

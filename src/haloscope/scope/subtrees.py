@@ -20,18 +20,18 @@ class Subtrees:
     def __init__(self, parents: Sequence[int]) -> None:
         up = [parent if 0 <= parent < node else -1 for node, parent in enumerate(parents)]
         alone = [1] * len(up)  # at and below each node, without what belongs to a sum
-        found = []
+        rows = []
         for node in range(len(up) - 1, -1, -1):
             if alone[node] >= MANY:
-                found.append(node)
+                rows.append(node)
             elif up[node] >= 0:
                 alone[up[node]] += alone[node]
-        self.nodes = np.array(found[::-1], np.int64)  # Those that have one, ascending, shape (k,)
-        place = {node: number for number, node in enumerate(found[::-1])}
+        self.nodes = np.array(rows[::-1], np.int64)  # Those that have one, ascending, shape (k,)
+        place = {node: number for number, node in enumerate(rows[::-1])}
         self._parents = np.array(up, np.int64)
         # Of each node the innermost sum that it belongs to, and of each sum the one around it.
         self._belongs = np.full(len(up), -1, np.int64)
-        self._around = np.full(len(found), -1, np.int64)
+        self._around = np.full(len(rows), -1, np.int64)
         for node, parent in enumerate(up):
             outer = self._belongs[parent] if parent >= 0 else -1
             own = place.get(node, -1)

@@ -141,8 +141,8 @@ def program_of(
 
     def grouped(words: Words, name: str, operation: Operation, size: int) -> None:
         words.add(Kind.ENTER, NODE[name], delta=GAP)
-        what = int(operation) | NOBODY << 32
-        words.add(Kind.COLLECTIVE, 0, (what, size, size), delta=None)
+        key = int(operation) | NOBODY << 32
+        words.add(Kind.COLLECTIVE, 0, (key, size, size), delta=None)
         words.add(Kind.LEAVE, NODE[name])
 
     program.begin.add(Kind.ENTER, 0)

@@ -32,16 +32,16 @@ def compile_library(
     command of the compiler, such as that of an MPI; the one that compiles kernels by default.
     """
     # `cache`: where compiled files are kept; the user's own by default.
-    found = find_compiler() if compiler is None else None
-    command = found.command if found is not None else tuple(compiler or ())
-    identity = f"{found.identity}\n{identity}" if found is not None else identity
+    compiler_path = find_compiler() if compiler is None else None
+    command = compiler_path.command if compiler_path is not None else tuple(compiler or ())
+    identity = f"{compiler_path.identity}\n{identity}" if compiler_path is not None else identity
     if not command:
         raise MachineError("no C++ compiler was found; install g++ (Debian: apt install g++)")
     is_cpp = any(source.suffix == ".cpp" for source in sources)
     options = (*(_CPP_FLAGS if is_cpp else _C_FLAGS),)
     texts = [(path.name, path.read_text()) for path in (*sources, *headers)] + list(generated)
-    told = [part for name, text in texts for part in (name, text)]
-    key = "\n".join(["scope", *command, identity, *options, *flags, *told])
+    hashed = [part for name, text in texts for part in (name, text)]
+    key = "\n".join(["scope", *command, identity, *options, *flags, *hashed])
 
     def build(target: Path) -> None:
         folder = target.with_suffix(".build")
@@ -50,11 +50,11 @@ def compile_library(
             for name, text in texts:
                 (folder / name).write_text(text)
             files = [name for name, _ in texts if name.endswith((".c", ".S", ".cpp"))]
-            if not is_cpp and found is not None:
+            if not is_cpp and compiler_path is not None:
                 # A C++ compiler takes a language for the next file only.
                 languages = {".c": "c", ".S": "assembler-with-cpp"}
                 files = [part for n in files for part in ("-x", languages[n[-2:]], n)]
-            link = found.link if found is not None and is_cpp else ()
+            link = compiler_path.link if compiler_path is not None and is_cpp else ()
             done = subprocess.run(
                 [*command, *options, "-I.", "-o", str(target), *files, "-x", "none", *flags, *link],
                 cwd=folder,
@@ -66,7 +66,7 @@ def compile_library(
             names = ", ".join(path.name for path in sources)
             if done.returncode != 0:
                 raise CompileError(f"{names} does not compile:\n{done.stderr}")
-            if found is not None:
+            if compiler_path is not None:
                 require_made(target, command, names)
         finally:
             for file in folder.glob("*"):

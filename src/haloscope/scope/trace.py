@@ -96,7 +96,7 @@ SKIPPED_UNSURE = 1 << 61
 SKIPPED_EPOCH = 1 << 60
 SKIPPED_COUNT = (1 << 48) - 1
 # Bytes of a received message of which the MPI did not tell the size.
-BYTES_NOT_TOLD = (1 << 48) - 1
+BYTES_UNKNOWN = (1 << 48) - 1
 
 # Further words of each kind after its first.
 WORDS_OF_KIND = np.zeros(36, np.int64)

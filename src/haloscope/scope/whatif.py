@@ -93,7 +93,7 @@ _COUNTS = (
 )
 
 
-class _Found(ctypes.Structure):
+class _Prediction(ctypes.Structure):
     _fields_ = (
         ("measured", ctypes.c_double),
         ("baseline", ctypes.c_double),
@@ -152,29 +152,29 @@ def predict(
     correction = clocks.correct(measurement)
     inputs = make_inputs(measurement, threads, correction.knots or None)
     by_rank = np.full(measurement.size, np.nan)
-    found = _Found(by_rank=by_rank.ctypes.data)
+    outcome = _Prediction(by_rank=by_rank.ctypes.data)
     settings.flags = flags.ctypes.data
     recording = costs_of_recording(measurement)
     if recording is not None:
         settings.recording = recording.ctypes.data
     failure = _load().whatif_predict(
-        ctypes.byref(inputs.run), ctypes.byref(settings), ctypes.byref(found)
+        ctypes.byref(inputs.run), ctypes.byref(settings), ctypes.byref(outcome)
     )
     if failure:
         raise inputs.error_of(failure)
-    scale = found.measured / found.baseline if found.baseline > 0 else 1.0
-    predicted = found.predicted * scale
-    notes = _notes(name, found, correction)
-    gain = found.measured - predicted
-    if gain - found.unrecorded_gain > _WORTH_TELLING * gain > 0:
-        notes.insert(0, _without_measurement(gain, found.unrecorded_gain))
+    scale = outcome.measured / outcome.baseline if outcome.baseline > 0 else 1.0
+    predicted = outcome.predicted * scale
+    notes = _notes(name, outcome, correction)
+    gain = outcome.measured - predicted
+    if gain - outcome.unrecorded_gain > _WORTH_TELLING * gain > 0:
+        notes.insert(0, _without_measurement(gain, outcome.unrecorded_gain))
     return Prediction(
         name if value is None else f"{name}={value}",
-        found.measured,
-        found.baseline,
+        outcome.measured,
+        outcome.baseline,
         predicted,
         1 / scale - 1,
-        found.unrecorded_gain,
+        outcome.unrecorded_gain,
         by_rank * scale,
         notes,
     )
@@ -225,19 +225,19 @@ def _factor(region: str, text: str, value: str) -> float:
 def _network(value: str) -> tuple[float, float]:
     """Latency in seconds and bandwidth in bytes a second."""
     parts = [part.strip() for part in value.split(",")]
-    found: list[float] = []
+    numbers: list[float] = []
     for part, unit in zip(parts, (_seconds_in, _bytes_in), strict=False):
         match = re.fullmatch(r"([0-9.]+(?:[eE][-+]?[0-9]+)?)\s*([^\s0-9]*)", part)
         try:
-            found.append(float(match[1]) * unit(match[2]) if match else math.nan)
+            numbers.append(float(match[1]) * unit(match[2]) if match else math.nan)
         except (KeyError, ValueError):
-            found.append(math.nan)
-    if len(parts) != 2 or not 0 <= found[0] < math.inf or not found[1] > 0:
+            numbers.append(math.nan)
+    if len(parts) != 2 or not 0 <= numbers[0] < math.inf or not numbers[1] > 0:
         raise InputError(
             f"network={value} does not fit; give network=LATENCY,BANDWIDTH with units, s, ms, us or "
             "ns and B/s, kB/s, MB/s, GB/s or TB/s, such as network=1us,10GB/s"
         )
-    return found[0], found[1]
+    return numbers[0], numbers[1]
 
 
 def _seconds_in(unit: str) -> float:
@@ -296,45 +296,45 @@ def _without_measurement(gain: float, unmeasured: float) -> str:
     )
 
 
-def _notes(name: str, found: _Found, correction: clocks.Correction) -> list[str]:
+def _notes(name: str, outcome: _Prediction, correction: clocks.Correction) -> list[str]:
     notes = []
     if name == "no-empty-messages":
         notes.append(
-            f"{counted(found.empty_messages, 'message is', 'messages are')} empty; "
-            f"{counted(found.emptied_calls, 'call goes', 'calls go')} along"
-            if found.empty_messages
+            f"{counted(outcome.empty_messages, 'message is', 'messages are')} empty; "
+            f"{counted(outcome.emptied_calls, 'call goes', 'calls go')} along"
+            if outcome.empty_messages
             else "no message is empty: nothing changes"
         )
-    if name == "balanced" and found.least_visits != found.most_visits:
+    if name == "balanced" and outcome.least_visits != outcome.most_visits:
         notes.append(
-            f"ranks visit the region {found.least_visits} to {found.most_visits} times; a visit is "
+            f"ranks visit the region {outcome.least_visits} to {outcome.most_visits} times; a visit is "
             "balanced over the ranks that make it"
         )
-    if name in _WITHOUT_CALLS and found.excess > _MUCH:
+    if name in _WITHOUT_CALLS and outcome.excess > _MUCH:
         notes.append(
-            f"{wording.percent(found.excess)} of the ranks' time is in calls that need not wait and take longer "
+            f"{wording.percent(outcome.excess)} of the ranks' time is in calls that need not wait and take longer "
             "than the fastest of their kind, as where ranks share cores; it goes with the calls, "
             "though less will go where computing fills the cores"
         )
-    if found.one_sided > 0:
+    if outcome.one_sided > 0:
         notes.append(
             "calls that synchronise one-sided communication are kept as they are: "
-            f"{found.one_sided} of them"
+            f"{outcome.one_sided} of them"
         )
-    if found.tests:
+    if outcome.tests:
         notes.append(
             "calls of MPI_Test and the like are kept as they are: a program that polls would do so "
-            f"less often where messages come earlier ({found.tests} of them)"
+            f"less often where messages come earlier ({outcome.tests} of them)"
         )
-    if found.unmatched_receives or found.unmatched_sends:
+    if outcome.unmatched_receives or outcome.unmatched_sends:
         notes.append(
-            f"{counted(found.unmatched_receives, 'receive')} without a send and "
-            f"{counted(found.unmatched_sends, 'send')} without a receive in the trace; nobody "
+            f"{counted(outcome.unmatched_receives, 'receive')} without a send and "
+            f"{counted(outcome.unmatched_sends, 'send')} without a receive in the trace; nobody "
             "waits for them"
         )
-    if found.forced:
+    if outcome.forced:
         notes.append(
-            f"ranks wait for each other in a circle, as in a trace that is broken; {found.forced} "
+            f"ranks wait for each other in a circle, as in a trace that is broken; {outcome.forced} "
             "waits were left out to go on"
         )
     if correction.before:
@@ -342,7 +342,7 @@ def _notes(name: str, found: _Found, correction: clocks.Correction) -> list[str]
             f"clocks were corrected by up to {correction.largest:.3g} s where messages arrived "
             "before they were sent"
         )
-    if abs(found.baseline - found.measured) > 0.02 * found.measured:
+    if abs(outcome.baseline - outcome.measured) > 0.02 * outcome.measured:
         notes.append("the replay does not give the measured time again: take this as a hint only")
     return notes
 

@@ -75,7 +75,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Followed:
+class Monitor:
     """What a solver is followed by over the steps: rows of a table, curves of a picture.
 
     Attributes
@@ -167,8 +167,8 @@ class Places(Protocol):
     def landmarks(self) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.float64]]]:
         """As :class:`haloscope.numerics.landmarks.Grid`."""
 
-    def require_inside(self, what: str, position: tuple[float, float, float]) -> None:
-        """Refuse a point outside; `what` begins the message."""
+    def require_inside(self, location: str, position: tuple[float, float, float]) -> None:
+        """Refuse a point outside; `location`, such as a key, begins the message."""
 
     def write(
         self,
@@ -273,7 +273,7 @@ class Solver(Protocol):
     stored: Sequence[str]
     """Names of all that a restart needs, as :meth:`owned` gives it."""
     places: Places
-    followed: Followed
+    followed: Monitor
     last_step: int
     """Where the case ends."""
     work: Work

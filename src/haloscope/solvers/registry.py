@@ -73,8 +73,8 @@ def checks(name: str) -> Any:
 def estimate(case: CaseTable) -> dict[str, float]:
     """Memory in bytes and work of a case before anything is allocated."""
     module = importlib.import_module(f"haloscope.solvers.{check_name(case.solver)}.case")
-    found: dict[str, float] = module.estimate(case)
-    return found
+    numbers: dict[str, float] = module.estimate(case)
+    return numbers
 
 
 def check_ranks(case: CaseTable, ranks: int) -> None:
@@ -86,8 +86,8 @@ def check_ranks(case: CaseTable, ranks: int) -> None:
 def sweeping(name: str) -> Sweeping:
     """The module that tells what studies sweep of a solver."""
     module: Any = importlib.import_module(f"haloscope.solvers.{check_name(name)}.sweeping")
-    found: Sweeping = module
-    return found
+    solver_module: Sweeping = module
+    return solver_module
 
 
 def template(solver: str) -> str:

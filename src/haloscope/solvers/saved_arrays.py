@@ -24,17 +24,17 @@ def saved_numbers(
     finite: bool = True,
 ) -> NDArray[np.float64]:
     """Numbers that a checkpoint holds under a name."""
-    found = saved.get(name)
-    if found is None:
+    array = saved.get(name)
+    if array is None:
         raise _damaged(name, "is not there")
-    if found.dtype.kind not in "biuf":
+    if array.dtype.kind not in "biuf":
         raise _damaged(name, "holds no numbers")
-    if found.ndim != len(shape) or any(
-        n is not None and n != given for n, given in zip(shape, found.shape, strict=True)
+    if array.ndim != len(shape) or any(
+        n is not None and n != size for n, size in zip(shape, array.shape, strict=True)
     ):
         wanted = ", ".join("any" if n is None else str(n) for n in shape)
-        raise _damaged(name, f"has the shape {list(found.shape)}, and [{wanted}] is allowed")
-    values = np.asarray(found, np.float64)
+        raise _damaged(name, f"has the shape {list(array.shape)}, and [{wanted}] is allowed")
+    values = np.asarray(array, np.float64)
     if finite and not np.isfinite(values).all():
         raise _damaged(name, "holds values that are not finite")
     if ((values < least) | (values > most)).any():

@@ -30,7 +30,7 @@ from haloscope.study.machine import Machine, find_machine, parse_hosts, python_o
 from haloscope.study.point import run_points
 from haloscope.study.sweep import Point, Row, Sweep, sweep
 
-Tell = Callable[[str], None]
+Log = Callable[[str], None]
 
 _POINTS = "points.jsonl"
 
@@ -77,9 +77,9 @@ def plan(
     if not chosen:
         names = ", ".join(series.name for series in study.series)
         raise InputError(f"--only {only!r} fits no series of {path}; there is {names}")
-    some = tuple(series for series in study.series if series.name in chosen)
+    chosen_series = tuple(series for series in study.series if series.name in chosen)
     if ranks is not None:
-        _check_ranks(ranks, study, some, path)
+        _check_ranks(ranks, study, chosen_series, path)
     machine = find_machine(
         study.mpi,
         path.parent,
@@ -87,7 +87,7 @@ def plan(
         gpus=device != "cpu",
         inside=world is not None,
     )
-    study = study.model_copy(update={"series": some})
+    study = study.model_copy(update={"series": chosen_series})
     expanded = sweep(study, str(path), device=device, gpus=machine.gpus)
     rows = expanded.rows
     left_out = {}
@@ -127,10 +127,10 @@ def scale(
     hosts: str = "",
     merge: Sequence[str | Path] = (),
     world: World | None = None,
-    tell: Tell | None = None,
+    log: Log | None = None,
 ) -> dict[str, Any]:
     """Run a study, or what is left of it, and write its table and pictures."""
-    tell = tell or _say_nothing
+    log = log or _say_nothing
     path = Path(path)
     if world is not None and not world.is_root:
         task = json.loads(_share(world, ""))
@@ -139,13 +139,13 @@ def scale(
         return {}
     _check_world(ranks, world)
     planned = plan(path, device=device, only=only, ranks=ranks, hosts=hosts, world=world)
-    tables = merging.read_others(merge, path, tell)
+    tables = merging.read_others(merge, path, log)
     if world is not None and out is None:
         raise InputError("give --out under a launcher: each start adds its points to one folder")
     folder = _open_folder(path, None if out is None else Path(out))
     # Jobs of a launcher may add their points side by side: each runs those of its own number of ranks.
     with alone_in(folder) if world is None else contextlib.nullcontext():
-        return _scale_in(folder, path, planned, tables, ranks, world, tell)
+        return _scale_in(folder, path, planned, tables, ranks, world, log)
 
 
 def _scale_in(
@@ -155,7 +155,7 @@ def _scale_in(
     tables: Mapping[str, Any],
     ranks: int | None,
     world: World | None,
-    tell: Tell,
+    log: Log,
 ) -> dict[str, Any]:
     """Run what is left of a study in its folder."""
     ledger = Ledger(folder / _POINTS)
@@ -166,22 +166,22 @@ def _scale_in(
     pending = _pending(planned, passed, ledger.records)
     chosen = len(planned.points()) - len(passed)
     if len(pending) < chosen:
-        tell(f"done before: {chosen - len(pending)} of {counted(chosen, 'point')}")
+        log(f"done before: {chosen - len(pending)} of {counted(chosen, 'point')}")
     if planned.left_out:
-        tell(f"points left out: {len(planned.left_out)}; {report.NAME} in the folder tells why")
+        log(f"points left out: {len(planned.left_out)}; {report.NAME} in the folder tells why")
     if world is None:
-        stopped = _run_here(planned, pending, ledger, tell)
+        stopped = _run_here(planned, pending, ledger, log)
     else:
-        _run_inside(planned, pending, ledger, world, tell)
+        _run_inside(planned, pending, ledger, world, log)
         stopped = None
     ledger.read()
     rows = table.table(planned.rows, planned.sweep.references, planned.left_out, ledger.records)
-    told = phases.describe(planned.rows, ledger.records)
+    lines = phases.describe(planned.rows, ledger.records)
     merged = merging.merged(rows, tables)
     if len(merged) == len(rows) and tables:
-        tell(f"nothing was merged: {', '.join(tables)} holds no finished row that is not here")
-    result = report.write(folder, planned.study, path, merged, told)
-    if told:
+        log(f"nothing was merged: {', '.join(tables)} holds no finished row that is not here")
+    result = report.write(folder, planned.study, path, merged, lines)
+    if lines:
         result["files"]["phases"] = str(phases.write(folder, planned.rows, ledger.records))
     result["stopped_by"] = stopped and stopped.name
     if stopped is None and rows and all(row["status"] == "left out" for row in rows):
@@ -233,11 +233,11 @@ def _check_world(ranks: int | None, world: World | None) -> None:
 
 def _passed_over(planned: Plan, ranks: int | None, world: World | None) -> dict[str, str]:
     """Why points that fit this machine are not run by this command, by id."""
-    found = {}
+    skipped = {}
     points = planned.points()
     if world is None:
-        given = f"--ranks {ranks} was given"
-        return {point.id: given for point in points if ranks not in (None, point.ranks)}
+        reason = f"--ranks {ranks} was given"
+        return {point.id: reason for point in points if ranks not in (None, point.ranks)}
     here = Path(sys.executable).parent
     mpis: set[str | None] = {
         name
@@ -246,12 +246,12 @@ def _passed_over(planned: Plan, ranks: int | None, world: World | None) -> dict[
     }
     for point in points:
         if point.ranks != world.size:
-            found[point.id] = f"the launcher started {counted(world.size, 'rank')}"
+            skipped[point.id] = f"the launcher started {counted(world.size, 'rank')}"
         elif point.mpi not in mpis | {None}:
-            found[point.id] = f"the launcher did not start the Python of MPI {point.mpi}"
+            skipped[point.id] = f"the launcher did not start the Python of MPI {point.mpi}"
         elif point.ranks_per_node not in (None, world.local_size):
-            found[point.id] = f"the launcher started {counted(world.local_size, 'rank')} a node"
-    return found
+            skipped[point.id] = f"the launcher started {counted(world.local_size, 'rank')} a node"
+    return skipped
 
 
 def _pending(
@@ -264,11 +264,11 @@ def _pending(
 
 
 def _run_here(
-    planned: Plan, pending: Sequence[Point], ledger: Ledger, tell: Tell
+    planned: Plan, pending: Sequence[Point], ledger: Ledger, log: Log
 ) -> signal.Signals | None:
     """Start the ranks of one group of points after the other; the signal that stopped it."""
     stop = Stop()
-    progress = _Progress(planned, ledger, len(pending), tell)
+    progress = _Progress(planned, ledger, len(pending), log)
     runner = Runner(
         ledger, planned.machine.hosts, planned.study.limits.point_seconds, stop, progress
     )
@@ -286,7 +286,7 @@ def _run_here(
 
 
 def _run_inside(
-    planned: Plan, pending: Sequence[Point], ledger: Ledger, world: World, tell: Tell
+    planned: Plan, pending: Sequence[Point], ledger: Ledger, world: World, log: Log
 ) -> None:
     """Run the points for the ranks that a launcher has started; rank 0 calls this."""
     limit = planned.study.limits.point_seconds
@@ -296,7 +296,7 @@ def _run_inside(
         "limit": limit,
     }
     _share(world, json.dumps(task))
-    progress = _Progress(planned, ledger, len(pending), tell)
+    progress = _Progress(planned, ledger, len(pending), log)
     run_points(
         pending,
         Ledger(ledger.path),
@@ -309,16 +309,16 @@ def _run_inside(
 class _Progress:
     """Tells of each point that has ended."""
 
-    def __init__(self, planned: Plan, ledger: Ledger, left: int, tell: Tell) -> None:
+    def __init__(self, planned: Plan, ledger: Ledger, left: int, log: Log) -> None:
         self._rows = {row.point.id: row for row in reversed(planned.rows)}
-        self._ledger, self._left, self._tell = ledger, left, tell
+        self._ledger, self._left, self._log = ledger, left, log
 
     def __call__(self, record: Record) -> None:
         """Tell of a point that has ended."""
         self._left -= 1
         row = self._rows.get(record["id"])
         base = self._ledger.records.get(row.base) if row else None
-        self._tell(f"{report.progress(row, record, base)}; {self._left} left")
+        self._log(f"{report.progress(row, record, base)}; {self._left} left")
 
 
 def _open_folder(path: Path, out: Path | None) -> Path:

@@ -162,7 +162,9 @@ class Runner:
         elif started is not None:
             reason = f"its ranks ended with {_meaning(code)}"
         else:
-            reason = f"its ranks could not be started: {_told(log, begin) or _meaning(code)}"
+            reason = (
+                f"its ranks could not be started: {_last_log_line(log, begin) or _meaning(code)}"
+            )
         reason += f" (see {log.name})"
         self.ledger.add({"id": point.id, "kind": point.kind, "status": "failed", "reason": reason})
 
@@ -205,7 +207,7 @@ def _meaning(code: int) -> str:
         return f"exit code {code}"
 
 
-def _told(log: Path, begin: int) -> str:
+def _last_log_line(log: Path, begin: int) -> str:
     """The error that ranks have printed since the log had a size; empty where there is none."""
     with log.open("rb") as file:
         file.seek(begin)

@@ -93,12 +93,12 @@ class Series(Table):
 
     @model_validator(mode="before")
     @classmethod
-    def _lists(cls, given: Any) -> Any:
+    def _lists(cls, table: Any) -> Any:
         """One value is a list of one; three numbers are one value of the decomposition."""
-        if not isinstance(given, dict):
-            return given
+        if not isinstance(table, dict):
+            return table
         swept = {}
-        for key, value in given.items():
+        for key, value in table.items():
             if value == [] and key != "set":
                 raise ValueError(f"{key} = []: an axis needs a value; give one, or remove the key")
             alone = not isinstance(value, list)
@@ -183,7 +183,7 @@ class Study(Table):
 
     @field_validator("case")
     @classmethod
-    def _only_what_a_study_uses(cls, case: dict[str, Any]) -> dict[str, Any]:
+    def _only_keys_of_studies(cls, case: dict[str, Any]) -> dict[str, Any]:
         for key in ("solver", *UNUSED):
             if key in case:
                 raise ValueError(

@@ -127,7 +127,7 @@ def python_of(mpi: Mpi, folder: Path) -> Path:
 
 def parse_hosts(text: str) -> Hosts:
     """Names and slots of ``a:4,b:4``; one slot where none are given."""
-    found = []
+    hosts = []
     for part in text.split(","):
         match = _HOST.fullmatch(part.strip())
         if not match:
@@ -135,10 +135,10 @@ def parse_hosts(text: str) -> Hosts:
                 f"--hosts {text!r}: {part.strip()!r} is no host with its slots; give for example "
                 "node1:4,node2:4"
             )
-        found.append((match[1], int(match[2] or 1)))
-    if len({name for name, _ in found}) < len(found):
+        hosts.append((match[1], int(match[2] or 1)))
+    if len({name for name, _ in hosts}) < len(hosts):
         raise InputError(f"--hosts {text!r} names a host twice; add up its slots")
-    return tuple(found)
+    return tuple(hosts)
 
 
 def _find_gpus(inside: bool) -> tuple[int, str]:

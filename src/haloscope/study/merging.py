@@ -22,7 +22,7 @@ _MACHINES = ((None, 0), (None, 1), ("cpu", 0), ("cuda", 1))
 
 
 def read_others(
-    folders: Sequence[str | Path], path: Path, tell: Callable[[str], None]
+    folders: Sequence[str | Path], path: Path, log: Callable[[str], None]
 ) -> dict[str, list[Values]]:
     """The tables of other folders that hold results of the same study."""
     # A row is of the study if it has the series and the id of one of its points, on cores or on
@@ -30,7 +30,7 @@ def read_others(
     # for the same measurements is then taken where its rows have series, ranks, steps and repeats
     # of the study.
     study = read_study(path)
-    found = {}
+    records = {}
     for folder in map(Path, folders):
         copy = folder / COPY
         other = read_study(copy) if copy.exists() else None
@@ -43,12 +43,12 @@ def read_others(
         differing = None if other is None else _differing(study, other)
         renamed = _insist_on_points(rows, study, differing, folder, path)
         if renamed:
-            tell(
+            log(
                 f"{folder / NAME}: the ids of {counted(renamed, 'row')} are those of another "
                 f"version of Haloscope; {copy} asks for what {path} asks for"
             )
-        found[str(folder)] = rows
-    return found
+        records[str(folder)] = rows
+    return records
 
 
 def _insist_on_points(
@@ -102,7 +102,7 @@ def _cause(folder: Path, differing: Sequence[str] | None, path: Path) -> str:
 
 def _points(study: Study, names: set[str]) -> dict[tuple[str, str], tuple[Any, ...]]:
     """What is steady of the points of some series on any machine, by series and id."""
-    found = {}
+    points = {}
     for series in study.series:
         if series.name not in names:
             continue
@@ -115,8 +115,8 @@ def _points(study: Study, names: set[str]) -> dict[tuple[str, str], tuple[Any, .
             for row in rows:
                 point = row.point
                 asked = {"ranks": point.ranks, "steps": point.steps, "repeats": point.repeats}
-                found[row.series, point.id] = _steady({"series": row.series, **asked})
-    return found
+                points[row.series, point.id] = _steady({"series": row.series, **asked})
+    return points
 
 
 def _steady(row: Values) -> tuple[Any, ...]:
@@ -136,17 +136,17 @@ def merged(rows: Sequence[Values], others: Mapping[str, Sequence[Values]]) -> li
     A host of the same name and device as one before, as containers have, gets its folder's name:
     without it two machines would be one line.
     """
-    found = list(rows)
+    all_rows = list(rows)
     known = {_measurement(row) for row in rows}
     for folder, theirs in others.items():
         new = [r for r in theirs if r["status"] == "done" and _measurement(r) not in known]
-        here = {(row["host"], row["device_name"]) for row in found}
+        here = {(row["host"], row["device_name"]) for row in all_rows}
         for row in new:
             if (row["host"], row["device_name"]) in here:
                 row = {**row, "host": f"{row['host']} ({folder})"}
-            found.append(row)
+            all_rows.append(row)
         known |= {_measurement(row) for row in new}
-    return found
+    return all_rows
 
 
 def _measurement(row: Values) -> tuple[str, ...]:

@@ -61,11 +61,11 @@ def measure(
     taken = time.perf_counter() - begin
     mine = {name: entry["seconds"] for name, entry in profile.table().items()}
     mine[REST] = taken - sum(mine.values())
-    found: dict[str, float] = {}
+    phase_seconds: dict[str, float] = {}
     for text in world.gather_texts(json.dumps(mine)):
         for name, seconds in json.loads(text).items():
-            found[name] = found.get(name, 0.0) + seconds / (steps * world.size)
-    return found
+            phase_seconds[name] = phase_seconds.get(name, 0.0) + seconds / (steps * world.size)
+    return phase_seconds
 
 
 def moving(phases: Mapping[str, float]) -> list[str]:
@@ -78,7 +78,7 @@ def write(folder: Path, rows: Sequence[Row], records: Mapping[str, Record]) -> P
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(_COLUMNS)
-    for row, phases in _told(rows, records):
+    for row, phases in _described(rows, records):
         point, whole = row.point, sum(phases.values())
         about = (row.series, line_of(row), point.id, point.ranks, point.device)
         for name, seconds in phases.items():
@@ -90,13 +90,13 @@ def write(folder: Path, rows: Sequence[Row], records: Mapping[str, Record]) -> P
 
 def describe(rows: Sequence[Row], records: Mapping[str, Record]) -> str:
     """A table of the shares of phases, a row for each point; empty where there are none."""
-    told = _told(rows, records)
-    if not told:
+    rows_with_phases = _described(rows, records)
+    if not rows_with_phases:
         return ""
-    names = _names(told)
+    names = _names(rows_with_phases)
     head = ["point", "ms a step", "movement of data", *names]
     lines = [head, ["---"] * len(head)]
-    for row, phases in told:
+    for row, phases in rows_with_phases:
         whole = sum(phases.values())
         line = line_of(row)
         ranks = counted(row.point.ranks, "rank")
@@ -104,10 +104,10 @@ def describe(rows: Sequence[Row], records: Mapping[str, Record]) -> str:
         shares = [phases.get(name, 0.0) for name in names]
         moved = None if moves is None else sum(phases[name] for name in moves)
         label = ", ".join(filter(None, (row.series, line, ranks)))
-        told_shares = (
+        described_shares = (
             _UNKNOWN if s is None else f"{100 * s / whole:.1f} %" for s in (moved, *shares)
         )
-        lines.append([label, f"{1e3 * whole:.4g}", *told_shares])
+        lines.append([label, f"{1e3 * whole:.4g}", *described_shares])
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return (
         "Steps of a block of their own, in which the device is waited for wherever a phase begins or "
@@ -117,20 +117,22 @@ def describe(rows: Sequence[Row], records: Mapping[str, Record]) -> str:
     )
 
 
-def _told(rows: Sequence[Row], records: Mapping[str, Record]) -> list[tuple[Row, dict[str, float]]]:
+def _described(
+    rows: Sequence[Row], records: Mapping[str, Record]
+) -> list[tuple[Row, dict[str, float]]]:
     """Points of which phases are known, each once."""
-    found: dict[str, tuple[Row, dict[str, float]]] = {}
+    shares: dict[str, tuple[Row, dict[str, float]]] = {}
     for row in rows:
         phases: Any = records.get(row.point.id, {}).get("phases")
         if phases:
-            found.setdefault(row.point.id, (row, phases))
-    return list(found.values())
+            shares.setdefault(row.point.id, (row, phases))
+    return list(shares.values())
 
 
-def _names(told: Sequence[tuple[Row, dict[str, float]]]) -> list[str]:
+def _names(shares: Sequence[tuple[Row, dict[str, float]]]) -> list[str]:
     """Phases that take a hundredth of any point at least, those that take most first."""
     largest: dict[str, float] = {}
-    for _, phases in told:
+    for _, phases in shares:
         whole = sum(phases.values())
         for name, seconds in phases.items():
             largest[name] = max(largest.get(name, 0.0), seconds / whole)

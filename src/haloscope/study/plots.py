@@ -77,19 +77,19 @@ def draw(
 def _lines(rows: Sequence[Values]) -> dict[str, list[Line]]:
     """Lines by series: label and rows in the order of ranks; those on several ranks."""
     machines = {(row["host"], row["device_name"]) for row in rows}
-    found: dict[str, dict[str, list[Values]]] = {}
+    lines: dict[str, dict[str, list[Values]]] = {}
     for row in rows:
         label = ": ".join(filter(None, (row["series"], row["line"])))
         if len(machines) > 1:
             label += f" ({row['device_name']} on {row['host']})"
-        found.setdefault(row["series"], {}).setdefault(label, []).append(row)
+        lines.setdefault(row["series"], {}).setdefault(label, []).append(row)
     return {
         series: [
             (label, sorted(line, key=lambda row: row["ranks"]))
             for label, line in lines.items()
             if max(row["ranks"] for row in line) > 1
         ]
-        for series, lines in found.items()
+        for series, lines in lines.items()
     }
 
 
@@ -189,12 +189,14 @@ def draw_bars(
 def _published(lines: Sequence[Line], numbers: Sequence[Values], name: str) -> list[Line]:
     """Published rows of the series that are drawn, as lines."""
     drawn = {row["series"] for _, line in lines for row in line}
-    found: dict[str, list[Values]] = {}
+    published: dict[str, list[Values]] = {}
     for row in numbers:
         if row["label"] in drawn:
             speedup = {"speedup": row["efficiency"] * row["ranks"]}
-            found.setdefault(f"{name}: {row['label']}", []).append({**row, **speedup})
-    return [(label, sorted(line, key=lambda row: row["ranks"])) for label, line in found.items()]
+            published.setdefault(f"{name}: {row['label']}", []).append({**row, **speedup})
+    return [
+        (label, sorted(line, key=lambda row: row["ranks"])) for label, line in published.items()
+    ]
 
 
 def _style_panel(axes: Axes, key: str, meaning: str, counts: Sequence[int]) -> None:

@@ -102,7 +102,7 @@ def _measure(point: Point, simulation: Simulation) -> Record:
     solver, device, world = simulation.solver, simulation.device, simulation.world
     solver.advance(point.check_steps)
     _insist_on_a_solution(solver)
-    found: Record = {
+    record: Record = {
         "parts": solver.places.parts,
         "nodes": list(reversed(solver.places.shape)),
         "size": solver.work.size,
@@ -113,9 +113,9 @@ def _measure(point: Point, simulation: Simulation) -> Record:
         },
     }
     if registry.sweeping(solver.name).COLUMNS.nearness is not None:
-        found["sketch"] = _sketches(solver, world)
+        record["sketch"] = _sketches(solver, world)
     if point.kind == "reference":
-        return found
+        return record
     solver.advance(point.warmup)
     times = []
     for _ in range(point.repeats):
@@ -126,20 +126,20 @@ def _measure(point: Point, simulation: Simulation) -> Record:
         device.synchronise()
         times.append(world.largest(time.perf_counter() - begin) / point.steps)
     if point.phases:
-        found["phases"] = phases.measure(world, device.synchronise, solver.advance, point.steps)
-        found["movement"] = phases.moving(found["phases"])
+        record["phases"] = phases.measure(world, device.synchronise, solver.advance, point.steps)
+        record["movement"] = phases.moving(record["phases"])
     _insist_on_a_solution(solver)
     joules = _joules(simulation, min(times)) if point.energy else None
-    return {**found, "seconds": times, "joules_per_step": joules}
+    return {**record, "seconds": times, "joules_per_step": joules}
 
 
 def _sketches(solver: Solver, world: World) -> dict[str, list[float]]:
     """Of fields by their units: components of a vector are as large as it is together."""
-    found: dict[str, list[float]] = {}
+    sketches: dict[str, list[float]] = {}
     for name, field in solver.fields.items():
         sketch = field_sketch(world, solver.places, solver.owned(name))
-        found.setdefault(field.unit, []).extend(sketch)
-    return found
+        sketches.setdefault(field.unit, []).extend(sketch)
+    return sketches
 
 
 def _joules(simulation: Simulation, seconds_per_step: float) -> float | None:

@@ -41,19 +41,19 @@ _SHORT = {"decomposition": "blocks"}
 def progress(row: Row | None, record: Record, base: Record | None) -> str:
     """A line on a point that has ended."""
     if row is None:
-        what = "reference on one rank"
+        label = "reference on one rank"
     else:
         ranks = counted(row.point.ranks, "rank")
         line = line_of(row)
         series = f"{row.series}: {line}" if line else row.series
-        what = ", ".join([series, ranks, row.layout.description])
+        label = ", ".join([series, ranks, row.layout.description])
     if record["status"] != "done":
-        return f"{what}: {record['status']}: {record['reason']}"
+        return f"{label}: {record['status']}: {record['reason']}"
     if "seconds" not in record:
-        return f"{what}: done"
+        return f"{label}: done"
     parallel = efficiency(record, base)
     suffix = "" if parallel is None else f", efficiency {parallel:.3f}"
-    return f"{what}: {1e3 * statistics.median(record['seconds']):.4g} ms a step{suffix}"
+    return f"{label}: {1e3 * statistics.median(record['seconds']):.4g} ms a step{suffix}"
 
 
 def write(
@@ -227,11 +227,11 @@ def _verdict(rows: Sequence[Values], study: Study) -> str:
     done = [row for row in rows if row["status"] == "done"]
     same = sum(row["ok"] is True for row in done)
     if registry.sweeping(study.solver).COLUMNS.nearness is None:
-        what = "have the bits of one rank"
+        verdict = "have the bits of one rank"
     else:
-        what = "are those of one rank to the solver's tolerance"
+        verdict = "are those of one rank to the solver's tolerance"
     lines = [
-        f"After {counted(steps, 'step')} the fields of {same} of {counted(len(done), 'row')} {what}."
+        f"After {counted(steps, 'step')} the fields of {same} of {counted(len(done), 'row')} {verdict}."
     ]
     for row in done:
         if row["ok"] is False:

@@ -34,7 +34,7 @@ def lines_over_sizes(rows: Sequence[Values], own: Columns) -> dict[str, list[Val
     """Rows of several sizes that differ in nothing else, by label, in the order of their sizes."""
     done = [row for row in rows if row["status"] == "done"] if own.size else []
     machines = {(row["host"], row["device_name"]) for row in done}
-    found: dict[str, dict[int, Values]] = {}
+    lines: dict[str, dict[int, Values]] = {}
     for row in done:
         if row["growth"] != "strong" or row[own.peak] is None:
             continue
@@ -43,10 +43,10 @@ def lines_over_sizes(rows: Sequence[Values], own: Columns) -> dict[str, list[Val
         label += f", {counted(row['ranks'], 'rank')}"
         if len(machines) > 1:
             label += f" ({row['device_name']} on {row['host']})"
-        found.setdefault(label, {})[row[own.size]] = row
+        lines.setdefault(label, {})[row[own.size]] = row
     return {
         label: [line[size] for size in sorted(line)]
-        for label, line in found.items()
+        for label, line in lines.items()
         if len(line) >= _LEAST_SIZES
     }
 
@@ -77,8 +77,8 @@ def describe_peaks(rows: Sequence[Values], own: Columns) -> str:
             continue
         peak = max(line, key=lambda row: row[own.peak])
         half = half_of_peak(line, own)
-        told = f"below {line[0][own.size]}" if half is None else f"{half:.0f}"
-        cells = (label.replace("|", "\\|"), f"{peak[own.peak]:.4g}", str(peak[own.size]), told)
+        text = f"below {line[0][own.size]}" if half is None else f"{half:.0f}"
+        cells = (label.replace("|", "\\|"), f"{peak[own.peak]:.4g}", str(peak[own.size]), text)
         lines.append("| " + " | ".join(cells) + " |")
     if not lines:
         return ""

@@ -93,13 +93,13 @@ class Sweep:
         for row in self.rows:
             if row.point.ranks == 1:
                 known.setdefault(_reference_key(row.point), row.point)
-        found = {}
+        references = {}
         for row in self.rows:
             key = _reference_key(row.point)
             if key not in known:
                 known[key] = _reference(row.point)
-            found[row.point.id] = known[key]
-        return found
+            references[row.point.id] = known[key]
+        return references
 
 
 def sweep(study: Study, source: str, *, device: str | None = None, gpus: int = 0) -> Sweep:
@@ -119,8 +119,10 @@ def sweep(study: Study, source: str, *, device: str | None = None, gpus: int = 0
             try:
                 rows.append(_row(study, series, chosen, varied, device, gpus))
             except HaloscopeError as error:
-                given = ", ".join(f"{k} = {spelled(v)}" for k, v in chosen.items())
-                raise InputError(f"{source}, series {series.name!r} at {given}: {error}") from None
+                settings = ", ".join(f"{k} = {spelled(v)}" for k, v in chosen.items())
+                raise InputError(
+                    f"{source}, series {series.name!r} at {settings}: {error}"
+                ) from None
     return Sweep(study, tuple(rows))
 
 

@@ -59,7 +59,7 @@ def table(
     records: Mapping[str, Record],
 ) -> list[Values]:
     """The rows of the table."""
-    found = []
+    table_rows = []
     for row in rows:
         point = row.point
         record = records.get(point.id, {})
@@ -73,8 +73,8 @@ def table(
             values |= {"status": "left out", "reason": left_out[point.id]}
         elif record:
             values |= {key: record[key] for key in ("status", "reason")}
-        found.append({key: values.get(key) for key in columns(point.case["solver"])})
-    return found
+        table_rows.append({key: values.get(key) for key in columns(point.case["solver"])})
+    return table_rows
 
 
 def _asked(row: Row) -> Values:

@@ -39,9 +39,9 @@ def _communicator(world: World, device: Device) -> Any:
             "another transport"
         )
     # CuPy gives it as bytes, or, before version 14, as a tuple of signed numbers.
-    given = nccl.get_unique_id()
-    plain = isinstance(given, bytes)
-    identity = np.frombuffer(given, np.int8) if plain else np.array(given, np.int8)
+    identifier = nccl.get_unique_id()
+    plain = isinstance(identifier, bytes)
+    identity = np.frombuffer(identifier, np.int8) if plain else np.array(identifier, np.int8)
     shared = world.broadcast(identity)
     key = shared.tobytes() if plain else tuple(int(b) for b in shared)
     try:

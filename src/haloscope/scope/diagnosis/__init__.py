@@ -35,16 +35,16 @@ def diagnose(result: Result) -> list[Finding]:
 
 def _ranked(view: View) -> list[Finding]:
     beside = message_costs.carries_nothing(view)
-    found = [*message_costs.findings(view), *costs.findings(view)]
-    for one in found:
+    findings = [*message_costs.findings(view), *costs.findings(view)]
+    for one in findings:
         causes.take_delays(view, one, beside)
-    found += causes.findings(view, beside, message_costs.waiting_in_empty_messages(view))
-    found.sort(key=lambda one: (-one.seconds, one.metric, one.call_path))
-    steps = [one for one in found if not one.once]
+    findings += causes.findings(view, beside, message_costs.waiting_in_empty_messages(view))
+    findings.sort(key=lambda one: (-one.seconds, one.metric, one.call_path))
+    steps = [one for one in findings if not one.once]
     large = [one for one in steps if one.share >= WORTH_TELLING]
     if len(large) < FEWEST:
         large = [one for one in steps if one.share >= NEGLIGIBLE][:FEWEST]
-    once = [one for one in found if one.once and one.share >= WORTH_TELLING]
+    once = [one for one in findings if one.once and one.share >= WORTH_TELLING]
     if not large or large[0].share < WORTH_TELLING:
         return [*once, *large]
     return [*large[: MOST - len(once)], *once]

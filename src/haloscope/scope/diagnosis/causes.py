@@ -93,15 +93,15 @@ def _delay(view: View, nodes: list[int], kept: float) -> Finding:
         ranks = view.ranks(by_rank)
     node = nodes[0]
     alone = len(ranks) == 1 and spent[ranks[0]] >= _SERIAL * max(float(spent.sum()), 1e-300)
-    told = _Told(view, node, ranks, spread, alone and result.size > 1)
-    figure = f"others wait {wording.seconds(seconds)} for {'it' if spread else told.them}"
+    delay = _DelayText(view, node, ranks, spread, alone and result.size > 1)
+    figure = f"others wait {wording.seconds(seconds)} for {'it' if spread else delay.them}"
     if spread:
         most = int(np.argmax(spent))
         figure += (
             f"; it takes {wording.seconds(float(spent.mean()))} a rank on average, "
             f"{wording.seconds(float(spent[most]))} on rank {most}"
         )
-    elif not told.alone:
+    elif not delay.alone:
         others = np.delete(spent, ranks)
         figure += (
             f"; {'it spends' if len(ranks) == 1 else 'they spend'} "
@@ -127,10 +127,10 @@ def _delay(view: View, nodes: list[int], kept: float) -> Finding:
         seconds,
         ranks,
         view.names(node),
-        told.title(),
+        delay.title(),
         figure,
         cause.strip(),
-        told.remedy(),
+        delay.remedy(),
         node,
         view.share(seconds),
         view.longest(_charged(view, chosen, nodes)),
@@ -138,7 +138,7 @@ def _delay(view: View, nodes: list[int], kept: float) -> Finding:
     )
 
 
-class _Told:
+class _DelayText:
     """How a delay is put into words: by what the call path is, and who is late in it."""
 
     def __init__(self, view: View, node: int, ranks: list[int], spread: bool, alone: bool) -> None:
@@ -249,8 +249,8 @@ def _caused_by(view: View, ranks: list[int]) -> NDArray[np.bool_]:
 
 def _charged(view: View, caused: NDArray[np.bool_], nodes: list[int]) -> NDArray[np.bool_]:
     """Of the waits that some ranks cause those for which call paths are charged most, if any."""
-    found = caused & np.isin(view.result.waits["delay_node"], nodes)
-    return found if found.any() else caused
+    charged = caused & np.isin(view.result.waits["delay_node"], nodes)
+    return charged if charged.any() else caused
 
 
 def _evidence(view: View, chosen: NDArray[np.bool_]) -> str:

@@ -53,9 +53,9 @@ def findings(view: View) -> Iterator[Finding]:
         _gpu,
         _imbalance_of_profile,
     ):
-        found = find(view)
-        if found is not None and found.seconds > 0:
-            yield found
+        finding = find(view)
+        if finding is not None and finding.seconds > 0:
+            yield finding
     yield from _gpu_preparations(view)
 
 
@@ -87,7 +87,7 @@ def _start_and_end(view: View) -> Finding | None:
         if result.total("init_completion") > 0.2 * seconds
         else ""
     )
-    found = view.finding(
+    finding = view.finding(
         "mpi_management",
         values,
         "MPI_Init and MPI_Finalize take a large part of the run",
@@ -97,8 +97,8 @@ def _start_and_end(view: View) -> Finding | None:
         if view.short
         else "Look at how ranks are started: slow nodes, file systems, many libraries to load.",
     )
-    found.once = view.short
-    return found
+    finding.once = view.short
+    return finding
 
 
 def _management(view: View) -> Finding | None:
@@ -176,7 +176,7 @@ def _overhead(view: View) -> Finding | None:
         return None
     took = Intrusion.of(result)
     once = took.writing < took.preparing
-    found = view.finding(
+    finding = view.finding(
         "overhead",
         values,
         "The measurement itself disturbs the program",
@@ -190,8 +190,8 @@ def _overhead(view: View) -> Finding | None:
         if once
         else "",
     )
-    found.once = once
-    return found
+    finding.once = once
+    return finding
 
 
 def _threads(view: View) -> Finding | None:
@@ -246,10 +246,10 @@ def _gpu(view: View) -> Finding | None:
         remedy = BY_NAME["gpu_transfers"].remedy if transfers > _MOSTLY * wait else ""
     else:
         title, remedy = _launching(view, view.top(there.sum(axis=1)))
-    found = view.finding(largest, there, title, figure, "", remedy)
-    found.seconds = float(values.sum())
-    found.share = view.share(found.seconds)
-    return found
+    finding = view.finding(largest, there, title, figure, "", remedy)
+    finding.seconds = float(values.sum())
+    finding.share = view.share(finding.seconds)
+    return finding
 
 
 def _launching(view: View, node: int) -> tuple[str, str]:

@@ -45,10 +45,10 @@ class Finding:
 
     def as_json(self) -> dict[str, Any]:
         """The finding as it stands in JSON; ``text`` is its title and size as sentences."""
-        told = asdict(self)
-        told["call_path"] = list(self.call_path)
-        told["text"] = f"{self.title}: {self.figure}."
-        return told
+        fields = asdict(self)
+        fields["call_path"] = list(self.call_path)
+        fields["text"] = f"{self.title}: {self.figure}."
+        return fields
 
     @property
     def where(self) -> str:
@@ -58,10 +58,10 @@ class Finding:
 
 def headings(once: Iterable[bool]) -> list[str]:
     """What stands above each finding; empty but where those begin that are spent once."""
-    told = list(once)
+    names = list(once)
     return [
-        SPENT_ONCE if number and is_once and not told[number - 1] else ""
-        for number, is_once in enumerate(told)
+        SPENT_ONCE if number and is_once and not names[number - 1] else ""
+        for number, is_once in enumerate(names)
     ]
 
 

@@ -19,7 +19,7 @@ _REMEDIES = {
     "recording": "record less (haloscope measure --filter FILE, --phase NAME; --score names what "
     "is visited most)",
 }
-_TOLD = {
+_REPORTED = {
     "writing": "to write buffers",
     "preparing": "to get ready and compare clocks",
     "recording": "to record what the program does",
@@ -43,13 +43,13 @@ class Intrusion:
         overhead = result.value("overhead").sum(axis=1)
         flushes = [result.role_of(node) == "flush" for node in range(len(result.nodes))]
         writing = float(overhead[np.array(flushes, np.bool_)].sum())
-        told = result.about.get(RECORDING) or {"seconds": 0.0, "is_at_least": True}
+        recording = result.about.get(RECORDING) or {"seconds": 0.0, "is_at_least": True}
         return cls(
             result.total("time"),
             writing,
             float(overhead.sum()) - writing,
-            float(told["seconds"]),
-            bool(told["is_at_least"]),
+            float(recording["seconds"]),
+            bool(recording["is_at_least"]),
         )
 
     @property
@@ -83,15 +83,15 @@ class Intrusion:
         if not self.seconds and self.is_at_least:
             return "What measuring took is not known: nothing in this measurement tells it."
         share = wording.percent(self.share)
-        told = (
+        text = (
             f"Measuring took {'' if share.startswith('under') else 'about '}{share} of the time of "
             f"all ranks{', as far as is known' if self.is_at_least else ''} "
             f"({wording.seconds(self.seconds)} of {wording.seconds(self.time)})"
         )
         if not self.is_large or not advice:
-            return f"{told}."
+            return f"{text}."
         largest = max(_REMEDIES, key=lambda part: float(getattr(self, part)))
-        return f"{told}, most of it {_TOLD[largest]}; {_REMEDIES[largest]}."
+        return f"{text}, most of it {_REPORTED[largest]}; {_REMEDIES[largest]}."
 
     def as_json(self) -> dict[str, Any]:
         """As it stands in JSON."""

@@ -24,9 +24,9 @@ _FEW_BYTES = 4096  # a message on average: beyond it some large ones may take mo
 def findings(view: View) -> Iterator[Finding]:
     """Findings about messages, in no order."""
     for find in (_empty_messages, _polling, _messages, _collectives, _scan, _barriers):
-        found = find(view)
-        if found is not None and found.seconds > 0:
-            yield found
+        finding = find(view)
+        if finding is not None and finding.seconds > 0:
+            yield finding
 
 
 def carries_nothing(view: View) -> NDArray[np.bool_]:
@@ -176,9 +176,9 @@ def _messages(view: View) -> Finding | None:
             "",
         )
     tiny = int(sizes[: SMALL_MESSAGE + 1].sum())
-    each = wording.seconds(seconds / number)
+    share = wording.seconds(seconds / number)
     figure = (
-        f"{wording.seconds(seconds)} {beyond}, {each} a message; "
+        f"{wording.seconds(seconds)} {beyond}, {share} a message; "
         f"{wording.things(number, 'message')} with data, {wording.size(data)}"
     )
     if tiny >= _MOSTLY * number and data <= _FEW_BYTES * number:

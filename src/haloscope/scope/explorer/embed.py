@@ -244,18 +244,20 @@ def _add_pairs(budget: _Budget, report: Report, side: int, name: str) -> None:
         size = report.size
         link = pairs["receiver"].astype(np.int64) * size + pairs["sender"]
         cells = size if len(np.unique(link)) <= _MOST_PAIRS else _CELLS
-        found = traffic.cells(pairs, (0, size), (0, size), cells)
+        pair_cells = traffic.cells(pairs, (0, size), (0, size), cells)
         columns = min(cells, size)
         # A cell stands where its first pair of ranks does.
-        arrays["sender"] = -(-(found["cell"] % columns) * size // columns).astype(np.int32)
-        arrays["receiver"] = -(-(found["cell"] // columns) * size // columns).astype(np.int32)
-        arrays["pairs"] = found["pairs"]
+        arrays["sender"] = -(-(pair_cells["cell"] % columns) * size // columns).astype(np.int32)
+        arrays["receiver"] = -(-(pair_cells["cell"] // columns) * size // columns).astype(np.int32)
+        arrays["pairs"] = pair_cells["pairs"]
         for column in traffic.QUANTITIES:
-            arrays[column] = found[column]
-        told = "messages of single call paths"
+            arrays[column] = pair_cells[column]
+        scope_text = "messages of single call paths"
         if cells < size:
-            told += f", and those of single pairs of ranks (cells of {-(-size // cells)} ranks)"
-        budget.notes.append(name + told)
+            scope_text += (
+                f", and those of single pairs of ranks (cells of {-(-size // cells)} ranks)"
+            )
+        budget.notes.append(name + scope_text)
     whole = traffic.by_receiver(pairs, report.size)
     arrays.update({f"of_{column}": values for column, values in whole.items()})
     budget.add(f"pairs{side}", pack({"by_node": by_node}, arrays))
@@ -296,7 +298,7 @@ def _timeline_pack(
     rows = np.array(kept, np.int64)
     keys = timeline.keys[rows] if len(rows) else np.zeros(0, np.int64)
     place = keys >> 32
-    told = np.stack(
+    table = np.stack(
         [place // (LAST_LEVEL + 1), place % (LAST_LEVEL + 1), keys & 0xFFFFFFFF, -1 + 0 * keys]
     )
     arrays: dict[str, NDArray[Any]] = {
@@ -313,8 +315,8 @@ def _timeline_pack(
         counts.append([row, level, number, len(times)])
         shares.append(((times - begin) / (end - begin)).astype(np.float32))
         active.append(nodes)
-    told = np.concatenate([told, np.array(counts, np.int64).reshape(-1, 4).T], axis=1)
-    for column, values in zip(("row", "level", "number", "count"), told, strict=True):
+    table = np.concatenate([table, np.array(counts, np.int64).reshape(-1, 4).T], axis=1)
+    for column, values in zip(("row", "level", "number", "count"), table, strict=True):
         arrays[f"tile_{column}"] = values.astype(np.int32)
     arrays["place"] = np.concatenate(shares)
     arrays["active"] = view.named(np.concatenate(active))
@@ -349,7 +351,7 @@ def _exact_tiles(
     """Tiles whose segments are kept: (row, level, number)."""
     timeline = view.timeline
     known = set(timeline.keys.tolist())
-    found: dict[tuple[int, int, int], None] = {}
+    tiles: dict[tuple[int, int, int], None] = {}
     if everything:
         for row in range(len(timeline.places)):
             waiting = [(0, 0)]
@@ -358,8 +360,8 @@ def _exact_tiles(
                 if int(tile_key(row, level, number)) in known:
                     waiting += [(level + 1, number * FACTOR + part) for part in range(FACTOR)]
                 else:
-                    found[row, level, number] = None
-        return list(found)
+                    tiles[row, level, number] = None
+        return list(tiles)
     _, waits = report.waits(side, _WAITS_IN_DETAIL)
     row_of = {place: row for row, place in enumerate(view.places) if place >= 0}
     longest = np.argsort(waits["begin"] - waits["end"], kind="stable")
@@ -374,9 +376,9 @@ def _exact_tiles(
                 share = min(max(moment / timeline.span, 0.0), 1.0 - 1e-12)
                 number = int(share * FACTOR**LAST_LEVEL)
                 level, number, _ = timeline.tile(row, LAST_LEVEL, number)
-                if (row, level, number) not in found:
-                    found[row, level, number] = None
+                if (row, level, number) not in tiles:
+                    tiles[row, level, number] = None
                     count += len(timeline.segments(row, *timeline.times_of(level, number))[0])
         if count > _MOST_SEGMENTS:
             break
-    return list(found)
+    return list(tiles)

@@ -139,8 +139,8 @@ def match(sends: NDArray[np.void], receives: NDArray[np.void]) -> NDArray[np.voi
     order = np.argsort(of_receive, kind="stable")
     by_receive, of_receive = by_receive[order], of_receive[order]
     partner = np.searchsorted(of_receive, of_send, "left")
-    found = partner < np.searchsorted(of_receive, of_send, "right")
-    send, receive = by_send[found], by_receive[partner[found]]
+    matched = partner < np.searchsorted(of_receive, of_send, "right")
+    send, receive = by_send[matched], by_receive[partner[matched]]
     by_time = np.argsort(sends["time"][send], kind="stable")
     send, receive = send[by_time], receive[by_time]
     lines = np.zeros(len(send), LINES)

@@ -41,12 +41,12 @@ def has_events(folder: Path) -> bool:
 
 def _signature(folder: Path) -> list[list[Any]]:
     """Names, sizes and times of all files that a timeline is made from."""
-    found = []
+    parts = []
     for pattern in ("rank-*.events", "rank-*.def"):
         for path in sorted(folder.glob(pattern)):
             status = path.stat()
-            found.append([path.name, status.st_size, status.st_mtime_ns])
-    return found
+            parts.append([path.name, status.st_size, status.st_mtime_ns])
+    return parts
 
 
 def prepare(

@@ -23,7 +23,7 @@ from haloscope.scope.metrics import METRICS, NUMBER
 from haloscope.scope.result import Result
 
 _MOST_WAITS = 200_000
-_TOLD: tuple[str, ...] = (
+_REPORTED: tuple[str, ...] = (
     *("command", "mode", "seconds", "exit_code", "program", "options", "versions"),
     *("span", "begin", "partial", "warnings", "violations", "critical_path", "pop"),
 )
@@ -151,17 +151,17 @@ class Report:
         here = [int(root) for root in np.flatnonzero(self.parents < 0)]
         if names and not any(self.name_of(root) == names[0] for root in here):
             here = [int(node) for node in np.flatnonzero(np.isin(self.parents, here))]
-        found = -1
+        node = -1
         for name in names:
             matching = [node for node in here if self.name_of(node) == name]
             if not matching:
                 break
-            found = max(matching, key=lambda node: float(time[node]))
+            node = max(matching, key=lambda node: float(time[node]))
             here = [
                 int(node)
                 for node in np.flatnonzero(np.isin(self.parents, np.array(matching, np.int64)))
             ]
-        return found
+        return node
 
     def name_of(self, node: int) -> str:
         """Name of the region at the end of a call path."""
@@ -197,14 +197,14 @@ class Report:
     def _side_meta(self, number: int) -> dict[str, Any]:
         side = self.sides[number]
         about = dict(side.result.about)
-        told = {key: about[key] for key in _TOLD if key in about}
-        if isinstance(told.get("warnings"), list):
-            told["warnings"] = told["warnings"][:_MOST_WARNINGS]
+        meta = {key: about[key] for key in _REPORTED if key in about}
+        if isinstance(meta.get("warnings"), list):
+            meta["warnings"] = meta["warnings"][:_MOST_WARNINGS]
         hosts = about.get("hosts")
         fits = isinstance(hosts, list) and len(hosts) == side.result.size
         return {
             "folder": self._called(number),
-            "about": told,
+            "about": meta,
             "hosts": [str(host) for host in hosts] if fits and isinstance(hosts, list) else [],
             "size": side.result.size,
             "left_out": side.stored.left_out,
@@ -226,11 +226,11 @@ class Report:
 
     def _findings(self, number: int) -> list[dict[str, Any]]:
         """The findings of a side, each with what stands above it."""
-        found = self.sides[number].stored.findings
-        above = headings(finding.get("once") is True for finding in found)
+        findings = self.sides[number].stored.findings
+        above = headings(finding.get("once") is True for finding in findings)
         return [
             {**self._finding(finding, number), "heading": heading}
-            for finding, heading in zip(found, above, strict=True)
+            for finding, heading in zip(findings, above, strict=True)
         ]
 
     def _finding(self, finding: dict[str, Any], number: int) -> dict[str, Any]:
@@ -239,9 +239,9 @@ class Report:
         names = [str(name) for name in path] if isinstance(path, (list, tuple)) else []
         node = finding.get("node")
         if isinstance(node, int) and 0 <= node < len(side.node_of):
-            found = int(side.node_of[node])
+            node_number = int(side.node_of[node])
         else:
-            found = self.find_path(names, number) if names else -1
+            node_number = self.find_path(names, number) if names else -1
         listed = finding.get("ranks")
         ranks = {
             rank
@@ -255,7 +255,7 @@ class Report:
             # Of all ranks none stands out.
             "ranks": sorted(ranks) if len(ranks) < side.result.size else [],
             "path": names,
-            "node": found,
+            "node": node_number,
             "instance": self._instance(finding.get("instance"), side),
             **{
                 key: str(finding.get(key) or "")
@@ -346,9 +346,9 @@ def _place_keys(result: Result, *, comparing: bool) -> list[tuple[int, ...]]:
     return [keys[index] for index in range(len(result.locations))]
 
 
-def _measuring(told: dict[str, Any]) -> dict[str, Any] | None:
+def _measuring(recording: dict[str, Any]) -> dict[str, Any] | None:
     """What the measurement itself took, and whether that is much; None where it is not told."""
-    text, share = told.get("text"), told.get("share")
+    text, share = recording.get("text"), recording.get("share")
     if not isinstance(text, str) or not text:
         return None
     return {"text": text, "is_large": isinstance(share, (int, float)) and share >= LARGE}

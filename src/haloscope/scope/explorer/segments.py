@@ -177,8 +177,8 @@ def _innermost(
     order = np.argsort(small, kind="stable")
     by_depth = depth[order]
     last = np.maximum.accumulate(np.where(push[order], np.arange(len(order)), -1))
-    found = (last >= 0) & (by_depth[np.maximum(last, 0)] == by_depth) & (by_depth > 0)
-    open_now = np.where(found, nodes[order[np.maximum(last, 0)]], NOTHING)
+    has_parent = (last >= 0) & (by_depth[np.maximum(last, 0)] == by_depth) & (by_depth > 0)
+    open_now = np.where(has_parent, nodes[order[np.maximum(last, 0)]], NOTHING)
     innermost = np.empty_like(nodes)
     innermost[order] = open_now
     ends = np.searchsorted(by_depth, np.arange(1, depth[-1] + 1), "right") - 1

@@ -114,8 +114,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         except Exception as error:
             # One question that fails must not end a session; the page shows what it was.
-            told = f"{type(error).__name__}: {error}"
-            self._send(500, told.encode("utf-8", "replace"), "text/plain")
+            problem = f"{type(error).__name__}: {error}"
+            self._send(500, problem.encode("utf-8", "replace"), "text/plain")
             return
         self._send(200, data, "application/octet-stream")
 

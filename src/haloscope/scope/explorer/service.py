@@ -25,9 +25,9 @@ class QuestionError(Exception):
 class Service:
     """Knows a report and its timelines."""
 
-    def __init__(self, report: Report, tell: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(self, report: Report, log: Callable[[str], None] = lambda text: None) -> None:
         self.report = report
-        self.timelines = [Preparing(report, side, tell) for side in range(len(report.sides))]
+        self.timelines = [Preparing(report, side, log) for side in range(len(report.sides))]
         self._answers: dict[str, Callable[[Mapping[str, str]], bytes]] = {
             "head": self._head,
             "row": self._row,
@@ -110,8 +110,8 @@ class Service:
             check_tiles(level, first, last, rows, len(view.places))
         except ValueError as error:
             raise QuestionError(str(error)) from error
-        told, arrays = view.tiles(level, first, last, rows)
-        return pack(told, arrays)
+        meta, arrays = view.tiles(level, first, last, rows)
+        return pack(meta, arrays)
 
     def _lines(self, options: Mapping[str, str]) -> bytes:
         view = self._view(options)

@@ -20,18 +20,18 @@ def explore(
     *,
     port: int = 0,
     browser: bool = True,
-    tell: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> None:
     """Serve a report until the user ends it with Ctrl-C."""
-    service = Service(Report(*folders), tell)
+    service = Service(Report(*folders), log)
     try:
         with Server(service, port) as server:
-            tell(f"explorer: {server.url}")
-            tell(
+            log(f"explorer: {server.url}")
+            log(
                 "from another machine, first forward the port there: "
                 f"ssh -L {server.port}:{ADDRESS}:{server.port} {socket.gethostname()}"
             )
-            tell("end with Ctrl-C")
+            log("end with Ctrl-C")
             if browser and has_screen():
                 webbrowser.open(server.url)
             try:
@@ -39,7 +39,7 @@ def explore(
             except KeyboardInterrupt as stop:
                 if isinstance(stop, Interrupted):
                     stop.answered = True
-                tell("ended")
+                log("ended")
     finally:
         service.close()
 

@@ -198,8 +198,8 @@ class Stored:
             if isinstance(measuring, dict):
                 self.measuring = measuring
             content = content.get("findings", [])
-        found = content if isinstance(content, list) else []
-        return [finding for finding in found if isinstance(finding, dict)][:_MOST_FINDINGS]
+        findings = content if isinstance(content, list) else []
+        return [finding for finding in findings if isinstance(finding, dict)][:_MOST_FINDINGS]
 
 
 def _measurement_in(folder: Path) -> Path:
@@ -208,9 +208,9 @@ def _measurement_in(folder: Path) -> Path:
     return inner if inner.is_dir() and not (folder / FILE).exists() else folder
 
 
-def _lines(told: Any) -> list[str]:
+def _lines(lines: Any) -> list[str]:
     """Lines of text from a file; none where it holds something else."""
-    return [str(line) for line in told[:_MOST_FINDINGS]] if isinstance(told, list) else []
+    return [str(line) for line in lines[:_MOST_FINDINGS]] if isinstance(lines, list) else []
 
 
 def _are(data: Any, numbers: NDArray[np.int64]) -> bool:

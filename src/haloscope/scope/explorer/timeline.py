@@ -242,18 +242,18 @@ def _table(path: Path, kind: Any, *, mapped: bool = False) -> NDArray[Any]:
     """
     if not path.is_file():
         raise ValueError(f"{path.name} is no file")
-    found, expected = np.dtype(kind), io.BytesIO()
+    kind_read, expected = np.dtype(kind), io.BytesIO()
     with path.open("rb") as file:
         start = file.read(_NPY_START)
         begin = _NPY_START + int.from_bytes(start[-2:], "little")
-        rows = max(0, path.stat().st_size - begin) // found.itemsize
+        rows = max(0, path.stat().st_size - begin) // kind_read.itemsize
         described = {
-            "descr": np.lib.format.dtype_to_descr(found),
+            "descr": np.lib.format.dtype_to_descr(kind_read),
             "fortran_order": False,
             "shape": (rows,),
         }
         np.lib.format.write_array_header_1_0(expected, described)
-        whole = path.stat().st_size == begin + rows * found.itemsize
+        whole = path.stat().st_size == begin + rows * kind_read.itemsize
         if not whole or start + file.read(begin - _NPY_START) != expected.getvalue():
             raise ValueError(f"{path.name} is another table")
         if mapped:

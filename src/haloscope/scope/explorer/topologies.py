@@ -21,7 +21,7 @@ def topologies(results: Sequence[Result], size: int) -> list[dict[str, Any]]:
 
 
 def _cartesian(result: Result, size: int) -> list[dict[str, Any]]:
-    found = []
+    topologies = []
     for comm in result.comms:
         try:
             dims = [int(length) for length in comm.dims]
@@ -32,23 +32,25 @@ def _cartesian(result: Result, size: int) -> list[dict[str, Any]]:
         fits = dims and all(length > 0 for length in dims) and prod(dims) == len(members)
         if not fits or any(not 0 <= rank < size for rank in members):
             continue
-        found.append({"name": str(comm.name), "dims": dims, "periods": periods, "members": members})
-    return found
+        topologies.append(
+            {"name": str(comm.name), "dims": dims, "periods": periods, "members": members}
+        )
+    return topologies
 
 
 def _blocks(result: Result) -> list[dict[str, Any]]:
     """The blocks of a run of Haloscope's, one a rank; x is fastest."""
-    told = result.about.get("blocks")
-    if not isinstance(told, list) or not all(isinstance(one, int) and one > 0 for one in told):
+    blocks = result.about.get("blocks")
+    if not isinstance(blocks, list) or not all(isinstance(one, int) and one > 0 for one in blocks):
         return []
-    if len(told) > 3 or not 1 < result.size == prod(told):
+    if len(blocks) > 3 or not 1 < result.size == prod(blocks):
         return []
     return [
         {
             "name": "blocks, z × y × x",
-            "dims": told[::-1],
-            "axes": ["x", "y", "z"][: len(told)][::-1],
-            "periods": [False] * len(told),
+            "dims": blocks[::-1],
+            "axes": ["x", "y", "z"][: len(blocks)][::-1],
+            "periods": [False] * len(blocks),
             "members": list(range(result.size)),
         }
     ]

@@ -37,18 +37,18 @@ def cells(
     receiver = kept["receiver"].astype(np.int64) - receivers[0]
     column = sender * columns // (senders[1] - senders[0])
     row = receiver * rows // (receivers[1] - receivers[0])
-    found, place = np.unique(row * columns + column, return_inverse=True)
-    arrays: dict[str, NDArray[Any]] = {"cell": found.astype(np.int32)}
+    keys, place = np.unique(row * columns + column, return_inverse=True)
+    arrays: dict[str, NDArray[Any]] = {"cell": keys.astype(np.int32)}
     width = senders[1] - senders[0]
     different = np.unique(receiver * width + sender)
     of_pair = (different // width * rows // (receivers[1] - receivers[0])) * columns + (
         different % width
     ) * columns // width
-    arrays["pairs"] = np.bincount(np.searchsorted(found, of_pair), minlength=len(found)).astype(
+    arrays["pairs"] = np.bincount(np.searchsorted(keys, of_pair), minlength=len(keys)).astype(
         np.float64
     )
     for name in QUANTITIES:
-        arrays[name] = np.bincount(place.ravel(), kept[name].astype(np.float64), len(found))
+        arrays[name] = np.bincount(place.ravel(), kept[name].astype(np.float64), len(keys))
     return arrays
 
 

@@ -71,29 +71,29 @@ class TimelineView:
         since the begin of the timeline) and ``active`` of all segments.
         """
         timeline = self.timeline
-        told: list[list[int]] = []
+        rows_shown: list[list[int]] = []
         bins: list[int] = []
         times, active = [np.zeros(0)], [np.zeros(0, np.int64)]
         for row in rows:
             seen = set()
             for number in range(first, last + 1):
-                found = timeline.tile(row, level, number)
-                if found[:2] in seen:
+                tile = timeline.tile(row, level, number)
+                if tile[:2] in seen:
                     continue
-                seen.add(found[:2])
-                if found[2] >= 0:
-                    told.append([row, found[0], found[1], -1])
-                    bins.append(found[2])
+                seen.add(tile[:2])
+                if tile[2] >= 0:
+                    rows_shown.append([row, tile[0], tile[1], -1])
+                    bins.append(tile[2])
                     continue
-                begin, end = timeline.times_of(found[0], found[1])
+                begin, end = timeline.times_of(tile[0], tile[1])
                 at, node = timeline.segments(row, begin, end)
-                told.append([row, found[0], found[1], len(at)])
+                rows_shown.append([row, tile[0], tile[1], len(at)])
                 times.append(at - timeline.begin)
                 active.append(node)
         nodes = timeline.tile_nodes[bins] if bins else np.zeros((0, 1), np.int32)
         shares = timeline.tile_shares[bins] if bins else np.zeros((0, 1), np.uint8)
         seconds = timeline.tile_seconds[bins] if bins else np.zeros((0, 1), np.int32)
-        return told, {
+        return rows_shown, {
             "nodes": self.named(nodes.ravel()),
             "shares": np.ascontiguousarray(shares).ravel(),
             "seconds": self.named(seconds.ravel()),
@@ -150,20 +150,20 @@ def _nodes_of(report: Report, timeline: Timeline) -> NDArray[np.int64]:
         above = -1 if parent < 0 else int(table[parent])
         if parent >= 0 and above < 0:
             continue
-        found = exact.get((above, name, site), by_name.get((above, name), -1))
+        match = exact.get((above, name, site), by_name.get((above, name), -1))
         # What the analysis does not know is shown as its parent.
-        table[number] = found if found >= 0 else above
+        table[number] = match if match >= 0 else above
     return table
 
 
 class Preparing:
     """Prepares a timeline in a thread of its own, and says how far it is."""
 
-    def __init__(self, report: Report, side: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, report: Report, side: int, log: Callable[[str], None]) -> None:
         self._report = report
         self._side = side
         self._folder = report.sides[side].stored.folder
-        self._tell = tell
+        self._log = log
         self._share = 0.0
         self._failure = ""
         self._temporary: Path | None = None
@@ -208,7 +208,7 @@ class Preparing:
         try:
             return Timeline(self._folder, prepared)
         except InputError:
-            self._tell(f"{prepared} is damaged; the timeline is prepared again")
+            self._log(f"{prepared} is damaged; the timeline is prepared again")
             return Timeline(self._folder, self._prepared(again=True))
 
     def _prepared(self, *, again: bool = False) -> Path:
@@ -216,7 +216,7 @@ class Preparing:
             return prepare(self._folder, again=again, progress=self._progress)
         except OSError as error:
             self._temporary = Path(tempfile.mkdtemp(prefix="haloscope-explorer-"))
-            self._tell(
+            self._log(
                 f"{self._folder} cannot be written ({error.strerror or error}); the timeline "
                 "is prepared for this session only"
             )

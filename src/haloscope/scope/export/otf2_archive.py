@@ -54,7 +54,7 @@ class Archive:
         otf2, made = self.otf2, self.definitions
         machine = made.system_tree_nodes.create("machine", class_name="machine")
         hosts: dict[str, Any] = {}
-        found: dict[tuple[int, int], Any] = {}
+        locations: dict[tuple[int, int], Any] = {}
         by_rank: dict[int, list[Location]] = {}
         for place in self.measurement.locations:
             by_rank.setdefault(place.rank, []).append(place)
@@ -85,10 +85,10 @@ class Archive:
                     made.location_properties.create(
                         location, f"{OUR_EVENT}device", value=place.device
                     )
-                found[rank, place.number] = location
-            if (rank, 0) not in found:
-                found[rank, 0] = made.locations.create("main", group=process)
-        return found
+                locations[rank, place.number] = location
+            if (rank, 0) not in locations:
+                locations[rank, 0] = made.locations.create("main", group=process)
+        return locations
 
     def _regions(self) -> list[Any]:
         """The OTF2 region of each node: one for each region and place that it is called from."""
@@ -186,10 +186,10 @@ class Archive:
 
     def window_on(self, rank: int, comm: int) -> Any:
         """The first window of a rank on a communicator."""
-        found = np.flatnonzero(self.measurement.ranks[rank].windows == comm)
-        if len(found) == 0:
+        windows = np.flatnonzero(self.measurement.ranks[rank].windows == comm)
+        if len(windows) == 0:
             raise KeyError(comm)
-        return self.window(rank, int(found[0]))[0]
+        return self.window(rank, int(windows[0]))[0]
 
     def group(self, members: tuple[int, ...]) -> Any:
         """A group of ranks of the world."""

@@ -204,10 +204,10 @@ class Definitions:
         self.listed = [place.ref for place in first.values()]
         ranks = []
         for process in (*first, *(other for other in processes if other not in first)):
-            found = processes[process]
+            threads = processes[process]
             if process in first:
-                found.sort(key=lambda place: place is not first[process])
-            ranks.append(found)
+                threads.sort(key=lambda place: place is not first[process])
+            ranks.append(threads)
         if not 1 <= len(ranks) <= MOST_RANKS:
             raise InputError(f"the trace has {len(ranks)} processes; 1 to {MOST_RANKS} can be read")
         return ranks
@@ -293,8 +293,8 @@ def _read(low: Any, reader: Any, most: int) -> dict[str, list[tuple[Any, ...]]]:
         if set_callback is None:
             continue
 
-        def take(_: Any, *told: Any, to: list[tuple[Any, ...]] = raw[kind]) -> None:
-            to.append(told)
+        def take(_: Any, *values: Any, to: list[tuple[Any, ...]] = raw[kind]) -> None:
+            to.append(values)
 
         keep.append(take)
         set_callback(callbacks, take)

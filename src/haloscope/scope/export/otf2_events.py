@@ -101,7 +101,7 @@ class LocationReader:
         self._locked: set[tuple[int, int]] = set()
         self._by_kind: dict[str, Callable[..., None] | None] = {}
 
-    def take(self, kind: str, time: int, attributes: Any, told: tuple[Any, ...]) -> None:
+    def take(self, kind: str, time: int, attributes: Any, values: tuple[Any, ...]) -> None:
         """Write an event, or count it where it has no place."""
         if kind not in self._by_kind:
             self._by_kind[kind] = getattr(self, f"_on_{kind}", None)
@@ -117,15 +117,15 @@ class LocationReader:
             self._write(time, Kind.ENTER, 0)
         try:
             if kind == _KEPT:
-                self._on_kept(time, attributes, *told)
+                self._on_kept(time, attributes, *values)
             elif (
                 kind == "Enter"
                 and self._trace.marks_callers
                 and CALLER in self._attributes(attributes)
             ):
-                self._on_caller(*told)
+                self._on_caller(*values)
             else:
-                handler(time, *told)
+                handler(time, *values)
         except (LookupError, TypeError, ValueError):
             self._left_out[f"{kind} of something that is not defined"] += 1
 
@@ -283,7 +283,7 @@ class LocationReader:
 
     # Collective operations
 
-    def _what(self, operation: Any, comm: int, root: int) -> int:
+    def _operation_number(self, operation: Any, comm: int, root: int) -> int:
         """First word of a collective operation."""
         return self._operation(name_of(operation)) | self._root(comm, root) << 32
 
@@ -305,7 +305,7 @@ class LocationReader:
     def _on_MpiCollectiveEnd(
         self, time: int, operation: Any, comm: int, root: int, sent: int, received: int
     ) -> None:
-        words = (self._what(operation, comm, root), sent, received)
+        words = (self._operation_number(operation, comm, root), sent, received)
         self._write(time, Kind.COLLECTIVE, self._rank.comm(comm), words)
         self._has_collective = True
 
@@ -330,10 +330,13 @@ class LocationReader:
         request: int,
     ) -> None:
         own = _request(request)
-        number, what = self._rank.comm(comm), self._what(operation, comm, root)
+        number, operation_number = (
+            self._rank.comm(comm),
+            self._operation_number(operation, comm, root),
+        )
         begun = self._started.pop(own)
         begun.payload = number
-        begun.words = (what, sent, received, own)
+        begun.words = (operation_number, sent, received, own)
         self._write(time, Kind.ICOLLECTIVE_DONE, own)
         self._flush()
 
@@ -363,7 +366,7 @@ class LocationReader:
         self._access(time, Kind.GET, window, to, size)
 
     def _on_RmaAtomic(
-        self, time: int, window: int, to: int, what: Any, sent: int, received: int, _: int
+        self, time: int, window: int, to: int, operation: Any, sent: int, received: int, _: int
     ) -> None:
         # Those that fetch are GET, those that only accumulate PUT.
         self._access(time, Kind.GET if received else Kind.PUT, window, to, received or sent)
@@ -446,8 +449,11 @@ class LocationReader:
         kind = Kind[name.removeprefix(OUR_EVENT)]
         if kind in (Kind.END, Kind.TIME, Kind.ENTER, Kind.LEAVE):
             raise ValueError("such an event cannot be kept as a parameter")
-        told = self._attributes(attributes)
-        words = [told[f"{OUR_EVENT}{number + 1}"] for number in range(int(WORDS_OF_KIND[kind]))]
+        attribute_values = self._attributes(attributes)
+        words = [
+            attribute_values[f"{OUR_EVENT}{number + 1}"]
+            for number in range(int(WORDS_OF_KIND[kind]))
+        ]
         if kind in _COMM_FIRST:
             value = self._rank.comm(value)
             self._has_collective = True
@@ -456,12 +462,12 @@ class LocationReader:
         self._write(time, kind, value, words)
 
     def _attributes(self, attributes: Any) -> dict[str, int]:
-        found = {}
+        values = {}
         if attributes is not None:
             for number in range(self._low.AttributeList_GetNumberOfElements(attributes)):
                 ref, _, value = self._low.AttributeList_GetAttributeByIndex(attributes, number)
-                found[self._trace.attributes[ref]] = int(value.uint64)
-        return found
+                values[self._trace.attributes[ref]] = int(value.uint64)
+        return values
 
 
 def _request(number: int) -> int:

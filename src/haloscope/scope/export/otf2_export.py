@@ -33,7 +33,7 @@ from haloscope.scope.export.otf2_library import (
 from haloscope.scope.export.run_clock import RunClock
 from haloscope.scope.measurement import Location, Measurement
 from haloscope.scope.trace import (
-    BYTES_NOT_TOLD,
+    BYTES_UNKNOWN,
     NOBODY,
     SKIPPED_EPOCH,
     Events,
@@ -250,8 +250,8 @@ class _Translator:
     def _callers(self, node: int) -> tuple[int, ...]:
         """Nodes between the one that is open and a new one: callers that were never entered."""
         top = self._open[-1][0] if self._open else -1
-        found = self._between.get((top, node))
-        if found is None:
+        stored = self._between.get((top, node))
+        if stored is None:
             nodes, callers = self.archive.measurement.nodes, []
             above = nodes[node].parent
             while above >= 0 and above != top and nodes[above].parent >= 0:
@@ -259,8 +259,8 @@ class _Translator:
                 above = nodes[above].parent
             # Where another call path is open, the way up passes it by.
             fits = top < 0 or above == top
-            found = self._between[top, node] = tuple(callers) if fits else ()
-        return found
+            stored = self._between[top, node] = tuple(callers) if fits else ()
+        return stored
 
     def _comm(self, number: int) -> WrittenComm:
         comm = self._comms[number]
@@ -279,7 +279,7 @@ class _Translator:
             Kind.RECV: self._of.MpiRecv,
             Kind.IRECV_DONE: self._of.MpiIrecv,
         }[kind]
-        size = 0 if words[1] == BYTES_NOT_TOLD else words[1]
+        size = 0 if words[1] == BYTES_UNKNOWN else words[1]
         return made(time, own, comm.otf2, words[0] >> 32, size, *words[2:])
 
     def _request(self, time: int, kind: Kind, request: int, words: tuple[int, ...]) -> Any:
@@ -314,24 +314,24 @@ class _Translator:
                 words[1],
                 words[2],
             )
-        told = self._operation(number, words)
-        if told is None:
+        operation_values = self._operation(number, words)
+        if operation_values is None:
             return self._keep(time, kind, number, words)
-        return self._of.MpiCollectiveEnd(time, *told)
+        return self._of.MpiCollectiveEnd(time, *operation_values)
 
     def _collective_start(self, time: int, kind: Kind, number: int, words: tuple[int, ...]) -> Any:
-        told = self._operation(number, words)
+        operation_values = self._operation(number, words)
         self._started.pop(words[3], None)
-        if told is None:
+        if operation_values is None:
             return self._keep(time, kind, number, words)
-        self._started[words[3]] = told
+        self._started[words[3]] = operation_values
         return self._of.NonBlockingCollectiveRequest(time, words[3])
 
     def _collective_done(self, time: int, kind: Kind, request: int, words: tuple[int, ...]) -> Any:
-        told = self._started.pop(request, None)
-        if told is None:
+        operation_values = self._started.pop(request, None)
+        if operation_values is None:
             return self._keep(time, kind, request, words)
-        return self._of.NonBlockingCollectiveComplete(time, *told, request)
+        return self._of.NonBlockingCollectiveComplete(time, *operation_values, request)
 
     def _on_off(self, time: int, kind: Kind, payload: int, words: tuple[int, ...]) -> Any:
         mode = self._enums.MeasurementMode

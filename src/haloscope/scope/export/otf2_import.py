@@ -59,9 +59,9 @@ def import_otf2(
                             with kept.aloud():
                                 progress(done, total)
             except (low.Error, ArithmeticError, LookupError, TypeError, ValueError) as error:
-                told = kept.complaint() or str(error) or type(error).__name__
+                problem = kept.complaint() or str(error) or type(error).__name__
                 raise InputError(
-                    f"{anchor} is not an OTF2 trace that can be read ({told}); give one that is "
+                    f"{anchor} is not an OTF2 trace that can be read ({problem}); give one that is "
                     "whole, or write it again"
                 ) from error
             reading.describe(anchor)
@@ -135,24 +135,28 @@ class _Reading:
 
     def read(self) -> Iterator[tuple[int, int]]:
         """Read all locations; yields events that are done, and all of them."""
-        low, reader, found = self._low, self._reader, self._definitions
-        for places in found.ranks:
+        low, reader, definitions = self._low, self._reader, self._definitions
+        for places in definitions.ranks:
             for place in places:
                 low.Reader_SelectLocation(reader, place.ref)
         self._read_local_definitions()
         low.Reader_OpenEvtFiles(reader)
         callbacks = self._make_callbacks()
-        for rank, places in enumerate(found.ranks):
-            writer = RankWriter(found, rank, self.imported.folder)
+        for rank, places in enumerate(definitions.ranks):
+            writer = RankWriter(definitions, rank, self.imported.folder)
             with writer.lines:
                 ends = []
-                for number, place in zip(found.numbers[rank], places, strict=True):
+                for number, place in zip(definitions.numbers[rank], places, strict=True):
                     writer.location(number, place)
                     with EventsWriter(
-                        self.imported.folder, rank, number, found.begin, found.ticks_per_second
+                        self.imported.folder,
+                        rank,
+                        number,
+                        definitions.begin,
+                        definitions.ticks_per_second,
                     ) as stream:
                         self._taker = LocationReader(
-                            low, found, writer, place, stream, self.imported.left_out
+                            low, definitions, writer, place, stream, self.imported.left_out
                         )
                         yield from self._read_location(place, callbacks)
                         ends.append(self._taker.finish())
@@ -188,11 +192,17 @@ class _Reading:
             kind = name.removeprefix(begin).removesuffix(end)
 
             def take(
-                _: int, time: int, __: int, ___: Any, attributes: Any, *told: Any, kind: str = kind
+                _: int,
+                time: int,
+                __: int,
+                ___: Any,
+                attributes: Any,
+                *values: Any,
+                kind: str = kind,
             ) -> Any:
                 try:
                     assert self._taker is not None
-                    self._taker.take(kind, time, attributes, told)
+                    self._taker.take(kind, time, attributes, values)
                 except BaseException as failure:
                     # What is raised here would be printed and lost: it is raised again later.
                     self._failure = failure
@@ -229,12 +239,12 @@ class _Reading:
 
     def describe(self, anchor: Path) -> None:
         """Write ``measurement.json``."""
-        found = self._definitions
+        definitions = self._definitions
         about = {
             "command": ["haloscope", "import", anchor.name],
             "mode": "trace",
             "exit_code": 0,
-            "seconds": (found.end - found.begin) / found.ticks_per_second,
+            "seconds": (definitions.end - definitions.begin) / definitions.ticks_per_second,
         }
         path = self.imported.folder / "measurement.json"
         path.write_text(json.dumps(about, indent=1) + "\n")
@@ -279,10 +289,10 @@ class RankWriter:
 
     def region(self, ref: int) -> tuple[int, str]:
         """Number of a region, and from where it is called."""
-        found = self._regions.get(ref)
-        if found is None:
-            found = self._regions[ref] = self._new_region(self.trace.regions[ref])
-        return found
+        number = self._regions.get(ref)
+        if number is None:
+            number = self._regions[ref] = self._new_region(self.trace.regions[ref])
+        return number
 
     def _new_region(self, region: OtfRegion) -> tuple[int, str]:
         name = region.name or "unnamed"
@@ -294,21 +304,21 @@ class RankWriter:
         if paradigm == "cuda" and name.startswith(("nccl", "pnccl")):
             paradigm = "nccl"
         role = role_of(name, paradigm, region.role)
-        told = region.description
-        site = told.removeprefix(CALLED_FROM) if told.startswith(CALLED_FROM) else ""
+        description = region.description
+        site = description.removeprefix(CALLED_FROM) if description.startswith(CALLED_FROM) else ""
         return self.own_region(name, paradigm, role, region.file, region.line), site
 
     def own_region(self, name: str, paradigm: str, role: str, file: str = "", line: int = 0) -> int:
         """Number of a region in our own terms."""
         key = OtfRegion(name, "", role, paradigm, file, line)
-        found = self._region_numbers.get(key)
-        if found is None:
-            found = self._region_numbers[key] = len(self._names)
+        number = self._region_numbers.get(key)
+        if number is None:
+            number = self._region_numbers[key] = len(self._names)
             self._names.append(name)
             self._roles.append(role if paradigm == "mpi" else "")
             self.lines.line(
                 {
-                    "region": found,
+                    "region": number,
                     "name": name,
                     "paradigm": paradigm,
                     "role": role,
@@ -316,17 +326,17 @@ class RankWriter:
                     "line": line,
                 }
             )
-        return found
+        return number
 
     def node(self, parent: int, region: int, site: str) -> int:
         """Number of a call path."""
         key = parent, region, site
-        found = self._nodes.get(key)
-        if found is None:
-            found = self._nodes[key] = len(self._ends)
+        number = self._nodes.get(key)
+        if number is None:
+            number = self._nodes[key] = len(self._ends)
             self._ends.append((region, site))
-            self.lines.line({"node": found, "parent": parent, "region": region, "site": site})
-        return found
+            self.lines.line({"node": number, "parent": parent, "region": region, "site": site})
+        return number
 
     def end_of(self, node: int) -> tuple[int, str]:
         """Region at the end of a call path, and from where it is called."""
@@ -342,14 +352,14 @@ class RankWriter:
 
     def comm(self, ref: int) -> int:
         """Number of a communicator."""
-        found = self._comms.get(ref)
-        if found is None:
+        number = self._comms.get(ref)
+        if number is None:
             comm = self.trace.comms[ref]
             members, remote = self._sides(comm)
-            found = self._comms[ref] = len(self._comms)
+            number = self._comms[ref] = len(self._comms)
             is_world = members == tuple(range(len(self.trace.ranks)))
             line: dict[str, Any] = {
-                "comm": found,
+                "comm": number,
                 "key": f"{ref:016x}",
                 "members": "world" if is_world else list(members),
                 "name": comm.name,
@@ -359,7 +369,7 @@ class RankWriter:
             if comm.dims:
                 line.update(dims=list(comm.dims), periods=list(comm.periods))
             self.lines.line(line)
-        return found
+        return number
 
     def peers(self, ref: int) -> tuple[int, ...]:
         """Ranks of the world by the numbers that messages of a communicator give."""
@@ -391,17 +401,17 @@ class RankWriter:
 
     def group(self, ref: int) -> int:
         """Number of a group of ranks."""
-        found = self._groups.get(ref)
-        if found is None:
+        number = self._groups.get(ref)
+        if number is None:
             members = list(self.trace.groups[ref])
-            found = self._groups[ref] = len(self._groups)
-            self.lines.line({"group": found, "members": members})
-        return found
+            number = self._groups[ref] = len(self._groups)
+            self.lines.line({"group": number, "members": members})
+        return number
 
     def counter(self, name: str, unit: str) -> int:
         """Number of a counter."""
-        found = self._counters.get((name, unit))
-        if found is None:
-            found = self._counters[name, unit] = len(self._counters)
-            self.lines.line({"counter": found, "name": name, "unit": unit})
-        return found
+        number = self._counters.get((name, unit))
+        if number is None:
+            number = self._counters[name, unit] = len(self._counters)
+            self.lines.line({"counter": number, "name": name, "unit": unit})
+        return number

@@ -25,7 +25,7 @@ from haloscope.scope.export.run_clock import RunClock
 from haloscope.scope.measurement import Location, Measurement
 from haloscope.scope.metrics import METRICS
 from haloscope.scope.result import Result
-from haloscope.scope.trace import BYTES_NOT_TOLD, NOBODY, Events, Kind, Operation, read_pieces
+from haloscope.scope.trace import BYTES_UNKNOWN, NOBODY, Events, Kind, Operation, read_pieces
 
 MOST_BYTES = 2_000_000_000  # about what a browser opens
 _NANOSECONDS = 1e9
@@ -166,12 +166,12 @@ def _head(measurement: Measurement, number: int) -> str:
     """What each slice of a call path says: name, category, and callers that are no slices."""
     node = measurement.nodes[number]
     region = measurement.regions[node.region]
-    told = {"called from": node.site} if node.site else {}
+    details = {"called from": node.site} if node.site else {}
     if node.parent >= 0:
         above = measurement.regions[measurement.nodes[node.parent].region]
         if above.paradigm == "unwound":
-            told["call path"] = " / ".join(measurement.path_of(node.parent))
-    arguments = f',"args":{json.dumps(told)}' if told else ""
+            details["call path"] = " / ".join(measurement.path_of(node.parent))
+    arguments = f',"args":{json.dumps(details)}' if details else ""
     return f'"name":{json.dumps(region.name)},"cat":{json.dumps(region.paradigm)}{arguments}'
 
 
@@ -188,9 +188,9 @@ def _names(measurement: Measurement, places: list[Location]) -> Iterator[str]:
         yield _named("thread_sort_index", place.rank, number, f'"sort_index":{2 * place.number}')
 
 
-def _named(what: str, rank: int, track: int, arguments: str) -> str:
+def _named(kind: str, rank: int, track: int, arguments: str) -> str:
     of = f',"tid":{track}' if track else ""
-    return f'{{"ph":"M","name":"{what}","pid":{rank + 1}{of},"args":{{{arguments}}}}}'
+    return f'{{"ph":"M","name":"{kind}","pid":{rank + 1}{of},"args":{{{arguments}}}}}'
 
 
 def _microseconds(nanoseconds: int) -> str:
@@ -226,7 +226,7 @@ class _Track:
         self._end = end
         self._open: list[int] = []
         self._has_begun = False
-        self._told: list[str] = []  # what the open slice has moved
+        self._arguments: list[str] = []  # what the open slice has moved
 
     def lines(self, events: Events, clock: RunClock) -> Iterator[str]:
         """Lines of a piece of events."""
@@ -250,7 +250,7 @@ class _Track:
                     yield self._slice(self._begin, node)
             if kind == Kind.ENTER:
                 self._open.append(payload)
-                self._told.clear()
+                self._arguments.clear()
                 yield self._slice(time, payload)
             elif kind == Kind.LEAVE:
                 if self._open:
@@ -282,27 +282,27 @@ class _Track:
         return f'{{"ph":"B",{self._where},"ts":{_microseconds(time)},{head}}}'
 
     def _leave(self, time: int) -> str:
-        told = f',"args":{{{",".join(self._told)}}}' if self._told else ""
-        self._told.clear()
-        return f'{{"ph":"E",{self._where},"ts":{_microseconds(time)}{told}}}'
+        arguments = f',"args":{{{",".join(self._arguments)}}}' if self._arguments else ""
+        self._arguments.clear()
+        return f'{{"ph":"E",{self._where},"ts":{_microseconds(time)}{arguments}}}'
 
     def _other(self, time: int, kind: Kind, payload: int, words: list[int]) -> str:
         match kind:
             case Kind.SEND | Kind.ISEND | Kind.LAUNCH:
                 if kind != Kind.LAUNCH:
-                    self._tell("to", payload, words[0], words[1])
+                    self._add_transfer("to", payload, words[0], words[1])
                 return self._arrow(time, "s", "launch" if kind == Kind.LAUNCH else "message")
             case Kind.RECV | Kind.IRECV_DONE | Kind.EXECUTE:
                 if kind != Kind.EXECUTE:
-                    size = words[1] if words[1] != BYTES_NOT_TOLD else None
-                    self._tell("from", payload, words[0], size)
+                    size = words[1] if words[1] != BYTES_UNKNOWN else None
+                    self._add_transfer("from", payload, words[0], size)
                 return self._arrow(time, "f", "launch" if kind == Kind.EXECUTE else "message")
             case Kind.COLLECTIVE | Kind.ICOLLECTIVE:
-                self._tell_collective(payload, words)
+                self._record_collective(payload, words)
             case Kind.PUT | Kind.GET:
-                self._told.append(f'"{kind.name.lower()}, rank {payload}":"{words[1]} B"')
+                self._arguments.append(f'"{kind.name.lower()}, rank {payload}":"{words[1]} B"')
             case Kind.COPY:
-                self._told.append(f'"bytes":{words[0]}')
+                self._arguments.append(f'"bytes":{words[0]}')
             case Kind.COUNTER:
                 return self._counter(time, payload, words[0])
             case Kind.PAUSE | Kind.RESUME:
@@ -311,27 +311,27 @@ class _Track:
                 return f'{{"ph":"i","s":"t",{where},"name":"{name}"}}'
         return ""
 
-    def _tell(self, way: str, peer: int, about: int, size: int | None) -> None:
+    def _add_transfer(self, way: str, peer: int, about: int, size: int | None) -> None:
         # Keys of an object differ: a call may move several messages.
-        number = len(self._told)
+        number = len(self._arguments)
         key = f"{way} {number}" if number else way
         rank = "nobody" if peer == NOBODY else f"rank {peer}"
         shown = "unknown size" if size is None else f"{size} B"
-        self._told.append(f'"{key}":"{rank}, tag {about >> 32}, {shown}"')
+        self._arguments.append(f'"{key}":"{rank}, tag {about >> 32}, {shown}"')
 
-    def _tell_collective(self, comm: int, words: list[int]) -> None:
+    def _record_collective(self, comm: int, words: list[int]) -> None:
         operation, root = words[0] & NOBODY, words[0] >> 32
         known = operation in Operation._value2member_map_
         name = Operation(operation).name.lower() if known else "unknown"
         whole = int(self._said.comms[comm]) if comm < len(self._said.comms) else -1
         among = f"{len(self._comms[whole].members)} ranks" if whole >= 0 else "unknown ranks"
         at = "" if root == NOBODY else f", root {root}"
-        self._told.append(
+        self._arguments.append(
             f'"operation":"{name} of {among}{at}","bytes sent":{words[1]},'
             f'"bytes received":{words[2]}'
         )
 
-    def _arrow(self, time: int, side: str, what: str) -> str:
+    def _arrow(self, time: int, side: str, kind: str) -> str:
         number = int(self._messages[self._next])
         self._next += 1
         if number == 0:
@@ -341,7 +341,7 @@ class _Track:
         when = f'"ts":{_microseconds(time)}'
         return (
             f'{{"ph":"{side}","id":{number},{self._where},{when},'
-            f'"name":"{what}","cat":"{what}"{bound}}}'
+            f'"name":"{kind}","cat":"{kind}"{bound}}}'
         )
 
     def _counter(self, time: int, number: int, value: int) -> str:
@@ -388,20 +388,20 @@ def _waits(
             last = min(last, open_ends[-1])
         open_ends.append(last)
         title = json.dumps(METRICS[int(wait["metric"])].title)
-        told = json.dumps(_cause(measurement, result, wait))
+        arguments = json.dumps(_cause(measurement, result, wait))
         when = f'"ts":{_microseconds(first)}'
-        yield f'{{"ph":"B",{where},{when},"name":{title},"cat":"wait","args":{told}}}'
+        yield f'{{"ph":"B",{where},{when},"name":{title},"cat":"wait","args":{arguments}}}'
     yield from until(1 << 62)
 
 
 def _cause(measurement: Measurement, result: Result, wait: np.void) -> dict[str, str]:
-    told = {}
+    arguments = {}
     if 0 <= wait["node"] < len(result.nodes):
-        told["in"] = " / ".join(result.path_of(int(wait["node"])))
+        arguments["in"] = " / ".join(result.path_of(int(wait["node"])))
     if 0 <= wait["cause"] < len(result.locations):
-        told["for"] = f"rank {result.locations[int(wait['cause'])].rank}"
+        arguments["for"] = f"rank {result.locations[int(wait['cause'])].rank}"
     if 0 <= wait["cause_node"] < len(result.nodes):
-        told["which was in"] = " / ".join(result.path_of(int(wait["cause_node"])))
+        arguments["which was in"] = " / ".join(result.path_of(int(wait["cause_node"])))
     if 0 <= wait["delay_node"] < len(result.nodes):
-        told["because of"] = " / ".join(result.path_of(int(wait["delay_node"])))
-    return told
+        arguments["because of"] = " / ".join(result.path_of(int(wait["delay_node"])))
+    return arguments

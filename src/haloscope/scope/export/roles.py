@@ -106,10 +106,10 @@ def role_of(name: str, paradigm: str, otf2_role: str = "") -> str:
         )
     if paradigm == "measurement":
         return "flush" if "flush" in plain else "clock" if "clock" in plain else "other"
-    found = _FROM_OTF2.get((paradigm, otf2_role))
-    if found is None and paradigm == "cuda":
-        found = next((role for fits, role in _CUDA if fits.fullmatch(plain)), None)
-    return found or "other"
+    role = _FROM_OTF2.get((paradigm, otf2_role))
+    if role is None and paradigm == "cuda":
+        role = next((role for fits, role in _CUDA if fits.fullmatch(plain)), None)
+    return role or "other"
 
 
 def otf2_role_of(paradigm: str, role: str) -> str:

@@ -143,10 +143,10 @@ class _Adder:
     def _clock(self, index: int) -> Clock:
         return Clock(self.measurement, self.measurement.locations[index], self.knots.get(index))
 
-    def _read(self, index: int, wanted: NDArray[np.bool_], each: Any = None) -> Thread:
+    def _read(self, index: int, wanted: NDArray[np.bool_], take: Any = None) -> Thread:
         place = self.measurement.locations[index]
         return read_thread(
-            self.measurement, place, self._clock(index), wanted, each or (lambda *_: None)
+            self.measurement, place, self._clock(index), wanted, take or (lambda *_: None)
         )
 
     # --- one rank ---------------------------------------------------------------------------
@@ -164,13 +164,13 @@ class _Adder:
         whole = _Whole(list(devices.values()))
         threads: dict[int, Thread] = {}
         for index in self._threads_of([rank]):
-            each = None
+            take = None
             if places[index].number == 0:
-                each = _Host(self, index, devices, whole).take
-            threads[index] = self._read(index, late.wanted(index), each)
+                take = _Host(self, index, devices, whole).take
+            threads[index] = self._read(index, late.wanted(index), take)
             late.take(index, threads[index])
             self._count_launches(index, threads[index].launches, started)
-        self._tell_devices(rank, devices)
+        self._list_devices(rank, devices)
         rank_queues = queues(
             [(places[index], done) for index, done in work],
             [thread.launches for thread in threads.values()],
@@ -227,7 +227,7 @@ class _Adder:
         column = self.values[metric][:, index]
         column += np.bincount(nodes, amounts.astype(np.float64), len(column))
 
-    def _tell_devices(self, rank: int, devices: Mapping[int, _Device]) -> None:
+    def _list_devices(self, rank: int, devices: Mapping[int, _Device]) -> None:
         for number, device in devices.items():
             self.devices.append(
                 {

@@ -70,8 +70,8 @@ def breakdown(result: Result, sums: Sums | None = None) -> Breakdown:
 
 
 def _of_gpus(result: Result) -> NDArray[np.float64] | None:
-    told = result.about.get("gpu")
-    rows = told.get("breakdown") if isinstance(told, dict) else None
+    gpu = result.about.get("gpu")
+    rows = gpu.get("breakdown") if isinstance(gpu, dict) else None
     if not isinstance(rows, list):
         return None
     try:
@@ -83,17 +83,17 @@ def _of_gpus(result: Result) -> NDArray[np.float64] | None:
 
 def devices(result: Result) -> list[dict[str, float]]:
     """Of each GPU of each rank: ``rank``, ``device``, and seconds ``busy`` and ``idle``."""
-    told = result.about.get("gpu")
-    rows = told.get("devices") if isinstance(told, dict) else None
-    found = []
+    gpu = result.about.get("gpu")
+    rows = gpu.get("devices") if isinstance(gpu, dict) else None
+    entries = []
     for row in rows if isinstance(rows, list) else []:
         try:
             one = {key: float(row[key]) for key in ("rank", "device", "busy", "idle")}
         except (KeyError, TypeError, ValueError):
             continue
         if 0 <= one["rank"] < result.size:
-            found.append(one)
-    return found
+            entries.append(one)
+    return entries
 
 
 def _of_hosts(result: Result, sums: Sums) -> NDArray[np.float64]:
@@ -119,13 +119,13 @@ def kernels(result: Result, most: int = 20) -> list[dict[str, Any]]:
     seconds = result.value("gpu_kernels")
     visits = result.value("visits")
     streams = np.array([place.kind == "stream" for place in result.locations], bool)
-    found: dict[str, list[float]] = {}
+    durations: dict[str, list[float]] = {}
     for node in np.flatnonzero(seconds[:, streams].any(axis=1)).tolist():
-        row = found.setdefault(result.regions[result.nodes[node].region].name, [0.0, 0.0])
+        row = durations.setdefault(result.regions[result.nodes[node].region].name, [0.0, 0.0])
         row[0] += float(visits[node, streams].sum())
         row[1] += float(seconds[node, streams].sum())
-    whole = sum(row[1] for row in found.values()) or 1.0
-    listed = sorted(found.items(), key=lambda item: (-item[1][1], item[0]))[:most]
+    whole = sum(row[1] for row in durations.values()) or 1.0
+    listed = sorted(durations.items(), key=lambda item: (-item[1][1], item[0]))[:most]
     return [
         {"name": name, "visits": round(count), "seconds": time, "share": time / whole}
         for name, (count, time) in listed

@@ -129,8 +129,8 @@ def read_work(measurement: Measurement, place: Location, clock: Clock) -> Work:
     )
     enters, leaves = sides[:-1][is_visit], sides[1:][is_visit]
 
-    def told(kind: Kind, of: Integers, otherwise: int) -> Integers:
-        """What an event within each visit tells."""
+    def field_of_events(kind: Kind, of: Integers, otherwise: int) -> Integers:
+        """Field of the event within each visit."""
         values = np.full(len(enters), otherwise, np.int64)
         at = np.flatnonzero(kinds == kind)
         visit = np.searchsorted(enters, at) - 1
@@ -143,9 +143,9 @@ def read_work(measurement: Measurement, place: Location, clock: Clock) -> Work:
         clock.seconds(ticks[enters]),
         clock.seconds(ticks[leaves]),
         nodes,
-        told(Kind.EXECUTE, payloads, -1),
-        told(Kind.COPY, payloads, 0),
-        told(Kind.COPY, further, 0),
+        field_of_events(Kind.EXECUTE, payloads, -1),
+        field_of_events(Kind.COPY, payloads, 0),
+        field_of_events(Kind.COPY, further, 0),
     )
     known = nodes >= 0
     return Work(*(getattr(work, name)[known] for name in Work.__dataclass_fields__))
@@ -156,7 +156,7 @@ def read_thread(
     place: Location,
     clock: Clock,
     wanted: NDArray[np.bool_],
-    each: Callable[[Floats, Floats, Integers], None],
+    take: Callable[[Floats, Floats, Integers], None],
 ) -> Thread:
     """Go through the events of a thread."""
     assert place.events is not None
@@ -179,7 +179,7 @@ def read_thread(
                 inner = np.append(open_since[1], nodes)
             else:
                 inner = nodes
-            each(moments[:-1], moments[1:], inner[:-1])
+            take(moments[:-1], moments[1:], inner[:-1])
             open_since = float(moments[-1]), int(inner[-1])
         inside = _Inside(piece, table, nodes, before)
         waits.append(_waits_in(piece, times, inside, last_enter))
@@ -208,10 +208,10 @@ def _columns(
 
 
 def _by_node(times: Floats, nodes: Integers) -> dict[int, Floats]:
-    found: dict[int, Floats] = {}
+    by_node: dict[int, Floats] = {}
     for node in distinct(nodes).tolist():
-        found[int(node)] = times[nodes == node]
-    return found
+        by_node[int(node)] = times[nodes == node]
+    return by_node
 
 
 class _Inside:
@@ -243,8 +243,8 @@ def _waits_in(
             place -= 1
         latest[number] = place
     begins = np.full(len(at), last_enter)
-    found = latest >= 0
-    begins[found] = times[inside.enters[latest[found]]]
+    waits = latest >= 0
+    begins[waits] = times[inside.enters[latest[waits]]]
     return begins, times[at], piece.payloads[at]
 
 

@@ -119,12 +119,12 @@ def routines(result: Result) -> list[Traffic]:
     parts = np.split(
         result.pairs[order], np.searchsorted(group[order], np.arange(1, len(groups) + 1))
     )
-    found = [
+    routines = [
         Traffic(path[-1], result.size, _summed(pairs, result.size), path, tuple(members))
         for (path, members), pairs in zip(groups.items(), parts, strict=False)
     ]
     expense = ("receive_seconds", "seconds", "bytes", "messages")
-    return sorted(found, key=lambda one: ([-one.total(name) for name in expense], one.path))
+    return sorted(routines, key=lambda one: ([-one.total(name) for name in expense], one.path))
 
 
 def _summed(pairs: NDArray[Any], size: int) -> NDArray[Any]:
@@ -157,17 +157,17 @@ def silence(traffic: Traffic) -> Silence:
 def receivers(traffic: Traffic) -> NDArray[Any]:
     """Statistics of each rank as a receiver, dtype :data:`RECEIVERS`, by rank."""
     links, size = traffic.links, traffic.size
-    told = np.zeros(size, RECEIVERS)
-    told["rank"] = np.arange(size)
+    table = np.zeros(size, RECEIVERS)
+    table["rank"] = np.arange(size)
     data = links["messages"] > links["empty"]
     receiver = links["receiver"]
-    told["senders"] = np.bincount(receiver[data], minlength=size)
-    told["empty_senders"] = np.bincount(receiver[~data], minlength=size)
+    table["senders"] = np.bincount(receiver[data], minlength=size)
+    table["empty_senders"] = np.bincount(receiver[~data], minlength=size)
     order = np.argsort(receiver, kind="stable")
     starts = np.flatnonzero(np.diff(receiver[order], prepend=-1))
     for name in ("messages", "empty", "bytes", "receive_seconds") if len(starts) else ():
-        told[name][receiver[order[starts]]] = np.add.reduceat(links[name][order], starts)
-    return told
+        table[name][receiver[order[starts]]] = np.add.reduceat(links[name][order], starts)
+    return table
 
 
 def distances(
@@ -226,12 +226,12 @@ def receivers_csv(traffic: Traffic) -> str:
     return _csv(RECEIVERS.names or (), receivers(traffic))
 
 
-def routines_csv(found: Sequence[Traffic]) -> str:
+def routines_csv(routines: Sequence[Traffic]) -> str:
     """One line a routine that sends, with its sums."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("routine", "call_path", "pairs", *SUMMED))
-    for one in found:
+    for one in routines:
         sums = [f"{one.total(name):.9g}" for name in SUMMED]
         writer.writerow((one.title, " > ".join(one.path), len(one.links), *sums))
     return text.getvalue()

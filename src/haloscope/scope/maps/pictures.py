@@ -43,26 +43,26 @@ def save_map(path: Path, traffic: Traffic) -> None:
     _matrix(figure, figure.add_axes((0.065, 0.12, 0.355, 0.7225)), traffic, left, name)
     _matrix(figure, figure.add_axes((0.555, 0.12, 0.355, 0.7225)), traffic, "bytes", "bytes")
     messages, empty = traffic.total("messages"), traffic.total("empty")
-    told = (
+    caption = (
         f"{count(messages)} messages, {count(empty)} of them empty; {size(traffic.total('bytes'))};"
         f" {100 * quiet.share:.3g} % of {count(quiet.pairs)} pairs exchange nothing"
     )
-    _head(figure, f"Messages: {_drawn(traffic.title)}", told)
+    _head(figure, f"Messages: {_drawn(traffic.title)}", caption)
     _save(figure, path)
 
 
 def save_receivers(path: Path, traffic: Traffic) -> None:
     """Draw senders, messages, bytes and receive time of each rank, each sorted by value."""
-    told = receivers(traffic)
+    table = receivers(traffic)
     figure = _figure(10.0, 6.4)
     axes = figure.subplots(2, 2)
     figure.subplots_adjust(0.085, 0.09, 0.98, 0.85, wspace=0.24, hspace=0.42)
-    data = told["messages"] - told["empty"]
-    _sorted(axes[0, 0], "senders", told["senders"], told["empty_senders"], count)
-    _sorted(axes[0, 1], "messages", data, told["empty"], count)
-    _sorted(axes[1, 0], "bytes", told["bytes"], None, size)
+    data = table["messages"] - table["empty"]
+    _sorted(axes[0, 0], "senders", table["senders"], table["empty_senders"], count)
+    _sorted(axes[0, 1], "messages", data, table["empty"], count)
+    _sorted(axes[1, 0], "bytes", table["bytes"], None, size)
     if traffic.timed:
-        _sorted(axes[1, 1], "receive time", told["receive_seconds"], None, seconds)
+        _sorted(axes[1, 1], "receive time", table["receive_seconds"], None, seconds)
     else:
         axes[1, 1].axis("off")
         axes[1, 1].text(0, 0.5, "receive time: needs a trace", color=MUTED, fontsize=9)

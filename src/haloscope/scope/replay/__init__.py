@@ -20,7 +20,7 @@ from haloscope.scope.library_threads import leave_helpers_out
 from haloscope.scope.measurement import Measurement
 from haloscope.scope.replay.inputs import make_inputs
 from haloscope.scope.replay.patterns import Replayed, fill, take_part
-from haloscope.scope.replay.processes import Processes, shared, threads_of_each
+from haloscope.scope.replay.processes import Processes, shared, threads_per_process
 from haloscope.scope.result import Result
 
 # Root causes need all wait states at hand; this is what they take where nearly every message waits.
@@ -54,14 +54,14 @@ def analyse(
         knots = correction.knots or None
         about["clock_violations"] = {"before": correction.before, "after": correction.after}
     if processes is not None:
-        threads = threads_of_each(processes, threads)
+        threads = threads_per_process(processes, threads)
     inputs = make_inputs(measurement, threads, knots)
     needed, (free, _) = BYTES_A_WORD_FOR_CAUSES * inputs.events, host_memory()
     if causes is None:
         causes = needed <= free
     if processes is not None:
-        told = {index: table.tolist() for index, table in (knots or {}).items()}
-        shared(processes, {"causes": causes, "knots": told})
+        tables = {index: table.tolist() for index, table in (knots or {}).items()}
+        shared(processes, {"causes": causes, "knots": tables})
     replayed = Replayed(inputs, causes, progress, processes)
     result = Result.empty(measurement)
     fill(result, measurement, replayed)
@@ -104,10 +104,10 @@ def analyse(
 
 def assist(measurement: Measurement, processes: Processes, threads: int = 0) -> None:
     """Replay a part of a trace while the first process calls :func:`analyse`."""
-    threads = threads_of_each(processes, threads)
-    told = shared(processes, None)
-    knots = {int(index): np.array(table, np.int64) for index, table in told["knots"].items()}
-    take_part(make_inputs(measurement, threads, knots or None), told["causes"], processes)
+    threads = threads_per_process(processes, threads)
+    gathered = shared(processes, None)
+    knots = {int(index): np.array(table, np.int64) for index, table in gathered["knots"].items()}
+    take_part(make_inputs(measurement, threads, knots or None), gathered["causes"], processes)
 
 
 def _cut(measurement: Measurement, replayed: Replayed) -> list[str]:

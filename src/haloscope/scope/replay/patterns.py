@@ -140,20 +140,20 @@ def _copy(address: int | None, dtype: Any, count: int) -> NDArray[Any]:
     return np.frombuffer(buffer, whole).copy()
 
 
-def as_pairs(found: NDArray[Any]) -> NDArray[Any]:
+def as_pairs(waits: NDArray[Any]) -> NDArray[Any]:
     """Pairs as results keep them."""
-    pairs = np.zeros(len(found), PAIRS)
+    pairs = np.zeros(len(waits), PAIRS)
     for name in PAIRS.names or ():
-        pairs[name] = found[name]
+        pairs[name] = waits[name]
     return pairs
 
 
-def _waits(library: Any, found: Any) -> NDArray[Any]:
+def _waits(library: Any, handle: Any) -> NDArray[Any]:
     """Wait states as results keep them: the longest ones, by begin."""
     most = _MOST_WAITS_KEPT
     metrics = np.array([NUMBER.get(name, -1) for name in _SLOTS], np.int32)
-    waits = np.zeros(min(most, library.found_wait_count(found)), WAITS)
-    library.found_waits(found, most, metrics.ctypes.data, waits.ctypes.data)
+    waits = np.zeros(min(most, library.found_wait_count(handle)), WAITS)
+    library.found_waits(handle, most, metrics.ctypes.data, waits.ctypes.data)
     return waits
 
 
@@ -164,16 +164,16 @@ def _find_waits(
     progress: Callable[[float], None] | None,
     processes: Processes | None,
 ) -> Any:
-    told = _PROGRESS(progress) if progress is not None else _PROGRESS()
+    callback = _PROGRESS(progress) if progress is not None else _PROGRESS()
     peers = None if processes is None else PeersOf(processes)
     address = None if peers is None else ctypes.byref(peers.structure)
     failure = ctypes.c_int()
-    found = library.find_waits(
-        ctypes.byref(inputs.run), int(causes), told, address, ctypes.byref(failure)
+    waits = library.find_waits(
+        ctypes.byref(inputs.run), int(causes), callback, address, ctypes.byref(failure)
     )
-    if not found:
+    if not waits:
         raise inputs.error_of(failure.value)
-    return found
+    return waits
 
 
 def take_part(inputs: Inputs, causes: bool, processes: Processes) -> None:
@@ -194,29 +194,29 @@ class Replayed:
     ) -> None:
         library = load()
         run = ctypes.byref(inputs.run)
-        found = _find_waits(library, inputs, causes, progress, processes)
+        waits = _find_waits(library, inputs, causes, progress, processes)
         try:
             self.critical_path = 0.0
             self.explained = 0.0
             with ThreadPoolExecutor(1) as beside:
                 # Root causes begin with what one thread does alone: the list is made meanwhile.
-                listed = beside.submit(_waits, library, found)
+                listed = beside.submit(_waits, library, waits)
                 if causes and inputs.run.threads == 1:
                     listed.result()
                 if causes:
                     answer = (ctypes.c_double * 2)()
                     budget = max(2e7, 8.0 * inputs.events)
                     failure = library.find_causes(
-                        run, found, budget, ctypes.cast(answer, ctypes.c_void_p)
+                        run, waits, budget, ctypes.cast(answer, ctypes.c_void_p)
                     )
                     if failure:
                         raise inputs.error_of(failure)
                     self.critical_path, self.explained = answer[0], answer[1]
                 self.waits = listed.result()  # Wait states as results keep them: the longest ones
-                library.found_delays(found, len(self.waits), self.waits.ctypes.data)
+                library.found_delays(waits, len(self.waits), self.waits.ctypes.data)
             nodes, locations = inputs.run.node_count, inputs.run.location_count
             values = _copy(
-                library.found_values(found), "<f8", nodes * locations * len(_SLOTS)
+                library.found_values(waits), "<f8", nodes * locations * len(_SLOTS)
             ).reshape(locations, nodes, len(_SLOTS))
             # By name, shape (nodes, locations).
             self.slots = {
@@ -224,20 +224,20 @@ class Replayed:
                 for number, name in enumerate(_SLOTS)
             }
             # Of the locations, seconds on the run's clock.
-            self.begins = _copy(library.found_begins(found), "<f8", locations)
-            self.ends = _copy(library.found_ends(found), "<f8", locations)
+            self.begins = _copy(library.found_begins(waits), "<f8", locations)
+            self.ends = _copy(library.found_ends(waits), "<f8", locations)
             # Calls of each location that are not left at its end.
-            self.open = _copy(library.found_open(found), "<i8", locations)
-            self.sizes = _copy(library.found_sizes(found), "<i8", nodes * _SIZES).reshape(
+            self.open = _copy(library.found_open(waits), "<i8", locations)
+            self.sizes = _copy(library.found_sizes(waits), "<i8", nodes * _SIZES).reshape(
                 nodes, _SIZES
             )
             count = ctypes.c_int64()
-            address = library.found_pairs(found, ctypes.byref(count))
+            address = library.found_pairs(waits, ctypes.byref(count))
             self.pairs = _copy(address, _PAIR, count.value)
             counts = np.zeros(11, np.int64)
-            library.found_counts(found, counts.ctypes.data)
+            library.found_counts(waits, counts.ctypes.data)
         finally:
-            library.drop_found(found)
+            library.drop_found(waits)
         names = (
             "events",
             "broken",

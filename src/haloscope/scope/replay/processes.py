@@ -34,21 +34,21 @@ class Processes(Protocol):
         """End all processes."""
 
 
-def shared(processes: Processes, told: Any) -> Any:
+def shared(processes: Processes, record: Any) -> Any:
     """What the first process tells, on all: anything that JSON can hold."""
     nothing = np.zeros(0, np.uint8)
-    text = json.dumps(told).encode() if processes.rank == 0 else b""
+    text = json.dumps(record).encode() if processes.rank == 0 else b""
     mine = np.frombuffer(text, np.uint8) if text else nothing
     return json.loads(processes.exchange([mine] * processes.size)[0].tobytes())
 
 
-def threads_of_each(processes: Processes, wanted: int) -> int:
+def threads_per_process(processes: Processes, wanted: int) -> int:
     """Threads that every process uses: the same number in all, and together no more than cores."""
     if not processes.allows_threads():
         return 1
     own = wanted or max(1, available_cores() // processes.local_size)
-    told = processes.exchange([np.array([own], "<i8").view(np.uint8)] * processes.size)
-    return int(min(part.view("<i8")[0] for part in told))
+    counts = processes.exchange([np.array([own], "<i8").view(np.uint8)] * processes.size)
+    return int(min(part.view("<i8")[0] for part in counts))
 
 
 _EXCHANGE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64), ctypes.c_void_p)

@@ -103,7 +103,7 @@ def page(analysis: Analysis) -> str:
     if analysis.findings:
         parts += ["## What costs most", "", *_findings(analysis.findings, view)]
     if analysis.what_if:
-        parts += ["## What if", "", *_what_if(analysis.what_if)]
+        parts += ["## What if", "", *_predictions(analysis.what_if)]
     if analysis.comparison is not None:
         before = wording.code(analysis.comparison.before, 100)
         parts += [f"## Against {before}", "", " ".join(sentences(analysis.comparison)), ""]
@@ -140,7 +140,7 @@ def _findings(findings: Sequence[Finding], view: View) -> list[str]:
     return lines
 
 
-def _what_if(predictions: Sequence[dict[str, Any]]) -> list[str]:
+def _predictions(predictions: Sequence[dict[str, Any]]) -> list[str]:
     rows = [
         (
             cell(str(one.get("name", ""))),
@@ -189,22 +189,22 @@ def _tree(view: View) -> list[str]:
             walk(child, depth + 1)
 
     walk(BY_NAME["time"], 0)
-    told = [
+    lines = [
         "All threads and ranks together; the least and the most of a rank, with its number.",
         *gpus.left_out(view.result),
         "",
     ]
-    return told + table(("", "seconds", "share", "least (rank)", "most (rank)"), rows)
+    return lines + table(("", "seconds", "share", "least (rank)", "most (rank)"), rows)
 
 
 def _efficiencies(result: Result) -> list[str]:
-    found = result.about.get("pop") or {}
+    efficiencies = result.about.get("pop") or {}
     if lacks_cores(result):
         return ["Efficiencies are left out: ranks lack cores, and this makes their figures.", ""]
     rows = [
-        (title, wording.percent(float(found[name])), meaning)
+        (title, wording.percent(float(efficiencies[name])), meaning)
         for name, title, meaning in _EFFICIENCIES
-        if isinstance(found.get(name), int | float)
+        if isinstance(efficiencies.get(name), int | float)
     ]
     if not rows:
         return []
@@ -243,8 +243,8 @@ def _call_paths(view: View) -> list[str]:
     header = ["call path", "seconds", "share", "visits", "most (rank)"]
     if result.waits.size or waiting.any():
         header += ["waits in it", "waits of others for it"]
-    told = ["Own time of each call path, without what it calls; the longest first.", ""]
-    return told + table(header, rows)
+    lines = ["Own time of each call path, without what it calls; the longest first.", ""]
+    return lines + table(header, rows)
 
 
 def _messages(analysis: Analysis) -> list[str]:

@@ -19,7 +19,7 @@ from haloscope.scope.result import Result
 MOST_PATHS = 12
 _ROUNDING = 1e-9
 _WORTH_TELLING = 0.005  # share of the time before
-_TOLD = (
+_REPORTED = (
     *("p2p_synchronisation", "late_sender", "late_receiver", "wait_at_barrier", "wait_at_nxn"),
     *("late_broadcast", "early_reduce", "early_scan", "scan_completion", "computation", "mpi_io"),
     *("gpu_wait", "gpu_launch", "overhead", "mpi_management", "rma_synchronisation"),
@@ -39,7 +39,7 @@ class Change:
     # Sums over all ranks, or means of a rank where the numbers of ranks differ.
     before: float
     after: float
-    told: str = ""  # For a call path, the metric below time that has changed most in it
+    metric: str = ""  # For a call path, the metric below time that has changed most in it
 
     @property
     def change(self) -> float:
@@ -113,7 +113,7 @@ def compare(before: Result, after: Result, names: tuple[str, str]) -> Comparison
 
 def _by_routine(result: Result, scale: float) -> dict[tuple[str, ...], dict[str, float]]:
     """Sums of time by routine and by metric, MPI functions counted to their callers."""
-    found: dict[tuple[str, ...], dict[str, float]] = {}
+    seconds: dict[tuple[str, ...], dict[str, float]] = {}
     sums = {
         name: result.exclusive(name).sum(axis=1) * scale
         for name in (one.name for one in METRICS if "time" in with_ancestors(one.name))
@@ -123,12 +123,12 @@ def _by_routine(result: Result, scale: float) -> dict[tuple[str, ...], dict[str,
     for number, node in enumerate(result.nodes):
         paradigm = result.regions[node.region].paradigm
         owner = node.parent if paradigm == "mpi" and node.parent >= 0 else number
-        row = found.setdefault(result.path_of(owner), {})
+        row = seconds.setdefault(result.path_of(owner), {})
         row["time"] = row.get("time", 0.0) + float(whole[number])
         for name, values in sums.items():
             if name != "time" and values[number]:
                 row[name] = row.get(name, 0.0) + float(values[number])
-    return found
+    return seconds
 
 
 def sentences(comparison: Comparison) -> list[str]:
@@ -145,24 +145,24 @@ def sentences(comparison: Comparison) -> list[str]:
             if ratio > 1
             else f"{1 / ratio:.3g} times as long as before"
         )
-        told = [f"The run takes {wording.seconds(new)} instead of {wording.seconds(old)}: {word}."]
+        lines = [f"The run takes {wording.seconds(new)} instead of {wording.seconds(old)}: {word}."]
     else:
-        told = []
+        lines = []
     if comparison.per_rank:
-        told.append(
+        lines.append(
             f"Ranks differ ({comparison.sizes[0]} and {comparison.sizes[1]}): what follows are "
             "means of a rank."
         )
     least = _WORTH_TELLING * max(time.before, time.after)
-    chosen = [metrics[name] for name in _TOLD if name in metrics]
+    chosen = [metrics[name] for name in _REPORTED if name in metrics]
     falls = sorted((one for one in chosen if one.change < -least), key=lambda one: one.change)
     rises = sorted((one for one in chosen if one.change > least), key=lambda one: -one.change)
     if falls:
-        told.append(f"Less: {wording.joined([_spelled(one) for one in falls[:3]])}.")
+        lines.append(f"Less: {wording.joined([_spelled(one) for one in falls[:3]])}.")
     if rises:
-        told.append(f"More: {wording.joined([_spelled(one) for one in rises[:3]])}.")
+        lines.append(f"More: {wording.joined([_spelled(one) for one in rises[:3]])}.")
     if not falls and not rises:
-        told.append("No kind of time has changed much.")
+        lines.append("No kind of time has changed much.")
     moved = [one for one in comparison.paths if abs(one.change) > least][:2]
     if moved:
         parts = [
@@ -170,14 +170,14 @@ def sentences(comparison: Comparison) -> list[str]:
             f"{wording.seconds(one.after)})"
             for one in moved
         ]
-        told.append(f"The change is largest in {wording.joined(parts)}.")
+        lines.append(f"The change is largest in {wording.joined(parts)}.")
     empty = metrics.get("empty_messages_sent")
     if empty is not None and empty.change:
-        told.append(
+        lines.append(
             f"Empty messages: {wording.count(empty.before)} before, "
             f"{wording.count(empty.after)} now."
         )
-    return told
+    return lines
 
 
 def _spelled(one: Change) -> str:
@@ -199,7 +199,7 @@ def page(comparison: Comparison) -> str:
         (
             cell(one.name),
             *_cells(one, wording.seconds),
-            BY_NAME[one.told].title if one.told else "",
+            BY_NAME[one.metric].title if one.metric else "",
         )
         for one in comparison.paths[:MOST_PATHS]
         if one.before or one.after

@@ -38,8 +38,8 @@ def section(result: Result) -> list[str]:
     """Lines of Markdown; nothing for a run without GPUs."""
     if not has_gpus(result):
         return []
-    found = breakdown(result)
-    seconds, shares = found.seconds, found.shares
+    time_shares = breakdown(result)
+    seconds, shares = time_shares.seconds, time_shares.shares
     rows = [
         (
             "all ranks",
@@ -67,12 +67,12 @@ def section(result: Result) -> list[str]:
         "Every moment counts once: to the GPU where it works, whatever the host does meanwhile, "
         "otherwise to what the host does.",
         "",
-        *table(("rank", *found.titles), rows),
+        *table(("rank", *time_shares.titles), rows),
     ]
     if result.size > _MOST_RANKS:
         lines += [f"The first {_MOST_RANKS} of {result.size} ranks.", ""]
-    told = devices(result)
-    if told:
+    device_rows = devices(result)
+    if device_rows:
         lines += table(
             ("rank", "device", "busy", "idle"),
             [
@@ -84,7 +84,7 @@ def section(result: Result) -> list[str]:
                         for key in ("busy", "idle")
                     ),
                 )
-                for one in told[:_MOST_RANKS]
+                for one in device_rows[:_MOST_RANKS]
             ],
         )
     lines += _late_senders(result)
@@ -126,10 +126,10 @@ def as_json(result: Result) -> dict[str, Any] | None:
     """The same for programs; None for a run without GPUs."""
     if not has_gpus(result):
         return None
-    found = breakdown(result)
+    shares = breakdown(result)
     return {
-        "parts": list(found.parts),
-        "seconds_by_rank": found.seconds.tolist(),
+        "parts": list(shares.parts),
+        "seconds_by_rank": shares.seconds.tolist(),
         "devices": devices(result),
         "late_senders_by_rank": {name: result.by_rank(name).tolist() for name in LATE_SENDERS},
         "kernels": kernels(result, _MOST_KERNELS),

@@ -46,12 +46,12 @@ def show(analysis: Analysis, *, colour: bool | None = None) -> str:
     ranks = wording.things(result.size, "rank")
     console.print(Text(f"{wording.plain(analysis.name, 50)}: {mode} of {ranks}", style="bold"))
     missing = "partial" if analysis.partial else "note"
-    told = [(missing, line) for line in analysis.warnings]
-    told += [("note", line) for line in analysis.notes]
-    for kind, line in told[:_MOST_WARNINGS]:
+    listed = [(missing, line) for line in analysis.warnings]
+    listed += [("note", line) for line in analysis.notes]
+    for kind, line in listed[:_MOST_WARNINGS]:
         console.print(Text(f"{kind}: {wording.plain(line, 300)}", style="yellow"))
-    if len(told) > _MOST_WARNINGS:
-        console.print(Text(f"note: {len(told) - _MOST_WARNINGS} more in report.md"))
+    if len(listed) > _MOST_WARNINGS:
+        console.print(Text(f"note: {len(listed) - _MOST_WARNINGS} more in report.md"))
     console.print(Text(" ".join(analysis.answer)))
     took = analysis.intrusion
     scarce = lacks_cores(result)
@@ -124,19 +124,22 @@ def _hanging(head: Text) -> Text:
 def _efficiencies(analysis: Analysis) -> Text | None:
     from rich.text import Text
 
-    found = analysis.result.about.get("pop") or {}
-    if "parallel_efficiency" not in found:
+    efficiencies = analysis.result.about.get("pop") or {}
+    if "parallel_efficiency" not in efficiencies:
         return None
-    text = f"Efficiency {wording.percent(found['parallel_efficiency'])}"
+    text = f"Efficiency {wording.percent(efficiencies['parallel_efficiency'])}"
     parts = [
-        f"{title} {wording.percent(found[name])}"
+        f"{title} {wording.percent(efficiencies[name])}"
         for name, title in (
             ("load_balance", "load balance"),
             ("serialisation_efficiency", "serialisation"),
             ("transfer_efficiency", "transfer"),
         )
-        if name in found
+        if name in efficiencies
     ]
-    if "serialisation_efficiency" not in found and "communication_efficiency" in found:
-        parts.append(f"communication {wording.percent(found['communication_efficiency'])}")
+    if (
+        "serialisation_efficiency" not in efficiencies
+        and "communication_efficiency" in efficiencies
+    ):
+        parts.append(f"communication {wording.percent(efficiencies['communication_efficiency'])}")
     return Text(f"{text} = {' x '.join(parts)}" if parts else text)

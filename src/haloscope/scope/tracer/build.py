@@ -199,9 +199,9 @@ def _fits(header: Header, library: Path, version: str) -> int:
     if header.versions.get("openmpi"):
         return 0
     # The MPIs that stem from MPICH share one binary interface.
-    told = next((v for f, v in header.versions.items() if f == flavour and v), "")
-    if told:
-        return 2 if number in (told, told.split("-")[0]) else 1
+    wanted_version = next((v for f, v in header.versions.items() if f == flavour and v), "")
+    if wanted_version:
+        return 2 if number in (wanted_version, wanted_version.split("-")[0]) else 1
     return 1 if any(header.versions.values()) else 0
 
 
@@ -247,8 +247,8 @@ def _sources() -> str:
 
 def _state(library: Path) -> list[int]:
     """What changes when a library is replaced: its bytes, and when it was written."""
-    found = library.stat()
-    return [found.st_size, found.st_mtime_ns]
+    status = library.stat()
+    return [status.st_size, status.st_mtime_ns]
 
 
 def _note(cache: Cache) -> Path:

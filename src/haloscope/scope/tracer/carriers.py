@@ -50,7 +50,7 @@ def lines(ranks: list[int], size: int, reasons: Mapping[int, str]) -> list[str]:
     by_reason: dict[str, list[int]] = {}
     for rank in ranks:
         by_reason.setdefault(REASONS.get(reasons.get(rank, ""), ""), []).append(rank)
-    return [missing(some, size, reason) for reason, some in sorted(by_reason.items())]
+    return [missing(ranks, size, reason) for reason, ranks in sorted(by_reason.items())]
 
 
 def missing(ranks: list[int], size: int, reason: str = "") -> str:

@@ -110,8 +110,8 @@ def _first(folders: Sequence[Path], name: str) -> Path | None:
 def _library_in(folders: Sequence[Path]) -> Path | None:
     """The library under the name that programs know it by: one number."""
     for folder in folders:
-        found = [path for path in folder.glob("libcupti.so.*") if _LIBRARY.fullmatch(path.name)]
-        short = [path for path in found if len(path.suffix) <= 3]
+        libraries = [path for path in folder.glob("libcupti.so.*") if _LIBRARY.fullmatch(path.name)]
+        short = [path for path in libraries if len(path.suffix) <= 3]
         if short:
             return max(short, key=lambda path: int(path.suffix[1:]))
     return None
@@ -164,18 +164,18 @@ def find_cupti(environment: Mapping[str, str] | None = None) -> Cupti | None:
     variables = os.environ if environment is None else environment
     named = variables.get(_NAMED_BY_USER)
     if named:
-        found = _cupti_in(Path(named).absolute())
-        if found is None:
+        library = _cupti_in(Path(named).absolute())
+        if library is None:
             raise MachineError(
                 f"{_NAMED_BY_USER} names {named}, which does not hold CUPTI; give a folder with "
                 "include/cupti_activity.h, include/cuda.h and lib/libcupti.so.<number>, or unset it"
             )
-        return found
-    all_found = [found for root in _roots(variables) if (found := _cupti_in(root)) is not None]
-    if not all_found:
+        return library
+    libraries = [library for root in _roots(variables) if (library := _cupti_in(root)) is not None]
+    if not libraries:
         return None
     driver = _driver_version() // 1000
-    return next((found for found in all_found if found.major == driver), all_found[0])
+    return next((library for library in libraries if library.major == driver), libraries[0])
 
 
 def role_of_call(name: str) -> tuple[str, bool] | None:
@@ -189,23 +189,28 @@ def role_of_call(name: str) -> tuple[str, bool] | None:
 
 def _listed(header: str, domain: str) -> list[tuple[str, int]]:
     """Functions that a header of callback numbers lists."""
-    found = re.findall(rf"\bCUPTI_{domain}_TRACE_CBID_(cu\w+)\s*=\s*(\d+)", header)
-    return [(name, int(number)) for name, number in found]
+    names = re.findall(rf"\bCUPTI_{domain}_TRACE_CBID_(cu\w+)\s*=\s*(\d+)", header)
+    return [(name, int(number)) for name, number in names]
 
 
 def _getters(name: str, body: str) -> tuple[str, str, str]:
     """Functions that take stream and event from a call's parameters: their text and their names."""
     text, stream, event = [], "NULL", "NULL"
-    given = f"((const {name}_params *)parameters)"
+    parameters = f"((const {name}_params *)parameters)"
     if re.search(r"\bCUstream\s+hStream\s*;", body):
-        stream, value = f"stream_{name}", f"{given}->hStream"
+        stream, value = f"stream_{name}", f"{parameters}->hStream"
     elif re.search(r"\bCUlaunchConfig\s*\*\s*config\s*;", body):
-        stream, value = f"stream_{name}", f"{given}->config ? {given}->config->hStream : NULL"
+        stream, value = (
+            f"stream_{name}",
+            f"{parameters}->config ? {parameters}->config->hStream : NULL",
+        )
     if stream != "NULL":
         text.append(f"static void *{stream}(const void *parameters) {{ return {value}; }}")
     if re.search(r"\bCUevent\s+hEvent\s*;", body):
         event = f"event_{name}"
-        text.append(f"static void *{event}(const void *parameters) {{ return {given}->hEvent; }}")
+        text.append(
+            f"static void *{event}(const void *parameters) {{ return {parameters}->hEvent; }}"
+        )
     return "\n".join(text), stream, event
 
 
@@ -228,10 +233,10 @@ def call_tables(driver: str, runtime: str, parameters: str) -> str:
     for domain, header in (("driver", driver), ("runtime", runtime)):
         rows = []
         for name, number in _listed(header, domain.upper()):
-            found = role_of_call(name)
-            if found is None:
+            call_role = role_of_call(name)
+            if call_role is None:
                 continue
-            role, starts = found
+            role, starts = call_role
             stream = event = "NULL"
             if domain == "driver" and name in bodies and role != "MEMORY":
                 text, stream, event = _getters(name, bodies[name])

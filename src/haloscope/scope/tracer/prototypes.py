@@ -423,15 +423,15 @@ def _lines(table: str) -> list[tuple[list[str], str]]:
 
 def functions() -> list[Function]:
     """All functions that are measured, large-count and non-blocking forms included."""
-    found: list[Function] = []
+    functions_listed: list[Function] = []
     for table in (_POINT_TO_POINT, _MANAGEMENT, _ONE_SIDED, _FILES):
         for head, arguments in _lines(table):
-            found += _entries(head, arguments)
+            functions_listed += _entries(head, arguments)
     for (name, role, operation, payload), arguments in _lines(_COLLECTIVES):
         rule = [operation, payload]
-        found += _entries([name, role, "collective", *rule], arguments)
+        functions_listed += _entries([name, role, "collective", *rule], arguments)
         started = [f"I{name[0].lower()}{name[1:]}", "icollective", "icollective", *rule]
-        found += _entries(started, f"{arguments}, REQUEST request")
+        functions_listed += _entries(started, f"{arguments}, REQUEST request")
         kept = [f"{name}_init", "request", "collective_init", *rule]
-        found += _entries(kept, f"{arguments}, INFO info, REQUEST request")
-    return found
+        functions_listed += _entries(kept, f"{arguments}, INFO info, REQUEST request")
+    return functions_listed

@@ -78,7 +78,7 @@ def exported_to_fortran() -> Sequence[str]:
     They note where the program called them, and MPI's Fortran library does the rest. Those that
     MPI begins with may be the first that a program calls, under whatever name its compiler gives.
     """
-    plain = [each.name.lower() for each in functions() if not each.name.endswith("_c")]
+    plain = [function.name.lower() for function in functions() if not function.name.endswith("_c")]
     names = [f"mpi_{name}{form}" for name in plain for form in ("_", "_f08_", "_f08ts_")]
     for first in ("mpi_init", "mpi_init_thread"):
         names += [first, f"{first}__", first.upper()]

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from haloscope.scope.tracer.prototypes import Function, functions
 
 _OWN_STATUS = "MPI_Status own; if (status == MPI_STATUS_IGNORE) status = &own;"
-_FOUND = "struct hs_comm *found = hs_comm_of(comm);"
+_COMMUNICATOR = "struct hs_comm *found = hs_comm_of(comm);"
 
 # What stands before the call, and what after it.
 _RULES: dict[str, tuple[str, str]] = {
@@ -93,7 +93,7 @@ _RULES: dict[str, tuple[str, str]] = {
         " hs_tell_created(region, *newcomm, HS_OP_CREATE); }",
     ),
     "idup": (
-        f"{_FOUND} const uint32_t number = found"
+        f"{_COMMUNICATOR} const uint32_t number = found"
         " ? hs_tell_icollective(region, found, HS_OP_CREATE | HS_NO_ROOT, 0, 0) : HS_NOBODY;",
         "if (code == MPI_SUCCESS) hs_track_idup(*request, number, comm, newcomm);",
     ),
@@ -267,17 +267,17 @@ def _collective(function: Function) -> tuple[str, str]:
         figures = f"const int part = hs_part(found, root); {figures}"
     if form == "collective":
         return "", (
-            f"if (HS_RECORDED) {{ {_FOUND} if (found) {{ {figures}"
+            f"if (HS_RECORDED) {{ {_COMMUNICATOR} if (found) {{ {figures}"
             f" hs_tell_collective(region, found, {root}, sent, received); }} }}"
-            f" else {{ {_FOUND} if (found) hs_tell_collective(region, found, 0, 0, 0); }}"
+            f" else {{ {_COMMUNICATOR} if (found) hs_tell_collective(region, found, 0, 0, 0); }}"
         )
     if form == "icollective":
         return (
-            f"{_FOUND} uint32_t number = HS_NOBODY; if (found) {{ {figures}"
+            f"{_COMMUNICATOR} uint32_t number = HS_NOBODY; if (found) {{ {figures}"
             f" number = hs_tell_icollective(region, found, {root}, sent, received); }}",
             "if (code == MPI_SUCCESS) hs_track_collective(*request, number);",
         )
-    return _FOUND, (
+    return _COMMUNICATOR, (
         f"if (code == MPI_SUCCESS && found) {{ {figures}"
         f" hs_keep_collective(*request, found, {root}, sent, received); }}"
     )
@@ -342,14 +342,16 @@ def wrappers(declared: Collection[str] | None) -> str:
     parts.append("};\n")
     unknown = ", ".join(["HS_REGION_UNKNOWN"] * len(shown))
     parts.append(f"uint32_t hs_regions[] = {{{unknown}}};\n\n")
-    parts += [_wrapper(each, index[each.shown, each.role]) + "\n" for each in chosen]
+    parts += [
+        _wrapper(function, index[function.shown, function.role]) + "\n" for function in chosen
+    ]
     parts.append(
         '__attribute__((visibility("default"))) const struct hs_function '
         "hs_tracer_functions[] = {\n"
     )
     parts += [
-        f'  {{"MPI_{each.name}", (void *)wrap_{each.name}, (const void *)PMPI_{each.name}}},\n'
-        for each in chosen
+        f'  {{"MPI_{function.name}", (void *)wrap_{function.name}, (const void *)PMPI_{function.name}}},\n'
+        for function in chosen
     ]
     parts.append("  {NULL, NULL, NULL}};\n")
     return "".join(parts)

@@ -201,9 +201,9 @@ class BloodTable(Table):
 
     @model_validator(mode="after")
     def _consistent(self) -> BloodTable:
-        given = [name for name in _SHAPES if getattr(self, name) is not None]
-        if len(given) != 1:
-            said = f"{' and '.join(given)} are given" if given else "none is given"
+        shapes = [name for name in _SHAPES if getattr(self, name) is not None]
+        if len(shapes) != 1:
+            said = f"{' and '.join(shapes)} are given" if shapes else "none is given"
             raise ValueError(
                 f"a vessel is one of the tables {', '.join(f'blood.{n}' for n in _SHAPES)}; {said}"
             )
@@ -226,7 +226,7 @@ class BloodTable(Table):
                 'blood.storage = "half" is for what is computed in single precision; give '
                 'blood.precision = "single", too, or leave it out'
             )
-        if self._is_given("magic") and self.collision == "bgk":
+        if self._is_set("magic") and self.collision == "bgk":
             raise ValueError(
                 f'blood.magic = {self.magic:g} is of two relaxation times, and blood.collision = "bgk" has one; '
                 "leave blood.magic out"
@@ -245,13 +245,13 @@ class BloodTable(Table):
                 f"hematocrits of blood.cells add up to {parts} = {hematocrit:g}; allowed is a share of the "
                 f"volume below {MOST_HEMATOCRIT:g}, and red cells pack to about 0.5: give less of them"
             )
-        planes = [each.name for each in self.openings if each.position_um is not None]
+        planes = [opening.name for opening in self.openings if opening.position_um is not None]
         if planes and self.surface is None:
             raise ValueError(
                 f"blood.openings {planes[0]}: position_um and normal are for planes that cut a surface; this "
                 "vessel is open at its own ends: leave them out"
             )
-        feeding = [each.name for each in self.openings if each.feeds]
+        feeding = [opening.name for opening in self.openings if opening.feeds]
         if feeding and not self.cells:
             raise ValueError(
                 f"blood.openings {feeding[0]} feeds cells and the case has none; give a [[blood.cells]] "
@@ -272,18 +272,18 @@ class BloodTable(Table):
         for name in ("u", "v", "w", "p"):
             self.initial_field(name)
         self.drive_signal()
-        if self._is_given("drive") and not any(self.pressure_gradient_pa_m):
+        if self._is_set("drive") and not any(self.pressure_gradient_pa_m):
             raise ValueError(
                 "blood.drive is a factor on blood.pressure_gradient_pa_m, which is 0; give a gradient, or "
                 "leave blood.drive out"
             )
         for kind in (self.openings, self.cells):
-            twice = [name for name, n in Counter(each.name for each in kind).items() if n > 1]
+            twice = [name for name, n in Counter(opening.name for opening in kind).items() if n > 1]
             if twice:
                 raise ValueError(f"two tables have the name {twice[0]!r}; give each its own")
         return self
 
-    def _is_given(self, name: str) -> bool:
+    def _is_set(self, name: str) -> bool:
         """Whether a key is another than its default: whole tables hold all keys."""
         return bool(getattr(self, name) != type(self).model_fields[name].default)
 
@@ -310,8 +310,10 @@ class BloodTable(Table):
     @property
     def vessel(self) -> Shape:
         """The table that describes the vessel."""
-        found: Shape = next(shape for name in _SHAPES if (shape := getattr(self, name)) is not None)
-        return found
+        chosen: Shape = next(
+            shape for name in _SHAPES if (shape := getattr(self, name)) is not None
+        )
+        return chosen
 
     @property
     def spacing(self) -> float:
@@ -409,15 +411,15 @@ class BloodCase(CaseTable):
 def bytes_beside_populations(table: BloodTable, points: float) -> float:
     """Device memory of so many points beside their populations, of the cells among them and of outputs."""
     repulsion = table.repulsion.strength_pn > 0
-    found = points * bytes_a_point(with_cells=bool(table.cells), repulsion=repulsion)
+    total = points * bytes_a_point(with_cells=bool(table.cells), repulsion=repulsion)
     reach = table.repulsion.range_um * MICRO + MARGIN * table.spacing
     for kind in table.cells:
         near = near_vertices(kind.vertices, kind.volume, reach)
         vertices = kind.count(points * table.spacing**3) * kind.vertices
         viscous = kind.membrane_viscosity_un_s_m > 0
-        each = bytes_a_vertex(repulsion=repulsion, viscous=viscous, near=near)
-        found += vertices * (each + OUTPUTS * (2 if viscous else 1))
-    return found
+        vertex_bytes = bytes_a_vertex(repulsion=repulsion, viscous=viscous, near=near)
+        total += vertices * (vertex_bytes + OUTPUTS * (2 if viscous else 1))
+    return total
 
 
 def bytes_a_step(table: BloodTable) -> float:
@@ -431,7 +433,7 @@ FLOPS_A_POINT = {"bgk": 250, "trt": 290}
 
 def _points_before_inlets(table: BloodTable) -> float:
     """About how many points the periodic flows have that feed cells; of a file's inlets it is not known."""
-    vessel, found = table.vessel, 0.0
+    vessel, points = table.vessel, 0.0
     widest = max((2 * kind.radius_um for kind in table.cells if kind.hematocrit), default=0.0)
     for opening in table.openings:
         if not opening.feeds or isinstance(vessel, SurfaceFile):
@@ -441,8 +443,8 @@ def _points_before_inlets(table: BloodTable) -> float:
             area = math.prod(size for axis, size in enumerate(vessel.size_um) if axis != along)
         else:
             area = math.pi * vessel.radius_um**2
-        found += area * LONGEST_SEGMENT * widest * (MICRO / table.spacing) ** 3
-    return found
+        points += area * LONGEST_SEGMENT * widest * (MICRO / table.spacing) ** 3
+    return points
 
 
 def _too_large(table: BloodTable, surface: SurfaceFile, points: float) -> str:

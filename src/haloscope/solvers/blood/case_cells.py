@@ -113,7 +113,7 @@ class CellsTable(Table):
     viscosity_ratio: Annotated[float, Field(ge=0.1, le=100.0)] = 1.0
     """Viscosity inside over that outside; about 5 for a red cell."""
 
-    def _is_given(self, name: str) -> bool:
+    def _is_set(self, name: str) -> bool:
         """Whether a key is another than what it is by itself: whole tables hold all keys."""
         return bool(getattr(self, name) != type(self).model_fields[name].default)
 
@@ -128,11 +128,11 @@ class CellsTable(Table):
             )
         if self.hematocrit and self.placed:
             raise ValueError("hematocrit and placed are both given; give one of them")
-        if self.law == "neo-hookean" and self._is_given("area_ratio"):
+        if self.law == "neo-hookean" and self._is_set("area_ratio"):
             raise ValueError(
                 "area_ratio is of the Skalak law, and law is neo-hookean; leave it out"
             )
-        if self.shape != "oblate" and self._is_given("thickness"):
+        if self.shape != "oblate" and self._is_set("thickness"):
             raise ValueError(
                 f"thickness is of oblate cells, and shape is {self.shape}; leave it out"
             )

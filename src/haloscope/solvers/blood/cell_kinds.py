@@ -121,8 +121,8 @@ def starting_cells(
     rows, fault = np.zeros((0, 8)), ""
     if world.is_root:
         try:
-            found = _starting_cells(tables, lattice, seed, on_cores(device), fed=fed)
-            rows = np.column_stack([found.positions, found.quaternions, found.kinds])
+            cells = _starting_cells(tables, lattice, seed, on_cores(device), fed=fed)
+            rows = np.column_stack([cells.positions, cells.quaternions, cells.kinds])
         except InputError as error:
             fault = str(error)
     fault = "".join(world.gather_texts(fault))

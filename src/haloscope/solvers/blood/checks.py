@@ -84,7 +84,7 @@ def channel_check(solve: Solve) -> dict[str, Comparison]:
 
 def tube_check(solve: Solve) -> dict[str, Comparison]:
     """Walls between points: interpolated of second order, halfway between first and second."""
-    found = {}
+    comparisons = {}
     for name, walls, order, within, most in (
         ("interpolated walls, trt", "interpolated", 2.0, 0.2, 0.001),
         ("interpolated walls, bgk", "interpolated", 2.0, 0.2, 0.001),
@@ -93,9 +93,9 @@ def tube_check(solve: Solve) -> dict[str, Comparison]:
         collision = name[-3:]
         errors = [plasma.tube_error(n, walls, solve, collision=collision) for n in _TUBES]
         slope = -float(np.polyfit(np.log(_TUBES), np.log(errors), 1)[0])
-        found[f"order, {name}"] = Comparison(slope, order, within)
-        found[f"error, {name}, {_TUBES[-1]} points"] = _below(errors[-1], most)
-    return found
+        comparisons[f"order, {name}"] = Comparison(slope, order, within)
+        comparisons[f"error, {name}, {_TUBES[-1]} points"] = _below(errors[-1], most)
+    return comparisons
 
 
 def couette_check(solve: Solve) -> dict[str, Comparison]:
@@ -123,13 +123,13 @@ def open_check(solve: Solve) -> dict[str, Comparison]:
 
 def drag_check(grids: tuple[int, int], solve: Solve) -> dict[str, Comparison]:
     """Drag in arrays of spheres, and where it goes with the spacing at second order."""
-    device, found = _device(solve), {}
+    device, comparisons = _device(solve), {}
     for share, true in sphere_drag.published().items():
         coarse, fine = (sphere_drag.sphere_drag(device, share, n) for n in grids)
         limit = fine + (fine - coarse) / ((grids[1] / grids[0]) ** 2 - 1)
-        found[f"drag at c = {share}, {grids[1]} points"] = _relative(fine, true, 0.015)
-        found[f"drag at c = {share}, extrapolated"] = _relative(limit, true, 0.005)
-    return found
+        comparisons[f"drag at c = {share}, {grids[1]} points"] = _relative(fine, true, 0.015)
+        comparisons[f"drag at c = {share}, extrapolated"] = _relative(limit, true, 0.005)
+    return comparisons
 
 
 def contrast_check(solve: Solve) -> dict[str, Comparison]:
@@ -145,31 +145,31 @@ def contrast_check(solve: Solve) -> dict[str, Comparison]:
 def spreading_check(solve: Solve) -> dict[str, Comparison]:
     """What vertices give is what points get, with every smoothed delta function."""
     simulation = solve(spreading.pulled_cell())
-    found = {
+    comparisons = {
         "force missed in a run": _below(spreading.missed_in_a_run(simulation), _TO_ROUNDING),
     }
     for name in spreading.kernels():
         missed = spreading.missed_with(simulation, name)
-        found[f"force missed, {name}"] = _below(missed.force, _TO_ROUNDING)
-        found[f"work missed, {name}"] = _below(missed.work, _TO_ROUNDING)
-    return found
+        comparisons[f"force missed, {name}"] = _below(missed.force, _TO_ROUNDING)
+        comparisons[f"work missed, {name}"] = _below(missed.work, _TO_ROUNDING)
+    return comparisons
 
 
 def stretching_check(solve: Solve) -> dict[str, Comparison]:
     """Diameters of a red cell inside the measured range at every force."""
     true = stretching.measured()
     shapes = stretching.stretch(_device(solve), true.force)
-    found = {}
+    comparisons = {}
     for name, values, (low, high) in (
         ("axial", shapes.axial, true.axial_range),
         ("transverse", shapes.transverse, true.transverse_range),
     ):
         for force, value, least, most in zip(true.force, values, low, high, strict=True):
             middle, half = (least + most) / 2, (most - least) / 2
-            found[f"{name} diameter at {force:g} pN, um"] = Comparison(
+            comparisons[f"{name} diameter at {force:g} pN, um"] = Comparison(
                 float(value), float(middle), float(half)
             )
-    return found
+    return comparisons
 
 
 def capsules_check(
@@ -181,7 +181,7 @@ def capsules_check(
     solve: Solve,
 ) -> dict[str, Comparison]:
     """Deformation of capsules where the spacing goes to 0, their angle, and their volume."""
-    found = {}
+    comparisons = {}
     for true in cells_in_shear.published(law):
         if numbers is not None and true.capillary_number not in numbers:
             continue
@@ -195,23 +195,23 @@ def capsules_check(
             drifts.append(shapes[-1].volume / rest - 1)
         name = f"Ca = {true.capillary_number:g}"
         deformation, angle = (
-            cells_in_shear.at_no_spacing(resolutions, [getattr(one, what) for one in shapes])
-            for what in ("deformation", "angle")
+            cells_in_shear.at_no_spacing(resolutions, [getattr(one, quantity) for one in shapes])
+            for quantity in ("deformation", "angle")
         )
-        found[f"deformation, {name}"] = _relative(deformation, true.deformation, _WITHIN[law])
+        comparisons[f"deformation, {name}"] = _relative(deformation, true.deformation, _WITHIN[law])
         if not math.isnan(true.angle):
-            found[f"angle over pi, {name}"] = Comparison(angle, true.angle, _ANGLE_WITHIN)
-        found[f"volume drift, {name}"] = _below(drifts[-1], _DRIFT)
-    return found
+            comparisons[f"angle over pi, {name}"] = Comparison(angle, true.angle, _ANGLE_WITHIN)
+        comparisons[f"volume drift, {name}"] = _below(drifts[-1], _DRIFT)
+    return comparisons
 
 
 def quick_capsules_check(solve: Solve) -> dict[str, Comparison]:
     """Stiff capsules of both laws, on coarse lattices."""
-    found: dict[str, Comparison] = {}
+    comparisons: dict[str, Comparison] = {}
     for law, number in (("neo-hookean", 0.075), ("skalak", 0.1)):
         compared = capsules_check(law, (number,), _COARSE, cells_in_shear.NEAR, "peskin", solve)
-        found |= {f"{name}, {law}": one for name, one in compared.items()}
-    return found
+        comparisons |= {f"{name}, {law}": one for name, one in compared.items()}
+    return comparisons
 
 
 def viscous_capsule_check(solve: Solve) -> dict[str, Comparison]:
@@ -258,7 +258,7 @@ def viscosity_check(
     diameter: float, hematocrits: Sequence[float], solve: Solve
 ) -> dict[str, Comparison]:
     """Apparent viscosity in a tube at the hematocrit at which blood leaves it."""
-    found = {}
+    comparisons = {}
     for hematocrit in hematocrits:
         # In the wider tube a crowd is 11 % too viscous at 0.5 um, more than is allowed, and 8 % at 0.4 um.
         spacing = 0.5 if diameter < 15 else 0.4
@@ -266,21 +266,21 @@ def viscosity_check(
         measured = apparent_viscosity.measure(tube, solve)
         name = f"tube hematocrit {hematocrit:g}"
         reference = exact.blood_in_tube(diameter, measured.discharged)
-        found[f"apparent viscosity, {name}"] = _relative(measured.viscosity, reference, 0.1)
-        found[f"change while measured, {name}"] = _below(
+        comparisons[f"apparent viscosity, {name}"] = _relative(measured.viscosity, reference, 0.1)
+        comparisons[f"change while measured, {name}"] = _below(
             measured.drift / measured.viscosity, _STILL
         )
-    return found
+    return comparisons
 
 
 def feeding_check(hematocrit: float, solve: Solve) -> dict[str, Comparison]:
     """Cells come in at the hematocrit asked for, and none is lost."""
-    found = fed_tube.measure(hematocrit, solve)
+    measured = fed_tube.measure(hematocrit, solve)
     return {
-        "hematocrit of the tube": _relative(found.hematocrit, hematocrit, _FED_WITHIN),
-        "cells missing": _below(float(found.missing), 0.5),
-        "cells that left over those that came in": _relative(found.passed, 1.0, _PASSED_WITHIN),
-        "flow out over flow in": _relative(found.flow, 1.0, _FED_WITHIN),
+        "hematocrit of the tube": _relative(measured.hematocrit, hematocrit, _FED_WITHIN),
+        "cells missing": _below(float(measured.missing), 0.5),
+        "cells that left over those that came in": _relative(measured.passed, 1.0, _PASSED_WITHIN),
+        "flow out over flow in": _relative(measured.flow, 1.0, _FED_WITHIN),
     }
 
 

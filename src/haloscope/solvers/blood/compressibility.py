@@ -84,9 +84,9 @@ def expected_falls(table: BloodTable, vessel: Vessel, until: float = 0.0) -> lis
             fall = _fall_of_inflow(table, vessel, opening, points, until)
             falls += [] if fall is None else [fall]
     pressures = [
-        each.value * each.time_signal().largest(until)
-        for each in vessel.openings
-        if each.kind == "pressure"
+        opening.value * opening.time_signal().largest(until)
+        for opening in vessel.openings
+        if opening.kind == "pressure"
     ]
     if pressures:
         difference = max(pressures) - min(pressures)
@@ -188,8 +188,8 @@ def _fall_of_inflow(
         # At least: a vessel bends, and its branches are narrower.
         others = [
             lattice.positions(other.numbers).mean(axis=0)
-            for other, each in zip(lattice.openings, vessel.openings, strict=True)
-            if other is not points and (each.kind == "pressure" or len(vessel.openings) == 2)
+            for other, opening in zip(lattice.openings, vessel.openings, strict=True)
+            if other is not points and (opening.kind == "pressure" or len(vessel.openings) == 2)
         ]
         if not others:
             return None

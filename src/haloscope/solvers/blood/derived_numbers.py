@@ -34,7 +34,7 @@ _LEFT, _SLOWEST = 0.01, 5.783185962946785
 _ROUNDING = {8: 1e-9, 4: 1e-6, 2: 1e-4}
 
 
-def derived_numbers(table: BloodTable, vessel: Vessel, found: Scales) -> list[DerivedNumber]:
+def derived_numbers(table: BloodTable, vessel: Vessel, scales: Scales) -> list[DerivedNumber]:
     """Lattice, size of the vessel, and the flow that is expected."""
     units = table.units
     numbers = [
@@ -55,28 +55,28 @@ def derived_numbers(table: BloodTable, vessel: Vessel, found: Scales) -> list[De
             DerivedNumber(f"diameter of {opening.name}", diameter / MICRO, "um")
             for opening, diameter in zip(vessel.openings, _diameters(vessel), strict=True)
         ]
-    return [*numbers, *_expected(table, found, width)]
+    return [*numbers, *_expected(table, scales, width)]
 
 
-def _expected(table: BloodTable, found: Scales, width: float) -> list[DerivedNumber]:
+def _expected(table: BloodTable, scales: Scales, width: float) -> list[DerivedNumber]:
     # Of a closed vessel of a file no flow is known.
-    if not found.speed or (isinstance(table.vessel, SurfaceFile) and not table.openings):
+    if not scales.speed or (isinstance(table.vessel, SurfaceFile) and not table.openings):
         return []
     kinematic = table.viscosity / table.density_kg_m3
     numbers = [
-        DerivedNumber("expected speed", found.speed * 1e3, "mm/s"),
-        DerivedNumber("expected Mach number", found.speed / table.units.velocity / SOUND_SPEED),
+        DerivedNumber("expected speed", scales.speed * 1e3, "mm/s"),
+        DerivedNumber("expected Mach number", scales.speed / table.units.velocity / SOUND_SPEED),
     ]
     if math.isfinite(width):
-        numbers.append(DerivedNumber("Reynolds number", found.speed * width / kinematic))
-    if math.isfinite(found.width):
+        numbers.append(DerivedNumber("Reynolds number", scales.speed * width / kinematic))
+    if math.isfinite(scales.width):
         numbers += [
             DerivedNumber(
-                f"capillary number of {kind.name}", capillary_number(table, kind, found.shear)
+                f"capillary number of {kind.name}", capillary_number(table, kind, scales.shear)
             )
             for kind in table.cells
         ]
-    falls = [fall.pascals for fall in found.falls]
+    falls = [fall.pascals for fall in scales.falls]
     if falls:
         numbers += [
             DerivedNumber("expected fall in pressure", max(falls), "Pa"),
@@ -138,7 +138,7 @@ def becomes_steady(table: BloodTable, vessel: Vessel) -> bool:
     return not table.cells and all(signal.steady for signal in signals)
 
 
-def time_step_limit(table: BloodTable, found: Scales) -> str:
+def time_step_limit(table: BloodTable, scales: Scales) -> str:
     """The time step, what sets it, and the part of the case that limits a longer one."""
     units = table.units
     step = units.time_step
@@ -150,10 +150,10 @@ def time_step_limit(table: BloodTable, found: Scales) -> str:
     if table.inside_tau is not None:
         share = (SOUND_TAU[1] - 0.5) / (table.inside_tau - 0.5)
         limits.append((share, f"a relaxation time of {SOUND_TAU[1]:g} inside cells"))
-    if found.speed:
-        mach = found.speed / units.velocity / SOUND_SPEED
+    if scales.speed:
+        mach = scales.speed / units.velocity / SOUND_SPEED
         limits.append((MOST_MACH / mach, f"a Mach number of {MOST_MACH:g}"))
-    for fall in found.falls:
+    for fall in scales.falls:
         share = math.sqrt(SOUND_CHANGE / density_change(table, fall.pascals))
         limits.append((share, f"the fall in pressure of {fall.cause}"))
     for kind in table.cells:

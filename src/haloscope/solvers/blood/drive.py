@@ -38,13 +38,13 @@ class Drive:
         self._starting = starting
         self._units, self._openings, self._fluid = table.units, openings, fluid
         self._factor = table.drive_signal()
-        self._signals = [each.time_signal() for each in openings]
+        self._signals = [opening.time_signal() for opening in openings]
         self._gradient = np.array(table.pressure_gradient_pa_m) / self._units.force_density
         self._now: tuple[float, ...] = ()
-        self._unchanging = all(each.steady for each in (self._factor, *self._signals))
+        self._unchanging = all(signal.steady for signal in (self._factor, *self._signals))
         jumps = (
-            each.kind == "pressure" and each.value * signal(0.0) != start
-            for each, signal, start in zip(openings, self._signals, starting, strict=True)
+            opening.kind == "pressure" and opening.value * signal(0.0) != start
+            for opening, signal, start in zip(openings, self._signals, starting, strict=True)
         )
         self._until = _COMING_UP if any(jumps) else 0
         # Whether all factors are the same in all steps from the one on that was set last.
@@ -59,8 +59,8 @@ class Drive:
         factor = self._factor(t)
         values = [factor]
         share = 0.5 - 0.5 * math.cos(math.pi * min(step / self._until, 1.0)) if self._until else 1.0
-        each = zip(self._openings, self._signals, self._starting, strict=True)
-        for table, signal, start in each:
+        rows = zip(self._openings, self._signals, self._starting, strict=True)
+        for table, signal, start in rows:
             value = signal(t)
             if table.kind == "pressure":
                 # p = rho c_s^2.

@@ -29,12 +29,12 @@ def bytes_a_point(*, with_cells: bool, repulsion: bool) -> int:
     # Which neighbours it has; with cells the fluid's force and velocity, a table of points to
     # couple them and another one, with steps along rows, to find what is inside; for repulsion
     # bins, and a table, distances and flags of what is near walls.
-    found = _INDEX
+    total = _INDEX
     if with_cells:
-        found += 2 * _MOVED + _INDEX + 2 * _INDEX
+        total += 2 * _MOVED + _INDEX + 2 * _INDEX
     if with_cells and repulsion:
-        found += 2 * _INDEX + _INDEX + _REAL + 1
-    return found
+        total += 2 * _INDEX + _INDEX + _REAL + 1
+    return total
 
 
 def bytes_a_vertex(
@@ -42,16 +42,16 @@ def bytes_a_vertex(
 ) -> float:
     """Bytes of a vertex."""
     # Positions, velocities now and before, and forces; where it was in single precision, and tiles that it is near.
-    found = 4 * _MOVED * room + _MOVED / 2 + _TILES_A_VERTEX * _INDEX
+    total = 4 * _MOVED * room + _MOVED / 2 + _TILES_A_VERTEX * _INDEX
     if viscous:
         # Natural metrics of the elements, in two arrays like the others.
-        found += 2 * _MOVED * room
+        total += 2 * _MOVED * room
     if repulsion:
         # Position and cell now, where it was, and its place among bins with its cell there.
-        found += 4 * _REAL + _MOVED / 2 + 2 * _INDEX
+        total += 4 * _REAL + _MOVED / 2 + 2 * _INDEX
         # Its list: whose it is, how long, where it begins, and what it holds.
-        found += 2 * _INDEX + _LONG + _INDEX * (NEAR_GROWTH * near + 1)
-    return found
+        total += 2 * _INDEX + _LONG + _INDEX * (NEAR_GROWTH * near + 1)
+    return total
 
 
 def near_vertices(vertices: int, volume: float, reach: float) -> float:

@@ -59,8 +59,8 @@ class _Unfilled(BloodSolver):
             WallRepulsion(device, box, part.halo, part.table, np.zeros(part.count), law)
         Insides(device, box, part.halo, part.table)
         CellRows(device)
-        for each in table.cells:
-            kind = kind_of(each, self.units)
+        for cell_table in table.cells:
+            kind = kind_of(cell_table, self.units)
             membranes = Membranes(device, kind.mesh, 1, kind.law, elements=kind.elements)
             membranes.compute_forces(1)
             membranes.advance(0)
@@ -85,7 +85,7 @@ def ask_for_kernels(case: BloodCase, device: Device, world: World) -> None:
         real = "double" if case.blood.precision == "double" else "float"
         device.kernel(ENTERING, "set_inlet", {"real": real})
         small_cases.append(_feeding(small_cases[0]))
-    for small in (one for each in small_cases for one in _in_all_ways(each, device)):
+    for small in (one for small_case in small_cases for one in _in_all_ways(small_case, device)):
         solver = _Unfilled(small, device, World())
         if device.kind != "cpu" and small.blood.streaming != "push":
             # Whether points share compact rows the vessel itself will say.
@@ -112,9 +112,9 @@ def _small(case: BloodCase) -> BloodCase:
     """The case with a small box in place of its vessel."""
     table = case.blood
     size = _SPACINGS * table.spacing_um
-    given = table.vessel
-    if isinstance(given, Channel):
-        box = given.model_copy(update={"size_um": (size, size, size)})
+    vessel = table.vessel
+    if isinstance(vessel, Channel):
+        box = vessel.model_copy(update={"size_um": (size, size, size)})
         openings = table.openings
     else:
         ends: tuple[Literal["x"], ...] = ("x",) if table.openings else ()

@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 _POINTS_A_VERTEX = 10
 
 
-class Medium:
+class FluidWithCells:
     """A rank's part of a lattice full of fluid, and of the cells in it.
 
     `cells`: where cells start, in um; None: there are none.
@@ -47,7 +47,7 @@ class Medium:
         openings: Callable[[LatticePart], Sequence[Opening]] = lambda part: (),
         walls: Callable[[LatticePart], WallLinks | None] = lambda part: None,
         distances: Callable[[LatticePart, float], Floats],
-        tell: Callable[[str], None],
+        log: Callable[[str], None],
     ) -> None:
         table, machine = case.blood, case.machine
         # The points, how ranks share them, this rank's, and the cuboid in which they lie.
@@ -58,7 +58,7 @@ class Medium:
         self.boxes, self.part = share_out(world, lattice, table.halo, work, longest_rows=by_rows)
         part = self.part
         if world.size > 1:
-            tell(self.boxes.describe())
+            log(self.boxes.describe())
         links = walls(part)
         way = choose_way(
             device,
@@ -66,7 +66,7 @@ class Medium:
             table.streaming,
             part.count,
             table.stored_bytes,
-            tell,
+            log,
             bytes_beside_populations(table, lattice.count) / world.size,
             links=links is not None,
         )
@@ -99,7 +99,7 @@ class Medium:
             overlap=machine.overlap,
             with_cells=bool(table.cells),
             graphs=machine.graphs,
-            tell=tell,
+            log=log,
         )
         self.region = Region(lattice.shape, lattice.periodic, self.boxes)
         # Its cells; None: there are none.
@@ -110,16 +110,16 @@ class Medium:
     @property
     def law(self) -> Carreau | None:
         """Viscosity in lattice units where it depends on the rate of shear."""
-        given, units = self._table.carreau, self._table.units
-        if given is None:
+        carreau, units = self._table.carreau, self._table.units
+        if carreau is None:
             return None
         # nu in spacings^2 a step.
         factor = 1e-3 / units.density * units.time_step / units.spacing**2
         return Carreau(
-            given.zero_shear_mpa_s * factor,
-            given.infinite_shear_mpa_s * factor,
-            given.time_s / units.time_step,
-            given.exponent,
+            carreau.zero_shear_mpa_s * factor,
+            carreau.infinite_shear_mpa_s * factor,
+            carreau.time_s / units.time_step,
+            carreau.exponent,
         )
 
     def _work_of(self, cells: Cells) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -137,7 +137,7 @@ class Medium:
     ) -> Suspension:
         """Put cells where they start."""
         table = self._table
-        kinds = [kind_of(each, table.units) for each in table.cells]
+        kinds = [kind_of(cell_table, table.units) for cell_table in table.cells]
         law, from_walls = None, None
         if table.repulsion.strength_pn > 0:
             law = RepulsionLaw(
@@ -201,8 +201,8 @@ class Medium:
         numbers = world.exchange(parts)
         parts[0] = np.ascontiguousarray(values.T).reshape(-1).view(np.uint8)
         rows = world.exchange(parts)
-        order = np.argsort(np.frombuffer(b"".join(each.tobytes() for each in numbers), np.int64))
-        every = np.frombuffer(b"".join(each.tobytes() for each in rows), values.dtype)
+        order = np.argsort(np.frombuffer(b"".join(part.tobytes() for part in numbers), np.int64))
+        every = np.frombuffer(b"".join(row.tobytes() for row in rows), values.dtype)
         return np.ascontiguousarray(every.reshape(-1, len(values))[order].T)
 
     def restore_points(self, values: np.ndarray) -> None:

@@ -84,29 +84,29 @@ class Signal:
             times = np.append(rows[(rows > begin) & (rows < end)], [begin, end])
         if self.period is not None:
             times = np.where(times > self.period, times - self.period, times)
-        found = self.source(t=times) if isinstance(self.source, Expression) else self.source(times)
-        finite: Floats = found[np.isfinite(found)]
+        values = self.source(t=times) if isinstance(self.source, Expression) else self.source(times)
+        finite: Floats = values[np.isfinite(values)]
         return finite
 
 
-def is_table(given: str | float) -> bool:
+def is_table(source: str | float) -> bool:
     """Whether a value of a case is the path of a table; no expression ends so."""
-    return isinstance(given, str) and given.strip().lower().endswith(_TABLE)
+    return isinstance(source, str) and source.strip().lower().endswith(_TABLE)
 
 
-def read_table(given: str, key: str) -> Table:
+def read_table(source: str, key: str) -> Table:
     """Read a table of two columns."""
     try:
-        return Table.from_csv(Path(given.strip()))
+        return Table.from_csv(Path(source.strip()))
     except InputError as error:
         raise InputError(f"{key}: {error}") from None
 
 
-def read_signal(given: str | float, key: str, period: float | None = None) -> Signal:
+def read_signal(source: str | float, key: str, period: float | None = None) -> Signal:
     """Read a number, an expression of t, or the path of a table of t."""
-    if not is_table(given):
-        return Signal(key, parse_quantity_or_expression(given, key, ("t",)), period)
-    table = read_table(str(given), key)
+    if not is_table(source):
+        return Signal(key, parse_quantity_or_expression(source, key, ("t",)), period)
+    table = read_table(str(source), key)
     first, last = float(table.coordinate[0]), float(table.coordinate[-1])
     if period is not None and (first > 0 or last < period * (1 - 1e-9)):
         raise InputError(

@@ -36,12 +36,12 @@ from haloscope.solvers.blood.derived_numbers import (
     time_step_limit,
 )
 from haloscope.solvers.blood.drive import Drive
-from haloscope.solvers.blood.feeding.traffic import Traffic
+from haloscope.solvers.blood.feeding.traffic import CellInOutflow
 from haloscope.solvers.blood.filling.packing import Cells
 from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS
 from haloscope.solvers.blood.fluid.fluid import SOURCE
-from haloscope.solvers.blood.medium import Medium
-from haloscope.solvers.blood.membranes.smoothing import COLLAPSING, SMOOTHED_EACH
+from haloscope.solvers.blood.medium import FluidWithCells
+from haloscope.solvers.blood.membranes.smoothing import COLLAPSING, SMOOTHING_STEPS
 from haloscope.solvers.blood.outputs.cell_outputs import CellOutputs
 from haloscope.solvers.blood.outputs.flows import Flows, flow_lines
 from haloscope.solvers.blood.outputs.results import RunResults
@@ -64,7 +64,7 @@ from haloscope.solvers.blood.vessels.vessels import (
     relative_velocities,
     wall_links,
 )
-from haloscope.solvers.interface import DerivedNumber, Field, Followed, Results, Work
+from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, Work
 
 if TYPE_CHECKING:
     from haloscope.io.field_pictures import SlicesPicture
@@ -91,7 +91,7 @@ class BloodSolver:
     """One rank's part of a blood case."""
 
     name = "blood"
-    followed = Followed(
+    followed = Monitor(
         name="change",
         file="change.csv",
         label="change of velocity a step, relative",
@@ -135,7 +135,7 @@ class BloodSolver:
             warn_unsteady=becomes_steady(table, vessel),
         )
         cells = self._starting_cells()
-        self.medium = medium = Medium(
+        self.medium = medium = FluidWithCells(
             self._case,
             device,
             world,
@@ -144,7 +144,7 @@ class BloodSolver:
             openings=lambda part: fluid_openings(vessel, part, self.units),
             walls=lambda part: wall_links(table, vessel, part, self.units),
             distances=lambda part, reach: distances_from_walls(vessel, part, reach),
-            tell=self.notices.append,
+            log=self.notices.append,
         )
         self.part, self.fluid, self.flow = medium.part, medium.fluid, medium.flow
         self.suspension = medium.suspension
@@ -170,7 +170,7 @@ class BloodSolver:
             self._starting_pressures(),
             set_by_feeders=() if self.traffic is None else self.traffic.sets_velocities,
         )
-        self._look_each = self._steps_between_looks()
+        self._steps_between_checks = self._steps_between_looks()
         self._set_drive(0)
         self._set_initial()
         self._set_cells()
@@ -190,11 +190,11 @@ class BloodSolver:
         fed = any(opening.feeds for opening in self.vessel.openings)
         return starting_cells(table.cells, lattice, table.seed, self._world, self._device, fed=fed)
 
-    def _open_traffic(self) -> Traffic | None:
+    def _open_traffic(self) -> CellInOutflow | None:
         """What lets cells out and in where the vessel is open."""
         if self.suspension is None or not self.vessel.openings:
             return None
-        return Traffic(
+        return CellInOutflow(
             self._case,
             self._device,
             self._world,
@@ -247,7 +247,7 @@ class BloodSolver:
             if table.kind == "velocity":
                 peak = np.abs(relative_velocities(table, points, lattice)).max(initial=_PEAK)
                 fastest = max(fastest, peak * abs(table.value) / self.units.velocity)
-        if not all(each.time_signal().steady for each in self.vessel.openings):
+        if not all(opening.time_signal().steady for opening in self.vessel.openings):
             # How far a signal goes is not known for all times: beyond this no run goes on.
             fastest = max(fastest, REFUSED_MACH * SOUND_SPEED)
         interval = self._table.cell_interval
@@ -260,16 +260,22 @@ class BloodSolver:
 
     def _driven_by_pressures(self) -> bool:
         """Whether fluid may flow that does not come in at a given velocity."""
-        pressures = {each.value for each in self.vessel.openings if each.kind == "pressure"}
+        pressures = {
+            opening.value for opening in self.vessel.openings if opening.kind == "pressure"
+        }
         return len(pressures) > 1 or any(self._table.pressure_gradient_pa_m)
 
     def _let_cells_pass(self) -> None:
         """Cells go out and come in where the vessel is open."""
-        if self.traffic is None or self.suspension is None or self.step % self._look_each:
+        if (
+            self.traffic is None
+            or self.suspension is None
+            or self.step % self._steps_between_checks
+        ):
             return
         if self.traffic.look(self._drive.inflow()):
             # Those that have come may be faster than the ones that were there when others were last handed over.
-            self.suspension.hand_over()
+            self.suspension.migrate()
             # Cells that have gone push no more in the next step, and those that have come do, as after a
             # restart from here.
             self.suspension.put_forces()
@@ -277,7 +283,7 @@ class BloodSolver:
     def _smooth(self) -> None:
         """Smooth creases out of cells, but not of those on their way in, which follow others."""
         cells, traffic = self.suspension, self.traffic
-        if cells is None or not self._table.smooth_creases or self.step % SMOOTHED_EACH:
+        if cells is None or not self._table.smooth_creases or self.step % SMOOTHING_STEPS:
             return
         none = np.zeros(0, np.int64)
         entering = [
@@ -303,7 +309,7 @@ class BloodSolver:
             self._set_drive(self.step)
             if self.traffic is not None:
                 after = self.step + 1
-                another = after < end and bool(after % self._look_each)
+                another = after < end and bool(after % self._steps_between_checks)
                 self.traffic.before_step(self._drive.inflow(), another=another)
             self.step += self.medium.take(self._undisturbed(end))
             if self.suspension is not None:
@@ -330,29 +336,31 @@ class BloodSolver:
     def _starting_pressures(self) -> list[float]:
         """Mean pressures at the openings at the start, in Pa."""
         field, lattice = self._table.initial_field("p"), self.vessel.lattice
-        found = []
+        pressures = []
         for opening in lattice.openings:
             x, y, z = lattice.positions(opening.numbers).T
-            found.append(float(np.mean(field.evaluate_finite("blood.initial.p", x=x, y=y, z=z))))
-        return found
+            pressures.append(
+                float(np.mean(field.evaluate_finite("blood.initial.p", x=x, y=y, z=z)))
+            )
+        return pressures
 
     def _set_initial(self) -> None:
         table, lattice, part = self._table, self.vessel.lattice, self.part
         x, y, z = lattice.positions(part.numbers[: part.owned]).T
-        found = [
+        fields = [
             np.broadcast_to(
                 table.initial_field(name).evaluate_finite(f"blood.initial.{name}", x=x, y=y, z=z),
                 x.shape,
             )
             for name in _NAMES
         ]
-        speed = float(np.sqrt(sum(each**2 for each in found[:3])).max(initial=0.0))
+        speed = float(np.sqrt(sum(component**2 for component in fields[:3])).max(initial=0.0))
         check_mach(table, self._world.largest(speed), "blood.initial: a velocity")
-        high = self._world.largest(float(found[3].max(initial=0.0)))
-        low = -self._world.largest(float((-found[3]).max(initial=0.0)))
+        high = self._world.largest(float(fields[3].max(initial=0.0)))
+        low = -self._world.largest(float((-fields[3]).max(initial=0.0)))
         check_pressure(table, high if high >= -low else low, "blood.initial: a pressure")
-        density = 1.0 + found[3] / self.units.pressure / SOUND_SPEED**2
-        self.fluid.set_equilibrium(density, np.stack(found[:3]) / self.units.velocity)
+        density = 1.0 + fields[3] / self.units.pressure / SOUND_SPEED**2
+        self.fluid.set_equilibrium(density, np.stack(fields[:3]) / self.units.velocity)
 
     def _state(self, name: str) -> np.ndarray:
         """What is stored under a name, of own points."""
@@ -413,13 +421,13 @@ class BloodSolver:
 
     def extras(self) -> Mapping[str, np.ndarray]:
         """Cells by number: their vertices and the velocities of these, in lattice units."""
-        found: dict[str, np.ndarray] = {}
+        extras: dict[str, np.ndarray] = {}
         for part in (self.suspension, self.traffic):
             if part is not None:
-                found |= part.state()
+                extras |= part.state()
         if self._cell_outputs is not None:
-            found |= self._cell_outputs.extras()
-        return {**found, **self._results.extras()}
+            extras |= self._cell_outputs.extras()
+        return {**extras, **self._results.extras()}
 
     def restore_extras(self, extras: Mapping[str, np.ndarray]) -> None:
         """Take them over."""
@@ -454,8 +462,8 @@ class BloodSolver:
 
     def sample(self, positions: Sequence[Position]) -> list[list[float]]:
         """Values of all fields at points, the same on every rank."""
-        found = [self.places.sample(positions, values) for values in self._moments()]
-        return [list(row) for row in zip(*found, strict=True)]
+        samples = [self.places.sample(positions, values) for values in self._moments()]
+        return [list(row) for row in zip(*samples, strict=True)]
 
     # What people look at
 
@@ -496,7 +504,7 @@ class BloodSolver:
         sums = self._world.sum(np.append(fields.sum(axis=1), float(len(speed))))
         mean = sums[:4] / sums[4]
         density = self._flows.densities(fields)
-        found = {
+        numbers = {
             "time": self.time,
             "time_step": self.units.time_step,
             "relaxation_time": self._table.tau,
@@ -509,7 +517,7 @@ class BloodSolver:
             "density_low": density.low,
             "density_high": density.high,
         }
-        return found | self._flows.rates(fields)
+        return numbers | self._flows.rates(fields)
 
     def derived(self) -> list[DerivedNumber]:
         """Lattice, size of the vessel, and the flow that is expected."""
@@ -521,7 +529,7 @@ class BloodSolver:
 
     def advice(self) -> str:
         """What to change in the case when the solution breaks."""
-        stiff = [each for kind in self._table.cells for each in too_stiff(kind)]
+        stiff = [warning for kind in self._table.cells for warning in too_stiff(kind)]
         softer = f"a smaller {' and '.join(stiff)}, " if stiff else ""
         if self._table.relaxation_time is not None:
             return (
@@ -564,20 +572,20 @@ class BloodSolver:
             f"{self.places.describe()}",
         }
 
-    def headline(self, found: Mapping[str, float]) -> list[str]:
+    def headline(self, numbers: Mapping[str, float]) -> list[str]:
         """Time, speed and flow."""
         lines = [
-            f"time {found['time'] * 1e3:.6g} ms, largest speed {found['largest_speed'] * 1e3:.4g} "
-            f"mm/s (Mach {found['mach']:.2g} on the lattice)"
+            f"time {numbers['time'] * 1e3:.6g} ms, largest speed {numbers['largest_speed'] * 1e3:.4g} "
+            f"mm/s (Mach {numbers['mach']:.2g} on the lattice)"
         ]
-        lines += flow_lines(found, interpolated=self._table.walls.kind == "interpolated")
+        lines += flow_lines(numbers, interpolated=self._table.walls.kind == "interpolated")
         if not self.vessel.openings and self._table.walls.kind == "interpolated":
-            gained = found["mean_p"] / self.units.pressure / SOUND_SPEED**2
+            gained = numbers["mean_p"] / self.units.pressure / SOUND_SPEED**2
             lines.append(
                 f"mean density {gained:+.2g} from that of rest, in parts: interpolated walls do not keep "
                 "the mass exactly"
             )
-        density = DensityRange(found["density_low"], found["density_high"])
+        density = DensityRange(numbers["density_low"], numbers["density_high"])
         if self.vessel.openings or density.change > _NOTICEABLE:
             lines.append(range_line(density))
         return lines
@@ -586,8 +594,8 @@ class BloodSolver:
         table = self._table
         media = [self.medium, *(() if self.traffic is None else self.traffic.media)]
         # What feeds is updated as well as the vessel.
-        count = sum(each.lattice.count for each in media)
-        held = sum(each.fluid.nbytes for each in media)
+        count = sum(medium.lattice.count for medium in media)
+        held = sum(medium.fluid.nbytes for medium in media)
         memory = int(self._world.sum(np.array([held], np.int64))[0])
         return Work(
             cells=count,

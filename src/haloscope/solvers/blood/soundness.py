@@ -78,34 +78,42 @@ class Scales:
 
 
 def check_mach(
-    table: BloodTable, speed: float, what: str, given: float | None = None, reached: str = ""
+    table: BloodTable,
+    speed: float,
+    location: str,
+    speed_given: float | None = None,
+    reached: str = "",
 ) -> float:
     """Mach number of a speed in m/s on the lattice.
 
-    `speed`: in m/s; `given`, `reached`: where the case gives another speed in m/s: that, and where
+    `speed`: in m/s; `speed_given`, `reached`: where the case gives another speed in m/s: that, and where
     it comes to this one.
     """
     mach = speed / table.units.velocity / SOUND_SPEED
     if mach > REFUSED_MACH:
         share = MOST_MACH / mach
-        told = f"{speed:.3g} m/s" if given is None else f"{given:g} m/s, {speed:.3g} m/s {reached},"
-        slow = rounded_down(share * (speed if given is None else abs(given)))
+        speed_text = (
+            f"{speed:.3g} m/s"
+            if speed_given is None
+            else f"{speed_given:g} m/s, {speed:.3g} m/s {reached},"
+        )
+        slow = rounded_down(share * (speed if speed_given is None else abs(speed_given)))
         raise InputError(
-            f"{what} of {told} is Mach {mach:.3g} on the lattice; allowed is at most "
+            f"{location} of {speed_text} is Mach {mach:.3g} on the lattice; allowed is at most "
             f"{REFUSED_MACH:g}, sound below {MOST_MACH:g}: give "
             f"{shorter_step_or(table, share, f'at most {slow:.3g} m/s')}"
         )
     return mach
 
 
-def check_pressure(table: BloodTable, pressure: float, what: str) -> None:
+def check_pressure(table: BloodTable, pressure: float, location: str) -> None:
     """See that a pressure in Pa changes the density of the lattice by a small share of it."""
     change = density_change(table, pressure)
     if change > REFUSED_CHANGE:
         share = SOUND_CHANGE / change
         less = f"at most {rounded_down(share * abs(pressure)):.3g} Pa"
         raise InputError(
-            f"{what} of {pressure:.3g} Pa changes the density of the lattice by {change:.3g} of it; "
+            f"{location} of {pressure:.3g} Pa changes the density of the lattice by {change:.3g} of it; "
             f"allowed is at most {REFUSED_CHANGE:g}, sound below {SOUND_CHANGE:g}: give "
             f"{shorter_step_or(table, math.sqrt(share), less)}"
         )
@@ -136,9 +144,9 @@ def scales(table: BloodTable, vessel: Vessel, until: float = 0.0) -> Scales:
 def _scales(table: BloodTable, vessel: Vessel, until: float) -> Scales:
     width = _width(table)
     speeds = [0.0]
-    for points, each in zip(vessel.lattice.openings, vessel.openings, strict=True):
-        if each.kind == "velocity":
-            speeds.append(_inflow(table, each, points, vessel.lattice, until))
+    for points, opening in zip(vessel.lattice.openings, vessel.openings, strict=True):
+        if opening.kind == "velocity":
+            speeds.append(_inflow(table, opening, points, vessel.lattice, until))
     moving = [math.hypot(*velocity) for velocity in table.walls.velocity_m_s.values()]
     for side, speed in zip(table.walls.velocity_m_s, moving, strict=True):
         check_mach(table, speed, f"the wall {side}")
@@ -193,15 +201,15 @@ def _driven(table: BloodTable, vessel: Vessel, width: float, until: float) -> li
 
 def _pressures(table: BloodTable, vessel: Vessel, until: float) -> tuple[float, float]:
     """Largest fall of pressure between openings in Pa, and how far these are apart in m."""
-    found = []
-    for points, each in zip(vessel.lattice.openings, vessel.openings, strict=True):
-        if each.kind == "pressure":
-            pressure = each.value * each.time_signal().largest(until)
-            check_pressure(table, pressure, f"the pressure at {each.name}")
-            found.append((pressure, points.axis, points.plane))
-    if len(found) < 2:
+    pressures = []
+    for points, opening in zip(vessel.lattice.openings, vessel.openings, strict=True):
+        if opening.kind == "pressure":
+            pressure = opening.value * opening.time_signal().largest(until)
+            check_pressure(table, pressure, f"the pressure at {opening.name}")
+            pressures.append((pressure, points.axis, points.plane))
+    if len(pressures) < 2:
         return 0.0, 1.0
-    (low, axis, plane), (high, other_axis, other) = min(found), max(found)
+    (low, axis, plane), (high, other_axis, other) = min(pressures), max(pressures)
     planes = abs(plane - other) if axis == other_axis else 0
     # Openings side by side, as two outlets are, have a way between them that is not straight.
     return high - low, (planes or max(vessel.lattice.grid.shape)) * table.spacing
@@ -295,9 +303,9 @@ def too_stiff(kind: CellsTable) -> list[str]:
 def _unlike_others(table: BloodTable, kind: CellsTable) -> list[str]:
     """What to know of cells that are coarse, of unusual moduli, or not there."""
     lines = [
-        f"{each} is far above what a cell needs: its membrane may break; check the unit"
-        for each in too_stiff(kind)
-        if kind.shape != "biconcave" or not each.startswith(tuple(_LIKE_A_RED_CELL))
+        f"{warning} is far above what a cell needs: its membrane may break; check the unit"
+        for warning in too_stiff(kind)
+        if kind.shape != "biconcave" or not warning.startswith(tuple(_LIKE_A_RED_CELL))
     ]
     if kind.shape == "biconcave":
         for name, (least, most) in _LIKE_A_RED_CELL.items():
@@ -328,26 +336,26 @@ def _unlike_others(table: BloodTable, kind: CellsTable) -> list[str]:
 
 def _on_openings(table: BloodTable, vessel: Vessel) -> list[str]:
     """What to know of openings that cannot balance each other."""
-    given = [each.kind == "velocity" for each in vessel.openings]
-    if given and all(given):
+    has_velocity = [opening.kind == "velocity" for opening in vessel.openings]
+    if has_velocity and all(has_velocity):
         return [
             "all of blood.openings prescribe velocities: what comes in beyond what leaves raises the "
             "density without end; give one of them a pressure"
         ]
-    if not any(given) or not isinstance(table.vessel, SurfaceFile):
+    if not any(has_velocity) or not isinstance(table.vessel, SurfaceFile):
         return []
     # Only a surface can hold parts that do not hang together.
     lattice = vessel.lattice
     part_of_run = lattice.runs.parts(lattice.periodic)
     run_of = [
-        int(np.searchsorted(lattice.runs.first, each.numbers[0], "right")) - 1
-        for each in lattice.openings
+        int(np.searchsorted(lattice.runs.first, opening.numbers[0], "right")) - 1
+        for opening in lattice.openings
     ]
     parts = part_of_run[run_of]
     lines = []
     for part in np.unique(parts):
         here = np.flatnonzero(parts == part)
-        if all(given[number] for number in here):
+        if all(has_velocity[number] for number in here):
             names = ", ".join(vessel.openings[number].name for number in here)
             lines.append(
                 f"no opening with a pressure is connected with {names}: what comes in there beyond what leaves "
@@ -366,7 +374,7 @@ def stiffness(table: BloodTable, kind: CellsTable) -> float:
 
 def _relaxation_times(table: BloodTable) -> list[tuple[float, str]]:
     """Relaxation times in steps, and of what they are."""
-    found = [(table.tau, "")]
+    times = [(table.tau, "")]
     inside = table.inside_tau
     if inside is not None:
         ratio = (inside - 0.5) / (table.tau - 0.5)
@@ -376,7 +384,7 @@ def _relaxation_times(table: BloodTable) -> list[tuple[float, str]]:
                 f"inside cells; allowed are {LEAST_TAU:g} to {_REFUSED_TAU:g}, sound {SOUND_TAU[0]:g} to "
                 f"{SOUND_TAU[1]:g}: {sound_steps(table, ratio)}, or a ratio nearer to 1"
             )
-        found.append((inside, " inside cells"))
+        times.append((inside, " inside cells"))
     if table.carreau is not None:
         at_rest = table.units.relaxation_time(table.carreau.zero_shear_mpa_s * 1e-3)
         if at_rest > _REFUSED_TAU:
@@ -389,11 +397,11 @@ def _relaxation_times(table: BloodTable) -> list[tuple[float, str]]:
                 f"{rounded_down(share * table.carreau.zero_shear_mpa_s):.3g} mPa s: give less"
                 + (shorter if 0.5 + beyond_half >= LEAST_TAU else "")
             )
-        found.append((at_rest, " at rest (blood.carreau)"))
-    return found
+        times.append((at_rest, " at rest (blood.carreau)"))
+    return times
 
 
-def report(table: BloodTable, vessel: Vessel, found: Scales, until: float = 0.0) -> list[str]:
+def report(table: BloodTable, vessel: Vessel, scales: Scales, until: float = 0.0) -> list[str]:
     """What users should know of the numbers of their case, a line each.
 
     `until`: when the run ends, in s.
@@ -401,7 +409,7 @@ def report(table: BloodTable, vessel: Vessel, found: Scales, until: float = 0.0)
     units = table.units
     # A file's vessel and what goes through it are known only from its run.
     known = table.openings or not isinstance(table.vessel, SurfaceFile)
-    mach = found.speed / units.velocity / SOUND_SPEED if known else 0.0
+    mach = scales.speed / units.velocity / SOUND_SPEED if known else 0.0
     notes: list[str] = []
     lines = _implausible(table, vessel)
     low, high = SOUND_TAU
@@ -428,19 +436,19 @@ def report(table: BloodTable, vessel: Vessel, found: Scales, until: float = 0.0)
                 f"{firm:.2g}, sound below {MOST_FIRMNESS:g}; give "
                 f"{shorter_step_or(table, math.sqrt(MOST_FIRMNESS / firm), softer)}"
             )
-        pull = capillary_number(table, kind, found.shear)
+        pull = capillary_number(table, kind, scales.shear)
         if pull > _MOST_CAPILLARY:
             lines.append(
                 f"{kind.name} is drawn out at the walls by a capillary number of {pull:.2g}: above "
                 f"{_MOST_CAPILLARY:g} its mesh creases and may break within some thousand steps; give a slower "
                 f"flow or a larger shear_modulus_un_m"
             )
-        late, viscous = _on_viscosity(table, kind, found.shear)
+        late, viscous = _on_viscosity(table, kind, scales.shear)
         notes += late
         lines += viscous
         lines += _unlike_others(table, kind)
-    signals = [table.drive_signal(), *(each.time_signal() for each in vessel.openings)]
-    lines += [line for each in signals if (line := each.in_milliseconds(until))]
+    signals = [table.drive_signal(), *(opening.time_signal() for opening in vessel.openings)]
+    lines += [line for signal in signals if (line := signal.in_milliseconds(until))]
     if table.profile is not None and until and table.profile.start * units.time_step > until:
         lines.append(
             f"blood.profile.start = {table.profile.start} is beyond the last step: there will be no profiles; give "
@@ -450,7 +458,7 @@ def report(table: BloodTable, vessel: Vessel, found: Scales, until: float = 0.0)
     lines += on_surface_openings(table, vessel)
     lines += on_driving_forces(table, vessel, until)
     with _naming_implausible_numbers(table, vessel):
-        lines += check_expected(table, found.falls)
+        lines += check_expected(table, scales.falls)
     if mach > MOST_MACH:
         lines.append(
             f"a Mach number of {mach:.2g} is above {MOST_MACH:g}: errors of compressibility grow "

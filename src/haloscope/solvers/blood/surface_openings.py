@@ -49,7 +49,7 @@ def on_surface_openings(table: BloodTable, vessel: Vessel) -> list[str]:
         lines.append(
             f"{line}, and velocity profile and flow there are inaccurate; {limits}: {remedy}"
         )
-    closed = closed_groups(surface, [each.name for each in table.openings])
+    closed = closed_groups(surface, [opening.name for opening in table.openings])
     if closed and table.openings:
         names = ", ".join(f"'{name}'" for name in closed)
         lines.append(

@@ -153,10 +153,10 @@ class CavityTable(Table):
 
     @model_validator(mode="after")
     def _consistent(self) -> CavityTable:
-        for given, name in ((self.nodes, "nodes"), (self.size, "size")):
-            if isinstance(given, tuple) and len(given) != self.dimensions:
+        for number, name in ((self.nodes, "nodes"), (self.size, "size")):
+            if isinstance(number, tuple) and len(number) != self.dimensions:
                 raise ValueError(
-                    f"cavity.{name} has {len(given)} entries but cavity.dimensions = "
+                    f"cavity.{name} has {len(number)} entries but cavity.dimensions = "
                     f"{self.dimensions}; give one number or {self.dimensions}"
                 )
         counts = self.nodes if isinstance(self.nodes, tuple) else (self.nodes,)
@@ -312,18 +312,18 @@ class Flow:
     @property
     def nodes(self) -> Triple:
         """Nodes along x, y, z; one along z in 2-D."""
-        given = self.table.nodes
-        if isinstance(given, int):
-            return (given, given, given if self.table.dimensions == 3 else 1)
-        return (given[0], given[1], given[2] if len(given) == 3 else 1)
+        nodes = self.table.nodes
+        if isinstance(nodes, int):
+            return (nodes, nodes, nodes if self.table.dimensions == 3 else 1)
+        return (nodes[0], nodes[1], nodes[2] if len(nodes) == 3 else 1)
 
     @property
     def size(self) -> tuple[float, float, float]:
         """Edge lengths in m; 0 along z in 2-D."""
-        given = self.table.size
-        if isinstance(given, float):
-            return (given, given, given if self.table.dimensions == 3 else 0.0)
-        return (given[0], given[1], given[2] if len(given) == 3 else 0.0)
+        size = self.table.size
+        if isinstance(size, float):
+            return (size, size, size if self.table.dimensions == 3 else 0.0)
+        return (size[0], size[1], size[2] if len(size) == 3 else 0.0)
 
     @property
     def spacing(self) -> tuple[float, float, float]:
@@ -491,18 +491,18 @@ class Flow:
 
     def wall_temperature(self, name: str) -> Expression | None:
         """Temperature of a wall as an expression of x, y, z; None where it is adiabatic."""
-        given = getattr(self.table.walls, name).temperature
-        if given == "adiabatic":
+        temperature = getattr(self.table.walls, name).temperature
+        if temperature == "adiabatic":
             return None
-        given = {"hot": self.hot, "cold": self.cold}.get(given, given)
-        return parse_quantity_or_expression(given, f"cavity.walls.{name}.temperature", _PLACE)
+        temperature = {"hot": self.hot, "cold": self.cold}.get(temperature, temperature)
+        return parse_quantity_or_expression(temperature, f"cavity.walls.{name}.temperature", _PLACE)
 
     def initial(self, name: str) -> Expression:
         """Initial field as an expression of x, y, z."""
-        given = getattr(self.table.initial, name)
-        if given == "reference":
-            given = self.reference_temperature
-        return parse_quantity_or_expression(given, f"cavity.initial.{name}", _PLACE)
+        expression = getattr(self.table.initial, name)
+        if expression == "reference":
+            expression = self.reference_temperature
+        return parse_quantity_or_expression(expression, f"cavity.initial.{name}", _PLACE)
 
 
 def estimate(case: CavityCase) -> dict[str, float]:

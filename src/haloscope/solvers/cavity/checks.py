@@ -73,9 +73,9 @@ def _square(simulation: Any) -> np.ndarray:
 
 
 def _cube(simulation: Any) -> np.ndarray:
-    found = simulation.diagnostics()
+    numbers = simulation.diagnostics()
     names = ("nusselt_wall", "nusselt_midline", "u_max", "w_max", "v_max")
-    return np.array([found[name] for name in names])
+    return np.array([numbers[name] for name in names])
 
 
 def _on_grids(
@@ -93,9 +93,9 @@ def square_check(
     rayleigh: float, grids: tuple[int, ...], tolerance: float, solve: Solve
 ) -> dict[str, Comparison]:
     """Square cavity against de Vahl Davis."""
-    found = _on_grids(solve, 2, rayleigh, grids, tolerance)
+    values = _on_grids(solve, 2, rayleigh, grids, tolerance)
     names = ("Nusselt number", "largest u at mid-width", "largest v at mid-height")
-    pairs = zip(names, found, SQUARE[rayleigh], strict=True)
+    pairs = zip(names, values, SQUARE[rayleigh], strict=True)
     return {name: _relative(float(value), published) for name, value, published in pairs}
 
 
@@ -103,7 +103,7 @@ def cube_check(
     rayleigh: float, grids: tuple[int, ...], tolerance: float, solve: Solve
 ) -> dict[str, Comparison]:
     """Cube with four adiabatic walls against Tric et al."""
-    found = _on_grids(solve, 3, rayleigh, grids, tolerance)
+    values = _on_grids(solve, 3, rayleigh, grids, tolerance)
     names = (
         "Nusselt number of the hot wall",
         "Nusselt number of its middle line",
@@ -111,7 +111,7 @@ def cube_check(
         "largest w (span)",
         "largest v (vertical)",
     )
-    pairs = zip(names, found, CUBE[rayleigh], strict=True)
+    pairs = zip(names, values, CUBE[rayleigh], strict=True)
     return {name: _relative(float(value), published) for name, value, published in pairs}
 
 
@@ -174,11 +174,11 @@ def order_check(
     grids: tuple[int, int, int], tolerance: float, solve: Solve
 ) -> dict[str, Comparison]:
     """Observed order of accuracy from three grids, each of half the node distance."""
-    found = [_square(solve(_case(2, 1e3, n, tolerance))) for n in grids]
+    values = [_square(solve(_case(2, 1e3, n, tolerance))) for n in grids]
     names = ("order of the Nusselt number", "order of the largest u", "order of the largest v")
     orders = [
         math.log2(abs((a - b) / (b - c))) if b != c else math.nan
-        for a, b, c in zip(*found, strict=True)
+        for a, b, c in zip(*values, strict=True)
     ]
     return {name: Comparison(order, 2.0, 0.2) for name, order in zip(names, orders, strict=True)}
 

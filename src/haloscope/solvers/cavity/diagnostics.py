@@ -168,21 +168,21 @@ def measure(solver: CavitySolver) -> dict[str, float]:
     # ``v_max``, ``w_max``: largest velocity magnitudes in units of alpha / L (of the lid's speed
     # where a wall moves); ``speed_max``: largest speed of a node in m/s.
     flow, world = solver.flow, solver._world
-    found: dict[str, float] = {}
+    scalars: dict[str, float] = {}
     numbers = wall_nusselt(solver)
     hot = next((side for side in numbers if flow.is_warm(side)), None)
     if hot is not None:
-        found["nusselt_wall"] = numbers[hot][0]
+        scalars["nusselt_wall"] = numbers[hot][0]
         if flow.table.dimensions == 3 and hot.axis < 2:
-            found["nusselt_midline"] = numbers[hot][1]
-    found |= {f"nusselt_{side.name}": mean for side, (mean, _) in numbers.items()}
+            scalars["nusselt_midline"] = numbers[hot][1]
+    scalars |= {f"nusselt_{side.name}": mean for side, (mean, _) in numbers.items()}
     scale = flow.lid_velocity or flow.alpha / flow.distance
     for name in "uvw"[: flow.table.dimensions]:
         height, _ = largest(solver, name)
-        found[f"{name}_max"] = height / scale
+        scalars[f"{name}_max"] = height / scale
     squares = sum(solver.owned(name).astype("f8") ** 2 for name in "uvw"[: flow.table.dimensions])
-    found["speed_max"] = float(np.sqrt(world.largest(float(np.max(squares)))))
-    return found
+    scalars["speed_max"] = float(np.sqrt(world.largest(float(np.max(squares)))))
+    return scalars
 
 
 def midplane_fields(solver: CavitySolver) -> dict[str, np.ndarray] | None:
@@ -262,11 +262,11 @@ def published_nusselt(flow: Flow) -> tuple[float, str] | None:
     return None
 
 
-def headline(flow: Flow, found: Mapping[str, float], *, begun: bool, settled: bool) -> list[str]:
+def headline(flow: Flow, scalars: Mapping[str, float], *, begun: bool, settled: bool) -> list[str]:
     """Lines for people on the main results."""
     lines = []
     numbers = {
-        side: found[f"nusselt_{side.name}"] for side in SIDES if f"nusselt_{side.name}" in found
+        side: scalars[f"nusselt_{side.name}"] for side in SIDES if f"nusselt_{side.name}" in scalars
     }
     if numbers:
         warm = {side: number for side, number in numbers.items() if flow.is_warm(side)}
@@ -277,7 +277,7 @@ def headline(flow: Flow, found: Mapping[str, float], *, begun: bool, settled: bo
             value, source = published
             parts[0] += (
                 f" (published {value:.4f}, {source}: "
-                f"{100 * (found['nusselt_wall'] / value - 1):+.2f} %"
+                f"{100 * (scalars['nusselt_wall'] / value - 1):+.2f} %"
             )
             parts[0] += ")" if settled else "; not steady yet)"
         line = "mean Nusselt number on " + ", on ".join(part for part in parts if part)
@@ -286,7 +286,7 @@ def headline(flow: Flow, found: Mapping[str, float], *, begun: bool, settled: bo
         lines.append(line)
     unit = "lid speed" if flow.lid_velocity else "alpha/L"
     peaks = ", ".join(
-        f"{name} {found[f'{name}_max']:.4g}" for name in "uvw" if f"{name}_max" in found
+        f"{name} {scalars[f'{name}_max']:.4g}" for name in "uvw" if f"{name}_max" in scalars
     )
     lines.append(f"largest velocities in units of {unit}: {peaks}")
     return lines

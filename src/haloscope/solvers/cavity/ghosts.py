@@ -29,9 +29,9 @@ class Ghosts:
         operands: Operands,
         blocks: Blocks,
         world: World,
-        tell: Callable[[str], None],
+        log: Callable[[str], None],
     ) -> None:
-        self._operands, self._world, self._tell = operands, world, tell
+        self._operands, self._world, self._log = operands, world, log
         device, nodes = operands.device, operands.nodes
         self._packing = machine.packing
         axes = nodes.layout.axes
@@ -48,7 +48,7 @@ class Ghosts:
             operands.states,
             machine,
             stream=device.side if self.overlap else None,
-            tell=tell,
+            log=log,
         )
         self.transport = "none"  # What summaries call the way
         if self.exchange is not None:
@@ -78,7 +78,7 @@ class Ghosts:
         try:
             self.direct = DirectHalo(self._world, operands.device, block, layout, operands.states)
         except MachineError as error:
-            self._tell(f"{error}; ghosts travel as messages")
+            self._log(f"{error}; ghosts travel as messages")
             return
         self.transport += ", direct"
 

@@ -90,7 +90,7 @@ def choose(shape: Triple, real: str, multiprocessors: int) -> Tile:
     return large if planes >= LARGE_FROM and filled else TILES[real]
 
 
-class Marches(NamedTuple):
+class TileSchedule(NamedTuple):
     """How tiles of a box go through its planes; see `columns` in cavity_gpu.hpp."""
 
     tiles: int  # How many there are
@@ -128,16 +128,16 @@ class Marches(NamedTuple):
 
     def at_low_end(self, layers: int) -> int:
         """Marches that have one of the first planes."""
-        each = sum(start < layers for start in self.starts()[:-1])
-        return self.whole + (self.tiles - self.whole) * each
+        tiles = sum(start < layers for start in self.starts()[:-1])
+        return self.whole + (self.tiles - self.whole) * tiles
 
     def at_high_end(self, layers: int) -> int:
         """Marches that have one of the last planes."""
-        each = sum(stop > self.planes - layers for stop in self.starts()[1:])
-        return self.whole + (self.tiles - self.whole) * each
+        tiles = sum(stop > self.planes - layers for stop in self.starts()[1:])
+        return self.whole + (self.tiles - self.whole) * tiles
 
 
-def plan_marches(shape: Triple, tile: Tile, multiprocessors: int) -> Marches:
+def plan_marches(shape: Triple, tile: Tile, multiprocessors: int) -> TileSchedule:
     """Marches with which the tiled kernel takes least time."""
     # A multiprocessor takes one column after the other. It reads a few planes before its first
     # result, hence the planes that are added to each. Where a few tiles more than multiprocessors
@@ -157,7 +157,7 @@ def plan_marches(shape: Triple, tile: Tile, multiprocessors: int) -> Marches:
         ((whole, marches) for whole in wholes for marches in range(1, nz + 1)),
         key=lambda plan: (planes(*plan), plan),
     )
-    return Marches(tiles, nz, whole, -(-nz // marches))
+    return TileSchedule(tiles, nz, whole, -(-nz // marches))
 
 
 def plain_chunk(shape: Triple, multiprocessors: int) -> int:

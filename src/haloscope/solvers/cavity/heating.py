@@ -20,7 +20,7 @@ _MOST_SAMPLES = 257
 # Relative to the temperatures: below this two of them are one, but for rounding.
 _EQUAL = 1e-12
 
-Given = float | str
+Temperature = float | str
 
 
 @dataclass(frozen=True)
@@ -34,22 +34,22 @@ class WallRange:
     highest: float
 
 
-def is_in_kelvin(temperature: Given) -> bool:
+def is_in_kelvin(temperature: Temperature) -> bool:
     """Whether a wall's temperature is a number or an expression."""
     return temperature not in ("hot", "cold", "adiabatic")
 
 
-def named_walls(temperatures: Mapping[str, Given], name: str) -> list[str]:
+def named_walls(temperatures: Mapping[str, Temperature], name: str) -> list[str]:
     """Keys of the walls with a temperature of this name."""
     return [wall for wall, temperature in temperatures.items() if temperature == name]
 
 
-def kelvin_walls(temperatures: Mapping[str, Given]) -> list[str]:
+def kelvin_walls(temperatures: Mapping[str, Temperature]) -> list[str]:
     """Keys of the walls with a number or an expression."""
     return [wall for wall, temperature in temperatures.items() if is_in_kelvin(temperature)]
 
 
-def walls_define_difference(temperatures: Mapping[str, Given]) -> bool:
+def walls_define_difference(temperatures: Mapping[str, Temperature]) -> bool:
     """Whether walls in kelvin, and not the Rayleigh number, define the difference."""
     return bool(kelvin_walls(temperatures)) and not (
         named_walls(temperatures, "hot") and named_walls(temperatures, "cold")
@@ -73,7 +73,7 @@ def sample_points(
 
 
 def require_consistent(
-    temperatures: Mapping[str, Given],
+    temperatures: Mapping[str, Temperature],
     ranges: Mapping[str, WallRange],
     rayleigh: float | None,
     difference: float | None,
@@ -124,7 +124,7 @@ def require_consistent(
         )
 
 
-def _keys(temperatures: Mapping[str, Given], walls: list[str]) -> str:
+def _keys(temperatures: Mapping[str, Temperature], walls: list[str]) -> str:
     return ", ".join(f"cavity.walls.{wall}.temperature = {temperatures[wall]}" for wall in walls)
 
 

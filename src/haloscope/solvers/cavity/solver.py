@@ -26,7 +26,7 @@ from haloscope.solvers.cavity.stepping import Stepping
 from haloscope.solvers.cavity.time_step import TimeStep
 from haloscope.solvers.cavity.updates import Updates
 from haloscope.solvers.cavity.walls import Walls
-from haloscope.solvers.interface import DerivedNumber, Field, Followed, Results, Work
+from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, Work
 
 if TYPE_CHECKING:
     from haloscope.io.pictures import PlanePicture
@@ -57,7 +57,7 @@ class CavitySolver:
 
     name = "cavity"
     time = None
-    followed = Followed(
+    followed = Monitor(
         name="residual",
         file="residuals.csv",
         label="residual (dimensionless rate of change)",
@@ -220,13 +220,13 @@ class CavitySolver:
             return dict.fromkeys(self.fields, float("inf"))
         factor = self.flow.distance / speed / self.time_step.stable(current)
         shift = self.centre.of(fresh) - self.centre.of(old)
-        found = {}
+        values = {}
         for number, name in enumerate(self.fields):
             begin = number * self.nodes.layout.field_stride
             relative = shift if name == "p" else 0.0
             change = self._norm.rms(fresh[begin:], old[begin:], relative)
-            found[name] = change * factor / scales[name]
-        return found
+            values[name] = change * factor / scales[name]
+        return values
 
     def derived(self) -> list[DerivedNumber]:
         """Scales of the case, by which slips in its units show."""
@@ -331,10 +331,10 @@ class CavitySolver:
         """Temperature (or speed, where all is of one temperature) and flow on the mid-plane."""
         return diagnostics.midplane(self)
 
-    def headline(self, found: Mapping[str, float]) -> list[str]:
+    def headline(self, numbers: Mapping[str, float]) -> list[str]:
         """The mean Nusselt number beside the published one, and the largest velocities."""
         settled = self._is_steady(max(self.follow().values()))
-        return diagnostics.headline(self.flow, found, begun=self.step > 0, settled=settled)
+        return diagnostics.headline(self.flow, numbers, begun=self.step > 0, settled=settled)
 
     def at_restart(self, out: Path) -> None:
         """Nothing: checkpoints hold all."""

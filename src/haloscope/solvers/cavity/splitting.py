@@ -62,13 +62,13 @@ def _portions(low: list[int], high: list[int], *, axis: int) -> list[NodeBox]:
     """A box in parts along an axis."""
     nodes = high[axis] - low[axis]
     parts = max(1, min(_PORTIONS, nodes // 4))
-    found = []
+    portions = []
     for part in range(parts):
         begin, end = list(low), list(high)
         begin[axis] = low[axis] + nodes * part // parts
         end[axis] = low[axis] + nodes * (part + 1) // parts
-        found.append((_triple(begin), _triple(end)))
-    return found
+        portions.append((_triple(begin), _triple(end)))
+    return portions
 
 
 def _triple(numbers: list[int]) -> Triple:

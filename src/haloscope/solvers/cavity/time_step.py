@@ -25,8 +25,8 @@ class TimeStep:
         parts = _GPU_PARTS
         if device.kind == "cpu":
             parts = min(_MOST_CORE_PARTS, max(1, shape[1] * shape[2]))
-        found = device.zeros((parts,), "f8")
-        self._fastest_part = Largest(device, found)
+        partial = device.zeros((parts,), "f8")
+        self._fastest_part = Largest(device, partial)
         self._launches = [
             wave.bind(
                 state,
@@ -35,7 +35,7 @@ class TimeStep:
                 *shape,
                 *nodes.distances,
                 nodes.layout.field_stride,
-                found,
+                partial,
                 parts,
                 extent=(parts,),
             )

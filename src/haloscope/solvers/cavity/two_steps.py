@@ -33,8 +33,8 @@ def bind(flow: Flow, operands: Operands) -> list[Launch]:
     sides = (Side(axis, direction) for axis in nodes.layout.axes for direction in (-1, 1))
     flags = np.array([flow.wall_temperature(side.name) is None for side in sides], "i8")
     row, plane = nodes.distances
-    each = _SLOTS * (rows + 8) * row + 16 * 64
-    scratch = device.zeros((each * device.multiprocessors,), nodes.dtype)
+    shared_bytes = _SLOTS * (rows + 8) * row + 16 * 64
+    scratch = device.zeros((shared_bytes * device.multiprocessors,), nodes.dtype)
     kernel = operands.kernel("update_twice")
     return [
         kernel.bind(
@@ -50,7 +50,7 @@ def bind(flow: Flow, operands: Operands) -> list[Launch]:
             rows,
             device.from_host(flags),
             scratch,
-            each,
+            shared_bytes,
             extent=shape,
         )
         for turn in range(2)

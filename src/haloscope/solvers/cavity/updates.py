@@ -96,7 +96,7 @@ class Updates:
         start: Triple,
         stop: Triple,
         tile: gpu_tiles.Tile,
-        marches: gpu_tiles.Marches,
+        marches: gpu_tiles.TileSchedule,
         turn: int,
         direct: DirectHalo | None,
     ) -> list[Any]:

@@ -9,8 +9,14 @@ from haloscope.domain.node_parts import NodePart
 from haloscope.numerics.flexible_gmres import Product
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 from haloscope.solvers.flow.boundary_means import BoundaryAreas, Floats, boundary_areas
+from haloscope.solvers.flow.boundary_values import (
+    BoundaryValues,
+    OutsidePressure,
+    Resistance,
+    Slip,
+    Traction,
+)
 from haloscope.solvers.flow.equations import UNKNOWNS, FlowEquations
-from haloscope.solvers.flow.given import Given, OutsidePressure, Resistance, Slip, Traction
 from haloscope.solvers.flow.loaded_equations import Equations, LoadedEquations
 from haloscope.solvers.flow.resistances import (
     CoupledProduct,
@@ -31,14 +37,18 @@ class BoundaryConditions:
     #     conditions.end(dt, steps.state)
 
     def __init__(
-        self, equations: FlowEquations, part: NodePart, shared: SharedNodes, given: Given
+        self,
+        equations: FlowEquations,
+        part: NodePart,
+        shared: SharedNodes,
+        boundary_values: BoundaryValues,
     ) -> None:
-        conditions, self._shared = given.conditions, shared
+        conditions, self._shared = boundary_values.conditions, shared
         # Of boundaries by name.
         self.areas = {name: boundary_areas(part, shared, name) for name in part.boundaries}
         count = len(part.nodes)
         fixed = np.zeros((count, UNKNOWNS), bool)
-        fixed.ravel()[given.numbers] = True
+        fixed.ravel()[boundary_values.numbers] = True
         # Where velocities keep to some directions.
         self.slip = find_slip(
             part,
@@ -61,7 +71,7 @@ class BoundaryConditions:
             if isinstance(condition, Resistance)
         ]
         self.resistances = Resistances(shared, outlets)  # Outlets with one
-        pushes = self._pushes(equations, part, given)
+        pushes = self._pushes(equations, part, boundary_values)
         nodes = np.flatnonzero(pushes.any(axis=1) & shared.owned)
         # The same without slip: their residuals are the forces of walls.
         self.reactions: Equations = equations
@@ -73,16 +83,18 @@ class BoundaryConditions:
             self._slipping = SlipEquations(self.reactions, part.nodes, shared, self.slip)
             self.equations = self._slipping
 
-    def _pushes(self, equations: FlowEquations, part: NodePart, given: Given) -> Floats:
+    def _pushes(
+        self, equations: FlowEquations, part: NodePart, boundary_values: BoundaryValues
+    ) -> Floats:
         """Backflow factor times density times share of area, of all nodes, complete, (nodes, 3)."""
-        found = np.zeros((len(part.nodes), 3))
-        for name, condition in given.conditions.items():
+        pushes = np.zeros((len(part.nodes), 3))
+        for name, condition in boundary_values.conditions.items():
             if not isinstance(condition, (OutsidePressure, Traction, Resistance)):
                 continue
             if condition.backflow:
                 areas = self.areas[name]
-                found[areas.nodes] += condition.backflow * areas.vectors
-        return found * self._densities(equations, part)[:, None]
+                pushes[areas.nodes] += condition.backflow * areas.vectors
+        return pushes * self._densities(equations, part)[:, None]
 
     def _densities(self, equations: FlowEquations, part: NodePart) -> Floats:
         """Mean density of the elements around each node in kg/m^3, all ranks', (nodes,)."""

@@ -53,18 +53,18 @@ def boundary_areas(part: NodePart, shared: SharedNodes, name: str) -> BoundaryAr
     triangles = part.boundaries[name].astype(np.int64)
     normals = area_vectors(part.nodes, triangles)
     thirds = np.column_stack([normals, np.linalg.norm(normals, axis=1)]) / 3
-    given = np.zeros((len(part.nodes), UNKNOWNS))
+    fixed = np.zeros((len(part.nodes), UNKNOWNS))
     for corner in range(3):
-        np.add.at(given, triangles[:, corner], thirds)
-    summed = given.copy()
+        np.add.at(fixed, triangles[:, corner], thirds)
+    summed = fixed.copy()
     if not shared.alone:
         device = shared.device
-        sent = device.from_host(given.ravel())
+        sent = device.from_host(fixed.ravel())
         shared.sums(UNKNOWNS).swap(sent)
         summed = device.to_host(sent).reshape(-1, UNKNOWNS)
     nodes = np.flatnonzero(summed[:, 3] > 0)
     return BoundaryAreas(
-        nodes, given[nodes, :3], summed[nodes, :3], summed[nodes, 3], shared.owned[nodes]
+        nodes, fixed[nodes, :3], summed[nodes, :3], summed[nodes, 3], shared.owned[nodes]
     )
 
 

@@ -275,9 +275,9 @@ class FlowTable(Table):
 
     @model_validator(mode="after")
     def _consistent(self) -> FlowTable:
-        given = [name for name in _MESHES if getattr(self, name) is not None]
-        if len(given) != 1:
-            said = f"{' and '.join(given)} are given" if given else "none is given"
+        meshes = [name for name in _MESHES if getattr(self, name) is not None]
+        if len(meshes) != 1:
+            said = f"{' and '.join(meshes)} are given" if meshes else "none is given"
             raise ValueError(
                 f"a mesh is one of the tables {', '.join(f'flow.{n}' for n in _MESHES)}; {said}"
             )
@@ -384,9 +384,9 @@ class FlowTable(Table):
 
     def is_wall(self, name: str) -> bool:
         """Whether fluid sticks to a boundary."""
-        given = self.boundaries.get(name)
-        moving = isinstance(given, BoundaryTable) and given.moving is not None
-        return given == "no-slip" or moving
+        condition = self.boundaries.get(name)
+        moving = isinstance(condition, BoundaryTable) and condition.moving is not None
+        return condition == "no-slip" or moving
 
     def steps(self) -> int:
         """Steps in time to the end of unsteady flow."""

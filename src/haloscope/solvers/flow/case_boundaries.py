@@ -95,11 +95,11 @@ class BoundaryTable(Table):
 
     @model_validator(mode="after")
     def _consistent(self) -> BoundaryTable:
-        given = [name for name in _KINDS if getattr(self, name) is not None]
-        if len(given) != 1:
-            said = f"{' and '.join(given)} are given" if given else "none is given"
+        kinds = [name for name in _KINDS if getattr(self, name) is not None]
+        if len(kinds) != 1:
+            said = f"{' and '.join(kinds)} are given" if kinds else "none is given"
             raise ValueError(f"a boundary has one of {', '.join(_KINDS)}; {said}")
-        kind = given[0]
+        kind = kinds[0]
         if self.signal is not None and kind not in _WITH_SIGNAL:
             raise ValueError(f"signal is a factor on {', '.join(_WITH_SIGNAL)}, not on {kind}")
         if self.backflow and kind not in _OPEN:
@@ -136,13 +136,13 @@ class BoundaryTable(Table):
         """Keys under which something depends on t."""
         kind = next(name for name in _KINDS if getattr(self, name) is not None)
         course = self.course(key)
-        given = self.components(key) if course is None else [course]
-        found = [kind] if any("t" in each.uses for each in given) else []
-        return [*found, "signal"] if self.signal is not None else found
+        components = self.components(key) if course is None else [course]
+        varying = [kind] if any("t" in component.uses for component in components) else []
+        return [*varying, "signal"] if self.signal is not None else varying
 
 
-def _form(given: Any) -> str:
-    return "[table]" if isinstance(given, dict | BoundaryTable) else "[words]"
+def _form(form: Any) -> str:
+    return "[table]" if isinstance(form, dict | BoundaryTable) else "[words]"
 
 
 # Faults are told of the form that was given. Names with a bracket are no keys.

@@ -60,20 +60,20 @@ def _relative(value: float, reference: float, within: float) -> Comparison:
 
 def ethier_check(meshes: tuple[int, ...], solve: Solve) -> dict[str, Comparison]:
     """Errors on some meshes at or below the table's."""
-    found = {}
+    comparisons = {}
     for cells in meshes:
         velocity, pressure = verification.ethier_errors(cells, solve)
-        found[f"velocity error, {cells}^3"] = _below(velocity, _ROUNDING * ETHIER[cells][0])
-        found[f"pressure error, {cells}^3"] = _below(pressure, _ROUNDING * ETHIER[cells][1])
-    return found
+        comparisons[f"velocity error, {cells}^3"] = _below(velocity, _ROUNDING * ETHIER[cells][0])
+        comparisons[f"pressure error, {cells}^3"] = _below(pressure, _ROUNDING * ETHIER[cells][1])
+    return comparisons
 
 
 def ethier_order_check(solve: Solve) -> dict[str, Comparison]:
     """The same on two finer meshes, and the order between them."""
-    found = ethier_check((16, 24), solve)
-    coarse, fine = (found[f"velocity error, {cells}^3"].value for cells in (16, 24))
+    comparisons = ethier_check((16, 24), solve)
+    coarse, fine = (comparisons[f"velocity error, {cells}^3"].value for cells in (16, 24))
     order = math.log(coarse / fine) / math.log(24 / 16)
-    return found | {"order of the velocity": _second_order(order)}
+    return comparisons | {"order of the velocity": _second_order(order)}
 
 
 def cylinder_check(
@@ -108,11 +108,11 @@ def slabs_check(solve: Solve) -> dict[str, Comparison]:
     """Velocities at the ends of slabs tend to the exact ones with third order as slabs are halved."""
     slabs = (4, 8, 16)
     errors = [verification.turning_shear_error(count, solve) for count in slabs]
-    found = {
+    comparisons = {
         f"order from {few} to {2 * few} slabs": _third_order(math.log2(before / now))
         for few, (before, now) in zip(slabs, itertools.pairwise(errors), strict=False)
     }
-    return found | {f"velocity error in m/s, {slabs[-1]} slabs": _below(errors[-1], 5e-6)}
+    return comparisons | {f"velocity error in m/s, {slabs[-1]} slabs": _below(errors[-1], 5e-6)}
 
 
 def newton_check(solve: Solve) -> dict[str, Comparison]:
@@ -148,7 +148,7 @@ def lid_check(cells: int, to_walls: float, within: float, solve: Solve) -> dict[
     with _LID.open(newline="") as file:
         rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
     simulation = verification.lid_driven(cells, to_walls, solve)
-    found = {}
+    comparisons = {}
     for name, column, line in (
         ("u", 0, lambda at: (0.5, at, 0.5)),
         ("v", 1, lambda at: (at, 0.5, 0.5)),
@@ -157,15 +157,17 @@ def lid_check(cells: int, to_walls: float, within: float, solve: Solve) -> dict[
         at = [line(float(row["position"])) for row in own]
         values = np.array(simulation.solver.sample(at))[:, column]
         wanted = np.array([float(row["value"]) for row in own])
-        found[f"largest miss of {name}"] = _below(float(np.abs(values - wanted).max()), within)
-    return found
+        comparisons[f"largest miss of {name}"] = _below(
+            float(np.abs(values - wanted).max()), within
+        )
+    return comparisons
 
 
 def shedding_check(solve: Solve) -> dict[str, Comparison]:
     """Frequency of the lift of a cylinder at Re = 100."""
     low, high = STROUHAL
-    found = verification.strouhal_number(solve)
-    return {"Strouhal number": Comparison(found, (low + high) / 2, (high - low) / 2)}
+    measured = verification.strouhal_number(solve)
+    return {"Strouhal number": Comparison(measured, (low + high) / 2, (high - low) / 2)}
 
 
 CHECKS = (

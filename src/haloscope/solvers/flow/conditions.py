@@ -12,10 +12,7 @@ from haloscope.domain.tet_geometry import area_vectors
 from haloscope.exchange.rows import all_rows
 from haloscope.exchange.world import World
 from haloscope.expressions import Expression, Table, times_in_milliseconds
-from haloscope.solvers.flow.case import FlowTable
-from haloscope.solvers.flow.case_boundaries import BoundaryTable
-from haloscope.solvers.flow.developed import Opening
-from haloscope.solvers.flow.given import (
+from haloscope.solvers.flow.boundary_values import (
     Condition,
     MovingWall,
     NoFlow,
@@ -27,6 +24,9 @@ from haloscope.solvers.flow.given import (
     Traction,
     Velocity,
 )
+from haloscope.solvers.flow.case import FlowTable
+from haloscope.solvers.flow.case_boundaries import BoundaryTable
+from haloscope.solvers.flow.developed import Opening
 
 Floats = NDArray[np.float64]
 Course = Callable[[float], float]
@@ -38,48 +38,52 @@ _ALONG_AXIS = 1e-6
 
 def conditions_of(table: FlowTable, world: World, part: NodePart) -> dict[str, Condition]:
     """Conditions of all boundaries by name; all ranks call this."""
-    found: dict[str, Condition] = {}
+    conditions: dict[str, Condition] = {}
     for name in sorted(table.boundaries):
-        given = table.boundaries[name]
-        if given == "no-slip":
-            found[name] = Velocity()
-        elif given == "open":
-            found[name] = OutsidePressure()
-        elif given == "slip":
+        boundary = table.boundaries[name]
+        if boundary == "no-slip":
+            conditions[name] = Velocity()
+        elif boundary == "open":
+            conditions[name] = OutsidePressure()
+        elif boundary == "slip":
             axis = _axis_across(world, part, name)
-            found[name] = Slip() if axis is None else NoFlow(axis)
+            conditions[name] = Slip() if axis is None else NoFlow(axis)
         else:
-            assert isinstance(given, BoundaryTable)
-            found[name] = _condition(name, given, world, part)
-    return found
+            assert isinstance(boundary, BoundaryTable)
+            conditions[name] = _condition(name, boundary, world, part)
+    return conditions
 
 
-def _condition(name: str, given: BoundaryTable, world: World, part: NodePart) -> Condition:
+def _condition(name: str, boundary: BoundaryTable, world: World, part: NodePart) -> Condition:
     key = f"flow.boundaries.{name}."
-    if given.velocity is not None:
-        return Velocity(_vectors(given.components(key), f"{key}velocity"))
-    if given.moving is not None:
-        return MovingWall(given.moving.velocity, given.moving.rotation, given.moving.centre)
-    if given.traction is not None:
-        return Traction(_vectors(given.components(key), f"{key}traction"), given.backflow)
-    if given.resistance is not None:
-        law = given.resistance
+    if boundary.velocity is not None:
+        return Velocity(_vectors(boundary.components(key), f"{key}velocity"))
+    if boundary.moving is not None:
+        return MovingWall(
+            boundary.moving.velocity, boundary.moving.rotation, boundary.moving.centre
+        )
+    if boundary.traction is not None:
+        return Traction(_vectors(boundary.components(key), f"{key}traction"), boundary.backflow)
+    if boundary.resistance is not None:
+        law = boundary.resistance
         return Resistance(
             *(law.proximal, law.distal, law.compliance, law.outside, law.start),
-            straight=given.straight,
-            backflow=given.backflow,
+            straight=boundary.straight,
+            backflow=boundary.backflow,
         )
-    if given.pressure is not None:
-        return OutsidePressure(_pressure(given, key), given.straight, given.backflow)
+    if boundary.pressure is not None:
+        return OutsidePressure(_pressure(boundary, key), boundary.straight, boundary.backflow)
     opening = Opening(world, part, name)
-    factor = 1.0 if given.flow_rate is None else 1.0 / opening.area
-    return Velocity(_through(opening, given.profile == "developed", factor, _course(given, key)))
+    factor = 1.0 if boundary.flow_rate is None else 1.0 / opening.area
+    return Velocity(
+        _through(opening, boundary.profile == "developed", factor, _course(boundary, key))
+    )
 
 
-def _signal(given: BoundaryTable) -> Course:
-    if given.signal is None:
+def _signal(boundary: BoundaryTable) -> Course:
+    if boundary.signal is None:
         return lambda _time: 1.0
-    table = Table.from_csv(given.signal)
+    table = Table.from_csv(boundary.signal)
     return lambda time: float(table(time))
 
 
@@ -105,17 +109,17 @@ def signal_notices(table: FlowTable) -> list[str]:
     return notices
 
 
-def _course(given: BoundaryTable, key: str) -> Course:
-    expression, factor = given.course(key), _signal(given)
+def _course(boundary: BoundaryTable, key: str) -> Course:
+    expression, factor = boundary.course(key), _signal(boundary)
     assert expression is not None
     return lambda time: factor(time) * float(expression.evaluate_finite(key[:-1], t=time))
 
 
-def _pressure(given: BoundaryTable, key: str) -> float | Signal:
+def _pressure(boundary: BoundaryTable, key: str) -> float | Signal:
     """A number where it is one: loads that do not change are found once."""
-    expression, factor = given.course(key), _signal(given)
+    expression, factor = boundary.course(key), _signal(boundary)
     assert expression is not None
-    if not expression.uses and given.signal is None:
+    if not expression.uses and boundary.signal is None:
         return float(expression.evaluate_finite(key[:-1]))
 
     def pressure(x: Floats, time: float) -> Floats:
@@ -130,7 +134,7 @@ def _at(expression: Expression, x: Floats, time: float, key: str) -> Floats:
 
 def _vectors(components: list[Expression], key: str) -> Profile:
     def profile(x: Floats, time: float) -> Floats:
-        return np.stack([_at(each, x, time, key) for each in components], axis=1)
+        return np.stack([_at(component, x, time, key) for component in components], axis=1)
 
     return profile
 

@@ -41,23 +41,23 @@ class ElementShear:
 def element_shear(part: NodePart, media: Sequence[Medium], state: Floats) -> ElementShear:
     """Shear rate and scalar shear stress of own elements."""
     rate = np.empty(len(part.tets))
-    for some in _pieces(len(rate)):
-        rate[some] = _rates(_gradients(part, state, part.tets[some]))
+    for span in _pieces(len(rate)):
+        rate[span] = _rates(_gradients(part, state, part.tets[span]))
     return ElementShear(rate, _viscosities(media, part.zones, rate) * rate)
 
 
 def speeds(part: NodePart, media: Sequence[Medium], state: Floats) -> Floats:
     """Speeds at the middle of own elements, seen from the frames of their zones, in m/s."""
     velocity = state.reshape(-1, UNKNOWNS)[:, :3]
-    found = np.empty(len(part.tets))
+    speeds = np.empty(len(part.tets))
     rotation = np.array([medium.rotation for medium in media])
     centre = np.array([medium.centre for medium in media])
-    for some in _pieces(len(found)):
-        tets, zones = part.tets[some], part.zones[some]
+    for span in _pieces(len(speeds)):
+        tets, zones = part.tets[span], part.zones[span]
         arm = part.nodes[tets].mean(axis=1) - centre[zones]
         seen = velocity[tets].mean(axis=1) - np.cross(rotation[zones], arm)
-        found[some] = np.linalg.norm(seen, axis=1)
-    return found
+        speeds[span] = np.linalg.norm(seen, axis=1)
+    return speeds
 
 
 def nodal_means(part: NodePart, shared: SharedNodes, values: Floats) -> Floats:
@@ -177,12 +177,12 @@ def _gradients(part: NodePart, state: Floats, tets: NDArray[np.integer]) -> Floa
     """du_i/dx_j in some elements, (n, i, j)."""
     velocity = state.reshape(-1, UNKNOWNS)[:, :3]
     sixfold = 6 * tet_volumes(part.nodes, tets)
-    found = np.zeros((len(tets), 3, 3))
+    gradients = np.zeros((len(tets), 3, 3))
     for corner in range(CORNERS):
         # A shape function falls from 1 to 0 along the inward normal of the face opposite to it.
         inward = -2 * area_vectors(part.nodes, tets[:, FACE_NODES[corner]]) / sixfold[:, None]
-        found += velocity[tets[:, corner]][:, :, None] * inward[:, None, :]
-    return found
+        gradients += velocity[tets[:, corner]][:, :, None] * inward[:, None, :]
+    return gradients
 
 
 def _rates(gradients: Floats) -> Floats:
@@ -193,14 +193,14 @@ def _rates(gradients: Floats) -> Floats:
 
 def _viscosities(media: Sequence[Medium], zones: NDArray[np.integer], rate: Floats) -> Floats:
     """Of elements in Pa s, from their zones and shear rates."""
-    found = np.array([medium.viscosity for medium in media])[zones]
+    viscosities = np.array([medium.viscosity for medium in media])[zones]
     for zone, medium in enumerate(media):
         law = medium.carreau
         if law is not None:
             inside = zones == zone
             falls = (1 + (law.time * rate[inside]) ** 2) ** ((law.exponent - 1) / 2)
-            found[inside] = law.at_high_shear + (medium.viscosity - law.at_high_shear) * falls
-    return np.asarray(found)
+            viscosities[inside] = law.at_high_shear + (medium.viscosity - law.at_high_shear) * falls
+    return np.asarray(viscosities)
 
 
 def _node_sums(

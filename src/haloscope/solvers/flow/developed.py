@@ -47,14 +47,14 @@ class Opening:
         """Speeds at the boundary's nodes whose mean over the area is 1; uniform ones are all 1."""
         if not developed:
             return np.ones(len(self._places))
-        found = self._poiseuille()
-        mean = float((self._areas * found[self._triangles].mean(axis=1)).sum()) / self.area
+        profile = self._poiseuille()
+        mean = float((self._areas * profile[self._triangles].mean(axis=1)).sum()) / self.area
         if not mean > 0:
             raise InputError(
                 f"flow.boundaries.{self.name}: the mesh has no node inside this boundary, which a "
                 'developed profile needs; refine it, or give profile = "uniform"'
             )
-        return found / mean
+        return profile / mean
 
     def find(self, places: Floats) -> Integers:
         """Numbers of nodes of the boundary, whose places are given to the last bit, (n, 3)."""

@@ -60,16 +60,16 @@ def medium_values(
 
     alpha and by_dt are those of :meth:`ElementEquations.set_time`.
     """
-    found: list[float] = []
+    values: list[float] = []
     for medium in media:
         law = medium.carreau
-        found += [medium.density, medium.viscosity, alpha, by_dt]
-        found += [*medium.force, *medium.rotation, *medium.centre]
-        found += [VISCOUS_CONSTANT, float(lsic)]
-        found += [0.0] * 3 if law is None else [
+        values += [medium.density, medium.viscosity, alpha, by_dt]
+        values += [*medium.force, *medium.rotation, *medium.centre]
+        values += [VISCOUS_CONSTANT, float(lsic)]
+        values += [0.0] * 3 if law is None else [
             law.at_high_shear, law.time**2, (law.exponent - 1) / 2
         ]  # fmt: skip
-    return np.array(found)
+    return np.array(values)
 
 
 class ElementEquations:

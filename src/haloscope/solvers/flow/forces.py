@@ -55,5 +55,5 @@ def force_and_moment(
     mine = nodes[shared.owned[nodes]]
     forces = -equations.device.to_host(residual).reshape(-1, UNKNOWNS)[mine, :3]
     moments = np.cross(positions[mine] - np.array(centre), forces)
-    found = exact_sums(shared.world, np.hstack([forces, moments]))
-    return found[:3], found[3:]
+    sums = exact_sums(shared.world, np.hstack([forces, moments]))
+    return sums[:3], sums[3:]

@@ -63,7 +63,7 @@ class GeneralisedAlpha:
         return {} if self._acceleration is None else {"acceleration": self._acceleration}
 
     def step(
-        self, given: NDArray[np.integer], values: Array, load: Array | None = None
+        self, fixed: NDArray[np.integer], values: Array, load: Array | None = None
     ) -> NewtonHistory:
         """See :class:`haloscope.solvers.flow.stepping.TimeSteps`."""
         level, state, before = self.level, self.level_state, velocities(self.state)
@@ -74,11 +74,11 @@ class GeneralisedAlpha:
             kept = 1.0 - self._a_m / self._gamma
             self.past = kept * self._acceleration - alpha * before
         state[...] = self.state
-        state[given] += level * (values - self.state[given])
+        state[fixed] += level * (values - self.state[fixed])
         self._newton.equations.set_time(alpha, self._by_dt)
-        history = self._newton.solve(state, self.past, given, load)
+        history = self._newton.solve(state, self.past, fixed, load)
         self.state += (state - self.state) / level
-        self.state[given] = values
+        self.state[fixed] = values
         change = self._by_dt * (velocities(self.state) - before)
         if self._acceleration is None:
             self._acceleration = change

@@ -52,7 +52,7 @@ class UnstoredRows(BlockRows):
             offsets=np.zeros((1, pattern.element_nodes.shape[1]), np.uint8),
         )
         super().__init__(device, kept, UNKNOWNS)
-        self.given = device.zeros((self.nodes * UNKNOWNS,), np.uint8)
+        self.is_fixed = device.zeros((self.nodes * UNKNOWNS,), np.uint8)
         self._elements: _Elements | None = None
 
     @property
@@ -82,7 +82,7 @@ class UnstoredRows(BlockRows):
         count = rows.end - rows.first
         return self._multiply.bind(
             *(of.nodes, of.state, of.past, self.element_nodes, of.zones, of.media),
-            *(self.node_starts, self.node_places, self.values, self.given),
+            *(self.node_starts, self.node_places, self.values, self.is_fixed),
             *(rows.first, count, x, y),
             extent=(count * TEAM,),
             block=(TEAM,),
@@ -94,7 +94,7 @@ class UnstoredRows(BlockRows):
         ones = np.ones(len(chosen)) if owned is None else owned[chosen // UNKNOWNS]
         return self._give.bind(
             *(self.device.from_host(chosen), self.device.from_host(np.asarray(ones, np.float64))),
-            *(len(chosen), self.values, self.given),
+            *(len(chosen), self.values, self.is_fixed),
             extent=(len(chosen),),
         )
 
@@ -142,7 +142,7 @@ class MatrixFreeEquations(FlowEquations):
         self._linearise_own.bind(
             *(frozen.nodes, frozen.state, frozen.past, rows.element_nodes, frozen.zones),
             *(frozen.media, rows.node_starts, rows.node_places, rows.nodes),
-            *(rows.values, rows.given, residual),
+            *(rows.values, rows.is_fixed, residual),
             extent=(rows.nodes * TEAM,),
             block=(TEAM,),
         )()

@@ -164,17 +164,17 @@ def require_elements(table: FlowTable, ranks: int) -> None:
     if table.mesh is None and table.pump is None:
         require_parts(ranks, count)
         return
-    told = "by the pump's sizes"
+    source = "by the pump's sizes"
     if table.mesh is not None:
         path = Path(table.mesh.file)
-        told = f"by the size of the file {path}"
+        source = f"by the size of the file {path}"
         stated = count_gmsh_tetrahedra(path) if path.suffix.lower() == ".msh" else None
         if stated:
             require_parts(ranks, stated)
             return
     if ranks > count:
         raise InputError(
-            f"{ranks} parts are too many for a mesh of about {count} elements, {told}; give at most about {count}"
+            f"{ranks} parts are too many for a mesh of about {count} elements, {source}; give at most about {count}"
         )
 
 

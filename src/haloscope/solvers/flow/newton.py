@@ -101,7 +101,7 @@ class Newton:
             *(None if shared.alone else shared.world, shared.transport),
         )
         self._residual, self._change = rows.vector(), rows.vector()
-        self._given = _Given(rows, np.empty(0, np.int64), owned, self._residual)
+        self._fixed_numbers = _FixedUnknowns(rows, np.empty(0, np.int64), owned, self._residual)
 
     def solve(
         self,
@@ -112,7 +112,7 @@ class Newton:
     ) -> NewtonHistory:
         """Bring a state to where the equations hold; given values are in it from the start."""
         settings = self._settings
-        self._take_given(fixed)
+        self._set_fixed(fixed)
         history = NewtonHistory()
         wanted = 0
         for number in range(settings.iterations + 1):
@@ -133,7 +133,7 @@ class Newton:
                 )
             if last or length <= settings.tolerance * history.residuals[0] or length == 0.0:
                 break
-            self._given.fix()
+            self._fixed_numbers.fix()
             if self._rounded is not None:
                 with _SOLVING:
                     self._rounded.update()
@@ -152,17 +152,17 @@ class Newton:
         load: Array | None = None,
     ) -> float:
         """Length of the residual of a state; all is as for :meth:`solve`."""
-        self._take_given(fixed)
+        self._set_fixed(fixed)
         with _FORMING:
             self.equations.residual(state, past, self._residual)
             if load is not None:
                 self._residual += load
             return self._complete()
 
-    def _take_given(self, fixed: NDArray[np.integer]) -> None:
-        if not np.array_equal(self._given.numbers, fixed):
+    def _set_fixed(self, fixed: NDArray[np.integer]) -> None:
+        if not np.array_equal(self._fixed_numbers.numbers, fixed):
             rows, owned = self.equations.rows, self._shared.owned
-            self._given = _Given(rows, fixed, owned, self._residual)
+            self._fixed_numbers = _FixedUnknowns(rows, fixed, owned, self._residual)
 
     def _solve(self, length: float, wanted: int) -> tuple[LinearSolution, int]:
         """Solve for the change."""
@@ -205,11 +205,11 @@ class Newton:
         """Sum the residual over sharers, leave out what is given; its length over all ranks."""
         if self._sums is not None:
             self._sums.swap(self._residual)
-        self._given.clear()
+        self._fixed_numbers.clear()
         return self._gmres.length(self._residual)
 
 
-class _Given:
+class _FixedUnknowns:
     """What is given, with launches on the same arrays for as long as it stays the same."""
 
     def __init__(

@@ -31,17 +31,17 @@ def flow_picture(
     subtitle: str,
 ) -> SlicesPicture | None:
     """Draw the state (nodes of this rank, 4), on rank 0; all ranks call this."""
-    raster, found = places.sample_plane(wanted.axis, wanted.offset, wanted.points, state)
-    if found is None:
+    raster, located = places.sample_plane(wanted.axis, wanted.offset, wanted.points, state)
+    if located is None:
         return None
     panels: list[FieldPanel] = [
         {
-            "values": np.sqrt((found[:3] ** 2).sum(axis=0)),
+            "values": np.sqrt((located[:3] ** 2).sum(axis=0)),
             "label": "speed (m/s)",
             "quantity": "u",
             "magnitude": True,
         },
-        {"values": found[3], "label": "p (Pa)", "quantity": "p"},
+        {"values": located[3], "label": "p (Pa)", "quantity": "p"},
     ]
     return {
         "x": raster.first,

@@ -101,11 +101,11 @@ def _zones(gmsh: Any, pump: dict[str, Any]) -> dict[str, list[int]]:
                 *(0, 0, row["low"] - 1, 0, 0, row["high"] - row["low"] + 2, row["tip_radius"])
             )
             vanes, _ = occ.intersect(vanes, [(3, tips)])
-        found, _ = occ.cut([(3, whole)], [*away, *vanes])
-        made.append(found)
-    _, parts = occ.fragment(made[0], [one for found in made[1:] for one in found])
+        volumes, _ = occ.cut([(3, whole)], [*away, *vanes])
+        made.append(volumes)
+    _, parts = occ.fragment(made[0], [one for volumes in made[1:] for one in volumes])
     occ.synchronize()
-    sizes = [len(found) for found in made]
+    sizes = [len(entities) for entities in made]
     zones: dict[str, list[int]] = {}
     for zone, count in zip(pump["zones"], sizes, strict=True):
         zones[zone["name"]] = sorted({tag for part in parts[:count] for _, tag in part})
@@ -188,11 +188,11 @@ def _distance(gmsh: Any, faces: list[int]) -> int:
     """A field of the distance from faces."""
     field = gmsh.model.mesh.field
     around = gmsh.model.getBoundary([(2, tag) for tag in faces], combined=False, oriented=False)
-    found = int(field.add("Distance"))
-    field.setNumbers(found, "SurfacesList", faces)
-    field.setNumbers(found, "CurvesList", sorted({tag for _, tag in around}))
-    field.setNumber(found, "Sampling", _SAMPLES)
-    return found
+    number = int(field.add("Distance"))
+    field.setNumbers(number, "SurfacesList", faces)
+    field.setNumbers(number, "CurvesList", sorted({tag for _, tag in around}))
+    field.setNumber(number, "Sampling", _SAMPLES)
+    return number
 
 
 def _graded(field: Any, distance: int, begin: float, fine: float, coarse: float) -> int:

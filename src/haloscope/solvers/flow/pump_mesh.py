@@ -157,9 +157,9 @@ class Pump(Table):
         return 0.0, first, second, hub + self.outlet_length_mm
 
 
-def _require(name: str, given: float, low: float, high: float) -> None:
-    if not low <= given <= high:
-        raise ValueError(f"{name} = {given:g} is out of range; here {low:.3g} to {high:.3g} fit")
+def _require(name: str, size: float, low: float, high: float) -> None:
+    if not low <= size <= high:
+        raise ValueError(f"{name} = {size:g} is out of range; here {low:.3g} to {high:.3g} fit")
 
 
 def pump_mesh(pump: Pump, folder: Path | None = None, seconds: float = 7200.0) -> TetMesh:
@@ -279,14 +279,14 @@ def _run_gmsh(plan: str, path: Path, seconds: float) -> None:
 def _read(path: Path) -> TetMesh:
     """Read a mesh and see that it is a pump's."""
     mesh = read_tets(path, 1e-3)
-    for what, found, wanted in (
+    for kind, names, wanted in (
         ("zones", mesh.zone_names, ZONES),
         ("boundaries", tuple(mesh.boundaries), BOUNDARIES),
         ("inner surfaces", tuple(mesh.surfaces), INTERFACES),
     ):
-        if sorted(found) != sorted(wanted):
+        if sorted(names) != sorted(wanted):
             raise InputError(
-                f"the pump's mesh has the {what} {', '.join(sorted(found))}, where "
+                f"the pump's mesh has the {kind} {', '.join(sorted(names))}, where "
                 f"{', '.join(sorted(wanted))} are needed; change the dimensions or mesh_size_mm"
             )
     maker = _maker(path)
@@ -297,5 +297,5 @@ def _maker(path: Path) -> str:
     """Who says in the file to have made it."""
     with path.open("rb") as file:
         file.seek(max(path.stat().st_size - 200, 0))
-        found = re.search(rb"\$Comments\n([\w. ]{1,80})\n\$EndComments", file.read())
-    return found[1].decode("ascii", "replace") if found else "an unknown program"
+        match = re.search(rb"\$Comments\n([\w. ]{1,80})\n\$EndComments", file.read())
+    return match[1].decode("ascii", "replace") if match else "an unknown program"

@@ -13,8 +13,8 @@ from haloscope.device.interface import Array
 from haloscope.numerics.flexible_gmres import Product
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.flow.boundary_means import BoundaryAreas, exact_sums
+from haloscope.solvers.flow.boundary_values import Resistance
 from haloscope.solvers.flow.equations import UNKNOWNS
-from haloscope.solvers.flow.given import Resistance
 
 Floats = NDArray[np.float64]
 
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 class Windkessel:
     """Pressure behind an outlet as a function of the flow rate, over a step."""
 
-    # c of :class:`haloscope.solvers.flow.given.Resistance` is exact for a flow rate that is linear in
+    # c of :class:`haloscope.solvers.flow.boundary_values.Resistance` is exact for a flow rate that is linear in
     # time: with h = t/(distal * compliance) and E = exp(-h),
     #
     #     c(t) = E c_n + distal (Q_n ((1 - E)/h - E) + Q (1 - (1 - E)/h))

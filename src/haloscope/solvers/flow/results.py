@@ -70,8 +70,8 @@ class RunResults:
         """Add a step; all ranks call this."""
         self.done.steps += 1
         self.done.newton += len(history.linear)
-        self.done.linear += sum(each.iterations for each in history.linear)
-        self._unconverged += sum(not each.converged for each in history.linear)
+        self.done.linear += sum(solve.iterations for solve in history.linear)
+        self._unconverged += sum(not solve.converged for solve in history.linear)
         for number, residual in enumerate(history.residuals):
             solved = history.linear[number] if number < len(history.linear) else None
             own = [0.0, math.nan] if solved is None else [solved.iterations, solved.residual]
@@ -80,15 +80,19 @@ class RunResults:
         if self._gmres and self._gmres[0][0] <= oldest:
             self._gmres = [row for row in self._gmres if row[0] > oldest]
         for number, solved in enumerate(history.linear):
-            self._gmres += [[step, number, k, each] for k, each in enumerate(solved.history)]
+            self._gmres += [
+                [step, number, k, residual] for k, residual in enumerate(solved.history)
+            ]
         for force in self._table.forces:
             self._forces[force.name].append([step, time, *self._force(force, steps)])
 
     def _force(self, force: Force, steps: Steps) -> list[float]:
         """Force, moment and, where they are asked for, coefficients."""
         system = self._system
-        nodes = np.unique(np.concatenate([system.given.nodes[name] for name in force.boundaries]))
-        found, moment = force_and_moment(
+        nodes = np.unique(
+            np.concatenate([system.boundary_values.nodes[name] for name in force.boundaries])
+        )
+        force_vector, moment = force_and_moment(
             system.reactions,
             system.shared,
             steps.level_state,
@@ -98,10 +102,10 @@ class RunResults:
             force.centre,
             steps.load,
         )
-        row = [*found.tolist(), *moment.tolist()]
+        row = [*force_vector.tolist(), *moment.tolist()]
         if force.velocity is not None and force.area is not None:
             pressure = self._table.fluid.density * force.velocity**2 / 2
-            row += (found / (pressure * force.area)).tolist()
+            row += (force_vector / (pressure * force.area)).tolist()
         return row
 
     def note_time_step(self, step: int, time: float, before: float, after: float) -> None:
@@ -124,10 +128,10 @@ class RunResults:
 
     def openings(self, state: Any) -> dict[str, dict[str, float]]:
         """Area, flow rate (outward), mean pressure and inflow of boundaries that fluid crosses."""
-        found = {}
+        rows = {}
         for name, areas in self._openings.items():
             means = boundary_means(self._system.shared, areas, state)
-            found[name] = {
+            rows[name] = {
                 "area": means.area,
                 "flow_rate": means.flow_rate,
                 "pressure": means.pressure,
@@ -135,20 +139,20 @@ class RunResults:
             }
         if self._table.head is not None:
             head = self._table.head
-            self._rises.append(found[head.outlet]["pressure"] - found[head.inlet]["pressure"])
-        return found
+            self._rises.append(rows[head.outlet]["pressure"] - rows[head.inlet]["pressure"])
+        return rows
 
     # Restarts
 
     def extras(self) -> dict[str, NDArray[np.generic]]:
         """Tables so far; the same on every rank."""
-        found: dict[str, NDArray[np.generic]] = {
+        extras: dict[str, NDArray[np.generic]] = {
             f"forces {name}": np.array(rows, np.float64) for name, rows in self._forces.items()
         }
         counts = [self.done.steps, self.done.newton, self.done.linear, self._unconverged]
         if self._time_steps:
-            found["time steps"] = np.array(self._time_steps, np.float64)
-        return found | {
+            extras["time steps"] = np.array(self._time_steps, np.float64)
+        return extras | {
             "newton": np.array(self._newton, np.float64),
             "gmres": np.array(self._gmres, np.float64),
             "iterations": np.array(counts, np.int64),
@@ -183,11 +187,11 @@ class RunResults:
 
     def _growing(self) -> dict[str, _Table]:
         """By names of files."""
-        found: dict[str, _Table] = {}
+        tables: dict[str, _Table] = {}
         for force in self._table.forces:
-            found[f"forces-{force.name}"] = _force_head(force), self._forces[force.name], (0,)
-        found["newton"] = _NEWTON_HEAD, self._newton, (0, 2, 4)
-        return found
+            tables[f"forces-{force.name}"] = _force_head(force), self._forces[force.name], (0,)
+        tables["newton"] = _NEWTON_HEAD, self._newton, (0, 2, 4)
+        return tables
 
     def write(self, out: Path) -> dict[str, Path]:
         """Write all tables, on one rank."""
@@ -217,7 +221,7 @@ class RunResults:
                 "gmres_unconverged": self._unconverged,
             },
             "openings": openings,
-            "forces": self._told_forces(),
+            "forces": self._force_summary(),
         }
         if self._time_steps:
             summary["time_step_changes"] = [
@@ -231,11 +235,11 @@ class RunResults:
         ]
         if taken and seconds > 0:
             summary["components"] = self.phases.table(seconds)
-            what = "Newton iterations" if self._table.steady else "timesteps"
-            key = f"{what.lower().replace(' ', '_')}_per_hour"
+            unit = "Newton iterations" if self._table.steady else "timesteps"
+            key = f"{unit.lower().replace(' ', '_')}_per_hour"
             summary[key] = _SECONDS_AN_HOUR * taken / seconds
             lines.append(
-                f"{_SECONDS_AN_HOUR * taken / seconds:.4g} {what}/hour, {seconds:.3g} s in all"
+                f"{_SECONDS_AN_HOUR * taken / seconds:.4g} {unit}/hour, {seconds:.3g} s in all"
             )
             lines.append(
                 "of that, each with all inside it:"
@@ -266,9 +270,9 @@ class RunResults:
         """Warnings about these numbers; all ranks get the same."""
         table = self._table
         held = {
-            name: isinstance(given, BoundaryTable) and given.backflow > 0
-            for name, given in table.boundaries.items()
-            if given == "open" or (isinstance(given, BoundaryTable) and given.is_open)
+            name: isinstance(condition, BoundaryTable) and condition.backflow > 0
+            for name, condition in table.boundaries.items()
+            if condition == "open" or (isinstance(condition, BoundaryTable) and condition.is_open)
         }
         warnings = []
         if not any(isinstance(b, BoundaryTable) and b.moving for b in table.boundaries.values()):
@@ -286,21 +290,23 @@ class RunResults:
     def _head(self) -> Any:
         return self._table.head
 
-    def _told_forces(self) -> dict[str, dict[str, list[float]]]:
-        found = {}
+    def _force_summary(self) -> dict[str, dict[str, list[float]]]:
+        rows = {}
         for name, row in self.last_forces().items():
-            found[name] = {"force": row[:3], "moment": row[3:6]}
+            rows[name] = {"force": row[:3], "moment": row[3:6]}
             if len(row) > 6:
-                found[name]["coefficients"] = row[6:]
-        return found
+                rows[name]["coefficients"] = row[6:]
+        return rows
 
 
 def _is_opening(table: FlowTable, name: str) -> bool:
     """Whether fluid may cross a boundary, or its mean pressure is asked for."""
-    given = table.boundaries[name]
+    condition = table.boundaries[name]
     if table.head is not None and name in (table.head.inlet, table.head.outlet):
         return True
-    return given == "open" or (isinstance(given, BoundaryTable) and given.moving is None)
+    return condition == "open" or (
+        isinstance(condition, BoundaryTable) and condition.moving is None
+    )
 
 
 def _saved_rows(

@@ -13,16 +13,16 @@ from haloscope.domain.hexes import point_text
 from haloscope.domain.node_parts import NodePart
 from haloscope.domain.tet_geometry import CORNERS, FACE_NODES, area_vectors, tet_volumes
 from haloscope.exchange.world import World
-from haloscope.solvers.flow.case import FlowTable
-from haloscope.solvers.flow.clock import Clock
-from haloscope.solvers.flow.equations import UNKNOWNS, Medium
-from haloscope.solvers.flow.given import (
-    Given,
+from haloscope.solvers.flow.boundary_values import (
+    BoundaryValues,
     Open,
     OutsidePressure,
     Resistance,
     Traction,
 )
+from haloscope.solvers.flow.case import FlowTable
+from haloscope.solvers.flow.clock import Clock
+from haloscope.solvers.flow.equations import UNKNOWNS, Medium
 from haloscope.solvers.flow.system import System
 from haloscope.solvers.interface import DerivedNumber
 
@@ -92,22 +92,26 @@ def measure_mesh(world: World, part: NodePart) -> MeshSizes:
 
 
 def measure_drive(
-    world: World, part: NodePart, given: Given, media: Sequence[Medium], end: float
+    world: World,
+    part: NodePart,
+    boundary_values: BoundaryValues,
+    media: Sequence[Medium],
+    end: float,
 ) -> Drive:
     """Velocities, pressures and forces that a case gives until its end in s; all ranks call this."""
     velocity = pressure = 0.0
-    is_velocity = given.numbers % UNKNOWNS < 3
+    is_velocity = boundary_values.numbers % UNKNOWNS < 3
     for time in sample_times(end):
         values = np.zeros(len(part.nodes) * UNKNOWNS)
-        values[given.numbers[is_velocity]] = given.values(time)[is_velocity]
+        values[boundary_values.numbers[is_velocity]] = boundary_values.values(time)[is_velocity]
         speeds = np.linalg.norm(values.reshape(-1, UNKNOWNS)[:, :3], axis=1)
         velocity = max(velocity, float(speeds.max(initial=0.0)))
-        low, high = _pressures(part, given, time)
+        low, high = _pressures(part, boundary_values, time)
         difference = world.largest(high) + world.largest(-low)
         pressure = max(pressure, difference if math.isfinite(difference) else 0.0)
     forces = {tuple(medium.density * f for f in medium.force) for medium in media}
     # In a closed vessel the pressure balances one force that is the same everywhere.
-    closed = not any(isinstance(one, Open) for one in given.conditions.values())
+    closed = not any(isinstance(one, Open) for one in boundary_values.conditions.values())
     balanced = closed and len(forces) == 1
     force = 0.0 if balanced else max(math.hypot(*one) for one in forces)
     return Drive(world.largest(velocity), pressure, force)
@@ -120,10 +124,10 @@ def sample_times(end: float) -> list[float]:
     return [0.0, end, *(end * ((number * _GOLDEN) % 1.0) for number in range(1, _SAMPLES))]
 
 
-def _pressures(part: NodePart, given: Given, time: float) -> tuple[float, float]:
+def _pressures(part: NodePart, boundary_values: BoundaryValues, time: float) -> tuple[float, float]:
     """Least and largest pressure outside openings of this rank, in Pa."""
     low, high = math.inf, -math.inf
-    for name, condition in given.conditions.items():
+    for name, condition in boundary_values.conditions.items():
         triangles = part.boundaries[name]
         if not isinstance(condition, Open) or not len(triangles):
             continue
@@ -294,7 +298,7 @@ def flow_scales(table: FlowTable, system: System, state: Floats, clock: Clock | 
     media = [table.medium(zone) for zone in part.zone_names]
     sizes = measure_mesh(world, part)
     end = 0.0 if table.time.end is None else table.time.end
-    drive = measure_drive(world, part, system.given, media, end)
+    drive = measure_drive(world, part, system.boundary_values, media, end)
     walls = math.fsum(
         float(np.linalg.norm(area_vectors(part.nodes, triangles), axis=1).sum())
         for name, triangles in part.boundaries.items()

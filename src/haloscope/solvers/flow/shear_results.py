@@ -49,8 +49,8 @@ def shear_results(
     summary: dict[str, Any] = {
         "largest_shear_stress": world.largest(float(shear.stress.max())),
         "largest_wall_shear": {
-            name: world.largest(float(np.linalg.norm(found, axis=1).max(initial=0.0)))
-            for name, found in at_walls.triangles.items()
+            name: world.largest(float(np.linalg.norm(vectors, axis=1).max(initial=0.0)))
+            for name, vectors in at_walls.triangles.items()
         },
     }
     columns = {"shear_rate": means[:, 0], "shear_stress": means[:, 1]}
@@ -65,7 +65,7 @@ def shear_results(
             zone: row.tolist() for zone, row in zip(part.zone_names, shares, strict=True)
         }
     if asked.stagnation_speed is not None or asked.stagnation_rate is not None:
-        found = stagnation(
+        points = stagnation(
             part,
             world,
             media,
@@ -73,11 +73,11 @@ def shear_results(
             speed=asked.stagnation_speed,
             rate=asked.stagnation_rate,
         )
-        summary["stagnation"] = dict(found.shares)
-        columns["stagnation"] = nodal_means(part, shared, found.marks.astype(np.float64))
+        summary["stagnation"] = dict(points.shares)
+        columns["stagnation"] = nodal_means(part, shared, points.marks.astype(np.float64))
         lines += [
             f"stagnation in {100 * share:.3g} % of the zone {zone}"
-            for zone, share in found.shares.items()
+            for zone, share in points.shares.items()
         ]
     if path is None:
         return Results({"shear": summary}, {}, lines)

@@ -76,10 +76,12 @@ def find_slip(
     directions[one, :, 2] = mean[one] / length[one, None]
     kept = directions * barred[:, None, :]
     projectors = np.eye(3) - np.einsum("nik,njk->nij", kept, kept)
-    some = barred.any(axis=1)
+    is_barred = barred.any(axis=1)
     triangles = [part.boundaries[name].astype(np.int64) for name in walls]
     return SlipNodes(
-        nodes[some], projectors[some], np.concatenate([np.empty((0, 3), np.int64), *triangles])
+        nodes[is_barred],
+        projectors[is_barred],
+        np.concatenate([np.empty((0, 3), np.int64), *triangles]),
     )
 
 
@@ -95,10 +97,10 @@ def _shape(part: NodePart, shared: SharedNodes, name: str) -> tuple[Floats, Floa
         np.add.at(sums[:, :6], triangles[:, corner], angles[:, None] * six)
         np.add.at(sums[:, 6:9], triangles[:, corner], angles[:, None] * unit)
     if not shared.alone:
-        device, each = shared.device, shared.sums(UNKNOWNS)
+        device, node_sums = shared.device, shared.sums(UNKNOWNS)
         for begin in range(0, sums.shape[1], UNKNOWNS):
             sent = device.from_host(sums[:, begin : begin + UNKNOWNS].ravel())
-            each.swap(sent)
+            node_sums.swap(sent)
             sums[:, begin : begin + UNKNOWNS] = device.to_host(sent).reshape(-1, UNKNOWNS)
     return sums[:, [0, 1, 2, 1, 3, 4, 2, 4, 5]].reshape(-1, 3, 3), sums[:, 6:9]
 

@@ -31,7 +31,7 @@ from haloscope.solvers.flow.shear_results import shear_results
 from haloscope.solvers.flow.steps import SteadySteps, Steps, UnsteadySteps, start_state
 from haloscope.solvers.flow.system import make_system
 from haloscope.solvers.flow.work import WorkModel
-from haloscope.solvers.interface import DerivedNumber, Field, Followed, Results, Work
+from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, Work
 
 if TYPE_CHECKING:
     from haloscope.io.field_pictures import SlicesPicture
@@ -252,37 +252,37 @@ class FlowSolver:
     def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
         """Tables, flow rates, pressure head, and what the time went to."""
         folder = out if self._world.is_root else None
-        found = self.results.finish(
+        results = self.results.finish(
             folder, self.state, self._seconds, self._taken, self._scales.velocity
         )
         if self._table.shear is None:
-            return found
+            return results
         path = None if out is None else out / "shear.vtkhdf"
         state = self._device.to_host(self.state)
         more = shear_results(
             self._table, self.system, self.places, state, path, self.time or float(self.step)
         )
         return Results(
-            {**found.summary, **more.summary},
-            {**found.files, **more.files},
-            [*found.lines, *more.lines],
-            found.notices,
+            {**results.summary, **more.summary},
+            {**results.files, **more.files},
+            [*results.lines, *more.lines],
+            results.notices,
         )
 
     def sample(self, positions: Sequence[Position]) -> list[list[float]]:
         """Values of all fields at points, the same on every rank."""
         key = tuple(positions)
         if key not in self._probes:
-            mine, found = self.places.locate(positions)
+            mine, located = self.places.locate(positions)
             self._probes[key] = (
                 mine,
-                TetPoints(found.elements[mine], found.nodes[mine], found.weights[mine]),
+                TetPoints(located.elements[mine], located.nodes[mine], located.weights[mine]),
             )
-        mine, found = self._probes[key]
-        near = self._rows[self._device.from_host(found.nodes.ravel())]
+        mine, located = self._probes[key]
+        near = self._rows[self._device.from_host(located.nodes.ravel())]
         corners = self._device.to_host(near).reshape(-1, 4, UNKNOWNS)
         result = np.zeros((len(positions), UNKNOWNS))
-        result[mine] = np.einsum("pc,pcf->pf", found.weights, corners)
+        result[mine] = np.einsum("pc,pcf->pf", located.weights, corners)
         rows: list[list[float]] = self._world.sum(result).tolist()
         return rows
 
@@ -304,7 +304,7 @@ class FlowSolver:
         """Energy, the fastest node, the range of the pressure, and the sum of all openings."""
         own = self._rows
         speed = float((own[:, :3] ** 2).sum(axis=1).max()) ** 0.5
-        found = {
+        numbers = {
             "kinetic_energy": self._kinetic_energy(),
             "largest_speed": self._world.largest(speed),
             "highest_pressure": self._world.largest(float(own[:, 3].max())),
@@ -314,15 +314,15 @@ class FlowSolver:
         }
         openings = self.results.openings(self.state)
         if openings:
-            found["net_outflow"] = sum(each["flow_rate"] for each in openings.values())
+            numbers["net_outflow"] = sum(opening["flow_rate"] for opening in openings.values())
         if isinstance(self._steps, SteadySteps):
-            found["residual"] = self._steps.residual
+            numbers["residual"] = self._steps.residual
         elif self._clock is not None:
-            found |= {"time": self._clock.at(self.step), "time_step": self._clock.time_step}
+            numbers |= {"time": self._clock.at(self.step), "time_step": self._clock.time_step}
         for name, row in self.results.last_forces().items():
             labels = ("Fx", "Fy", "Fz", "Mx", "My", "Mz", "cx", "cy", "cz")
-            found |= {f"{name}_{label}": v for label, v in zip(labels, row, strict=False)}
-        return found
+            numbers |= {f"{name}_{label}": v for label, v in zip(labels, row, strict=False)}
+        return numbers
 
     def derived(self) -> list[DerivedNumber]:
         """Extent, material, scales, Reynolds and Courant number."""
@@ -360,16 +360,16 @@ class FlowSolver:
             f"{at}{self.places.describe()}",
         )
 
-    def headline(self, found: Mapping[str, float]) -> list[str]:
+    def headline(self, numbers: Mapping[str, float]) -> list[str]:
         """Where the run is, and forces."""
         if self._table.steady:
-            left, wanted = found["residual"], self._case.run.tolerance
+            left, wanted = numbers["residual"], self._case.run.tolerance
             line = f"residual {left:.3g} of the first after {counted(self.step, 'iteration')}"
             lines = [line if left < wanted else f"{line}; not yet below run.tolerance = {wanted:g}"]
         else:
             lines = [
-                f"time {found['time']:.6g} s, kinetic energy {found['kinetic_energy']:.6g} J, "
-                f"largest speed {found['largest_speed']:.6g} m/s"
+                f"time {numbers['time']:.6g} s, kinetic energy {numbers['kinetic_energy']:.6g} J, "
+                f"largest speed {numbers['largest_speed']:.6g} m/s"
             ]
         for name, row in self.results.last_forces().items():
             text = ", ".join(f"{value:.6g}" for value in row[:3])
@@ -380,9 +380,9 @@ class FlowSolver:
         return lines
 
 
-def _followed(*, steady: bool) -> Followed:
+def _followed(*, steady: bool) -> Monitor:
     if steady:
-        return Followed(
+        return Monitor(
             name="residuals",
             file="residuals.csv",
             label="residual over the first",
@@ -391,7 +391,7 @@ def _followed(*, steady: bool) -> Followed:
             limit=_LARGEST_RESIDUAL,
             first=1.0,
         )
-    return Followed(
+    return Monitor(
         name="kinetic_energy",
         file="energy.csv",
         label="kinetic energy (J)",

@@ -78,7 +78,7 @@ class SpaceTimeSlabs:
         return time + self._time_step / 3, time + self._time_step
 
     def step(
-        self, given: NDArray[np.integer], values: Array, load: Array | None = None
+        self, fixed: NDArray[np.integer], values: Array, load: Array | None = None
     ) -> NewtonHistory:
         """Advance by one slab.
 
@@ -90,7 +90,7 @@ class SpaceTimeSlabs:
         self.past[:] = self.state
         levels = self.level_state.reshape(-1, 2, UNKNOWNS)
         levels[:] = self.state.reshape(-1, 1, UNKNOWNS)
-        nodes, unknowns = np.divmod(np.asarray(given), UNKNOWNS)
+        nodes, unknowns = np.divmod(np.asarray(fixed), UNKNOWNS)
         at_start = SLAB_UNKNOWNS * nodes + unknowns
         start, end = _levels(values)
         self.level_state[at_start], self.level_state[at_start + UNKNOWNS] = start, end
@@ -103,10 +103,10 @@ class SpaceTimeSlabs:
     def _means(self, load: Array) -> Array:
         """Means over the slab of a load times T_0 and T_1, 8 a node."""
         start, end = (part.reshape(-1, UNKNOWNS) for part in _levels(load))
-        found = self._newton.equations.rows.vector()
-        levels = found.reshape(-1, 2, UNKNOWNS)
+        means = self._newton.equations.rows.vector()
+        levels = means.reshape(-1, 2, UNKNOWNS)
         levels[:, 0], levels[:, 1] = start / 3 + end / 6, start / 6 + end / 3
-        return found
+        return means
 
 
 def _levels(values: Array) -> tuple[Array, Array]:

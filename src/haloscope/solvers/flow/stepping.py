@@ -31,7 +31,7 @@ class TimeSteps(Protocol):
         """See above."""
 
     def step(
-        self, given: NDArray[np.integer], values: Array, load: Array | None = None
+        self, fixed: NDArray[np.integer], values: Array, load: Array | None = None
     ) -> NewtonHistory:
         """Advance by one time step."""
 
@@ -86,7 +86,7 @@ class BackwardDifferences:
         return {} if self._before is None else {"before": self._before}
 
     def step(
-        self, given: NDArray[np.integer], values: Array, load: Array | None = None
+        self, fixed: NDArray[np.integer], values: Array, load: Array | None = None
     ) -> NewtonHistory:
         """See :class:`TimeSteps`."""
         if self._before is None:
@@ -96,8 +96,8 @@ class BackwardDifferences:
             alpha = (1.0 + 2.0 * w) / (1.0 + w) * self._by_dt
             self.past = self._by_dt * (w * w / (1.0 + w) * self._before - (1.0 + w) * self._last)
         self._newton.equations.set_time(alpha, self._by_dt)
-        self.state[given] = values
-        history = self._newton.solve(self.state, self.past, given, load)
+        self.state[fixed] = values
+        history = self._newton.solve(self.state, self.past, fixed, load)
         self._before, self._last = self._last, velocities(self.state)
         self._ratio = 1.0
         return history

@@ -23,7 +23,7 @@ from haloscope.solvers.flow.system import System
 # Residuals below this part of the largest of a run are rounding: no step need reduce them.
 _ROUNDING = 1e-11
 # Steady flow is found where so little is left of the residual of a fluid at rest.
-_FOUND = 1e-12
+_SOLVED_TO = 1e-12
 # Residuals of steady flow that are as many times the first do not come down again.
 _EXPLODED = 1e6
 # By how much a pseudo time step grows at most from one to the next.
@@ -74,10 +74,10 @@ class SteadySteps:
     ) -> None:
         self._table, self._system, self.state = table, system, state
         self._tolerance = tolerance
-        self._given = system.given.numbers
-        self._on_device = system.device.from_host(self._given)
-        self._values = system.device.from_host(system.given.values(0.0))
-        self.load = system.device.from_host(system.given.loads(0.0))
+        self._fixed_numbers = system.boundary_values.numbers
+        self._on_device = system.device.from_host(self._fixed_numbers)
+        self._values = system.device.from_host(system.boundary_values.values(0.0))
+        self.load = system.device.from_host(system.boundary_values.loads(0.0))
         self._first_pseudo_step = table.time.pseudo_time_step
         self._scalars = {
             "first": 0.0,
@@ -109,7 +109,7 @@ class SteadySteps:
         self._system.newton.equations.set_time(alpha, 0.0)
         try:
             history = self._system.newton.solve(
-                self.state, -alpha * velocities(self.state), self._given, self.load
+                self.state, -alpha * velocities(self.state), self._fixed_numbers, self.load
             )
             self._require_bounded(history, least)
         except SolutionError:
@@ -129,8 +129,8 @@ class SteadySteps:
         rest[self._on_device] = self._values
         if self._system.conditions is not None:
             self._system.conditions.enforce(rest)
-        length = self._system.newton.length(rest, self.past, self._given, self.load)
-        return length * min(1.0, _FOUND / self._tolerance)
+        length = self._system.newton.length(rest, self.past, self._fixed_numbers, self.load)
+        return length * min(1.0, _SOLVED_TO / self._tolerance)
 
     def _require_bounded(self, history: NewtonHistory, least: float) -> None:
         """Refuse an iteration after which the residual is far beyond the first."""
@@ -141,20 +141,20 @@ class SteadySteps:
         raise SolutionError(
             f"Newton's method diverges: the residual was {first:.3g} at first, and is {before:.3g} "
             f"before and {after:.3g} after this iteration"
-            + told_of_gmres(history, self._table.linear.tolerance)
+            + gmres_notices(history, self._table.linear.tolerance)
         )
 
     def _follow(self, history: NewtonHistory, least: float) -> None:
         """Compare residuals; those of the flow itself are the ones before an iteration."""
-        found, pseudo_step = self._scalars, self._scalars["pseudo_step"]
+        scalars, pseudo_step = self._scalars, self._scalars["pseudo_step"]
         before, after = history.residuals[0], history.residuals[-1]
-        if not found["first"]:
-            found["first"] = max(before, least)
+        if not scalars["first"]:
+            scalars["first"] = max(before, least)
         elif math.isfinite(pseudo_step):
-            ratio = found["before"] / before if before else _GROWTH
-            found["pseudo_step"] = pseudo_step * min(max(ratio, 1 / _GROWTH), _GROWTH)
-        found["before"] = before
-        found["residual"] = before if math.isfinite(pseudo_step) else after
+            ratio = scalars["before"] / before if before else _GROWTH
+            scalars["pseudo_step"] = pseudo_step * min(max(ratio, 1 / _GROWTH), _GROWTH)
+        scalars["before"] = before
+        scalars["residual"] = before if math.isfinite(pseudo_step) else after
 
     def stored(self) -> dict[str, Array]:
         """The state is all."""
@@ -179,7 +179,7 @@ class UnsteadySteps:
         self._table, self._system, self._clock = table, system, clock
         self._dt = self._step_before = clock.time_step
         self._largest = 0.0
-        self.state, self.load = state, system.device.from_host(system.given.loads(0.0))
+        self.state, self.load = state, system.device.from_host(system.boundary_values.loads(0.0))
         self._make({})
 
     def _make(self, stored: Mapping[str, Array]) -> None:
@@ -213,7 +213,7 @@ class UnsteadySteps:
         try:
             if conditions is not None:
                 conditions.begin(self._method.level * self._dt)
-            history = self._method.step(self._system.given.numbers, *self._acting(step))
+            history = self._method.step(self._system.boundary_values.numbers, *self._acting(step))
             self._largest = max(self._largest, history.residuals[0])
             self._require_solution(history)
         except SolutionError:
@@ -226,18 +226,20 @@ class UnsteadySteps:
         return history
 
     def _acting(self, step: int) -> tuple[Array, Array]:
-        """Given values and loads of a step; of a slab at both times that it asks for."""
-        given, device = self._system.given, self._system.device
+        """Values and loads on boundaries in a step; of a slab at both times that it asks for."""
+        boundary_values, device = self._system.boundary_values, self._system.device
         start = self._clock.at(step)
         if isinstance(self._method, SpaceTimeSlabs):
             times = self._method.times(start)
-            loads = np.stack([given.loads(each) for each in times])
+            loads = np.stack([boundary_values.loads(time) for time in times])
             self.load = device.from_host(loads[1])
-            values = np.stack([given.values(each) for each in times])
+            values = np.stack([boundary_values.values(time) for time in times])
             return device.from_host(values), device.from_host(loads)
-        if given.loads_change:
-            self.load = device.from_host(given.loads(start + self._method.level * self._dt))
-        return device.from_host(given.values(start + self._dt)), self.load
+        if boundary_values.loads_change:
+            self.load = device.from_host(
+                boundary_values.loads(start + self._method.level * self._dt)
+            )
+        return device.from_host(boundary_values.values(start + self._dt)), self.load
 
     def _require_solution(self, history: NewtonHistory) -> None:
         """Refuse a step on which Newton's method gave up."""
@@ -247,10 +249,11 @@ class UnsteadySteps:
         wanted = asked * first if asked else first
         if last <= max(wanted, _ROUNDING * self._largest):
             return
-        told = ", ".join(f"{residual:.3g}" for residual in history.residuals)
+        residuals = ", ".join(f"{residual:.3g}" for residual in history.residuals)
         raise SolutionError(
             f"Newton's method did not converge in {counted(len(history.linear), 'iteration')}: residuals "
-            f"{told}, wanted {wanted:.3g}" + told_of_gmres(history, self._table.linear.tolerance)
+            f"{residuals}, wanted {wanted:.3g}"
+            + gmres_notices(history, self._table.linear.tolerance)
         )
 
     def stored(self) -> dict[str, Array]:
@@ -259,11 +262,11 @@ class UnsteadySteps:
 
     def scalars(self) -> dict[str, float]:
         """The clock, the last step, the largest residual, what outlets with a resistance hold."""
-        found = self._clock.scalars()
-        found |= {"step_before": self._step_before, "largest": self._largest}
+        scalars = self._clock.scalars()
+        scalars |= {"step_before": self._step_before, "largest": self._largest}
         for number, law in enumerate(self._laws()):
-            found[f"held {number}"], found[f"flow {number}"] = law.held, law.flow
-        return found
+            scalars[f"held {number}"], scalars[f"flow {number}"] = law.held, law.flow
+        return scalars
 
     def _laws(self) -> list[Windkessel]:
         """Of outlets with a resistance."""
@@ -281,15 +284,15 @@ class UnsteadySteps:
         self._make(stored)
 
 
-def told_of_gmres(history: NewtonHistory, wanted: float) -> str:
+def gmres_notices(history: NewtonHistory, wanted: float) -> str:
     """What to add to a complaint where the linear solver did not converge; nothing where it did."""
-    failed = [each for each in history.linear if not each.converged]
+    failed = [solve for solve in history.linear if not solve.converged]
     if not failed:
         return ""
-    worst = max(failed, key=lambda each: each.residual)
+    worst = max(failed, key=lambda solve: solve.residual)
     return (
         f"; in {len(failed)} of them GMRES ended by '{worst.reason}' after up to "
-        f"{counted(max(each.iterations for each in failed), 'iteration')} at {worst.residual:.3g} of its "
+        f"{counted(max(solve.iterations for solve in failed), 'iteration')} at {worst.residual:.3g} of its "
         f"residual, wanted {wanted:.3g}"
     )
 
@@ -302,7 +305,7 @@ def start_state(table: FlowTable, system: System) -> Array:
         for name in ("u", "v", "w", "p")
     ]
     state = np.stack(fields, axis=1).ravel()
-    state[system.given.numbers] = system.given.values(0.0)
+    state[system.boundary_values.numbers] = system.boundary_values.values(0.0)
     result = system.device.from_host(state)
     if system.conditions is not None:
         system.conditions.enforce(result)

@@ -23,18 +23,18 @@ from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 from haloscope.numerics.two_level import TwoLevel
 from haloscope.solvers.flow.boundary_conditions import BoundaryConditions
 from haloscope.solvers.flow.boundary_means import boundary_areas, exact_sums
-from haloscope.solvers.flow.case import FlowTable
-from haloscope.solvers.flow.conditions import conditions_of
-from haloscope.solvers.flow.equations import UNKNOWNS, FlowEquations
-from haloscope.solvers.flow.forces import Residual
-from haloscope.solvers.flow.given import (
-    Given,
+from haloscope.solvers.flow.boundary_values import (
+    BoundaryValues,
     OutsidePressure,
     Resistance,
     Slip,
     Traction,
     Velocity,
 )
+from haloscope.solvers.flow.case import FlowTable
+from haloscope.solvers.flow.conditions import conditions_of
+from haloscope.solvers.flow.equations import UNKNOWNS, FlowEquations
+from haloscope.solvers.flow.forces import Residual
 from haloscope.solvers.flow.matrix_free import MatrixFreeEquations, UnstoredRows
 from haloscope.solvers.flow.meshes import make_mesh
 from haloscope.solvers.flow.newton import Newton, NewtonSettings, Updated
@@ -53,7 +53,7 @@ class System:
     # This rank's mesh, and who shares which nodes.
     part: NodePart
     shared: SharedNodes
-    given: Given  # What is given on boundaries
+    boundary_values: BoundaryValues
     # What this makes of the equations; None of space-time slabs, which take velocities and outside
     # pressures only.
     conditions: BoundaryConditions | None
@@ -75,10 +75,10 @@ def make_system(table: FlowTable, machine: Machine, device: Device, world: World
     part, lines = node_part_on_ranks(world, lambda: make_mesh(table), table.partition)
     transport = transport_of(table.messages, machine.transport)
     shared = SharedNodes(world, device, part.node_numbers, transport)
-    given = Given(part, shared, conditions_of(table, world, part))
-    _refer_pressure(table, world, part, given)
+    boundary_values = BoundaryValues(part, shared, conditions_of(table, world, part))
+    _refer_pressure(table, world, part, boundary_values)
     if table.pressure_at is not None:
-        _require_balance(table, part, shared, given)
+        _require_balance(table, part, shared, boundary_values)
     slabs = table.time.scheme == "space-time"
     pattern = pattern_of(device, part.tets, len(part.nodes))
     rows: BlockRows
@@ -104,20 +104,22 @@ def make_system(table: FlowTable, machine: Machine, device: Device, world: World
     mesh = part.nodes, media, part.zones
     lsic, linearise_tau = table.lsic, table.newton.linearise_tau
     if slabs:
-        _require_plain(given)
+        _require_plain(boundary_values)
         of_slab = SlabEquations(rows, *mesh, lsic=lsic, linearise_tau=linearise_tau)
         newton = Newton(of_slab, shared, preconditioner, settings)
-        return System(part, shared, given, None, SlabEnds(of_slab), rows, newton, name, lines)
+        return System(
+            part, shared, boundary_values, None, SlabEnds(of_slab), rows, newton, name, lines
+        )
     product: Product | None = None
     if isinstance(rows, UnstoredRows):
-        _require_own_blocks(given)
+        _require_own_blocks(boundary_values)
         equations: FlowEquations = MatrixFreeEquations(
             rows, *mesh, lsic=lsic, linearise_tau=linearise_tau
         )
         product = SharedProduct(rows, shared)
     else:
         equations = FlowEquations(rows, *mesh, lsic=lsic, linearise_tau=linearise_tau)
-    conditions = BoundaryConditions(equations, part, shared, given)
+    conditions = BoundaryConditions(equations, part, shared, boundary_values)
     newton = Newton(
         conditions.equations,
         shared,
@@ -125,12 +127,14 @@ def make_system(table: FlowTable, machine: Machine, device: Device, world: World
         settings,
         product=conditions.product or product,
     )
-    return System(part, shared, given, conditions, conditions.reactions, rows, newton, name, lines)
+    return System(
+        part, shared, boundary_values, conditions, conditions.reactions, rows, newton, name, lines
+    )
 
 
-def _require_plain(given: Given) -> None:
+def _require_plain(boundary_values: BoundaryValues) -> None:
     """Refuse what space-time slabs do not know."""
-    for name, one in given.conditions.items():
+    for name, one in boundary_values.conditions.items():
         more = isinstance(one, Slip | Resistance) or (
             isinstance(one, OutsidePressure | Traction) and one.backflow > 0
         )
@@ -142,9 +146,9 @@ def _require_plain(given: Given) -> None:
             )
 
 
-def _require_own_blocks(given: Given) -> None:
+def _require_own_blocks(boundary_values: BoundaryValues) -> None:
     """Refuse what changes more of a matrix than the nodes' own blocks."""
-    for name, one in given.conditions.items():
+    for name, one in boundary_values.conditions.items():
         straight = isinstance(one, OutsidePressure | Resistance) and one.straight
         if isinstance(one, Slip) or straight:
             raise InputError(
@@ -168,17 +172,19 @@ def _preconditioner(name: str, rows: BlockRows, shared: SharedNodes, part: NodeP
     return BlockIlu(rows, shared) if name == "block-ilu" else PointBlocks(rows, shared)
 
 
-def _refer_pressure(table: FlowTable, world: World, part: NodePart, given: Given) -> None:
+def _refer_pressure(
+    table: FlowTable, world: World, part: NodePart, boundary_values: BoundaryValues
+) -> None:
     """Give the pressure a value somewhere, or refuse a case in which it has none."""
     if table.pressure_at is None:
-        if not given.has_pressure:
+        if not boundary_values.has_pressure:
             raise InputError(
                 "the pressure has no reference: all boundaries have velocities, so that any number "
                 'can be added to it; make one boundary "open" or give it a pressure, or set '
                 "flow.pressure_at to the point where it shall be 0"
             )
         return
-    if given.has_pressure:
+    if boundary_values.has_pressure:
         raise InputError(
             "flow.pressure_at is for vessels without an outside pressure, and this case has one; "
             "leave it out"
@@ -187,10 +193,12 @@ def _refer_pressure(table: FlowTable, world: World, part: NodePart, given: Given
     nearest = -world.largest(-float(distances.min()))
     numbers = part.node_numbers[distances == nearest]
     lowest = -world.largest(-float(numbers.min(initial=part.whole_nodes)))
-    given.fix_pressure(int(lowest))
+    boundary_values.fix_pressure(int(lowest))
 
 
-def _require_balance(table: FlowTable, part: NodePart, shared: SharedNodes, given: Given) -> None:
+def _require_balance(
+    table: FlowTable, part: NodePart, shared: SharedNodes, boundary_values: BoundaryValues
+) -> None:
     """Refuse a closed vessel that is given much more to let in than out, or the other way round.
 
     Where the pressure is fixed, any volume would vanish or come into being. What meshes make of
@@ -198,13 +206,13 @@ def _require_balance(table: FlowTable, part: NodePart, shared: SharedNodes, give
     """
     areas = [
         boundary_areas(part, shared, name)
-        for name, one in sorted(given.conditions.items())
+        for name, one in sorted(boundary_values.conditions.items())
         if isinstance(one, Velocity) and one.profile is not None
     ]
     end = table.time.end
     for time in [0.0] if end is None else np.linspace(0.0, end, _TIMES_OF_BALANCE).tolist():
         state = np.zeros(len(part.nodes) * UNKNOWNS)
-        state[given.numbers] = given.values(time)
+        state[boundary_values.numbers] = boundary_values.values(time)
         velocities = state.reshape(-1, UNKNOWNS)[:, :3]
         terms = [np.zeros((1, 2))]
         for one in areas:

@@ -41,14 +41,14 @@ def relative_errors(simulation: Any, exact: Callable[[Floats], Floats]) -> tuple
     for point in range(4):
         weights = np.full(4, _FAR)
         weights[point] = _NEAR
-        found = np.einsum("c,ecf->ef", weights, state)
+        values = np.einsum("c,ecf->ef", weights, state)
         wanted = exact(np.einsum("c,ecx->ex", weights, corners))
-        missed.append(found - wanted)
+        missed.append(values - wanted)
         whole.append(wanted)
     errors, fields = np.stack(missed), np.stack(whole)
     mean = (volumes * errors[..., 3]).sum() / (4 * volumes.sum())
     errors[..., 3] -= mean
-    squares = [np.einsum("e,qef->f", volumes, each**2) for each in (errors, fields)]
+    squares = [np.einsum("e,qef->f", volumes, values**2) for values in (errors, fields)]
     velocity = math.sqrt(squares[0][:3].sum() / squares[1][:3].sum())
     return velocity, math.sqrt(squares[0][3] / squares[1][3])
 
@@ -57,13 +57,13 @@ def _ethier_texts() -> list[str]:
     """Velocity of Ethier and Steinman's flow as expressions of x, y, z, t."""
     a, d = "(pi/4)", "(pi/2)"
     decay = f"exp(-{_ETHIER_VISCOSITY}*{d}**2*t)"
-    found = []
+    texts = []
     for axis in range(3):
         p, q, r = ("xyz"[(axis + k) % 3] for k in range(3))
         growing = f"exp({a}*{p})*sin({a}*{q}+{d}*{r})"
         turning = f"exp({a}*{r})*cos({a}*{p}+{d}*{q})"
-        found.append(f"-{a}*({growing}+{turning})*{decay}")
-    return found
+        texts.append(f"-{a}*({growing}+{turning})*{decay}")
+    return texts
 
 
 def ethier_errors(cells: int, solve: Solve) -> tuple[float, float]:
@@ -203,8 +203,8 @@ def turning_shear_error(slabs: int, solve: Solve) -> float:
     sine, cosine = math.sin(rate * end), math.cos(rate * end)
     shear = sine * x + cosine * y + 0.5 * z
     exact = np.stack([cosine * shear, -sine * shear, 0.0 * shear], axis=1)
-    found = simulation.device.to_host(solver.state).reshape(-1, 4)[:, :3]
-    return float(np.abs(found - exact).max())
+    computed = simulation.device.to_host(solver.state).reshape(-1, 4)[:, :3]
+    return float(np.abs(computed - exact).max())
 
 
 def newton_residuals(solve: Solve, *, linearise_tau: bool) -> list[float]:

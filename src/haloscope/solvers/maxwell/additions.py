@@ -20,7 +20,7 @@ from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.incident import PlacedWave, PlaneWave
 from haloscope.solvers.maxwell.layers import Layer, LayerTerm, PlacedLayer, layer_terms
 from haloscope.solvers.maxwell.media import Medium, MediumTerm, media_terms
-from haloscope.solvers.maxwell.terms import COMPONENTS, Bound, Floats, Integers, Setting, Term
+from haloscope.solvers.maxwell.terms import COMPONENTS, Bound, Floats, Integers, Setting, SourceTerm
 
 SEVERAL_MEDIA = "the surface of a plane wave runs through several media; let it lie in one"
 _AXES = ("x", "y", "z")
@@ -77,9 +77,9 @@ def place(
     placed = None
     if layer is not None:
         placed = layer.placed(mesh, fastest_wave(mesh, media))
-    found = [current.placed(mesh, order) for current in currents]
+    placed_currents = [current.placed(mesh, order) for current in currents]
     through = [wave.placed(mesh, order) for wave in waves]
-    result = combine(mesh, media, placed, [*found, *through])
+    result = combine(mesh, media, placed, [*placed_currents, *through])
     check_waves(result, through, mesh)
     return result
 
@@ -127,20 +127,20 @@ def check_waves(
     numbers: Integers | None = None,
 ) -> None:
     """Refuse waves that come in through layers, lossy media or several media."""
-    for each in waves:
-        bad = np.flatnonzero(each.concerned & placed.damped)
+    for wave in waves:
+        bad = np.flatnonzero(wave.concerned & placed.damped)
         if len(bad):
             raise InputError(
                 "the surface of a plane wave runs through an absorbing layer, or a medium that "
                 f"conducts or has memory: {elements_text(bad, mesh.centres, numbers)}; move it"
             )
-        of = (values[each.concerned] for values in (placed.permittivity, placed.permeability))
+        of = (values[wave.concerned] for values in (placed.permittivity, placed.permeability))
         if any(len(values) and np.ptp(values) > 0 for values in of):
             raise InputError(SEVERAL_MEDIA)
 
 
 class PointwiseAdditions:
-    """What is added on this rank; see :class:`haloscope.solvers.maxwell.stepping.Additions`.
+    """What is added on this rank; see :class:`haloscope.solvers.maxwell.stepping.SourceTerms`.
 
     `places`: their nodes (elements, N + 1, N + 1, N + 1, 3).
     """
@@ -176,12 +176,12 @@ class PointwiseAdditions:
         beyond, beyond_at = self._beyond()
         self._media = media_terms(setting, placed.media, regions, beyond, beyond_at)
         own = OwnElements(part, places, placed.permittivity, placed.permeability, upwind)
-        entries = [each for drive in placed.drives for each in drive.entries(own)]
+        entries = [entry for drive in placed.drives for entry in drive.entries(own)]
         driven = driven_terms(setting, entries)
         # Media scale increments first, then layers; what is left is scaled here.
         left = np.flatnonzero(of_kinds & ~lossy & ~axes.any(axis=1))
         scaling = [_Scaling(setting, left)] if len(left) else []
-        self._terms: list[Term] = [*self._media, *self._layers, *scaling, *driven]
+        self._terms: list[SourceTerm] = [*self._media, *self._layers, *scaling, *driven]
         self._clock = device.from_host(np.zeros(2))
         self._tick = setting.kernel(SOURCE, "tick").bind(self._clock, 1, extent=(1,), block=(1,))
         self._launches: list[list[Launch]] = [[] for _ in range(LSERK4.stages)]
@@ -203,7 +203,8 @@ class PointwiseAdditions:
         to = Bound(fields, increments, self._clock, float(dt))
         bound = [term.bind(to) for term in self._terms]
         self._launches = [
-            [launch for each in bound for launch in each[stage]] for stage in range(LSERK4.stages)
+            [launch for launches in bound for launch in launches[stage]]
+            for stage in range(LSERK4.stages)
         ]
 
     def before(self, stage: int) -> None:
@@ -250,9 +251,9 @@ class PointwiseAdditions:
         for name, term in self._kept():
             rows.setdefault(name, []).append((self._part.elements[term.elements], term.states))
         result: dict[str, NDArray[Any]] = {"time": np.array([self.time])}
-        for name, found in rows.items():
-            result[f"{name}_elements"] = np.concatenate([elements for elements, _ in found])
-            result[name] = np.concatenate([values for _, values in found])
+        for name, parts in rows.items():
+            result[f"{name}_elements"] = np.concatenate([elements for elements, _ in parts])
+            result[name] = np.concatenate([values for _, values in parts])
         return result
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -263,13 +264,13 @@ class PointwiseAdditions:
             order = np.argsort(numbers)
             at = np.searchsorted(numbers, wanted, sorter=order)
             there = at < len(numbers)
-            found = order[np.where(there, at, 0)] if len(numbers) else np.zeros(0, np.int64)
-            if not (there.all() and (numbers[found] == wanted).all()):
+            rows = order[np.where(there, at, 0)] if len(numbers) else np.zeros(0, np.int64)
+            if not (there.all() and (numbers[rows] == wanted).all()):
                 raise InputError(
                     f"the checkpoint lacks {name} of some elements; it was written for other media "
                     "or layers: start anew, or restart with the case that wrote it"
                 )
-            values = state[name][found]
+            values = state[name][rows]
             if values.shape[1:] != (*term.states.shape[1:],):
                 raise InputError(
                     f"the checkpoint holds {name} of shape {values.shape[1:]}, this case needs "
@@ -299,7 +300,7 @@ class _Scaling:
 def _elements_of(part: MeshPart, kinds: Sequence[int]) -> NDArray[np.bool_]:
     """Whether each element of a part is of one of the kinds."""
     result = np.zeros(len(part.elements), bool)
-    for each in part.ranges:
-        if each.kind in kinds:
-            result[each.first : each.first + each.count] = True
+    for group in part.ranges:
+        if group.kind in kinds:
+            result[group.first : group.first + group.count] = True
     return result

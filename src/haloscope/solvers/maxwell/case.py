@@ -266,33 +266,33 @@ class MaxwellTable(Table):
 
     @field_validator("time_step", mode="wrap")
     @classmethod
-    def _length_or_auto(cls, given: object, check: ValidatorFunctionWrapHandler) -> Any:
+    def _length_or_auto(cls, value: object, check: ValidatorFunctionWrapHandler) -> Any:
         try:
-            return check(given)
+            return check(value)
         except ValidationError:
             raise ValueError('give "auto" or a number above 0') from None
 
     @field_validator("boundaries", mode="wrap")
     @classmethod
-    def _kinds_of_surfaces(cls, given: object, check: ValidatorFunctionWrapHandler) -> Any:
+    def _kinds_of_surfaces(cls, value: object, check: ValidatorFunctionWrapHandler) -> Any:
         try:
-            return check(given)
+            return check(value)
         except ValidationError as error:
             place = error.errors()[0]["loc"]
-            if not isinstance(given, dict) or "[key]" in place:
+            if not isinstance(value, dict) or "[key]" in place:
                 raise
             name = place[0]
             raise ValueError(
-                f"the surface {name!r} cannot be {given[name]!r}; give it "
+                f"the surface {name!r} cannot be {value[name]!r}; give it "
                 f"{', '.join(map(repr, BOUNDARIES))} or {{ impedance = 50.0 }}, a number of ohm "
                 "above 0"
             ) from None
 
     @model_validator(mode="after")
     def _consistent(self) -> MaxwellTable:
-        given = [name for name in _MESHES if getattr(self, name) is not None]
-        if len(given) != 1:
-            said = f"{' and '.join(given)} are given" if given else "none is given"
+        meshes = [name for name in _MESHES if getattr(self, name) is not None]
+        if len(meshes) != 1:
+            said = f"{' and '.join(meshes)} are given" if meshes else "none is given"
             raise ValueError(
                 f"a mesh is one of the tables {', '.join(f'maxwell.{n}' for n in _MESHES)}; {said}"
             )
@@ -312,8 +312,8 @@ class MaxwellTable(Table):
                 "maxwell.far_field tells what sources and waves send far away, and there are none; "
                 "give [[maxwell.sources]] or [[maxwell.waves]]"
             )
-        for each in self.materials:
-            each.material(self.unit_system)
+        for material in self.materials:
+            material.material(self.unit_system)
         names = [material.region for material in self.materials]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
@@ -339,10 +339,10 @@ class MaxwellTable(Table):
 
     def solution(self) -> TimeHarmonic | None:
         """The known solution, in natural units."""
-        given = self.exact
-        if given is None:
+        exact = self.exact
+        if exact is None:
             return None
-        return named(given.solution, radius=given.radius, length=given.length, size=given.size)
+        return named(exact.solution, radius=exact.radius, length=exact.length, size=exact.size)
 
     def kinds(self) -> dict[str, str | float]:
         """Boundaries as the kernels know them."""
@@ -358,9 +358,9 @@ class MaxwellTable(Table):
 
     def material(self, region: str, only: bool) -> Material:
         """Medium of a region; `only` says that it is the only one."""
-        for given in self.materials:
-            if given.region == region or (only and given.region == ""):
-                return given.material(self.unit_system)
+        for material in self.materials:
+            if material.region == region or (only and material.region == ""):
+                return material.material(self.unit_system)
         return Material()
 
     def additions(self) -> tuple[Layer | None, list[Current], list[PlaneWave]]:

@@ -97,7 +97,7 @@ def require_no_contradiction(table: MaxwellTable) -> None:
         "maxwell.waves": bool(table.waves),
         "maxwell.layer": table.layer is not None,
     }
-    media = [each.material(table.unit_system) for each in table.materials]
+    media = [material.material(table.unit_system) for material in table.materials]
     lossy = any(isinstance(medium, Medium) and not medium.plain for medium in media)
     other = any(medium.permittivity != 1 or medium.permeability != 1 for medium in media)
     if table.exact is not None:

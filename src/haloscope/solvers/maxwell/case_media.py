@@ -199,9 +199,9 @@ class WaveformTable(Table):
         if self.kind == "table":
             if self.file is None:
                 raise ValueError("kind = 'table' needs the key file")
-            given = Csv.from_csv(self.file)
-            times = np.linspace(given.coordinate[0], given.coordinate[-1], self.samples)
-            return Sampled.of_times(times * c, given(times))
+            table = Csv.from_csv(self.file)
+            times = np.linspace(table.coordinate[0], table.coordinate[-1], self.samples)
+            return Sampled.of_times(times * c, table(times))
         if self.expression is None:
             raise ValueError("kind = 'expression' needs the key expression")
         formula = parse_quantity_or_expression(self.expression, "expression", ("t",))
@@ -253,8 +253,10 @@ class SourceTable(Table):
 
         def distribution(points: Floats) -> Floats:
             x, y, z = np.moveaxis(points, -1, 0)
-            found = [part.evaluate_finite("density", x=x, y=y, z=z) for part in parts]
-            return factor * np.stack([np.broadcast_to(each, x.shape) for each in found], axis=-1)
+            parts_at = [part.evaluate_finite("density", x=x, y=y, z=z) for part in parts]
+            return factor * np.stack(
+                [np.broadcast_to(values, x.shape) for values in parts_at], axis=-1
+            )
 
         if self.kind == "volume":
             return VolumeCurrent(distribution, waveform, self.regions, self.magnetic)

@@ -64,10 +64,10 @@ def errors_check(
 ) -> dict[str, Comparison]:
     """Mean errors at or below NekCEM's."""
     device = _device(solve)
-    found = {order: run(order, device) for order in orders}
+    runs = {order: run(order, device) for order in orders}
     return {
         f"error at {_state(order, errors)}": _below(errors.mean, _ROUNDING * NEKCEM[name][order])
-        for order, errors in found.items()
+        for order, errors in runs.items()
     }
 
 
@@ -75,10 +75,10 @@ def finest_check(
     name: str, run: Callable[[int, Device], Errors], solve: Solve
 ) -> dict[str, Comparison]:
     """The boxes at N = 9: mean error against NekCEM's, largest error below 1e-9."""
-    found = run(9, _device(solve))
+    errors = run(9, _device(solve))
     return {
-        f"error at {_state(9, found)}": _below(found.mean, _ROUNDING * NEKCEM[name][9]),
-        "largest error of any component": _below(found.largest, _BOXES_BELOW),
+        f"error at {_state(9, errors)}": _below(errors.mean, _ROUNDING * NEKCEM[name][9]),
+        "largest error of any component": _below(errors.largest, _BOXES_BELOW),
     }
 
 
@@ -86,18 +86,18 @@ def conducting_check(solve: Solve) -> dict[str, Comparison]:
     """Errors as by `errors_check`; and they fall as fast from order 5 to 7 as from 3 to 5."""
     device = _device(solve)
     runs = {order: verification.conducting_box(order, device) for order in (3, 5, 7)}
-    found = {
-        f"error at {_state(order, each)}": _below(
-            each.mean, _ROUNDING * NEKCEM["conducting box"][order]
+    comparisons = {
+        f"error at {_state(order, run_errors)}": _below(
+            run_errors.mean, _ROUNDING * NEKCEM["conducting box"][order]
         )
-        for order, each in runs.items()
+        for order, run_errors in runs.items()
     }
-    errors = {order: each.mean for order, each in runs.items()}
+    errors = {order: run_errors.mean for order, run_errors in runs.items()}
     for low in (3, 5):
         decades = verification.decades_an_order({n: errors[n] for n in (low, low + 2)})
         name = f"decades an order, N = {low} to {low + 2}"
-        found[name] = Comparison(decades, _DECADES, _DECADES_WITHIN)
-    return found
+        comparisons[name] = Comparison(decades, _DECADES, _DECADES_WITHIN)
+    return comparisons
 
 
 def dielectric_check(order: int, solve: Solve) -> dict[str, Comparison]:
@@ -113,15 +113,15 @@ def dielectric_check(order: int, solve: Solve) -> dict[str, Comparison]:
 def dispersive_check(order: int, solve: Solve) -> dict[str, Comparison]:
     """Slabs of media with memory in a steady wave of angular frequency 5."""
     device = _device(solve)
-    found = {
+    errors = {
         name: verification.dispersive_slab(medium, order, device)
         for name, medium in DISPERSIVE.items()
     }
     return {
-        f"error, {name} medium, {each.steps} steps of {each.step:.3g}": _below(
-            each.mean, _DISPERSIVE_BELOW[name]
+        f"error, {name} medium, {run_errors.steps} steps of {run_errors.step:.3g}": _below(
+            run_errors.mean, _DISPERSIVE_BELOW[name]
         )
-        for name, each in found.items()
+        for name, run_errors in errors.items()
     }
 
 
@@ -148,10 +148,10 @@ def layer_check(order: int, solve: Solve) -> dict[str, Comparison]:
 
 def energy_check(order: int, solve: Solve) -> dict[str, Comparison]:
     """Random fields on warped elements: energy until T = 60 with the covariant curl."""
-    found = warped_energy(order, 0.06, 60.0, False, _device(solve))
+    energy = warped_energy(order, 0.06, 60.0, False, _device(solve))
     return {
-        "instants at which the energy has grown": _below(float(found.grows), 0.0),
-        "energy at the end over that at the begin": Comparison(found.final, 0.5, 0.5),
+        "instants at which the energy has grown": _below(float(energy.grows), 0.0),
+        "energy at the end over that at the begin": Comparison(energy.final, 0.5, 0.5),
     }
 
 

@@ -112,8 +112,8 @@ class PlacedVolumeCurrent:
         of_medium = np.repeat(_of_medium(own, elements, self.current.magnetic), count)
         shape = _half(-vectors / of_medium[:, None], self.current.magnetic)
         nodes = np.tile(np.arange(count), len(elements))
-        each = np.repeat(elements, count)
-        return [Entries(each, nodes, shape, np.zeros(len(each)), self.current.waveform)]
+        rows = np.repeat(elements, count)
+        return [Entries(rows, nodes, shape, np.zeros(len(rows)), self.current.waveform)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,12 +166,12 @@ Current = PointDipole | VolumeCurrent | SheetCurrent
 
 
 def _vectors(distribution: Distribution, points: Floats) -> Floats:
-    found = np.asarray(distribution(points), np.float64)
-    if found.shape != points.shape or not np.isfinite(found).all():
+    vectors = np.asarray(distribution(points), np.float64)
+    if vectors.shape != points.shape or not np.isfinite(vectors).all():
         raise InputError(
             "a current's distribution must give three finite numbers at every point of its region"
         )
-    return found
+    return vectors
 
 
 def in_regions(mesh: HexMesh, names: tuple[str, ...] | None) -> NDArray[np.bool_]:

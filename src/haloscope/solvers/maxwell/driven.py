@@ -38,8 +38,8 @@ class OwnElements:
 
     def local(self, element: int) -> int | None:
         """Number on this rank of an element of the whole mesh; None: it is not here."""
-        found = np.flatnonzero(self.part.elements == element)
-        return int(found[0]) if len(found) else None
+        rows = np.flatnonzero(self.part.elements == element)
+        return int(rows[0]) if len(rows) else None
 
     def masses(self, elements: Integers) -> Floats:
         """Quadrature weight times Jacobian at the nodes of elements, (n, nodes)."""
@@ -115,12 +115,12 @@ def across_faces(
 def _merged(all_of: Sequence[Entries], nodes: int) -> Iterator[tuple[Integers, Floats, Floats]]:
     """Entries of a waveform in sets without a node twice: places, shapes, delays."""
     elements, local, shape, delays = (
-        np.concatenate([getattr(each, name) for each in all_of])
+        np.concatenate([getattr(term, name) for term in all_of])
         for name in ("elements", "nodes", "shape", "delays")
     )
-    some = (shape != 0).any(axis=1)
-    place = elements[some] * (COMPONENTS * nodes) + local[some]
-    shape, delays = shape[some], delays[some]
+    nonzero = (shape != 0).any(axis=1)
+    place = elements[nonzero] * (COMPONENTS * nodes) + local[nonzero]
+    shape, delays = shape[nonzero], delays[nonzero]
     order = np.lexsort((delays, place))
     place, shape, delays = place[order], shape[order], delays[order]
     new = np.ones(len(place), bool)
@@ -186,10 +186,10 @@ class DrivenTerm:
 def driven_terms(setting: Setting, entries: Sequence[Entries]) -> list[DrivenTerm]:
     """Terms for all entries: one for each waveform, as far as no node is met twice."""
     by_waveform: dict[Waveform, list[Entries]] = {}
-    for each in entries:
-        by_waveform.setdefault(each.waveform, []).append(each)
+    for entry in entries:
+        by_waveform.setdefault(entry.waveform, []).append(entry)
     return [
-        DrivenTerm(setting, *some, waveform)
+        DrivenTerm(setting, *arrays, waveform)
         for waveform, all_of in by_waveform.items()
-        for some in _merged(all_of, setting.nodes)
+        for arrays in _merged(all_of, setting.nodes)
     ]

@@ -12,7 +12,7 @@ from haloscope.counted import counted
 from haloscope.domain.mesh_parts import MeshPart
 from haloscope.errors import InputError
 from haloscope.numerics.basis import gll_nodes
-from haloscope.numerics.element_geometry import along_each, tangents
+from haloscope.numerics.element_geometry import along_all_axes, tangents
 
 Floats = NDArray[np.float64]
 
@@ -70,8 +70,8 @@ def geometry(
     if mode == STORED:
         parts = [a.reshape(elements, -1), 1 / J.reshape(elements, -1)]
     else:
-        some = coordinates if mode == COORDINATES else corners(coordinates)
-        parts = [np.moveaxis(some, -1, 1).reshape(elements, -1)]
+        points = coordinates if mode == COORDINATES else corners(coordinates)
+        parts = [np.moveaxis(points, -1, 1).reshape(elements, -1)]
     if face_shapes:
         parts.append(_face_shapes(a))
     result = np.concatenate(parts, axis=1)
@@ -122,7 +122,7 @@ def trilinear(coordinates: Floats) -> NDArray[np.bool_]:
     """
     x = gll_nodes(coordinates.shape[1] - 1)
     return _lie_at(
-        along_each(np.stack([1 - x, 1 + x], axis=1) / 2, corners(coordinates)), coordinates
+        along_all_axes(np.stack([1 - x, 1 + x], axis=1) / 2, corners(coordinates)), coordinates
     )
 
 

@@ -260,11 +260,11 @@ def named(
         return periodic_box(length)
     if name == "conducting-box":
         return conducting_box(length)
-    if found := _CAVITY.fullmatch(name):
-        kind, m, n, p = found.groups()
+    if match := _CAVITY.fullmatch(name):
+        kind, m, n, p = match.groups()
         return cavity(kind, (int(m), int(n), int(p)), size)
-    if found := _ROUND.fullmatch(name):
-        shape, kind, first, second = found.groups()
+    if match := _ROUND.fullmatch(name):
+        shape, kind, first, second = match.groups()
         m, n = int(first), int(second)
         if n >= 1 and shape == "waveguide":
             return waveguide(kind, m, n, radius=radius, length=length)

@@ -142,7 +142,7 @@ def enclosing_faces(
     wall = np.zeros(behind.shape, bool) if walls is None else walls[:own]
     other = behind & inside[np.where(behind, neighbours, 0)]
     if not from_outside:
-        found = np.argwhere(here & ~other & ~wall)
+        faces = np.argwhere(here & ~other & ~wall)
     else:
         at_edge = int(world.sum(np.array([(here & ~behind & ~wall).sum()]))[0])
         if at_edge:
@@ -150,13 +150,13 @@ def enclosing_faces(
                 f"the surface for the far field has {counted(at_edge, 'face')} at the edge of the mesh, "
                 f"with nothing outside; enclose a region that lies within the mesh"
             )
-        found = np.argwhere(~here & other)
-    if world.present and not world.any(bool(len(found))):
+        faces = np.argwhere(~here & other)
+    if world.present and not world.any(bool(len(faces))):
         raise InputError(
             "the surface for the far field has no face: electric, magnetic or lossy walls and "
             "periodic sides are all around it; enclose a part of the mesh, or let waves leave it"
         )
-    return found
+    return faces
 
 
 def surface(
@@ -298,11 +298,11 @@ def _integrals(
     result = np.empty((len(k), len(radial), 6), complex)
     step = max(1, _PHASES_AT_ONCE // max(1, len(points)))
     for begin in range(0, len(radial), step):
-        some = slice(begin, begin + step)
-        path = radial[some] @ points.T
+        span = slice(begin, begin + step)
+        path = radial[span] @ points.T
         for number, wavenumber in enumerate(k):
             phase = np.exp(-1j * wavenumber * path)
-            result[number, some] = phase @ currents[number].reshape(-1, 6)
+            result[number, span] = phase @ currents[number].reshape(-1, 6)
     parts = result.reshape(len(k), len(radial), 3, 2)
     return parts[..., 0], parts[..., 1]
 
@@ -391,8 +391,8 @@ def sphere_quadrature(polar: int) -> tuple[Floats, Floats, Floats]:
     return theta, phi, np.broadcast_to(weights[:, None] * np.pi / polar, theta.shape)
 
 
-def _incident(given: ArrayLike, frequencies: int) -> Complexes:
-    amplitude = np.asarray(given, complex)
+def _incident(field: ArrayLike, frequencies: int) -> Complexes:
+    amplitude = np.asarray(field, complex)
     if amplitude.shape not in ((), (1,), (frequencies,)) or not (np.abs(amplitude) > 0).all():
         raise InputError(
             f"far field: the incident wave's amplitude is {amplitude.tolist()}; allowed is a "

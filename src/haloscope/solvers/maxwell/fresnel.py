@@ -93,12 +93,14 @@ def slab_wave(
         x = points[0]
         result = np.zeros((6, *x.shape), np.complex128)
 
-        def fill(some: Floats, medium: Response, start: float, to: complex, back: complex) -> None:
-            phase = 1j * medium.index * frequency * (x[some] - start)
+        def fill(
+            tangential: Floats, medium: Response, start: float, to: complex, back: complex
+        ) -> None:
+            phase = 1j * medium.index * frequency * (x[tangential] - start)
             there = to * np.exp(phase)
             again = back * np.exp(-phase) if back else np.zeros_like(phase)
-            result[1, some] = there + again
-            result[5, some] = (there - again) / medium.impedance
+            result[1, tangential] = there + again
+            result[5, tangential] = (there - again) / medium.impedance
 
         fill(x < 0, before, 0.0, 1.0, r)
         fill((x >= 0) & (x <= thickness), inside, 0.0, forward, backward)

@@ -17,7 +17,7 @@ _WARP = 32
 _UNROLL = 4
 
 
-class Way(NamedTuple):
+class KernelVariant(NamedTuple):
     """A way to run a stage; constants as in gpu_pairs.hpp."""
 
     threads: int
@@ -47,80 +47,85 @@ class Shape(NamedTuple):
 # The fastest of those that were tried on an H200 (bench/maxwell_gpu_variants.py): by covariant fields or
 # Cartesian ones, trilinear geometry or stored, bytes of a real; then by order. An order that is not there
 # goes as the next one above it.
-_WAYS: dict[tuple[bool, bool, int], dict[int, Way]] = {
+_WAYS: dict[tuple[bool, bool, int], dict[int, KernelVariant]] = {
     (False, False, 8): {
-        2: Way(32, 14, 0, 1, 1),
-        3: Way(32, 12, 0, 1, 1),
-        4: Way(96, 4, 0, 1, 1),
-        5: Way(128, 2, 0, 2, 1),
-        6: Way(224, 2, 0, 1, 1),
-        7: Way(256, 1, 1, 2, 1),
-        9: Way(512, 1, 0, 1, 1),
-        15: Way(384, 1, 0, 1, 0, 0),
+        2: KernelVariant(32, 14, 0, 1, 1),
+        3: KernelVariant(32, 12, 0, 1, 1),
+        4: KernelVariant(96, 4, 0, 1, 1),
+        5: KernelVariant(128, 2, 0, 2, 1),
+        6: KernelVariant(224, 2, 0, 1, 1),
+        7: KernelVariant(256, 1, 1, 2, 1),
+        9: KernelVariant(512, 1, 0, 1, 1),
+        15: KernelVariant(384, 1, 0, 1, 0, 0),
     },
     (False, True, 8): {
-        3: Way(32, 12, 0, 2, 1),
-        6: Way(128, 4, 0, 1),
-        7: Way(128, 3, 1, 1, 1),
-        11: Way(256, 2, 0, 1),
-        14: Way(384, 1, 0, 1),
-        15: Way(384, 1, 0, 1, 0, 0),
+        3: KernelVariant(32, 12, 0, 2, 1),
+        6: KernelVariant(128, 4, 0, 1),
+        7: KernelVariant(128, 3, 1, 1, 1),
+        11: KernelVariant(256, 2, 0, 1),
+        14: KernelVariant(384, 1, 0, 1),
+        15: KernelVariant(384, 1, 0, 1, 0, 0),
     },
     (True, False, 8): {
-        1: Way(32, 16, 0, 2),
-        2: Way(32, 16, 0, 1),
-        3: Way(32, 12, 0, 2),
-        4: Way(64, 8, 0, 1),
-        5: Way(128, 3, 0, 2),
-        6: Way(224, 2, 1, 2),
-        7: Way(256, 2, 1, 2, unroll=1),
-        8: Way(192, 2, 0, 1),
-        10: Way(256, 2, 0, 1, unroll=1),
-        11: Way(288, 1, 0, 2),
-        14: Way(384, 1, 0, 1),
-        15: Way(512, 1, 0, 1, 0, 0),
+        1: KernelVariant(32, 16, 0, 2),
+        2: KernelVariant(32, 16, 0, 1),
+        3: KernelVariant(32, 12, 0, 2),
+        4: KernelVariant(64, 8, 0, 1),
+        5: KernelVariant(128, 3, 0, 2),
+        6: KernelVariant(224, 2, 1, 2),
+        7: KernelVariant(256, 2, 1, 2, unroll=1),
+        8: KernelVariant(192, 2, 0, 1),
+        10: KernelVariant(256, 2, 0, 1, unroll=1),
+        11: KernelVariant(288, 1, 0, 2),
+        14: KernelVariant(384, 1, 0, 1),
+        15: KernelVariant(512, 1, 0, 1, 0, 0),
     },
     (True, True, 8): {
-        3: Way(32, 16, 0, 2, 0, 0),
-        5: Way(128, 4, 0, 2),
-        6: Way(224, 2, 1, 2),
-        7: Way(256, 2, 1, 2),
-        11: Way(256, 2, 0, 1),
-        14: Way(480, 1, 0, 1),
-        15: Way(512, 1, 0, 1, 0, 0),
+        3: KernelVariant(32, 16, 0, 2, 0, 0),
+        5: KernelVariant(128, 4, 0, 2),
+        6: KernelVariant(224, 2, 1, 2),
+        7: KernelVariant(256, 2, 1, 2),
+        11: KernelVariant(256, 2, 0, 1),
+        14: KernelVariant(480, 1, 0, 1),
+        15: KernelVariant(512, 1, 0, 1, 0, 0),
     },
     (False, False, 4): {
-        3: Way(32, 16, 0, 1, 1),
-        5: Way(128, 4, 0, 2, 1),
-        7: Way(128, 4, 0, 1, 1),
-        9: Way(256, 2, 0, 1, 1),
-        11: Way(288, 2, 0, 1),
-        15: Way(512, 1, 0, 1),
+        3: KernelVariant(32, 16, 0, 1, 1),
+        5: KernelVariant(128, 4, 0, 2, 1),
+        7: KernelVariant(128, 4, 0, 1, 1),
+        9: KernelVariant(256, 2, 0, 1, 1),
+        11: KernelVariant(288, 2, 0, 1),
+        15: KernelVariant(512, 1, 0, 1),
     },
     (True, False, 4): {
-        3: Way(32, 16, 0, 2),
-        5: Way(128, 6, 0, 2),
-        7: Way(128, 5, 0, 1),
-        9: Way(256, 2, 0, 2),
-        11: Way(288, 2, 0, 1),
-        15: Way(512, 1, 0, 1),
+        3: KernelVariant(32, 16, 0, 2),
+        5: KernelVariant(128, 6, 0, 2),
+        7: KernelVariant(128, 5, 0, 1),
+        9: KernelVariant(256, 2, 0, 2),
+        11: KernelVariant(288, 2, 0, 1),
+        15: KernelVariant(512, 1, 0, 1),
     },
 }
 _WAYS[False, True, 4] = _WAYS[False, False, 4]
 _WAYS[True, True, 4] = _WAYS[True, False, 4]
 # Where threads bring elements themselves: GPUs before sm_90, single precision of even orders.
 _WITHOUT_COPY_ENGINE = {
-    3: Way(32, 16),
-    4: Way(96, 5),
-    6: Way(128, 4),
-    7: Way(256, 2, 1),
-    11: Way(256, 2),
-    19: Way(384, 1),
+    3: KernelVariant(32, 16),
+    4: KernelVariant(96, 5),
+    6: KernelVariant(128, 4),
+    7: KernelVariant(256, 2, 1),
+    11: KernelVariant(256, 2),
+    19: KernelVariant(384, 1),
 }
 
 
 def shape_of(
-    way: Way, order: int, real_size: int, geometry: int = STORED, *, covariant: bool = False
+    way: KernelVariant,
+    order: int,
+    real_size: int,
+    geometry: int = STORED,
+    *,
+    covariant: bool = False,
 ) -> Shape:
     """The launch for a way to run a stage.
 
@@ -183,9 +188,9 @@ def launch_shape(
         _filled(_way(ways, order, real_size), order, real_size, geometry, covariant, block_memory)
         for ways in known
     ]
-    found = next((shape for shape in shapes if shape.shared <= block_memory), shapes[-1])
-    check_room(order, real_size, found.shared, block_memory)
-    return found
+    shape = next((shape for shape in shapes if shape.shared <= block_memory), shapes[-1])
+    check_room(order, real_size, shape.shared, block_memory)
+    return shape
 
 
 def check_room(order: int, real_size: int, needed: int, block_memory: int) -> None:
@@ -204,7 +209,7 @@ def check_room(order: int, real_size: int, needed: int, block_memory: int) -> No
     )
 
 
-def _way(ways: dict[int, Way], order: int, real_size: int) -> Way:
+def _way(ways: dict[int, KernelVariant], order: int, real_size: int) -> KernelVariant:
     """That of an order among those that were measured, with no more threads than it has work for."""
     way = ways[min((n for n in ways if n >= order), default=max(ways))]
     if way.matrix_units and real_size != 8:
@@ -216,12 +221,17 @@ def _way(ways: dict[int, Way], order: int, real_size: int) -> Way:
 
 
 def _filled(
-    way: Way, order: int, real_size: int, geometry: int, covariant: bool, block_memory: int
+    way: KernelVariant,
+    order: int,
+    real_size: int,
+    geometry: int,
+    covariant: bool,
+    block_memory: int,
 ) -> Shape:
     """Its launch, with no more blocks than a processor holds."""
-    found = shape_of(way, order, real_size, geometry, covariant=covariant)
-    blocks = max(1, min(way.blocks, (block_memory + _KEPT) // (found.shared + _KEPT)))
+    shape = shape_of(way, order, real_size, geometry, covariant=covariant)
+    blocks = max(1, min(way.blocks, (block_memory + _KEPT) // (shape.shared + _KEPT)))
     if blocks < way.blocks:
         fewer = way._replace(blocks=blocks)
-        found = shape_of(fewer, order, real_size, geometry, covariant=covariant)
-    return found
+        shape = shape_of(fewer, order, real_size, geometry, covariant=covariant)
+    return shape

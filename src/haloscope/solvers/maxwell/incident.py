@@ -66,10 +66,10 @@ class PlaneWave:
                 f"polarisation = {self.polarisation} of a plane wave is not normal to its direction "
                 f"{self.direction} (the cosine is {askew:.3g}); make them normal to each other"
             )
-        given = sum(map(bool, (self.inside, self.box, self.boundaries)))
-        if given != 1:
+        surfaces = sum(map(bool, (self.inside, self.box, self.boundaries)))
+        if surfaces != 1:
             raise InputError(
-                f"a plane wave has {given} of inside, box and boundaries; give one of them"
+                f"a plane wave has {surfaces} of inside, box and boundaries; give one of them"
             )
 
     @property
@@ -146,8 +146,8 @@ class PlacedWave:
         faces = np.argwhere(np.repeat(self.concerned[own.part.elements][:, None], FACES, axis=1))
         behind = own.behind(faces)
         here = self.inside[own.part.elements[faces[:, 0]]]
-        some = (behind >= 0) & (self.inside[np.maximum(behind, 0)] != here)
-        return faces[some], np.where(here[some], 1.0, -1.0)
+        on_surface = (behind >= 0) & (self.inside[np.maximum(behind, 0)] != here)
+        return faces[on_surface], np.where(here[on_surface], 1.0, -1.0)
 
     def entries(self, own: OwnElements) -> list[Entries]:
         """Inside sees the wave added to what lies outside, outside sees it taken from inside."""

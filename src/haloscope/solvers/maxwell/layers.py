@@ -86,9 +86,9 @@ class Layer:
                     f"the absorbing layers at {name}- and {name}+ overlap; make them thinner"
                 )
         strengths = np.zeros(6)
-        some = depths > 0
-        strengths[some] = -(self.grading + 1) * math.log(self.reflection) * speed / 2
-        strengths[some] /= depths[some]
+        inside = depths > 0
+        strengths[inside] = -(self.grading + 1) * math.log(self.reflection) * speed / 2
+        strengths[inside] /= depths[inside]
         return PlacedLayer(begins, depths, strengths, self.grading)
 
 

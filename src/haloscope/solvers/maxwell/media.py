@@ -25,11 +25,11 @@ _DECADES = 3.0
 _LEAST_GAIN = 1e-12
 
 
-def _require(what: str, value: float, *, positive: bool = False) -> None:
+def _require(key: str, value: float, *, positive: bool = False) -> None:
     if not math.isfinite(value) or value < 0 or (positive and value == 0):
         allowed = "above 0" if positive else "0 or more"
         raise InputError(
-            f"{what} = {value:g} is out of range: such a medium would be unstable; give a number "
+            f"{key} = {value:g} is out of range: such a medium would be unstable; give a number "
             f"{allowed}"
         )
 
@@ -164,9 +164,9 @@ class Medium(Material):
         low, high = math.log10(min(rates)) - _DECADES, math.log10(max(rates)) + _DECADES
         near = [rate * (1 + np.linspace(-0.1, 0.1, 201)) for rate in rates]
         w = np.concatenate([np.logspace(low, high, _SAMPLES), *near])
-        each = np.stack([pole.susceptibility(w).imag for pole in poles])
-        loss = each.sum(axis=0) + self.conductivity / w
-        size = np.abs(each).sum(axis=0) + self.conductivity / w
+        gain = np.stack([pole.susceptibility(w).imag for pole in poles])
+        loss = gain.sum(axis=0) + self.conductivity / w
+        size = np.abs(gain).sum(axis=0) + self.conductivity / w
         bad = np.flatnonzero(loss < -_LEAST_GAIN * size)
         if len(bad):
             at = bad[np.argmin(loss[bad])]
@@ -211,8 +211,8 @@ class Medium(Material):
     def permittivity_at(self, w: ArrayLike) -> NDArray[np.complex128]:
         """Complex relative permittivity at angular frequencies, for exp(-i w t)."""
         w = np.asarray(w, np.complex128)
-        found = self.permittivity + 1j * self.conductivity / w
-        return np.asarray(found + sum(pole.susceptibility(w) for pole in self.poles))
+        permittivity = self.permittivity + 1j * self.conductivity / w
+        return np.asarray(permittivity + sum(pole.susceptibility(w) for pole in self.poles))
 
     def matrix(self) -> Floats:
         """Rates of change of E and the states at a node where curl H vanishes."""

@@ -6,7 +6,7 @@ import math
 from functools import lru_cache
 from pathlib import Path
 
-from haloscope.domain.hex_boxes import some_of_box
+from haloscope.domain.hex_boxes import box_elements
 from haloscope.domain.hex_generators import box, cylinder, cylinder_parts, sphere, sphere_parts
 from haloscope.domain.hexes import HexMesh, check_boundaries
 from haloscope.domain.mesh_files import count_elements, read_mesh
@@ -43,7 +43,7 @@ def open_rows(table: MaxwellTable, world: World) -> ElementRows:
         x, y, z = (axis in brick.periodic for axis in "xyz")
         own = range_of(world, math.prod(brick.elements))
         shape = brick.model_dump(include=_OF_BOX)
-        rows = some_of_box(own, brick.elements, **shape, periodic=(x, y, z))
+        rows = box_elements(own, brick.elements, **shape, periodic=(x, y, z))
         _require_names(table, rows.mesh)
         return rows
     if world.size == 1 or not world.present:
@@ -64,12 +64,12 @@ def open_rows(table: MaxwellTable, world: World) -> ElementRows:
 
 def elements_of(table: MaxwellTable) -> int:
     """Elements of a case's mesh, which is not made; a file's are counted without connecting them."""
-    found = generated_elements(table)
-    if found is None:
+    elements = generated_elements(table)
+    if elements is None:
         assert table.mesh is not None
         path = Path(table.mesh.file)
-        found = _counted(path, path.stat().st_mtime_ns if path.is_file() else None)
-    return found
+        elements = _counted(path, path.stat().st_mtime_ns if path.is_file() else None)
+    return elements
 
 
 @lru_cache(maxsize=1)

@@ -43,14 +43,14 @@ class Sphere:
     @property
     def scattering(self) -> float:
         """Scattering efficiency: cross section over pi a^2 (BH eq. 4.61)."""
-        each = np.abs(self.electric) ** 2 + np.abs(self.magnetic) ** 2
-        return float(2 / self.size**2 * ((2 * self._degrees + 1) * each).sum())
+        coefficients = np.abs(self.electric) ** 2 + np.abs(self.magnetic) ** 2
+        return float(2 / self.size**2 * ((2 * self._degrees + 1) * coefficients).sum())
 
     @property
     def extinction(self) -> float:
         """Extinction efficiency: scattering and absorption (BH eq. 4.62)."""
-        each = (self.electric + self.magnetic).real
-        return float(2 / self.size**2 * ((2 * self._degrees + 1) * each).sum())
+        coefficients = (self.electric + self.magnetic).real
+        return float(2 / self.size**2 * ((2 * self._degrees + 1) * coefficients).sum())
 
     @property
     def absorption(self) -> float:

@@ -31,10 +31,10 @@ def locate(mesh: HexMesh, order: int, point: Floats) -> tuple[int, Floats]:
     `order`: of the polynomials that give the elements their shape.
     """
     low, high = _boxes(mesh)
-    found = Locator(mesh, order, _near(low, high, point)).find(point[None])
-    if not found.inside[0]:
+    located = Locator(mesh, order, _near(low, high, point)).find(point[None])
+    if not located.inside[0]:
         raise _nowhere(point, low.min(axis=0), high.max(axis=0))
-    return int(found.elements[0]), found.reference[0]
+    return int(located.elements[0]), located.reference[0]
 
 
 def locate_on_ranks(
@@ -42,15 +42,15 @@ def locate_on_ranks(
 ) -> tuple[int, Floats]:
     """As :func:`locate`, on ranks that know some elements each; all ranks call this."""
     low, high = _boxes(mesh)
-    found = PartLocator(mesh, order, numbers, _near(low, high, point)).find(point[None])
-    here = float(found.elements[0]) if found.inside[0] else math.inf
+    located = PartLocator(mesh, order, numbers, _near(low, high, point)).find(point[None])
+    here = float(located.elements[0]) if located.inside[0] else math.inf
     lowest = -world.largest(-here)
     if math.isinf(lowest) and world.present:
         ends = [[world.largest(float(at)) for at in (-low).max(axis=0)]]
         ends.append([world.largest(float(at)) for at in high.max(axis=0)])
         raise _nowhere(point, -np.array(ends[0]), np.array(ends[1]))
-    mine = here == lowest and bool(found.inside[0])
-    return (int(found.rows[0]), found.reference[0]) if mine else (-1, np.zeros(3))
+    mine = here == lowest and bool(located.inside[0])
+    return (int(located.rows[0]), located.reference[0]) if mine else (-1, np.zeros(3))
 
 
 def _boxes(mesh: HexMesh) -> tuple[Floats, Floats]:

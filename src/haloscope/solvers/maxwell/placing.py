@@ -57,11 +57,11 @@ def place_on_ranks(
     except InputError as error:
         fault = str(error)
     refuse_together(world, fault)
-    for found in through:
+    for located in through:
         for values in (result.permittivity, result.permeability):
-            some = values[found.concerned]
-            most = world.largest(some.max(initial=-np.inf))
-            if most + world.largest(-some.min(initial=np.inf)) > 0:
+            values_here = values[located.concerned]
+            most = world.largest(values_here.max(initial=-np.inf))
+            if most + world.largest(-values_here.min(initial=np.inf)) > 0:
                 raise InputError(SEVERAL_MEDIA)
     return result
 
@@ -85,9 +85,9 @@ def _place_layer(
     alike = [all_rows(world, np.unique(ends[:, :, axis], axis=0)) for axis in range(3)]
     alike = [np.unique(pairs, axis=0) for pairs in alike]
     most = max(len(pairs) for pairs in alike)
-    some = [pairs[np.minimum(np.arange(most), len(pairs) - 1)] for pairs in alike]
+    pairs_alike = [pairs[np.minimum(np.arange(most), len(pairs) - 1)] for pairs in alike]
     speed = world.largest(fastest_wave(mesh, media))
-    return layer.placed(_boxes(np.stack(some, axis=2)), speed)
+    return layer.placed(_boxes(np.stack(pairs_alike, axis=2)), speed)
 
 
 def _boxes(ends: Floats) -> HexMesh:

@@ -33,7 +33,7 @@ _PADDING = 4
 _SILENT = 1e-9
 # Peaks of a component in the summary, and of a probe on the screen: the strongest.
 _MOST_PEAKS = 20
-_TOLD = 3
+_MOST_LISTED = 3
 # Peaks whose frequency is less certain than this part of it, or of the band's width where that is
 # less, are fits to noise; those that fall to 1/e within a period (Q below pi) are pulses. They stand in
 # the tables with their errors, not on the screen.
@@ -124,7 +124,7 @@ class ProbeSpectra:
         for name in self._probes:
             try:
                 series = self._series(probes[name])
-                found = self._resonances(series)
+                resonances = self._resonances(series)
                 spectra = {
                     component: spectrum(
                         values, series.interval, window=self._table.window, padding=_PADDING
@@ -132,14 +132,14 @@ class ProbeSpectra:
                     for component, values in self._audible(series).items()
                 }
                 if out is not None:
-                    files |= self._write(out, name, found, spectra, title)
+                    files |= self._write(out, name, resonances, spectra, title)
             except (InputError, SolutionError) as error:
                 # The run itself is good: its other results are kept.
                 notices.append(f"warning: no spectrum at probe {name}: {error}")
                 continue
             notices += self._cut_off(name, series)
-            summary[name] = {key: _strongest(peaks) for key, peaks in found.items()}
-            lines.append(self._told(name, found, len(series.values) * series.interval))
+            summary[name] = {key: _strongest(peaks) for key, peaks in resonances.items()}
+            lines.append(self._headline_of(name, resonances, len(series.values) * series.interval))
         return Results({"spectrum": summary}, files, lines, notices)
 
     def _unfinished(self, step: int) -> list[str]:
@@ -212,12 +212,14 @@ class ProbeSpectra:
         return prefixed(peak.frequency, "Hz", digits)
 
     def _by_strength(
-        self, found: Mapping[str, list[Resonance]], duration: float
+        self, resonances: Mapping[str, list[Resonance]], duration: float
     ) -> list[tuple[str, Resonance]]:
         """Peaks of all components with a small error, the strongest first; each frequency once."""
         factors = dict(zip(FIELD_NAMES, self._natural, strict=True))
-        peaks = [(name, peak) for name, some in found.items() for peak in some if self._sure(peak)]
-        peaks.sort(key=lambda each: -each[1].amplitude * factors[each[0]])
+        peaks = [
+            (name, peak) for name, peaks in resonances.items() for peak in peaks if self._sure(peak)
+        ]
+        peaks.sort(key=lambda entry: -entry[1].amplitude * factors[entry[0]])
         chosen: list[tuple[str, Resonance]] = []
         for name, peak in peaks:
             if all(abs(peak.frequency - other.frequency) > 0.5 / duration for _, other in chosen):
@@ -229,9 +231,11 @@ class ProbeSpectra:
         certain = peak.frequency_error <= _SURE * min(peak.frequency, high - low)
         return certain and abs(peak.decay_rate) < peak.frequency
 
-    def _told(self, probe: str, found: Mapping[str, list[Resonance]], duration: float) -> str:
-        strongest = self._by_strength(found, duration)[:_TOLD]
-        unsure = sum(not self._sure(peak) for peaks in found.values() for peak in peaks)
+    def _headline_of(
+        self, probe: str, resonances: Mapping[str, list[Resonance]], duration: float
+    ) -> str:
+        strongest = self._by_strength(resonances, duration)[:_MOST_LISTED]
+        unsure = sum(not self._sure(peak) for peaks in resonances.values() for peak in peaks)
         left_out = ""
         if unsure:
             left_out = (
@@ -240,17 +244,17 @@ class ProbeSpectra:
             )
         if not strongest:
             return f"probe {probe}: no resonance in the band{left_out}"
-        told = ", ".join(
+        line = ", ".join(
             f"{self._frequency_text(peak, 7)} ({name}, {_quality_text(peak) or 'no decay seen'})"
             for name, peak in strongest
         )
-        return f"probe {probe} rings at {told}{left_out}"
+        return f"probe {probe} rings at {line}{left_out}"
 
     def _write(
         self,
         out: Path,
         probe: str,
-        found: Mapping[str, list[Resonance]],
+        resonances: Mapping[str, list[Resonance]],
         spectra: Mapping[str, Spectrum],
         title: str,
     ) -> dict[str, Path]:
@@ -260,19 +264,19 @@ class ProbeSpectra:
             f"spectrum picture {probe}": out / f"spectrum-{probe}.png",
         }
         table, peaks_table, picture = paths.values()
-        self._write_resonances(peaks_table, found)
+        self._write_resonances(peaks_table, resonances)
         if not spectra:
             return {f"resonances {probe}": peaks_table}
         every = next(iter(spectra.values())).frequencies
         low, high = self._table.band
         margin = _BEYOND * (high - low)
-        some = (every >= low - margin) & (every <= high + margin)
-        shown = every[some]
+        band = (every >= low - margin) & (every <= high + margin)
+        shown = every[band]
         hz, per = ("_Hz", "per_Hz") if self._si else ("", "")
         columns: dict[str, Any] = {f"frequency{hz}": shown}
-        for name, each in spectra.items():
+        for name, curve in spectra.items():
             unit = f"_{_unit_of(name)}_{per}".rstrip("_") if self._si else ""
-            columns[f"{name}{unit}"] = each.values[some]
+            columns[f"{name}{unit}"] = curve.values[band]
         note = (
             f"integral of field exp(+2 pi i f t) dt from the time {self._start:.8g}, "
             f"window {self._table.window}"
@@ -280,13 +284,15 @@ class ProbeSpectra:
         write_columns(table, columns, note)
         kind = "E" if any(name[0] == "E" for name in spectra) else "H"
         duration = 1 / float(every[1]) / _PADDING
-        own = {name: peaks for name, peaks in found.items() if name[0] == kind}
+        own = {name: peaks for name, peaks in resonances.items() if name[0] == kind}
         unit = f" ({_unit_of(kind).replace('_per_', '/')}/Hz)" if self._si else ""
         save_spectrum(
             picture,
             frequencies=shown,
             series={
-                name: each.magnitude[some] for name, each in spectra.items() if name[0] == kind
+                name: spectrum.magnitude[band]
+                for name, spectrum in spectra.items()
+                if name[0] == kind
             },
             ylabel=f"|{kind}|{unit}",
             title=f"Spectrum at probe {probe}",
@@ -299,8 +305,8 @@ class ProbeSpectra:
         )
         return paths
 
-    def _write_resonances(self, path: Path, found: Mapping[str, list[Resonance]]) -> None:
-        rows = [(name, peak) for name, peaks in found.items() for peak in peaks]
+    def _write_resonances(self, path: Path, resonances: Mapping[str, list[Resonance]]) -> None:
+        rows = [(name, peak) for name, peaks in resonances.items() for peak in peaks]
         hz, per_s = ("_Hz", "_per_s") if self._si else ("", "")
         columns = {
             "component": np.array([name for name, _ in rows], dtype=str),

@@ -89,23 +89,23 @@ class Powers:
 class Radiation:
     """What a table [maxwell.far_field] asks for."""
 
-    def __init__(self, table: MaxwellTable, given: SetUp) -> None:
+    def __init__(self, table: MaxwellTable, set_up: SetUp) -> None:
         assert table.far_field is not None
         self._wanted, self._speed = table.far_field, table.speed
-        self._world, self._device = given.world, given.device
-        added, part = given.added, given.part
+        self._world, self._device = set_up.world, set_up.device
+        added, part = set_up.added, set_up.part
         _, self._currents, _ = table.additions()
         self._waves = [drive for drive in added.drives if isinstance(drive, PlacedWave)]
-        self._scattered_alone = not any(each.wave.boundaries for each in self._waves)
+        self._scattered_alone = not any(wave.wave.boundaries for wave in self._waves)
         self.notices: list[str] = []
         """Warnings about the surface, a line each."""
-        kinds = face_kinds(given.around.mesh, table.kinds())
-        faces, outside, inside = self._enclose(given.around, added, kinds)
-        self.planes = self._close(given.around, kinds, faces, outside, inside)
+        kinds = face_kinds(set_up.around.mesh, table.kinds())
+        faces, outside, inside = self._enclose(set_up.around, added, kinds)
+        self.planes = self._close(set_up.around, kinds, faces, outside, inside)
         """Walls at which the surface ends; images stand for them."""
-        self._permittivity, self._permeability = self._medium(faces[:, 0], given.around, added)
-        self._note_sources(given.around, added, faces, inside)
-        self._note_beyond(given.around, added, kinds, inside)
+        self._permittivity, self._permeability = self._medium(faces[:, 0], set_up.around, added)
+        self._note_sources(set_up.around, added, faces, inside)
+        self._note_beyond(set_up.around, added, kinds, inside)
         # All faces in the order of the whole mesh, and who has them.
         faces = faces[np.lexsort((faces[:, 1], part.elements[faces[:, 0]]))]
         rank = np.full(len(faces), self._world.rank)
@@ -113,7 +113,7 @@ class Radiation:
         everywhere = all_rows(self._world, known)
         everywhere = everywhere[np.lexsort((everywhere[:, 1], everywhere[:, 0]))]
         self._faces, self._owners = everywhere[:, :2], everywhere[:, 2]
-        places = given.places
+        places = set_up.places
         order = places.shape[1] - 1
         self._on = surface(part.mesh, order, faces, places=places, from_outside=outside)
         self._indices = self._device.from_host(self._on.indices(len(FIELD_NAMES)).ravel())
@@ -126,8 +126,8 @@ class Radiation:
         """Own faces of the surface, whether fields are taken outside it, and what it encloses."""
         wanted, world, mesh, own = self._wanted, self._world, around.mesh, around.own
         total = np.zeros(mesh.count, bool)
-        for each in self._waves:
-            total |= each.inside
+        for wave in self._waves:
+            total |= wave.inside
         if wanted.box is not None:
             low, high = np.array(wanted.box, float)
             centres = mesh.centres
@@ -280,22 +280,22 @@ class Radiation:
     @property
     def _waveform(self) -> Waveform:
         """That whose amplitude is 1."""
-        given = [each.wave.waveform for each in self._waves]
-        return [*given, *(current.waveform for current in self._currents)][0]
+        waveforms = [wave.wave.waveform for wave in self._waves]
+        return [*waveforms, *(current.waveform for current in self._currents)][0]
 
     @property
     def _waveforms(self) -> list[Waveform]:
-        return [each.waveform for each in (*(w.wave for w in self._waves), *self._currents)]
+        return [current.waveform for current in (*(w.wave for w in self._waves), *self._currents)]
 
     def set_step(self, dt: float, last_step: int) -> None:
         """Choose when samples are taken, and forget what there is."""
         top = float(self.frequencies.max())
-        content = max(highest_frequency(each) for each in self._waveforms)
+        content = max(highest_frequency(waveform) for waveform in self._waveforms)
         apart = min(1 / (_SAMPLES_A_PERIOD * top), 1 / (_ABOVE_ALIASES * (top + content)))
         self.interval = self._wanted.interval or max(1, int(apart / dt))
         self._dt, self._end = dt, last_step * dt
         self._start = self._wanted.start * self._speed
-        rises = [each.rise for each in self._waveforms if isinstance(each, RampedSine)]
+        rises = [waveform.rise for waveform in self._waveforms if isinstance(waveform, RampedSine)]
         self._steady = bool(rises)
         if self._steady and self._start < max(rises):
             raise InputError(
@@ -326,12 +326,12 @@ class Radiation:
         # A pulse of a current whose integral is not 0 leaves charges, and their field, behind.
         mean = abs(float(values.sum())) / max(float(np.abs(values).sum()), 1e-300)
         self.leaves_charges = not self._steady and bool(self._currents) and mean > _LEAST_CONTENT
-        for frequency, given in zip(self.frequencies, self._wanted.frequencies, strict=True):
-            found = abs((values * np.exp(2j * np.pi * frequency * times)).sum())
-            if not found > _LEAST_CONTENT * np.abs(values).sum():
+        for frequency, asked in zip(self.frequencies, self._wanted.frequencies, strict=True):
+            content = abs((values * np.exp(2j * np.pi * frequency * times)).sum())
+            if not content > _LEAST_CONTENT * np.abs(values).sum():
                 raise InputError(
-                    f"maxwell.far_field.frequencies: at {given:g} the waveform has no content "
-                    f"({found / max(float(np.abs(values).sum()), 1e-300):.1g} of its size); choose "
+                    f"maxwell.far_field.frequencies: at {asked:g} the waveform has no content "
+                    f"({content / max(float(np.abs(values).sum()), 1e-300):.1g} of its size); choose "
                     "a frequency that the source holds"
                 )
 
@@ -375,16 +375,16 @@ class Radiation:
                 sums[rows] = own
             elif len(rows):
                 sums[rows] = self._world.receive((len(rows), *sums.shape[1:]), np.float64, rank)
-        found = (sums, self._faces, self._reference, state["taken"], self._settings())
-        return {f"far_field_{name}": np.asarray(a) for name, a in zip(_NAMES, found, strict=True)}
+        fields = (sums, self._faces, self._reference, state["taken"], self._settings())
+        return {f"far_field_{name}": np.asarray(a) for name, a in zip(_NAMES, fields, strict=True)}
 
     def _settings(self) -> Floats:
         return np.array([self.interval, self._start, self._end, *self.frequencies])
 
     def restore(self, extras: Mapping[str, NDArray[np.generic]], step: int) -> None:
         """Go on from a checkpoint."""
-        given = {name: extras.get(f"far_field_{name}") for name in _NAMES}
-        if given["sums"] is None:
+        saved = {name: extras.get(f"far_field_{name}") for name in _NAMES}
+        if saved["sums"] is None:
             if step * self._dt <= max(self._start, self.interval * self._dt):
                 return
             raise InputError(
@@ -392,7 +392,7 @@ class Radiation:
                 f"{self._start / self._speed:g} on; start anew, or give a later "
                 "maxwell.far_field.start"
             )
-        faces, settings = given["faces"], given["settings"]
+        faces, settings = saved["faces"], saved["settings"]
         alike = np.array_equal(np.asarray(faces), self._faces)
         wanted = self._settings()
         alike = alike and settings is not None and settings.shape == wanted.shape
@@ -407,11 +407,11 @@ class Radiation:
             )
         names = (f"far_field_{name}" for name in ("sums", "taken"))
         shapes = (len(self._faces), 2 * len(self.frequencies), None), (2,)
-        whole, taken = (saved_numbers(extras, *each) for each in zip(names, shapes, strict=True))
+        whole, taken = (saved_numbers(extras, *entry) for entry in zip(names, shapes, strict=True))
         rows = whole[self._owners == self._world.rank]
         sums = np.moveaxis(rows, 0, 1).reshape(2 * len(self.frequencies), -1)
         self._transform.restore({"sums": np.ascontiguousarray(sums), "taken": taken})
-        reference = np.asarray(given["reference"])
+        reference = np.asarray(saved["reference"])
         parts = {"far_field_reference": np.array([reference.real, reference.imag])}
         saved_numbers(parts, "far_field_reference", (2, len(self.frequencies)))
         self._reference = np.array(reference, complex)
@@ -420,7 +420,7 @@ class Radiation:
 
     def require_ended(self, step: int) -> None:
         """Refuse results while a pulse still goes on; all ranks call this."""
-        last = max(main_end(each) for each in self._waveforms)
+        last = max(main_end(waveform) for waveform in self._waveforms)
         if not self._steady and step * self._dt < last:
             raise InputError(
                 f"sources still on at the end of the run, {step * self._dt / self._speed:.4g}: no "
@@ -476,18 +476,18 @@ class Radiation:
                 "the far field has no samples: the run ended before maxwell.far_field.start, or "
                 "before the waveform began; run longer"
             )
-        found = self._transform.transforms() / self._reference[:, None]
-        shaped = found.reshape(len(found), -1, len(FIELD_NAMES))
+        amplitudes = self._transform.transforms() / self._reference[:, None]
+        shaped = amplitudes.reshape(len(amplitudes), -1, len(FIELD_NAMES))
         return shaped[..., :3], shaped[..., 3:]
 
     def pattern(self, theta: ArrayLike, phi: ArrayLike) -> FarField:
         """The far field of all ranks in directions (rad), about the mesh's origin; 0 behind walls."""
-        found = self._with_images(theta, phi)
-        front = in_front(self.planes, found.theta, found.phi)
+        pattern = self._with_images(theta, phi)
+        front = in_front(self.planes, pattern.theta, pattern.phi)
         return replace(
-            found,
-            electric_theta=np.where(front, found.electric_theta, 0.0),
-            electric_phi=np.where(front, found.electric_phi, 0.0),
+            pattern,
+            electric_theta=np.where(front, pattern.electric_theta, 0.0),
+            electric_phi=np.where(front, pattern.electric_phi, 0.0),
         )
 
     def _with_images(self, theta: ArrayLike, phi: ArrayLike) -> FarField:

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 # Curves of the picture, and frequencies that are told of.
 _MOST_CURVES = 6
-_TOLD = 3
+_MOST_LISTED = 3
 # Difference of the power through the surface and that of the pattern above which both are doubted.
 _POWERS_APART = 0.05
 
@@ -108,13 +108,13 @@ def _summary(
             if powers.scattering is not None:
                 row["scattering_cross_section"] = float(powers.scattering[number])
         else:
-            for name, found in (
+            for name, value in (
                 ("radiated_power", powers.radiated),
                 ("power_of_pattern", powers.of_pattern),
                 ("power_of_dipole_alone", powers.dipole_alone),
             ):
-                if found is not None:
-                    row[name] = float(found[number]) / table.impedance
+                if value is not None:
+                    row[name] = float(value[number]) / table.impedance
         here = values[number]
         at = np.unravel_index(int(here.argmax()), here.shape)
         row[f"largest_{quantity}"] = float(here[at])
@@ -128,7 +128,7 @@ def _lines(table: MaxwellTable, rows: list[dict[str, Any]]) -> list[str]:
     si = table.units == "si"
     watt, area = (" W" if si else ""), " m²"
     lines = []
-    for row in rows[:_TOLD]:
+    for row in rows[:_MOST_LISTED]:
         at = _frequency_text(table, row["frequency"])
         said = [f"far field at {at}:"]
         if "radiated_power" in row:
@@ -145,8 +145,8 @@ def _lines(table: MaxwellTable, rows: list[dict[str, Any]]) -> list[str]:
             said.append(f"largest bistatic {row['largest_cross_section']:.5g}{area}")
         said.append(f"at theta {row['at_theta']:g}°, phi {row['at_phi']:g}°")
         lines.append(" ".join(said))
-    if len(rows) > _TOLD:
-        lines.append(f"far field at {len(rows) - _TOLD} more frequencies: see summary.json")
+    if len(rows) > _MOST_LISTED:
+        lines.append(f"far field at {len(rows) - _MOST_LISTED} more frequencies: see summary.json")
     return lines
 
 

@@ -142,7 +142,7 @@ def resolution(
     x, y, z = np.array([world.largest(float(end)) for end in ends]).reshape(2, 3).sum(axis=0)
     extent = (float(x), float(y), float(z))
     _, currents, waves = table.additions()
-    natural = max([0.0, *(main_frequency(each.waveform) for each in (*currents, *waves))])
+    natural = max([0.0, *(main_frequency(source.waveform) for source in (*currents, *waves))])
     if not natural:
         return Resolution(extent, 0.0, np.inf, np.inf, "", 0.0, np.inf)
     indices = np.array([_index(medium, 2 * np.pi * natural) for medium in materials])
@@ -204,9 +204,11 @@ def timing_warnings(table: MaxwellTable, end: float) -> tuple[list[str], bool]:
     """Warn of waveforms that a run misses or cuts."""
     second = " s" if table.units == "si" else ""
     _, currents, waves = table.additions()
-    given = [(f"maxwell.sources[{n}].waveform", each.waveform) for n, each in enumerate(currents)]
+    waveforms = [
+        (f"maxwell.sources[{n}].waveform", source.waveform) for n, source in enumerate(currents)
+    ]
     # The clock of a wave with a start of its own is another one.
-    given += [
+    waveforms += [
         (f"maxwell.waves[{n}].waveform", wave.waveform)
         for n, wave in enumerate(waves)
         if wave.start is None
@@ -217,7 +219,7 @@ def timing_warnings(table: MaxwellTable, end: float) -> tuple[list[str], bool]:
     def text(time: float) -> str:
         return f"{time / table.speed:.4g}{second}"
 
-    for key, waveform in given:
+    for key, waveform in waveforms:
         begin = main_begin(waveform)
         if begin >= end:
             reason = (
@@ -286,8 +288,8 @@ def source_warnings(
 def _waveforms_beyond_the_end(table: MaxwellTable) -> list[str]:
     """Warn of tables of waveforms whose times are likely not in the case's unit."""
     lines = []
-    drives = {f"sources[{n}]": each.waveform for n, each in enumerate(table.sources)}
-    drives |= {f"waves[{n}]": each.waveform for n, each in enumerate(table.waves)}
+    drives = {f"sources[{n}]": source.waveform for n, source in enumerate(table.sources)}
+    drives |= {f"waves[{n}]": source.waveform for n, source in enumerate(table.waves)}
     for name, waveform in drives.items():
         if table.end_time is None or waveform.file is None:
             continue

@@ -102,8 +102,8 @@ def frequencies_by_probe(
         min(exactly.values()) * (1 - _BEYOND) / TAU,
         max(exactly.values()) * (1 + _BEYOND) / TAU,
     )
-    found = resonances(np.array(series), _STEPS_A_SAMPLE * until / steps, band)
-    measured = np.array([TAU * each.frequency for each in found] or [math.nan])
+    peaks = resonances(np.array(series), _STEPS_A_SAMPLE * until / steps, band)
+    measured = np.array([TAU * peak.frequency for peak in peaks] or [math.nan])
     return {
         name: (float(measured[np.abs(measured - true).argmin()]), true)
         for name, true in exactly.items()

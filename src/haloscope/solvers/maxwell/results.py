@@ -23,12 +23,12 @@ from haloscope.solvers.maxwell.waveform_spans import sources_end
 class RunResults:
     """Spectra at probes and the far field, where the case asks for them."""
 
-    def __init__(self, case: MaxwellCase, given: SetUp) -> None:
-        self._case, self._world = case, given.world
-        world, added = given.world, given.added
+    def __init__(self, case: MaxwellCase, set_up: SetUp) -> None:
+        self._case, self._world = case, set_up.world
+        world, added = set_up.world, set_up.added
         product = (added.permittivity * added.permeability).max(initial=0.0)
         slowness = math.sqrt(world.largest(float(product)))
-        places = given.part.mesh.coordinates.reshape(-1, 3)
+        places = set_up.part.mesh.coordinates.reshape(-1, 3)
         ends = np.stack([places, -places]).max(axis=1, initial=-math.inf)
         widths = np.array([world.largest(float(end)) for end in ends.ravel()]).reshape(2, 3).sum(0)
         self.across = slowness * float(np.linalg.norm(widths))
@@ -39,7 +39,7 @@ class RunResults:
         self.notices: list[str] = []
         """Warnings of the set-up."""
         if case.maxwell.far_field is not None:
-            self.radiation = Radiation(case.maxwell, given)
+            self.radiation = Radiation(case.maxwell, set_up)
             self.notices += self.radiation.notices
 
     def set_step(self, dt: float, last_step: int) -> None:
@@ -83,18 +83,18 @@ class RunResults:
         step: int,
     ) -> Results:
         """See :class:`haloscope.solvers.interface.Solver`; with the fields and steps at the end."""
-        found = []
+        results = []
         title = self._case.title
         if self._spectra is not None:
             folder = out if self._world.is_root else None
-            found.append(self._spectra.finish(folder, probes, title, step))
+            results.append(self._spectra.finish(folder, probes, title, step))
         if self.radiation is not None:
-            found.append(self._far_field(self.radiation, out, fields, step))
+            results.append(self._far_field(self.radiation, out, fields, step))
         return Results(
-            {key: value for each in found for key, value in each.summary.items()},
-            {key: value for each in found for key, value in each.files.items()},
-            [line for each in found for line in each.lines],
-            [notice for each in found for notice in each.notices],
+            {key: value for result in results for key, value in result.summary.items()},
+            {key: value for result in results for key, value in result.files.items()},
+            [line for result in results for line in result.lines],
+            [notice for result in results for notice in result.notices],
         )
 
     def _far_field(

@@ -88,16 +88,16 @@ def mie_deviations(
     solve: Callable[[dict[str, Any]], Any], data: Mapping[str, Any] | None = None
 ) -> Deviations:
     """Run the sphere and compare it with the series."""
-    given = dict(data or sphere_case())
-    solver = solve(given).solver
+    case_data = dict(data or sphere_case())
+    solver = solve(case_data).solver
     if not isinstance(solver, MaxwellSolver) or solver.results.radiation is None:
         raise InputError("the case of a sphere has no far field; give one from sphere_case")
-    radiation, table = solver.results.radiation, given["maxwell"]
+    radiation, table = solver.results.radiation, case_data["maxwell"]
     incident = radiation.incident
     assert incident is not None
     theta, phi = np.linspace(0, np.pi, _POLAR)[:, None], np.array([0.0, np.pi / 2])
-    found: FarField = radiation.pattern(theta, phi)
-    values = found.cross_section(incident[1])
+    far_field: FarField = radiation.pattern(theta, phi)
+    values = far_field.cross_section(incident[1])
     powers = radiation.powers()
     assert powers.scattering is not None
     assert powers.extinction is not None
@@ -110,14 +110,14 @@ def mie_deviations(
         wanted = exact.cross_section(k, theta, phi)
         apart = np.abs(values[number] - wanted)
         disc = math.pi * radius**2
-        each: Floats = np.array(
+        deviations: Floats = np.array(
             [
                 (apart / wanted).max(),
                 abs(powers.scattering[number] / (exact.scattering * disc) - 1),
                 abs(powers.extinction[number] / (exact.extinction * disc) - 1),
             ]
         )
-        worst = np.maximum(worst, each)
+        worst = np.maximum(worst, deviations)
     return Deviations(*worst.tolist())
 
 

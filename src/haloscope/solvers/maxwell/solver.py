@@ -17,11 +17,11 @@ from haloscope.domain.hexes import HexMesh
 from haloscope.domain.mesh_parts import MeshPart
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
-from haloscope.numerics.element_fields import ElementFields, Found, Position
+from haloscope.numerics.element_fields import ElementFields, LocatedPoints, Position
 from haloscope.numerics.element_geometry import nodes
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.scope.regions import Region
-from haloscope.solvers.interface import DerivedNumber, Field, Followed, Results, Work
+from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, Work
 from haloscope.solvers.maxwell.additions import PlacedAdditions, PointwiseAdditions
 from haloscope.solvers.maxwell.case import (
     FIELD_NAMES,
@@ -76,7 +76,7 @@ class MaxwellSolver:
     """One rank's part of a Maxwell case."""
 
     name = "maxwell"
-    followed = Followed(
+    followed = Monitor(
         name="field_energy",
         file="energy.csv",
         label="energy",
@@ -127,13 +127,13 @@ class MaxwellSolver:
             transport=machine.transport,
             overlap=machine.overlap,
             graphs=machine.graphs,
-            tell=self.notices.append,
+            log=self.notices.append,
         )
         self.transport = self.stepping.transport
         self.kernel_hash = jit.kernel_hash(SOURCE, self.stepping.constants)
         self._add(added, around.part)
-        given = SetUp(part, self.coordinates, around, added, world, device)
-        self.results = RunResults(self._case, given)
+        set_up = SetUp(part, self.coordinates, around, added, world, device)
+        self.results = RunResults(self._case, set_up)
         self.notices += self.results.notices
         self._units = np.repeat([1.0, 1 / table.impedance], 3)
         numbers = around.numbers[: around.own]
@@ -146,7 +146,7 @@ class MaxwellSolver:
         self._set_initial()
         self._balance = self._open_balance(added)
         self.work = self._count_work()
-        self._probes: dict[tuple[Position, ...], Found] = {}
+        self._probes: dict[tuple[Position, ...], LocatedPoints] = {}
 
     def _kinds(self, mesh: HexMesh, added: np.ndarray) -> np.ndarray:
         """Kinds of own elements."""
@@ -154,9 +154,9 @@ class MaxwellSolver:
         kinds = kind_of(STORED, added=False) + added.astype(np.int64)
         if table.curl != "covariant":
             return kinds
-        some = max(1, _NODES_AT_ONCE // (table.order + 1) ** 3)
-        for begin in range(0, mesh.count, some):
-            chosen = np.arange(begin, min(begin + some, mesh.count))
+        step = max(1, _NODES_AT_ONCE // (table.order + 1) ** 3)
+        for begin in range(0, mesh.count, step):
+            chosen = np.arange(begin, min(begin + step, mesh.count))
             modes = known_by(nodes(mesh, table.order, chosen), self._device.kind == "cpu")
             for mode in (CORNERS, AFFINE):
                 those = chosen[modes == mode]
@@ -216,9 +216,9 @@ class MaxwellSolver:
         self._set_step(dt)
         self._exponential: ExponentialSteps | None = None
         if exponential:
-            given = table.krylov
+            krylov = table.krylov
             self._exponential = ExponentialSteps(
-                self.stepping, self._device, self._world, given.dimension, given.tolerance
+                self.stepping, self._device, self._world, krylov.dimension, krylov.tolerance
             )
 
     def _set_step(self, dt: float) -> None:
@@ -257,7 +257,7 @@ class MaxwellSolver:
     def _element_bounds(self) -> np.ndarray:
         """The same of each own element."""
         media = [self.materials[region] for region in self.part.mesh.regions]
-        speeds = [1 / math.sqrt(each.permittivity * each.permeability) for each in media]
+        speeds = [1 / math.sqrt(medium.permittivity * medium.permeability) for medium in media]
         return geometric_bounds(self.coordinates, speeds)
 
     def _find_bound(self) -> float:
@@ -273,7 +273,7 @@ class MaxwellSolver:
             return self._with_additions(_CAUTION * least)
         values = len(FIELD_NAMES) * (self._table.order + 1) ** 3
         start = random_start(self.part.elements, values).ravel().astype(self.dtype)
-        found = find_bound(
+        bound = find_bound(
             self.stepping.right_hand_side,
             self._device.from_host(start),
             least,
@@ -282,8 +282,8 @@ class MaxwellSolver:
             dimension=_DIMENSION,
         ).largest
         # Sums over ranks differ in their last bits.
-        unit = 10.0 ** (math.floor(math.log10(found)) - _DIGITS)
-        return self._with_additions(math.floor(found / unit) * unit)
+        unit = 10.0 ** (math.floor(math.log10(bound)) - _DIGITS)
+        return self._with_additions(math.floor(bound / unit) * unit)
 
     def _with_additions(self, bound: float) -> float:
         """A bound for the curl and what is added, as if their eigenvalues fell together."""
@@ -314,8 +314,8 @@ class MaxwellSolver:
         x, y, z = places
         values = np.empty((len(x), len(FIELD_NAMES), x.shape[1]))
         for number, name in enumerate(FIELD_NAMES):
-            given = self._table.initial_field(name)
-            values[:, number] = given.evaluate_finite(f"maxwell.initial.{name}", x=x, y=y, z=z)
+            expression = self._table.initial_field(name)
+            values[:, number] = expression.evaluate_finite(f"maxwell.initial.{name}", x=x, y=y, z=z)
         self.stepping.set_fields(values / self._units[:, None])
 
     def _open_balance(self, added: PlacedAdditions) -> EnergyBalance:
@@ -331,8 +331,11 @@ class MaxwellSolver:
         keeps = added.layer is not None or any(not m.plain for m in added.media.values())
         lines, driven = timing_warnings(table, self.last_step * self.dt * table.speed)
         self.notices += lines
-        waveforms = [each.waveform for each in (*currents, *waves)]
-        steady = [each.rise if isinstance(each, RampedSine) else end(each) for each in waveforms]
+        waveforms = [source.waveform for source in (*currents, *waves)]
+        steady = [
+            waveform.rise if isinstance(waveform, RampedSine) else end(waveform)
+            for waveform in waveforms
+        ]
         return EnergyBalance(
             ends, memory=keeps, driven=driven, steady_from=max(steady, default=0.0)
         )
@@ -432,10 +435,10 @@ class MaxwellSolver:
         key = tuple(positions)
         if key not in self._probes:
             self._probes[key] = self.places.locate(positions)
-        found = self._probes[key]
+        samples = self._probes[key]
         fields = self.stepping.fields.reshape(self.stepping.elements, len(FIELD_NAMES), -1)
         result = np.zeros((len(positions), len(FIELD_NAMES)))
-        for point, row, weights in zip(found.points, found.rows, found.weights, strict=True):
+        for point, row, weights in zip(samples.points, samples.rows, samples.weights, strict=True):
             near = self._device.to_host(fields[int(row)]).astype(np.float64)
             near = near.reshape(len(FIELD_NAMES), *self.places.shape[1:])
             result[point] = np.einsum("fkji,k,j,i->f", near, *weights[::-1]) * self._units
@@ -460,7 +463,7 @@ class MaxwellSolver:
     def diagnostics(self) -> dict[str, float]:
         """Energy, time and what the time step is against its bound."""
         electric, magnetic = self._energies()
-        found = {
+        numbers = {
             "time": self.time,
             "time_step": self.dt,
             "step_over_bound": self.dt / self.bound,
@@ -469,7 +472,7 @@ class MaxwellSolver:
             "energy": float(electric + magnetic),
         }
         error = self._largest_error()
-        return found if error is None else found | {"largest_error": error}
+        return numbers if error is None else numbers | {"largest_error": error}
 
     def derived(self) -> list[DerivedNumber]:
         """Extent of the mesh, the shortest wave and its resolution, and the steps."""
@@ -496,8 +499,8 @@ class MaxwellSolver:
         """The time step and what limits it, and how far waves get until the end."""
         table = self._table
         unit = " s" if table.units == "si" else ""
-        given = table.time_step != "auto" and self.dt < table.cfl * self.bound
-        limit = "by maxwell.time_step" if given else f"by {self._limit}"
+        is_below_bound = table.time_step != "auto" and self.dt < table.cfl * self.bound
+        limit = "by maxwell.time_step" if is_below_bound else f"by {self._limit}"
         text = f"time step {self.dt:.3g}{unit}, limited {limit}"
         if table.end_time is not None:
             across = table.end_time * table.speed / max(self.resolution.extent)
@@ -518,11 +521,13 @@ class MaxwellSolver:
         fields = self.stepping.fields.reshape(self.stepping.elements, len(FIELD_NAMES), -1)
 
         def values(rows: np.ndarray) -> np.ndarray:
-            some = self._device.to_host(fields[self._device.from_host(rows)])
-            return some.reshape(len(rows), len(FIELD_NAMES), *self.places.shape[1:])
+            values = self._device.to_host(fields[self._device.from_host(rows)])
+            return values.reshape(len(rows), len(FIELD_NAMES), *self.places.shape[1:])
 
-        raster, found = self.places.sample_plane(wanted.axis, wanted.offset, wanted.points, values)
-        if found is None:
+        raster, samples = self.places.sample_plane(
+            wanted.axis, wanted.offset, wanted.points, values
+        )
+        if samples is None:
             return None
         second = "s" if self._table.units == "si" else "(natural units)"
         panels: list[FieldPanel] = [
@@ -531,7 +536,7 @@ class MaxwellSolver:
                 "label": f"{name} ({self.fields[name].unit})",
                 "quantity": name[0],
             }
-            for name, part, factor in zip(FIELD_NAMES, found, self._units, strict=True)
+            for name, part, factor in zip(FIELD_NAMES, samples, self._units, strict=True)
         ]
         return {
             "x": raster.first,
@@ -544,17 +549,17 @@ class MaxwellSolver:
             f"{self.places.describe()}",
         }
 
-    def headline(self, found: Mapping[str, float]) -> list[str]:
+    def headline(self, numbers: Mapping[str, float]) -> list[str]:
         """Energy and time."""
-        error = found.get("largest_error")
-        told = [] if error is None else [f"largest error {error:.3g} against the exact solution"]
+        error = numbers.get("largest_error")
+        lines = [] if error is None else [f"largest error {error:.3g} against the exact solution"]
         joules = "J" if self._table.units == "si" else "(natural units)"
         seconds = "s" if self._table.units == "si" else ""
         return [
-            f"time {found['time']:.6g} {seconds}".rstrip()
-            + f", energy {found['energy']:.8g} {joules}, time step "
-            f"{100 * found['step_over_bound']:.0f} % of the stability bound",
-            *told,
+            f"time {numbers['time']:.6g} {seconds}".rstrip()
+            + f", energy {numbers['energy']:.8g} {joules}, time step "
+            f"{100 * numbers['step_over_bound']:.0f} % of the stability bound",
+            *lines,
         ]
 
     def _count_work(self) -> Work:

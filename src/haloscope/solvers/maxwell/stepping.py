@@ -74,7 +74,7 @@ class _Shapes:
     by_derivatives: bool  # Whether the first traces need derivatives
 
 
-class Additions(Protocol):
+class SourceTerms(Protocol):
     """What a stage does not know: media with memory, currents, waves that come in.
 
     Before each stage it sets the increments of the elements it concerns to
@@ -118,7 +118,7 @@ class Stepping:
         transport: str = "auto",
         overlap: bool = True,
         graphs: bool = True,
-        tell: Callable[[str], None] | None = None,
+        log: Callable[[str], None] | None = None,
     ) -> None:
         if isinstance(part, HexMesh):
             part = take(part, np.arange(part.count))
@@ -134,8 +134,8 @@ class Stepping:
         D = derivative_matrix(order)
         self._D, self._DT = self._put(D), self._put(D.T)
         self._open_kernels(coordinates, upwind, chain_rule)
-        self._open_traces(world, transport, tell)
-        self.additions: Additions | None = None
+        self._open_traces(world, transport, log)
+        self.additions: SourceTerms | None = None
         self._current = 0
         self._launches: list[list[tuple[list[Launch], list[Launch]]]] = []
         self._captured: dict[tuple[int, int], Graph] = {}
@@ -168,19 +168,19 @@ class Stepping:
         self.constants: dict[str, int | float | str] = {}
         self._shapes: dict[int, _Shapes] = {}
         ranges = self.part.ranges
-        modes = [STORED if chain_rule else each.kind // 2 for each in ranges]
+        modes = [STORED if chain_rule else group.kind // 2 for group in ranges]
         for mode in sorted(set(modes)):
             constants, threads, extent, options = self._way(mode, chain_rule)
             constants |= {"N": order, "UPWIND": int(upwind)}
             constants["real"] = "float" if self._real == np.float32 else "double"
-            own = [each for each, of in zip(ranges, modes, strict=True) if of == mode]
-            ends = np.cumsum([each.count for each in own]).tolist()
+            own = [group for group, of in zip(ranges, modes, strict=True) if of == mode]
+            ends = np.cumsum([group.count for group in own]).tolist()
             face_shapes = bool(constants.get("FACE_SHAPES", 0))
             parts = [
                 geometry(
-                    coordinates[each.first : each.first + each.count], order, mode, face_shapes
-                ).reshape(each.count, -1)
-                for each in own
+                    coordinates[group.first : group.first + group.count], order, mode, face_shapes
+                ).reshape(group.count, -1)
+                for group in own
             ]
             stage = device.kernel(SOURCE, "stage", constants)
             no_next = device.kind != "cpu" and not chain_rule
@@ -190,7 +190,7 @@ class Stepping:
                 device.kernel(SOURCE, "first_traces", constants),
                 self._put(np.concatenate(parts)),
                 parts[0].shape[1],
-                dict(zip((each.first for each in own), [0, *ends], strict=False)),
+                dict(zip((group.first for group in own), [0, *ends], strict=False)),
                 threads,
                 extent,
                 options,
@@ -198,7 +198,7 @@ class Stepping:
             )
             self.constants |= constants
         self._shapes_of = {
-            each.first: self._shapes[mode] for each, mode in zip(ranges, modes, strict=True)
+            group.first: self._shapes[mode] for group, mode in zip(ranges, modes, strict=True)
         }
 
     def _way(
@@ -218,7 +218,7 @@ class Stepping:
             shared = (6 * self._nodes + (self.order + 1) ** 2) * size
             check_room(self.order, size, shared, self._device.block_memory)
             return constants, threads, lambda elements: (elements * threads,), {"shared": shared}
-        found = launch_shape(
+        shape = launch_shape(
             self.order,
             size,
             mode,
@@ -227,14 +227,14 @@ class Stepping:
         )
         processors = self._device.multiprocessors
         return (
-            dict(found.constants),
-            found.threads,
-            lambda elements: found.extent(elements, processors),
-            {"shared": found.shared},
+            dict(shape.constants),
+            shape.threads,
+            lambda elements: shape.extent(elements, processors),
+            {"shared": shape.shared},
         )
 
     def _open_traces(
-        self, world: World | None, transport: str, tell: Callable[[str], None] | None
+        self, world: World | None, transport: str, log: Callable[[str], None] | None
     ) -> None:
         """Two sets of traces, own ones and behind them those of other ranks; and their exchange."""
         device = self._device
@@ -267,27 +267,27 @@ class Stepping:
             state=self._outgoing[0],
             stream=device.side if self._overlap else None,
             graphs=self._graphs_wanted,
-            tell=tell,
+            log=log,
             across_only=True,
         )
         self.transport = self._exchange.transport
         for outgoing, incoming in zip(self._outgoing, self._incoming, strict=True):
             self._exchange.prepare(outgoing, into=incoming)
 
-    def _bound(self, each: Range, name: str, *rest: Any, stream: Any = None) -> Launch:
+    def _bound(self, group: Range, name: str, *rest: Any, stream: Any = None) -> Launch:
         """A kernel for a range of elements, with the arguments that follow the geometry."""
-        known = self._shapes_of[each.first]
-        shape = known.geometry[known.begins[each.first] * known.values :]
-        extent, block = known.extent(each.count), (known.threads,)
+        known = self._shapes_of[group.first]
+        shape = known.geometry[known.begins[group.first] * known.values :]
+        extent, block = known.extent(group.count), (known.threads,)
         if name == "first_traces":
             between = (self._D, self._DT) if known.by_derivatives else ()
-            arguments = (self.fields, shape, *rest, *between, each.first, each.count)
+            arguments = (self.fields, shape, *rest, *between, group.first, group.count)
             return known.first_traces.bind(*arguments, stream=stream, extent=extent, block=block)
         trace_before, trace_after, *numbers = rest
         stage = known.last_stage if name == "last_stage" else known.stage
         return stage.bind(
             *(self.fields, self.increments, shape, self._materials, self._faces),
-            *(trace_before, trace_after, self._D, self._DT, each.first, each.count, *numbers),
+            *(trace_before, trace_after, self._D, self._DT, group.first, group.count, *numbers),
             stream=stream,
             extent=extent,
             block=block,
@@ -297,7 +297,7 @@ class Stepping:
     @property
     def shape_values(self) -> int:
         """Numbers that the shapes of this rank's elements take."""
-        return sum(len(each.geometry) for each in self._shapes.values())
+        return sum(len(shape.geometry) for shape in self._shapes.values())
 
     @property
     def nbytes(self) -> int:
@@ -320,19 +320,19 @@ class Stepping:
     def _bound_stage(self, turn: int, stage: int, dt: float) -> tuple[list[Launch], list[Launch]]:
         """Launches for the elements that others wait for, and for the rest."""
         prepared = self.additions.kinds if self.additions is not None else ()
-        found: tuple[list[Launch], list[Launch]] = ([], [])
+        launches: tuple[list[Launch], list[Launch]] = ([], [])
         name = "last_stage" if stage == LSERK4.stages - 1 else "stage"
-        for each in self.part.ranges:
-            a = 1.0 if each.kind in prepared else LSERK4.a[stage]
-            side = each.waited_for and self._overlap and self._exchange is not None
+        for group in self.part.ranges:
+            a = 1.0 if group.kind in prepared else LSERK4.a[stage]
+            side = group.waited_for and self._overlap and self._exchange is not None
             launch = self._bound(
-                each,
+                group,
                 name,
                 *(self._traces[turn], self._traces[1 - turn], float(dt), float(a), LSERK4.b[stage]),
                 stream=self._device.side if side else None,
             )
-            found[0 if each.waited_for else 1].append(launch)
-        return found
+            launches[0 if group.waited_for else 1].append(launch)
+        return launches
 
     def _do_stage(self, waited_for: Sequence[Launch], rest: Sequence[Launch]) -> None:
         """Elements that others wait for, their messages, the rest meanwhile."""
@@ -401,8 +401,8 @@ class Stepping:
 
     def renew_traces(self) -> None:
         """Make the traces those of the present fields, on all ranks."""
-        for each in self.part.ranges:
-            self._bound(each, "first_traces", self._traces[self._current])()
+        for group in self.part.ranges:
+            self._bound(group, "first_traces", self._traces[self._current])()
         if self._exchange is not None:
             outgoing, incoming = self._outgoing[self._current], self._incoming[self._current]
             self._device.fork()
@@ -413,9 +413,9 @@ class Stepping:
         """Time derivative of fields, without additions; overwrites this object's own fields."""
         self.fields[:] = values
         self.renew_traces()
-        for each in self.part.ranges:
+        for group in self.part.ranges:
             traces = self._traces[self._current], self._traces[1 - self._current]
-            self._bound(each, "stage", *traces, 1.0, 0.0, 0.0)()
+            self._bound(group, "stage", *traces, 1.0, 0.0, 0.0)()
         return self.increments
 
     def values(self) -> Floats:
@@ -431,14 +431,14 @@ class Stepping:
         result = np.empty((self.elements, 2))
         step = max(1, _NODES_AT_ONCE // self._nodes)
         for first in range(0, self.elements, step):
-            some = slice(first, min(first + step, self.elements))
-            measure = self._device.from_host(weights * self.jacobian[some])
+            span = slice(first, min(first + step, self.elements))
+            measure = self._device.from_host(weights * self.jacobian[span])
             # A solution that breaks overflows; its energy is no number, which is told elsewhere.
             with np.errstate(over="ignore", invalid="ignore"):
                 for half in range(2):
-                    part = fields[some, 3 * half : 3 * half + 3].astype("f8")
+                    part = fields[span, 3 * half : 3 * half + 3].astype("f8")
                     sums = (xp.square(part).sum(axis=1) * measure).sum(axis=1)
-                    result[some, half] = self._device.to_host(sums)
+                    result[span, half] = self._device.to_host(sums)
         return result * self._energy_weights
 
     def energy(self) -> float:

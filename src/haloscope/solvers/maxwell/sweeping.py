@@ -121,11 +121,11 @@ def rates(case: Mapping[str, Any], cells: int, seconds: float) -> dict[str, floa
     # high-order electromagnetics solver with GPUDirect communication, 2016. A step of the
     # exponential integrator has no fixed number of stages: then points alone are told.
     table = case["maxwell"]
-    found = {"mpoints_s": cells / seconds / 1e6}
+    rates = {"mpoints_s": cells / seconds / 1e6}
     if table["integrator"] == "runge-kutta":
-        found["gdof_s"] = _VALUES_OF_A_STEP * cells / seconds / 1e9
-        found["gflop_s"] = flops_a_step(table["order"]) * cells / seconds / 1e9
-    return found
+        rates["gdof_s"] = _VALUES_OF_A_STEP * cells / seconds / 1e9
+        rates["gflop_s"] = flops_a_step(table["order"]) * cells / seconds / 1e9
+    return rates
 
 
 def _checked(data: dict[str, Any]) -> MaxwellCase:

@@ -64,7 +64,7 @@ class Bound:
     dt: float  # Time step
 
 
-class Term(Protocol):
+class SourceTerm(Protocol):
     """Something that is added to increments before each stage."""
 
     def bind(self, to: Bound) -> list[list[Launch]]:

@@ -69,13 +69,13 @@ def geometric_bounds(coordinates: Floats, speed: ArrayLike, scheme: LowStorage =
     rate = np.empty(elements)
     step = max(1, _NODES_AT_ONCE // size**3)
     for first in range(0, elements, step):
-        some = slice(first, min(first + step, elements))
-        gradients = np.linalg.inv(np.stack(tangents(coordinates[some]), axis=-2))
+        span = slice(first, min(first + step, elements))
+        gradients = np.linalg.inv(np.stack(tangents(coordinates[span]), axis=-2))
         length = np.linalg.norm(gradients, axis=-2)
         along = np.einsum("...xd,...yd->...xy", gradients / length[..., None, :], gradients)
         matrix = length.sum(axis=-1)[..., None, None] * np.eye(3) - along
         largest = np.linalg.eigvalsh(matrix)[..., -1]
-        rate[some] = largest.reshape(len(largest), -1).max(axis=1)
+        rate[span] = largest.reshape(len(largest), -1).max(axis=1)
     return cube_factor(size - 1, scheme) * 4 / (speeds * rate)
 
 
@@ -100,16 +100,16 @@ def find_bound(
     next_start[:] = start
     limit, evaluations, converged = np.inf, 0, False
     while evaluations < _MOST_EVALUATIONS:
-        found = space.build(operator, next_start)
-        evaluations += found.dimension
-        ritz = found.ritz
+        basis = space.build(operator, next_start)
+        evaluations += basis.dimension
+        ritz = basis.ritz
         limits = step_limits(scheme, ritz.values)
         shortest = float(limits.min(initial=np.inf))
         # All ranks decide by the root's.
         now = min(limit, float(ranks.broadcast(np.array([shortest]))[0]))
         stayed = now >= (1 - _CHANGE) * limit
         limit = now
-        converged = found.next == 0.0 or (stayed and evaluations >= _LEAST_EVALUATIONS)
+        converged = basis.next == 0.0 or (stayed and evaluations >= _LEAST_EVALUATIONS)
         if converged:
             break
         # A function of the projected matrix times e_1: real, and the last bits change it little.
@@ -137,14 +137,14 @@ def random_start(elements: NDArray[np.integer], values: int) -> Floats:
     return np.asarray((mixed >> np.uint64(11)) * 2.0**-52 - 1.0)
 
 
-def require_stable(given: float, bound: float, unit: str = "") -> None:
+def require_stable(dt: float, bound: float, unit: str = "") -> None:
     """Refuse a time step above :data:`MARGIN` of the bound."""
     # As it is told, so that what is told is allowed.
     most = float(f"{MARGIN * bound:.4g}")
-    if not 0 < given <= most:
-        told = f" {unit}" if unit else ""
+    if not 0 < dt <= most:
+        unit_text = f" {unit}" if unit else ""
         raise InputError(
-            f"time step {given:g}{told} is out of range; it must be above 0 and at most "
-            f"{most:g}{told}, {MARGIN:g} of the bound {bound:.4g}{told} where this mesh, order and "
+            f"time step {dt:g}{unit_text} is out of range; it must be above 0 and at most "
+            f"{most:g}{unit_text}, {MARGIN:g} of the bound {bound:.4g}{unit_text} where this mesh, order and "
             "media become unstable; leave it out to have it chosen"
         )

@@ -20,10 +20,10 @@ _LEAST_SAMPLES = 4
 _EVEN = 1e-6
 
 
-def _require(what: str, value: float, *, positive: bool = False) -> None:
+def _require(key: str, value: float, *, positive: bool = False) -> None:
     if not math.isfinite(value) or (positive and value <= 0):
         allowed = "a finite number above 0" if positive else "a finite number"
-        raise InputError(f"{what} = {value:g} of a waveform is out of range; give {allowed}")
+        raise InputError(f"{key} = {value:g} of a waveform is out of range; give {allowed}")
 
 
 @dataclass(frozen=True)
@@ -195,13 +195,13 @@ class Table:
         first = np.clip(np.floor(s) - 1, 0, len(v) - 4).astype(np.int64)
         a = s - first
         b, c, d = a - 1, a - 2, a - 3
-        found = (
+        values = (
             -b * c * d * v[first] / 6
             + a * c * d * v[first + 1] / 2
             - a * b * d * v[first + 2] / 2
             + a * b * c * v[first + 3] / 6
         )
-        return np.where((s < -_EVEN) | (s > len(v) - 1 + _EVEN), 0.0, found)
+        return np.where((s < -_EVEN) | (s > len(v) - 1 + _EVEN), 0.0, values)
 
 
 Waveform = Gaussian | ModulatedGaussian | Ricker | RampedSine | Table

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Device, Launch
-from haloscope.solvers.blood.cells.present_cells import ALONE, SHARED, Present
-from haloscope.solvers.blood.cells.sharing import Held
+from haloscope.solvers.blood.cells.present_cells import ALONE, SHARED, LocalCells
+from haloscope.solvers.blood.cells.sharing import CellOwnership
 from haloscope.solvers.blood.membranes.membranes import Membranes
 
 SOURCE = Path(__file__).with_name("entering.cpp")
@@ -39,8 +39,8 @@ class Threshold:
 
     def depths(self, positions: np.ndarray) -> np.ndarray:
         """How far behind the plane positions (..., 3) are."""
-        found: np.ndarray = self.sign * (positions[..., self.axis] - self.plane)
-        return found
+        depths: np.ndarray = self.sign * (positions[..., self.axis] - self.plane)
+        return depths
 
 
 class EnteringCells:
@@ -50,8 +50,8 @@ class EnteringCells:
     the k-th at (d * room + k) * vertices + v.
     """
 
-    def __init__(self, device: Device, threshold: Threshold, given: Present) -> None:
-        self._device, self.threshold, self._given = device, threshold, given
+    def __init__(self, device: Device, threshold: Threshold, local: LocalCells) -> None:
+        self._device, self.threshold, self._local = device, threshold, local
         self._lead, self._fetch = (
             device.kernel(SOURCE, name, {"real": "double"}) for name in ("lead", "fetch")
         )
@@ -59,12 +59,12 @@ class EnteringCells:
         self.ids: Integers = np.zeros(0, np.int64)
         # Numbers of the cells of the segment that they were made of, (n,).
         self.sources: Integers = np.zeros(0, np.int64)
-        self._listed: tuple[Held, Integers] | None = None
+        self._listed: tuple[CellOwnership, Integers] | None = None
         self._times_made = 0
         self._make_room(_ROOM)
 
     def _make_room(self, room: int) -> None:
-        device, vertices = self._device, self._given.membranes.vertices
+        device, vertices = self._device, self._local.membranes.vertices
         self.room = room
         self._times_made += 1
         self.led: Array = device.zeros((3 * room * vertices,), "f8")
@@ -92,7 +92,7 @@ class EnteringCells:
 
     def list(self) -> None:
         """Find the rows of these cells, where others than before may be present."""
-        held = self._given.held
+        held = self._local.held
         if self._listed is not None and self._listed[0] is held:
             return
         self._listed = held, self.ids
@@ -124,16 +124,18 @@ class EnteringCells:
 
         self._launch(_FETCHING, cells.velocities, bind)
 
-    def known(self, given: Present) -> np.ndarray:
+    def known(self, local: LocalCells) -> np.ndarray:
         """Velocities of sources that are this rank's own among cells, 0 of others, on the host, (3, n, V)."""
-        m = given.membranes
-        found = np.zeros((3, len(self.sources), m.vertices))
-        here = np.flatnonzero(np.isin(self.sources, given.ids[given.own]))
+        m = local.membranes
+        known_velocities = np.zeros((3, len(self.sources), m.vertices))
+        here = np.flatnonzero(np.isin(self.sources, local.ids[local.own]))
         if here.size:
-            rows = np.searchsorted(given.ids, self.sources[here])
+            rows = np.searchsorted(local.ids, self.sources[here])
             velocities = m.velocities.reshape(3, m.capacity, m.vertices)
-            found[:, here] = self._device.to_host(velocities[:, self._device.from_host(rows)])
-        return found
+            known_velocities[:, here] = self._device.to_host(
+                velocities[:, self._device.from_host(rows)]
+            )
+        return known_velocities
 
     def gathered(self, velocities: np.ndarray) -> None:
         """Take over the sum of what all ranks knew, (3, n V)."""
@@ -146,7 +148,7 @@ class EnteringCells:
         """Give vertices of cells of a part that are not yet in the vessel their velocities."""
         if not len(self.ids):
             return
-        m, at = self._given.membranes, self.threshold
+        m, at = self._local.membranes, self.threshold
 
         def bind() -> Launch:
             return self._lead.bind(

@@ -13,10 +13,17 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Array, Device
 from haloscope.errors import SolutionError
 from haloscope.exchange.world import World
-from haloscope.solvers.blood.cells.present_cells import CellKind, Present
+from haloscope.solvers.blood.cells.present_cells import CellKind, LocalCells
 from haloscope.solvers.blood.cells.rows import CellRows, Outlines, fields_of
 from haloscope.solvers.blood.cells.shared_vertices import MARGIN, SharedVertices, margin_for
-from haloscope.solvers.blood.cells.sharing import Arrival, Held, Leaving, Region, Shares, hand_over
+from haloscope.solvers.blood.cells.sharing import (
+    Arrival,
+    CellOwnership,
+    Leaving,
+    Region,
+    Shares,
+    migrate,
+)
 from haloscope.solvers.blood.membranes.membranes import Membranes
 
 SPARE = 1 / 64
@@ -31,7 +38,7 @@ _DIMENSIONS = 3
 Rows = NDArray[np.int64]
 
 
-class Holders:
+class CellMigration:
     """Sees to it that each cell is held by the ranks that it reaches, and by them alone.
 
     `reach`: by how much cells are widened, in spacings, with the least margin.
@@ -61,77 +68,77 @@ class Holders:
         self._seen: dict[str, tuple[Rows, NDArray[np.float64]]] = {}
         self._rows = CellRows(device)
 
-    def own_states(self, given: Present) -> np.ndarray:
+    def own_states(self, local: LocalCells) -> np.ndarray:
         """Of own cells, (n, arrays of the state, V, 3)."""
-        cells = given.membranes
-        states = self._rows.states(cells, np.flatnonzero(given.own))
+        cells = local.membranes
+        states = self._rows.states(cells, np.flatnonzero(local.own))
         return np.moveaxis(states.reshape(-1, len(cells.state), _DIMENSIONS, cells.vertices), 2, 3)
 
-    def add(self, given: Present, ids: np.ndarray, values: np.ndarray) -> None:
+    def add(self, local: LocalCells, ids: np.ndarray, values: np.ndarray) -> None:
         """Add own cells with states as of `own_states` on this rank alone, to be handed over then."""
-        world, held = self._world, given.held
+        world, held = self._world, local.held
         order = np.argsort(np.concatenate([held.ids, ids]), kind="stable")
         alone = np.zeros((len(ids), world.size), bool)
         alone[:, world.rank] = True
-        there = Held(
+        there = CellOwnership(
             np.concatenate([held.ids, ids])[order],
             np.concatenate([held.own, np.ones(len(ids), bool)])[order],
             np.concatenate([held.holders, alone])[order],
             np.concatenate([held.owners, np.full(len(ids), world.rank)])[order],
         )
         rows = np.concatenate([np.arange(held.count), -1 - np.arange(len(ids))])[order]
-        cells = given.membranes
+        cells = local.membranes
         state = np.moveaxis(values, 3, 2).reshape(len(ids), fields_of(cells), cells.vertices)
-        self._arrange(given, Arrival(there, rows, state))
+        self._arrange(local, Arrival(there, rows, state))
 
-    def outlines(self, given: Present) -> Outlines:
+    def outlines(self, local: LocalCells) -> Outlines:
         """Where cells of a kind are that are present."""
-        return self._rows.outlines(given.membranes, given.count)
+        return self._rows.outlines(local.membranes, local.count)
 
-    def look(self, kinds: Sequence[Present]) -> tuple[list[Outlines], float]:
+    def look(self, kinds: Sequence[LocalCells]) -> tuple[list[Outlines], float]:
         """Where cells are, and the largest speed on any rank; all ranks call this."""
-        found = [self.outlines(given) for given in kinds]
+        all_outlines = [self.outlines(local) for local in kinds]
         heard = np.zeros(1 + len(kinds))
         fault = ""
-        for given, outlines in zip(kinds, found, strict=True):
-            heard[0] = outlines.fastest[given.own].max(initial=heard[0])
-            for bad in given.ids[given.own & ~outlines.finite][:1]:
-                fault = f"{given.kind.name} {bad} has a vertex whose position is no number"
-                fault += self._last_place(given, int(bad))
+        for local, outlines in zip(kinds, all_outlines, strict=True):
+            heard[0] = outlines.fastest[local.own].max(initial=heard[0])
+            for bad in local.ids[local.own & ~outlines.finite][:1]:
+                fault = f"{local.kind.name} {bad} has a vertex whose position is no number"
+                fault += self._last_place(local, int(bad))
         # One message for both: the largest speed, and how many cells there are.
         heard[0] = math.inf if fault else heard[0]
-        heard[1:] = [given.own.sum() for given in kinds]
-        told = self._world.allgather(heard)
-        fastest = float(told[:, 0].max())
+        heard[1:] = [local.own.sum() for local in kinds]
+        answers = self._world.allgather(heard)
+        fastest = float(answers[:, 0].max())
         if math.isinf(fastest):
             raise_together(self._world, fault)
-        _require_all(kinds, told[:, 1:].sum(axis=0).astype(int).tolist())
-        for given, outlines in zip(kinds, found, strict=True):
-            self._seen[given.kind.name] = given.ids, outlines.centre
-        return found, fastest
+        _require_all(kinds, answers[:, 1:].sum(axis=0).astype(int).tolist())
+        for local, outlines in zip(kinds, all_outlines, strict=True):
+            self._seen[local.kind.name] = local.ids, outlines.centre
+        return all_outlines, fastest
 
-    def _last_place(self, given: Present, number: int) -> str:
+    def _last_place(self, local: LocalCells, number: int) -> str:
         """Where a cell was when cells were looked at before, in words; nothing where it was not there."""
-        ids, centres = self._seen.get(given.kind.name, (np.zeros(0, np.int64), np.zeros((0, 3))))
+        ids, centres = self._seen.get(local.kind.name, (np.zeros(0, np.int64), np.zeros((0, 3))))
         place = self._region.wrapped(centres[ids == number])
         if not len(place):
             return ""
         x, y, z = np.rint(place[0]).astype(int).tolist()
         return f"; when cells were looked at before, it was around point ({x}, {y}, {z}) of the lattice"
 
-    def _count(self, kinds: Sequence[Present], own: Sequence[int], *more: Sequence[int]) -> Any:
+    def _count(self, kinds: Sequence[LocalCells], own: Sequence[int], *more: Sequence[int]) -> Any:
         """See that what ranks own is all that there is; sums over ranks of more numbers."""
         owned, *others = self._world.sum(np.array([own, *more], np.int64))
         _require_all(kinds, owned.tolist())
         return others
 
-    def complete(self, kinds: Sequence[Present]) -> None:
+    def complete(self, kinds: Sequence[LocalCells]) -> None:
         """Put copies of cells where their owners have these; all ranks call this."""
-        for given in kinds:
-            if given.shared is not None:
-                given.shared.complete(given.membranes)
+        for local in kinds:
+            if local.shared is not None:
+                local.shared.complete(local.membranes)
 
-    def hand_over(self, kinds: Sequence[Present], *, all_owned: bool = False) -> float:
+    def migrate(self, kinds: Sequence[LocalCells], *, all_owned: bool = False) -> float:
         """Give cells of some kinds to all ranks that they reach, and count them; all ranks call this.
 
         Copies of cells that were held before are to be complete.
@@ -141,26 +148,26 @@ class Holders:
         reach = self._reach + self.margin - MARGIN
         leaving = [
             Leaving(
-                given.held,
+                local.held,
                 *(look.low, look.high, look.centre),
-                functools.partial(self._flat_states, given.membranes),
+                functools.partial(self._flat_states, local.membranes),
             )
-            for given, look in zip(kinds, looks, strict=True)
+            for local, look in zip(kinds, looks, strict=True)
         ]
-        arrivals = hand_over(self._world, self._region, leaving, reach, all_owned=all_owned)
-        shares = [each.held.shares(self._world.rank) for each in arrivals]
+        arrivals = migrate(self._world, self._region, leaving, reach, all_owned=all_owned)
+        shares = [arrival.held.shares(self._world.rank) for arrival in arrivals]
         crowded = [
-            bool(each.both) and not (given.shared is not None and given.shared.fits(each))
-            for given, each in zip(kinds, shares, strict=True)
+            bool(share.both) and not (local.shared is not None and local.shared.fits(share))
+            for local, share in zip(kinds, shares, strict=True)
         ]
-        counts = [int(each.held.own.sum()) for each in arrivals]
+        counts = [int(arrival.held.own.sum()) for arrival in arrivals]
         (needed,) = self._count(kinds, counts, crowded)
-        each = zip(kinds, arrivals, shares, needed.tolist(), strict=True)
-        for given, arrival, shared, anew in each:
-            self._arrange(given, arrival)
-            self._share(given, shared, anew=bool(anew))
-            given.membranes.divide(*_parts(arrival.held))
-            given.membranes.keep_velocities()
+        rows = zip(kinds, arrivals, shares, needed.tolist(), strict=True)
+        for local, arrival, shared, anew in rows:
+            self._arrange(local, arrival)
+            self._share(local, shared, anew=bool(anew))
+            local.membranes.divide(*_parts(arrival.held))
+            local.membranes.keep_velocities()
         self._list_vertices(kinds)
         return fastest
 
@@ -168,44 +175,44 @@ class Holders:
         states = self._rows.states(cells, rows)
         return states.reshape(len(rows), fields_of(cells) * cells.vertices)
 
-    def _arrange(self, given: Present, arrival: Arrival) -> None:
+    def _arrange(self, local: LocalCells, arrival: Arrival) -> None:
         """Give the cells that are present now their rows."""
-        cells, count = given.membranes, arrival.held.count
-        rows = self._rows_for(given.rows, count)
-        if arrival.moves(given.count):
+        cells, count = local.membranes, arrival.held.count
+        rows = self._rows_for(local.rows, count)
+        if arrival.moves(local.count):
             came = arrival.came.reshape(-1, fields_of(cells), cells.vertices)
             parked = np.full(rows - count, -1 - len(came))
             if rows > count:
-                came = np.concatenate([came, _parked_state(given)])
+                came = np.concatenate([came, _parked_state(local)])
             if rows > cells.capacity:
-                given.membranes = room_for(self._device, given.kind, int(_ROOM * rows) + 1)
+                local.membranes = room_for(self._device, local.kind, int(_ROOM * rows) + 1)
                 self._forget(cells.positions)
-                if given.shared is not None:
-                    given.shared.forget(cells)
+                if local.shared is not None:
+                    local.shared.forget(cells)
             places = np.concatenate([arrival.rows, parked])
-            self._rows.rearrange(cells, given.membranes, places, came)
-        given.held, given.rows = arrival.held, rows
+            self._rows.rearrange(cells, local.membranes, places, came)
+        local.held, local.rows = arrival.held, rows
 
     def _rows_for(self, rows: int, count: int) -> int:
         """Rows to work on for a number of cells: as many as before, if that is about right."""
         spare = int(SPARE * count) if self._world.size > 1 else 0
         return rows if count <= rows <= count + 2 * spare else count + spare
 
-    def _share(self, given: Present, shares: Shares, *, anew: bool) -> None:
+    def _share(self, local: LocalCells, shares: Shares, *, anew: bool) -> None:
         """Share cells with those who hold them; with new messages where these have no room on a rank."""
-        if anew and given.shared is None:
-            given.shared = SharedVertices(
+        if anew and local.shared is None:
+            local.shared = SharedVertices(
                 *(self._world, self._device, self._region, self._reach, self._transport),
-                given.membranes.vertices,
+                local.membranes.vertices,
             )
-        if given.shared is not None:
+        if local.shared is not None:
             if anew:
-                given.shared.open(shares)
-            given.shared.renew(given.held, shares, self.margin)
+                local.shared.open(shares)
+            local.shared.renew(local.held, shares, self.margin)
 
-    def _list_vertices(self, kinds: Sequence[Present]) -> None:
+    def _list_vertices(self, kinds: Sequence[LocalCells]) -> None:
         """List what travels in each step from now on."""
-        listed = [(given.shared, given.membranes) for given in kinds if given.shared is not None]
+        listed = [(local.shared, local.membranes) for local in kinds if local.shared is not None]
         if not listed:
             return
         crowded = [shared.count(cells) for shared, cells in listed]
@@ -216,16 +223,16 @@ class Holders:
             shared.list(cells)
 
 
-def _require_all(kinds: Sequence[Present], owned: Sequence[int]) -> None:
+def _require_all(kinds: Sequence[LocalCells], owned: Sequence[int]) -> None:
     """See that ranks own as many cells of each kind as there are."""
-    for given, count in zip(kinds, owned, strict=True):
-        if count != given.total:
+    for local, count in zip(kinds, owned, strict=True):
+        if count != local.total:
             raise SolutionError(
-                f"cells of kind {given.kind.name} are lost: {given.total - count} of {given.total}"
+                f"cells of kind {local.kind.name} are lost: {local.total - count} of {local.total}"
             )
 
 
-def _parts(held: Held) -> tuple[Rows, Rows, Rows]:
+def _parts(held: CellOwnership) -> tuple[Rows, Rows, Rows]:
     """Places of own cells that no other rank holds, of own cells that others hold, too, and of others'."""
     shared = held.holders.sum(axis=1) > 1
     parts = ~shared, shared & held.own, shared & ~held.own
@@ -233,10 +240,10 @@ def _parts(held: Held) -> tuple[Rows, Rows, Rows]:
     return alone, own, copies
 
 
-def _parked_state(given: Present) -> np.ndarray:
+def _parked_state(local: LocalCells) -> np.ndarray:
     """State (1, fields, V) of a cell that meets nothing."""
-    state = np.zeros((1, fields_of(given.membranes), given.membranes.vertices))
-    state[0, :_DIMENSIONS] = given.kind.mesh.vertices.T + _PARKED
+    state = np.zeros((1, fields_of(local.membranes), local.membranes.vertices))
+    state[0, :_DIMENSIONS] = local.kind.mesh.vertices.T + _PARKED
     return state
 
 

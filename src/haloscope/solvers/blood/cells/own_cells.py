@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.solvers.blood.cells.present_cells import Present
+from haloscope.solvers.blood.cells.present_cells import LocalCells
 from haloscope.solvers.blood.cells.sharing import Region
 from haloscope.solvers.blood.membranes.cell_shapes import CellShapes
 
@@ -41,15 +41,15 @@ class OwnCells:
         arms = self.positions - self.shapes.centre[:, None]
         moments = -np.einsum("nvi,nvj->nij", arms, self.forces)
         with np.errstate(divide="ignore", invalid="ignore"):
-            found: Floats = (moments + moments.swapaxes(1, 2)) / (
+            stress: Floats = (moments + moments.swapaxes(1, 2)) / (
                 2 * self.shapes.volume[:, None, None]
             )
-        return found
+        return stress
 
 
-def own_cells(given: Present, region: Region) -> OwnCells:
+def own_cells(local: LocalCells, region: Region) -> OwnCells:
     """Bring the own cells of a kind to the host."""
-    m, own, count = given.membranes, given.own, given.count
+    m, own, count = local.membranes, local.own, local.count
     # What was spread to the fluid holds repulsion too, and that only of vertices in this rank's box.
     spread = m.forces.copy()
     m.compute_forces(count)
@@ -64,7 +64,7 @@ def own_cells(given: Present, region: Region) -> OwnCells:
         shapes.volume, shapes.area, shapes.centre + shift, shapes.covariance, shapes.quality
     )
     return OwnCells(
-        given.ids[own],
+        local.ids[own],
         positions + shift[:, None],
         velocities,
         forces,

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from haloscope.solvers.blood.cells.shared_vertices import SharedVertices
-from haloscope.solvers.blood.cells.sharing import Held
+from haloscope.solvers.blood.cells.sharing import CellOwnership
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import MembraneMesh
 
@@ -29,12 +29,12 @@ class CellKind:
 
 
 @dataclass
-class Present:
+class LocalCells:
     """The cells of one kind that are present on a rank: own ones, and copies of others'."""
 
     kind: CellKind  # What they are made of
     membranes: Membranes  # Positions, velocities and forces of their vertices
-    held: Held  # Which cells these are, and who else holds them
+    held: CellOwnership  # Which cells these are, and who else holds them
     total: int = 0  # How many there are on all ranks
     # Rows of the arrays that are worked on: those of the cells present, and some in which a cell is
     # parked outside all lattices, so that launches suit other numbers of cells, too.

@@ -53,14 +53,21 @@ class CellRows:
 
     def outlines(self, cells: Membranes, count: int) -> Outlines:
         """Where the first `count` cells are; sums run in an order of their own, the same anywhere."""
-        found = self._device.zeros((_QUANTITIES * count,), "f8")
+        outlines = self._device.zeros((_QUANTITIES * count,), "f8")
         if count:
             self._outline.bind(
-                *(cells.positions, cells.velocities, cells.capacity, cells.vertices, count, found),
+                *(
+                    cells.positions,
+                    cells.velocities,
+                    cells.capacity,
+                    cells.vertices,
+                    count,
+                    outlines,
+                ),
                 extent=(_OUTLINE_BLOCK * count,),
                 block=(_OUTLINE_BLOCK,),
             )()
-        table = self._device.to_host(found).reshape(_QUANTITIES, count)
+        table = self._device.to_host(outlines).reshape(_QUANTITIES, count)
         low, high, centre, velocity = (table[first : first + 3].T for first in (0, 3, 6, 9))
         return Outlines(low, high, centre, velocity, table[12], table[13] == 1)
 
@@ -69,16 +76,16 @@ class CellRows:
         count, vertices, fields = len(rows), cells.vertices, fields_of(cells)
         if count == 0:
             return np.empty((0, fields, vertices))
-        found = self._device.empty((count, fields, vertices), "f8")
+        gathered = self._device.empty((count, fields, vertices), "f8")
         places = self._device.from_host(rows.astype(np.int32))
         for number, array in enumerate(cells.state):
             self._give.bind(
                 *(array, cells.capacity, vertices, places, count),
-                *(found, _DIMENSIONS * number, fields),
+                *(gathered, _DIMENSIONS * number, fields),
                 extent=(_DIMENSIONS * count * _ROWS_BLOCK,),
                 block=(_ROWS_BLOCK,),
             )()
-        states: Floats = self._device.to_host(found)
+        states: Floats = self._device.to_host(gathered)
         return states
 
     def rearrange(self, cells: Membranes, into: Membranes, rows: Rows, came: Floats) -> None:

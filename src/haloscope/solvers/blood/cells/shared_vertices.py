@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.exchange.shared_rows import SharedRows, open_shared_rows
 from haloscope.exchange.world import World
-from haloscope.solvers.blood.cells.sharing import Held, Region, Shares
+from haloscope.solvers.blood.cells.sharing import CellOwnership, Region, Shares
 from haloscope.solvers.blood.membranes.membranes import Membranes
 
 SOURCE = Path(__file__).with_name("shared_vertices.cpp")
@@ -77,7 +77,7 @@ class SharedVertices:
         # What launches are bound to, and these.
         self._bound: tuple[tuple[object, ...], list[Launch]] = ((), [])
         self._bound_margin = MARGIN
-        self._told: NDArray[np.int32] = np.zeros((0, _LISTS), np.int32)
+        self._sent_counts: NDArray[np.int32] = np.zeros((0, _LISTS), np.int32)
 
     @property
     def exchanges(self) -> tuple[SharedRows | None, SharedRows | None]:
@@ -87,12 +87,12 @@ class SharedVertices:
     @property
     def capturable(self) -> bool:
         """Whether what a step exchanges may be captured into a graph."""
-        return all(each is None or each.capturable for each in self.exchanges)
+        return all(exchange is None or exchange.capturable for exchange in self.exchanges)
 
     @property
     def bytes_sent(self) -> int:
         """Bytes of the messages of a step, with the room that they have."""
-        return sum(each.bytes_sent for each in self.exchanges if each is not None)
+        return sum(exchange.bytes_sent for exchange in self.exchanges if exchange is not None)
 
     def fits(self, shares: Shares) -> bool:
         """Whether there is room for the cells that are shared."""
@@ -112,7 +112,7 @@ class SharedVertices:
         self._on_device = self._device.zeros((_LISTS * max(1, len(ranks) - 1),), np.int32)
         self._room = -1
 
-    def renew(self, held: Held, shares: Shares, margin: float = MARGIN) -> None:
+    def renew(self, held: CellOwnership, shares: Shares, margin: float = MARGIN) -> None:
         """Share these cells from now on, of which no vertex moves by more than a margin."""
         assert self.whole is not None
         self._margin = margin
@@ -133,14 +133,14 @@ class SharedVertices:
             )
             self._line_counts = self._device.zeros((_LISTS * self._room,), np.int32)
             self._lines = np.zeros(0, np.int32)
-        words = np.concatenate([[count], begins, *(each.ravel() for each in lines)]).astype(
+        words = np.concatenate([[count], begins, *(line.ravel() for line in lines)]).astype(
             np.int32
         )
-        found = np.zeros(1 + len(begins) + _DIMENSIONS * self._room, np.int32)
-        found[: len(words)] = words
-        if not np.array_equal(found, self._lines):
-            self._lines = found
-            self._table[...] = self._device.from_host(found)
+        table = np.zeros(1 + len(begins) + _DIMENSIONS * self._room, np.int32)
+        table[: len(words)] = words
+        if not np.array_equal(table, self._lines):
+            self._lines = table
+            self._table[...] = self._device.from_host(table)
 
     def count(self, cells: Membranes) -> bool:
         """Count what is to be listed; whether there is too little room for it."""
@@ -148,11 +148,11 @@ class SharedVertices:
         for launch in self._bound[1][:2]:
             launch()
         messages = self._messages
-        told = self._device.to_host(self._on_device)[: _LISTS * messages]
-        self._told = told.reshape(messages, _LISTS)
+        counts = self._device.to_host(self._on_device)[: _LISTS * messages]
+        self._sent_counts = counts.reshape(messages, _LISTS)
         return any(
-            each is None or not each.fits(*counts)
-            for each, counts in zip(self.exchanges, self._wanted(), strict=True)
+            exchange is None or not exchange.fits(*counts)
+            for exchange, counts in zip(self.exchanges, self._wanted(), strict=True)
         )
 
     def make_room(self) -> None:
@@ -176,10 +176,10 @@ class SharedVertices:
 
     def forget(self, cells: Membranes) -> None:
         """Let go of arrays that will not be given again."""
-        for each in (self.whole, *self.exchanges):
-            if each is not None:
+        for exchange in (self.whole, *self.exchanges):
+            if exchange is not None:
                 for array in (*cells.state, cells.forces):
-                    each.forget(array)
+                    exchange.forget(array)
         self._bound = ((), [])
 
     @property
@@ -191,7 +191,8 @@ class SharedVertices:
         """Entries to send to and to get from each other rank: of velocities, and of forces."""
         assert self.whole is not None
         a, b, c, d = (
-            dict(zip(self.whole.rooms[0], counts, strict=True)) for counts in self._told.T.tolist()
+            dict(zip(self.whole.rooms[0], counts, strict=True))
+            for counts in self._sent_counts.T.tolist()
         )
         return (a, b), (c, d)
 
@@ -230,23 +231,23 @@ class SharedVertices:
                 self._margin,
             ),
         )
-        counts, told = self._line_counts, self._on_device
+        counts, on_device = self._line_counts, self._on_device
         warps = {"block": (_LANES,)}
         bound = [
             count.bind(*where, counts, extent=(_LANES * max(1, self._room),), **warps),
             add_up.bind(
-                *(self._table, messages, counts, told),
+                *(self._table, messages, counts, on_device),
                 extent=(_SUMS * max(1, messages),),
                 block=(_SUMS,),
             ),
         ]
         if self.velocities is not None and self.forces is not None:
-            each = (self.velocities, self.forces)
-            firsts = np.concatenate([one for exchange in each for one in exchange.firsts])
-            lists = [one for exchange in each for one in exchange.lists]
+            arrays = (self.velocities, self.forces)
+            firsts = np.concatenate([one for exchange in arrays for one in exchange.firsts])
+            lists = [one for exchange in arrays for one in exchange.lists]
             bound.append(
                 fill.bind(
-                    *(*where, counts, told),
+                    *(*where, counts, on_device),
                     *(self._device.from_host(np.append(firsts, 0).astype(np.int32)), *lists),
                     extent=(_LANES * max(1, self._room, messages),),
                     **warps,

@@ -77,7 +77,7 @@ class Shares:
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class CellOwnership:
     """Cells of one kind that a rank holds, in the order of their numbers."""
 
     ids: Integers  # (n,) their numbers, ascending
@@ -86,7 +86,7 @@ class Held:
     owners: Integers  # (n,) whose they are; the same, too
 
     @classmethod
-    def nothing(cls, ranks: int) -> Held:
+    def nothing(cls, ranks: int) -> CellOwnership:
         """No cell."""
         none = np.zeros(0, np.int64)
         return cls(none, np.zeros(0, bool), np.zeros((0, ranks), bool), none)
@@ -111,7 +111,7 @@ class Held:
 class Leaving:
     """What a rank knows of the cells of a kind when they are handed over."""
 
-    held: Held  # Those that it holds
+    held: CellOwnership  # Those that it holds
     # (n, 3) of these: corners of their bounding boxes and their centres.
     low: Floats
     high: Floats
@@ -123,7 +123,7 @@ class Leaving:
 class Arrival:
     """The cells of a kind that a rank holds after they were handed over."""
 
-    held: Held  # These
+    held: CellOwnership  # These
     # (n,) in which row each was before; -1 - k: it was not here, its state is ``came[k]``.
     rows: Integers
     # (m, values) states of cells that were not here.
@@ -151,13 +151,13 @@ class _Decision:
         holders[np.arange(len(mine)), owners] = True
         return cls(mine, owners, holders)
 
-    def changes(self, held: Held, rank: int) -> bool:
+    def changes(self, held: CellOwnership, rank: int) -> bool:
         """Whether anybody else than before owns or holds one of the cells."""
         before = held.holders[self.mine]
         return bool((self.owners != rank).any()) or not np.array_equal(self.holders, before)
 
 
-def hand_over(
+def migrate(
     world: World,
     region: Region,
     kinds: Sequence[Leaving],
@@ -172,13 +172,13 @@ def hand_over(
     """
     # `reach`: by how much cells are widened, in spacings.
     decided = [_Decision.on(region, kind, reach) for kind in kinds]
-    each = list(zip(kinds, decided, strict=True))
-    changed = not all_owned or any(of.changes(kind.held, world.rank) for kind, of in each)
+    pairs = list(zip(kinds, decided, strict=True))
+    changed = not all_owned or any(of.changes(kind.held, world.rank) for kind, of in pairs)
     if all_owned and not world.any(changed):
         return [Arrival(kind.held, np.arange(kind.held.count)) for kind in kinds]
     parts: list[list[np.ndarray]] = [[] for _ in range(world.size)]
-    for kind, of in each:
-        for part, words in zip(parts, _told(world, kind, of), strict=True):
+    for kind, of in pairs:
+        for part, words in zip(parts, _pack_leaving(world, kind, of), strict=True):
             part += words
     came = world.exchange([np.concatenate(part).view(np.uint8) for part in parts])
     words = [part.view(np.int64) for part in came]
@@ -194,7 +194,7 @@ def hand_over(
     return arrivals
 
 
-def _told(world: World, kind: Leaving, decided: _Decision) -> list[list[np.ndarray]]:
+def _pack_leaving(world: World, kind: Leaving, decided: _Decision) -> list[list[np.ndarray]]:
     """Words for each rank: how many heads and states, heads, and states of what is new to it."""
     held, ranks = kind.held, world.size
     mine, owners, holders = decided.mine, decided.owners, decided.holders
@@ -208,12 +208,12 @@ def _told(world: World, kind: Leaving, decided: _Decision) -> list[list[np.ndarr
     place = np.cumsum(travels) - 1
     parts = []
     for rank in range(ranks):
-        told = np.flatnonzero(holders[:, rank])
-        given = np.flatnonzero(new[:, rank])
-        some = heads[told]
-        some[:, 2] = new[told, rank]
-        sizes = np.array([len(told), len(given)], np.int64)
-        parts.append([sizes, some.ravel(), states[place[given]].ravel().view(np.int64)])
+        new_holders = np.flatnonzero(holders[:, rank])
+        sent = np.flatnonzero(new[:, rank])
+        rows = heads[new_holders]
+        rows[:, 2] = new[new_holders, rank]
+        sizes = np.array([len(new_holders), len(sent)], np.int64)
+        parts.append([sizes, rows.ravel(), states[place[sent]].ravel().view(np.int64)])
     return parts
 
 
@@ -224,18 +224,18 @@ def _words(ranks: int) -> int:
 
 def _heard(words: Integers, ranks: int, width: int) -> tuple[Integers, Floats, Integers]:
     """Heads and states that a rank has told of a kind, and what else it has said."""
-    each = _HEAD + _words(ranks)
+    record_size = _HEAD + _words(ranks)
     count, states = words[:2].tolist() if len(words) else (0, 0)
-    middle = 2 + count * each
+    middle = 2 + count * record_size
     end = middle + states * width
     return (
-        words[2:middle].reshape(count, each),
+        words[2:middle].reshape(count, record_size),
         words[middle:end].view(np.float64).reshape(states, width),
         words[end:],
     )
 
 
-def _arrival(world: World, held: Held, heads: Integers, came: Floats) -> Arrival:
+def _arrival(world: World, held: CellOwnership, heads: Integers, came: Floats) -> Arrival:
     """Put what was told of a kind in order."""
     order = np.argsort(heads[:, 0], kind="stable")
     new = heads[:, 2] == 1
@@ -248,4 +248,4 @@ def _arrival(world: World, held: Held, heads: Integers, came: Floats) -> Arrival
         raise RuntimeError("a cell is told of as if it were here, and is not")
     packed = np.ascontiguousarray(heads[:, _HEAD:]).view(np.uint8)
     holders = np.unpackbits(packed, axis=1, count=world.size, bitorder="little").astype(bool)
-    return Arrival(Held(ids, owners == world.rank, holders, owners.copy()), rows, came)
+    return Arrival(CellOwnership(ids, owners == world.rank, holders, owners.copy()), rows, came)

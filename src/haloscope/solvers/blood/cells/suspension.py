@@ -15,11 +15,11 @@ from haloscope.exchange.shared_rows import SharedRows
 from haloscope.exchange.world import World
 from haloscope.scope.regions import Region as TimedRegion
 from haloscope.solvers.blood.cells.entering import EnteringCells
-from haloscope.solvers.blood.cells.holders import Holders, raise_together, room_for
-from haloscope.solvers.blood.cells.present_cells import ALONE, OWN, SHARED, CellKind, Present
+from haloscope.solvers.blood.cells.holders import CellMigration, raise_together, room_for
+from haloscope.solvers.blood.cells.present_cells import ALONE, OWN, SHARED, CellKind, LocalCells
 from haloscope.solvers.blood.cells.rows import Outlines
 from haloscope.solvers.blood.cells.shared_vertices import MARGIN
-from haloscope.solvers.blood.cells.sharing import Held, Region
+from haloscope.solvers.blood.cells.sharing import CellOwnership, Region
 from haloscope.solvers.blood.cells.timetable import CellTimetable
 from haloscope.solvers.blood.coupling.coupling import Coupling, OwnBox, SomeCells
 from haloscope.solvers.blood.coupling.inside import Insides, Surfaces
@@ -34,7 +34,7 @@ from haloscope.solvers.blood.membranes.smoothing import smoothed
 from haloscope.solvers.saved_arrays import saved_counts, saved_numbers
 
 _INTERPOLATE = TimedRegion("interpolate")
-_SHARE = {what: TimedRegion(f"share {what}") for what in ("velocities", "forces")}
+_SHARE = {quantity: TimedRegion(f"share {quantity}") for quantity in ("velocities", "forces")}
 _COMPLETE = TimedRegion("complete copies of cells")
 _ADVANCE = TimedRegion("advance vertices")
 _MEMBRANES = TimedRegion("membrane forces")
@@ -97,15 +97,17 @@ class Suspension:
             self._walls.append(walls)
         self._insides = Insides(device, box, part.halo, part.table)
         self._triangles = [device.from_host(kind.mesh.triangles.astype(np.int32)) for kind in kinds]
-        self._holders = Holders(device, world, region, self._reach, flow.transport, self._forget)
-        nothing = Held.nothing(world.size)
-        self.kinds = [Present(kind, room_for(device, kind, 1), nothing) for kind in kinds]
+        self._holders = CellMigration(
+            device, world, region, self._reach, flow.transport, self._forget
+        )
+        nothing = CellOwnership.nothing(world.size)
+        self.kinds = [LocalCells(kind, room_for(device, kind, 1), nothing) for kind in kinds]
         self.entering: list[EnteringCells] = []  # Such as are on their way in, and are led
         self.smoothed = 0  # How often creases were smoothed out of a cell
         self._timetable = CellTimetable(interval, hands_over=world.size > 1)
         self._step = 0
         # By kind, for the cells that were present and the step.
-        self._outlines: dict[int, tuple[Held, int, Outlines]] = {}
+        self._outlines: dict[int, tuple[CellOwnership, int, Outlines]] = {}
 
     # Cells come and go
 
@@ -118,35 +120,35 @@ class Suspension:
 
     def place_states(self, kind: int, ids: np.ndarray, states: np.ndarray) -> None:
         """As :meth:`place`, of cells that move and have a past: (n, arrays of the state, V, 3)."""
-        given = self.kinds[kind]
-        self._holders.complete([given])
-        given.total += int(self._world.sum(np.array([len(ids)]))[0])
-        self._holders.add(given, np.asarray(ids, np.int64), states)
-        self._holders.hand_over([given])
+        local = self.kinds[kind]
+        self._holders.complete([local])
+        local.total += int(self._world.sum(np.array([len(ids)]))[0])
+        self._holders.add(local, np.asarray(ids, np.int64), states)
+        self._holders.migrate([local])
 
     def remove(self, kind: int, gone: np.ndarray) -> int:
         """Take out own cells by their numbers; all ranks call this. Returns how many in all."""
-        given = self.kinds[kind]
-        self._holders.complete([given])
+        local = self.kinds[kind]
+        self._holders.complete([local])
         removed = int(self._world.sum(np.array([len(gone)]))[0])
-        given.total -= removed
-        held = given.held
+        local.total -= removed
+        held = local.held
         # What nobody owns is held by nobody after a hand-over.
         own = held.own & ~np.isin(held.ids, gone)
-        given.held = Held(held.ids, own, held.holders, held.owners)
-        self._holders.hand_over([given])
+        local.held = CellOwnership(held.ids, own, held.holders, held.owners)
+        self._holders.migrate([local])
         return removed
 
     def smooth(self, below: float, spared: Sequence[np.ndarray]) -> None:
         """Smooth creases out of cells whose worst triangle is poor; all ranks call this."""
         before = self.smoothed
-        for kind, given in enumerate(self.kinds):
-            m = given.membranes
-            poor = np.zeros(given.count, bool)
-            if given.count:
-                quality = m.shapes(given.count).quality
-                poor = given.own & (quality < below) & ~np.isin(given.ids, spared[kind])
-            creased = self._of_all_ranks(given.ids[poor])
+        for kind, local in enumerate(self.kinds):
+            m = local.membranes
+            poor = np.zeros(local.count, bool)
+            if local.count:
+                quality = m.shapes(local.count).quality
+                poor = local.own & (quality < below) & ~np.isin(local.ids, spared[kind])
+            creased = self._of_all_ranks(local.ids[poor])
             if not len(creased):
                 continue
             states = self.states_of(kind, creased)
@@ -154,12 +156,12 @@ class Suspension:
                 state[0] = smoothed(state[0], m.mesh)
             # Springs in series with a viscosity begin at rest.
             states[:, 2:] = m.settled(states[:, 0])[:, 2:]
-            self.remove(kind, given.ids[poor])
+            self.remove(kind, local.ids[poor])
             mine = self.owners(states[:, 0]) == self._world.rank
             self.place_states(kind, creased[mine], states[mine])
             self.smoothed += len(creased)
         if self.smoothed > before:
-            self.hand_over()
+            self.migrate()
             self.put_forces()
 
     def _of_all_ranks(self, numbers: np.ndarray) -> np.ndarray:
@@ -170,16 +172,16 @@ class Suspension:
 
     def states_of(self, kind: int, numbers: np.ndarray) -> np.ndarray:
         """States (n, arrays of the state, V, 3) of cells by their numbers, on every rank; all ranks call this."""
-        given = self.kinds[kind]
-        m = given.membranes
-        found = np.zeros((len(numbers), len(m.state), m.vertices, 3))
-        here = np.flatnonzero(np.isin(numbers, given.ids[given.own]))
+        local = self.kinds[kind]
+        m = local.membranes
+        states = np.zeros((len(numbers), len(m.state), m.vertices, 3))
+        here = np.flatnonzero(np.isin(numbers, local.ids[local.own]))
         if here.size:
-            rows = np.searchsorted(given.ids, numbers[here])
+            rows = np.searchsorted(local.ids, numbers[here])
             for number, array in enumerate(m.state):
-                found[here, number] = m.on_host(array, given.count)[rows]
+                states[here, number] = m.on_host(array, local.count)[rows]
         # Each is one rank's, and 0 on the others.
-        return self._world.sum(found)
+        return self._world.sum(states)
 
     def owners(self, vertices: np.ndarray) -> np.ndarray:
         """Ranks of cells with vertices (n, V, 3) in lattice units."""
@@ -192,7 +194,7 @@ class Suspension:
         for walls in self._walls:
             walls.forget(positions)
 
-    def hand_over(self) -> None:
+    def migrate(self) -> None:
         """Give cells to all ranks that they reach now, and count them; all ranks call this."""
         with _HAND_OVER:
             if self._world.size == 1:
@@ -200,7 +202,7 @@ class Suspension:
                 self._timetable.handed_over(self._step, self._holders.look(self.kinds)[1])
             else:
                 self._holders.complete(self.kinds)
-                fastest = self._holders.hand_over(self.kinds, all_owned=True)
+                fastest = self._holders.migrate(self.kinds, all_owned=True)
                 self._timetable.handed_over(self._step, fastest, self._holders.margin)
                 # Who has other cells, or copies that were left behind, needs new lists, and others
                 # would wait for that: from now on all make theirs in step, as far as vertices are as
@@ -223,12 +225,12 @@ class Suspension:
 
     def outlines(self, kind: int) -> Outlines:
         """Where the cells of a kind are that are present; of others' copies only what is near here counts."""
-        given = self.kinds[kind]
-        held, step, found = self._outlines.get(kind, (None, -1, None))
-        if found is None or held is not given.held or step != self._step:
-            found = self._holders.outlines(given)
-            self._outlines[kind] = given.held, self._step, found
-        return found
+        local = self.kinds[kind]
+        held, step, outlines = self._outlines.get(kind, (None, -1, None))
+        if outlines is None or held is not local.held or step != self._step:
+            outlines = self._holders.outlines(local)
+            self._outlines[kind] = local.held, self._step, outlines
+        return outlines
 
     def complete(self) -> None:
         """Put copies of others' cells where these are, as a whole; all ranks call this."""
@@ -241,37 +243,37 @@ class Suspension:
         ids: (n,); none on other ranks; state: (n, arrays of the membranes' state, V, 3): positions
         and velocities of vertices in lattice units, first of all.
         """
-        given = self.kinds[kind]
-        state = self._holders.own_states(given)
+        local = self.kinds[kind]
+        state = self._holders.own_states(local)
         nothing = np.empty(0, np.uint8)
         parts = [nothing] * self._world.size
-        parts[0] = np.ascontiguousarray(given.ids[given.own]).view(np.uint8)
+        parts[0] = np.ascontiguousarray(local.ids[local.own]).view(np.uint8)
         ids = self._world.exchange(parts)
         parts[0] = np.ascontiguousarray(state).reshape(-1).view(np.uint8)
         states = self._world.exchange(parts)
         # Bytes that arrive may begin anywhere.
-        found = np.frombuffer(b"".join(part.tobytes() for part in ids), np.int64)
+        table = np.frombuffer(b"".join(part.tobytes() for part in ids), np.int64)
         values = np.frombuffer(b"".join(part.tobytes() for part in states))
-        order = np.argsort(found, kind="stable")
-        cells = given.membranes
-        return found[order], values.reshape(-1, len(cells.state), cells.vertices, 3)[order]
+        order = np.argsort(table, kind="stable")
+        cells = local.membranes
+        return table[order], values.reshape(-1, len(cells.state), cells.vertices, 3)[order]
 
     def state(self) -> dict[str, np.ndarray]:
         """What a restart needs, whole on rank 0; all ranks call this."""
-        found = {}
-        for number, given in enumerate(self.kinds):
+        state = {}
+        for number, local in enumerate(self.kinds):
             ids, values = self.table(number)
-            found[f"{given.kind.name} numbers"] = ids
-            found[f"{given.kind.name} vertices"] = values
-            found[f"{given.kind.name} at rest"] = given.membranes.mesh.vertices
-        found["creases smoothed"] = np.array([float(self.smoothed)])
-        return found
+            state[f"{local.kind.name} numbers"] = ids
+            state[f"{local.kind.name} vertices"] = values
+            state[f"{local.kind.name} at rest"] = local.membranes.mesh.vertices
+        state["creases smoothed"] = np.array([float(self.smoothed)])
+        return state
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """Take over on every rank what :meth:`state` gave."""
-        for given in self.kinds:
-            name, m = given.kind.name, given.membranes
-            ids, values = (state.get(f"{name} {what}") for what in ("numbers", "vertices"))
+        for local in self.kinds:
+            name, m = local.kind.name, local.membranes
+            ids, values = (state.get(f"{name} {key}") for key in ("numbers", "vertices"))
             if (
                 ids is None
                 or values is None
@@ -306,19 +308,19 @@ class Suspension:
                 )
             values = m.fitted(values)
             mine = self.owners(values[:, 0]) == self._world.rank
-            given.held = Held.nothing(self._world.size)
-            given.total = len(ids)
-            self._holders.add(given, ids[mine], values[mine])
+            local.held = CellOwnership.nothing(self._world.size)
+            local.total = len(ids)
+            self._holders.add(local, ids[mine], values[mine])
         (count,) = saved_counts(state, "creases smoothed", (1,))
         self.smoothed = int(count)
-        self._holders.hand_over(self.kinds)
+        self._holders.migrate(self.kinds)
         self.put_forces()
 
     # A step
 
     def start(self) -> None:
         """Set the forces on the fluid of the present positions."""
-        self.hand_over()
+        self.migrate()
         self.put_forces()
 
     def step(self) -> None:
@@ -329,7 +331,7 @@ class Suspension:
             return
         self._move()
         self._step += 1
-        self.hand_over()
+        self.migrate()
         self.put_forces()
 
     @property
@@ -347,12 +349,12 @@ class Suspension:
             *led,
             *(
                 one
-                for given in self.kinds
+                for local in self.kinds
                 for one in (
-                    *(given.membranes, given.rows),
-                    *(() if given.shared is None else given.shared.exchanges),
-                    *(count > 0 for count in given.membranes.parts),
-                    self._beside(given),
+                    *(local.membranes, local.rows),
+                    *(() if local.shared is None else local.shared.exchanges),
+                    *(count > 0 for count in local.membranes.parts),
+                    self._beside(local),
                 )
             ),
         )
@@ -377,11 +379,11 @@ class Suspension:
             self._finish_sharing("velocities")
         self._lead(SHARED)
         self._advance(SHARED)
-        for given in self.kinds:
+        for local in self.kinds:
             for part in (ALONE, OWN):
-                if given.has(part) and given.membranes.natural:
+                if local.has(part) and local.membranes.natural:
                     with _MEMBRANES:
-                        given.membranes.relax(part)
+                        local.membranes.relax(part)
 
     @contextmanager
     def _aside(self) -> Iterator[None]:
@@ -404,55 +406,55 @@ class Suspension:
         Shared cells have the side stream.
         """
         stream = self.device.side if part == SHARED else None
-        for given in self.kinds:
-            m = given.membranes
-            if not given.has(part):
+        for local in self.kinds:
+            m = local.membranes
+            if not local.has(part):
                 continue
-            some = SomeCells(*m.part(part), m.vertices, part == SHARED and self._beside(given))
+            rows = SomeCells(*m.part(part), m.vertices, part == SHARED and self._beside(local))
             with _INTERPOLATE:
                 self._coupling.interpolate(
                     *(self._flow.fluid.velocity, m.positions, m.velocities),
                     m.capacity * m.vertices,
-                    some,
+                    rows,
                     stream,
                 )
 
-    def _beside(self, given: Present) -> bool:
+    def _beside(self, local: LocalCells) -> bool:
         """Whether there is enough to interpolate beside shared cells, of whose vertices half are elsewhere."""
-        alone, *shared = given.membranes.parts
-        fills = self._coupling.fills_device(alone * given.membranes.vertices)
+        alone, *shared = local.membranes.parts
+        fills = self._coupling.fills_device(alone * local.membranes.vertices)
         return fills and 2 * alone >= sum(shared)
 
-    def _start_sharing(self, what: Literal["velocities", "forces"]) -> None:
+    def _start_sharing(self, quantity: Literal["velocities", "forces"]) -> None:
         """Begin to give each other what belongs to the vertices of cells that several ranks hold."""
-        shared = self._shared_by_ranks(what)
+        shared = self._shared_by_ranks(quantity)
         if shared:
-            with _SHARE[what]:
+            with _SHARE[quantity]:
                 for rows, values in shared:
                     rows.start(values)
 
-    def _finish_sharing(self, what: Literal["velocities", "forces"]) -> None:
-        shared = self._shared_by_ranks(what)
+    def _finish_sharing(self, quantity: Literal["velocities", "forces"]) -> None:
+        shared = self._shared_by_ranks(quantity)
         if shared:
-            with _SHARE[what]:
+            with _SHARE[quantity]:
                 for rows, values in shared:
                     rows.finish(values)
 
     def _shared_by_ranks(
-        self, what: Literal["velocities", "forces"]
+        self, quantity: Literal["velocities", "forces"]
     ) -> list[tuple[SharedRows, Array]]:
-        each = ((given.shared, given.membranes) for given in self.kinds)
+        pairs = ((local.shared, local.membranes) for local in self.kinds)
         return [
-            (getattr(shared, what), getattr(cells, what))
-            for shared, cells in each
+            (getattr(shared, quantity), getattr(cells, quantity))
+            for shared, cells in pairs
             if shared is not None
         ]
 
     def _advance(self, part: int) -> None:
-        for given in self.kinds:
-            if given.has(part):
+        for local in self.kinds:
+            if local.has(part):
                 with _ADVANCE:
-                    given.membranes.advance(part)
+                    local.membranes.advance(part)
 
     def _lead(self, part: int) -> None:
         for cells in self.entering:
@@ -461,10 +463,10 @@ class Suspension:
     def _strain(self, part: int) -> None:
         """Set the forces of a part's cells; own cells that others hold, too, have the side stream."""
         stream = self.device.side if part == OWN else None
-        for given in self.kinds:
-            if given.has(part):
+        for local in self.kinds:
+            if local.has(part):
                 with _MEMBRANES:
-                    given.membranes.compute_forces_of(part, stream)
+                    local.membranes.compute_forces_of(part, stream)
 
     def mark_inside(self) -> None:
         """Flag the points inside cells of another viscosity.
@@ -474,12 +476,12 @@ class Suspension:
         """
         with _INSIDE:
             cells = [
-                Surfaces(m.positions, given.count, m.vertices, triangles)
-                for given, m, triangles in (
-                    (given, given.membranes, triangles)
-                    for given, triangles in zip(self.kinds, self._triangles, strict=True)
+                Surfaces(m.positions, local.count, m.vertices, triangles)
+                for local, m, triangles in (
+                    (local, local.membranes, triangles)
+                    for local, triangles in zip(self.kinds, self._triangles, strict=True)
                 )
-                if given.kind.contrast
+                if local.kind.contrast
             ]
             self._insides.mark(cells, self._flow.fluid.inside)
 
@@ -487,9 +489,9 @@ class Suspension:
         """See that no membrane has folded over; the same on every rank."""
         self.complete()
         fault = ""
-        for given in self.kinds:
+        for local in self.kinds:
             try:
-                given.membranes.require_sound(given.count, given.ids, given.kind.name)
+                local.membranes.require_sound(local.count, local.ids, local.kind.name)
             except SolutionError as error:
                 fault = fault or str(error)
         raise_together(self._world, fault)
@@ -512,12 +514,12 @@ class Suspension:
             for walls in self._walls:
                 walls.apply(cells)
         with _SPREAD:
-            for number, given in enumerate(self.kinds):
-                m, first = given.membranes, number == 0
-                self._coupling.spread(force, m.positions, m.forces, given.vertices, afresh=first)
+            for number, local in enumerate(self.kinds):
+                m, first = local.membranes, number == 0
+                self._coupling.spread(force, m.positions, m.forces, local.vertices, afresh=first)
 
     def _repelling_cells(self) -> list[CellsOfKind]:
         return [
-            CellsOfKind(m.positions, m.forces, given.rows, m.vertices)
-            for given, m in ((given, given.membranes) for given in self.kinds)
+            CellsOfKind(m.positions, m.forces, local.rows, m.vertices)
+            for local, m in ((local, local.membranes) for local in self.kinds)
         ]

@@ -140,9 +140,9 @@ class Coupling:
         dtype: DTypeLike = np.float64,
         way: str = WAYS[0],
     ) -> None:
-        for what, given, allowed in (("kernel", kernel, KERNELS), ("way", way, WAYS)):
-            if given not in allowed:
-                raise InputError(f"{what} = {given!r} is unknown; use {', '.join(allowed)}")
+        for key, choice, allowed in (("kernel", kernel, KERNELS), ("way", way, WAYS)):
+            if choice not in allowed:
+                raise InputError(f"{key} = {choice!r} is unknown; use {', '.join(allowed)}")
         if halo < LEAST_HALO:
             raise InputError(f"halo = {halo} is too narrow for cells; give {LEAST_HALO} or more")
         extended = tuple(n + 2 * halo for n in reversed(box.counts))
@@ -188,7 +188,7 @@ class Coupling:
         positions: Array,
         velocities: Array,
         count: int,
-        some: SomeCells | None = None,
+        chosen: SomeCells | None = None,
         stream: Any = None,
     ) -> None:
         """Give vertices the fluid's velocity: V = sum over points of u delta(x - X).
@@ -196,8 +196,8 @@ class Coupling:
         `positions`, `velocities`: of vertices, lattice units, flat or (3, n) in C order: component
         c of vertex i at c n + i. Positions go on over periodic ends.
         """
-        # `count`: vertices, the first ones of n; with `some`, at most so many.
-        cells = some or SomeCells(self._box, self._box, 0)
+        # `count`: vertices, the first ones of n; with `chosen`, at most so many.
+        cells = chosen or SomeCells(self._box, self._box, 0)
         name = "interpolate beside" if cells.beside else "interpolate"
 
         def bind(*_: Array | int) -> Launch:
@@ -257,11 +257,11 @@ class Coupling:
         positions: Array,
         velocities: Array,
         count: int,
-        some: SomeCells,
+        chosen: SomeCells,
         stream: Any,
     ) -> Launch:
         fluid = (u, self.stride, self._table, self._rows, self._box, self.halo)
-        cells = (some.rows, some.span, some.vertices)
+        cells = (chosen.rows, chosen.span, chosen.vertices)
         vertices = (positions, velocities, vertices_of(positions), count, *cells)
         interpolate = self._kernels["interpolate"]
         if self.device.kind == "cpu":
@@ -270,7 +270,7 @@ class Coupling:
         share = count // (_BLOCKS_A_PROCESSOR * self.device.multiprocessors)
         in_turn = at_once * max(1, min(_IN_TURN, share) // at_once)
         blocks = -(-count // in_turn)
-        if some.beside:
+        if chosen.beside:
             blocks = min(blocks, _BLOCKS_A_PROCESSOR // 2 * self.device.multiprocessors)
         return interpolate.bind(
             *(*fluid, *vertices, in_turn),

@@ -101,9 +101,9 @@ class Insides:
         """How many cells each place of the own box lies in, (z, y, x)."""
         self._add_cuts(kinds)
         nx, ny, nz = self._counts
-        found: NDArray[np.int32] = self._device.to_host(self._steps).reshape(nz, ny, nx + 1)
+        windings: NDArray[np.int32] = self._device.to_host(self._steps).reshape(nz, ny, nx + 1)
         self._steps.fill(0)
-        return found[:, :, :-1]
+        return windings[:, :, :-1]
 
     def _add_cuts(self, kinds: Sequence[Surfaces]) -> None:
         for kind in kinds:
@@ -144,18 +144,18 @@ def inside_flags(
     where = _cores() if device is None else device
     flags = where.zeros((owned,), np.uint8)
     Insides(where, box, halo, table).mark(_brought(kinds, where), flags)
-    found: NDArray[np.uint8] = where.to_host(flags)
-    return found
+    host_flags: NDArray[np.uint8] = where.to_host(flags)
+    return host_flags
 
 
 def _brought(kinds: Sequence[ClosedCells], device: Device) -> list[Surfaces]:
-    found = []
+    pieces = []
     for kind in kinds:
         _, cells, vertices = kind.positions.shape
         positions = device.from_host(np.ascontiguousarray(kind.positions, np.float64))
         triangles = device.from_host(kind.triangles.astype(np.int32))
-        found.append(Surfaces(positions, cells, vertices, triangles))
-    return found
+        pieces.append(Surfaces(positions, cells, vertices, triangles))
+    return pieces
 
 
 @functools.cache

@@ -234,9 +234,9 @@ class Repulsion:
             )
             for kind in kinds
         ]
-        found = (self._starts, self._bins, items, positions, cells, total)
+        arrays = (self._starts, self._bins, items, positions, cells, total)
         collect = [
-            kernels["collect"].bind(kind.positions, *kind.numbers, *found, extent=(total,))
+            kernels["collect"].bind(kind.positions, *kind.numbers, *arrays, extent=(total,))
             for kind in kinds
         ]
         parts = device.multiprocessors

@@ -89,7 +89,7 @@ class NearLists:
         self._now = device.zeros((POSITION * bins.total,), dtype)
         self._then = [device.zeros((3 * kind.room,), dtype) for kind in kinds]
         self._moved = device.zeros((len(kinds), parts), np.int32)
-        self._found = False
+        self._is_current = False
         self._watch = [
             kernels["watch"].bind(
                 *(kind.positions, *kind.numbers[:3], then, self._now),
@@ -109,7 +109,7 @@ class NearLists:
         """Take over present positions, and make lists anew if it is time."""
         for watch in self._watch:
             watch()
-        if not self._found or self._moved.any():
+        if not self._is_current or self._moved.any():
             self._renew()
 
     def repel(self) -> None:
@@ -119,7 +119,7 @@ class NearLists:
 
     def renew(self) -> None:
         """Make lists anew the next time."""
-        self._found = False
+        self._is_current = False
 
     def _renew(self) -> None:
         self._bins.fill()
@@ -130,7 +130,7 @@ class NearLists:
             self._make_room([int(_GROWTH * most) + 1 for most in needed])
             for make in self._list:
                 make()
-        self._found = True
+        self._is_current = True
 
     def _make_room(self, rooms: Sequence[int]) -> None:
         """Arrays for so many entries a part and kind."""
@@ -139,8 +139,8 @@ class NearLists:
         self._list: list[Launch] = []
         self._repel: list[Launch] = []
         where = (bins.places, bins.starts, bins.items, bins.sorted, bins.cells, bins.total)
-        each = zip(self._kinds, self._then, self._lists, self._needed, rooms, strict=True)
-        for kind, then, lists, needed, room in each:
+        rows = zip(self._kinds, self._then, self._lists, self._needed, rooms, strict=True)
+        for kind, then, lists, needed, room in rows:
             near = device.empty((parts * room,), np.int32)
             extent = (kind.count,)
             self._list.append(

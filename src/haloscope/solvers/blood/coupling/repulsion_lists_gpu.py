@@ -116,7 +116,7 @@ class ListsOnGpu:
             self._starts,
         )
         many = len(self._kinds)
-        found = {
+        launches = {
             f"watch {number}": self._bind(
                 "watch",
                 (kind.positions, *kind.numbers, total, then, now, _HALF * self._margin, wanted),
@@ -142,7 +142,7 @@ class ListsOnGpu:
                 looking,
             ),
         }
-        return found | {name: self._bind(name, *call) for name, call in calls.items()}
+        return launches | {name: self._bind(name, *call) for name, call in calls.items()}
 
     def _repelling(self, near: Array, room: int) -> dict[str, Launch]:
         around = (self._now, self._starts, self._items, self._cells, self._reach)

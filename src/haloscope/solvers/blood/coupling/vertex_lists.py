@@ -129,11 +129,11 @@ class TileLists:
                 bins * _LANES,
             ),
         }
-        found = {}
+        launches = {}
         for name, (arguments, extent) in calls.items():
             block = _LANES if name == SUMMING else self._threads
-            found[name] = self._kernels[name].bind(*arguments, extent=(extent,), block=(block,))
-        return found
+            launches[name] = self._kernels[name].bind(*arguments, extent=(extent,), block=(block,))
+        return launches
 
 
 def most_met(points: int, edge: int, whole: bool) -> int:

@@ -12,7 +12,7 @@ from haloscope.exchange.world import World
 from haloscope.solvers.blood.cells.entering import SOURCE
 from haloscope.solvers.blood.feeding.segment import Segment
 from haloscope.solvers.blood.fluid.lattice_flow import permeability
-from haloscope.solvers.blood.medium import Medium
+from haloscope.solvers.blood.medium import FluidWithCells
 
 Floats = NDArray[np.float64]
 
@@ -27,11 +27,11 @@ _BITS = 62
 _PIECES, _LANES = 64, 256
 
 
-class FeederDrive:
+class PreInletDrive:
     """Sets the body force of a segment; all in lattice units, velocities towards the vessel."""
 
     def __init__(
-        self, device: Device, world: World, segment: Segment, medium: Medium, tau: float
+        self, device: Device, world: World, segment: Segment, medium: FluidWithCells, tau: float
     ) -> None:
         self._device, self._world = device, world
         self._segment, self._medium = segment, medium

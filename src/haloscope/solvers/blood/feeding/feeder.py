@@ -24,11 +24,11 @@ from haloscope.solvers.blood.case_vessels import OpeningTable
 from haloscope.solvers.blood.cell_kinds import starting_cells
 from haloscope.solvers.blood.cells.entering import EnteringCells, Threshold
 from haloscope.solvers.blood.coupling.coupling import KERNELS
-from haloscope.solvers.blood.feeding.drive import FeederDrive
+from haloscope.solvers.blood.feeding.drive import PreInletDrive
 from haloscope.solvers.blood.feeding.inlet import FedInlet
 from haloscope.solvers.blood.feeding.segment import best_length, segment_of, whole_cells
-from haloscope.solvers.blood.medium import Medium
-from haloscope.solvers.blood.membranes.smoothing import CREASED, SMOOTHED_EACH
+from haloscope.solvers.blood.medium import FluidWithCells
+from haloscope.solvers.blood.membranes.smoothing import CREASED, SMOOTHING_STEPS
 from haloscope.solvers.blood.vessels.vessels import developed_profile, relative_velocities
 from haloscope.solvers.saved_arrays import saved_counts, saved_numbers
 
@@ -51,7 +51,7 @@ def sharing_of(device: Device, world: World) -> World:
     return world if device.kind == "cpu" else World()
 
 
-class Feeder:
+class PreInlet:
     """Feeds the cells of a segment to one opening; all ranks call its methods together."""
 
     def __init__(
@@ -59,10 +59,10 @@ class Feeder:
         case: BloodCase,
         device: Device,
         world: World,
-        vessel: Medium,
+        vessel: FluidWithCells,
         number: int,
         table: OpeningTable,
-        tell: Callable[[str], None],
+        log: Callable[[str], None],
     ) -> None:
         blood = case.blood
         # Of the opening.
@@ -85,16 +85,16 @@ class Feeder:
         except InputError as error:
             raise InputError(f"blood.openings {self.name}, which feeds cells: {error}") from None
         # The segment's fluid and cells.
-        self.medium = Medium(
+        self.medium = FluidWithCells(
             case,
             device,
             sharing,
             lattice,
             cells=cells,
             distances=segment.distances,
-            tell=lambda told: None,
+            log=lambda line: None,
         )
-        tell(
+        log(
             f"{self.name} is fed by a periodic flow of {counted(lattice.count, 'point')} and "
             f"{counted(cells.count, 'cell')}, {length * blood.spacing_um:g} um long"
         )
@@ -103,7 +103,7 @@ class Feeder:
         self._cells, self._there = self.medium.suspension, vessel.suspension
         self._mean = float(relative_velocities(table, opening, vessel.lattice).mean())
         self._profile = developed_profile(opening, vessel.lattice)
-        self._drive = FeederDrive(device, sharing, segment, self.medium, blood.tau)
+        self._drive = PreInletDrive(device, sharing, segment, self.medium, blood.tau)
         self._inlet: FedInlet | None = None
         if table.profile == "parabolic":
             both = (device, segment, self.medium, vessel, number, self._profile)
@@ -117,7 +117,7 @@ class Feeder:
             _FADE * widest / blood.spacing_um,
         )
         # By kind the cells of the vessel that are on their way in.
-        self.entering = [EnteringCells(device, threshold, given) for given in self._there.kinds]
+        self.entering = [EnteringCells(device, threshold, local) for local in self._there.kinds]
         self._there.entering += self.entering
         self._due = np.zeros(len(self.entering))
         self._step = 0
@@ -127,7 +127,7 @@ class Feeder:
     @property
     def cells(self) -> int:
         """How many cells the segment has."""
-        return sum(given.total for given in self._cells.kinds)
+        return sum(local.total for local in self._cells.kinds)
 
     @property
     def smoothed(self) -> int:
@@ -169,7 +169,7 @@ class Feeder:
             self._drive.steps += 1
             if self._step % self._table.inside_interval == 0:
                 self.medium.mark_inside()
-            self._tell(inflow)
+            self._announce(inflow)
             if another and self._alone:
                 self.medium.begin()
                 self._begun = True
@@ -182,13 +182,13 @@ class Feeder:
         except SolutionError as error:
             raise SolutionError(f"in the periodic flow that feeds {self.name}: {error}") from None
 
-    def _tell(self, inflow: float) -> None:
+    def _announce(self, inflow: float) -> None:
         """Velocities of the section go to the opening, those of vertices to the cells made of theirs."""
         if self._sharing.size > 1:
             self._gather()
         else:
-            for cells, given in zip(self.entering, self._cells.kinds, strict=True):
-                cells.fetch(given.membranes)
+            for cells, local in zip(self.entering, self._cells.kinds, strict=True):
+                cells.fetch(local.membranes)
         for cells in self.entering:
             cells.list()
         if self._inlet is not None:
@@ -198,8 +198,8 @@ class Feeder:
         """Let all ranks have what one of them knows, through their hosts."""
         nothing = np.zeros((3, 0))
         parts = [nothing if self._inlet is None else self._inlet.known()]
-        for cells, given in zip(self.entering, self._cells.kinds, strict=True):
-            parts.append(cells.known(given).reshape(3, -1))
+        for cells, local in zip(self.entering, self._cells.kinds, strict=True):
+            parts.append(cells.known(local).reshape(3, -1))
         # Each value is one rank's, and 0 on the others.
         values = self._sharing.sum(np.concatenate(parts, axis=1))
         ends = np.cumsum([part.shape[1] for part in parts])
@@ -213,21 +213,24 @@ class Feeder:
         before = self._step - self._drive.steps
         self._drive.keep_up(self._wanted(inflow))
         self._let_go()
-        if self._table.smooth_creases and self._step // SMOOTHED_EACH != before // SMOOTHED_EACH:
+        if (
+            self._table.smooth_creases
+            and self._step // SMOOTHING_STEPS != before // SMOOTHING_STEPS
+        ):
             # But not while copies follow them.
-            self._cells.smooth(CREASED, [each.sources for each in self.entering])
+            self._cells.smooth(CREASED, [cells.sources for cells in self.entering])
         return [self._let_in(kind, next_ids) for kind in range(len(self.entering))]
 
     def _fronts(self, kind: int) -> tuple[Floats, Integers]:
         """How far the foremost vertices of all cells are past the opening's plane, and turns of the segment."""
-        given, segment = self._cells.kinds[kind], self.segment
-        found = np.zeros(given.total)
-        outlines, own = self._cells.outlines(kind), given.own
+        local, segment = self._cells.kinds[kind], self.segment
+        own_fronts = np.zeros(local.total)
+        outlines, own = self._cells.outlines(kind), local.own
         foremost = outlines.high if segment.sign > 0 else outlines.low
         ahead = foremost[own, segment.axis] + segment.offset[segment.axis]
-        found[given.ids[own]] = segment.sign * (ahead - self.opening.plane)
+        own_fronts[local.ids[own]] = segment.sign * (ahead - self.opening.plane)
         # What is no number is found by those who look at cells.
-        fronts = np.nan_to_num(self._sharing.sum(found), nan=0.0).clip(-_FAR, _FAR)
+        fronts = np.nan_to_num(self._sharing.sum(own_fronts), nan=0.0).clip(-_FAR, _FAR)
         return fronts, np.floor(fronts / segment.length).astype(np.int64)
 
     def _let_in(self, kind: int, next_ids: list[int]) -> int:
@@ -263,19 +266,19 @@ class Feeder:
     def _let_go(self) -> None:
         """Cells that are all in the vessel, or have left it, are led no more."""
         for kind, cells in enumerate(self.entering):
-            given = self._there.kinds[kind]
+            local = self._there.kinds[kind]
             if not len(cells.ids):
                 continue
             # Of each: whether it is there, and whether all of it is in.
-            found = np.zeros((2, len(cells.ids)), np.int64)
-            here = np.flatnonzero(np.isin(cells.ids, given.ids[given.own]))
+            counts = np.zeros((2, len(cells.ids)), np.int64)
+            here = np.flatnonzero(np.isin(cells.ids, local.ids[local.own]))
             if here.size:
-                rows = np.searchsorted(given.ids, cells.ids[here])
+                rows = np.searchsorted(local.ids, cells.ids[here])
                 outlines, at = self._there.outlines(kind), cells.threshold
                 hindmost = outlines.low if at.sign > 0 else outlines.high
                 least = at.sign * (hindmost[rows, at.axis] - at.plane)
-                found[0, here], found[1, here] = 1, least >= at.deep + at.fade
-            there, within = self._world.sum(found)
+                counts[0, here], counts[1, here] = 1, least >= at.deep + at.fade
+            there, within = self._world.sum(counts)
             stay = (there > 0) & (within == 0)
             if not stay.all():
                 cells.keep(cells.ids[stay], cells.sources[stay])
@@ -287,24 +290,24 @@ class Feeder:
 
     # State
 
-    def _key(self, what: str) -> str:
-        return f"feeder {self.name} {what}"
+    def _key(self, quantity: str) -> str:
+        return f"feeder {self.name} {quantity}"
 
     def state(self) -> dict[str, np.ndarray]:
         """What a restart needs, whole on rank 0; all ranks call this."""
         if self._begun:
             # The vessel broke: what is kept is one step further here.
             self._device.join(self._device.beside)
-        found = {f"{self._key('')}{key}": value for key, value in self._cells.state().items()}
-        found[self._key("points")] = self.medium.points()
-        found[self._key("drive")] = self._drive.state()
+        state = {f"{self._key('')}{key}": value for key, value in self._cells.state().items()}
+        state[self._key("points")] = self.medium.points()
+        state[self._key("drive")] = self._drive.state()
         if self._inlet is not None:
-            found[self._key("inlet")] = self._world.sum(self._inlet.given())
-        found[self._key("due")] = self._due.copy()
+            state[self._key("inlet")] = self._world.sum(self._inlet.own_velocities())
+        state[self._key("due")] = self._due.copy()
         for kind, cells in enumerate(self.entering):
-            found[self._key(f"turns {kind}")] = self._turns[kind]
-            found[self._key(f"entering {kind}")] = np.stack([cells.ids, cells.sources])
-        return found
+            state[self._key(f"turns {kind}")] = self._turns[kind]
+            state[self._key(f"entering {kind}")] = np.stack([cells.ids, cells.sources])
+        return state
 
     def restore(self, state: Mapping[str, np.ndarray], step: int, next_ids: Sequence[int]) -> None:
         """Take over on every rank what :meth:`state` gave after a step, with numbers of cells below the next ones."""
@@ -323,19 +326,19 @@ class Feeder:
         drive = saved_numbers(named, self._key("drive"), (4,), least=-_FAR, most=_FAR)
         due = saved_numbers(named, self._key("due"), (len(self.entering),), least=-1.0, most=1.0)
         turns, entering = [], []
-        for kind, given in enumerate(self._cells.kinds):
+        for kind, local in enumerate(self._cells.kinds):
             key = self._key(f"turns {kind}")
-            turns.append(saved_counts(named, key, (given.total,), least=-_FAR, most=_FAR))
+            turns.append(saved_counts(named, key, (local.total,), least=-_FAR, most=_FAR))
             pairs = saved_counts(named, self._key(f"entering {kind}"), (2, None))
             alone = len(np.unique(pairs[0])) == pairs.shape[1]
-            if not alone or ((next_ids[kind], given.total) <= pairs.T).any():
+            if not alone or ((next_ids[kind], local.total) <= pairs.T).any():
                 raise InputError(
                     f"the checkpoint is damaged: {self._key(f'entering {kind}')!r} names cells that are not "
                     "there, or one twice; restart from an earlier one"
                 )
             entering.append(pairs)
-            numbers = saved_counts(named, self._key(f"{given.kind.name} numbers"), (given.total,))
-            if not np.array_equal(np.sort(numbers), np.arange(given.total)):
+            numbers = saved_counts(named, self._key(f"{local.kind.name} numbers"), (local.total,))
+            if not np.array_equal(np.sort(numbers), np.arange(local.total)):
                 raise InputError(
                     f"the checkpoint is damaged: cells are missing in its feeder {self.name!r}; restart from "
                     "an earlier one"

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Device
 from haloscope.solvers.blood.cells.entering import SOURCE
 from haloscope.solvers.blood.feeding.segment import Segment
-from haloscope.solvers.blood.medium import Medium
+from haloscope.solvers.blood.medium import FluidWithCells
 
 Floats = NDArray[np.float64]
 
@@ -26,8 +26,8 @@ class FedInlet:
         self,
         device: Device,
         segment: Segment,
-        source: Medium,
-        vessel: Medium,
+        source: FluidWithCells,
+        vessel: FluidWithCells,
         number: int,
         profile: Floats,
         *,
@@ -54,42 +54,46 @@ class FedInlet:
             (self._fluid.velocity, self._fluid.stride) if alone else (self._gathered, points)
         )
         places = self._section if alone else np.arange(points)
-        given = vessel.fluid.opening_velocities
+        opening_velocities = vessel.fluid.opening_velocities
         # Points of the opening that are this rank's, and where they are among its own in openings.
-        self._given, self._mine, self._places = given, np.flatnonzero(to >= 0), to[to >= 0]
+        self._opening_velocities, self._mine, self._places = (
+            opening_velocities,
+            np.flatnonzero(to >= 0),
+            to[to >= 0],
+        )
         constants = {"real": str(vessel.fluid.constants["real"])}
         self._set = device.kernel(SOURCE, "set_inlet", constants).bind(
             *(*velocities, device.from_host(places.astype(np.int32)), points),
             *(device.from_host(profile), self._inflow, segment.axis, segment.sign),
-            *(device.from_host(to), given, int(given.shape[1])),
+            *(device.from_host(to), opening_velocities, int(opening_velocities.shape[1])),
             extent=(_LANES,),
             block=(_LANES,),
         )
 
     def known(self) -> Floats:
         """Velocities of the section's points that are this rank's, 0 of others, on the host, (3, points)."""
-        found = np.zeros((3, len(self._section)))
+        known_velocities = np.zeros((3, len(self._section)))
         here = np.flatnonzero(self._section >= 0)
         velocities = self._fluid.velocity.reshape(3, self._fluid.stride)
-        some = velocities[:, self._device.from_host(self._section[here])]
-        found[:, here] = self._device.to_host(some)
-        return found
+        taken = velocities[:, self._device.from_host(self._section[here])]
+        known_velocities[:, here] = self._device.to_host(taken)
+        return known_velocities
 
     def gathered(self, velocities: Floats) -> None:
         """Take over the sum of what all ranks knew."""
         self._gathered[...] = self._device.from_host(np.ascontiguousarray(velocities).ravel())
 
-    def given(self) -> Floats:
+    def own_velocities(self) -> Floats:
         """Velocities of the opening's points that are this rank's, 0 of others, on the host, (3, points)."""
-        found = np.zeros((3, len(self._section)))
-        found[:, self._mine] = self._device.to_host(self._given)[:, self._places]
-        return found
+        velocities = np.zeros((3, len(self._section)))
+        velocities[:, self._mine] = self._device.to_host(self._opening_velocities)[:, self._places]
+        return velocities
 
     def give(self, velocities: Floats) -> None:
-        """Let the opening have the sum of what :meth:`given` told on all ranks."""
-        host = self._device.to_host(self._given).copy()
+        """Let the opening have the sum of what :meth:`own_velocities` of all ranks."""
+        host = self._device.to_host(self._opening_velocities).copy()
         host[:, self._places] = velocities[:, self._mine]
-        self._given[...] = self._device.from_host(host)
+        self._opening_velocities[...] = self._device.from_host(host)
 
     def set(self, inflow: float) -> None:
         """Set the velocities of the opening for the next step, with a mean into the vessel in lattice units."""

@@ -51,13 +51,13 @@ class Segment:
         nx, ny, nz = self.lattice.shape
         inside = np.zeros((nz, ny, nx), bool)
         inside.ravel()[self.lattice.runs.numbers()] = True
-        walls = [not each for each in self.lattice.periodic]
-        beyond = [(int(each), int(each)) for each in reversed(walls)]
-        found = -distance_from_points(
+        walls = [not is_periodic for is_periodic in self.lattice.periodic]
+        beyond = [(int(wall), int(wall)) for wall in reversed(walls)]
+        distances = -distance_from_points(
             np.pad(inside, beyond), 1.0, reach + 1.0, self.lattice.periodic
         ).astype(np.float64)
         x, y, z = (part.coordinates + np.array(walls)).T
-        values = found[z, y, x]
+        values = distances[z, y, x]
         return np.where(values <= reach, np.maximum(values, 0.0), np.inf)
 
 
@@ -93,7 +93,7 @@ def best_length(opening: Opening, spacing: float, kinds: Sequence[CellsTable]) -
     Three to four times the widest cell, so that none meets its own image.
     """
     widest = max(2 * kind.radius_um * MICRO for kind in kinds if kind.hematocrit)
-    least, most = (math.ceil(each * widest / spacing) for each in (_LEAST, _MOST))
+    least, most = (math.ceil(factor * widest / spacing) for factor in (_LEAST, _MOST))
     fullest = max(kinds, key=lambda kind: kind.hematocrit)
 
     def surplus(length: int) -> float:
@@ -113,11 +113,11 @@ def whole_cells(
     kinds: Sequence[CellsTable], points: int, spacing: float
 ) -> tuple[tuple[CellsTable, ...], list[float]]:
     """Kinds with hematocrits that whole numbers of cells make, and which share of them is wanted."""
-    found, shares = [], []
+    cells, shares = [], []
     for kind in kinds:
         wanted = cells_wanted(kind, points, spacing)
         count = math.ceil(wanted - _WHOLE)
         shares.append(wanted / count if count else 0.0)
         factor = count / wanted if count else 0.0
-        found.append(kind.model_copy(update={"hematocrit": kind.hematocrit * factor}))
-    return tuple(found), shares
+        cells.append(kind.model_copy(update={"hematocrit": kind.hematocrit * factor}))
+    return tuple(cells), shares

@@ -12,8 +12,8 @@ from haloscope.errors import InputError
 from haloscope.exchange.world import World
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.case_vessels import OpeningTable
-from haloscope.solvers.blood.feeding.feeder import Feeder
-from haloscope.solvers.blood.medium import Medium
+from haloscope.solvers.blood.feeding.feeder import PreInlet
+from haloscope.solvers.blood.medium import FluidWithCells
 from haloscope.solvers.interface import Results
 from haloscope.solvers.saved_arrays import saved_counts
 
@@ -23,7 +23,7 @@ _GOES = 1.5
 _BESIDE = 3.0
 
 
-class Traffic:
+class CellInOutflow:
     """Takes cells out at openings and lets new ones in; all ranks call its methods together."""
 
     def __init__(
@@ -31,16 +31,16 @@ class Traffic:
         case: BloodCase,
         device: Device,
         world: World,
-        medium: Medium,
+        medium: FluidWithCells,
         openings: Sequence[OpeningTable],
-        tell: Callable[[str], None],
+        log: Callable[[str], None],
     ) -> None:
         assert medium.suspension is not None
         self._world, self._suspension = world, medium.suspension
         self._lattice = medium.lattice
         self._names = [table.name for table in openings]
         # Cells of each kind that were there at step 0, that went out and that came in.
-        self.started = [given.total for given in self._suspension.kinds]
+        self.started = [local.total for local in self._suspension.kinds]
         self._next = list(self.started)
         self._kinds = [kind.name for kind in case.blood.cells]
         self.left, self.entered = [0] * len(self._kinds), [0] * len(self._kinds)
@@ -48,7 +48,7 @@ class Traffic:
         self.left_through = np.zeros((len(openings), len(self._kinds)), np.int64)
         # By the names of their openings.
         self.feeders = {
-            table.name: Feeder(case, device, world, medium, number, table, tell)
+            table.name: PreInlet(case, device, world, medium, number, table, log)
             for number, table in enumerate(openings)
             if table.feeds
         }
@@ -59,7 +59,7 @@ class Traffic:
         return {name for name, feeder in self.feeders.items() if feeder.sets_velocities}
 
     @property
-    def media(self) -> list[Medium]:
+    def media(self) -> list[FluidWithCells]:
         """The flows that feed."""
         return [feeder.medium for feeder in self.feeders.values()]
 
@@ -87,13 +87,13 @@ class Traffic:
         `inflow`: velocities into the vessel in m/s where they are given, by opening.
         """
         before = *self.left, *self.entered
-        for number, given in enumerate(self._suspension.kinds):
+        for number, local in enumerate(self._suspension.kinds):
             through = self._going(number, inflow)
             gone = through >= 0
             if self._world.any(bool(gone.any())):
                 counts = np.bincount(through[gone], minlength=len(self._names)).astype(np.int64)
                 self.left_through[:, number] += self._world.sum(counts)
-                self.left[number] += self._suspension.remove(number, given.ids[gone])
+                self.left[number] += self._suspension.remove(number, local.ids[gone])
         for name, feeder in self.feeders.items():
             came = feeder.look(inflow[name], self._next)
             self.entered = [a + b for a, b in zip(self.entered, came, strict=True)]
@@ -106,10 +106,10 @@ class Traffic:
 
         -1: none, or it is another rank's.
         """
-        given, lattice = self._suspension.kinds[kind], self._lattice
-        through = np.full(given.count, -1)
-        found = self._suspension.outlines(kind)
-        low, high, speeds = found.low.T, found.high.T, found.velocity.T
+        local, lattice = self._suspension.kinds[kind], self._lattice
+        through = np.full(local.count, -1)
+        outlines = self._suspension.outlines(kind)
+        low, high, speeds = outlines.low.T, outlines.high.T, outlines.velocity.T
         openings = zip(self._names, lattice.openings, strict=True)
         for number, (name, opening) in enumerate(openings):
             # Nor where it stands still, as between two beats of a heart.
@@ -126,7 +126,7 @@ class Traffic:
                     near &= (middle > begin - _BESIDE) & (middle < end + _BESIDE)
             # What has just been put there stays, whichever way the flow will go.
             outward = opening.direction * speeds[axis] > 0.0
-            through[near & outward & given.own & (through < 0)] = number
+            through[near & outward & local.own & (through < 0)] = number
         return through
 
     def require_sound(self) -> None:
@@ -162,18 +162,18 @@ class Traffic:
                     f"{name}: creases were smoothed {counted(feeder.smoothed, 'time')} out of the cells "
                     "before it, which stay for the whole run; fewer come up at a finer spacing"
                 )
-        found: dict[str, object] = {"cells_through_openings": summary}
+        results: dict[str, object] = {"cells_through_openings": summary}
         if feeders:
-            found["feeders"] = feeders
-        return Results(found, {}, lines)
+            results["feeders"] = feeders
+        return Results(results, {}, lines)
 
     def state(self) -> dict[str, np.ndarray]:
         """What a restart needs, whole on rank 0; all ranks call this."""
         counts = np.array([self._next, self.left, self.entered], np.float64)
-        found = {"traffic counts": counts, "traffic out": self.left_through}
+        state = {"traffic counts": counts, "traffic out": self.left_through}
         for feeder in self.feeders.values():
-            found |= feeder.state()
-        return found
+            state |= feeder.state()
+        return state
 
     def restore(self, state: Mapping[str, np.ndarray], step: int) -> None:
         """Take over on every rank what :meth:`state` gave after a step."""

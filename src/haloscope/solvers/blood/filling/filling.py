@@ -160,21 +160,19 @@ def _check_fit(device: Device, lumen: Lumen, shape: CellShape) -> None:
 
 def _jammed(lumen: Lumen, fillings: Sequence[Filling], counts: Sequence[int], size: float) -> str:
     """That cells jammed before they had grown to their full size, and what to try."""
-    given = [filling.hematocrit for filling in fillings if filling.hematocrit]
-    asked, cells = sum(given), counted(sum(counts), "cell")
+    hematocrits = [filling.hematocrit for filling in fillings if filling.hematocrit]
+    asked, cells = sum(hematocrits), counted(sum(counts), "cell")
     wanted = [filling.hematocrit * lumen.volume / filling.volume for filling in fillings]
     verb = "is" if sum(counts) == 1 else "are"
     if np.allclose(wanted, counts, rtol=0.0, atol=_WHOLE):
         # As before an inlet, where what the case gives is rounded up to them.
-        told = f"{cells}, a hematocrit of {asked:.3g} in whole cells, {verb}"
-    elif len(given) > 1:
-        told = (
-            f"hematocrits of {' + '.join(f'{each:g}' for each in given)} = {asked:g} ({cells}) are"
-        )
+        problem = f"{cells}, a hematocrit of {asked:.3g} in whole cells, {verb}"
+    elif len(hematocrits) > 1:
+        problem = f"hematocrits of {' + '.join(f'{value:g}' for value in hematocrits)} = {asked:g} ({cells}) are"
     else:
-        told = f"hematocrit = {asked:g} ({cells}) is"
+        problem = f"hematocrit = {asked:g} ({cells}) is"
     return (
-        f"{told} beyond packing: this attempt jammed when cells filled {asked * size**3:.2g} of the vessel, "
+        f"{problem} beyond packing: this attempt jammed when cells filled {asked * size**3:.2g} of the vessel, "
         "which is no sharp limit; try somewhat less, another blood.seed, or a wider vessel"
     )
 
@@ -224,17 +222,17 @@ def _from_tiles(
         & (lumen.distance(positions) < 0.0)
     )
     original = inside % tile.count
-    found = Cells(positions[inside], tile.quaternions[original], tile.kinds[original])
-    depths = Packing(device, lumen, shapes, found).wall_depths()
+    candidates = Cells(positions[inside], tile.quaternions[original], tile.kinds[original])
+    depths = Packing(device, lumen, shapes, candidates).wall_depths()
     # Those off the wall in random order, then the others, the least deep first.
-    order = random.permutation(found.count)
+    order = random.permutation(candidates.count)
     order = order[np.argsort(depths[order], kind="stable")]
     chosen = []
     for kind, count in enumerate(counts):
-        alike = order[found.kinds[order] == kind][:count]
+        alike = order[candidates.kinds[order] == kind][:count]
         if len(alike) < count:
             return None
         chosen.append(np.sort(alike))
-    cells = found.chosen(np.concatenate(chosen))
+    cells = candidates.chosen(np.concatenate(chosen))
     touching = depths[np.concatenate(chosen)].max() > 0.0
     return replace(cells, size=_SHRUNK) if touching else cells

@@ -175,13 +175,13 @@ def distance_from_points(
 def _lowest_parabola(square: np.ndarray, axis: int, cells: int, closed: bool) -> np.ndarray:
     """Least of square(x + k) + k^2 along an axis, |k| <= cells."""
     result = square.copy()
-    given, best = np.moveaxis(square, axis, 0), np.moveaxis(result, axis, 0)
-    n = len(given)
+    source, best = np.moveaxis(square, axis, 0), np.moveaxis(result, axis, 0)
+    n = len(source)
     for k in range(1, cells + 1):
         if closed:
             for shift in (k, -k):
-                np.minimum(best, np.roll(given, shift, axis=0) + k * k, out=best)
+                np.minimum(best, np.roll(source, shift, axis=0) + k * k, out=best)
         elif k < n:
-            np.minimum(best[:-k], given[k:] + k * k, out=best[:-k])
-            np.minimum(best[k:], given[:-k] + k * k, out=best[k:])
+            np.minimum(best[:-k], source[k:] + k * k, out=best[:-k])
+            np.minimum(best[k:], source[:-k] + k * k, out=best[k:])
     return result

@@ -100,7 +100,7 @@ class CellShape:
         at = np.interp(np.linspace(0.0, number[-1], 2 * rings + 1), number, length)
         r, z = (np.interp(at, length, column) for column in self.profile.T)
         bands = 2.0 * math.pi * np.interp(at, length, self._area_to())
-        found = []
+        surfaces = []
         for ring in range(rings + 1):
             place = 2 * ring
             fineness = max(math.sqrt(np.interp(at[place], length, around) / sagitta), least)
@@ -111,9 +111,9 @@ class CellShape:
             part = (2.0 if ring == rings else 1.0) * band / many
             columns = [r[place] * np.cos(angle), r[place] * np.sin(angle)]
             columns += [np.full(many, z[place]), np.full(many, part)]
-            found.append(np.stack(columns, axis=1))
-        upper = np.concatenate(found[:-1])
-        return np.concatenate([upper, found[-1], upper * (1.0, 1.0, -1.0, 1.0)])
+            surfaces.append(np.stack(columns, axis=1))
+        upper = np.concatenate(surfaces[:-1])
+        return np.concatenate([upper, surfaces[-1], upper * (1.0, 1.0, -1.0, 1.0)])
 
     def _area_to(self) -> np.ndarray:
         """Area between the pole and points of the outline, over 2 pi."""

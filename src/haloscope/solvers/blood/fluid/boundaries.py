@@ -86,7 +86,7 @@ class OpeningTables:
             )
         self._kinds = np.zeros(len(behind), np.uint8)
         # Velocities before they are multiplied, (3, points).
-        self.given = np.zeros((3, len(behind)))
+        self.velocities = np.zeros((3, len(behind)))
         for number, opening in enumerate(openings):
             at = np.flatnonzero(behind == number)
             self._kinds[at] = opening.axis + 4 * (opening.sign < 0) + 8 * (opening.velocity is None)
@@ -96,19 +96,24 @@ class OpeningTables:
                         f"opening {number} has {len(at)} points here, but velocities of shape "
                         f"{opening.velocity.shape} are given"
                     )
-                self.given[:, at] = opening.velocity.T
+                self.velocities[:, at] = opening.velocity.T
 
     def arrays(self, dtype: np.dtype) -> tuple[NDArray[Any], ...]:
         """Sources, kinds, numbers and velocities, as the kernel reads them."""
-        return self._sources, self._kinds, self.numbers.astype(np.uint8), self.given.astype(dtype)
+        return (
+            self._sources,
+            self._kinds,
+            self.numbers.astype(np.uint8),
+            self.velocities.astype(dtype),
+        )
 
     def moments(
-        self, arrived: Floats, drives: Floats, force: Floats, given: Floats
+        self, arrived: Floats, drives: Floats, force: Floats, boundary_velocities: Floats
     ) -> tuple[Floats, Floats]:
         """Density (points,) and velocity (3, points) as `complete` in lattice.hpp has them.
 
         `arrived`: populations less their weights, (19, points); `force`: force density, (3,
-        points); `given`: velocities before they are multiplied, (3, points).
+        points); `velocities`: before they are multiplied, (3, points).
         """
         density, velocity = np.ones(len(self.numbers)), np.zeros((3, len(self.numbers)))
         for number, opening in enumerate(self._openings):
@@ -120,7 +125,7 @@ class OpeningTables:
                 density[at] = drives[number]
                 velocity[opening.axis, at] = opening.sign * (1 - mass / drives[number])
             else:
-                velocity[:, at] = drives[number] * given[:, at]
+                velocity[:, at] = drives[number] * boundary_velocities[:, at]
                 density[at] = mass / (1 - opening.sign * velocity[opening.axis, at])
         return density, velocity
 

@@ -46,7 +46,7 @@ class Flow:
         overlap: bool = True,
         with_cells: bool = False,
         graphs: bool = True,
-        tell: Callable[[str], None] | None = None,
+        log: Callable[[str], None] | None = None,
     ) -> None:
         self.fluid, self._overlap, self._device = fluid, overlap, device
         stream = device.side if overlap else None
@@ -76,7 +76,7 @@ class Flow:
             state=state,
             stream=stream,
             graphs=graphs,
-            tell=tell,
+            log=log,
         )
         self._populations.forward.prepare(*fluid.buffers)
         self.transport = self._populations.transport
@@ -108,7 +108,7 @@ class Flow:
     def capturable(self) -> bool:
         """Whether steps need no host, so that they can be captured into a graph."""
         exchanges = (self._populations, self._velocities)
-        return all(each is None or each.capturable for each in exchanges)
+        return all(exchange is None or exchange.capturable for exchange in exchanges)
 
     def step(self) -> None:
         """Advance by one time step."""

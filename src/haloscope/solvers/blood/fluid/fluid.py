@@ -19,10 +19,14 @@ from haloscope.solvers.blood.fluid.boundaries import (
     link_tables,
 )
 from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS, OPPOSITE, VELOCITIES, equilibrium
-from haloscope.solvers.blood.fluid.gpu_layout import Way, fastest_way, room_for_two
+from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant, fastest_way, room_for_two
 from haloscope.solvers.blood.fluid.launches import Binder, orders
 from haloscope.solvers.blood.fluid.populations import HALF_SCALE, Populations
-from haloscope.solvers.blood.fluid.sent_back import SentBack, lanes_find_room, split_links
+from haloscope.solvers.blood.fluid.wall_link_tables import (
+    WallLinkTables,
+    lanes_find_room,
+    split_links,
+)
 
 __all__ = ["EXACT_MAGIC", "SOURCE", "Carreau", "Fluid", "LatticePart", "Opening", "WallLinks"]
 
@@ -34,7 +38,7 @@ EXACT_MAGIC = 3 / 16
 # What ways have in common whose lists of neighbours and buffers are the same.
 _OF_LISTS = ("kinds", "compact", "buffers", "pushing")
 # Velocities among the tables of openings.
-_GIVEN = 3
+_VELOCITIES = 3
 # As many as the struct Physics of lattice.hpp has.
 _PHYSICS_VALUES = 9
 
@@ -86,7 +90,7 @@ class Fluid:
         with_cells: bool = False,
         inside_tau: float | None = None,
         carreau: Carreau | None = None,
-        way: Way | None = None,
+        way: KernelVariant | None = None,
         wanted: NDArray[np.bool_] | None = None,
         aside: bool = False,
     ) -> None:
@@ -142,20 +146,20 @@ class Fluid:
         self._in_openings = OpeningTables(part, openings)
         self.opening_numbers = self._in_openings.numbers
         self._drive = device.from_host(np.ones(max(1, len(openings)), self._dtype))
-        given = self._in_openings.arrays(self._dtype)
-        self._opening_tables = [device.from_host(table) for table in given]
+        opening_arrays = self._in_openings.arrays(self._dtype)
+        self._opening_tables = [device.from_host(table) for table in opening_arrays]
         self._corrections: list[tuple[Any, ...]] = []
         on_edge, size = self.on_edge[: part.bulk], stored.itemsize
         ordered = orders(device, part, on_edge, self._way, size, self.stride)
         # Bytes that a step that needs neighbours reads for a point, on average, to know where they
         # lie.
         self._orders, self.listed = replace(ordered, launched=()), ordered.listed
-        self._sent_back: SentBack | None = None
+        self._sent_back: WallLinkTables | None = None
         within = self._way.buffers == 2 and not self._way.pushing
         if walls is not None and within and lanes_find_room(self._way.threads, self._dtype):
             inside, walls = split_links(walls, part.bulk)
             order = ordered.launched
-            self._sent_back = SentBack(device, part, inside, order, self.stride, self._dtype)
+            self._sent_back = WallLinkTables(device, part, inside, order, self.stride, self._dtype)
         if walls is not None and len(walls.points):
             for place, other, values in link_tables(part, walls, self.stride):
                 tables = (place, other, values.astype(self._dtype))
@@ -208,7 +212,7 @@ class Fluid:
             cells=(self.force, self.velocity, self.inside),
             opening_tables=(*self._opening_tables, self._drive),
             corrections=tuple(self._corrections),
-            sent_back=((), ()) if self._sent_back is None else self._sent_back.tables,
+            wall_link_tables=((), ()) if self._sent_back is None else self._sent_back.tables,
             aside=self._aside,
             alone=self.count == self.owned,
         )
@@ -217,7 +221,7 @@ class Fluid:
         if self._sent_back is not None:
             self._send_back_to = self._device.kernel(SOURCE, "send_back_to", self.constants)
 
-    def take(self, way: Way) -> None:
+    def take(self, way: KernelVariant) -> None:
         """Let a GPU step in another way from now on, with the same neighbours and buffers."""
         if any(getattr(way, key) != getattr(self._asked, key) for key in _OF_LISTS):
             raise ValueError(
@@ -275,7 +279,7 @@ class Fluid:
     @property
     def opening_velocities(self) -> Array:
         """Velocities of own points in openings that :meth:`drive` multiplies, for others to set, (3, points)."""
-        return self._opening_tables[_GIVEN].reshape(3, -1)
+        return self._opening_tables[_VELOCITIES].reshape(3, -1)
 
     def set_equilibrium(self, density: Floats, velocity: Floats) -> None:
         """Start from equilibrium with given densities (owned,) and velocities (3, owned)."""
@@ -287,10 +291,10 @@ class Fluid:
 
     def arrived(self, i: int) -> Array:
         """What has arrived along direction i at all own points, on the device: f_i - w_i."""
-        found = self._populations.arrived(i)
+        populations = self._populations.arrived(i)
         if self._sent_back is not None and self.streamed:
-            self._sent_back.put_into(found, i, self._send_back_to, self.populations_array)
-        return found
+            self._sent_back.put_into(populations, i, self._send_back_to, self.populations_array)
+        return populations
 
     def arrived_at(self, points: NDArray[np.int64], addresses: Sequence[Array]) -> Floats:
         """What has arrived at some own points that lie in no opening, on the host, (19, points).
@@ -299,13 +303,13 @@ class Fluid:
         (19, points) each.
         """
         stored = self._populations.numbers(self.populations_array[addresses[int(self.streamed)]])
-        found = np.asarray(self._device.to_host(stored), np.float64)
+        populations = np.asarray(self._device.to_host(stored), np.float64)
         if self._sent_back is not None and self.streamed:
             chosen, directions, columns = self._sent_back.of_points(points)
             if len(chosen):
                 sent = self._sent_back.sent(chosen, self._send_back_to, self.populations_array)
-                found[directions, columns] = self._device.to_host(sent)
-        return found
+                populations[directions, columns] = self._device.to_host(sent)
+        return populations
 
     def populations(self) -> Floats:
         """Populations less their weights, f_i - w_i, as they have arrived at each own point."""
@@ -337,9 +341,9 @@ class Fluid:
             there = slice(self.bulk, self.owned)
             arrived = np.stack([give(self.arrived(i)[there]) for i in range(DIRECTIONS)])
             force = np.stack([give(self._force_along(axis, there)) for axis in range(3)])
-            given = np.asarray(give(self.opening_velocities), np.float64)
+            velocities = np.asarray(give(self.opening_velocities), np.float64)
             result[0][there], result[1][:, there] = self._in_openings.moments(
-                arrived, give(self._drive), force, given
+                arrived, give(self._drive), force, velocities
             )
         return result
 
@@ -416,7 +420,7 @@ class Fluid:
         self.finish_step()
 
 
-def _default_way(device: Device, count: int, itemsize: int) -> Way:
+def _default_way(device: Device, count: int, itemsize: int) -> KernelVariant:
     """The fastest way for which a GPU has room; cores have but one."""
     roomy = device.kind != "cpu" and room_for_two(device.memory()[0], count, itemsize)
     return fastest_way(itemsize, 2 if roomy else 1)

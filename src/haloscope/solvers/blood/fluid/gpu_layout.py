@@ -50,7 +50,7 @@ _FACTORS = np.random.default_rng(18).integers(1, 2**63, 18, dtype=np.uint64) * n
 
 
 @dataclass(frozen=True)
-class Way:
+class KernelVariant:
     """A way to launch the steps; see fluid_gpu.hpp."""
 
     kinds: bool = True  # Points share rows of distances; else each has its own
@@ -80,11 +80,13 @@ class Way:
         }
 
 
-def fastest_way(itemsize: int, buffers: int = 1) -> Way:
+def fastest_way(itemsize: int, buffers: int = 1) -> KernelVariant:
     """The way that bench/blood_gpu.py finds fastest, for stored values of so many bytes."""
     double = itemsize == 8
     blocks = (4 if double else 6) if buffers == 1 else (5 if double else 8)
-    return Way(compact=True, lines=True, early=True, threads=128, blocks=blocks, buffers=buffers)
+    return KernelVariant(
+        compact=True, lines=True, early=True, threads=128, blocks=blocks, buffers=buffers
+    )
 
 
 def room_for_two(
@@ -95,8 +97,8 @@ def room_for_two(
     `free`: bytes of it that are free; `itemsize`: bytes of a stored value; `beside`: bytes that a
     rank is known to need for other things.
     """
-    needed, each = 2 * DIRECTIONS * count * itemsize, free / sharing
-    return needed <= each / _SHARE and needed + beside <= _USED * each
+    needed, share = 2 * DIRECTIONS * count * itemsize, free / sharing
+    return needed <= share / _SHARE and needed + beside <= _USED * share
 
 
 def faster_in_place(cache: float, buffer: float) -> bool:
@@ -130,7 +132,7 @@ class Neighbours:
         return 4 + self.distances.nbytes / count
 
 
-def neighbours(sources: Indices, way: Way, axis: int = 0) -> Neighbours:
+def neighbours(sources: Indices, way: KernelVariant, axis: int = 0) -> Neighbours:
     """Find where neighbours lie.
 
     `sources`: (18, points): index of the point at x - c_i, negative where there is none.
@@ -189,9 +191,9 @@ def _compact(sources: Indices, axis: int) -> Neighbours | None:
         apart.append(begin + np.flatnonzero(whole))
         changes = (beside[:, 1:] != beside[:, :-1]).any(axis=0)
         changes[0] |= begin == 0
-        some = np.flatnonzero(changes)
-        starts.append(begin + some)
-        rows.append(beside[:, 1 + some])
+        changed = np.flatnonzero(changes)
+        starts.append(begin + changed)
+        rows.append(beside[:, 1 + changed])
         before = beside[:, -1:]
     of_runs, first = _alike(np.concatenate(rows, axis=1))
     present = np.zeros(1 << DIRECTIONS - 1, bool)
@@ -241,18 +243,18 @@ def _beside_rows(
             whole |= there & (distance != 0)
             continue
         group = _BESIDE.index(row)
-        one, told = beside[group, 1:], known[group, 1:]
-        whole |= there & told & (distance != one)
-        np.copyto(one, distance, where=there & ~told)
-        told |= there
-    for distance, told in zip(beside, known, strict=True):
-        distance[:] = distance[np.maximum.accumulate(np.where(told, steps, 0))]
+        one, known_rows = beside[group, 1:], known[group, 1:]
+        whole |= there & known_rows & (distance != one)
+        np.copyto(one, distance, where=there & ~known_rows)
+        known_rows |= there
+    for distance, known_rows in zip(beside, known, strict=True):
+        distance[:] = distance[np.maximum.accumulate(np.where(known_rows, steps, 0))]
     return beside, whole
 
 
 def _distances(of: Indices) -> Indices:
-    found = np.where(of < 0, NONE, of - np.arange(len(of), dtype=np.int32))
-    return found.astype(np.int32, copy=False)
+    distances = np.where(of < 0, NONE, of - np.arange(len(of), dtype=np.int32))
+    return distances.astype(np.int32, copy=False)
 
 
 def _alike(rows: Indices) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, ByValue, Device, Launch
 from haloscope.solvers.blood.fluid.boundaries import LatticePart
-from haloscope.solvers.blood.fluid.gpu_layout import LINE, SKIPPED, Way, neighbours
+from haloscope.solvers.blood.fluid.gpu_layout import LINE, SKIPPED, KernelVariant, neighbours
 from haloscope.solvers.blood.fluid.populations import Turn
 from haloscope.solvers.blood.fluid.rows import rows_and_points
 
@@ -29,7 +29,7 @@ class Orders:
     # Bytes that a step that needs neighbours reads for a point, on average, to know where they lie.
     listed: float
     # How a GPU reads where neighbours lie: compact kinds only where these are less to read.
-    way: Way
+    way: KernelVariant
     # Of steps that need neighbours, for the edge and for the interior, the points in their order:
     # (points,) indices, -1 where a point is left out. On GPUs alone.
     launched: tuple[NDArray[np.int64], ...] = ()
@@ -39,7 +39,7 @@ def orders(
     device: Device,
     part: LatticePart,
     edge: NDArray[np.bool_],
-    way: Way,
+    way: KernelVariant,
     itemsize: int,
     stride: int,
 ) -> Orders:
@@ -52,8 +52,8 @@ def orders(
         chosen, taken = (np.flatnonzero(edge), np.flatnonzero(~edge)), []
         for sources in (None, part.sources):
             here: list[tuple[Any, ...]] = []
-            for some in chosen:
-                order = rows_and_points(some, sources, stride, part.rows)
+            for rows in chosen:
+                order = rows_and_points(rows, sources, stride, part.rows)
                 tables = (order.rows, order.row_places, order.points, order.point_sources)
                 lists = tuple(give(table) for table in tables)
                 streamed = int(sources is not None)
@@ -64,24 +64,24 @@ def orders(
         return Orders((taken[0], taken[1]), listed, way)
     edge = _whole_lines(edge, itemsize)
     chosen = np.flatnonzero(edge), np.flatnonzero(~edge)
-    found = neighbours(part.sources[:, : part.bulk], way, part.rows)
+    orders = neighbours(part.sources[:, : part.bulk], way, part.rows)
     if way.compact:
-        way = replace(way, kinds=True, compact=found.mask_bits > 0)
-    where = (give(found.distances), found.pitch, found.mask_bits)
+        way = replace(way, kinds=True, compact=orders.mask_bits > 0)
+    where = (give(orders.distances), orders.pitch, orders.mask_bits)
     # Points that all go together need no list.
-    named = [0 if len(some) == part.bulk else give(some.astype(np.int32)) for some in chosen]
+    named = [0 if len(rows) == part.bulk else give(rows.astype(np.int32)) for rows in chosen]
     points: list[tuple[Any, ...]] = [
-        (one, len(some)) for one, some in zip(named, chosen, strict=True)
+        (one, len(rows)) for one, rows in zip(named, chosen, strict=True)
     ]
-    kinds = give(found.kinds)
-    with_kinds = [(*some, kinds) for some in points]
+    kinds = give(orders.kinds)
+    with_kinds = [(*entry, kinds) for entry in points]
     if way.kinds and edge.any() and len(chosen[1]):
         # Nor do those of the interior where each has a kind that can say that it is not one of them.
-        kept = np.where(edge, SKIPPED, found.kinds).astype(np.int32)
+        kept = np.where(edge, SKIPPED, orders.kinds).astype(np.int32)
         with_kinds[1] = (0, part.bulk, give(kept))
         chosen = chosen[0], np.where(edge, -1, np.arange(part.bulk))
-    of_neighbours = [(*some, *where) for some in with_kinds]
-    return Orders((points, of_neighbours), found.bytes_a_point, way, chosen)
+    of_neighbours = [(*entry, *where) for entry in with_kinds]
+    return Orders((points, of_neighbours), orders.bytes_a_point, way, chosen)
 
 
 def _whole_lines(edge: NDArray[np.bool_], itemsize: int) -> NDArray[np.bool_]:
@@ -90,11 +90,11 @@ def _whole_lines(edge: NDArray[np.bool_], itemsize: int) -> NDArray[np.bool_]:
     Where the lattice is cut across its rows, single points of each would be read and written with
     most of their lines in vain, and those of the rest again.
     """
-    each = LINE // itemsize
-    lines = -(-len(edge) // each)
-    padded = np.zeros(lines * each, bool)
+    line_rows = LINE // itemsize
+    lines = -(-len(edge) // line_rows)
+    padded = np.zeros(lines * line_rows, bool)
     padded[: len(edge)] = edge
-    whole = np.repeat(padded.reshape(lines, each).any(axis=1), each)
+    whole = np.repeat(padded.reshape(lines, line_rows).any(axis=1), line_rows)
     return whole[: len(edge)]
 
 
@@ -119,7 +119,7 @@ class Binder:
     device: Device
     file: Any
     constants: dict[str, int | float | str]
-    way: Way
+    way: KernelVariant
     # Own points that lie in no opening, and that do.
     bulk: int
     in_openings: int
@@ -135,7 +135,7 @@ class Binder:
     corrections: tuple[tuple[Any, ...], ...]
     # What steps between two buffers read of links to walls, for the edge and for the interior;
     # empty where there are none.
-    sent_back: tuple[tuple[Any, ...], ...]
+    wall_link_tables: tuple[tuple[Any, ...], ...]
     aside: bool  # Whether the edge is taken on the device's side stream
     alone: bool  # Whether nothing goes to other ranks
 
@@ -144,14 +144,14 @@ class Binder:
         source, destination = buffers[turn.source], buffers[turn.destination]
         f = (source,) if turn.in_place else (source, destination)
         common = (self.stride, self.physics, self.body_force)
-        found = Launches()
+        bound = Launches()
         kernel = self._kernel(_kernel_of(turn, self.device.kind != "cpu"))
         last: tuple[Any, ...] = () if self.device.kind == "cpu" else (int(turn.backward),)
-        within = self.sent_back if turn.streamed and not turn.pushed else ((), ())
+        within = self.wall_link_tables if turn.streamed and not turn.pushed else ((), ())
         tables = orders.tables[int(turn.streamed or turn.pushed)]
         streams = (self.device.side if self.aside else None, None)
-        each = zip((found.edge, found.interior), tables, streams, within, strict=True)
-        for launches, order, stream, walls in each:
+        rows = zip((bound.edge, bound.interior), tables, streams, within, strict=True)
+        for launches, order, stream, walls in rows:
             if order[1]:
                 launches.append(
                     kernel.bind(
@@ -163,7 +163,7 @@ class Binder:
                     )
                 )
         if self.in_openings:
-            found.openings.append(
+            bound.openings.append(
                 self._kernel("openings").bind(
                     *(source, destination, *common, self.bulk, self.in_openings),
                     *(*self.opening_tables, int(turn.streamed), int(turn.pushed), *self.cells),
@@ -175,12 +175,12 @@ class Binder:
         if self.corrections:
             # What steps leave with neighbours lies elsewhere than what they leave in own slots.
             links = self.corrections[int(turn.pushed)]
-            found.walls.append(
+            bound.walls.append(
                 self._kernel("correct_walls").bind(
                     destination, *links, extent=(links[-1],), block=_GPU_BLOCK
                 )
             )
-        return found
+        return bound
 
     def _kernel(self, name: str) -> Any:
         return self.device.kernel(self.file, name, self.constants)

@@ -54,11 +54,11 @@ def viscous_stress(
 
 def _weighted(factors: NDArray[np.integer], values: Floats) -> Floats:
     """Sum of rows with factors, one after the other: the same bits for any number of points."""
-    found = np.zeros(values.shape[1])
+    weighted = np.zeros(values.shape[1])
     for factor, row in zip(factors.tolist(), values, strict=True):
         if factor:
-            found += factor * row
-    return found
+            weighted += factor * row
+    return weighted
 
 
 def _carreau_time(law: Carreau, pi: Floats, density: Floats) -> Floats:
@@ -91,7 +91,7 @@ class ChosenPoints:
         sources = part.sources[:, points].astype(np.int64)
         back = OPPOSITE[1:, None] * stride + sources
         odd[1:] = np.where(sources < 0, even[1:], back)
-        self._addresses = [device.from_host(each) for each in (even, odd)]
+        self._addresses = [device.from_host(indices) for indices in (even, odd)]
         self._forces = device.from_host(np.arange(3)[:, None] * stride + points)
 
     def populations(self) -> Floats:

@@ -78,7 +78,7 @@ def wanted_by_others(part: LatticePart) -> NDArray[np.bool_]:
         for step in range(1, part.halo + 1):
             along[step:] |= one[:-step]
             along[:-step] |= one[step:]
-    found = np.zeros(part.count, bool)
+    wanted = np.zeros(part.count, bool)
     there = near & (part.table >= 0)
-    found[part.table[there]] = True
-    return found[: part.owned]
+    wanted[part.table[there]] = True
+    return wanted[: part.owned]

@@ -118,7 +118,7 @@ class Populations:
     @property
     def nbytes(self) -> int:
         """Bytes of all buffers."""
-        return sum(int(each.nbytes) for each in self.buffers)
+        return sum(int(buffer.nbytes) for buffer in self.buffers)
 
     def go_on(self) -> None:
         """Take note that a step has been done."""
@@ -135,10 +135,10 @@ class Populations:
         self.phase = 0
         slots = self.source.reshape(DIRECTIONS, self.stride)[:, : self._owned]
         for slot, row in zip(slots, values, strict=True):
-            given = self._device.xp.asarray(row, dtype=self._computed)
+            scaled = self._device.xp.asarray(row, dtype=self._computed)
             if self._scale != 1.0:
-                given = given * self._computed.type(self._scale)
-            slot[...] = given
+                scaled = scaled * self._computed.type(self._scale)
+            slot[...] = scaled
 
     def arrived(self, i: int) -> Array:
         """What has arrived along direction i at all own points."""

@@ -53,22 +53,22 @@ def rows_and_points(
     points = chosen[np.cumsum(edges[:-1], dtype=np.int8) == 0].astype(np.int32)
     count = chosen[-1] // _BLOCK + 1 if len(chosen) else 0
     ends = np.arange(count + 1) * _BLOCK
-    before_each = np.stack(
+    links_before = np.stack(
         [np.searchsorted(rows[:, 0], ends), np.searchsorted(points, ends)], axis=1
     )
-    kept = np.concatenate(([True], (np.diff(before_each, axis=0) > 0).any(axis=1)))
-    blocks: Indices = before_each[kept].astype(np.int32)
+    kept = np.concatenate(([True], (np.diff(links_before, axis=0) > 0).any(axis=1)))
+    blocks: Indices = links_before[kept].astype(np.int32)
 
     padded = np.append(points, np.zeros(_LANES, np.int32))
     if sources is None:
         return RowsAndPoints(blocks, rows, padded, np.empty(0, np.int64), np.empty(0, np.int32))
     # A block's are together: kernels read no more of them than these, and all at once.
     counts = np.diff(blocks[:, 1])
-    each, before = np.repeat(counts, counts), np.repeat(blocks[:-1, 1], counts)
+    block_of_row, before = np.repeat(counts, counts), np.repeat(blocks[:-1, 1], counts)
     place = len(sources) * before + np.arange(len(points)) - before
     of_points = np.zeros(len(sources) * len(points) + _LANES, np.int32)
     for number, row in enumerate(sources):
-        of_points[place + number * each] = row[points]
+        of_points[place + number * block_of_row] = row[points]
     return RowsAndPoints(blocks, rows, padded, _row_places(rows, sources, stride, axis), of_points)
 
 
@@ -113,8 +113,8 @@ def _row_places(rows: Indices, sources: Indices, stride: int, axis: int) -> Plac
 
     def places(i: int, points: Places) -> Places:
         there = sources[i - 1, points].astype(np.int64)
-        found: Places = np.where(there < 0, i * stride + points, OPPOSITE[i] * stride + there)
-        return found
+        places: Places = np.where(there < 0, i * stride + points, OPPOSITE[i] * stride + there)
+        return places
 
     columns = [first, *(places(i, first + 1) - 1 for i in range(1, DIRECTIONS))]
     columns += [places(i, first) for i in up]

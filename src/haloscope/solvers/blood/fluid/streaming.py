@@ -9,7 +9,12 @@ from haloscope.device.interface import Device
 from haloscope.errors import InputError
 from haloscope.exchange.world import World
 from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS
-from haloscope.solvers.blood.fluid.gpu_layout import Way, faster_in_place, fastest_way, room_for_two
+from haloscope.solvers.blood.fluid.gpu_layout import (
+    KernelVariant,
+    faster_in_place,
+    fastest_way,
+    room_for_two,
+)
 
 Streaming = Literal["auto", "in place", "two buffers", "push"]
 
@@ -20,10 +25,10 @@ def choose_way(
     streaming: Streaming,
     points: int,
     itemsize: int,
-    tell: Callable[[str], None],
+    log: Callable[[str], None],
     beside: float = 0.0,
     links: bool = False,
-) -> Way:
+) -> KernelVariant:
     """Choose the way through a step, the same on all ranks; all ranks call this.
 
     `itemsize`: bytes of a stored value; `beside`: bytes that a rank needs for all else, cells
@@ -37,9 +42,9 @@ def choose_way(
             )
         return fastest_way(itemsize)
     if streaming != "auto":
-        tell(f"populations stream {_said(streaming)}, as the case has it")
+        log(f"populations stream {_said(streaming)}, as the case has it")
         if streaming == "push":
-            return Way(buffers=2, pushing=True)
+            return KernelVariant(buffers=2, pushing=True)
         return fastest_way(itemsize, 2 if streaming == "two buffers" else 1)
     sharing = world.sharing(device.identity)
     free = device.memory()[0]
@@ -48,13 +53,13 @@ def choose_way(
     takes = f"a buffer takes {buffer / 1e9:.3g} GB at most"
     cache = -world.largest(-device.cache_bytes / sharing)
     if not scarce and not links and faster_in_place(cache, buffer):
-        tell(
+        log(
             f"populations stream in place: {takes}, and of a cache of {cache / 1e9:.2g} GB more is then of use"
         )
         return fastest_way(itemsize, 1)
     chosen = "in place" if scarce else "two buffers"
     least = -world.largest(-free / sharing)
-    tell(
+    log(
         f"populations stream {_said(chosen)}: {takes}, "
         f"{least / 1e9:.3g} GB at least are free for a rank, all else takes about {beside / 1e9:.3g} GB"
     )

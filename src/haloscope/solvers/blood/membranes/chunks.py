@@ -34,10 +34,10 @@ class ChunkWay:
     def fitted(self, vertices: int, block_memory: int) -> ChunkWay:
         """The same with as many blocks as have room, where a block may have so many bytes."""
         for staged in (True, False):
-            found = replace(self, staged=staged)
-            needed = found.shared(vertices) + _STATIC + _KEPT
+            chunks = replace(self, staged=staged)
+            needed = chunks.shared(vertices) + _STATIC + _KEPT
             if blocks := min(self.blocks, (block_memory + _KEPT) // needed):
-                return replace(found, blocks=blocks)
+                return replace(chunks, blocks=blocks)
         raise MachineError(
             f"a GPU whose blocks have {block_memory >> 10} KiB of shared memory at most has no room "
             "for membranes; use --device cpu"

@@ -183,11 +183,11 @@ class Membranes:
         """
         first, second, third, *_ = (*(len(part) for part in parts), 0, 0)
         counts = (first, second, third)
-        found = np.zeros_like(self._divided)
-        found[: sum(counts)] = np.concatenate(parts)
-        if counts != self.parts or not np.array_equal(found, self._divided):
-            self.parts, self._divided = counts, found
-            self._rows[...] = self._device.from_host(found)
+        divided = np.zeros_like(self._divided)
+        divided[: sum(counts)] = np.concatenate(parts)
+        if counts != self.parts or not np.array_equal(divided, self._divided):
+            self.parts, self._divided = counts, divided
+            self._rows[...] = self._device.from_host(divided)
             a, b, c = np.cumsum(counts).tolist()
             spans = np.array([0, a, a, b, b, c, a, c], np.int32)
             self._spans[...] = self._device.from_host(spans)
@@ -223,16 +223,16 @@ class Membranes:
     def energies(self, count: int) -> dict[str, np.ndarray]:
         """Energies of the first `count` cells by name (:data:`ENERGIES`), each (count,)."""
         self._launch("energies", count)
-        found = self._device.to_host(self._energies).reshape(len(ENERGIES), self.capacity)
-        return {name: found[k, :count] for k, name in enumerate(ENERGIES)}
+        energies = self._device.to_host(self._energies).reshape(len(ENERGIES), self.capacity)
+        return {name: energies[k, :count] for k, name in enumerate(ENERGIES)}
 
     def shapes(self, count: int) -> CellShapes:
         """Volumes, centres, moments and worst elements of the first `count` cells."""
         self._launch("moments", count)
-        found = self._device.to_host(self._moments).reshape(_MOMENTS, self.capacity)[:, :count]
+        moments = self._device.to_host(self._moments).reshape(_MOMENTS, self.capacity)[:, :count]
         cells = self.positions.reshape(3, self.capacity, self.vertices)
         first = self._device.to_host(cells[:, :count, 0]).T
-        return CellShapes.from_moments(found, first)
+        return CellShapes.from_moments(moments, first)
 
     def require_sound(
         self, count: int, numbers: np.ndarray | None = None, kind: str = "cell"
@@ -260,24 +260,24 @@ class Membranes:
             self.state, np.moveaxis(self.settled(vertices), 1, 0), strict=True
         ):
             cells = array.reshape(3, self.capacity, self.vertices)
-            given = np.ascontiguousarray(np.moveaxis(values, 2, 0), np.float64)
-            cells[:, first : first + len(vertices)] = self._device.from_host(given)
+            components = np.ascontiguousarray(np.moveaxis(values, 2, 0), np.float64)
+            cells[:, first : first + len(vertices)] = self._device.from_host(components)
         self.keep_velocities()
 
     def settled(self, vertices: np.ndarray) -> np.ndarray:
         """State of cells without motion: (n, arrays of the state, V, 3) for vertices (n, V, 3)."""
-        found = np.zeros((len(vertices), len(self.state), self.vertices, 3))
-        found[:, 0] = vertices
+        states = np.zeros((len(vertices), len(self.state), self.vertices, 3))
+        states[:, 0] = vertices
         if self.natural:
             count = len(self.mesh.triangles)
-            sheets = found[:, 2:].reshape(len(vertices), 2 * self.vertices, 3)
+            sheets = states[:, 2:].reshape(len(vertices), 2 * self.vertices, 3)
             # All patches of many cells at once would take half a megabyte each.
             for begin in range(0, len(vertices), _CELLS_AT_ONCE):
-                some = slice(begin, begin + _CELLS_AT_ONCE)
-                a1, a2 = self._tangents(np.asarray(vertices[some], np.float64))
+                span = slice(begin, begin + _CELLS_AT_ONCE)
+                a1, a2 = self._tangents(np.asarray(vertices[span], np.float64))
                 metrics = [(p * q).sum(axis=2) for p, q in ((a1, a1), (a1, a2), (a2, a2))]
-                sheets[some, :count] = np.stack(metrics, axis=2)
-        return found
+                sheets[span, :count] = np.stack(metrics, axis=2)
+        return states
 
     def fitted(self, state: np.ndarray) -> np.ndarray:
         """A state (n, 2 or 4, V, 3) that these or other cells had, as these cells have one.
@@ -286,16 +286,16 @@ class Membranes:
         """
         if state.shape[1] >= len(self.state):
             return state[:, : len(self.state)]
-        found = self.settled(state[:, 0])
-        found[:, 1] = state[:, 1]
-        return found
+        states = self.settled(state[:, 0])
+        states[:, 1] = state[:, 1]
+        return states
 
     def on_host(self, array: Array, count: int) -> np.ndarray:
         """Values of one of the flat arrays for the first `count` cells, as (count, V, 3)."""
         # One component after the other: a GPU copies what has gaps once more before it gives it.
         cells = array.reshape(3, self.capacity, self.vertices)
-        found = np.stack([self._device.to_host(one[:count]) for one in cells])
-        return np.moveaxis(found, 0, 2)
+        stacked = np.stack([self._device.to_host(one[:count]) for one in cells])
+        return np.moveaxis(stacked, 0, 2)
 
     def _set_elements(self) -> None:
         mesh, device = self.mesh, self._device
@@ -307,9 +307,9 @@ class Membranes:
                     "Loop elements need vertices with five or six neighbours, no triangle with two "
                     "of the former; refine the mesh or take linear elements"
                 )
-            found = loop_elements(mesh)
-            nodes, regular = found.patches, found.regular
-            weights = found.weights
+            elements = loop_elements(mesh)
+            nodes, regular = elements.patches, elements.regular
+            weights = elements.weights
         else:
             nodes = np.concatenate([mesh.triangles, mesh.across], axis=1)
             regular, weights = len(nodes), np.zeros((2, 6, SUPPORT))
@@ -330,10 +330,10 @@ class Membranes:
         places = np.argsort(owners, kind="stable")
         counts = np.bincount(owners, minlength=self.vertices)
         rank = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
-        found = np.zeros((counts.max(), self.vertices, 4), np.int32)
-        found[rank, owners[places], 0] = places
-        found[rank, owners[places], 1:] = triangles[places // 3]
-        return counts, found
+        around = np.zeros((counts.max(), self.vertices, 4), np.int32)
+        around[rank, owners[places], 0] = places
+        around[rank, owners[places], 1:] = triangles[places // 3]
+        return counts, around
 
     def _reference(self, nodes: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Metric at rest and area of each element, and spontaneous curvatures."""

@@ -28,8 +28,8 @@ class MembraneMesh:
         third = np.roll(self.triangles, 1, axis=1).ravel()
         order = np.argsort(start * count + end)
         keys = (start * count + end)[order]
-        found = np.searchsorted(keys, end * count + start)
-        beyond: np.ndarray = third[order[found]]
+        opposite = np.searchsorted(keys, end * count + start)
+        beyond: np.ndarray = third[order[opposite]]
         return beyond.reshape(-1, 3)
 
     @functools.cached_property
@@ -38,8 +38,8 @@ class MembraneMesh:
         count = len(self.vertices)
         start, end = self._directed_edges()
         order = np.argsort(start * count + end)
-        found = np.searchsorted((start * count + end)[order], end * count + start)
-        beyond: np.ndarray = order[found] // 3
+        matches = np.searchsorted((start * count + end)[order], end * count + start)
+        beyond: np.ndarray = order[matches] // 3
         return beyond.reshape(-1, 3)
 
     @functools.cached_property

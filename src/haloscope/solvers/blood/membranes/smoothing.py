@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 CREASED, COLLAPSING = 0.15, 0.06
 """Quality of its worst triangle, 1 at best, below which creases are smoothed out of a cell that stays for a
 whole run, and of others, which bear 0.06 to 0.1 for thousands of steps: each time momentum is left behind."""
-SMOOTHED_EACH = 100
+SMOOTHING_STEPS = 100
 """Steps after which that is looked for."""
 
 # Triangles are good from this quality on, 1 being equilateral, and up to this cosine of a fold.

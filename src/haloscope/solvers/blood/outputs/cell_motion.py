@@ -22,12 +22,12 @@ def moved_volumes(
     # With x the position along the axis, x_c that of the centroid and u_n the velocity along the
     # outward normal, V dx_c/dt is the integral of (x - x_c) u_n over the surface (Reynolds'
     # transport theorem); exact for flat triangles with velocities that are linear on each.
-    found = np.empty((3, len(positions)))
+    volumes = np.empty((3, len(positions)))
     portion = max(1, _VALUES // len(triangles))
     for first in range(0, len(positions), portion):
-        some = slice(first, first + portion)
-        found[:, some] = _moved(positions[some], velocities[some], triangles, axis)
-    volume, centre, moved = found
+        span = slice(first, first + portion)
+        volumes[:, span] = _moved(positions[span], velocities[span], triangles, axis)
+    volume, centre, moved = volumes
     return volume, centre, moved
 
 
@@ -64,7 +64,7 @@ def outermost(
     # `edges`: (E, 2), vertices at the ends of each edge.
     # `toward`: directions, (k, 3), each of length 1.
     # Returns: (slices, k); -inf where a slice holds no surface.
-    found = np.full((slices, len(toward)), -np.inf)
+    outermost = np.full((slices, len(toward)), -np.inf)
     vertices = positions.shape[1]
     points, places = positions.reshape(-1, 3), along.reshape(-1)
     ends = (np.arange(len(positions))[:, None, None] * vertices + edges).reshape(-1, 2)
@@ -82,12 +82,12 @@ def outermost(
     order = order[(number[order] >= 0) & (number[order] < slices)]
     present, begin = np.unique(number[order], return_index=True)
     if not len(present):
-        return found
+        return outermost
     for view, direction in enumerate(toward):
         # A product of each coordinate on its own: the same bits for any number of points.
         x, y, z = (points[:, axis] * direction[axis] for axis in range(3))
         reach = x + y + z
         crossing = reach[start] + part * (reach[stop] - reach[start])
         values = np.concatenate([reach, crossing, crossing])[order]
-        found[present, view] = np.maximum.reduceat(values, begin)
-    return found
+        outermost[present, view] = np.maximum.reduceat(values, begin)
+    return outermost

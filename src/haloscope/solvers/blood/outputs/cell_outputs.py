@@ -94,8 +94,8 @@ def _turned(directions: Floats) -> Floats:
     """Directions (n, 3), each turned so that its largest component is positive."""
     rows = np.arange(len(directions))
     largest = np.abs(directions).argmax(axis=1)
-    found: Floats = directions * np.sign(directions[rows, largest])[:, None]
-    return found
+    turned: Floats = directions * np.sign(directions[rows, largest])[:, None]
+    return turned
 
 
 def cell_table(
@@ -107,8 +107,8 @@ def cell_table(
     :func:`cell_numbers`; none on ranks other than 0.
     """
     tables = []
-    for given in suspension.kinds:
-        cells = own_cells(given, region)
+    for local in suspension.kinds:
+        cells = own_cells(local, region)
         ids = _at_root(world, cells.ids, np.dtype(np.int64))
         values = _at_root(world, cell_numbers(cells, origin, units), np.dtype(np.float64))
         order = np.argsort(ids, kind="stable")
@@ -133,7 +133,7 @@ def write_cells(
     # Points have the arrays ``velocity`` (m/s) and ``force`` (N, of the membrane on the fluid),
     # triangles ``number`` and ``kind``, the latter by its place among the kinds of the case. Rank 0
     # holds the cells of one rank at a time.
-    own = [own_cells(given, region) for given in suspension.kinds]
+    own = [own_cells(local, region) for local in suspension.kinds]
     ids = [_at_root(world, cells.ids, np.dtype(np.int64)) for cells in own]
     portions = _portions(world, [(cells.ids, _state(cells, origin, units)) for cells in own])
     if not world.is_root:
@@ -141,8 +141,8 @@ def write_cells(
             pass
         return
     kinds = [
-        BodyKind(given.kind.mesh.triangles, given.membranes.vertices, len(found))
-        for given, found in zip(suspension.kinds, ids, strict=True)
+        BodyKind(local.kind.mesh.triangles, local.membranes.vertices, len(numbers))
+        for local, numbers in zip(suspension.kinds, ids, strict=True)
     ]
     with SurfaceWriter(
         path,
@@ -163,11 +163,11 @@ def write_cells(
 
 def _state(cells: OwnCells, origin: Floats, units: LatticeUnits) -> NDArray[np.float32]:
     """Positions, velocities and forces in SI units, (n, 3, V, 3), as files hold them."""
-    found = np.empty((len(cells.ids), 3, *cells.positions.shape[1:]), np.float32)
-    found[:, 0] = origin + units.spacing * cells.positions
-    found[:, 1] = units.velocity * cells.velocities
-    found[:, 2] = units.force * cells.forces
-    return found
+    states = np.empty((len(cells.ids), 3, *cells.positions.shape[1:]), np.float32)
+    states[:, 0] = origin + units.spacing * cells.positions
+    states[:, 1] = units.velocity * cells.velocities
+    states[:, 2] = units.force * cells.forces
+    return states
 
 
 def _portions(
@@ -242,7 +242,7 @@ class CellOutputs:
         last, wanted = self._saved
         there = bisect.bisect_right(steps, last)
         # The end of a run writes rows of a step after the checkpoint of that step.
-        later, all_cells = len(steps) - there, sum(given.total for given in self.suspension.kinds)
+        later, all_cells = len(steps) - there, sum(local.total for local in self.suspension.kinds)
         if 0 < later < all_cells and steps[there] == step:
             last, wanted, there = step, wanted + all_cells, len(steps)
         if there >= wanted:
@@ -267,11 +267,11 @@ class CellOutputs:
         if not self.world.is_root:
             return Results()
         summary, lines = {}, []
-        for given, (_, values) in zip(self.suspension.kinds, tables, strict=True):
-            rest = given.kind.mesh.volume() * (self.units.spacing / MICRO) ** 3
-            found = _means(values, rest)
-            summary[given.kind.name] = found
-            lines.append(_line(given.kind.name, found))
+        for local, (_, values) in zip(self.suspension.kinds, tables, strict=True):
+            rest = local.kind.mesh.volume() * (self.units.spacing / MICRO) ** 3
+            means = _means(values, rest)
+            summary[local.kind.name] = means
+            lines.append(_line(local.kind.name, means))
         smoothed = self.suspension.smoothed
         if smoothed:
             lines.append(
@@ -294,7 +294,7 @@ class CellOutputs:
     def _draw(self, path: Path, step: int) -> None:
         from haloscope.solvers.blood.outputs.cell_pictures import cell_picture
 
-        counts = ", ".join(f"{each.total} {each.kind.name}" for each in self.suspension.kinds)
+        counts = ", ".join(f"{local.total} {local.kind.name}" for local in self.suspension.kinds)
         cell_picture(
             path,
             self.suspension,
@@ -317,7 +317,7 @@ class CellOutputs:
         if not self._begun:
             self._begin(path, [])
         if step > self._last:
-            names = [given.kind.name for given in self.suspension.kinds]
+            names = [local.kind.name for local in self.suspension.kinds]
             rows = table_rows(step, step * self.units.time_step, names, tables)
             append_text(path, "".join(row + "\n" for row in rows))
             self._last = step
@@ -362,12 +362,12 @@ def _means(values: Floats, rest: float) -> dict[str, float | int]:
     }
 
 
-def _line(name: str, found: Mapping[str, float | int]) -> str:
-    if not found["count"]:
+def _line(name: str, numbers: Mapping[str, float | int]) -> str:
+    if not numbers["count"]:
         return f"{name}: no cells"
     return (
-        f"{name}: {counted(found['count'], 'cell')}, deformation {found['deformation_mean']:.3g} "
-        f"({found['deformation_least']:.3g} to {found['deformation_largest']:.3g}), mean speed "
-        f"{found['speed_mm_s_mean']:.3g} mm/s, volumes within "
-        f"{100 * found['volume_change_largest']:.2g} % of that at rest"
+        f"{name}: {counted(numbers['count'], 'cell')}, deformation {numbers['deformation_mean']:.3g} "
+        f"({numbers['deformation_least']:.3g} to {numbers['deformation_largest']:.3g}), mean speed "
+        f"{numbers['speed_mm_s_mean']:.3g} mm/s, volumes within "
+        f"{100 * numbers['volume_change_largest']:.2g} % of that at rest"
     )

@@ -52,22 +52,22 @@ def cell_picture(
     image = SurfaceImage(picture_view(_ends(vessel, suspension, spacing, walls)))
     largest = 0.0
     kinds = len(suspension.kinds)
-    for number, given in enumerate(suspension.kinds):
-        cells = own_cells(given, region)
+    for number, local in enumerate(suspension.kinds):
+        cells = own_cells(local, region)
         points = origin + spacing * cells.positions
         speeds = np.linalg.norm(cells.velocities, axis=2) * units.velocity * 1e3
         largest = max(largest, float(speeds.max(initial=0.0)))
-        triangles = given.kind.mesh.triangles.astype(np.int64)
+        triangles = local.kind.mesh.triangles.astype(np.int64)
         portion = max(1, _PORTION // len(triangles))
         for first in range(0, len(cells.ids), portion):
-            some = slice(first, first + portion)
-            count, vertices = points[some].shape[:2]
+            span = slice(first, first + portion)
+            count, vertices = points[span].shape[:2]
             firsts = np.arange(count)[:, None, None] * vertices
             image.draw(
-                points[some].reshape(-1, 3),
+                points[span].reshape(-1, 3),
                 (triangles + firsts).reshape(-1, 3),
-                speeds[some].ravel(),
-                np.repeat(cells.ids[some] * kinds + number, vertices),
+                speeds[span].ravel(),
+                np.repeat(cells.ids[span] * kinds + number, vertices),
             )
     largest = world.largest(largest)
     _merge(world, image)
@@ -114,7 +114,7 @@ def _tube(tube: Tube) -> Walls:
             np.stack([here, there + _AROUND, here + _AROUND], axis=1),
         ]
     )
-    rings = [np.stack([each, each[there]], axis=1) for each in (ring, end)]
+    rings = [np.stack([points_on, points_on[there]], axis=1) for points_on in (ring, end)]
     return Walls(np.concatenate([ring, end]), triangles, np.concatenate(rings))
 
 
@@ -143,15 +143,15 @@ def rims(points: Floats, triangles: Integers) -> Floats:
     tail, head = triangles.ravel(), np.roll(triangles, -1, axis=1).ravel()
     edges = np.minimum(tail, head) * len(points) + np.maximum(tail, head)
     keys, met = np.unique(edges, return_counts=True)
-    found: Floats = points[np.stack(np.divmod(keys[met == 1], len(points)), axis=1)]
-    return found
+    rims: Floats = points[np.stack(np.divmod(keys[met == 1], len(points)), axis=1)]
+    return rims
 
 
 def _ends(vessel: Vessel, suspension: Suspension, spacing: float, walls: Walls) -> Floats:
     """Points around all that may be seen, in um: cells reach beyond the ends of a periodic axis, and inlets."""
     places = np.concatenate([walls.points, walls.segments.reshape(-1, 3)])
     widest = max(
-        float(np.linalg.norm(given.kind.mesh.vertices, axis=1).max()) for given in suspension.kinds
+        float(np.linalg.norm(local.kind.mesh.vertices, axis=1).max()) for local in suspension.kinds
     )
     beyond = np.where(vessel.lattice.periodic, widest * spacing, 0.0)
     before = []
@@ -175,5 +175,5 @@ def _merge(world: World, image: SurfaceImage) -> None:
         top, left, height, width = world.receive((4,), np.int64, rank).tolist()
         if height * width:
             size = height * width * PIXEL.itemsize
-            found = world.receive((size,), np.uint8, rank)
-            image.merge(top, left, found.view(PIXEL).reshape(height, width))
+            sizes = world.receive((size,), np.uint8, rank)
+            image.merge(top, left, sizes.view(PIXEL).reshape(height, width))

@@ -22,7 +22,7 @@ _LINE_POINTS = 101
 
 
 def profile_numbers(
-    found: MeanProfiles, straight: StraightVessel, table: BloodTable
+    profiles: MeanProfiles, straight: StraightVessel, table: BloodTable
 ) -> dict[str, Any]:
     """What the summary says of mean profiles."""
     # ``apparent_viscosity`` is over that of plasma (``blood.viscosity_mpa_s``): the mean speed that
@@ -37,32 +37,32 @@ def profile_numbers(
         # The radius of the round tube through which plasma flows as fast.
         size["hydraulic_radius_um"] = math.sqrt(8 * straight.permeability) / MICRO
     apparent = math.nan
-    driven = straight.has_gradient(found.gradient, found.speed, table.viscosity)
+    driven = straight.has_gradient(profiles.gradient, profiles.speed, table.viscosity)
     if driven and not table.walls.velocity_m_s:
-        apparent = straight.plasma_speed(found.gradient, table.viscosity) / found.speed
+        apparent = straight.plasma_speed(profiles.gradient, table.viscosity) / profiles.speed
     numbers: dict[str, Any] = {
-        "samples": found.samples,
-        "first_step": found.first_step,
-        "last_step": found.last_step,
+        "samples": profiles.samples,
+        "first_step": profiles.first_step,
+        "last_step": profiles.last_step,
         **size,
-        "mean_speed_m_s": found.speed,
-        "flow_nl_s": found.speed * straight.area * 1e12,
-        "pressure_gradient_pa_m": found.gradient,
-        "pseudo_shear_rate_1_s": abs(found.speed) / straight.diameter,
+        "mean_speed_m_s": profiles.speed,
+        "flow_nl_s": profiles.speed * straight.area * 1e12,
+        "pressure_gradient_pa_m": profiles.gradient,
+        "pseudo_shear_rate_1_s": abs(profiles.speed) / straight.diameter,
         "apparent_viscosity": apparent,
-        **_steadiness_numbers(found),
-        "wall_stress_by_balance_pa": straight.wall_stress(found.gradient),
+        **_steadiness_numbers(profiles),
+        "wall_stress_by_balance_pa": straight.wall_stress(profiles.gradient),
     }
-    if found.hematocrit is not None:
+    if profiles.hematocrit is not None:
         numbers |= {
-            "tube_hematocrit": found.tube_hematocrit,
-            "discharge_hematocrit": found.discharge_hematocrit,
-            "discharge_hematocrit_by_points": found.discharge_by_points,
-            "cell_free_layer_um": found.free_layer / MICRO,
+            "tube_hematocrit": profiles.tube_hematocrit,
+            "discharge_hematocrit": profiles.discharge_hematocrit,
+            "discharge_hematocrit_by_points": profiles.discharge_by_points,
+            "cell_free_layer_um": profiles.free_layer / MICRO,
         }
-        if straight.across is None and 0 <= found.discharge_hematocrit < 1:
+        if straight.across is None and 0 <= profiles.discharge_hematocrit < 1:
             diameter = 2 * straight.height / MICRO
-            expected = pries_viscosity(diameter, found.discharge_hematocrit)
+            expected = pries_viscosity(diameter, profiles.discharge_hematocrit)
             numbers["pries_viscosity"] = expected
             numbers["over_pries"] = apparent / expected - 1
     return {
@@ -71,8 +71,8 @@ def profile_numbers(
     }
 
 
-def _steadiness_numbers(found: MeanProfiles) -> dict[str, Any]:
-    judged = found.steadiness
+def _steadiness_numbers(profiles: MeanProfiles) -> dict[str, Any]:
+    judged = profiles.steadiness
     numbers = {
         "steady": judged.steady,
         "flow_change": judged.flow_change,
@@ -87,7 +87,7 @@ def _steadiness_numbers(found: MeanProfiles) -> dict[str, Any]:
 
 
 def profile_results(
-    found: MeanProfiles | None,
+    profiles: MeanProfiles | None,
     straight: StraightVessel,
     table: BloodTable,
     out: Path | None,
@@ -96,27 +96,27 @@ def profile_results(
     picture: bool,
 ) -> Results:
     """Numbers of mean profiles, and their files where there is a folder; for rank 0 alone."""
-    if found is None:
+    if profiles is None:
         return Results({"profile": None}, {}, [], [f"warning: {_no_samples(table)}"])
-    numbers = profile_numbers(found, straight, table)
+    numbers = profile_numbers(profiles, straight, table)
     files = {}
     if out is not None:
         files["profile"] = out / TABLE
-        _write_table(files["profile"], found, straight, table)
+        _write_table(files["profile"], profiles, straight, table)
         if picture:
             files["profile picture"] = out / PICTURE
-            _draw(files["profile picture"], found, straight, numbers, title)
+            _draw(files["profile picture"], profiles, straight, numbers, title)
     return Results(
         {"profile": numbers},
         files,
-        _lines(numbers, straight, found.steadiness),
-        _not_final(numbers, found),
+        _lines(numbers, straight, profiles.steadiness),
+        _not_final(numbers, profiles),
     )
 
 
-def _not_final(numbers: dict[str, Any], found: MeanProfiles) -> list[str]:
+def _not_final(numbers: dict[str, Any], profiles: MeanProfiles) -> list[str]:
     """A warning for the viscosity and the hematocrits of means that are too short or not steady."""
-    judged = found.steadiness
+    judged = profiles.steadiness
     if judged.steady:
         return []
     names = ["apparent viscosity"] if numbers["apparent_viscosity"] is not None else []
@@ -124,10 +124,10 @@ def _not_final(numbers: dict[str, Any], found: MeanProfiles) -> list[str]:
     return [f"warning: {' and '.join(['mean profile', *names])} not final: {judged.describe()}"]
 
 
-def _samples(found: MeanProfiles) -> str:
-    if found.samples == 1:
-        return f"the sample of step {found.first_step}"
-    return f"{found.samples} samples of steps {found.first_step} to {found.last_step}"
+def _samples(profiles: MeanProfiles) -> str:
+    if profiles.samples == 1:
+        return f"the sample of step {profiles.first_step}"
+    return f"{profiles.samples} samples of steps {profiles.first_step} to {profiles.last_step}"
 
 
 def _no_samples(table: BloodTable) -> str:
@@ -165,75 +165,77 @@ def _lines(numbers: dict[str, Any], straight: StraightVessel, judged: Steadiness
 
 
 def _write_table(
-    path: Path, found: MeanProfiles, straight: StraightVessel, table: BloodTable
+    path: Path, profiles: MeanProfiles, straight: StraightVessel, table: BloodTable
 ) -> None:
     columns: dict[str, Any] = {
-        "from_um": found.edges[:-1] / MICRO,
-        "to_um": found.edges[1:] / MICRO,
-        "points": found.points,
-        "distance_um": found.distances / MICRO,
-        "velocity_mm_s": found.velocity * 1e3,
+        "from_um": profiles.edges[:-1] / MICRO,
+        "to_um": profiles.edges[1:] / MICRO,
+        "points": profiles.points,
+        "distance_um": profiles.distances / MICRO,
+        "velocity_mm_s": profiles.velocity * 1e3,
     }
-    if found.hematocrit is not None:
-        columns["hematocrit"] = found.hematocrit
+    if profiles.hematocrit is not None:
+        columns["hematocrit"] = profiles.hematocrit
     where = "the axis" if straight.across is None else f"the wall at {'xyz'[straight.across]}_low"
     note = (
-        f"{_samples(found)}; distances from {where}, distance_um the mean of the points in a bin\n"
+        f"{_samples(profiles)}; distances from {where}, distance_um the mean of the points in a bin\n"
         f"velocity along {'xyz'[straight.axis]}; hematocrit: share of the points inside cells"
     )
     if table.walls.kind == "halfway" and straight.across is None:
         note += f"\nthe cross-section is as large as that of a radius of {straight.height / MICRO:.6g} um"
     # A bin without points has no numbers.
-    some = found.points > 0
-    write_columns(path, {name: values[some] for name, values in columns.items()}, note)
+    sampled = profiles.points > 0
+    write_columns(path, {name: values[sampled] for name, values in columns.items()}, note)
 
 
 def _draw(
     path: Path,
-    found: MeanProfiles,
+    profiles: MeanProfiles,
     straight: StraightVessel,
     numbers: dict[str, Any],
     title: str,
 ) -> None:
     from haloscope.io.profile_pictures import ProfilePanel, save_profiles
 
-    some = found.points > 0
+    sampled = profiles.points > 0
     places = np.linspace(0.0, straight.wall, _LINE_POINTS)
-    parabola = straight.parabola(places, found.speed)
+    parabola = straight.parabola(places, profiles.speed)
     lines = {}
     if parabola is not None and numbers["apparent_viscosity"] is not None:
         lines["parabola of the same flow"] = (places / MICRO, parabola * 1e3)
     panels = [
         ProfilePanel(
             f"mean velocity along {'xyz'[straight.axis]} (mm/s)",
-            {"mean velocity": found.velocity[some] * 1e3},
+            {"mean velocity": profiles.velocity[sampled] * 1e3},
             lines,
         )
     ]
-    told = straight.describe()
-    if found.hematocrit is not None:
+    subtitle = straight.describe()
+    if profiles.hematocrit is not None:
         edges = {}
-        if math.isfinite(found.free_layer):
-            sides = [straight.wall - found.free_layer]
+        if math.isfinite(profiles.free_layer):
+            sides = [straight.wall - profiles.free_layer]
             if straight.across is not None:
-                sides.append(found.free_layer)
-            top = float(np.nanmax(found.hematocrit))
+                sides.append(profiles.free_layer)
+            top = float(np.nanmax(profiles.hematocrit))
             for number, side in enumerate(sides):
                 name = "edge of the cells" if number == 0 else "_"
                 edges[name] = ([side / MICRO] * 2, [0.0, top])
-        panels.append(ProfilePanel("hematocrit", {"share of cells": found.hematocrit[some]}, edges))
-        told += f", hematocrit {found.tube_hematocrit:.3g} in it"
+        panels.append(
+            ProfilePanel("hematocrit", {"share of cells": profiles.hematocrit[sampled]}, edges)
+        )
+        subtitle += f", hematocrit {profiles.tube_hematocrit:.3g} in it"
         if numbers["discharge_hematocrit"] is not None:
-            told += f", {found.discharge_hematocrit:.3g} discharged"
+            subtitle += f", {profiles.discharge_hematocrit:.3g} discharged"
     label = "distance from the axis (um)"
     if straight.across is not None:
         label = f"distance from the wall at {'xyz'[straight.across]}_low (um)"
     save_profiles(
         path,
-        distances=found.distances[some] / MICRO,
+        distances=profiles.distances[sampled] / MICRO,
         label=label,
         span=(0.0, straight.wall / MICRO),
         panels=panels,
         title=title or "Mean profiles",
-        subtitle=f"{told}; {_samples(found)}",
+        subtitle=f"{subtitle}; {_samples(profiles)}",
     )

@@ -127,7 +127,7 @@ class Profiles:
         self._lattice, self._units, self._world = vessel.lattice, units, world
         self.vessel = straight = straight_vessel(table, vessel)
         self._drive = table.drive_signal()
-        self._signals = [each.time_signal() for each in table.openings if each.value]
+        self._signals = [opening.time_signal() for opening in table.openings if opening.value]
         self._force = table.pressure_gradient_pa_m[straight.axis] / units.force_density
         coordinates = part.coordinates[: part.owned]
         first, stop = straight.planes
@@ -198,15 +198,15 @@ class Profiles:
         present = []
         first, stop = self.vessel.planes
         outline = np.full((stop - first, len(self.vessel.views[0])), -np.inf)
-        for number, given in enumerate(suspension.kinds):
-            m, triangles = given.membranes, given.kind.mesh.triangles
-            positions = m.on_host(m.positions, given.count)
-            velocities = m.on_host(m.velocities, given.count)[given.own]
+        for number, local in enumerate(suspension.kinds):
+            m, triangles = local.membranes, local.kind.mesh.triangles
+            positions = m.on_host(m.positions, local.count)
+            velocities = m.on_host(m.velocities, local.count)[local.own]
             present.append(ClosedCells(np.moveaxis(positions, 2, 0), triangles))
-            own = positions[given.own]
+            own = positions[local.own]
             sums["cells"] += self._moved(own, velocities, triangles)
             if self._edges_count(number):
-                outline = np.maximum(outline, self._outline(own, given.kind.mesh.edges))
+                outline = np.maximum(outline, self._outline(own, local.kind.mesh.edges))
         box = OwnBox(*part.box, shape=self._lattice.shape, periodic=self._lattice.periodic)
         device = suspension.device
         flags = inside_flags(present, box, part.halo, part.table, part.owned, device)
@@ -226,7 +226,7 @@ class Profiles:
         return np.stack([exact_sum(moved), exact_sum(volume)], axis=1)
 
     def _edges_count(self, kind: int) -> bool:
-        shapes = [each.shape for each in self._table.cells]
+        shapes = [table.shape for table in self._table.cells]
         return shapes[kind] == "biconcave" or "biconcave" not in shapes
 
     def _outline(self, own: Floats, edges: NDArray[np.integer]) -> Floats:
@@ -263,10 +263,10 @@ class Profiles:
 
     def extras(self) -> dict[str, NDArray[np.generic]]:
         """Sums so far, whole on rank 0; all ranks call this."""
-        found: dict[str, NDArray[np.generic]] = {
+        extras: dict[str, NDArray[np.generic]] = {
             _PREFIX + name: self._world.sum(values).copy() for name, values in self._sums.items()
         }
-        return found | {_PREFIX + "settings": self._settings()}
+        return extras | {_PREFIX + "settings": self._settings()}
 
     def restore(self, extras: Mapping[str, NDArray[np.generic]]) -> str:
         """Go on from a checkpoint, or from nothing if the case asks for other samples now."""
@@ -306,8 +306,8 @@ class Profiles:
         volume_of_all = (stop - first_plane) * straight.area / units.spacing**2
         drive = self._force * float(total(sums["drive"])) / samples
         if not straight.closed:
-            each = points.sum() / (stop - first_plane) * samples
-            pressure = total(sums["pressure"]) / each
+            fluid_volume = points.sum() / (stop - first_plane) * samples
+            pressure = total(sums["pressure"]) / fluid_volume
             drive -= float(np.polyfit(np.arange(len(pressure)), pressure, 1)[0])
         gradient = drive * units.force_density
         mean_speed = flow / volume_of_all / samples * units.velocity
@@ -360,7 +360,7 @@ class Profiles:
             slope = largest_change(slopes, times, startup)[0] / moments
             steeper = -slope * self._units.force_density / gradient
         signals = [*self._signals, *([self._drive] if self._force else [])]
-        driven = [each.change((first - 1) * step, (last - 1) * step) for each in signals]
+        driven = [signal.change((first - 1) * step, (last - 1) * step) for signal in signals]
         open_length = math.inf
         if not straight.closed:
             open_length = self._lattice.shape[straight.axis] * self._units.spacing

@@ -16,7 +16,7 @@ from haloscope.scope.regions import Region as TimedRegion
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.cells.sharing import Region
 from haloscope.solvers.blood.cells.suspension import Suspension
-from haloscope.solvers.blood.feeding.traffic import Traffic
+from haloscope.solvers.blood.feeding.traffic import CellInOutflow
 from haloscope.solvers.blood.fluid.fluid import Carreau, Fluid
 from haloscope.solvers.blood.outputs.cell_outputs import CellOutputs
 from haloscope.solvers.blood.outputs.profile_files import profile_results
@@ -51,7 +51,7 @@ class RunResults:
         world: World,
         device: Device,
         cell_outputs: CellOutputs | None = None,
-        traffic: Traffic | None = None,
+        traffic: CellInOutflow | None = None,
         law: Carreau | None = None,
     ) -> None:
         self._case, self._units, self._world = case, units, world
@@ -108,16 +108,16 @@ class RunResults:
 
     def finish(self, out: Path | None, step: int) -> Results:
         """Means and their files; all ranks call this."""
-        found = []
+        results = []
         if self._cell_outputs is not None:
-            found.append(self._cell_outputs.finish(out, step))
+            results.append(self._cell_outputs.finish(out, step))
         if self._traffic is not None:
-            found.append(self._traffic.results())
-        found.append(self._finish_walls(out, step))
+            results.append(self._traffic.results())
+        results.append(self._finish_walls(out, step))
         if self.profiles is not None:
             means = self.profiles.means()
             if self._world.is_root:
-                found.append(
+                results.append(
                     profile_results(
                         means,
                         self.profiles.vessel,
@@ -128,10 +128,10 @@ class RunResults:
                     )
                 )
         return Results(
-            {key: value for each in found for key, value in each.summary.items()},
-            {key: value for each in found for key, value in each.files.items()},
-            [line for each in found for line in each.lines],
-            [line for each in found for line in each.notices],
+            {key: value for result in results for key, value in result.summary.items()},
+            {key: value for result in results for key, value in result.files.items()},
+            [line for result in results for line in result.lines],
+            [line for result in results for line in result.notices],
         )
 
     def _finish_walls(self, out: Path | None, step: int) -> Results:

@@ -70,20 +70,20 @@ def plane_of(
     places = np.ascontiguousarray(coordinates[chosen][:, across], np.int32)
     values = np.ascontiguousarray(fields[:, chosen], np.float64)
     nothing = np.empty(0, np.uint8)
-    given = [nothing] * world.size
-    given[0] = places.reshape(-1).view(np.uint8)
-    came = world.exchange(given)
-    given[0] = values.T.reshape(-1).view(np.uint8) if values.size else nothing
-    found = world.exchange(given)
+    sent = [nothing] * world.size
+    sent[0] = places.reshape(-1).view(np.uint8)
+    came = world.exchange(sent)
+    sent[0] = values.T.reshape(-1).view(np.uint8) if values.size else nothing
+    received = world.exchange(sent)
     if not world.is_root:
         return None
     width, height = (lattice.shape[other] for other in across)
     result = np.full((len(fields), height, width), np.nan)
-    for where, what in zip(came, found, strict=True):
+    for where, plane_values in zip(came, received, strict=True):
         if not len(where):
             continue
         i, j = np.frombuffer(where.tobytes(), np.int32).reshape(-1, 2).T
-        result[:, j, i] = np.frombuffer(what.tobytes()).reshape(-1, len(fields)).T
+        result[:, j, i] = np.frombuffer(plane_values.tobytes()).reshape(-1, len(fields)).T
     x, y = (
         np.float64(lattice.origin[other]) + lattice.spacing * np.arange(lattice.shape[other])
         for other in across

@@ -109,27 +109,29 @@ class Steadiness:
 
     def reasons(self) -> list[str]:
         """Why the flow is not steady, for people; empty where nothing shows that."""
-        found = []
+        reasons = []
         if self.drive_change > MOST_CHANGE:
-            found.append(f"what drives it changes by {100 * self.drive_change:.3g} % meanwhile")
-        for what, change in (
+            reasons.append(f"what drives it changes by {100 * self.drive_change:.3g} % meanwhile")
+        for subject, change in (
             ("it", self.flow_change),
             ("its pressure gradient", self.gradient_change),
         ):
             if abs(change) > MOST_CHANGE:
-                found.append(f"{what} changes by {_percent(change)} in {_time(self.change_time)}")
+                reasons.append(
+                    f"{subject} changes by {_percent(change)} in {_time(self.change_time)}"
+                )
         needed = _STARTUPS * self.startup_time
         if self.age < needed:
-            found.append(
+            reasons.append(
                 f"it has gone on for {_time(self.age)} and its start-up takes {_time(needed)}"
             )
         way = min(_DIAMETERS, self.length)
         if self.diameters is not None and not self.diameters >= way:
-            found.append(
+            reasons.append(
                 f"blood has gone {self.diameters:.3g} of the {way:.3g} diameters in which cells come to "
                 "their places"
             )
-        return found
+        return reasons
 
     def describe(self) -> str:
         """Whether the flow is steady, for people."""

@@ -93,11 +93,13 @@ class WallStress:
         owners = region.boxes.owners(part.coordinates[ghosts])
         asked = [np.flatnonzero(owners == rank) for rank in range(self._world.size)]
         came = self._world.exchange([part.numbers[ghosts[at]].view(np.uint8) for at in asked])
-        served = [part.find(np.frombuffer(each.tobytes(), np.int64), region.shape) for each in came]
+        served = [
+            part.find(np.frombuffer(numbers.tobytes(), np.int64), region.shape) for numbers in came
+        ]
         chosen = np.unique(np.concatenate([own, near[near < part.owned], *served]))
         self._points = ChosenPoints(device, fluid, part, chosen)
         self._own = np.searchsorted(chosen, own)
-        self._served = [np.searchsorted(chosen, each) for each in served]
+        self._served = [np.searchsorted(chosen, rows) for rows in served]
         # What comes from others stands behind, by rank.
         place = np.empty(len(ghosts), np.int64)
         place[np.concatenate(asked)] = len(chosen) + np.arange(len(ghosts))
@@ -115,9 +117,9 @@ class WallStress:
         points = self._points
         force = points.forces() + np.reshape(body_force, (3, 1))
         stress = viscous_stress(points.populations(), force, self._tau, self._law)
-        given = [np.ascontiguousarray(stress[:, at].T).reshape(-1) for at in self._served]
-        came = self._world.exchange([each.view(np.uint8) for each in given])
-        others = np.frombuffer(b"".join(each.tobytes() for each in came)).reshape(-1, 6).T
+        sent = [np.ascontiguousarray(stress[:, at].T).reshape(-1) for at in self._served]
+        came = self._world.exchange([part.view(np.uint8) for part in sent])
+        others = np.frombuffer(b"".join(part.tobytes() for part in came)).reshape(-1, 6).T
         near = np.concatenate([stress, others], axis=1)[:, self._near]
         here = stress[:, self._own]
         at_wall = here + self._share * (here - near)
@@ -136,9 +138,9 @@ class WallStress:
         """Sums so far, whole on rank 0; all ranks call this."""
         if not self.present:
             return {}
-        found: dict[str, NDArray[np.generic]] = {_SAMPLES: np.array([self.samples], np.int64)}
+        extras: dict[str, NDArray[np.generic]] = {_SAMPLES: np.array([self.samples], np.int64)}
         rows = [row for row in map(self._whole, self._sums) if row is not None]
-        return found | {_SUMS: np.stack(rows)} if rows else found
+        return extras | {_SUMS: np.stack(rows)} if rows else extras
 
     def restore(self, extras: Mapping[str, NDArray[np.generic]]) -> None:
         """Go on from a checkpoint; all ranks call this."""

@@ -92,8 +92,8 @@ def measure(tube: Tube, solve: Solve, samples: int = 200) -> Measured:
 
     def cells() -> tuple[float, float]:
         """Sum of volumes times positions of centres along the tube, and of volumes, in m."""
-        given = solver.suspension.kinds[0]
-        shapes = given.membranes.shapes(given.count)
+        local = solver.suspension.kinds[0]
+        shapes = local.membranes.shapes(local.count)
         volume = shapes.volume * spacing**3
         return float((volume * shapes.centre[:, 0]).sum()) * spacing, float(volume.sum())
 

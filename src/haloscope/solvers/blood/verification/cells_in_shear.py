@@ -203,7 +203,7 @@ def volume_at_rest(resolution: float) -> float:
     return sphere(vertices_for(resolution), resolution).volume()
 
 
-def at_no_spacing(resolutions: Sequence[float], found: Sequence[float]) -> float:
+def at_no_spacing(resolutions: Sequence[float], values: Sequence[float]) -> float:
     """Where two values go as the spacing goes to 0.
 
     The smoothed delta function lets vertices lag behind their own forces by a length of the order
@@ -211,7 +211,7 @@ def at_no_spacing(resolutions: Sequence[float], found: Sequence[float]) -> float
     """
     # `resolutions`: radius in spacings, of the coarser and the finer lattice.
     coarse, fine = resolutions
-    return found[1] + (found[1] - found[0]) * coarse / (fine - coarse)
+    return values[1] + (values[1] - values[0]) * coarse / (fine - coarse)
 
 
 @dataclass(frozen=True)

@@ -59,8 +59,8 @@ def layers(y: Floats, height: float, edge: float, push: float, ratio: float) -> 
 
     there = parabola(edge)
     inside = (y > edge) & (y < height - edge)
-    found: Floats = np.where(inside, there + (parabola(y) - there) / ratio, parabola(y))
-    return found
+    velocities: Floats = np.where(inside, there + (parabola(y) - there) / ratio, parabola(y))
+    return velocities
 
 
 def blood_in_tube(diameter: float, hematocrit: float) -> float:
@@ -86,8 +86,8 @@ def viscous_capsule(
     # complex modulus at the frequency k (viscous membranes: D. Barthes-Biesel, H. Sgaier, J. Fluid
     # Mech. 160 (1985) 119), that of Maxwell's model in parallel with G where a spring is in series.
     shear = 1 + 1j * viscous / (1 + 1j * late)
-    found = 5 / 8 * capillary_number * (3 / shear + 1 / dilation)
-    return abs(found), math.pi / 4 + cmath.phase(found) / 2
+    deformation = 5 / 8 * capillary_number * (3 / shear + 1 / dilation)
+    return abs(deformation), math.pi / 4 + cmath.phase(deformation) / 2
 
 
 def tank_treading(long: float, short: float) -> tuple[float, float]:

@@ -48,7 +48,7 @@ def measure(hematocrit: float, solve: Solve) -> Fed:
     )
     data["blood"]["density_kg_m3"] = _DENSITY
     solver = solve(data).solver
-    found = solver.diagnostics()
+    numbers = solver.diagnostics()
     traffic, there = solver.traffic, solver.suspension.kinds[0].total
     started = traffic.started[0]
     results = solver.finish(None, {}).summary
@@ -56,5 +56,5 @@ def measure(hematocrit: float, solve: Solve) -> Fed:
         results["profile"]["tube_hematocrit"],
         there - (started + traffic.entered[0] - traffic.left[0]),
         traffic.left[0] / traffic.entered[0],
-        -found["flow_outlet"] / found["flow_inlet"],
+        -numbers["flow_outlet"] / numbers["flow_inlet"],
     )

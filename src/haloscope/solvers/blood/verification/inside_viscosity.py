@@ -47,13 +47,13 @@ def error_of_layers(device: Device, ratio: float, points: int) -> float:
     middle = np.abs(y - points / 2) < points / 4
     fluid.inside[: part.owned] = device.from_host(middle.astype(np.uint8))
     true = exact.layers(y, float(points), points / 4, push / viscosity, ratio)
-    found = np.zeros_like(true)
+    velocity = np.zeros_like(true)
     for _ in range(_MOST_STEPS // 500):
         for _ in range(500):
             fluid.step()
-        before, found = found, fluid.moments()[1][0]
-        if np.abs(found - before).max() < _STEADY * np.abs(found).max():
-            return float(np.sqrt(((found - true) ** 2).mean()) / true.mean())
+        before, velocity = velocity, fluid.moments()[1][0]
+        if np.abs(velocity - before).max() < _STEADY * np.abs(velocity).max():
+            return float(np.sqrt(((velocity - true) ** 2).mean()) / true.mean())
     raise SolutionError(
         f"the flow between plates is not steady after {_MOST_STEPS} steps; take fewer points"
     )

@@ -65,9 +65,9 @@ def places_and_velocities(simulation: Any) -> tuple[Floats, Floats]:
     return solver.vessel.lattice.positions(own), solver.fluid.moments()[1].T * solver.units.velocity
 
 
-def _error(found: Floats, true: Floats) -> float:
+def _error(velocity: Floats, true: Floats) -> float:
     """Root of the mean squared error, over that of the true values."""
-    return float(np.sqrt(((found - true) ** 2).sum() / (true**2).sum()))
+    return float(np.sqrt(((velocity - true) ** 2).sum() / (true**2).sum()))
 
 
 def observed_order(errors: Sequence[float]) -> float:
@@ -145,11 +145,11 @@ def pulsating_error(points: int, solve: Solve, *, womersley: float = 4.0) -> flo
         drive=f"cos(2*pi*t/{period!r})",
     )
     simulation = solve(case)
-    found, true = [], []
+    velocities, true = [], []
     for _ in range(_PHASES):
         simulation.solver.advance(steps // _PHASES)
         x, u = places_and_velocities(simulation)
-        found.append(u[:, 0])
+        velocities.append(u[:, 0])
         true.append(
             exact.pulsating_between_plates(
                 x[:, 1],
@@ -161,7 +161,7 @@ def pulsating_error(points: int, solve: Solve, *, womersley: float = 4.0) -> flo
                 1 / period,
             )
         )
-    return _error(np.array(found), np.array(true))
+    return _error(np.array(velocities), np.array(true))
 
 
 def open_channel(points: int, solve: Solve) -> tuple[float, float]:

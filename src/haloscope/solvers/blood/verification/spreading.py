@@ -42,8 +42,8 @@ def pulled_cell() -> dict[str, Any]:
 def missed_in_a_run(simulation: Any) -> float:
     """What the fluid of a run is given now against what the membranes give, over their sum."""
     solver = simulation.solver
-    given = solver.suspension.kinds[0]
-    forces = given.membranes.on_host(given.membranes.forces, given.count)
+    local = solver.suspension.kinds[0]
+    forces = local.membranes.on_host(local.membranes.forces, local.count)
     spread = _on_points(simulation, solver.fluid.force)
     return _missed(spread.sum(axis=1), forces.sum(axis=(0, 1)), np.abs(forces).sum())
 
@@ -86,5 +86,5 @@ def _on_points(simulation: Any, array: Any) -> Floats:
     return values[:, : solver.part.owned]
 
 
-def _missed(found: Any, true: Any, size: float) -> float:
-    return float(np.abs(found - true).max() / size)
+def _missed(values: Any, true: Any, size: float) -> float:
+    return float(np.abs(values - true).max() / size)

@@ -104,11 +104,11 @@ def stretch(
     def forces_at(x: np.ndarray) -> np.ndarray:
         cells.set_cells(0, x)
         cells.compute_forces(count)
-        found = cells.on_host(cells.forces, count)
+        forces = cells.on_host(cells.forces, count)
         for sign, patch in zip((-1.0, 1.0), patches, strict=True):
-            found[:, patch] = found[:, patch].mean(axis=1, keepdims=True)
-            found[:, patch, 0] += sign * pull[:, None] / len(patch)
-        return found
+            forces[:, patch] = forces[:, patch].mean(axis=1, keepdims=True)
+            forces[:, patch, 0] += sign * pull[:, None] / len(patch)
+        return forces
 
     enough = tolerance * np.maximum(pull, 1.0) / len(patches[0])
     longest = _LONGEST_STEP / math.sqrt(shear_modulus * (1 + 2 * dilation))
@@ -141,7 +141,7 @@ def _relax(
     3); `enough`: (n,) largest force on a vertex with which a cell counts as at rest.
     """
 
-    def each(values: np.ndarray) -> np.ndarray:
+    def per_vertex(values: np.ndarray) -> np.ndarray:
         return values[:, None, None]
 
     v = np.zeros_like(x)
@@ -157,14 +157,14 @@ def _relax(
         downhill_since = np.where(downhill, downhill_since + 1, 0)
         steady = downhill & (downhill_since > _DELAY)
         ratio = np.linalg.norm(v, axis=(1, 2)) / np.maximum(np.linalg.norm(size, axis=1), 1e-300)
-        v *= each(np.where(downhill, 1 - mixing, 0.0))
-        v += each(np.where(downhill, mixing * ratio, 0.0)) * f
+        v *= per_vertex(np.where(downhill, 1 - mixing, 0.0))
+        v += per_vertex(np.where(downhill, mixing * ratio, 0.0)) * f
         dt = np.where(steady, np.minimum(dt * _FASTER, longest), dt)
         dt = np.where(downhill, dt, dt * _SLOWER)
         mixing = np.where(steady, mixing * _LESS_MIXING, np.where(downhill, mixing, _MIXING))
-        v += each(dt) * f
+        v += per_vertex(dt) * f
         farthest = dt * np.linalg.norm(v, axis=2).max(axis=1)
-        x = x + each(dt * np.minimum(1.0, _FARTHEST / np.maximum(farthest, _FARTHEST))) * v
+        x = x + per_vertex(dt * np.minimum(1.0, _FARTHEST / np.maximum(farthest, _FARTHEST))) * v
     raise SolutionError(
         f"the stretched cell does not come to rest in {_MOST_STEPS} steps: {residual.max():.3g} pN "
         "are left on a vertex; take a finer mesh or a smaller force"

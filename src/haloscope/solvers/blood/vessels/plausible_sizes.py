@@ -14,7 +14,7 @@ Vessels = keys.Channel | keys.Tube | keys.Bifurcation | keys.Tree | keys.Surface
 
 # In um: of the narrowest slits and the widest arteries, and of what a remedy is to give.
 _LEAST, _MOST = 2.0, 4e4
-_LEAST_GIVEN = 5.0
+_LEAST_PLAUSIBLE = 5.0
 _UNITS = {"micrometres": 1.0, "millimetres": 1e3, "centimetres": 1e4, "metres": 1e6}
 _SCALES = {1.0: "1", 1e3: "1000", 1e4: "1e4", 1e6: "1e6"}
 
@@ -35,7 +35,7 @@ def implausible_surface(table: keys.SurfaceFile, surface: Surface) -> str:
     taken = f", which takes it for {assumed}" if assumed else ""
     raw = diameter / table.scale_um
     fitting = [
-        (unit, scale) for unit, scale in _UNITS.items() if _LEAST_GIVEN <= raw * scale <= _MOST
+        (unit, scale) for unit, scale in _UNITS.items() if _LEAST_PLAUSIBLE <= raw * scale <= _MOST
     ]
     remedy = "check the unit of the file"
     if fitting:

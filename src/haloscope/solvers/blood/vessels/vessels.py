@@ -73,7 +73,7 @@ def open_vessel(table: BloodTable, world: World) -> Vessel:
         geometry = replace(geometry, unit=MICROMETRE)
         if not isinstance(table.vessel, keys.SurfaceFile):
             _match(table.openings, [name for name in geometry.names if name != "wall"])
-        asked = [_asked(each) for each in table.openings]
+        asked = [_asked(opening) for opening in table.openings]
         try:
             lattice = voxelise(geometry, table.spacing, asked, world=world)
         except InputError as error:
@@ -90,20 +90,20 @@ def open_vessel(table: BloodTable, world: World) -> Vessel:
         for side in SIDES
         if side in geometry.open_sides
     ]
-    given = _match(table.openings, names)
-    return Vessel(lattice, geometry, tuple(given[name] for name in names))
+    matched = _match(table.openings, names)
+    return Vessel(lattice, geometry, tuple(matched[name] for name in names))
 
 
 def _match(
     openings: Sequence[keys.OpeningTable], names: Sequence[str]
 ) -> dict[str, keys.OpeningTable]:
     """Tables by name, one for each opening that a vessel has."""
-    given = {each.name: each for each in openings}
-    for name in given:
+    by_name = {opening.name: opening for opening in openings}
+    for name in by_name:
         if name not in names:
             there = f"there are {', '.join(names)}" if names else "it has none"
             raise InputError(f"blood.openings: the vessel has no opening {name!r}; {there}")
-    missing = [name for name in names if name not in given]
+    missing = [name for name in names if name not in by_name]
     if len(missing) > 1:
         raise InputError(
             f"nothing is said of the openings {', '.join(map(repr, missing[:-1]))} and "
@@ -115,7 +115,7 @@ def _match(
             f"nothing is said of the opening {missing[0]!r}; add a [[blood.openings]] table with "
             f'name = "{missing[0]}" and kind = "velocity" or "pressure"'
         )
-    return given
+    return by_name
 
 
 def _geometry(vessel: Vessels) -> Surface | Shape:
@@ -244,15 +244,15 @@ def relative_velocities(
         return np.ones(len(points.numbers))
     if table.profile == "parabolic":
         return developed_profile(points, lattice)
-    given = table.velocity_profile()
-    assert given is not None
+    profile = table.velocity_profile()
+    assert profile is not None
     positions = lattice.positions(points.numbers)
-    if isinstance(given, Table):
+    if isinstance(profile, Table):
         across = np.delete(positions, points.axis, axis=1)
-        return given(np.linalg.norm(across - across.mean(axis=0), axis=1))
+        return profile(np.linalg.norm(across - across.mean(axis=0), axis=1))
     x, y, z = positions.T
-    found = given.evaluate_finite(f"blood.openings {table.name}.profile", x=x, y=y, z=z)
-    return np.broadcast_to(found, x.shape)
+    values = profile.evaluate_finite(f"blood.openings {table.name}.profile", x=x, y=y, z=z)
+    return np.broadcast_to(values, x.shape)
 
 
 # Walls
@@ -303,11 +303,11 @@ def distances_from_walls(vessel: Vessel, part: LatticePart, reach: float) -> Flo
             for a, b, n in zip(low, high, lattice.shape, strict=True)
         )
         box = ((x[0], y[0], z[0]), (x[1], y[1], z[1]))
-        found = wall_distances(lattice, geometry, reach * lattice.spacing, box)
+        near_walls = wall_distances(lattice, geometry, reach * lattice.spacing, box)
         order = np.argsort(part.numbers, kind="stable")
-        at = np.minimum(np.searchsorted(part.numbers[order], found.numbers), part.count - 1)
-        there = part.numbers[order][at] == found.numbers
-        result[order[at[there]]] = found.distances[there] / lattice.spacing
+        at = np.minimum(np.searchsorted(part.numbers[order], near_walls.numbers), part.count - 1)
+        there = part.numbers[order][at] == near_walls.numbers
+        result[order[at[there]]] = near_walls.distances[there] / lattice.spacing
     else:
         distances = geometry.wall_distances(lattice.positions(part.numbers)) / lattice.spacing
         near = distances <= reach

@@ -53,11 +53,11 @@ def _gradient(vessel: Vessel, part: LatticePart, points: Integers) -> tuple[Floa
     if not isinstance(geometry, Surface):
         positions = lattice.origin + lattice.spacing * places
         steps = np.eye(3) * _STEP * lattice.spacing
-        found = [
+        differences = [
             (geometry.wall_distances(positions + e) - geometry.wall_distances(positions - e))
             for e in steps
         ]
-        gradient = np.stack(found, axis=1) / (2 * _STEP * lattice.spacing)
+        gradient = np.stack(differences, axis=1) / (2 * _STEP * lattice.spacing)
         return geometry.wall_distances(positions) / lattice.spacing, gradient
     lo, hi = (np.array(corner) for corner in part.box)
     shape = np.array(lattice.shape)

@@ -14,9 +14,9 @@ from haloscope.numerics.block_ilu import BlockIlu
 from haloscope.numerics.block_pattern import pattern_of
 from haloscope.numerics.block_rows import BlockRows
 from haloscope.numerics.shared_nodes import SharedNodes
+from haloscope.solvers.flow.boundary_values import BoundaryValues, NoFlow, OutsidePressure, Velocity
 from haloscope.solvers.flow.equations import FlowEquations, Medium
 from haloscope.solvers.flow.forces import force_and_moment
-from haloscope.solvers.flow.given import Given, NoFlow, OutsidePressure, Velocity
 from haloscope.solvers.flow.newton import Newton, NewtonSettings
 
 SIDES = ("x_low", "x_high", "y_low", "y_high", "z_low", "z_high")
@@ -31,7 +31,7 @@ class Flow:
         self.shared = SharedNodes(world, device, self.part.node_numbers)
         rows = BlockRows(device, pattern_of(device, self.part.tets, len(self.part.nodes)), 4)
         self.equations = FlowEquations(rows, self.part.nodes, [medium])
-        self.given = Given(self.part, self.shared, conditions)
+        self.boundary_values = BoundaryValues(self.part, self.shared, conditions)
         self.newton = Newton(
             self.equations, self.shared, BlockIlu(rows, self.shared), NewtonSettings(**settings)
         )
@@ -39,14 +39,16 @@ class Flow:
 
     def solve(self):
         self.equations.set_time(0.0, 0.0)
-        self.state[self.given.numbers] = self.given.values(0.0)
-        self.newton.solve(self.state, self.past, self.given.numbers, self.given.loads(0.0))
+        self.state[self.boundary_values.numbers] = self.boundary_values.values(0.0)
+        self.newton.solve(
+            self.state, self.past, self.boundary_values.numbers, self.boundary_values.loads(0.0)
+        )
         return self.state.reshape(-1, 4)
 
     def force(self, name, centre=(0.0, 0.0, 0.0)):
         return force_and_moment(
             *(self.equations, self.shared, self.state, self.past),
-            *(self.part.nodes, self.given.nodes[name], centre),
+            *(self.part.nodes, self.boundary_values.nodes[name], centre),
         )
 
 
@@ -60,7 +62,7 @@ def test_an_outside_pressure_holds_a_fluid_at_rest():
         linear_tolerance=1e-8,
     )
     state = flow.solve()
-    assert flow.given.has_pressure
+    assert flow.boundary_values.has_pressure
     assert np.abs(state[:, :3]).max() < 1e-9
     assert state[:, 3] == pytest.approx(7.0, rel=1e-8)
     # It pushes the opposite wall outward, evenly about its middle.
@@ -78,7 +80,7 @@ def test_where_boundaries_meet_walls_rule_over_inlets_and_these_over_symmetry():
         "z_high": NoFlow(2),
     }
     flow = Flow(lambda: tet_box((2, 2, 2), (0, 0, 0), (1, 1, 1)), Medium(1.0, 1.0), conditions)
-    numbers, values = flow.given.numbers, flow.given.values(0.5)
+    numbers, values = flow.boundary_values.numbers, flow.boundary_values.values(0.5)
     found = dict(zip(numbers.tolist(), values.tolist(), strict=True))
     x, y, z = flow.part.nodes.T
     for node in range(len(x)):
@@ -91,8 +93,8 @@ def test_where_boundaries_meet_walls_rule_over_inlets_and_these_over_symmetry():
             assert have == [None, None, 0, None]
         else:
             assert have == [None] * 4
-    flow.given.fix_pressure(3)
-    assert len(flow.given.numbers) == len(numbers) + 1
+    flow.boundary_values.fix_pressure(3)
+    assert len(flow.boundary_values.numbers) == len(numbers) + 1
 
 
 @pytest.mark.parametrize(

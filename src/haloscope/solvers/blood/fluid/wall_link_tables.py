@@ -31,17 +31,17 @@ def split_links(walls: WallLinks, bulk: int) -> tuple[WallLinks, WallLinks]:
     first, second = (
         replace(
             walls,
-            points=walls.points[some],
-            directions=walls.directions[some],
-            fractions=walls.fractions[some],
-            velocities=walls.velocities[some],
+            points=walls.points[links],
+            directions=walls.directions[links],
+            fractions=walls.fractions[links],
+            velocities=walls.velocities[links],
         )
-        for some in (inside, ~inside)
+        for links in (inside, ~inside)
     )
     return first, second
 
 
-class SentBack:
+class WallLinkTables:
     """Links of the bulk's points, as steps between two buffers read them; see sent_back_gpu.hpp.
 
     What is stored is then what has not met these walls yet: who looks at what has arrived after
@@ -109,14 +109,14 @@ class SentBack:
         device = self._device
         place, other = (device.from_host(table[chosen]) for table in self._places)
         shares = device.from_host(np.ascontiguousarray(self._shares[:, chosen]))
-        found = device.zeros((len(chosen),), self._real)
+        values = device.zeros((len(chosen),), self._real)
         launch: Launch = kernel.bind(
-            *(stored, place, other, shares, len(chosen), found),
+            *(stored, place, other, shares, len(chosen), values),
             extent=(len(chosen),),
             block=_BLOCK,
         )
         launch()
-        return found
+        return values
 
     def of_points(self, points: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], ...]:
         """Links of some points, each named once: their numbers, and direction and place in `points` of each."""

@@ -98,7 +98,7 @@ Open = OutsidePressure | Traction | Resistance
 Condition = Velocity | MovingWall | NoFlow | Slip | Open
 
 
-class Given:
+class BoundaryValues:
     """What is given at the nodes of a rank; all ranks make one together."""
 
     # A rank may hold a node of a boundary without any of its triangles; so which nodes lie on a
@@ -152,15 +152,15 @@ class Given:
 
     def values(self, time: float) -> Floats:
         """What the unknowns `numbers` have at a time."""
-        found = np.zeros(len(self._rules))
+        values = np.zeros(len(self._rules))
         for rule, profile in enumerate(self._profiles):
             chosen = np.flatnonzero(self._rules == rule)
             if profile is None or not len(chosen):
                 continue
             nodes, axes = np.divmod(chosen, UNKNOWNS)
             alone, back = np.unique(nodes, return_inverse=True)
-            found[chosen] = profile(self._part.nodes[alone], time)[back, axes]
-        return found[self.numbers]
+            values[chosen] = profile(self._part.nodes[alone], time)[back, axes]
+        return values[self.numbers]
 
     def loads(self, time: float) -> Floats:
         """What pressures and stresses from outside add to the residual of own elements, 4 a node.
@@ -179,8 +179,12 @@ class Given:
                 pull = condition.stress(x, time)[place.reshape(-1, 3)]
                 push = -pull * np.linalg.norm(outward, axis=1)[:, None, None]
             else:
-                given = condition.pressure
-                pressure = given(x, time) if callable(given) else np.full(len(x), given)
+                condition_pressure = condition.pressure
+                pressure = (
+                    condition_pressure(x, time)
+                    if callable(condition_pressure)
+                    else np.full(len(x), condition_pressure)
+                )
                 push = pressure[place.reshape(-1, 3)][:, :, None] * outward[:, None, :]
             # Integrals of N_a N_b over a triangle are (1 + delta_ab)/12 of its area.
             parts = (push.sum(axis=1, keepdims=True) + push) / 12
@@ -217,7 +221,7 @@ def _check(part: NodePart, conditions: Mapping[str, Condition]) -> None:
 
 
 def _precedence(condition: Condition) -> int:
-    """Where boundaries meet the higher rules; see :class:`Given`."""
+    """Where boundaries meet the higher rules; see :class:`BoundaryValues`."""
     if isinstance(condition, MovingWall):
         return 2
     if isinstance(condition, Velocity):
