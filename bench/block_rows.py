@@ -24,12 +24,12 @@ import numpy as np
 from haloscope.device import open_device
 from haloscope.device.ceilings import CeilingProbe
 from haloscope.device.interface import Device
-from haloscope.exchange.world import World
-from haloscope.numerics.block_ilu import BlockIlu
-from haloscope.numerics.block_pattern import BlockPattern, pattern_of
-from haloscope.numerics.block_rows import BlockRows
-from haloscope.numerics.node_vectors import NodeVectors
-from haloscope.numerics.point_blocks import PointBlocks
+from haloscope.exchange.ranks.world import World
+from haloscope.numerics.krylov.block_ilu import BlockIlu
+from haloscope.numerics.krylov.block_pattern import BlockPattern, pattern_of
+from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.node_vectors import NodeVectors
+from haloscope.numerics.krylov.point_blocks import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes
 
 

@@ -19,9 +19,9 @@ import time
 
 import numpy as np
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.device import open_device
-from haloscope.exchange.world import World, open_world
+from haloscope.exchange.ranks.world import World, open_world
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.solver import BloodSolver

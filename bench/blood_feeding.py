@@ -16,10 +16,10 @@ from typing import Any
 
 from step_times import step_times
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.device import open_device
 from haloscope.device.interface import Device
-from haloscope.exchange.world import World, open_world
+from haloscope.exchange.ranks.world import World, open_world
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.solver import BloodSolver
 

@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 
 from haloscope.device.interface import Device
-from haloscope.exchange.world import World
-from haloscope.solvers.blood.cells.present_cells import ALONE, OWN, SHARED, LocalCells
+from haloscope.exchange.ranks.world import World
+from haloscope.solvers.blood.cells.local_cells import ALONE, OWN, SHARED, LocalCells
 from haloscope.solvers.blood.coupling.repulsion import CellsOfKind
 from haloscope.solvers.blood.solver import BloodSolver
 

@@ -23,10 +23,10 @@ from haloscope.device import open_device
 from haloscope.device.ceilings import CeilingProbe
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.interface import Device
-from haloscope.domain import surface_generators
-from haloscope.domain.lattice_parts import LatticePart, take
-from haloscope.domain.shapes import Tube
-from haloscope.domain.voxels import voxelise
+from haloscope.mesh.lattice.lattice_parts import LatticePart, take
+from haloscope.mesh.lattice.shapes import Tube
+from haloscope.mesh.lattice.voxels import voxelise
+from haloscope.mesh.surfaces import surface_generators
 from haloscope.solvers.blood.fluid.d3q19 import VELOCITIES
 from haloscope.solvers.blood.fluid.fluid import Fluid
 

@@ -27,11 +27,11 @@ from blood_lattices import rows_of_cells
 from blood_phases import tell_phases
 from step_times import REPEATS, step_times
 
-from haloscope.case import check, override
+from haloscope.case.tables import check, override
 from haloscope.device import open_device
 from haloscope.device.interface import Device
 from haloscope.errors import InputError
-from haloscope.exchange.world import World, open_world
+from haloscope.exchange.ranks.world import World, open_world
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.solver import BloodSolver
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.device import open_device
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.verification import exact

@@ -15,9 +15,9 @@ import statistics
 import subprocess
 import time
 
-from haloscope.case import check, override
+from haloscope.case.tables import check, override
 from haloscope.device import open_device
-from haloscope.exchange.world import open_world
+from haloscope.exchange.ranks.world import open_world
 from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.solver import CavitySolver
 

@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.device import jit
 from haloscope.solvers.cavity import gpu_tiles
 from haloscope.solvers.cavity.case import CavityCase, Flow

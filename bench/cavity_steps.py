@@ -16,10 +16,10 @@ import statistics
 import time
 from collections.abc import Callable
 
-from haloscope.case import check, override
+from haloscope.case.tables import check, override
 from haloscope.device import open_device
 from haloscope.device.interface import Device
-from haloscope.exchange.world import World, open_world
+from haloscope.exchange.ranks.world import World, open_world
 from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.solver import CavitySolver
 

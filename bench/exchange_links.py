@@ -23,7 +23,7 @@ from haloscope.device import open_device
 from haloscope.errors import HaloscopeError
 from haloscope.exchange.choice import open_exchange
 from haloscope.exchange.plan import Box, Message, Plan
-from haloscope.exchange.world import World, open_world
+from haloscope.exchange.ranks.world import World, open_world
 
 TURNS = 20
 REPEATS = 9

@@ -28,15 +28,15 @@ from launch_times import LaunchTimes, TimedDevice
 from haloscope.device import open_device
 from haloscope.device.ceilings import CeilingProbe
 from haloscope.device.interface import Device
-from haloscope.domain.tet_generators import tet_box
-from haloscope.exchange.world import World, open_world
-from haloscope.numerics.block_pattern import OFFSET_TYPES, pattern_of
-from haloscope.numerics.block_rows import BlockRows
-from haloscope.numerics.coloured_ilu import ColouredIlu
-from haloscope.numerics.node_vectors import NodeVectors
-from haloscope.numerics.point_blocks import PointBlocks
+from haloscope.exchange.ranks.world import World, open_world
+from haloscope.mesh.tets.tet_generators import tet_box
+from haloscope.numerics.krylov.block_pattern import OFFSET_TYPES, pattern_of
+from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
+from haloscope.numerics.krylov.node_vectors import NodeVectors
+from haloscope.numerics.krylov.point_blocks import PointBlocks
+from haloscope.numerics.krylov.two_level import TwoLevel
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
-from haloscope.numerics.two_level import TwoLevel
 from haloscope.solvers.flow.equations import FlowEquations, Medium
 from haloscope.solvers.flow.newton import Newton, NewtonHistory, NewtonSettings, Updated
 from haloscope.solvers.flow.phases import PhaseTimes

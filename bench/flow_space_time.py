@@ -23,9 +23,9 @@ from flow_gpu import PRECONDITIONERS, VISCOSITY, Clock, Duct, preconditioner_of
 
 from haloscope.device import open_device
 from haloscope.device.ceilings import CeilingProbe
-from haloscope.exchange.world import open_world
-from haloscope.numerics.block_pattern import pattern_of
-from haloscope.numerics.block_rows import BlockRows
+from haloscope.exchange.ranks.world import open_world
+from haloscope.numerics.krylov.block_pattern import pattern_of
+from haloscope.numerics.krylov.block_rows import BlockRows
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.flow.equations import Medium
 from haloscope.solvers.flow.newton import Newton, NewtonSettings

@@ -22,7 +22,7 @@ import numpy as np
 from haloscope.device import open_device
 from haloscope.errors import HaloscopeError
 from haloscope.exchange.gather_scatter import open_gather_scatter, open_pairing
-from haloscope.exchange.world import World, open_world
+from haloscope.exchange.ranks.world import World, open_world
 
 TURNS = 10
 REPEATS = 7

@@ -19,8 +19,8 @@ import numpy as np
 
 from haloscope.device import open_device
 from haloscope.device.ceilings import measure_ceilings
-from haloscope.domain.hex_generators import box
-from haloscope.numerics.element_geometry import nodes
+from haloscope.mesh.hexes.hex_generators import box
+from haloscope.numerics.elements.element_geometry import nodes
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell.elements import geometry
 from haloscope.solvers.maxwell.gpu_shapes import STORED, TRILINEAR, KernelVariant, Shape, shape_of

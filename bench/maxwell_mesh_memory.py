@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from haloscope.case import check, override
-from haloscope.domain.hex_generators import box
-from haloscope.exchange.world import World, open_world
-from haloscope.numerics import element_geometry
-from haloscope.numerics.element_fields import ElementFields
+from haloscope.case.tables import check, override
+from haloscope.exchange.ranks.world import World, open_world
+from haloscope.mesh.hexes.hex_generators import box
+from haloscope.numerics.elements import element_geometry
+from haloscope.numerics.elements.element_fields import ElementFields
 from haloscope.solvers.maxwell.case import MaxwellCase
 from haloscope.solvers.maxwell.shares import place_in, share_out
 
@@ -52,7 +52,7 @@ def _write(path: Path, elements: list[int]) -> None:
     """Write a box as a binary Gmsh file with one physical group around it."""
     import meshio
 
-    from haloscope.domain.hexes import FACE_CORNERS
+    from haloscope.mesh.hexes.hexes import FACE_CORNERS
 
     nx, ny, nz = elements
     mesh = box((nx, ny, nz))

@@ -14,9 +14,9 @@ import statistics
 
 from step_times import step_times
 
-from haloscope.case import check, override
+from haloscope.case.tables import check, override
 from haloscope.device import open_device
-from haloscope.exchange.world import open_world
+from haloscope.exchange.ranks.world import open_world
 from haloscope.solvers.maxwell.case import MaxwellCase
 from haloscope.solvers.maxwell.solver import MaxwellSolver
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from haloscope.device.interface import Device
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 
 REPEATS = 7
 

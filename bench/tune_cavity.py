@@ -6,10 +6,10 @@ import argparse
 import itertools
 import statistics
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.device import open_device
 from haloscope.device.ceilings import measure_ceilings
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.solvers.cavity import gpu_tiles
 from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.solver import CavitySolver

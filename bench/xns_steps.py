@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.domain.shared_node_parts import node_part_on_ranks
-from haloscope.domain.tet_generators import cylinder_channel
-from haloscope.domain.tets import TetMesh
-from haloscope.exchange.world import MpiWorld, World
-from haloscope.numerics.block_ilu import BlockIlu
-from haloscope.numerics.block_pattern import pattern_of
-from haloscope.numerics.block_rows import BlockRows
+from haloscope.exchange.ranks.world import MpiWorld, World
+from haloscope.mesh.tets.shared_node_parts import node_part_on_ranks
+from haloscope.mesh.tets.tet_generators import cylinder_channel
+from haloscope.mesh.tets.tets import TetMesh
+from haloscope.numerics.krylov.block_ilu import BlockIlu
+from haloscope.numerics.krylov.block_pattern import pattern_of
+from haloscope.numerics.krylov.block_rows import BlockRows
 from haloscope.numerics.shared_node_messages import transport_of
 from haloscope.numerics.shared_nodes import SharedNodes
-from haloscope.scope.regions import Region
+from haloscope.regions import Region
 from haloscope.solvers.flow.boundary_values import BoundaryValues, OutsidePressure, Velocity
 from haloscope.solvers.flow.equations import FlowEquations, Medium
 from haloscope.solvers.flow.newton import Newton, NewtonSettings

@@ -17,9 +17,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from haloscope import expressions
-from haloscope.case import CaseTable, describe
-from haloscope.scope.metrics import BY_NAME, METRICS, Metric, children
+from haloscope.case import expressions
+from haloscope.case.tables import CaseTable, describe
+from haloscope.scope.analysis.metrics import BY_NAME, METRICS, Metric, children
 from haloscope.solvers import registry
 
 PAGE = Path(__file__).parent / "reference" / "case-keys.md"
@@ -72,7 +72,7 @@ Maxwell or flow as in the mesh, in one of blood as in the vessel, whose table sa
 _METRICS = """\
 # Metrics
 
-<!-- Written by docs/generate_reference.py from the code. Edit src/haloscope/scope/metrics.py, then
+<!-- Written by docs/generate_reference.py from the code. Edit src/haloscope/scope/analysis/metrics.py, then
      run: python docs/generate_reference.py -->
 
 What `haloscope analyze` finds in a measurement, by call path and by thread. Along the tree below

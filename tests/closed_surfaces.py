@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from haloscope.domain.surfaces import Surface, make_surface
+from haloscope.mesh.surfaces.surfaces import Surface, make_surface
 
 # Eighteen links: six along one axis, twelve along two.
 DIRECTIONS = np.array([c for c in np.ndindex(3, 3, 3) if 0 < sum(i != 1 for i in c) < 3]) - 1

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from haloscope.domain.hexes import HexMesh
-from haloscope.domain.mesh_parts import take
-from haloscope.numerics.element_geometry import nodes
+from haloscope.mesh.hexes.hexes import HexMesh
+from haloscope.mesh.hexes.mesh_parts import take
+from haloscope.numerics.elements.element_geometry import nodes
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell.additions import PointwiseAdditions, place
 from haloscope.solvers.maxwell.elements import Material

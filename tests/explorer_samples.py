@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.scope.analyze import _lack_of_cores
+from haloscope.scope.analysis.analyze import _lack_of_cores
+from haloscope.scope.analysis.metrics import BY_NAME
+from haloscope.scope.analysis.result import FILE, PAIRS, WAITS, Result
 from haloscope.scope.diagnosis import answer, wording
 from haloscope.scope.diagnosis.findings import Finding, View
 from haloscope.scope.diagnosis.intrusion import Intrusion
-from haloscope.scope.measurement import Communicator, Location, Node, Region, open_measurement
-from haloscope.scope.metrics import BY_NAME
 from haloscope.scope.replay import analyse
-from haloscope.scope.result import FILE, PAIRS, WAITS, Result
-from haloscope.scope.trace import DefinitionsWriter, EventsWriter, Kind, Operation
+from haloscope.scope.trace.measurement import Communicator, Location, Node, Region, open_measurement
+from haloscope.scope.trace.trace import DefinitionsWriter, EventsWriter, Kind, Operation
 
 TICKS = 1e9
 HOSTILE = '<img src=x onerror="window.hacked=1">&amp;</script><script>window.hacked=1</script>'

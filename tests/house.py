@@ -26,16 +26,16 @@ DOCSTRING_LINES = 3  # of text, for internal functions and classes
 # NumPy docstrings: the exports of `haloscope`, the region interface, and the two contracts that
 # a solver of one's own fulfils and uses.
 PUBLIC_MODULES = frozenset(
-    {"haloscope.scope.regions", "haloscope.solvers.interface", "haloscope.device.interface"}
+    {"haloscope.regions", "haloscope.solvers.interface", "haloscope.device.interface"}
 )
 PUBLIC_NAMES = frozenset(
     {
         "haloscope.run.Simulation",
         "haloscope.run.load",
         "haloscope.device.open_device",
-        "haloscope.exchange.world.World",
-        "haloscope.exchange.world.open_world",
-        "haloscope.verify.verify",
+        "haloscope.exchange.ranks.world.World",
+        "haloscope.exchange.ranks.world.open_world",
+        "haloscope.checks.verify.verify",
     }
 )
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from haloscope.scope.measurement import Measurement
-from haloscope.scope.trace import NOBODY, Kind, iterate, read_events
+from haloscope.scope.trace.measurement import Measurement
+from haloscope.scope.trace.trace import NOBODY, Kind, iterate, read_events
 
 
 def word(low: int, high: int) -> int:

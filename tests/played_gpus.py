@@ -15,9 +15,9 @@ import pytest
 from recorded_programs import TRACER, Recorded, Run
 
 from haloscope.device.cache import Cache
-from haloscope.scope.measurement import Location
-from haloscope.scope.trace import Kind
-from haloscope.scope.tracer import gpu_build
+from haloscope.scope.record import gpu_build
+from haloscope.scope.trace.measurement import Location
+from haloscope.scope.trace.trace import Kind
 
 HERE = Path(__file__).parent / "unit" / "gpu_programs"
 SECONDS = 60

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from trace_text import parse, write
 
-from haloscope.scope.measurement import open_measurement
-from haloscope.scope.whatif import Prediction, predict
+from haloscope.scope.analysis.whatif import Prediction, predict
+from haloscope.scope.trace.measurement import open_measurement
 
 PING = """
 ranks 2

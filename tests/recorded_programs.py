@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haloscope.scope.measurement import Measurement, open_measurement
-from haloscope.scope.toolchain import compile_library
-from haloscope.scope.trace import Kind, iterate, read_events
-from haloscope.scope.tracer import RECORDER_HEADERS, RECORDER_SOURCES
+from haloscope.scope.record import RECORDER_HEADERS, RECORDER_SOURCES
+from haloscope.scope.record.toolchain import compile_library
+from haloscope.scope.trace.measurement import Measurement, open_measurement
+from haloscope.scope.trace.trace import Kind, iterate, read_events
 
 PROGRAMS = Path(__file__).parent / "unit" / "recorder_programs"
 TRACER = RECORDER_HEADERS[0].parent

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from trace_text import ROOT, Event, Place, Trace
 
-from haloscope.scope.trace import Operation
+from haloscope.scope.trace.trace import Operation
 
 Table = dict[tuple[Place, str], float]
 _ALL_TO_ALL = {"allreduce", "allgather", "allgatherv", "alltoall", "reduce_scatter"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.device import open_device
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.maxwell.case import MaxwellCase
 

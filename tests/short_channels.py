@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.device import open_device
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.flow.case import FlowCase
 

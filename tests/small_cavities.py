@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from haloscope.case import check, override
+from haloscope.case.tables import check, override
 from haloscope.device.cpu import CpuDevice
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.cavity.case import CavityCase
 

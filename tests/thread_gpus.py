@@ -16,7 +16,7 @@ import numpy as np
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.jit import Constants
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 
 _ONE_THREAD = """
 #undef ON_GPU

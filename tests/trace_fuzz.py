@@ -17,8 +17,8 @@ import tempfile
 from pathlib import Path
 
 from haloscope.errors import InputError
-from haloscope.scope.measurement import open_measurement
 from haloscope.scope.replay import analyse
+from haloscope.scope.trace.measurement import open_measurement
 
 MEMORY_BYTES = 6 << 30  # of addresses: an allocation by a number from a file fails
 HEADER_BYTES = 64

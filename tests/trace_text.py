@@ -55,7 +55,7 @@ from pathlib import Path
 from typing import Any
 
 from haloscope.scope.export.roles import role_of
-from haloscope.scope.trace import (
+from haloscope.scope.trace.trace import (
     BYTES_UNKNOWN,
     NOBODY,
     SKIPPED_EPOCH,

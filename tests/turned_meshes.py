@@ -6,8 +6,8 @@ import itertools
 
 import numpy as np
 
-from haloscope.domain.hexes import FACE_CORNERS, HexMesh, connect, face_nodes, face_permutation
-from haloscope.numerics.element_geometry import nodes
+from haloscope.mesh.hexes.hexes import FACE_CORNERS, HexMesh, connect, face_nodes, face_permutation
+from haloscope.numerics.elements.element_geometry import nodes
 
 # A turn: which old direction each new one is, and whether it is reversed. All 24 without mirrors.
 TURNS = [

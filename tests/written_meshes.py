@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from haloscope.domain.hexes import FACE_CORNERS, HexMesh
+from haloscope.mesh.hexes.hexes import FACE_CORNERS, HexMesh
 
 _ROUND = [0, 1, 3, 2]
 _CORNERS = [0, 1, 3, 2, 4, 5, 7, 6]

@@ -26,9 +26,9 @@ _KIB = 1024
 
 def once(folder: Path, threads: int, causes: bool, repeats: int) -> dict[str, float]:
     """Analyse a folder and tell seconds, events and memory (of this process alone)."""
-    from haloscope.scope.measurement import open_measurement
     from haloscope.scope.replay.inputs import make_inputs
     from haloscope.scope.replay.patterns import Replayed, load
+    from haloscope.scope.trace.measurement import open_measurement
 
     load()
     measurement = open_measurement(folder)

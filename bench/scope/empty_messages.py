@@ -25,9 +25,9 @@ sys.path.insert(0, str(_TESTS))
 
 from measuring import Flavour, compiled, flavour, measure, run  # noqa: E402
 
+from haloscope.scope.analysis.whatif import predict  # noqa: E402
 from haloscope.scope.diagnosis import diagnose  # noqa: E402
 from haloscope.scope.replay import analyse  # noqa: E402
-from haloscope.scope.whatif import predict  # noqa: E402
 
 # Ranks share cores: one that waits lets the others on at once.
 _YIELDING = {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}

@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
+from haloscope.scope.analysis.result import Result
 from haloscope.scope.gpu.breakdown import TITLES, breakdown
-from haloscope.scope.measurement import open_measurement
-from haloscope.scope.result import Result
+from haloscope.scope.trace.measurement import open_measurement
 
 HERE = Path(__file__).parent
 CASE = HERE.parents[1] / "cases" / "cavity-demo.toml"

@@ -30,9 +30,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "mpi"))
 from measuring import definitions_of, flavour, haloscope, run, told_by
 from program_catalogue import Program, catalogue
 
-from haloscope.scope.analyze import result_of
-from haloscope.scope.measurement import Measurement, open_measurement
-from haloscope.scope.result import Result
+from haloscope.scope.analysis.analyze import result_of
+from haloscope.scope.analysis.result import Result
+from haloscope.scope.trace.measurement import Measurement, open_measurement
 
 _LONGEST = 300.0  # seconds that a run may take
 _OFF_BY = 0.01  # of a rank's time: what the sum over its call paths may differ by

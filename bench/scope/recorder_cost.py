@@ -15,8 +15,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from haloscope.scope.toolchain import compile_library
-from haloscope.scope.tracer import RECORDER_HEADERS, RECORDER_SOURCES
+from haloscope.scope.record import RECORDER_HEADERS, RECORDER_SOURCES
+from haloscope.scope.record.toolchain import compile_library
 
 HERE = Path(__file__).parent
 BUFFER_MIB = 256  # holds all events, so that nothing is flushed while timing

@@ -10,19 +10,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from haloscope.checks.verify import verify as run_checks
     from haloscope.device import open_device
-    from haloscope.exchange.world import open_world
+    from haloscope.exchange.ranks.world import open_world
+    from haloscope.regions import Region as region
     from haloscope.run import Simulation, load
-    from haloscope.scope.regions import Region as region
-    from haloscope.verify import verify as run_checks
 
 _HOMES = {
     "Simulation": ("haloscope.run", "Simulation"),
     "load": ("haloscope.run", "load"),
     "open_device": ("haloscope.device", "open_device"),
-    "open_world": ("haloscope.exchange.world", "open_world"),
-    "region": ("haloscope.scope.regions", "Region"),
-    "run_checks": ("haloscope.verify", "verify"),
+    "open_world": ("haloscope.exchange.ranks.world", "open_world"),
+    "region": ("haloscope.regions", "Region"),
+    "run_checks": ("haloscope.checks.verify", "verify"),
 }
 
 __all__ = ["Simulation", "load", "open_device", "open_world", "region", "run_checks"]

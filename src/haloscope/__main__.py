@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-# As in exchange/guard.py, which loads more than should be loaded before signals are handled.
+# As in exchange/ranks/guard.py, which loads more than should be loaded before signals are handled.
 _RANK_NUMBERS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 
 
@@ -14,12 +14,12 @@ def main() -> None:
     import _signal  # type: ignore[import-not-found]
 
     _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGINT, _signal.SIGTERM))
-    from haloscope.interrupts import end_with_a_line, ignore_signals
+    from haloscope.io.interrupts import end_with_a_line, ignore_signals
 
     is_rank = any(name in os.environ for name in _RANK_NUMBERS)
     end_with_a_line(quiet=is_rank)
     _signal.pthread_sigmask(_signal.SIG_UNBLOCK, (_signal.SIGINT, _signal.SIGTERM))
-    from haloscope.cli import main as run
+    from haloscope.commands.cli import main as run
 
     try:
         run()

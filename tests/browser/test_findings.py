@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from explorer_samples import write_sample
 
+from haloscope.scope.analysis.result import Result
 from haloscope.scope.diagnosis import answer, wording
 from haloscope.scope.diagnosis.findings import SPENT_ONCE
 from haloscope.scope.diagnosis.intrusion import Intrusion
-from haloscope.scope.result import Result
 
 Show = Callable[..., Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from trace_text import parse, write
 
-from haloscope.scope.analyze import analyze
+from haloscope.scope.analysis.analyze import analyze
 
 Show = Callable[..., Any]
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from haloscope.scope.analysis.metrics import BY_NAME, METRICS, children
+from haloscope.scope.analysis.result import FILE, Result
 from haloscope.scope.explorer.embed import write_page
 from haloscope.scope.explorer.report import Report
-from haloscope.scope.measurement import Communicator, Location, Node, Region, open_measurement
-from haloscope.scope.metrics import BY_NAME, METRICS, children
 from haloscope.scope.replay import analyse
-from haloscope.scope.result import FILE, Result
-from haloscope.scope.synthetic import events_of, write_synthetic
+from haloscope.scope.trace.measurement import Communicator, Location, Node, Region, open_measurement
+from haloscope.scope.trace.synthetic import events_of, write_synthetic
 
 Show = Callable[..., Any]
 

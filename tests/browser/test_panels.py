@@ -13,9 +13,9 @@ import pytest
 from explorer_panels import item, shown, timeline, value
 from explorer_samples import write_sample
 
-from haloscope.scope.metrics import BY_NAME, METRICS
-from haloscope.scope.result import Result
-from haloscope.scope.trace import Kind, iterate, read_events
+from haloscope.scope.analysis.metrics import BY_NAME, METRICS
+from haloscope.scope.analysis.result import Result
+from haloscope.scope.trace.trace import Kind, iterate, read_events
 
 Show = Callable[..., Any]
 

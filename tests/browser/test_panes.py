@@ -12,8 +12,8 @@ import pytest
 from explorer_panels import item, value
 from explorer_samples import HOSTILE, write_sample
 
-from haloscope.scope.measurement import Location, Node, Region
-from haloscope.scope.result import FILE, Result
+from haloscope.scope.analysis.result import FILE, Result
+from haloscope.scope.trace.measurement import Location, Node, Region
 
 Show = Callable[..., Any]
 

@@ -12,7 +12,7 @@ import tutorial
 from explorer_pictures import IMAGES, PICTURES, make, played
 from trace_text import parse, write
 
-from haloscope.scope.analyze import analyze
+from haloscope.scope.analysis.analyze import analyze
 
 DOCS = IMAGES.parent
 TRACES = Path(__file__).parents[1] / "unit" / "gpu_traces"

@@ -12,10 +12,10 @@ import pytest
 from explorer_panels import item, value
 from explorer_samples import HOSTILE, write_sample
 
+from haloscope.scope.analysis.result import Result
 from haloscope.scope.diagnosis.findings import SPENT_ONCE
 from haloscope.scope.explorer.embed import write_page
 from haloscope.scope.explorer.report import Report
-from haloscope.scope.result import Result
 
 Show = Callable[..., Any]
 

@@ -10,9 +10,9 @@ import pytest
 from explorer_panels import item, shown, timeline
 from explorer_samples import write_sample
 
-from haloscope.scope.measurement import open_measurement
-from haloscope.scope.result import Result
-from haloscope.scope.trace import Kind, iterate, read_events
+from haloscope.scope.analysis.result import Result
+from haloscope.scope.trace.measurement import open_measurement
+from haloscope.scope.trace.trace import Kind, iterate, read_events
 
 Show = Callable[..., Any]
 

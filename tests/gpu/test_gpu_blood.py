@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from launching import run_ranks
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.errors import MachineError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
 
@@ -154,9 +154,9 @@ _ON_RANKS = textwrap.dedent(
     """
     import json, sys, zlib
     import numpy as np
-    from haloscope.case import check
+    from haloscope.case.tables import check
     from haloscope.device import open_device
-    from haloscope.exchange.world import open_world
+    from haloscope.exchange.ranks.world import open_world
     from haloscope.run import Simulation
     from haloscope.solvers.blood.case import BloodCase
 
@@ -181,7 +181,7 @@ _ON_RANKS = textwrap.dedent(
 
 _GPU_AWARE = """
 from haloscope.exchange.transports.mpi import gpu_aware
-from haloscope.exchange.world import open_world
+from haloscope.exchange.ranks.world import open_world
 
 print(f"fault: {gpu_aware(open_world())}")
 """

@@ -15,9 +15,9 @@ from launching import run_ranks
 from parallel_runs import run_job
 from small_cavities import flow_data, simulate
 
-from haloscope.domain.blocks import Blocks
 from haloscope.errors import InputError, MachineError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.grid.blocks import Blocks
 from haloscope.solvers.cavity import gpu_tiles
 
 _BUSY = (

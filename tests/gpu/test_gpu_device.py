@@ -11,7 +11,7 @@ import pytest
 
 from haloscope.device import open_device
 from haloscope.device.ceilings import measure_ceilings
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.numerics.reduce import ChangeNorm
 
 

@@ -13,13 +13,13 @@ from kuhn_boxes import LinearFlow
 from launching import run_ranks
 from measuring import haloscope, run
 
-from haloscope.domain.tet_generators import tet_box
 from haloscope.errors import MachineError
-from haloscope.exchange.world import World
-from haloscope.numerics.block_pattern import pattern_of
-from haloscope.numerics.block_rows import BlockRows
-from haloscope.numerics.coloured_ilu import ColouredIlu
-from haloscope.numerics.flexible_gmres import FlexibleGmres
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.tets.tet_generators import tet_box
+from haloscope.numerics.krylov.block_pattern import pattern_of
+from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
+from haloscope.numerics.krylov.flexible_gmres import FlexibleGmres
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 from haloscope.run import load
 from haloscope.solvers.flow.equations import Carreau, FlowEquations, Medium

@@ -11,7 +11,7 @@ from launching import run_ranks
 
 from haloscope.errors import MachineError
 from haloscope.exchange.gather_scatter import open_gather_scatter
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 
 
 def test_copies_within_a_gpu_are_combined_and_swapped(gpu):

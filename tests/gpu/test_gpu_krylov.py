@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haloscope.domain.hex_generators import box, cylinder
-from haloscope.numerics.element_geometry import nodes
-from haloscope.numerics.krylov import KrylovSpace
+from haloscope.mesh.hexes.hex_generators import box, cylinder
+from haloscope.numerics.elements.element_geometry import nodes
+from haloscope.numerics.krylov.krylov import KrylovSpace
 from haloscope.solvers.maxwell.stepping import Stepping
 from haloscope.solvers.maxwell.time_step import find_bound, geometric_bounds, random_start
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from driven_fields import opened
 
-from haloscope.domain.hex_generators import box
+from haloscope.mesh.hexes.hex_generators import box
 from haloscope.solvers.maxwell.currents import PointDipole, SheetCurrent, VolumeCurrent
 from haloscope.solvers.maxwell.incident import PlaneWave
 from haloscope.solvers.maxwell.layers import Layer

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from haloscope.domain.tet_generators import tet_box
-from haloscope.exchange.world import World
-from haloscope.numerics.block_pattern import pattern_of
-from haloscope.numerics.block_rows import BlockRows
-from haloscope.numerics.coloured_ilu import ColouredIlu
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.tets.tet_generators import tet_box
+from haloscope.numerics.krylov.block_pattern import pattern_of
+from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.flow.equations import Carreau, Medium
 from haloscope.solvers.flow.exact import ethier_steinman

@@ -17,12 +17,12 @@ import pytest
 from measuring import haloscope, run
 
 from haloscope.errors import MachineError
-from haloscope.exchange.mpiexec import find_mpiexec, start_command
+from haloscope.exchange.ranks.mpiexec import find_mpiexec, start_command
+from haloscope.scope.analysis.result import Result
 from haloscope.scope.gpu.breakdown import breakdown
-from haloscope.scope.measurement import Measurement, open_measurement
-from haloscope.scope.result import Result
-from haloscope.scope.trace import NOBODY, Kind, iterate, read_events
-from haloscope.scope.tracer.gpu_build import find_cupti
+from haloscope.scope.record.gpu_build import find_cupti
+from haloscope.scope.trace.measurement import Measurement, open_measurement
+from haloscope.scope.trace.trace import NOBODY, Kind, iterate, read_events
 
 PROGRAMS = Path(__file__).with_name("gpu_programs")
 TO_DEVICE, TO_HOST, WITHIN, FILL = 1, 2, 3, 5

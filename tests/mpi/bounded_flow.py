@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.domain.shared_node_parts import node_part_on_ranks
-from haloscope.numerics.block_pattern import pattern_of
-from haloscope.numerics.block_rows import BlockRows
-from haloscope.numerics.point_blocks import PointBlocks
+from haloscope.mesh.tets.shared_node_parts import node_part_on_ranks
+from haloscope.numerics.krylov.block_pattern import pattern_of
+from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.point_blocks import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.flow.boundary_conditions import BoundaryConditions
 from haloscope.solvers.flow.boundary_values import BoundaryValues

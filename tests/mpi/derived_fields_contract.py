@@ -7,9 +7,9 @@ import json
 import numpy as np
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.domain.shared_node_parts import node_part_on_ranks
-from haloscope.domain.tet_generators import tet_box
-from haloscope.exchange.world import open_world
+from haloscope.exchange.ranks.world import open_world
+from haloscope.mesh.tets.shared_node_parts import node_part_on_ranks
+from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.flow.derived_fields import (
     element_shear,

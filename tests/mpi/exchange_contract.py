@@ -14,10 +14,10 @@ import numpy as np
 
 from haloscope.device import open_device
 from haloscope.device.interface import Device
-from haloscope.domain.blocks import SIDES, Block, Blocks, Triple
 from haloscope.exchange.choice import open_exchange
-from haloscope.exchange.halo import Layout, halo_plan
-from haloscope.exchange.world import MpiWorld, World
+from haloscope.exchange.ranks.world import MpiWorld, World
+from haloscope.mesh.grid.blocks import SIDES, Block, Blocks, Triple
+from haloscope.mesh.grid.halo import Layout, halo_plan
 
 NODES = (13, 11, 14)
 WIDTHS = ((2, 1, 0, 1, 2), (0, 0, 1, 0, 0), (2, 2, 2, 2, 2))

@@ -12,13 +12,13 @@ import numpy as np
 from kuhn_boxes import LinearFlow, dense
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.exchange.world import World, open_world
-from haloscope.numerics.block_ilu import BlockIlu
-from haloscope.numerics.block_pattern import pattern_of
-from haloscope.numerics.block_rows import BlockRows
-from haloscope.numerics.coloured_ilu import ColouredIlu
-from haloscope.numerics.flexible_gmres import FlexibleGmres
-from haloscope.numerics.point_blocks import PointBlocks
+from haloscope.exchange.ranks.world import World, open_world
+from haloscope.numerics.krylov.block_ilu import BlockIlu
+from haloscope.numerics.krylov.block_pattern import pattern_of
+from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
+from haloscope.numerics.krylov.flexible_gmres import FlexibleGmres
+from haloscope.numerics.krylov.point_blocks import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct, sums_between_shared
 
 SIZE, RESTART = 4, 12

@@ -7,8 +7,8 @@ import json
 import numpy as np
 from bounded_flow import BoundedFlow, turned, turned_back
 
-from haloscope.domain.tet_generators import BOX_SIDES, tet_box
-from haloscope.exchange.world import open_world
+from haloscope.exchange.ranks.world import open_world
+from haloscope.mesh.tets.tet_generators import BOX_SIDES, tet_box
 from haloscope.solvers.flow.boundary_means import boundary_means
 from haloscope.solvers.flow.boundary_values import OutsidePressure, Resistance, Slip, Velocity
 from haloscope.solvers.flow.equations import FluidWithCells

@@ -7,12 +7,12 @@ import json
 import numpy as np
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.domain.shared_node_parts import node_part_on_ranks
-from haloscope.domain.tet_generators import tet_box
-from haloscope.exchange.world import open_world
-from haloscope.numerics.block_pattern import pattern_of
-from haloscope.numerics.block_rows import BlockRows
-from haloscope.numerics.point_blocks import PointBlocks
+from haloscope.exchange.ranks.world import open_world
+from haloscope.mesh.tets.shared_node_parts import node_part_on_ranks
+from haloscope.mesh.tets.tet_generators import tet_box
+from haloscope.numerics.krylov.block_pattern import pattern_of
+from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.point_blocks import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.flow.equations import FluidWithCells
 from haloscope.solvers.flow.exact import ethier_steinman

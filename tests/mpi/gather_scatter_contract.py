@@ -15,7 +15,7 @@ from haloscope.device import open_device
 from haloscope.device.interface import Device
 from haloscope.exchange.copies import Placement
 from haloscope.exchange.gather_scatter import open_gather_scatter, open_pairing
-from haloscope.exchange.world import MpiWorld, World
+from haloscope.exchange.ranks.world import MpiWorld, World
 
 _COMBINED = {"sum": lambda a, b: a + b, "min": min, "max": max}
 _TURNS = 4

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 from haloscope.device.jit import find_compiler
-from haloscope.exchange.launch import descendants
-from haloscope.exchange.mpiexec import find_mpiexec
-from haloscope.scope.measurement import Measurement, open_measurement
-from haloscope.scope.trace import BYTES_UNKNOWN, Kind, iterate, read_events
+from haloscope.exchange.ranks.launch import descendants
+from haloscope.exchange.ranks.mpiexec import find_mpiexec
+from haloscope.scope.trace.measurement import Measurement, open_measurement
+from haloscope.scope.trace.trace import BYTES_UNKNOWN, Kind, iterate, read_events
 
 PROGRAMS = Path(__file__).parent / "measure_programs"
 FLAVOURS = ("mpi4py", "mpich", "openmpi")

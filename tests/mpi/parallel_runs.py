@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from small_cavities import flow_data, simulate
 
 from haloscope.device import open_device
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 
 
 def run_job(job: dict[str, Any], world: World) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def run_job(job: dict[str, Any], world: World) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    from haloscope.exchange.world import MpiWorld
+    from haloscope.exchange.ranks.world import MpiWorld
 
     ranks = MpiWorld()
     results = [run_job(job, ranks) for job in json.loads(Path(sys.argv[1]).read_text())]

@@ -11,19 +11,19 @@ from measuring import haloscope, run
 from replay_reference import random_trace
 from trace_text import parse, write
 
-from haloscope.exchange.mpiexec import find_mpiexec, start_command
-from haloscope.scope.measurement import open_measurement
+from haloscope.exchange.ranks.mpiexec import find_mpiexec, start_command
+from haloscope.scope.analysis.result import Result
 from haloscope.scope.replay import analyse
-from haloscope.scope.result import Result
+from haloscope.scope.trace.measurement import open_measurement
 
 TRACES = Path(__file__).parents[1] / "unit" / "traces"
 # Analyses every folder below the one that is named, and keeps the results beside them.
 PROGRAM = """
 import sys
 from pathlib import Path
-from haloscope.exchange.world import open_world
+from haloscope.exchange.ranks.world import open_world
 from haloscope.scope import replay
-from haloscope.scope.measurement import open_measurement
+from haloscope.scope.trace.measurement import open_measurement
 world = open_world()
 for folder in sorted(Path(sys.argv[1]).glob(sys.argv[3])):
     measured = open_measurement(folder)

@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from haloscope.solvers.blood.cells import holders
+from haloscope.solvers.blood.cells import migration as holders
 
 _CHANNEL = {
     "spacing_um": 1.0,
@@ -76,9 +76,9 @@ _RUN = textwrap.dedent(
     import zlib
     from pathlib import Path
     import numpy as np
-    from haloscope.case import check
+    from haloscope.case.tables import check
     from haloscope.device import open_device
-    from haloscope.exchange.world import World, open_world
+    from haloscope.exchange.ranks.world import World, open_world
     from haloscope.run import Simulation
     from haloscope.solvers.blood.feeding import feeder
     from haloscope.solvers.blood.cells import holders

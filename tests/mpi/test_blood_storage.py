@@ -13,9 +13,9 @@ _RUN = textwrap.dedent(
     import zlib
     from pathlib import Path
     import numpy as np
-    from haloscope.case import check
+    from haloscope.case.tables import check
     from haloscope.device import open_device
-    from haloscope.exchange.world import open_world
+    from haloscope.exchange.ranks.world import open_world
     from haloscope.run import Simulation
     from haloscope.solvers.blood.case import BloodCase
 

@@ -11,11 +11,11 @@ _DIFFERENT_WIDTHS = textwrap.dedent(
     """
     import numpy as np
     from haloscope.device.cpu import CpuDevice
-    from haloscope.domain.blocks import Blocks
+    from haloscope.mesh.grid.blocks import Blocks
     from haloscope.errors import InputError
     from haloscope.exchange.choice import open_exchange
-    from haloscope.exchange.halo import Layout, halo_plan
-    from haloscope.exchange.world import MpiWorld
+    from haloscope.mesh.grid.halo import Layout, halo_plan
+    from haloscope.exchange.ranks.world import MpiWorld
 
     world = MpiWorld()
     block = Blocks((8, 8, 12), (1, 1, world.size)).block(world.rank)
@@ -31,7 +31,7 @@ _DIFFERENT_WIDTHS = textwrap.dedent(
 
 _ALONE = """
 from haloscope.errors import MachineError
-from haloscope.exchange.world import open_world
+from haloscope.exchange.ranks.world import open_world
 
 try:
     open_world()

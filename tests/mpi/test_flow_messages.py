@@ -12,8 +12,8 @@ from measuring import flavour, measure, told_by
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
+from haloscope.exchange.ranks.world import World
 from haloscope.exchange.transports import open_transport
-from haloscope.exchange.world import World
 from haloscope.numerics.shared_node_messages import transport_of
 
 _CONTRACT = Path(__file__).with_name("flow_messages_contract.py")
@@ -25,7 +25,7 @@ _CHAIN = textwrap.dedent(
     import numpy as np
     from haloscope.device.cpu import CpuDevice
     from haloscope.exchange.sharing import find_sharing
-    from haloscope.exchange.world import MpiWorld
+    from haloscope.exchange.ranks.world import MpiWorld
     from haloscope.numerics.shared_node_messages import open_node_sums, transport_of
 
     world, device = MpiWorld(), CpuDevice(threads=1)

@@ -16,7 +16,7 @@ _BITS = textwrap.dedent(
     import numpy as np
     from haloscope.device.cpu import CpuDevice
     from haloscope.exchange.gather_scatter import open_gather_scatter
-    from haloscope.exchange.world import MpiWorld
+    from haloscope.exchange.ranks.world import MpiWorld
 
     world, device = MpiWorld(), CpuDevice(threads=1)
     rng = np.random.default_rng(world.rank)
@@ -41,7 +41,7 @@ _FAULTS = textwrap.dedent(
     from haloscope.device.cpu import CpuDevice
     from haloscope.errors import InputError
     from haloscope.exchange.gather_scatter import open_gather_scatter, open_pairing
-    from haloscope.exchange.world import MpiWorld
+    from haloscope.exchange.ranks.world import MpiWorld
 
     world, device = MpiWorld(), CpuDevice(threads=1)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from haloscope.exchange.launch import descendants
+from haloscope.exchange.ranks.launch import descendants
 
 # Stands in for the haloscope package of the ranks: what it does is the first argument.
 _RANK = """
@@ -39,7 +39,7 @@ world.Barrier()
 _LAUNCH = """
 import os, sys
 sys.path.insert(0, {sources!r})
-from haloscope.exchange.launch import launch
+from haloscope.exchange.ranks.launch import launch
 os.environ["PYTHONPATH"] = {stand_in!r}
 sys.exit(launch(2, sys.argv[1:], threads_per_rank=3, environment={environment!r}))
 """

@@ -16,11 +16,11 @@ _STEPS = textwrap.dedent(
     sys.path.insert(0, sys.argv[1])
     from turned_meshes import turned
     from haloscope.device.cpu import CpuDevice
-    from haloscope.domain.hex_generators import box
-    from haloscope.domain.mesh_parts import take
-    from haloscope.domain.partition import partition
-    from haloscope.exchange.world import open_world
-    from haloscope.numerics.element_geometry import nodes
+    from haloscope.mesh.hexes.hex_generators import box
+    from haloscope.mesh.hexes.mesh_parts import take
+    from haloscope.mesh.partition.partition import partition
+    from haloscope.exchange.ranks.world import open_world
+    from haloscope.numerics.elements.element_geometry import nodes
     from haloscope.solvers.maxwell.additions import PointwiseAdditions, place
     from haloscope.solvers.maxwell.currents import PointDipole, SheetCurrent, VolumeCurrent
     from haloscope.solvers.maxwell.incident import PlaneWave

@@ -10,9 +10,9 @@ _RUN = textwrap.dedent(
     import json
     import sys
     from pathlib import Path
-    from haloscope.case import check
+    from haloscope.case.tables import check
     from haloscope.device import open_device
-    from haloscope.exchange.world import open_world
+    from haloscope.exchange.ranks.world import open_world
     from haloscope.run import Simulation
     from haloscope.solvers.maxwell.case import MaxwellCase
 

@@ -12,8 +12,8 @@ import measuring
 import pytest
 from measuring import PROGRAMS, definitions_of, flavour, haloscope, measure, run, told_by
 
-from haloscope.scope.measurement import open_measurement
-from haloscope.scope.trace import NOBODY, Kind, Operation, iterate, read_events
+from haloscope.scope.trace.measurement import open_measurement
+from haloscope.scope.trace.trace import NOBODY, Kind, Operation, iterate, read_events
 
 every_flavour = pytest.mark.parametrize("mpi", measuring.FLAVOURS)
 _DOUBLE, _INT = 8, 4

@@ -15,9 +15,9 @@ import small_cavities
 from measuring import PROGRAMS, compiled, definitions_of, flavour, haloscope, run, told_by
 
 from haloscope.device.cache import Cache
-from haloscope.scope.measurement import open_measurement
-from haloscope.scope.tracer import build
-from haloscope.scope.tracer.build import build_tracer, known_tracers
+from haloscope.scope.record import build
+from haloscope.scope.record.build import build_tracer, known_tracers
+from haloscope.scope.trace.measurement import open_measurement
 
 
 def test_a_script_between_does_no_harm(program, tmp_path):

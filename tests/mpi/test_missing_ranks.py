@@ -6,10 +6,10 @@ from pathlib import Path
 
 from measuring import haloscope, run
 
-from haloscope.scope.analyze import analyze, as_json
-from haloscope.scope.measurement import open_measurement
-from haloscope.scope.tracer.build import _identity, known_tracers
-from haloscope.scope.tracer.carriers import lines
+from haloscope.scope.analysis.analyze import analyze, as_json
+from haloscope.scope.record.build import _identity, known_tracers
+from haloscope.scope.record.carriers import lines
+from haloscope.scope.trace.measurement import open_measurement
 
 
 def _tracer_of_another_version(folder):

@@ -20,9 +20,9 @@ import pytest
 from parallel_runs import run_job
 from small_cavities import TEXT
 
-from haloscope.exchange.launch import descendants
-from haloscope.exchange.mpiexec import find_mpiexec, start_command
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.launch import descendants
+from haloscope.exchange.ranks.mpiexec import find_mpiexec, start_command
+from haloscope.exchange.ranks.world import World
 from haloscope.io.checkpoint import list_checkpoints
 
 _HERE = Path(__file__).parent
@@ -167,7 +167,7 @@ def test_exchanges_fill_all_ghosts_whatever_the_cut_the_widths_and_the_transport
 
 _WORLD = """
 import numpy as np
-from haloscope.exchange.world import MpiWorld, open_world
+from haloscope.exchange.ranks.world import MpiWorld, open_world
 world = open_world()
 assert isinstance(world, MpiWorld)
 rank, size = world.rank, world.size
@@ -265,7 +265,7 @@ def case(tmp_path: Path, run_ranks: Callable[..., Any]) -> Path:
 _FAILS = """
 import sys
 from haloscope import cli
-from haloscope.exchange.world import open_world
+from haloscope.exchange.ranks.world import open_world
 from haloscope.errors import InputError, MachineError, SolutionError
 from haloscope import run
 from haloscope.run.loop import TimeLoop

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from measuring import compiled, flavour, haloscope, measure, run
 
+from haloscope.scope.analysis.result import Result
+from haloscope.scope.analysis.whatif import predict
 from haloscope.scope.diagnosis import diagnose
-from haloscope.scope.measurement import Measurement
 from haloscope.scope.replay import analyse
-from haloscope.scope.result import Result
-from haloscope.scope.whatif import predict
+from haloscope.scope.trace.measurement import Measurement
 
 PROGRAMS = Path(__file__).with_name("wait_programs")
 MOST_RUNS = 4

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from small_cavities import TEXT
 
-from haloscope.exchange.launch import descendants
-from haloscope.exchange.mpiexec import find_mpiexec, start_command
+from haloscope.exchange.ranks.launch import descendants
+from haloscope.exchange.ranks.mpiexec import find_mpiexec, start_command
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -164,8 +164,16 @@ def test_a_plain_mpiexec_names_the_rank_that_was_killed(case, tmp_path):
 def test_ranks_end_by_themselves_where_the_launcher_lets_them_run(case, tmp_path):
     out = tmp_path / "out"
     # Opened before, the world finds it too late for guards.
-    early = "from haloscope.exchange.world import open_world; open_world(); import haloscope.cli; "
-    program = (sys.executable, "-c", early + "haloscope.cli.main()", "run", case, "--out", out)
+    early = "from haloscope.exchange.ranks.world import open_world; open_world(); import haloscope.commands.cli; "
+    program = (
+        sys.executable,
+        "-c",
+        early + "haloscope.commands.cli.main()",
+        "run",
+        case,
+        "--out",
+        out,
+    )
     with _started(_on_three(*program, *_ENDLESS, shells=True), tmp_path) as run:
         ranks = _in_the_middle(run, out)
         os.kill(ranks[0], signal.SIGKILL)
@@ -177,7 +185,7 @@ def test_ranks_end_by_themselves_where_the_launcher_lets_them_run(case, tmp_path
 _STUCK = """
 import os, sys, time
 from pathlib import Path
-from haloscope.exchange.world import open_world
+from haloscope.exchange.ranks.world import open_world
 world = open_world()
 Path(f"rank{world.rank}").touch()
 if world.rank == 1:
@@ -205,7 +213,7 @@ def test_survivors_end_in_a_blocking_receive_and_when_they_have_left_already(cas
 
 _RAISES = """
 import time
-from haloscope.exchange.world import open_world
+from haloscope.exchange.ranks.world import open_world
 world = open_world()
 if world.rank == 1:
     raise ZeroDivisionError("nobody catches this")
@@ -251,7 +259,7 @@ def test_a_run_that_ends_well_says_nothing(case, tmp_path):
 
 
 _HOSTS = """
-from haloscope.exchange.world import open_world
+from haloscope.exchange.ranks.world import open_world
 world = open_world()
 places = world.gather_texts(f"{world.local_rank} of {world.local_size}")
 if world.is_root:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from haloscope.exchange.launch import descendants
+from haloscope.exchange.ranks.launch import descendants
 from haloscope.study.table import columns
 
 _SMALL = Path(__file__).parents[2] / "studies" / "cavity-small.toml"

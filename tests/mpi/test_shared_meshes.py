@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from written_meshes import write_gmsh
 
-from haloscope.domain.hex_generators import box
+from haloscope.mesh.hexes.hex_generators import box
 
 _HERE = Path(__file__).parent
 
@@ -23,13 +23,13 @@ _PARTS = textwrap.dedent(
     import numpy as np
     sys.path.insert(0, sys.argv[1])
     from turned_meshes import turned
-    from haloscope.domain.hex_boxes import some_of_box
-    from haloscope.domain.hex_generators import box, sphere
-    from haloscope.domain.mesh_parts import rows_of, take
-    from haloscope.domain.partition import bisect, partition
-    from haloscope.domain.shared_meshes import move, range_of, range_ranks, surroundings
-    from haloscope.domain.shared_partition import bisect_on_ranks, partition_on_ranks
-    from haloscope.exchange.world import open_world
+    from haloscope.mesh.hexes.hex_boxes import some_of_box
+    from haloscope.mesh.hexes.hex_generators import box, sphere
+    from haloscope.mesh.hexes.mesh_parts import rows_of, take
+    from haloscope.mesh.partition.partition import bisect, partition
+    from haloscope.mesh.hexes.shared_meshes import move, range_of, range_ranks, surroundings
+    from haloscope.mesh.partition.shared_partition import bisect_on_ranks, partition_on_ranks
+    from haloscope.exchange.ranks.world import open_world
 
     world = open_world()
 
@@ -121,17 +121,17 @@ _MADE = textwrap.dedent(
     sys.path.insert(0, sys.argv[1])
     from turned_meshes import turned
     from written_meshes import write_gmsh
-    from haloscope.domain import shared_files
-    from haloscope.domain.hex_generators import box, cylinder, cylinder_parts, sphere, sphere_parts
-    from haloscope.domain.hexes import check_boundaries
-    from haloscope.domain.mesh_files import read_mesh
-    from haloscope.domain.mesh_parts import rows_of, some_of
-    from haloscope.domain.periodic import join_periodic
-    from haloscope.domain.shared_faces import NamedQuads, connect_on_ranks
-    from haloscope.domain.shared_files import read_mesh_on_ranks
-    from haloscope.domain.shared_meshes import range_of
+    from haloscope.mesh import shared_files
+    from haloscope.mesh.hexes.hex_generators import box, cylinder, cylinder_parts, sphere, sphere_parts
+    from haloscope.mesh.hexes.hexes import check_boundaries
+    from haloscope.mesh.files.mesh_files import read_mesh
+    from haloscope.mesh.hexes.mesh_parts import rows_of, some_of
+    from haloscope.mesh.hexes.periodic import join_periodic
+    from haloscope.mesh.hexes.shared_faces import NamedQuads, connect_on_ranks
+    from haloscope.mesh.files.shared_files import read_mesh_on_ranks
+    from haloscope.mesh.hexes.shared_meshes import range_of
     from haloscope.errors import InputError
-    from haloscope.exchange.world import open_world
+    from haloscope.exchange.ranks.world import open_world
 
     world = open_world()
     folder = Path(sys.argv[2])
@@ -265,11 +265,11 @@ _CASES = textwrap.dedent(
     import zlib
     from pathlib import Path
     import numpy as np
-    from haloscope.case import check
+    from haloscope.case.tables import check
     from haloscope.device import open_device
-    from haloscope.domain.hexes import HexMesh
+    from haloscope.mesh.hexes.hexes import HexMesh
     from haloscope.errors import InputError
-    from haloscope.exchange.world import open_world
+    from haloscope.exchange.ranks.world import open_world
     from haloscope.run import Simulation
     from haloscope.solvers.maxwell import meshes
     from haloscope.solvers.maxwell.case import MaxwellCase

@@ -6,7 +6,7 @@ from measuring import PROGRAMS, compiled, flavour, measure, told_by
 from test_provoked_waits import MOST_RUNS, YIELDING
 from test_provoked_waits import PROGRAMS as WAIT_PROGRAMS
 
-from haloscope.scope.analyze import analyze, as_json
+from haloscope.scope.analysis.analyze import analyze, as_json
 from haloscope.scope.replay import analyse
 
 LATE, NOISE = 0.15, 0.07  # seconds, of which the second may be wrong

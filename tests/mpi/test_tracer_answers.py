@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from measuring import run
 
-from haloscope.scope.measure import Options, environment
+from haloscope.scope.record.measure import Options, environment
 
 _SOURCES = Path(__file__).parents[2] / "src"
 
@@ -36,7 +36,7 @@ def test_a_tracer_is_built_where_only_the_search_path_leads_to_packages(program,
 def test_a_missing_package_is_named_in_the_answer(tmp_path):
     done = run(
         [
-            *(sys.executable, "-P", "-S", "-m", "haloscope.scope.tracer.answer"),
+            *(sys.executable, "-P", "-S", "-m", "haloscope.scope.record.answer"),
             *("libmpi.so", "version", tmp_path / "answer"),
         ],
         environment={"PYTHONPATH": str(_SOURCES)},

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tutorial
 
-from haloscope.scope.result import FILE, Result
+from haloscope.scope.analysis.result import FILE, Result
 
 
 @pytest.mark.slow

@@ -11,9 +11,9 @@ from explorer_samples import write_sample
 from fluid_on_one_thread import PassingForGpu
 from small_cavities import TEXT
 
-from haloscope import cli
+from haloscope.commands import cli
 from haloscope.commands import world as commands_world
-from haloscope.scope.result import Result
+from haloscope.scope.analysis.result import Result
 from haloscope.solvers.blood.fluid import wall_link_tables
 
 

@@ -17,13 +17,13 @@ from trace_text import parse, write
 
 from haloscope.commands import analyze as command
 from haloscope.errors import InputError
-from haloscope.scope.analyze import analyze, as_json
-from haloscope.scope.measurement import Node, Region
-from haloscope.scope.metrics import METRICS
+from haloscope.scope.analysis.analyze import analyze, as_json
+from haloscope.scope.analysis.metrics import METRICS
+from haloscope.scope.analysis.result import Result
 from haloscope.scope.report import terminal
-from haloscope.scope.result import Result
-from haloscope.scope.synthetic import write_synthetic
-from haloscope.scope.trace import DefinitionsWriter
+from haloscope.scope.trace.measurement import Node, Region
+from haloscope.scope.trace.synthetic import write_synthetic
+from haloscope.scope.trace.trace import DefinitionsWriter
 
 Call = Callable[..., tuple[int, str, str]]
 WRITTEN = {"analysis.h5", "findings.json", "maps", "report.cubex", "report.md"}
@@ -260,7 +260,7 @@ def test_threads_that_the_system_refuses_are_one_line_and_exit_code_3(trace: Pat
     # Every thread takes as much of the address space as its stack may grow to.
     stack, room = 1 << 30, 4 << 30
     program = (
-        "import resource; from haloscope import cli; from haloscope.scope.analyze import analyze\n"
+        "import resource; from haloscope import cli; from haloscope.scope.analysis.analyze import analyze\n"
         f"analyze({str(trace)!r}, threads=2)\n"
         "taken = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
         f"resource.setrlimit(resource.RLIMIT_AS, (taken + {room},) * 2)\n"
@@ -389,7 +389,7 @@ def test_findings_json_tells_also_what_was_not_written(
     def refuse(*_: object) -> None:
         raise InputError("too large")
 
-    monkeypatch.setattr("haloscope.scope.analyze.write_cubex", refuse)
+    monkeypatch.setattr("haloscope.scope.analysis.analyze.write_cubex", refuse)
     write(parse("ranks 2\nspan 0 4\n0 2..2 MPI_Send : send 1\n1 1..3 MPI_Recv : recv 0"), tmp_path)
     (note,) = analyze(tmp_path).notes
     assert note == "report.cubex is not written: too large"

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 from small_cavities import simulate
 
+from haloscope.case.expressions import Table
 from haloscope.errors import HaloscopeError, InputError, MachineError
-from haloscope.expressions import Table
-from haloscope.folders import make_folder
 from haloscope.io import atomic
 from haloscope.io.atomic import append_text, atomic_folder, atomic_hdf5, write_json, write_text
 from haloscope.io.checkpoint import Checkpoint, checkpoint_path, list_checkpoints
 from haloscope.run.checkpointing import write_state
+from haloscope.run.folders import make_folder
 from haloscope.study.ledger import Ledger
 
 _CALLS = (

@@ -6,7 +6,7 @@ import importlib
 
 import pytest
 
-from haloscope import bench
+from haloscope.checks import bench
 from haloscope.device.cpu import CpuDevice
 from haloscope.solvers import registry
 

@@ -7,10 +7,10 @@ import pytest
 from kuhn_boxes import kuhn_box
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.exchange.world import World
-from haloscope.numerics.block_ilu import BlockIlu
-from haloscope.numerics.block_pattern import pattern_of
-from haloscope.numerics.block_rows import BlockRows
+from haloscope.exchange.ranks.world import World
+from haloscope.numerics.krylov.block_ilu import BlockIlu
+from haloscope.numerics.krylov.block_pattern import pattern_of
+from haloscope.numerics.krylov.block_rows import BlockRows
 from haloscope.numerics.shared_nodes import SharedNodes
 
 SIZE = 4

@@ -8,12 +8,12 @@ from gpu_branches import ThreadsGpu
 from kuhn_boxes import kuhn_box
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.exchange.world import World
-from haloscope.numerics.block_pattern import pattern_of
-from haloscope.numerics.block_rows import BlockRows
-from haloscope.numerics.coloured_ilu import ColouredIlu
-from haloscope.numerics.node_vectors import NodeVectors
-from haloscope.numerics.point_blocks import PointBlocks
+from haloscope.exchange.ranks.world import World
+from haloscope.numerics.krylov.block_pattern import pattern_of
+from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
+from haloscope.numerics.krylov.node_vectors import NodeVectors
+from haloscope.numerics.krylov.point_blocks import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes
 
 

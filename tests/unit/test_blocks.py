@@ -9,8 +9,8 @@ import re
 import numpy as np
 import pytest
 
-from haloscope.domain.blocks import SIDES, Blocks, arrange
 from haloscope.errors import InputError
+from haloscope.mesh.grid.blocks import SIDES, Blocks, arrange
 
 _CUBE = (65, 65, 65)
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.device import jit
 from haloscope.device.absent import CORES, AbsentDevice
 from haloscope.device.cpu import CpuDevice
-from haloscope.exchange.absent import AbsentWorld
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.absent import AbsentWorld
+from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.kernels import ask_for_kernels

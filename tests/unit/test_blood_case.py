@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haloscope.case import check, read_case
+from haloscope.case.tables import check, read_case
 from haloscope.device import open_device
 from haloscope.device.ceilings import Ceilings
-from haloscope.domain.surface_files import write_stl
-from haloscope.domain.surface_generators import bifurcation
-from haloscope.domain.surfaces import Surface
 from haloscope.errors import SolutionError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.surfaces.surface_files import write_stl
+from haloscope.mesh.surfaces.surface_generators import bifurcation
+from haloscope.mesh.surfaces.surfaces import Surface
 from haloscope.solvers import registry
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.cells.suspension import Suspension

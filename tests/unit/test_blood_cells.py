@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from thread_gpus import on_ranks
 
-from haloscope.domain.bisection import bisect
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.partition.bisection import bisect
 from haloscope.solvers.blood.cells.sharing import CellOwnership, Leaving, Region, migrate
 
 _SHAPE = (20, 16, 12)

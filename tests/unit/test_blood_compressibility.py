@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.device import open_device
-from haloscope.domain.surface_files import write_stl
-from haloscope.domain.surface_generators import tube
 from haloscope.errors import InputError, SolutionError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.surfaces.surface_files import write_stl
+from haloscope.mesh.surfaces.surface_generators import tube
 from haloscope.solvers import registry
 from haloscope.solvers.blood import soundness
 from haloscope.solvers.blood.case import BloodCase

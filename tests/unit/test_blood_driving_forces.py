@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.device import open_device
-from haloscope.domain.surface_files import read_surface, write_stl
-from haloscope.domain.surface_generators import tube
-from haloscope.domain.surfaces import make_surface
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.surfaces.surface_files import read_surface, write_stl
+from haloscope.mesh.surfaces.surface_generators import tube
+from haloscope.mesh.surfaces.surfaces import make_surface
 from haloscope.solvers import registry
 from haloscope.solvers.blood import soundness
 from haloscope.solvers.blood.case import BloodCase

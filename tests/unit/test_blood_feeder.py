@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from open_vessels import CELLS, SPEED, cells_there, ends, solver_of, tube, volumes
 
-from haloscope.domain.blocks import SIDES
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.grid.blocks import SIDES
 from haloscope.solvers.blood.case import estimate
 from haloscope.solvers.blood.case_cells import CellsTable
 from haloscope.solvers.blood.cell_kinds import filling_of
-from haloscope.solvers.blood.feeding.feeder import PreInlet
+from haloscope.solvers.blood.feeding.pre_inlet import PreInlet
 from haloscope.solvers.blood.feeding.segment import best_length, segment_of, whole_cells
 from haloscope.solvers.blood.solver import BloodSolver
 
@@ -315,7 +315,7 @@ def test_the_inlet_that_feeds_is_named_where_cells_do_not_fit(monkeypatch):
     def refuse(*given: Any, **more: Any) -> None:
         raise InputError("hematocrit = 0.12 is beyond packing")
 
-    monkeypatch.setattr("haloscope.solvers.blood.feeding.feeder.starting_cells", refuse)
+    monkeypatch.setattr("haloscope.solvers.blood.feeding.pre_inlet.starting_cells", refuse)
     with pytest.raises(InputError, match=r"blood.openings inlet, which feeds cells: hematocrit"):
         solver_of(**tube(openings=ends(feeds=True), cells=[FED]))
 

@@ -12,7 +12,7 @@ from small_fluids import fixture_device, obstacles, random_start  # noqa: F401
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.jit import assemble
-from haloscope.domain.lattice_parts import raster_coordinates, take
+from haloscope.mesh.lattice.lattice_parts import raster_coordinates, take
 from haloscope.solvers.blood.fluid import gpu_layout, launches, wall_link_tables
 from haloscope.solvers.blood.fluid.d3q19 import VELOCITIES
 from haloscope.solvers.blood.fluid.fluid import SOURCE, Fluid, Opening, WallLinks

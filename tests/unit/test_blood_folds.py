@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from small_membranes import one_core
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.errors import SolutionError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.membranes.folds import fault, fold_onset

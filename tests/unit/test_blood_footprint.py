@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from lattice_tables import box_part
 
-from haloscope import cli
-from haloscope.case import check
+from haloscope.case.tables import check
+from haloscope.commands import cli
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import MachineError
 from haloscope.run import Simulation

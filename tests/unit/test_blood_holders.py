@@ -11,12 +11,12 @@ import pytest
 from thread_gpus import ThreadGpu, on_ranks
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.domain.bisection import bisect
 from haloscope.errors import SolutionError
-from haloscope.exchange.world import World
-from haloscope.solvers.blood.cells import holders
-from haloscope.solvers.blood.cells.holders import CellMigration, room_for
-from haloscope.solvers.blood.cells.present_cells import CellKind, LocalCells
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.partition.bisection import bisect
+from haloscope.solvers.blood.cells import migration as holders
+from haloscope.solvers.blood.cells.local_cells import CellKind, LocalCells
+from haloscope.solvers.blood.cells.migration import CellMigration, room_for
 from haloscope.solvers.blood.cells.shared_vertices import MARGIN, margin_for
 from haloscope.solvers.blood.cells.sharing import CellOwnership, Region
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.domain.bisection import bisect
-from haloscope.domain.shapes import Box, Tube
-from haloscope.domain.surface_generators import tube as surface_tube
-from haloscope.domain.voxels import voxelise
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.io import surface_pictures
 from haloscope.io.rasteriser import SurfaceImage, View
 from haloscope.io.surface_pictures import round_length
 from haloscope.io.vtkhdf_surface import BodyKind, SurfaceWriter
-from haloscope.solvers.blood.cells.present_cells import CellKind, LocalCells
+from haloscope.mesh.lattice.shapes import Box, Tube
+from haloscope.mesh.lattice.voxels import voxelise
+from haloscope.mesh.partition.bisection import bisect
+from haloscope.mesh.surfaces.surface_generators import tube as surface_tube
+from haloscope.solvers.blood.cells.local_cells import CellKind, LocalCells
 from haloscope.solvers.blood.cells.sharing import CellOwnership, Region
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import MembraneMesh, sphere

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.device.cpu import CpuDevice
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation
 from haloscope.run.progress import Silent
 from haloscope.solvers.blood.case import BloodCase

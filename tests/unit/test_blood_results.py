@@ -10,13 +10,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.device import open_device
-from haloscope.domain.bisection import bisect
-from haloscope.domain.surface_files import write_stl
-from haloscope.domain.surface_generators import tube
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.partition.bisection import bisect
+from haloscope.mesh.surfaces.surface_files import write_stl
+from haloscope.mesh.surfaces.surface_generators import tube
 from haloscope.numerics.exact_sums import exact_bin_sums, exact_sum, total
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.cells.sharing import Region

@@ -11,10 +11,10 @@ import pytest
 from gpu_branches import ThreadsGpu
 from thread_gpus import ThreadGpu, on_ranks
 
-from haloscope.domain.bisection import bisect
-from haloscope.exchange.world import World
-from haloscope.solvers.blood.cells.holders import CellMigration, room_for
-from haloscope.solvers.blood.cells.present_cells import CellKind, LocalCells
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.partition.bisection import bisect
+from haloscope.solvers.blood.cells.local_cells import CellKind, LocalCells
+from haloscope.solvers.blood.cells.migration import CellMigration, room_for
 from haloscope.solvers.blood.cells.shared_vertices import MARGIN, kernels, margin_for
 from haloscope.solvers.blood.cells.sharing import CellOwnership, Region
 from haloscope.solvers.blood.cells.timetable import CellTimetable

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.device import open_device
 from haloscope.errors import InputError, SolutionError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.solvers import registry
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.outputs import profiles

@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from haloscope.case import check
-from haloscope.domain.surface_files import write_stl
-from haloscope.domain.surface_generators import tube
+from haloscope.case.tables import check
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.surfaces.surface_files import write_stl
+from haloscope.mesh.surfaces.surface_generators import tube
 from haloscope.solvers.blood import soundness
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.derived_numbers import derived_numbers

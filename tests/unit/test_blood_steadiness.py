@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.device import open_device
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.numerics.exact_sums import exact_sum
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.outputs.steadiness import (

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.device.cpu import CpuDevice, CpuLaunch
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.cells.present_cells import SHARED
+from haloscope.solvers.blood.cells.local_cells import SHARED
 from haloscope.solvers.blood.cells.timetable import CellTimetable
 from haloscope.solvers.blood.coupling.coupling import SomeCells
 from haloscope.solvers.blood.coupling.repulsion import Repulsion

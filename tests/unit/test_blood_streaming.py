@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.solvers.blood.case import BloodCase, estimate
 from haloscope.solvers.blood.fluid.gpu_layout import room_for_two
 from haloscope.solvers.blood.fluid.populations import turns

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from haloscope.checks.verify import select, solve_with
 from haloscope.device.cpu import CpuDevice
 from haloscope.run.progress import Silent
 from haloscope.solvers.blood import checks
@@ -20,7 +21,6 @@ from haloscope.solvers.blood.verification import (
     stretching,
 )
 from haloscope.solvers.blood.verification.inside_viscosity import error_of_layers
-from haloscope.verify import select, solve_with
 
 CORE = CpuDevice(threads=1)
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from small_cavities import TEXT, simulate, small_case
 
-from haloscope import cli
-from haloscope.build import build
-from haloscope.case import read_case
+from haloscope.case.tables import read_case
+from haloscope.checks.build import build
+from haloscope.commands import cli
 from haloscope.commands import world as commands_world
 from haloscope.device import ceilings, jit
 from haloscope.device.absent import AbsentArray, AbsentDevice
@@ -25,7 +25,7 @@ from haloscope.device.cache import Cache
 from haloscope.device.ceilings import measure_ceilings
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError, MachineError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.solvers import registry
 
 
@@ -339,8 +339,8 @@ def test_a_second_build_finds_all_in_the_cache():
 
 _BUILDS_LARGE = """
 import resource, sys
-from haloscope.build import build
-from haloscope.case import check
+from haloscope.checks.build import build
+from haloscope.case.tables import check
 from haloscope.solvers import registry
 target, ranks, nodes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 given = {"device": "cpu"} if target == "cpu" else {"architectures": [target]}
@@ -474,7 +474,7 @@ def test_without_a_gpu_auto_builds_for_cores_and_says_so_and_cuda_asks_for_arch(
 @_needs_nvrtc
 @pytest.mark.parametrize("given", [["sm_75"], ["sm_90", "sm_75"]])
 def test_gpus_in_sight_are_built_for_where_no_architecture_is_given(given, monkeypatch):
-    monkeypatch.setattr("haloscope.build.architectures_in_sight", lambda: given)
+    monkeypatch.setattr("haloscope.checks.build.architectures_in_sight", lambda: given)
     result = build(small_case(), device="auto")
     assert list(dict.fromkeys(file["target"] for file in result["files"])) == given
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from haloscope import case as cases
 from haloscope import solvers
-from haloscope.case import CaseTable, describe, override, read_case, read_toml
+from haloscope.case import tables as cases
+from haloscope.case.tables import CaseTable, describe, override, read_case, read_toml
 from haloscope.errors import InputError
 from haloscope.solvers import registry
 from haloscope.solvers.cavity.case import CavityCase, Flow

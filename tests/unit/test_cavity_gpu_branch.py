@@ -20,8 +20,8 @@ from thread_gpus import ThreadGpu, on_ranks
 from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice, CpuKernel
 from haloscope.device.interface import ByValue
-from haloscope.domain.blocks import Blocks
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.grid.blocks import Blocks
 from haloscope.solvers.cavity import gpu_tiles
 from haloscope.solvers.cavity.physics import SOURCE
 from haloscope.solvers.cavity.solver import CavitySolver

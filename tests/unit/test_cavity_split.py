@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.device.absent import AbsentDevice
-from haloscope.domain.blocks import Blocks
-from haloscope.exchange.absent import AbsentWorld
+from haloscope.exchange.ranks.absent import AbsentWorld
+from haloscope.mesh.grid.blocks import Blocks
 from haloscope.solvers.cavity.block_nodes import choose_axes
 from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.ghosts import _hides_messages

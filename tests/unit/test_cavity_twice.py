@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.device.cpu import CpuDevice
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.solvers.cavity import two_steps
 from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.solver import CavitySolver

@@ -17,14 +17,14 @@ import h5py
 import numpy as np
 import pytest
 
+from haloscope.checks.verify import all_checks
 from haloscope.device import jit
 from haloscope.device.ceilings import Ceilings
 from haloscope.io.checkpoint import list_checkpoints
-from haloscope.provenance import version
+from haloscope.run.provenance import version
 from haloscope.solvers import registry
 from haloscope.solvers.cavity import checks
 from haloscope.solvers.interface import Check
-from haloscope.verify import all_checks
 
 _COMMANDS = ("run", "build", "verify", "bench", "scale", "info", "new")
 _SUMMARY_KEYS = {
@@ -74,7 +74,7 @@ def test_help_is_printed_without_loading_what_computes(arguments):
     program = (
         "import sys\n"
         f"sys.argv = ['haloscope', *{arguments!r}]\n"
-        "from haloscope.cli import main\n"
+        "from haloscope.commands.cli import main\n"
         "try:\n    main()\n"
         "except SystemExit as end:\n    print('exit code', end.code)\n"
         "print([name for name in ('numpy', 'matplotlib', 'h5py', 'mpi4py')"
@@ -221,7 +221,8 @@ def test_ranks_are_given_a_case_file_whose_name_begins_with_a_dash(case, call, m
     case.rename("-dash.toml")
     given: list[str] = []
     monkeypatch.setattr(
-        "haloscope.exchange.launch.launch", lambda ranks, words, **more: given.extend(words) or 0
+        "haloscope.exchange.ranks.launch.launch",
+        lambda ranks, words, **more: given.extend(words) or 0,
     )
     settings = ("--steps", 1, "--set", "output.picture=false")
     assert call("run", "./-dash.toml", "--ranks", 2, *settings) == (0, "", "")
@@ -461,7 +462,7 @@ def test_info_tells_what_the_machine_offers(call):
 
 @pytest.mark.usefixtures("small_arrays")
 def test_bench_puts_every_kernel_beside_the_ceilings(call, monkeypatch):
-    monkeypatch.setattr("haloscope.bench._SECONDS", 0.02)
+    monkeypatch.setattr("haloscope.checks.bench._SECONDS", 0.02)
     code, out, _ = call("bench", "cavity", "--nodes", "16", "--device", "cpu", "--json")
     assert code == 0
     result = json.loads(out)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from haloscope.scope.synthetic import write_synthetic
+from haloscope.scope.trace.synthetic import write_synthetic
 
 RANKS = 4
 MEBIBYTE = 1 << 20
@@ -26,7 +26,7 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 from haloscope.scope import clocks
-from haloscope.scope.measurement import open_measurement
+from haloscope.scope.trace.measurement import open_measurement
 from haloscope.scope.replay.inputs import make_inputs
 
 def kibibytes(name):

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from haloscope.scope.measurement import open_measurement
-from haloscope.scope.trace import DefinitionsWriter
+from haloscope.scope.trace.measurement import open_measurement
+from haloscope.scope.trace.trace import DefinitionsWriter
 
 
 def lines_of(folder: Path, ranks: list[list[dict[str, Any]]], first_rate: float = 1e9) -> Any:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from trace_text import parse, write
 
-from haloscope.scope.clocks import Correction, correct, line_through, run_begin
-from haloscope.scope.measurement import open_measurement
-from haloscope.scope.synthetic import write_synthetic
-from haloscope.scope.trace import Kind, read_events
+from haloscope.scope.trace.clocks import Correction, correct, line_through, run_begin
+from haloscope.scope.trace.measurement import open_measurement
+from haloscope.scope.trace.synthetic import write_synthetic
+from haloscope.scope.trace.trace import Kind, read_events
 
 # Ticks are nanoseconds. After a jump the shift shrinks by 0.01 of the time that goes by, before
 # it the shift grows by 0.02 of it.

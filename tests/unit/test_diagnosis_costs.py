@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from made_results import Made, all_pairs, of_metric
 
-from haloscope.scope.categories import gpu_role
 from haloscope.scope.diagnosis import answer, diagnose
-from haloscope.scope.measurement import Location
+from haloscope.scope.trace.categories import gpu_role
+from haloscope.scope.trace.measurement import Location
 
 
 def test_empty_messages_come_first_with_their_number_pairs_and_call_path() -> None:

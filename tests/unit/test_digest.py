@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from haloscope.domain.blocks import Blocks, Triple
-from haloscope.exchange.block_fields import BlockFields
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.grid.block_fields import BlockFields
+from haloscope.mesh.grid.blocks import Blocks, Triple
 from haloscope.numerics.digest import (
     field_digest,
     field_sketch,

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haloscope.domain.blocks import SIDES, Block, Blocks, Triple
 from haloscope.errors import MachineError
-from haloscope.exchange.direct import DirectHalo
-from haloscope.exchange.halo import Layout
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.grid.blocks import SIDES, Block, Blocks, Triple
+from haloscope.mesh.grid.direct import DirectHalo
+from haloscope.mesh.grid.halo import Layout
 
 _STATES = 2
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from haloscope import cli
-from haloscope.case import check, read_case
+from haloscope.case.tables import check, read_case
+from haloscope.commands import cli
 from haloscope.solvers import registry
 
 ROOT = Path(__file__).parents[2]

@@ -7,11 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from haloscope.domain.hex_generators import box, sphere
 from haloscope.errors import InputError
-from haloscope.numerics import element_geometry
-from haloscope.numerics.basis import gll_nodes
-from haloscope.numerics.element_geometry import (
+from haloscope.mesh.hexes.hex_generators import box, sphere
+from haloscope.numerics.elements import element_geometry
+from haloscope.numerics.elements.basis import gll_nodes
+from haloscope.numerics.elements.element_geometry import (
     check_jacobians,
     face_normals,
     jacobian_ratios,

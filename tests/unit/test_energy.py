@@ -16,7 +16,7 @@ import haloscope.run
 from haloscope.commands.run import _closing
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.energy import EnergyMeter, EnergyTally
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 
 _RANGE = 999_999
 _CORES = SimpleNamespace(kind="cpu")

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.domain.blocks import Blocks
 from haloscope.errors import InputError, MachineError
 from haloscope.exchange import choice
-from haloscope.exchange.halo import Layout, halo_plan
-from haloscope.exchange.ladder import PACKED_AXES
+from haloscope.exchange.ranks.world import World
 from haloscope.exchange.transports import TransportUnavailable, open_transport
 from haloscope.exchange.unpacked import planes
-from haloscope.exchange.world import World
+from haloscope.mesh.grid.blocks import Blocks
+from haloscope.mesh.grid.halo import Layout, halo_plan
+from haloscope.mesh.grid.ladder import PACKED_AXES
 
 _BLOCK = Blocks((6, 7, 8), (1, 1, 1), (True, True, True)).block(0)
 _LAYOUT = Layout((6, 7, 8), (1, 10, 110), 222, 1400, (2, 2, 2))

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from explorer_samples import write_sample
 
+from haloscope.scope.analysis.metrics import METRICS
+from haloscope.scope.analysis.result import FILE, PAIRS, Result
 from haloscope.scope.diagnosis.findings import SPENT_ONCE
 from haloscope.scope.explorer import traffic
 from haloscope.scope.explorer.report import Report
 from haloscope.scope.explorer.topologies import topologies
-from haloscope.scope.measurement import Communicator, Location, Node, Region
-from haloscope.scope.metrics import METRICS
-from haloscope.scope.result import FILE, PAIRS, Result
+from haloscope.scope.trace.measurement import Communicator, Location, Node, Region
 
 # -- findings -------------------------------------------------------------------------------------
 
@@ -273,7 +273,7 @@ def test_command_finds_the_measurement_in_the_folder_of_a_run(tmp_path: Path) ->
 
 def test_other_commands_load_nothing_of_the_explorer() -> None:
     code = (
-        "import sys, haloscope.cli; "
+        "import sys, haloscope.commands.cli; "
         "sys.exit(any(name.startswith(('haloscope.scope.explorer', 'http.server')) "
         "for name in sys.modules))"
     )

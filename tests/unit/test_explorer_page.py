@@ -18,13 +18,13 @@ import pytest
 from explorer_samples import write_sample
 from numpy.typing import NDArray
 
+from haloscope.scope.analysis.metrics import NUMBER
+from haloscope.scope.analysis.result import FILE, Result
 from haloscope.scope.explorer import page as pages
 from haloscope.scope.explorer.embed import write_page
 from haloscope.scope.explorer.pack import compressed, pack
 from haloscope.scope.explorer.report import Report
-from haloscope.scope.measurement import Location, Node, Region
-from haloscope.scope.metrics import NUMBER
-from haloscope.scope.result import FILE, Result
+from haloscope.scope.trace.measurement import Location, Node, Region
 
 STATIC = Path(pages.__file__).with_name("static")
 

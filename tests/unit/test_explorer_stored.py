@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError
+from haloscope.scope.analysis.result import FILE, WAITS, Result
+from haloscope.scope.analysis.subtrees import MANY, Subtrees
 from haloscope.scope.explorer.report import Report
 from haloscope.scope.explorer.stored import Stored
-from haloscope.scope.measurement import Location, Node, Region
-from haloscope.scope.result import FILE, WAITS, Result
-from haloscope.scope.subtrees import MANY, Subtrees
+from haloscope.scope.trace.measurement import Location, Node, Region
 
 
 @pytest.mark.parametrize("exclusive", [False, True])

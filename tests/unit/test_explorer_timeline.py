@@ -12,7 +12,6 @@ from explorer_samples import write_sample
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError
-from haloscope.scope import clocks
 from haloscope.scope.explorer import preparation
 from haloscope.scope.explorer import segments as reading
 from haloscope.scope.explorer.lines import Ends, match
@@ -22,9 +21,10 @@ from haloscope.scope.explorer.segments import State, epoch_of, pieces, segments,
 from haloscope.scope.explorer.tiles import BINS, EXACT, FACTOR, levels
 from haloscope.scope.explorer.timeline import Timeline
 from haloscope.scope.explorer.view import Preparing, TimelineView
-from haloscope.scope.measurement import open_measurement
-from haloscope.scope.synthetic import write_synthetic
-from haloscope.scope.trace import (
+from haloscope.scope.trace import clocks
+from haloscope.scope.trace.measurement import open_measurement
+from haloscope.scope.trace.synthetic import write_synthetic
+from haloscope.scope.trace.trace import (
     WORDS_OF_KIND,
     DefinitionsWriter,
     EventsWriter,
@@ -256,7 +256,7 @@ def test_tile_of_few_segments_stands_for_all_below_it(dense: Path) -> None:
 
 
 def test_bins_are_read_in_the_numbers_of_the_report(dense: Path) -> None:
-    from haloscope.scope.result import FILE, Result
+    from haloscope.scope.analysis.result import FILE, Result
 
     measurement = open_measurement(dense)
     result = Result.empty(measurement)
@@ -268,7 +268,7 @@ def test_bins_are_read_in_the_numbers_of_the_report(dense: Path) -> None:
     late = [node for node in order if node not in swap]
     order = swap + late
     numbers = {old: new for new, old in enumerate(order)}
-    from haloscope.scope.measurement import Node
+    from haloscope.scope.trace.measurement import Node
 
     result.nodes = [
         Node(

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError
+from haloscope.scope.analysis.metrics import BY_NAME, METRICS
+from haloscope.scope.analysis.result import Result
 from haloscope.scope.export.cubex import write_cubex
-from haloscope.scope.measurement import Communicator, Location, Node, Region
-from haloscope.scope.metrics import BY_NAME, METRICS
-from haloscope.scope.result import Result
+from haloscope.scope.trace.measurement import Communicator, Location, Node, Region
 
 pycubexr = pytest.importorskip(
     "pycubexr", reason="pycubexr is not installed (pip install pycubexr)"

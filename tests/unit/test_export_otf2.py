@@ -14,9 +14,9 @@ from meant_events import canonical, seconds, word
 from haloscope.errors import InputError
 from haloscope.scope.export.otf2_export import Written, export_otf2
 from haloscope.scope.export.otf2_import import import_otf2
-from haloscope.scope.measurement import open_measurement
-from haloscope.scope.synthetic import write_synthetic
-from haloscope.scope.trace import (
+from haloscope.scope.trace.measurement import open_measurement
+from haloscope.scope.trace.synthetic import write_synthetic
+from haloscope.scope.trace.trace import (
     NOBODY,
     DefinitionsWriter,
     EventsWriter,

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError
+from haloscope.scope.analysis.metrics import NUMBER
+from haloscope.scope.analysis.result import WAITS, Result
 from haloscope.scope.export import perfetto
 from haloscope.scope.export.perfetto import Timeline, export_perfetto
-from haloscope.scope.measurement import Measurement, open_measurement
-from haloscope.scope.metrics import NUMBER
-from haloscope.scope.result import WAITS, Result
-from haloscope.scope.synthetic import write_synthetic
-from haloscope.scope.trace import (
+from haloscope.scope.trace.measurement import Measurement, open_measurement
+from haloscope.scope.trace.synthetic import write_synthetic
+from haloscope.scope.trace.trace import (
     NOBODY,
     DefinitionsWriter,
     EventsWriter,

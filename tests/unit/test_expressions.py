@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from haloscope.errors import InputError
-from haloscope.expressions import (
+from haloscope.case.expressions import (
     MAXIMUM_TABLE_BYTES,
     Expression,
     Table,
     parse_quantity_or_expression,
     times_in_milliseconds,
 )
+from haloscope.errors import InputError
 
 X = np.array([-1.5, -0.25, 0.0, 0.25, 0.5, 1.0, 2.0])
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from haloscope.domain.hex_generators import box, sphere
 from haloscope.errors import InputError
-from haloscope.numerics.element_geometry import nodes
+from haloscope.mesh.hexes.hex_generators import box, sphere
+from haloscope.numerics.elements.element_geometry import nodes
 from haloscope.solvers.maxwell.far_field import (
     enclosing_faces,
     extinction_cross_section,

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from bounded_flow import BoundedFlow, turned, turned_back
 
-from haloscope.domain.tet_generators import BOX_SIDES, tet_box
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
-from haloscope.numerics.block_ilu import BlockIlu
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.tets.tet_generators import BOX_SIDES, tet_box
+from haloscope.numerics.krylov.block_ilu import BlockIlu
 from haloscope.solvers.flow.boundary_means import boundary_means
 from haloscope.solvers.flow.boundary_values import (
     MovingWall,

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.domain.shared_node_parts import node_part_on_ranks
-from haloscope.domain.tet_generators import cylinder_channel, tet_box
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
-from haloscope.numerics.block_ilu import BlockIlu
-from haloscope.numerics.block_pattern import pattern_of
-from haloscope.numerics.block_rows import BlockRows
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.tets.shared_node_parts import node_part_on_ranks
+from haloscope.mesh.tets.tet_generators import cylinder_channel, tet_box
+from haloscope.numerics.krylov.block_ilu import BlockIlu
+from haloscope.numerics.krylov.block_pattern import pattern_of
+from haloscope.numerics.krylov.block_rows import BlockRows
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.flow.boundary_values import BoundaryValues, NoFlow, OutsidePressure, Velocity
 from haloscope.solvers.flow.equations import FlowEquations, Medium

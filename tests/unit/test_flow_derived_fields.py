@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.domain.node_parts import node_part, share_nodes
-from haloscope.domain.tet_generators import tet_box
-from haloscope.domain.tet_geometry import area_vectors
-from haloscope.domain.tets import make_tet_mesh
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.tets.node_parts import node_part, share_nodes
+from haloscope.mesh.tets.tet_generators import tet_box
+from haloscope.mesh.tets.tet_geometry import area_vectors
+from haloscope.mesh.tets.tets import make_tet_mesh
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.flow import derived_fields as module
 from haloscope.solvers.flow.derived_fields import (

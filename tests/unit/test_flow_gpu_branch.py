@@ -7,9 +7,9 @@ import pytest
 from gpu_branches import ThreadsGpu
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.domain.tet_generators import tet_box
-from haloscope.numerics.block_pattern import pattern_of
-from haloscope.numerics.block_rows import BlockRows
+from haloscope.mesh.tets.tet_generators import tet_box
+from haloscope.numerics.krylov.block_pattern import pattern_of
+from haloscope.numerics.krylov.block_rows import BlockRows
 from haloscope.solvers.flow.equations import Carreau, FlowEquations, Medium
 from haloscope.solvers.flow.matrix_free import MatrixFreeEquations, UnstoredRows
 

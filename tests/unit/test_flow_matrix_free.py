@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.domain.tet_generators import tet_box
-from haloscope.exchange.world import World
-from haloscope.numerics.block_pattern import pattern_of
-from haloscope.numerics.block_rows import BlockRows
-from haloscope.numerics.point_blocks import PointBlocks
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.tets.tet_generators import tet_box
+from haloscope.numerics.krylov.block_pattern import pattern_of
+from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.point_blocks import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 from haloscope.solvers.flow.equations import Carreau, FlowEquations, Medium
 from haloscope.solvers.flow.exact import ethier_steinman

@@ -8,7 +8,7 @@ import h5py
 import pytest
 from short_channels import STEPS, WALLS, channel, opened
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.run import Simulation
 from haloscope.solvers.flow.case import FlowCase
 

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from gpu_branches import ThreadsGpu
 
+from haloscope.checks.verify import solve_with
 from haloscope.device.cpu import CpuDevice
-from haloscope.domain.tet_generators import tet_box
-from haloscope.domain.tet_geometry import area_vectors
-from haloscope.exchange.world import World
-from haloscope.numerics.block_ilu import BlockIlu
-from haloscope.numerics.block_pattern import pattern_of
-from haloscope.numerics.block_rows import BlockRows
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.tets.tet_generators import tet_box
+from haloscope.mesh.tets.tet_geometry import area_vectors
+from haloscope.numerics.krylov.block_ilu import BlockIlu
+from haloscope.numerics.krylov.block_pattern import pattern_of
+from haloscope.numerics.krylov.block_rows import BlockRows
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.run.progress import Silent
 from haloscope.solvers.flow import space_time
@@ -23,7 +24,6 @@ from haloscope.solvers.flow.equations import Carreau, Medium
 from haloscope.solvers.flow.exact import ethier_steinman
 from haloscope.solvers.flow.newton import Newton, NewtonSettings
 from haloscope.solvers.flow.space_time import SlabEnds, SlabEquations, SpaceTimeSlabs
-from haloscope.verify import solve_with
 
 # Points of a rule on tetrahedra that is exact to degree 2, and one on times to degree 5.
 _NEAR, _FAR = (5 + 3 * np.sqrt(5)) / 20, (5 - np.sqrt(5)) / 20

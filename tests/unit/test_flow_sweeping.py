@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.study import report
 from haloscope.study.keys import read_study
 from haloscope.study.ledger import Ledger

@@ -9,12 +9,12 @@ import math
 import numpy as np
 import pytest
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.device.ceilings import Ceilings
-from haloscope.domain.tet_files import write_tets
-from haloscope.domain.tet_generators import tet_box
-from haloscope.domain.tets import make_tet_mesh
 from haloscope.errors import InputError, SolutionError
+from haloscope.mesh.tets.tet_files import write_tets
+from haloscope.mesh.tets.tet_generators import tet_box
+from haloscope.mesh.tets.tets import make_tet_mesh
 from haloscope.run import Simulation
 from haloscope.solvers.flow.case import FlowCase
 from haloscope.solvers.flow.result_warnings import (

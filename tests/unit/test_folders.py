@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from small_cavities import simulate
 
-from haloscope import folders
 from haloscope.errors import InputError, MachineError
-from haloscope.folders import alone_in, latest_folder, new_folder, requested_folder
+from haloscope.run import folders
+from haloscope.run.folders import alone_in, latest_folder, new_folder, requested_folder
 from haloscope.run.progress import Silent
 
 _BARE = ("output.fields=false", "output.picture=false")
@@ -71,7 +71,7 @@ def test_the_newest_folder_is_that_of_the_largest_number(tmp_path):
 
 def test_a_folder_is_for_one_process_at_a_time(tmp_path):
     with alone_in(tmp_path):
-        held = f"from pathlib import Path; from haloscope.folders import alone_in; alone_in(Path({str(tmp_path)!r})).__enter__()"
+        held = f"from pathlib import Path; from haloscope.run.folders import alone_in; alone_in(Path({str(tmp_path)!r})).__enter__()"
         done = subprocess.run([sys.executable, "-c", held], capture_output=True, text=True)
         assert f"InputError: another run or study works in {tmp_path}; wait" in done.stderr
         with pytest.raises(InputError, match="another run or study works in"):

@@ -6,7 +6,7 @@ import gather_scatter_contract
 import pytest
 from thread_gpus import ThreadGpu, on_ranks
 
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])

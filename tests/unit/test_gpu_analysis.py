@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 from trace_text import parse, path_text, place_of, write
 
-from haloscope.scope.analyze import analyze, as_json
-from haloscope.scope.clocks import correct
+from haloscope.scope.analysis.analyze import analyze, as_json
+from haloscope.scope.analysis.metrics import BY_NAME, children
+from haloscope.scope.analysis.result import FILE, Result
 from haloscope.scope.explorer.report import _gpus
 from haloscope.scope.explorer.stored import Stored
 from haloscope.scope.gpu import METRICS, add_gpus, breakdown, kernels
 from haloscope.scope.gpu.breakdown import PARTS
 from haloscope.scope.gpu.intervals import joined, union
-from haloscope.scope.measurement import Measurement, open_measurement
-from haloscope.scope.metrics import BY_NAME, children
 from haloscope.scope.replay import analyse
-from haloscope.scope.result import FILE, Result
-from haloscope.scope.trace import DefinitionsWriter, EventsWriter, Kind
+from haloscope.scope.trace.clocks import correct
+from haloscope.scope.trace.measurement import Measurement, open_measurement
+from haloscope.scope.trace.trace import DefinitionsWriter, EventsWriter, Kind
 
 FILES = sorted(Path(__file__).with_name("gpu_traces").glob("*.trace"))
 TOLERANCE = 1e-9

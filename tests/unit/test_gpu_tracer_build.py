@@ -22,7 +22,7 @@ from recorded_programs import (  # noqa: F401
 
 from haloscope.device.cache import Cache
 from haloscope.errors import MachineError
-from haloscope.scope.tracer import gpu_build
+from haloscope.scope.record import gpu_build
 
 pytestmark = needs_gcc
 

@@ -29,7 +29,7 @@ from recorded_programs import (  # noqa: F401
     needs_gcc,
 )
 
-from haloscope.scope.trace import NOBODY, Kind
+from haloscope.scope.trace.trace import NOBODY, Kind
 
 pytestmark = needs_gcc
 TO_DEVICE, TO_HOST, WITHIN, PEER, FILL = 1, 2, 3, 4, 5

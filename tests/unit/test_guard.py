@@ -16,7 +16,7 @@ import pytest
 # Prints the processes of guard and rank, then does what it is asked to.
 _PROGRAM = """
 import os, sys, time
-from haloscope.exchange.guard import go_on_guarded
+from haloscope.exchange.ranks.guard import go_on_guarded
 if "thread" in sys.argv[1]:
     import threading
     threading.Thread(target=time.sleep, args=(1,)).start()

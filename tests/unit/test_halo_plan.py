@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
-from haloscope.domain.blocks import SIDES, Block, Blocks, Triple
 from haloscope.errors import InputError
-from haloscope.exchange.halo import Layout, halo_plan
 from haloscope.exchange.plan import Box, Plan
+from haloscope.mesh.grid.blocks import SIDES, Block, Blocks, Triple
+from haloscope.mesh.grid.halo import Layout, halo_plan
 
 _GHOSTS = 2
 _UNTOUCHED = -1.0

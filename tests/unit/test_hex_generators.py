@@ -10,14 +10,21 @@ import numpy as np
 import pytest
 from turned_meshes import face_gap
 
-from haloscope.domain.hex_boxes import box_elements
-from haloscope.domain.hex_generators import SIDE_NAMES, box, box_of_planes, cylinder, graded, sphere
-from haloscope.domain.hex_mappings import gordon_hall
-from haloscope.domain.hexes import HexMesh, check_boundaries, connect, face_nodes
-from haloscope.domain.periodic import join_periodic
 from haloscope.errors import InputError
-from haloscope.numerics.basis import gll_weights
-from haloscope.numerics.element_geometry import (
+from haloscope.mesh.hexes.hex_boxes import box_elements
+from haloscope.mesh.hexes.hex_generators import (
+    SIDE_NAMES,
+    box,
+    box_of_planes,
+    cylinder,
+    graded,
+    sphere,
+)
+from haloscope.mesh.hexes.hex_mappings import gordon_hall
+from haloscope.mesh.hexes.hexes import HexMesh, check_boundaries, connect, face_nodes
+from haloscope.mesh.hexes.periodic import join_periodic
+from haloscope.numerics.elements.basis import gll_weights
+from haloscope.numerics.elements.element_geometry import (
     check_jacobians,
     face_normals,
     jacobian_ratios,

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from turned_meshes import TURNS, face_gap, turn, turned
 
-from haloscope.domain.hex_generators import SIDE_NAMES, box, cylinder, sphere
-from haloscope.domain.hexes import (
+from haloscope.errors import InputError
+from haloscope.mesh.hexes.hex_generators import SIDE_NAMES, box, cylinder, sphere
+from haloscope.mesh.hexes.hexes import (
     FACE_CORNERS,
     HexMesh,
     check_boundaries,
@@ -19,8 +20,7 @@ from haloscope.domain.hexes import (
     face_permutation,
     orientation_of,
 )
-from haloscope.domain.periodic import join_periodic
-from haloscope.errors import InputError
+from haloscope.mesh.hexes.periodic import join_periodic
 
 
 def _require_mutual(mesh: HexMesh) -> None:

@@ -11,8 +11,8 @@ from meant_events import canonical, seconds, word
 
 from haloscope.errors import InputError
 from haloscope.scope.export.otf2_import import import_otf2
-from haloscope.scope.measurement import open_measurement
-from haloscope.scope.trace import NOBODY, Operation
+from haloscope.scope.trace.measurement import open_measurement
+from haloscope.scope.trace.trace import NOBODY, Operation
 
 otf2 = pytest.importorskip(
     "otf2", reason="the otf2 package is not installed (there are wheels for Python 3.11 only)"

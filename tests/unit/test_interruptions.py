@@ -12,13 +12,13 @@ import pytest
 from small_cavities import simulate
 
 import haloscope.run
-from haloscope import interrupts
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.device.ceilings import Ceilings
 from haloscope.device.cpu import CpuDevice
-from haloscope.exchange.world import World
-from haloscope.interrupts import Interrupted
+from haloscope.exchange.ranks.world import World
+from haloscope.io import interrupts
 from haloscope.io.checkpoint import checkpoint_path, list_checkpoints
+from haloscope.io.interrupts import Interrupted
 from haloscope.run import Simulation, records, stopping
 from haloscope.run import summary as summary_of_run
 from haloscope.run.progress import Silent
@@ -228,7 +228,9 @@ def test_a_summary_that_is_there_outlives_a_restart_that_is_stopped(case, call, 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_no_command_ends_silently(case, call, monkeypatch, number):
-    monkeypatch.setattr("haloscope.exchange.launch.started_by_launcher", lambda: _raise(number))
+    monkeypatch.setattr(
+        "haloscope.exchange.ranks.launch.started_by_launcher", lambda: _raise(number)
+    )
     code, out, err = call("run", case, "--ranks", "2")
     name = signal.Signals(number).name
     assert (code, out, err) == (128 + number, "", f"haloscope: error: interrupted by {name}\n")
@@ -237,7 +239,7 @@ def test_no_command_ends_silently(case, call, monkeypatch, number):
 def test_ranks_that_a_signal_ends_in_their_set_up_have_a_summary_all_the_same(
     case, call, monkeypatch
 ):
-    monkeypatch.setattr("haloscope.exchange.launch.launch", lambda *unused, **more: 143)
+    monkeypatch.setattr("haloscope.exchange.ranks.launch.launch", lambda *unused, **more: 143)
     assert call("run", case, "--ranks", "2", "--out", "out")[0] == 143
     summary = _summary(Path("out"))
     assert (summary["stopped_by"], summary["ranks"]) == ("SIGTERM", 2)

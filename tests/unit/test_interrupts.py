@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from haloscope import interrupts
-from haloscope.interrupts import Interrupted, raised
+from haloscope.io import interrupts
+from haloscope.io.interrupts import Interrupted, raised
 
 
 @pytest.fixture(autouse=True)

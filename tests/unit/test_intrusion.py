@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from trace_text import parse, write
 
-from haloscope.scope.analyze import analyze
+from haloscope.scope.analysis.analyze import analyze
+from haloscope.scope.analysis.result import Result
 from haloscope.scope.diagnosis import diagnose
 from haloscope.scope.diagnosis.intrusion import RECORDING, Intrusion
-from haloscope.scope.measurement import Location, Node, Region, open_measurement
-from haloscope.scope.recording import VISIT_SECONDS, costs_of_recording
+from haloscope.scope.record.recording import VISIT_SECONDS, costs_of_recording
 from haloscope.scope.report import terminal
-from haloscope.scope.result import Result
+from haloscope.scope.trace.measurement import Location, Node, Region, open_measurement
 
 Call = Callable[..., tuple[int, str, str]]
 # Two ranks for 4 s, a call of MPI each; the second waits for the first.

@@ -13,27 +13,27 @@ import numpy as np
 import pytest
 
 import haloscope
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.device import jit
 from haloscope.device.absent import AbsentDevice
 from haloscope.device.ceilings import CeilingProbe
-from haloscope.domain.blocks import Blocks
-from haloscope.domain.hex_generators import box
-from haloscope.domain.mesh_parts import take
 from haloscope.exchange.choice import open_exchange
 from haloscope.exchange.gather_scatter import OPERATIONS, open_gather_scatter, open_pairing
-from haloscope.exchange.halo import Layout, halo_plan
-from haloscope.exchange.world import World
-from haloscope.numerics import two_level
-from haloscope.numerics.basis import gll_nodes
-from haloscope.numerics.block_pattern import pattern_of
-from haloscope.numerics.block_rows import BlockRows
-from haloscope.numerics.coloured_ilu import ColouredIlu
-from haloscope.numerics.flexible_gmres import FlexibleGmres
-from haloscope.numerics.krylov import KrylovSpace
-from haloscope.numerics.point_blocks import PointBlocks
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.grid.blocks import Blocks
+from haloscope.mesh.grid.halo import Layout, halo_plan
+from haloscope.mesh.hexes.hex_generators import box
+from haloscope.mesh.hexes.mesh_parts import take
+from haloscope.numerics.elements.basis import gll_nodes
+from haloscope.numerics.krylov import two_level
+from haloscope.numerics.krylov.block_pattern import pattern_of
+from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
+from haloscope.numerics.krylov.flexible_gmres import FlexibleGmres
+from haloscope.numerics.krylov.krylov import KrylovSpace
+from haloscope.numerics.krylov.point_blocks import PointBlocks
+from haloscope.numerics.krylov.two_level import TwoLevel, points_smoother
 from haloscope.numerics.shared_nodes import SharedNodes
-from haloscope.numerics.two_level import TwoLevel, points_smoother
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.coupling.coupling import KERNELS, WAYS, Coupling, OwnBox
 from haloscope.solvers.blood.coupling.repulsion import Repulsion, RepulsionLaw, WallRepulsion
@@ -268,8 +268,8 @@ def test_block_rows_and_flexible_gmres_compile(size):
     for single in (True, False):
         ColouredIlu(rows, shared, single=single).update()
     FlexibleGmres(device, size, shared.owned)
-    device.kernel(_SOURCES / "numerics" / "node_vectors.cpp", "clear", {"B": size})
-    device.kernel(_SOURCES / "numerics" / "rank_sums.cpp", "add_over_ranks", {"real": "double"})
+    device.kernel(_SOURCES / "numerics" / "krylov" / "node_vectors.cpp", "clear", {"B": size})
+    device.kernel(_SOURCES / "numerics" / "krylov" / "rank_sums.cpp", "add_over_ranks", {"real": "double"})
     names = ("multiply", "assemble", "assemble_vector", "fix", "take_diagonal", "invert_all")
     vectors = ("orthogonalise", "add_parts", "add_ranks", "combine", "subtract_from", "clear")
     factors = ("factorise", "invert_rows", "pack", "sweep_down", "sweep_up")

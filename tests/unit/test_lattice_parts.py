@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from lattice_contract import DIRECTIONS
 
-from haloscope.domain.bisection import bisect
-from haloscope.domain.lattice_parts import OUTSIDE, WALL, distribute, raster_coordinates, take
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.lattice.lattice_parts import OUTSIDE, WALL, distribute, raster_coordinates, take
+from haloscope.mesh.partition.bisection import bisect
 
 _WORLD = World()
 

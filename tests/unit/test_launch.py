@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from haloscope.errors import InputError, MachineError
-from haloscope.exchange import launch as launching
-from haloscope.exchange import mpiexec
-from haloscope.exchange.launch import descendants, launch, started_by_launcher
-from haloscope.exchange.mpiexec import Mpiexec, find_mpiexec, start_command
+from haloscope.exchange.ranks import launch as launching
+from haloscope.exchange.ranks import mpiexec
+from haloscope.exchange.ranks.launch import descendants, launch, started_by_launcher
+from haloscope.exchange.ranks.mpiexec import Mpiexec, find_mpiexec, start_command
 
 _MPICH = "MPICH Version:      4.2.3"
 _OPEN_MPI = "Open MPI v5.0.11, package: Open MPI someone@somewhere Distribution"

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haloscope.domain.hex_generators import box, cylinder, sphere
-from haloscope.domain.hexes import HexMesh
-from haloscope.numerics.basis import equispaced_nodes, gll_nodes, interpolation_matrix
-from haloscope.numerics.element_boxes import BoxBins, element_boxes, gll_to_bernstein
-from haloscope.numerics.element_geometry import along_all_axes, nodes
-from haloscope.numerics.element_maps import gll_basis, values_at
-from haloscope.numerics.locate import Locator, evaluate
+from haloscope.mesh.hexes.hex_generators import box, cylinder, sphere
+from haloscope.mesh.hexes.hexes import HexMesh
+from haloscope.numerics.elements.basis import equispaced_nodes, gll_nodes, interpolation_matrix
+from haloscope.numerics.elements.element_boxes import BoxBins, element_boxes, gll_to_bernstein
+from haloscope.numerics.elements.element_geometry import along_all_axes, nodes
+from haloscope.numerics.elements.element_maps import gll_basis, values_at
+from haloscope.numerics.elements.locate import Locator, evaluate
 
 
 def _bent(angle: float) -> HexMesh:

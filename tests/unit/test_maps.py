@@ -12,11 +12,11 @@ from matplotlib.image import imread
 
 from haloscope.errors import InputError
 from haloscope.scope import maps
+from haloscope.scope.analysis.result import PAIRS, Result
 from haloscope.scope.maps import LINKS, Traffic, grouping, placement
 from haloscope.scope.maps.files import write_maps
 from haloscope.scope.maps.pictures import MOST_POINTS, binned, save_map, save_receivers
-from haloscope.scope.measurement import Communicator, Location, Node, Region
-from haloscope.scope.result import PAIRS, Result
+from haloscope.scope.trace.measurement import Communicator, Location, Node, Region
 
 
 def _traffic(size: int, rows: list[tuple[Any, ...]]) -> Traffic:

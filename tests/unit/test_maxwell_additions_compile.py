@@ -9,7 +9,7 @@ import pytest
 from driven_fields import opened
 
 from haloscope.device.absent import AbsentDevice
-from haloscope.domain.hex_generators import box
+from haloscope.mesh.hexes.hex_generators import box
 from haloscope.solvers.maxwell.currents import PointDipole
 from haloscope.solvers.maxwell.incident import PlaneWave
 from haloscope.solvers.maxwell.layers import Layer

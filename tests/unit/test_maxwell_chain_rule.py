@@ -12,9 +12,9 @@ from turned_meshes import turned
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.jit import find_compiler, source_text
-from haloscope.domain.hex_generators import box
-from haloscope.domain.hexes import HexMesh
-from haloscope.numerics.element_geometry import nodes
+from haloscope.mesh.hexes.hex_generators import box
+from haloscope.mesh.hexes.hexes import HexMesh
+from haloscope.numerics.elements.element_geometry import nodes
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell.elements import Material, geometry
 from haloscope.solvers.maxwell.stepping import SOURCE, Stepping

@@ -12,10 +12,10 @@ import pytest
 from turned_meshes import turned
 
 from haloscope.device import jit, open_device
-from haloscope.domain.hex_generators import box
 from haloscope.errors import InputError
-from haloscope.numerics.basis import derivative_matrix, gll_nodes
-from haloscope.numerics.element_geometry import nodes
+from haloscope.mesh.hexes.hex_generators import box
+from haloscope.numerics.elements.basis import derivative_matrix, gll_nodes
+from haloscope.numerics.elements.element_geometry import nodes
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell.elements import geometry
 from haloscope.solvers.maxwell.gpu_shapes import (

@@ -7,8 +7,8 @@ import pytest
 from driven_fields import advance, opened
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.domain.hex_generators import SIDE_NAMES, box
 from haloscope.errors import InputError
+from haloscope.mesh.hexes.hex_generators import SIDE_NAMES, box
 from haloscope.solvers.maxwell.currents import VolumeCurrent
 from haloscope.solvers.maxwell.layers import Layer
 from haloscope.solvers.maxwell.media import Drude, Medium

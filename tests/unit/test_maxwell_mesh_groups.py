@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from written_meshes import write_gmsh
 
-from haloscope.case import check
-from haloscope.domain.hex_generators import box
+from haloscope.case.tables import check
 from haloscope.errors import InputError
+from haloscope.mesh.hexes.hex_generators import box
 from haloscope.run import Simulation
 from haloscope.solvers.maxwell.case import MaxwellCase
 

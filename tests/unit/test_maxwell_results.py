@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.errors import InputError
 from haloscope.solvers.maxwell.case import IMPEDANCE, LIGHT, MaxwellCase
 from haloscope.solvers.maxwell.probe_spectra import ProbeSpectra

@@ -11,10 +11,10 @@ import h5py
 import numpy as np
 import pytest
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.device import open_device
 from haloscope.errors import InputError, SolutionError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.maxwell.case import IMPEDANCE, LIGHT, MaxwellCase
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haloscope.case import check
-from haloscope.domain.hex_generators import box
+from haloscope.case.tables import check
 from haloscope.errors import InputError, SolutionError
+from haloscope.mesh.hexes.hex_generators import box
 from haloscope.solvers.maxwell.case import LIGHT, MaxwellCase
 from haloscope.solvers.maxwell.energy_balance import EnergyBalance
 from haloscope.solvers.maxwell.resolution import timing_warnings

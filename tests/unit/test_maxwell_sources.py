@@ -10,10 +10,10 @@ from driven_fields import advance, opened
 from turned_meshes import turned
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.domain.hex_generators import box
-from haloscope.domain.mesh_parts import take
 from haloscope.errors import InputError
-from haloscope.numerics.element_geometry import nodes
+from haloscope.mesh.hexes.hex_generators import box
+from haloscope.mesh.hexes.mesh_parts import take
+from haloscope.numerics.elements.element_geometry import nodes
 from haloscope.solvers.maxwell.additions import place
 from haloscope.solvers.maxwell.currents import PointDipole, SheetCurrent, VolumeCurrent
 from haloscope.solvers.maxwell.driven import OwnElements

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.domain.hex_generators import box, cylinder
-from haloscope.domain.hexes import HexMesh
 from haloscope.errors import InputError
-from haloscope.numerics.element_geometry import nodes
+from haloscope.mesh.hexes.hex_generators import box, cylinder
+from haloscope.mesh.hexes.hexes import HexMesh
+from haloscope.numerics.elements.element_geometry import nodes
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.numerics.stability import is_stable, stability_polynomial, step_limits
 from haloscope.solvers.maxwell.elements import Material

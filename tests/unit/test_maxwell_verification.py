@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.domain.hex_generators import box
+from haloscope.mesh.hexes.hex_generators import box
 from haloscope.solvers.maxwell import checks, exact, resonance_runs, verification
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.media import Debye, Drude, Lorentz, Medium

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haloscope.domain.hex_generators import box
-from haloscope.domain.hexes import connect
 from haloscope.errors import InputError
+from haloscope.mesh.hexes.hex_generators import box
+from haloscope.mesh.hexes.hexes import connect
 from haloscope.solvers.maxwell.case import LIGHT
 from haloscope.solvers.maxwell.far_field import (
     MirrorPlane,

@@ -12,8 +12,8 @@ import pytest
 from trace_text import parse, write
 
 from haloscope.errors import InputError
-from haloscope.scope import tracer
-from haloscope.scope.measure import COUNTERS, MOST_COUNTERS, Options, phase_missed
+from haloscope.scope import record as tracer
+from haloscope.scope.record.measure import COUNTERS, MOST_COUNTERS, Options, phase_missed
 
 # The command has ended, and another thread has been told so, before this one begins to wait.
 PROGRAM = """

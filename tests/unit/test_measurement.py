@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from haloscope.scope.measurement import MOST_RANKS, open_measurement
 from haloscope.scope.replay.inputs import make_inputs
-from haloscope.scope.synthetic import write_synthetic
-from haloscope.scope.trace import DefinitionsWriter
+from haloscope.scope.trace.measurement import MOST_RANKS, open_measurement
+from haloscope.scope.trace.synthetic import write_synthetic
+from haloscope.scope.trace.trace import DefinitionsWriter
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ import h5py
 import numpy as np
 import pytest
 
-from haloscope.domain.mesh_files import read_mesh
-from haloscope.domain.tet_files import read_tets, write_tets
-from haloscope.domain.tet_generators import tet_box
-from haloscope.domain.vtk_sizes import unpacked_size
 from haloscope.errors import InputError
+from haloscope.mesh.files.mesh_files import read_mesh
+from haloscope.mesh.files.vtk_sizes import unpacked_size
+from haloscope.mesh.tets.tet_files import read_tets, write_tets
+from haloscope.mesh.tets.tet_generators import tet_box
 
 _MEGABYTE = 1 << 20
 _VTU = """<VTKFile type="UnstructuredGrid" version="1.0" byte_order="LittleEndian" header_type="UInt64"

@@ -8,13 +8,18 @@ import numpy as np
 import pytest
 from turned_meshes import face_gap, turned
 
-from haloscope.domain import mesh_files
-from haloscope.domain.hex_generators import box, cylinder, sphere
-from haloscope.domain.hexes import FACE_CORNERS, HexMesh, check_boundaries
-from haloscope.domain.mesh_files import count_elements, read_mesh
-from haloscope.domain.node_orders import gmsh_order, in_tensor, node_table, vtk_order
 from haloscope.errors import InputError, MachineError
-from haloscope.numerics.element_geometry import check_jacobians, jacobians, nodes, volume_weights
+from haloscope.mesh.files import mesh_files
+from haloscope.mesh.files.mesh_files import count_elements, read_mesh
+from haloscope.mesh.hexes.hex_generators import box, cylinder, sphere
+from haloscope.mesh.hexes.hexes import FACE_CORNERS, HexMesh, check_boundaries
+from haloscope.mesh.hexes.node_orders import gmsh_order, in_tensor, node_table, vtk_order
+from haloscope.numerics.elements.element_geometry import (
+    check_jacobians,
+    jacobians,
+    nodes,
+    volume_weights,
+)
 
 # Corners of a quadrilateral in the order around it.
 _ROUND = [0, 1, 3, 2]

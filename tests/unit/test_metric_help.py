@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from haloscope.scope.analysis.metrics import BY_NAME, METRICS
 from haloscope.scope.diagnosis.waits import WAITS
-from haloscope.scope.metrics import BY_NAME, METRICS
 from haloscope.scope.replay.patterns import _SLOTS
 
 _PATTERNS = _SLOTS[_SLOTS.index("p2p_synchronisation") : _SLOTS.index("lock_contention") + 1]

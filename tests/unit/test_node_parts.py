@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from thread_gpus import Meeting, ThreadWorld, on_ranks
 
-from haloscope.domain import partition
-from haloscope.domain.cuthill_mckee import node_graph, reverse_cuthill_mckee
-from haloscope.domain.node_parts import NodePart, node_part, partition_tets, share_nodes
-from haloscope.domain.shared_node_parts import node_part_on_ranks
-from haloscope.domain.tet_generators import cylinder_channel, tet_box
-from haloscope.domain.tet_geometry import area_vectors, tet_volumes
-from haloscope.domain.tets import TetMesh, make_tet_mesh
 from haloscope.errors import InputError, MachineError
+from haloscope.exchange.ranks.world import World
 from haloscope.exchange.sharing import find_sharing
-from haloscope.exchange.world import World
+from haloscope.mesh.partition import partition
+from haloscope.mesh.tets.cuthill_mckee import node_graph, reverse_cuthill_mckee
+from haloscope.mesh.tets.node_parts import NodePart, node_part, partition_tets, share_nodes
+from haloscope.mesh.tets.shared_node_parts import node_part_on_ranks
+from haloscope.mesh.tets.tet_generators import cylinder_channel, tet_box
+from haloscope.mesh.tets.tet_geometry import area_vectors, tet_volumes
+from haloscope.mesh.tets.tets import TetMesh, make_tet_mesh
 
 
 def _shuffled(mesh: TetMesh, seed: int = 0) -> TetMesh:

@@ -12,10 +12,10 @@ from thread_gpus import ThreadGpu, on_ranks
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.jit import Constants
 from haloscope.errors import MachineError
-from haloscope.exchange.world import World
-from haloscope.numerics import node_vectors
-from haloscope.numerics.flexible_gmres import FlexibleGmres
-from haloscope.numerics.node_vectors import NodeVectors
+from haloscope.exchange.ranks.world import World
+from haloscope.numerics.krylov import node_vectors
+from haloscope.numerics.krylov.flexible_gmres import FlexibleGmres
+from haloscope.numerics.krylov.node_vectors import NodeVectors
 
 NODES, COUNT = 400, 6
 

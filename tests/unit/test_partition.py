@@ -7,9 +7,9 @@ import sys
 import numpy as np
 import pytest
 
-from haloscope.domain.hex_generators import box, cylinder, sphere
-from haloscope.domain.partition import bisect, dual_graph, partition
 from haloscope.errors import InputError, MachineError
+from haloscope.mesh.hexes.hex_generators import box, cylinder, sphere
+from haloscope.mesh.partition.partition import bisect, dual_graph, partition
 
 _METHODS = ["coordinates", "graph"]
 

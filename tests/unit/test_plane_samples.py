@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from thread_gpus import on_ranks
 
-from haloscope.domain.hex_generators import box, cylinder
 from haloscope.errors import InputError
-from haloscope.numerics.element_geometry import nodes
-from haloscope.numerics.locate import Locator
-from haloscope.numerics.plane_samples import (
+from haloscope.mesh.hexes.hex_generators import box, cylinder
+from haloscope.numerics.elements.element_geometry import nodes
+from haloscope.numerics.elements.locate import Locator
+from haloscope.numerics.elements.plane_samples import (
     PlaneSamples,
     joined,
     mesh_bounds,

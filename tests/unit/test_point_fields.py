@@ -7,10 +7,10 @@ import lattice_contract
 import numpy as np
 import pytest
 
-from haloscope.domain.lattice_parts import raster_coordinates
 from haloscope.errors import InputError
-from haloscope.exchange.point_fields import PointFields
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.lattice.lattice_parts import raster_coordinates
+from haloscope.mesh.lattice.point_fields import PointFields
 
 _SHAPE = (4, 3, 5)
 _ORIGIN, _SPACING = (1.0, -2.0, 0.5), 0.25
@@ -89,7 +89,7 @@ def _written(path, numbers: np.ndarray):
 def test_a_lattice_that_fills_a_third_of_its_box_is_written_as_an_image(
     tmp_path, monkeypatch, piece
 ):
-    monkeypatch.setattr("haloscope.exchange.point_fields._PIECE_BYTES", piece)
+    monkeypatch.setattr("haloscope.mesh.lattice.point_fields._PIECE_BYTES", piece)
     # Nothing in the first plane and the first column.
     places = raster_coordinates(np.arange(60), _SHAPE)
     chosen = np.random.default_rng(1).permutation(
@@ -112,7 +112,7 @@ def test_a_lattice_that_fills_a_third_of_its_box_is_written_as_an_image(
 
 @pytest.mark.parametrize("piece", [2, 1 << 16])
 def test_a_sparse_lattice_is_written_as_cubes_around_its_points(tmp_path, monkeypatch, piece):
-    monkeypatch.setattr("haloscope.exchange.point_fields._CELLS_AT_ONCE", piece)
+    monkeypatch.setattr("haloscope.mesh.lattice.point_fields._CELLS_AT_ONCE", piece)
     numbers = np.array([59, 0, 21, 7, 30])
     root = _written(tmp_path / "a.vtkhdf", numbers)
     assert root.attrs["Type"] == b"UnstructuredGrid"

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from haloscope import cli
+from haloscope.commands import cli
 from haloscope.printable import PrintableStream, message_line, printable, shortened
 
 _SCREEN = "\x1b[2J\x1b]0;title\x07"
@@ -138,7 +138,7 @@ def test_empty_arguments_of_a_measured_program_are_its_own(monkeypatch, capsys, 
         assert command == [word for word in line if word != "--"]
         raise Reached
 
-    monkeypatch.setattr("haloscope.scope.measure.measure", measure)
+    monkeypatch.setattr("haloscope.scope.record.measure.measure", measure)
     monkeypatch.setattr(sys, "argv", ["haloscope", "measure", *line])
     with pytest.raises(Reached):
         cli.main()

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError
-from haloscope.scope.categories import metric_of_role, with_ancestors
-from haloscope.scope.measurement import open_measurement
-from haloscope.scope.metrics import BY_NAME
-from haloscope.scope.profiles import analyse_profile
-from haloscope.scope.result import Result
-from haloscope.scope.trace import DefinitionsWriter
+from haloscope.scope.analysis.metrics import BY_NAME
+from haloscope.scope.analysis.result import Result
+from haloscope.scope.trace.categories import metric_of_role, with_ancestors
+from haloscope.scope.trace.measurement import open_measurement
+from haloscope.scope.trace.profiles import analyse_profile
+from haloscope.scope.trace.trace import DefinitionsWriter
 
 ROLES = {
     "mpi": (

@@ -21,8 +21,8 @@ from recorded_programs import (  # noqa: F401
     needs_gcc,
 )
 
-from haloscope.scope.trace import Kind
-from haloscope.scope.tracer.leftovers import settle
+from haloscope.scope.record.leftovers import settle
+from haloscope.scope.trace.trace import Kind
 
 pytestmark = needs_gcc
 Programs = Callable[..., Path]

@@ -15,7 +15,7 @@ from recorded_programs import (  # noqa: F401
     needs_gcc,
 )
 
-from haloscope.scope.trace import Kind
+from haloscope.scope.trace.trace import Kind
 
 pytestmark = needs_gcc
 Programs = Callable[..., Path]

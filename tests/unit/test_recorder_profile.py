@@ -16,7 +16,7 @@ from recorded_programs import (  # noqa: F401
     needs_gcc,
 )
 
-from haloscope.scope.profiles import analyse_profile
+from haloscope.scope.trace.profiles import analyse_profile
 
 pytestmark = needs_gcc
 Programs = Callable[..., Path]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.numerics.reduce import ChangeNorm
 
 _BOX = (11, 7, 5)

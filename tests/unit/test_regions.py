@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from haloscope.scope import regions
-from haloscope.scope.regions import Profile, Region
+from haloscope import regions
+from haloscope.regions import Profile, Region
 
 
 @pytest.fixture(autouse=True)

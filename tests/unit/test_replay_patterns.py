@@ -16,12 +16,12 @@ import pytest
 from replay_reference import Reference, random_trace
 from trace_text import Place, Trace, parse, path_text, place_of, write
 
-from haloscope.scope.categories import metric_of_role, with_ancestors
-from haloscope.scope.measurement import open_measurement
-from haloscope.scope.metrics import METRICS, children
+from haloscope.scope.analysis.metrics import METRICS, children
+from haloscope.scope.analysis.result import Result
 from haloscope.scope.replay import analyse
-from haloscope.scope.result import Result
-from haloscope.scope.trace import EventsWriter, Kind
+from haloscope.scope.trace.categories import metric_of_role, with_ancestors
+from haloscope.scope.trace.measurement import open_measurement
+from haloscope.scope.trace.trace import EventsWriter, Kind
 
 FILES = sorted(Path(__file__).with_name("traces").glob("*.trace"))
 # Metrics that are zero wherever a file does not say otherwise.
@@ -464,7 +464,7 @@ def test_a_number_beyond_all_sense_in_definitions_costs_neither_time_nor_memory(
     program = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from haloscope.scope.measurement import open_measurement\n"
+        "from haloscope.scope.trace.measurement import open_measurement\n"
         "from haloscope.scope.replay import analyse\n"
         "measured = open_measurement(Path(sys.argv[1]))\n"
         "analyse(measured, 1, correct_clocks=False)\n"

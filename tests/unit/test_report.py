@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from haloscope.scope import maps, report
-from haloscope.scope.categories import with_ancestors
+from haloscope.scope.analysis.metrics import NUMBER
+from haloscope.scope.analysis.result import PAIRS, WAITS, Result
 from haloscope.scope.diagnosis import diagnose, wording
 from haloscope.scope.diagnosis.findings import SPENT_ONCE
 from haloscope.scope.maps.placement import suggest
-from haloscope.scope.measurement import Communicator, Location, Node, Region
-from haloscope.scope.metrics import NUMBER
 from haloscope.scope.report import Analysis, comparison, terminal
-from haloscope.scope.result import PAIRS, WAITS, Result
+from haloscope.scope.trace.categories import with_ancestors
+from haloscope.scope.trace.measurement import Communicator, Location, Node, Region
 
 RANKS = 4
 WORK, EXCHANGE, SENDRECV, BARRIER = 1, 2, 3, 4

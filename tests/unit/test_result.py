@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError
-from haloscope.scope.analyze import result_of
-from haloscope.scope.measurement import open_measurement
-from haloscope.scope.result import FILE, Result
-from haloscope.scope.synthetic import write_synthetic
+from haloscope.scope.analysis.analyze import result_of
+from haloscope.scope.analysis.result import FILE, Result
+from haloscope.scope.trace.measurement import open_measurement
+from haloscope.scope.trace.synthetic import write_synthetic
 
 Call = Callable[..., tuple[int, str, str]]
 REFUSED = "is not a result that this version reads"

@@ -23,8 +23,8 @@ from small_cavities import TEXT, flow_data, simulate
 import haloscope
 import haloscope.run
 from haloscope.errors import InputError, MachineError, SolutionError
-from haloscope.exchange.collect import interpolation
 from haloscope.io.checkpoint import checkpoint_path, list_checkpoints
+from haloscope.mesh.grid.collect import interpolation
 from haloscope.run import records
 from haloscope.run.progress import Silent
 
@@ -750,7 +750,7 @@ except AttributeError as error:
 
 
 def test_every_public_name_is_the_same_thing_each_time():
-    # In a process of its own: to import the module haloscope.verify hides the function.
+    # In a process of its own: to import the module haloscope.checks.verify hides the function.
     done = subprocess.run([sys.executable, "-c", _PUBLIC], capture_output=True, text=True)
     assert done.stdout == "module 'haloscope' has no attribute 'nothing'\n", done
 

@@ -11,7 +11,7 @@ from haloscope.commands import run as command
 from haloscope.device.ceilings import Ceilings
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import MachineError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.run import summary
 from haloscope.run.memory import needed_and_free
 from haloscope.solvers import registry

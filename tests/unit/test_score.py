@@ -17,8 +17,8 @@ from recorded_programs import (  # noqa: F401
 )
 
 from haloscope.errors import InputError
-from haloscope.scope.score import score
-from haloscope.scope.trace import DefinitionsWriter
+from haloscope.scope.analysis.score import score
+from haloscope.scope.trace.trace import DefinitionsWriter
 
 
 def profile(folder: Path, lines: list[list[dict[str, Any]]]) -> Path:

@@ -11,8 +11,8 @@ from thread_gpus import ThreadGpu, on_ranks
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
 from haloscope.exchange import shared_rows as module
+from haloscope.exchange.ranks.world import World
 from haloscope.exchange.shared_rows import open_shared_rows
-from haloscope.exchange.world import World
 
 _FIELDS, _WIDTH, _ROWS = 3, 37, 90
 

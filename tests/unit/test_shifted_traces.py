@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from trace_text import parse, write
 
-from haloscope.scope.measurement import open_measurement
 from haloscope.scope.replay import analyse
+from haloscope.scope.trace.measurement import open_measurement
 
 TRACES = Path(__file__).with_name("traces")
 

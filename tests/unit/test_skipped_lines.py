@@ -12,7 +12,7 @@ from haloscope.scope.explorer.lines import Ends, match
 from haloscope.scope.explorer.segments import State, epoch_of, pieces
 from haloscope.scope.export.messages import match_messages
 from haloscope.scope.export.run_clock import RunClock
-from haloscope.scope.measurement import open_measurement
+from haloscope.scope.trace.measurement import open_measurement
 
 TRACES = Path(__file__).with_name("traces")
 # Seconds at which messages are sent and received, of all that were recorded on both sides.

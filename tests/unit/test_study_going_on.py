@@ -18,7 +18,7 @@ from small_studies import (  # noqa: F401
     sweep_file,
 )
 
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.study import groups
 from haloscope.study.sweep import Point
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from haloscope.device import open_device
+from haloscope.exchange.ranks.world import World
 from haloscope.exchange.sharing import find_sharing
-from haloscope.exchange.world import World
 from haloscope.numerics.shared_node_messages import open_node_sums
-from haloscope.scope.regions import Region
+from haloscope.regions import Region
 from haloscope.study import phases
 from haloscope.study.campaign import plan, scale
 from haloscope.study.keys import read_study

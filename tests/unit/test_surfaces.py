@@ -8,26 +8,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from haloscope.domain.connected_parts import connected_parts
-from haloscope.domain.length_units import MICROMETRE
-from haloscope.domain.openings import grid_of
-from haloscope.domain.surface_ends import flat_ends, vessel_direction, wall_diameter
-from haloscope.domain.surface_files import read_surface, write_stl
-from haloscope.domain.surface_generators import (
+from haloscope.errors import InputError
+from haloscope.mesh.files.length_units import MICROMETRE
+from haloscope.mesh.lattice.openings import grid_of
+from haloscope.mesh.surfaces.connected_parts import connected_parts
+from haloscope.mesh.surfaces.surface_ends import flat_ends, vessel_direction, wall_diameter
+from haloscope.mesh.surfaces.surface_files import read_surface, write_stl
+from haloscope.mesh.surfaces.surface_generators import (
     bifurcation,
     cone_distances,
     murray_radii,
     tree,
     tube,
 )
-from haloscope.domain.surfaces import (
+from haloscope.mesh.surfaces.surfaces import (
     Surface,
     check,
     make_surface,
     merged,
     require_closed,
 )
-from haloscope.errors import InputError
 
 CUBE_POINTS = np.array([[x, y, z] for z in (0, 1) for y in (0, 1) for x in (0, 1)], float)
 CUBE = np.array(

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError
-from haloscope.scope.measurement import open_measurement
-from haloscope.scope.synthetic import Expected, events_of, write_synthetic
-from haloscope.scope.trace import NOBODY, Kind, Operation, iterate, read_events
+from haloscope.scope.trace.measurement import open_measurement
+from haloscope.scope.trace.synthetic import Expected, events_of, write_synthetic
+from haloscope.scope.trace.trace import NOBODY, Kind, Operation, iterate, read_events
 
 
 class Visit:

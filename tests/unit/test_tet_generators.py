@@ -5,20 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from haloscope.domain import cylinder_planes
-from haloscope.domain.cylinder_planes import ChannelCells, channel_plane
-from haloscope.domain.prisms import Plane, draw_out, triangles_of_squares
-from haloscope.domain.tet_generators import (
+from haloscope.errors import InputError
+from haloscope.mesh.lattice import cylinder_planes
+from haloscope.mesh.lattice.cylinder_planes import ChannelCells, channel_plane
+from haloscope.mesh.tets.prisms import Plane, draw_out, triangles_of_squares
+from haloscope.mesh.tets.tet_generators import (
     BOX_SIDES,
     cylinder_channel,
     cylinder_slice,
     tet_box,
     tet_box_of_planes,
 )
-from haloscope.domain.tet_geometry import area_vectors
-from haloscope.domain.tet_quality import tet_quality
-from haloscope.domain.tets import TetMesh, make_tet_mesh
-from haloscope.errors import InputError
+from haloscope.mesh.tets.tet_geometry import area_vectors
+from haloscope.mesh.tets.tet_quality import tet_quality
+from haloscope.mesh.tets.tets import TetMesh, make_tet_mesh
 
 
 def _areas(mesh: TetMesh) -> dict[str, np.ndarray]:

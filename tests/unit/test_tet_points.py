@@ -6,13 +6,13 @@ import h5py
 import numpy as np
 import pytest
 
-from haloscope.domain.shared_node_parts import node_part_on_ranks
-from haloscope.domain.tet_generators import cylinder_channel, tet_box
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.io.vtkhdf_tets import TetWriter
-from haloscope.numerics.node_fields import NodeFields
-from haloscope.numerics.tet_points import TetLocator
+from haloscope.mesh.tets.shared_node_parts import node_part_on_ranks
+from haloscope.mesh.tets.tet_generators import cylinder_channel, tet_box
+from haloscope.numerics.elements.node_fields import NodeFields
+from haloscope.numerics.elements.tet_points import TetLocator
 
 
 def _linear(x):

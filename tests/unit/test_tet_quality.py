@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from haloscope.domain.tet_generators import tet_box
-from haloscope.domain.tet_geometry import FACE_NODES
-from haloscope.domain.tet_quality import check_quality, tet_quality
-from haloscope.domain.tets import TetMesh, make_tet_mesh
 from haloscope.errors import InputError
+from haloscope.mesh.tets.tet_generators import tet_box
+from haloscope.mesh.tets.tet_geometry import FACE_NODES
+from haloscope.mesh.tets.tet_quality import check_quality, tet_quality
+from haloscope.mesh.tets.tets import TetMesh, make_tet_mesh
 
 REGULAR = np.array([[1.0, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]])
 CORNER = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]])
@@ -51,7 +51,7 @@ def test_the_quality_is_3_over_the_condition_number_in_the_frobenius_norm():
 def test_pieces_of_large_meshes_are_all_looked_at(monkeypatch):
     mesh = tet_box((3, 2, 2), grading=(3.0, 1.0, 2.0))
     whole = tet_quality(mesh)
-    monkeypatch.setattr("haloscope.domain.tet_quality._AT_ONCE", 7)
+    monkeypatch.setattr("haloscope.mesh.tets.tet_quality._AT_ONCE", 7)
     pieces = tet_quality(mesh)
     assert np.array_equal(whole.sicn, pieces.sicn)
     assert np.array_equal(whole.angles, pieces.angles)

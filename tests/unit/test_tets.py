@@ -8,11 +8,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from haloscope.domain import tet_faces
-from haloscope.domain.tet_generators import BOX_SIDES, tet_box
-from haloscope.domain.tet_geometry import FACE_NODES, area_vectors, tet_centres, tet_volumes
-from haloscope.domain.tets import TetMesh, make_tet_mesh
 from haloscope.errors import InputError
+from haloscope.mesh.tets import tet_faces
+from haloscope.mesh.tets.tet_generators import BOX_SIDES, tet_box
+from haloscope.mesh.tets.tet_geometry import FACE_NODES, area_vectors, tet_centres, tet_volumes
+from haloscope.mesh.tets.tets import TetMesh, make_tet_mesh
 
 CORNER = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]])
 ONE = np.array([[0, 1, 2, 3]])

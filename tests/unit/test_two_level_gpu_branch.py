@@ -11,11 +11,11 @@ from gpu_branches import ThreadsGpu
 from kuhn_boxes import LinearFlow
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.exchange.world import World
-from haloscope.numerics.block_pattern import pattern_of
-from haloscope.numerics.block_rows import BlockRows
+from haloscope.exchange.ranks.world import World
+from haloscope.numerics.krylov.block_pattern import pattern_of
+from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.two_level import TwoLevel, points_smoother
 from haloscope.numerics.shared_nodes import SharedNodes
-from haloscope.numerics.two_level import TwoLevel, points_smoother
 
 
 class _SmallTiles(ThreadsGpu):

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from closed_surfaces import DIRECTIONS, cuboid, moved, random_turn, sphere
 
-from haloscope.domain.lattice_runs import Runs, raster, unraster
-from haloscope.domain.openings import OpeningPlane, grid_of
-from haloscope.domain.shapes import Box, Grid, Tube
-from haloscope.domain.surface_generators import bifurcation, tree, tube
-from haloscope.domain.surfaces import Surface, make_surface
-from haloscope.domain.voxels import Lattice, inside_runs, voxelise
-from haloscope.domain.wall_distances import wall_distances
-from haloscope.domain.wall_links import wall_links
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.lattice.lattice_runs import Runs, raster, unraster
+from haloscope.mesh.lattice.openings import OpeningPlane, grid_of
+from haloscope.mesh.lattice.shapes import Box, Grid, Tube
+from haloscope.mesh.lattice.voxels import Lattice, inside_runs, voxelise
+from haloscope.mesh.lattice.wall_distances import wall_distances
+from haloscope.mesh.lattice.wall_links import wall_links
+from haloscope.mesh.surfaces.surface_generators import bifurcation, tree, tube
+from haloscope.mesh.surfaces.surfaces import Surface, make_surface
 
 
 def _winding_numbers(surface: Surface, positions: np.ndarray) -> np.ndarray:
@@ -370,7 +370,7 @@ def test_the_spacing_that_is_told_for_a_coarse_one_does(surface, openings, width
 
 
 def test_where_to_try_is_too_much_work_a_guess_is_told_as_such(monkeypatch) -> None:
-    monkeypatch.setattr("haloscope.domain.voxels._MOST_TRIED", 1e2)
+    monkeypatch.setattr("haloscope.mesh.lattice.voxels._MOST_TRIED", 1e2)
     with pytest.raises(InputError, match="use about 2 m or less, as far as can be told from this"):
         voxelise(tube(6.0, 30.0), 3.0, _ENDS)
 

@@ -10,13 +10,13 @@ import h5py
 import numpy as np
 import pytest
 
-from haloscope.domain.hex_generators import box, cylinder
-from haloscope.domain.node_orders import vtk_order
 from haloscope.errors import InputError
 from haloscope.io.vtkhdf_cells import CellWriter
-from haloscope.numerics.basis import equispaced_nodes, gll_nodes, interpolation_matrix
-from haloscope.numerics.cell_output import open_cells
-from haloscope.numerics.element_geometry import jacobians, nodes, volume_weights
+from haloscope.mesh.hexes.hex_generators import box, cylinder
+from haloscope.mesh.hexes.node_orders import vtk_order
+from haloscope.numerics.elements.basis import equispaced_nodes, gll_nodes, interpolation_matrix
+from haloscope.numerics.elements.cell_output import open_cells
+from haloscope.numerics.elements.element_geometry import jacobians, nodes, volume_weights
 
 LAGRANGE, HEXAHEDRON = 72, 12
 ORDERS = [1, 2, 3, 7]

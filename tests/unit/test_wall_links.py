@@ -8,15 +8,15 @@ import itertools
 import numpy as np
 from closed_surfaces import DIRECTIONS, cuboid, moved, random_turn, sphere
 
-from haloscope.domain.lattice_runs import raster
-from haloscope.domain.openings import OpeningPlane
-from haloscope.domain.shapes import Box, Grid, Tube
-from haloscope.domain.surface_generators import tube
-from haloscope.domain.surface_walls import walls_of
-from haloscope.domain.surfaces import Surface, make_surface
-from haloscope.domain.voxels import Lattice, inside_runs, voxelise
-from haloscope.domain.wall_distances import wall_distances
-from haloscope.domain.wall_links import wall_links
+from haloscope.mesh.lattice.lattice_runs import raster
+from haloscope.mesh.lattice.openings import OpeningPlane
+from haloscope.mesh.lattice.shapes import Box, Grid, Tube
+from haloscope.mesh.lattice.voxels import Lattice, inside_runs, voxelise
+from haloscope.mesh.lattice.wall_distances import wall_distances
+from haloscope.mesh.lattice.wall_links import wall_links
+from haloscope.mesh.surfaces.surface_generators import tube
+from haloscope.mesh.surfaces.surface_walls import walls_of
+from haloscope.mesh.surfaces.surfaces import Surface, make_surface
 
 
 def test_links_to_the_faces_of_a_box_have_known_fractions() -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from haloscope.exchange import watch
-from haloscope.exchange.watch import Member, started_at
+from haloscope.exchange.ranks import watch
+from haloscope.exchange.ranks.watch import Member, started_at
 
 # One of three ranks of a host, without MPI. Its processes are known once all have said theirs.
 _RANK = """

@@ -10,9 +10,9 @@ from predicted_traces import PING, predicted
 from trace_text import parse, write
 
 from haloscope.errors import InputError
-from haloscope.scope.measurement import open_measurement
-from haloscope.scope.synthetic import write_synthetic
-from haloscope.scope.whatif import CHANGES, predict
+from haloscope.scope.analysis.whatif import CHANGES, predict
+from haloscope.scope.trace.measurement import open_measurement
+from haloscope.scope.trace.synthetic import write_synthetic
 
 FILES = sorted(Path(__file__).with_name("traces").glob("*.trace"))
 EVERY = [

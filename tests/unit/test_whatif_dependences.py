@@ -9,8 +9,8 @@ import pytest
 from predicted_traces import PING, predicted
 from trace_text import parse, write
 
-from haloscope.scope.measurement import open_measurement
-from haloscope.scope.whatif import predict
+from haloscope.scope.analysis.whatif import predict
+from haloscope.scope.trace.measurement import open_measurement
 
 
 def late(early: str, last: str) -> str:

@@ -9,8 +9,8 @@ import pytest
 from predicted_traces import predicted
 from trace_text import parse, write
 
-from haloscope.scope.measurement import open_measurement
-from haloscope.scope.whatif import Prediction, predict
+from haloscope.scope.analysis.whatif import Prediction, predict
+from haloscope.scope.trace.measurement import open_measurement
 
 MILLI = 1e-3
 COSTS = '{"recording": "mpi", "call": [2e-4, 1e-4], "before": [1e-4, 0], "after": [1e-4, 1e-4]}'

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from haloscope.checks.verify import all_checks, select, solve_with
+from haloscope.checks.verify import verify as verify_checks
 from haloscope.errors import InputError, SolutionError
 from haloscope.run.progress import Silent
 from haloscope.solvers import registry
 from haloscope.solvers.cavity import checks as cavity
 from haloscope.solvers.interface import Check, Comparison
-from haloscope.verify import all_checks, select, solve_with
-from haloscope.verify import verify as verify_checks
 
 _ALL = all_checks()
 # Quick for who asks for it with `haloscope verify`, long among tests; others hold the same physics
@@ -69,7 +69,7 @@ def test_the_case_of_a_slow_check_is_accepted(name, monkeypatch):
     def simulation(*arguments, **options):
         raise _Started
 
-    monkeypatch.setattr("haloscope.verify.Simulation", simulation)
+    monkeypatch.setattr("haloscope.checks.verify.Simulation", simulation)
     with pytest.raises(_Started):
         _ALL[name].run(solve_with("cpu", Silent()))
 

@@ -50,9 +50,9 @@ def analyze(
     Started by an MPI launcher (mpiexec -n 4 haloscope analyze DIR), all processes replay a
     trace together.
     """
-    from haloscope.exchange.launch import started_by_launcher
-    from haloscope.folders import make_folder
-    from haloscope.scope import analyze as work
+    from haloscope.exchange.ranks.launch import started_by_launcher
+    from haloscope.run.folders import make_folder
+    from haloscope.scope.analysis import analyze as work
     from haloscope.scope.report import terminal
 
     world = open_world() if started_by_launcher() else None

@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterator
 from typing import NoReturn
 
-from haloscope import interrupts
 from haloscope.commands.world import opened_world
 from haloscope.errors import MachineError
+from haloscope.io import interrupts
 from haloscope.printable import message_line
 
 _ROOT_FIRST_SECONDS = 1.0
@@ -64,7 +64,7 @@ def fail_without_output(error: OSError) -> NoReturn:
 @contextlib.contextmanager
 def interrupts_raised() -> Iterator[list[interrupts.Interrupted]]:
     """`interrupts.raised`, but for ranks: who has started them says that it ends them."""
-    from haloscope.exchange.guard import RANK_NUMBERS
+    from haloscope.exchange.ranks.guard import RANK_NUMBERS
 
     if any(name in os.environ for name in RANK_NUMBERS):
         yield []

@@ -65,7 +65,7 @@ def export(
         raise InputError(f"{options} given; give one of --otf2, --perfetto and --cubex")
     if not perfetto and (begin is not None or end is not None):
         raise InputError(f"--from and --to are for --perfetto; leave them away with {chosen[0]}")
-    from haloscope.scope.analyze import measurement_in
+    from haloscope.scope.analysis.analyze import measurement_in
 
     folder = measurement_in(folder)
     if perfetto:
@@ -95,7 +95,7 @@ def import_(
     as_json: Json = False,
 ) -> None:
     """Read an OTF2 trace made elsewhere, so that it can be analysed."""
-    from haloscope.folders import new_folder
+    from haloscope.run.folders import new_folder
     from haloscope.scope.export.otf2_import import import_otf2
 
     folder = out or new_folder(Path(), "imported")
@@ -124,7 +124,7 @@ def import_(
 
 def _otf2(folder: Path, out: Path | None) -> dict[str, Any]:
     from haloscope.scope.export.otf2_export import export_otf2
-    from haloscope.scope.measurement import open_measurement
+    from haloscope.scope.trace.measurement import open_measurement
 
     measurement = open_measurement(folder)
     _warn(measurement.warnings)
@@ -146,9 +146,9 @@ def _perfetto(
 ) -> dict[str, Any]:
     import math
 
+    from haloscope.scope.analysis.result import FILE, Result
     from haloscope.scope.export.perfetto import export_perfetto
-    from haloscope.scope.measurement import open_measurement
-    from haloscope.scope.result import FILE, Result
+    from haloscope.scope.trace.measurement import open_measurement
 
     measurement = open_measurement(folder)
     _warn(measurement.warnings)
@@ -176,8 +176,8 @@ def _perfetto(
 
 
 def _cubex(folder: Path, out: Path | None) -> dict[str, Any]:
+    from haloscope.scope.analysis.result import FILE, Result
     from haloscope.scope.export.cubex import write_cubex
-    from haloscope.scope.result import FILE, Result
 
     path = out or folder / "report.cubex"
     result = Result.load(folder / FILE)

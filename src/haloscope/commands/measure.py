@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 
 def _print_include(wanted: bool) -> None:
     if wanted:
-        from haloscope.scope import tracer
+        from haloscope.scope import record as tracer
 
         print(Path(tracer.__file__).parent)
         raise typer.Exit
@@ -94,7 +94,7 @@ def measure(
     # Any program of any MPI, started by a launcher, a script or directly, is measured without being
     # compiled anew: haloscope measure -- mpiexec -n 4 ./program. A command that cannot be measured
     # keeps its exit code, too, and one line names the reason.
-    from haloscope.scope import measure as work
+    from haloscope.scope.record import measure as work
 
     if profile + trace + score > 1:
         raise InputError("--profile, --trace and --score exclude each other; give one of them")
@@ -134,7 +134,7 @@ def measure(
 def _score(folder: Path, command: list[str]) -> tuple[dict[str, Any], str]:
     """What a trace would take, for programs and for people; the suggested filter goes to a file."""
     from haloscope.io.atomic import write_text
-    from haloscope.scope.score import score
+    from haloscope.scope.analysis.score import score
 
     scores = score(folder)
     lines = [str(scores), ""]

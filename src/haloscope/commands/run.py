@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from haloscope import interrupts, measured
-from haloscope.commands import stopping
+from haloscope.commands import measured, stopping
 from haloscope.commands.ending import fail, interrupts_raised
 from haloscope.commands.options import DeviceOption, Json
 from haloscope.commands.progress import Bar, say
 from haloscope.commands.world import open_world
 from haloscope.counted import counted
 from haloscope.errors import InputError, MachineError
+from haloscope.io import interrupts
 
 if TYPE_CHECKING:
-    from haloscope.exchange.world import World
+    from haloscope.exchange.ranks.world import World
     from haloscope.run import Simulation
 
 _MOST_STEPS = 2**40  # as many as run.steps may have
@@ -65,7 +65,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run a case: fields, a picture, a summary, checkpoints."""
-    from haloscope.exchange import launch
+    from haloscope.exchange.ranks import launch
     from haloscope.io.atomic import write_json
 
     if measure not in measured.MODES:
@@ -164,11 +164,11 @@ def _run_on_ranks(
     as_json: bool,
 ) -> None:
     """Check the case here, where an error is printed once, then start the ranks."""
-    from haloscope.case import naming_file, read_case
+    from haloscope.case.tables import naming_file, read_case
     from haloscope.device.cpu import available_cores
-    from haloscope.exchange import launch
-    from haloscope.exchange.world import World
-    from haloscope.folders import requested_folder
+    from haloscope.exchange.ranks import launch
+    from haloscope.exchange.ranks.world import World
+    from haloscope.run.folders import requested_folder
     from haloscope.solvers import registry
 
     table = read_case(case, settings, registry.case_model)
@@ -204,9 +204,9 @@ def _run_on_ranks(
 
 def _measured(case: Path, out: Path | None, restart: bool, settings: list[str]) -> Path:
     """The folder of a run that is measured, which the recorder has to know before MPI begins."""
-    from haloscope.case import read_case
-    from haloscope.exchange import launch
-    from haloscope.exchange.world import World
+    from haloscope.case.tables import read_case
+    from haloscope.exchange.ranks import launch
+    from haloscope.exchange.ranks.world import World
     from haloscope.solvers import registry
 
     measured.spare_children()
@@ -228,7 +228,7 @@ def _measured(case: Path, out: Path | None, restart: bool, settings: list[str]) 
 
 def _require_free(folder: Path) -> None:
     """See that no other run works in a folder before a measurement is begun there."""
-    from haloscope.folders import alone_in
+    from haloscope.run.folders import alone_in
 
     with alone_in(folder):
         pass
@@ -240,9 +240,9 @@ def _folder(
     """The output folder, made by rank 0 and known to all."""
     import numpy as np
 
-    from haloscope.folders import latest_folder, new_folder, requested_folder
+    from haloscope.commands.measured import holds_nothing_else
     from haloscope.io.checkpoint import list_checkpoints
-    from haloscope.measured import holds_nothing_else
+    from haloscope.run.folders import latest_folder, new_folder, requested_folder
 
     text = b""
     if world.is_root:

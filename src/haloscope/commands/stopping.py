@@ -7,7 +7,7 @@ import json
 import signal
 from pathlib import Path
 
-from haloscope.interrupts import STOPPING, Interrupted
+from haloscope.io.interrupts import STOPPING, Interrupted
 
 
 def before_the_first_step(stop: Interrupted, case: Path, out: Path | None) -> str:
@@ -23,8 +23,8 @@ def leave_summary(code: int, case: Path, folder: Path, ranks: int) -> bool:
 
     Gives whether that is so.
     """
-    from haloscope.folders import make_folder
     from haloscope.io.atomic import write_json
+    from haloscope.run.folders import make_folder
 
     path = folder / "summary.json"
     if code - 128 not in STOPPING or path.exists():

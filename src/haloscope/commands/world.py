@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from haloscope.exchange.world import World
+    from haloscope.exchange.ranks.world import World
 
 _world: World | None = None
 
@@ -14,7 +14,7 @@ def open_world() -> World:
     """The ranks of this command: MPI's where a launcher started it, else this process alone."""
     global _world
     if _world is None:
-        from haloscope.exchange import world
+        from haloscope.exchange.ranks import world
 
         _world = world.open_world()
     return _world

@@ -9,8 +9,8 @@ from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError, MachineError
 from haloscope.exchange.exchange import Exchange
 from haloscope.exchange.plan import Plan, check_plans
+from haloscope.exchange.ranks.world import World
 from haloscope.exchange.transports import NAMES, Transport, open_transport
-from haloscope.exchange.world import World
 
 _ON_CORES = ("host",)
 _ON_GPUS = ("peer", "nccl", "mpi", "staged")

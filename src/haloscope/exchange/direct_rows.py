@@ -6,8 +6,8 @@ import numpy as np
 
 from haloscope.device.interface import Device
 from haloscope.exchange.plan import Box, Message, Plan
+from haloscope.exchange.ranks.world import World
 from haloscope.exchange.transports import open_transport
-from haloscope.exchange.world import World
 
 _WORDS = 6
 

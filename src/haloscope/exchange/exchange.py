@@ -12,7 +12,7 @@ from haloscope.device.jit import Constants
 from haloscope.exchange.packed import BLOCK, Bound, Copying
 from haloscope.exchange.plan import Plan
 from haloscope.exchange.transports import Transport
-from haloscope.scope.regions import Region
+from haloscope.regions import Region
 
 _SOURCE = Path(__file__).with_name("pack.cpp")
 _PACK, _UNPACK = Region("pack", movement=True), Region("unpack", movement=True)

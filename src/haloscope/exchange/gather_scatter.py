@@ -22,6 +22,7 @@ from haloscope.exchange.choice import open_by_name
 from haloscope.exchange.copies import Copies, Placement
 from haloscope.exchange.packed import BLOCK
 from haloscope.exchange.plan import Message
+from haloscope.exchange.ranks.world import World
 from haloscope.exchange.sharing import (
     Sharing,
     check_pairs,
@@ -30,7 +31,6 @@ from haloscope.exchange.sharing import (
     plan_of,
 )
 from haloscope.exchange.transports import Slot, Transport
-from haloscope.exchange.world import World
 
 # As in gather_scatter.cpp: blocks of a multiprocessor that run at the same time.
 _BLOCKS_TOGETHER = 4

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 
 Listed = tuple[tuple[int, np.ndarray], ...]
 Find = Callable[[np.ndarray], np.ndarray]

@@ -11,7 +11,7 @@ import numpy as np
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.exchange.plan import Box, Message, Plan, cut
 from haloscope.exchange.transports import Slot, Transport
-from haloscope.scope.regions import Region
+from haloscope.regions import Region
 
 BLOCK = 256
 """Threads of a GPU block, which packs or unpacks a piece of a message."""

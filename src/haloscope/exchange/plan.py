@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 
 # A chunk is what a block of GPU threads moves at a time: a few values a thread, about one chunk of a
 # message for each multiprocessor. Larger messages have more, which are unpacked while others travel.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 
 
 def give_rows(

@@ -14,8 +14,8 @@ import numpy as np
 
 from haloscope.errors import InputError
 from haloscope.exchange.plan import Box, Message, Plan
+from haloscope.exchange.ranks.world import World
 from haloscope.exchange.rows import refuse_together
-from haloscope.exchange.world import World
 
 
 @dataclass(frozen=True)

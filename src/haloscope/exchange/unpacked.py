@@ -16,9 +16,9 @@ import numpy as np
 from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError, MachineError
 from haloscope.exchange.plan import Box, Message, Plan, check_plans
+from haloscope.exchange.ranks.world import MpiWorld, World
 from haloscope.exchange.transports import TransportUnavailable
-from haloscope.exchange.world import MpiWorld, World
-from haloscope.scope.regions import Region
+from haloscope.regions import Region
 
 _COPY = Region("copy planes", movement=True)
 _SEND = Region("exchange send", movement=True)

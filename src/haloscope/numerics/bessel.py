@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from haloscope.numerics.basis import gll_nodes, gll_weights, legendre
+from haloscope.numerics.elements.basis import gll_nodes, gll_weights, legendre
 
 Floats = NDArray[np.float64]
 

@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 
 # The finaliser of SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number
 # generators", OOPSLA 2014.

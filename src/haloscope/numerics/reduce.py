@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from haloscope.device.interface import Array, Device, Launch
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 
 _SOURCE = Path(__file__).with_name("reduce.cpp")
 _LANES = 1024

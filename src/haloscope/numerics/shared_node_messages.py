@@ -24,9 +24,9 @@ from haloscope.errors import InputError
 from haloscope.exchange.choice import open_by_name
 from haloscope.exchange.copies import Placement
 from haloscope.exchange.gather_scatter import GatherScatter
+from haloscope.exchange.ranks.world import World
 from haloscope.exchange.sharing import Sharing, message_order, plan_of
-from haloscope.exchange.world import World
-from haloscope.scope.regions import Region
+from haloscope.regions import Region
 
 Messages = Literal["neighbours", "neighbours-blocking", "all-pairs"]
 """Who gets messages, and how.

@@ -11,12 +11,12 @@ import numpy as np
 
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.errors import InputError
+from haloscope.exchange.ranks.world import World
 from haloscope.exchange.sharing import find_sharing
-from haloscope.exchange.world import World
-from haloscope.numerics.block_rows import BlockRows, RowRange
-from haloscope.numerics.node_vectors import clearing
+from haloscope.numerics.krylov.block_rows import BlockRows, RowRange
+from haloscope.numerics.krylov.node_vectors import clearing
 from haloscope.numerics.shared_node_messages import NodeSums, open_node_sums
-from haloscope.scope.regions import Region
+from haloscope.regions import Region
 
 _PRODUCT = Region("matrix-vector product")
 

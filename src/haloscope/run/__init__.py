@@ -9,21 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from haloscope.case import CaseTable, naming_file, read_case
+from haloscope.case.tables import CaseTable, naming_file, read_case
 from haloscope.counted import counted
 from haloscope.device import open_device, require_known
 from haloscope.device.energy import EnergyMeter, EnergyTally
 from haloscope.device.interface import Device
 from haloscope.errors import InputError
-from haloscope.exchange.cores import threads_of_rank
+from haloscope.exchange.ranks.cores import threads_of_rank
+from haloscope.exchange.ranks.world import World, open_world
 from haloscope.exchange.transports import require_suited
-from haloscope.exchange.world import World, open_world
-from haloscope.folders import alone_in, make_folder
-from haloscope.interrupts import Interrupted, handled_by
 from haloscope.io import checkpoint as checkpoints
 from haloscope.io.atomic import remove_leftovers, write_json
+from haloscope.io.interrupts import Interrupted, handled_by
+from haloscope.regions import Profile
 from haloscope.run.checkpointing import restore
 from haloscope.run.finality import divergence, not_final
+from haloscope.run.folders import alone_in, make_folder
 from haloscope.run.loop import TimeLoop
 from haloscope.run.memory import require_memory
 from haloscope.run.phases import RESULTS
@@ -38,7 +39,6 @@ from haloscope.run.summary import (
     log_least_time,
     summarise,
 )
-from haloscope.scope.regions import Profile
 from haloscope.solvers import registry
 
 __all__ = ["Simulation", "load"]

@@ -11,9 +11,9 @@ import numpy as np
 
 from haloscope.counted import counted
 from haloscope.errors import InputError
-from haloscope.exchange.block_fields import gathered
 from haloscope.io import checkpoint as checkpoints
-from haloscope.numerics.landmarks import same_grid
+from haloscope.mesh.grid.block_fields import gathered
+from haloscope.numerics.elements.landmarks import same_grid
 from haloscope.run.phases import CHECKPOINT
 from haloscope.run.progress import Progress
 from haloscope.run.records import probe_header, rewrite_tables

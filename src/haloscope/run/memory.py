@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from haloscope.case import CaseTable
+from haloscope.case.tables import CaseTable
 from haloscope.device.interface import Device
 from haloscope.errors import MachineError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.solvers import registry
 
 

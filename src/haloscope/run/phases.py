@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from haloscope.scope.regions import Region
+from haloscope.regions import Region
 
 STEPS = Region("steps")
 DIAGNOSTICS = Region("diagnostics")

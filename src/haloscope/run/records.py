@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from haloscope.io.atomic import write_text
-from haloscope.outputs import append_row, draw_overview, table_row
+from haloscope.run.outputs import append_row, draw_overview, table_row
 from haloscope.run.phases import OUTPUT
 from haloscope.run.state import RunState
 

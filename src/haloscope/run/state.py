@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from haloscope.case import CaseTable
+from haloscope.case.tables import CaseTable
 from haloscope.device.interface import Device
-from haloscope.exchange.world import World
-from haloscope.numerics.landmarks import grid_marks
+from haloscope.exchange.ranks.world import World
+from haloscope.numerics.elements.landmarks import grid_marks
 from haloscope.solvers.interface import Solver
 
 

@@ -6,8 +6,8 @@ import signal
 import time
 from types import FrameType
 
-from haloscope.exchange.world import World
-from haloscope.interrupts import SAME_REQUEST_SECONDS, Interrupted
+from haloscope.exchange.ranks.world import World
+from haloscope.io.interrupts import SAME_REQUEST_SECONDS, Interrupted
 
 
 class StopRequest:

@@ -10,10 +10,10 @@ import numpy as np
 from haloscope.counted import counted
 from haloscope.device.ceilings import Ceilings, measure_ceilings
 from haloscope.device.energy import LEAST_SECONDS, EnergyMeter, EnergyTally
-from haloscope.interrupts import Interrupted
-from haloscope.provenance import provenance
+from haloscope.io.interrupts import Interrupted
 from haloscope.run.phases import DIAGNOSTICS
 from haloscope.run.progress import Progress
+from haloscope.run.provenance import provenance
 from haloscope.run.state import RunState
 
 LONG_RUN_SECONDS = 3600.0

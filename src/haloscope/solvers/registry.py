@@ -8,12 +8,12 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from haloscope.case import CaseTable
+from haloscope.case.tables import CaseTable
 from haloscope.errors import InputError
 
 if TYPE_CHECKING:
     from haloscope.device.interface import Device
-    from haloscope.exchange.world import World
+    from haloscope.exchange.ranks.world import World
     from haloscope.solvers.interface import Solver
     from haloscope.solvers.sweeping import Sweeping
 

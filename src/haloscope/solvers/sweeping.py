@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from haloscope.case import Machine
+from haloscope.case.tables import Machine
 from haloscope.errors import InputError
 
 # Which transports work with a device.

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from haloscope.case import read_toml
+from haloscope.case.tables import read_toml
 from haloscope.counted import counted
 from haloscope.errors import InputError, MachineError
-from haloscope.exchange.world import World
-from haloscope.folders import alone_in, make_folder, new_folder
-from haloscope.interrupts import handled_by
+from haloscope.exchange.ranks.world import World
 from haloscope.io.atomic import write_text
+from haloscope.io.interrupts import handled_by
+from haloscope.run.folders import alone_in, make_folder, new_folder
 from haloscope.study import merging, phases, report, table
 from haloscope.study.groups import Runner, Stop
 from haloscope.study.keys import Series, Study, read_study

@@ -18,10 +18,10 @@ from types import FrameType
 from typing import IO, Any
 
 from haloscope.device.cpu import available_cores
-from haloscope.exchange.launch import descendants, launch, started_by_launcher
-from haloscope.exchange.world import World
-from haloscope.interrupts import SAME_REQUEST_SECONDS
+from haloscope.exchange.ranks.launch import descendants, launch, started_by_launcher
+from haloscope.exchange.ranks.world import World
 from haloscope.io.atomic import write_json
+from haloscope.io.interrupts import SAME_REQUEST_SECONDS
 from haloscope.study.ledger import Ledger, Record
 from haloscope.study.machine import Hosts
 from haloscope.study.point import run_points

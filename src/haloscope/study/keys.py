@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import Field, field_validator, model_validator
 
-from haloscope.case import CaseTable, PositiveInt, Table, check, read_toml
+from haloscope.case.tables import CaseTable, PositiveInt, Table, check, read_toml
 from haloscope.errors import InputError
 from haloscope.solvers import registry
 

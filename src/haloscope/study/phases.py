@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from haloscope.counted import counted
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.io.atomic import write_text
-from haloscope.scope.regions import Profile, movement
+from haloscope.regions import Profile, movement
 from haloscope.study.ledger import Record
 from haloscope.study.sweep import Row
 from haloscope.study.table import line_of

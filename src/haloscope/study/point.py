@@ -12,16 +12,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.device import open_device
 from haloscope.errors import HaloscopeError, MachineError, SolutionError
-from haloscope.exchange.cores import threads_of_rank
+from haloscope.exchange.ranks.cores import threads_of_rank
+from haloscope.exchange.ranks.world import World
 from haloscope.exchange.transports import TransportUnavailable
-from haloscope.exchange.world import World
 from haloscope.numerics.digest import field_digest, field_sketch
-from haloscope.provenance import version
 from haloscope.run import Simulation
 from haloscope.run.memory import needed_and_free
+from haloscope.run.provenance import version
 from haloscope.solvers import registry
 from haloscope.solvers.interface import Solver
 from haloscope.study import phases

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from haloscope.case import CaseTable, check, override
+from haloscope.case.tables import CaseTable, check, override
 from haloscope.errors import HaloscopeError, InputError
 from haloscope.solvers import registry
 from haloscope.solvers.sweeping import Layout, plain, spelled

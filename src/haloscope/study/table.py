@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from haloscope.domain.blocks import AXES
 from haloscope.errors import InputError
+from haloscope.mesh.grid.blocks import AXES
 from haloscope.numerics.digest import relative_difference
 from haloscope.solvers import registry
 from haloscope.solvers.sweeping import spelled

@@ -13,7 +13,7 @@ from haloscope.errors import InputError, MachineError
 if TYPE_CHECKING:
     from haloscope.device.interface import Device
     from haloscope.exchange.plan import Message, Plan
-    from haloscope.exchange.world import World
+    from haloscope.exchange.ranks.world import World
 
 
 class TransportUnavailable(MachineError):

@@ -10,9 +10,9 @@ from typing import Any
 from haloscope.device.interface import Device
 from haloscope.errors import MachineError
 from haloscope.exchange.plan import Plan
+from haloscope.exchange.ranks.world import World
 from haloscope.exchange.transports import buffer
 from haloscope.exchange.transports.host import Requests
-from haloscope.exchange.world import World
 
 _MPICH_CUDA = 0  # MPIX_GPU_SUPPORT_CUDA
 

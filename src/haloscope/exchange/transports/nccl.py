@@ -10,8 +10,8 @@ import numpy as np
 from haloscope.device.interface import Device
 from haloscope.errors import MachineError
 from haloscope.exchange.plan import Plan
+from haloscope.exchange.ranks.world import World
 from haloscope.exchange.transports import buffer
-from haloscope.exchange.world import World
 
 _communicators: weakref.WeakKeyDictionary[World, Any] = weakref.WeakKeyDictionary()
 

@@ -11,8 +11,8 @@ import numpy as np
 from haloscope.device.interface import Device
 from haloscope.errors import MachineError
 from haloscope.exchange.plan import Message, Plan, cut
+from haloscope.exchange.ranks.world import World
 from haloscope.exchange.transports import Slot
-from haloscope.exchange.world import World
 
 _HANDLE = 64
 _LINE = 128

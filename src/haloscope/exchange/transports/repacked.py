@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from haloscope.device.interface import Device
 from haloscope.exchange.plan import Plan
+from haloscope.exchange.ranks.world import World
 from haloscope.exchange.transports import buffer
 from haloscope.exchange.transports.host import Requests
-from haloscope.exchange.world import World
-from haloscope.scope.regions import Region
+from haloscope.regions import Region
 
 _OUT = Region("device to host", movement=True)
 _REPACK = Region("repack", movement=True)

@@ -16,9 +16,9 @@ from typing import Any
 from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError
 from haloscope.exchange.plan import Plan
+from haloscope.exchange.ranks.world import MpiWorld, World
 from haloscope.exchange.transports import buffer
 from haloscope.exchange.transports.host import slices
-from haloscope.exchange.world import MpiWorld, World
 
 
 class BlockingTransport:

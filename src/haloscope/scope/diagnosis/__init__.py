@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from haloscope.scope.analysis.result import Result
 from haloscope.scope.diagnosis import aborts, causes, cores, costs, message_costs, waits, wording
 from haloscope.scope.diagnosis.findings import Finding, View
-from haloscope.scope.result import Result
 
 MOST = 7
 FEWEST = 3

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.scope.categories import metric_of_role
+from haloscope.scope.analysis.metrics import BY_NAME, METRICS
 from haloscope.scope.diagnosis import wording
 from haloscope.scope.diagnosis.findings import Finding, View
 from haloscope.scope.diagnosis.waits import SPREAD, WRONG_ORDER, unexplained, waiting, wrong_order
-from haloscope.scope.metrics import BY_NAME, METRICS
+from haloscope.scope.trace.categories import metric_of_role
 
 SMALL = 0.01  # share of all time below which a cause is put together with others
 _SERIAL = 0.95  # share of a call path's time on one rank

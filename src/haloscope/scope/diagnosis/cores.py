@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from haloscope.scope.analysis.result import Result
 from haloscope.scope.diagnosis import wording
 from haloscope.scope.diagnosis.findings import Finding, View
-from haloscope.scope.result import Result
 
 MUCH = 0.2
 """Share of the ranks' time without a core above which nothing else is advised."""

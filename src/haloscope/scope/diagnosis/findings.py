@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.scope.analysis.metrics import BY_NAME, NUMBER
+from haloscope.scope.analysis.result import Result
 from haloscope.scope.diagnosis import wording
-from haloscope.scope.metrics import BY_NAME, NUMBER
-from haloscope.scope.result import Result
 
 # Ranks are "all" where none takes more than this many times the mean.
 _EVEN = 2.0

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from haloscope.scope.analysis.result import Result
 from haloscope.scope.diagnosis import wording
-from haloscope.scope.result import Result
 
 RECORDING = "recording"  # in a result's ``about``: ``seconds``, and whether it ``is_at_least``
 LARGE = 0.05  # share of all time from which on something should be done

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from haloscope.scope.analysis.metrics import BY_NAME
 from haloscope.scope.diagnosis import wording
 from haloscope.scope.diagnosis.findings import Finding, View
-from haloscope.scope.metrics import BY_NAME
 
 # Metrics of time that is spent waiting for another rank. Each holds what is below it.
 WAITS = (

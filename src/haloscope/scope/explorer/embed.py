@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from haloscope.errors import HaloscopeError, InputError
 from haloscope.io.atomic import write_text
+from haloscope.scope.analysis.metrics import METRICS, NUMBER, children
 from haloscope.scope.explorer import traffic
 from haloscope.scope.explorer.pack import compressed, pack
 from haloscope.scope.explorer.page import page
@@ -23,7 +24,6 @@ from haloscope.scope.explorer.report import Report
 from haloscope.scope.explorer.tiles import FACTOR, LAST_LEVEL
 from haloscope.scope.explorer.timeline import tile_key
 from haloscope.scope.explorer.view import Preparing, TimelineView, line_arrays
-from haloscope.scope.metrics import METRICS, NUMBER, children
 
 MOST_BYTES = 29_000_000  # of the file
 _CONSTANT, _BYTE, _WORD, _SPREAD = range(4)  # how a row is kept

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.scope.explorer.segments import Piece
-from haloscope.scope.trace import (
+from haloscope.scope.trace.trace import (
     NOBODY,
     SKIPPED_COUNT,
     SKIPPED_RECEIVED,

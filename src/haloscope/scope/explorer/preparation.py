@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from haloscope.errors import HaloscopeError, InputError
 from haloscope.io.atomic import atomic_folder
-from haloscope.scope.clocks import correct
 from haloscope.scope.explorer.lines import LINES, Ends, match
 from haloscope.scope.explorer.segments import State, epoch_of, pieces, segments
 from haloscope.scope.explorer.tiles import levels
@@ -27,7 +26,8 @@ from haloscope.scope.explorer.timeline import (
     read_about,
     tile_key,
 )
-from haloscope.scope.measurement import Location, Measurement, open_measurement
+from haloscope.scope.trace.clocks import correct
+from haloscope.scope.trace.measurement import Location, Measurement, open_measurement
 
 FOLDER = "explorer-cache"
 _MOST_LINES = 30_000_000

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.scope.analysis.metrics import METRICS, NUMBER
+from haloscope.scope.analysis.result import Result
 from haloscope.scope.diagnosis.findings import headings
 from haloscope.scope.diagnosis.intrusion import LARGE
 from haloscope.scope.explorer.stored import Stored
 from haloscope.scope.explorer.topologies import topologies
 from haloscope.scope.gpu.breakdown import breakdown
-from haloscope.scope.measurement import Location, Region
-from haloscope.scope.metrics import METRICS, NUMBER
-from haloscope.scope.result import Result
+from haloscope.scope.trace.measurement import Location, Region
 
 _MOST_WAITS = 200_000
 _REPORTED: tuple[str, ...] = (

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.scope.measurement import HEADER_WORDS
-from haloscope.scope.trace import MOST_DELTA, WORDS_OF_KIND, Kind
+from haloscope.scope.trace.measurement import HEADER_WORDS
+from haloscope.scope.trace.trace import MOST_DELTA, WORDS_OF_KIND, Kind
 
 NOTHING = -1  # node of a segment in which nothing is active, or nothing is recorded
 _WORDS = WORDS_OF_KIND.astype(np.int64)

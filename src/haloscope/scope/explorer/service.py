@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.scope.analysis.metrics import METRICS
 from haloscope.scope.explorer import traffic
 from haloscope.scope.explorer.pack import pack
 from haloscope.scope.explorer.report import Report
 from haloscope.scope.explorer.view import Preparing, check_tiles
-from haloscope.scope.metrics import METRICS
 
 _MOST_LINES = 20_000
 _MOST_RANKS_TEXT = 8192

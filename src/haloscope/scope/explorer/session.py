@@ -9,7 +9,7 @@ import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 
-from haloscope.interrupts import Interrupted
+from haloscope.io.interrupts import Interrupted
 from haloscope.scope.explorer.report import Report
 from haloscope.scope.explorer.server import ADDRESS, Server
 from haloscope.scope.explorer.service import Service

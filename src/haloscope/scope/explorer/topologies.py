@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from haloscope.scope.result import Result
+from haloscope.scope.analysis.result import Result
 
 _MOST = 8
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from haloscope.errors import InputError
-from haloscope.scope.result import Result
+from haloscope.scope.analysis.result import Result
 
 
 def check_call_tree(result: Result) -> None:

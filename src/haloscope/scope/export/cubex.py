@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from haloscope.errors import InputError, MachineError
 from haloscope.io.atomic import atomic_path
+from haloscope.scope.analysis.metrics import BY_NAME, METRICS, Metric
+from haloscope.scope.analysis.result import Result
 from haloscope.scope.export.call_tree import check_call_tree
-from haloscope.scope.measurement import Communicator, Location, Region
-from haloscope.scope.metrics import BY_NAME, METRICS, Metric
-from haloscope.scope.result import Result
+from haloscope.scope.trace.measurement import Communicator, Location, Region
 
 _BLOCK = 512  # of a tar archive
 _MOST_MEMBER = 1 << 33  # bytes that the size field of a tar header can say

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.scope.export.run_clock import RunClock
-from haloscope.scope.measurement import Location, Measurement
-from haloscope.scope.trace import (
+from haloscope.scope.trace.measurement import Location, Measurement
+from haloscope.scope.trace.trace import (
     NOBODY,
     SKIPPED_COUNT,
     SKIPPED_RECEIVED,

@@ -14,7 +14,7 @@ from typing import Any
 
 from haloscope.errors import InputError
 from haloscope.scope.export.otf2_library import CALLER, OUR_EVENT, REMOTE_OF
-from haloscope.scope.measurement import MOST_RANKS
+from haloscope.scope.trace.measurement import MOST_RANKS
 
 _KINDS = (
     "ClockProperties",

@@ -15,7 +15,7 @@ from haloscope.scope.export.otf2_library import (
     ROOT_SELF,
     ROOT_THIS_GROUP,
 )
-from haloscope.scope.trace import NOBODY, WORDS_OF_KIND, EventsWriter, Kind, Operation
+from haloscope.scope.trace.trace import NOBODY, WORDS_OF_KIND, EventsWriter, Kind, Operation
 
 if TYPE_CHECKING:
     from haloscope.scope.export.otf2_definitions import Definitions, OtfLocation

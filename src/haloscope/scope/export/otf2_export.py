@@ -31,8 +31,8 @@ from haloscope.scope.export.otf2_library import (
     quiet,
 )
 from haloscope.scope.export.run_clock import RunClock
-from haloscope.scope.measurement import Location, Measurement
-from haloscope.scope.trace import (
+from haloscope.scope.trace.measurement import Location, Measurement
+from haloscope.scope.trace.trace import (
     BYTES_UNKNOWN,
     NOBODY,
     SKIPPED_EPOCH,

@@ -21,7 +21,7 @@ from haloscope.scope.export.otf2_definitions import Definitions, OtfComm, OtfLoc
 from haloscope.scope.export.otf2_events import LocationReader
 from haloscope.scope.export.otf2_library import CALLED_FROM, PARADIGMS, load_library, quiet
 from haloscope.scope.export.roles import role_of
-from haloscope.scope.trace import DefinitionsWriter, EventsWriter
+from haloscope.scope.trace.trace import DefinitionsWriter, EventsWriter
 
 _ANCHOR_TEXTS = 46  # where texts begin in an anchor file
 _MOST_ANCHOR = 1 << 20  # bytes of it that are looked at

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from haloscope.scope.tracer import prototypes
+from haloscope.scope.record import prototypes
 
 # For what the tracer does not measure itself. The first pattern that fits the whole name, in
 # lower case and without MPI_, decides.

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.scope.categories import COMPUTATION, metric_of_role, with_ancestors
+from haloscope.scope.analysis.metrics import NUMBER, children
+from haloscope.scope.analysis.result import Result
 from haloscope.scope.gpu.breakdown import PARTS, Breakdown, breakdown, kernels
 from haloscope.scope.gpu.intervals import Union, distinct, is_among, joined, union
 from haloscope.scope.gpu.late_senders import Queues, held_up, queues, split
@@ -28,9 +29,8 @@ from haloscope.scope.gpu.reading import (
     read_thread,
     read_work,
 )
-from haloscope.scope.measurement import Measurement
-from haloscope.scope.metrics import NUMBER, children
-from haloscope.scope.result import Result
+from haloscope.scope.trace.categories import COMPUTATION, metric_of_role, with_ancestors
+from haloscope.scope.trace.measurement import Measurement
 
 __all__ = ["Breakdown", "add_gpus", "breakdown", "kernels"]
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.scope.result import Result
+from haloscope.scope.analysis.result import Result
 
 PARTS = ("kernels", "nccl", "transfers", "copies", "mpi", "gpu_calls", "host")
 TITLES = {

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from haloscope.scope.gpu.intervals import Union, distinct, joined, union
 from haloscope.scope.gpu.reading import Floats, Integers, Launches, Waits, Work, stream_of
-from haloscope.scope.measurement import Location
-from haloscope.scope.trace import NOBODY
+from haloscope.scope.trace.measurement import Location
+from haloscope.scope.trace.trace import NOBODY
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from haloscope.scope.explorer.segments import Piece, State, epoch_of, pieces, segments
 from haloscope.scope.gpu.intervals import distinct
-from haloscope.scope.measurement import Location, Measurement
-from haloscope.scope.trace import Kind
+from haloscope.scope.trace.measurement import Location, Measurement
+from haloscope.scope.trace.trace import Kind
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

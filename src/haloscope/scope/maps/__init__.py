@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.scope.measurement import Communicator
-from haloscope.scope.result import Result
+from haloscope.scope.analysis.result import Result
+from haloscope.scope.trace.measurement import Communicator
 
 OUTSIDE = "(outside of any routine)"
 SUMMED = ("messages", "empty", "bytes", "seconds", "receive_seconds")

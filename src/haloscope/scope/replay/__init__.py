@@ -14,14 +14,14 @@ import numpy as np
 from haloscope.counted import counted
 from haloscope.device.cpu import host_memory
 from haloscope.errors import InputError
-from haloscope.scope.efficiencies import efficiencies
+from haloscope.scope.analysis.efficiencies import efficiencies
+from haloscope.scope.analysis.result import Result
 from haloscope.scope.gpu import add_gpus
-from haloscope.scope.library_threads import leave_helpers_out
-from haloscope.scope.measurement import Measurement
+from haloscope.scope.record.library_threads import leave_helpers_out
 from haloscope.scope.replay.inputs import make_inputs
 from haloscope.scope.replay.patterns import Replayed, fill, take_part
 from haloscope.scope.replay.processes import Processes, shared, threads_per_process
-from haloscope.scope.result import Result
+from haloscope.scope.trace.measurement import Measurement
 
 # Root causes need all wait states at hand; this is what they take where nearly every message waits.
 BYTES_A_WORD_FOR_CAUSES = 24
@@ -48,7 +48,7 @@ def analyse(
     knots = None
     about: dict[str, object] = {}
     if correct_clocks:
-        from haloscope.scope import clocks
+        from haloscope.scope.trace import clocks
 
         correction = clocks.correct(measurement)
         knots = correction.knots or None

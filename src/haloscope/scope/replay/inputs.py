@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from haloscope.device.cpu import available_cores
 from haloscope.errors import MachineError
-from haloscope.scope.clocks import line_through, run_begin
-from haloscope.scope.measurement import HEADER_WORDS, Measurement
 from haloscope.scope.replay.shifts import Shifts, find_shifts
+from haloscope.scope.trace.clocks import line_through, run_begin
+from haloscope.scope.trace.measurement import HEADER_WORDS, Measurement
 
 HEADERS = tuple(Path(__file__).with_name(name) for name in ("run.h", "decoder.h"))
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.scope.measurement import Measurement
-from haloscope.scope.metrics import NUMBER, children
+from haloscope.scope.analysis.metrics import NUMBER, children
+from haloscope.scope.analysis.result import PAIRS, WAITS, Result
+from haloscope.scope.record.toolchain import EVENTS_HEADER, compile_library
 from haloscope.scope.replay.inputs import HEADERS, Inputs
 from haloscope.scope.replay.processes import PeersOf, Processes
-from haloscope.scope.result import PAIRS, WAITS, Result
-from haloscope.scope.toolchain import EVENTS_HEADER, compile_library
+from haloscope.scope.trace.measurement import Measurement
 
 _HERE = Path(__file__).parent
 _SIZES = 66
@@ -257,7 +257,7 @@ class Replayed:
 
 def fill(result: Result, measurement: Measurement, replayed: Replayed) -> None:
     """Put values into the tree of metrics: each contains what lies below it."""
-    from haloscope.scope.categories import metric_of_role
+    from haloscope.scope.trace.categories import metric_of_role
 
     slots = replayed.slots
     time = slots["time"]

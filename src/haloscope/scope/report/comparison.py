@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from haloscope.scope.categories import with_ancestors
+from haloscope.scope.analysis.metrics import BY_NAME, METRICS
+from haloscope.scope.analysis.result import Result
 from haloscope.scope.diagnosis import wording
-from haloscope.scope.metrics import BY_NAME, METRICS
 from haloscope.scope.report.tables import cell, table
-from haloscope.scope.result import Result
+from haloscope.scope.trace.categories import with_ancestors
 
 MOST_PATHS = 12
 _ROUNDING = 1e-9

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from haloscope.scope.analysis.metrics import BY_NAME
+from haloscope.scope.analysis.result import Result
 from haloscope.scope.diagnosis import wording
 from haloscope.scope.gpu.breakdown import breakdown, devices, kernels
-from haloscope.scope.library_threads import HELPERS
-from haloscope.scope.metrics import BY_NAME
+from haloscope.scope.record.library_threads import HELPERS
 from haloscope.scope.report.tables import cell, table
-from haloscope.scope.result import Result
 
 LATE_SENDERS = ("late_sender_host", "late_sender_device", "late_sender_transfer")
 _MOST_RANKS = 32

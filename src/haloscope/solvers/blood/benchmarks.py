@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from haloscope.device.interface import Device
-from haloscope.domain.lattice_parts import LatticePart, take
-from haloscope.domain.shapes import Tube
-from haloscope.domain.voxels import voxelise
+from haloscope.mesh.lattice.lattice_parts import LatticePart, take
+from haloscope.mesh.lattice.shapes import Tube
+from haloscope.mesh.lattice.voxels import voxelise
 from haloscope.solvers.blood.coupling.coupling import LEAST_HALO, Coupling, OwnBox
 from haloscope.solvers.blood.fluid.d3q19 import VELOCITIES
 from haloscope.solvers.blood.fluid.fluid import Fluid

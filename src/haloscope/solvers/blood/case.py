@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from haloscope.case import CaseTable, Table
+from haloscope.case.expressions import Expression, parse_quantity_or_expression
+from haloscope.case.tables import CaseTable, Table
 from haloscope.errors import InputError
-from haloscope.expressions import Expression, parse_quantity_or_expression
 from haloscope.solvers.blood.case_cells import MOST_HEMATOCRIT, CellsTable, RepulsionTable
 from haloscope.solvers.blood.case_exclusions import EXCLUSIONS
 from haloscope.solvers.blood.case_vessels import (

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from haloscope.case import Position, Table
+from haloscope.case.tables import Position, Table
 from haloscope.solvers.blood.units import SOUND_SPEED, LatticeUnits
 
 _LARGEST = 1e30

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from haloscope.case import Exclusion
+from haloscope.case.tables import Exclusion
 
 _OPEN = 'blood.channel={size_um=[19.2, 12.0, 12.0], periodic=[], open=["x"]}'
 _INLET = 'name="x_low", kind="velocity", value=1e-3'

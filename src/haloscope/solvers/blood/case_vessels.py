@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from haloscope.case import Position, Table
-from haloscope.expressions import Expression, parse_quantity_or_expression
-from haloscope.expressions import Table as Tabulated
+from haloscope.case.expressions import Expression, parse_quantity_or_expression
+from haloscope.case.expressions import Table as Tabulated
+from haloscope.case.tables import Position, Table
 from haloscope.solvers.blood.signals import Signal, is_table, read_signal, read_table
 
 _LARGEST = 1e30

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.interface import Device
-from haloscope.domain.lattice_runs import raster
-from haloscope.domain.voxels import Lattice
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.lattice.lattice_runs import raster
+from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.solvers.blood.case_cells import MICRO, CellsTable
-from haloscope.solvers.blood.cells.present_cells import CellKind
+from haloscope.solvers.blood.cells.local_cells import CellKind
 from haloscope.solvers.blood.filling.filling import Filling, cell_counts, check_cells, fill
 from haloscope.solvers.blood.filling.lumen import Lumen
 from haloscope.solvers.blood.filling.packing import Cells, rotations

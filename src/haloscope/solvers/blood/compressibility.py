@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from haloscope.domain.openings import Opening
-from haloscope.domain.voxels import Lattice
 from haloscope.errors import InputError, SolutionError
+from haloscope.mesh.lattice.openings import Opening
+from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.solvers.blood.case import BloodTable
 from haloscope.solvers.blood.case_vessels import MICRO, Channel, OpeningTable, SurfaceFile, Tube
 from haloscope.solvers.blood.driving_forces import hydrostatic_pressures

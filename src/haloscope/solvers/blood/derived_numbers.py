@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.domain.surfaces import Surface
+from haloscope.mesh.surfaces.surfaces import Surface
 from haloscope.solvers.blood.case import SOUND_TAU, BloodTable
 from haloscope.solvers.blood.case_cells import MICRO
 from haloscope.solvers.blood.case_vessels import Channel, SurfaceFile

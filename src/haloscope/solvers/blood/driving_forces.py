@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.domain.surface_ends import flat_ends
-from haloscope.domain.surfaces import Surface
+from haloscope.mesh.surfaces.surface_ends import flat_ends
+from haloscope.mesh.surfaces.surfaces import Surface
 from haloscope.solvers.blood.case import BloodTable
 from haloscope.solvers.blood.case_vessels import Channel, SurfaceFile, Tube
 from haloscope.solvers.blood.vessels.vessels import Vessel

@@ -13,8 +13,8 @@ import numpy as np
 from haloscope.device.interface import Device
 from haloscope.exchange.list_finding import Lists
 from haloscope.exchange.lists import open_lists
+from haloscope.exchange.ranks.world import World
 from haloscope.exchange.shared_rows import open_shared_rows
-from haloscope.exchange.world import World
 from haloscope.solvers.blood.case import BloodCase, BloodTable
 from haloscope.solvers.blood.case_vessels import Channel, OpeningTable, WallsTable
 from haloscope.solvers.blood.cell_kinds import kind_of, lumen_of, shape_of

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.errors import InputError
-from haloscope.expressions import (
+from haloscope.case.expressions import (
     Expression,
     Table,
     parse_quantity_or_expression,
     times_in_milliseconds,
 )
+from haloscope.errors import InputError
 
 Floats = NDArray[np.float64]
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from haloscope.device import jit
 from haloscope.device.interface import Device
 from haloscope.errors import InputError
-from haloscope.exchange.point_fields import PointFields, Position
-from haloscope.exchange.world import World
-from haloscope.scope.regions import Region as TimedRegion
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.lattice.point_fields import PointFields, Position
+from haloscope.regions import Region as TimedRegion
 from haloscope.solvers.blood.case import (
     FLOPS_A_POINT,
     BloodCase,
@@ -36,11 +36,11 @@ from haloscope.solvers.blood.derived_numbers import (
     time_step_limit,
 )
 from haloscope.solvers.blood.drive import Drive
-from haloscope.solvers.blood.feeding.traffic import CellInOutflow
+from haloscope.solvers.blood.feeding.cell_in_outflow import CellInOutflow
 from haloscope.solvers.blood.filling.packing import Cells
 from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS
 from haloscope.solvers.blood.fluid.fluid import SOURCE
-from haloscope.solvers.blood.medium import FluidWithCells
+from haloscope.solvers.blood.fluid_with_cells import FluidWithCells
 from haloscope.solvers.blood.membranes.smoothing import COLLAPSING, SMOOTHING_STEPS
 from haloscope.solvers.blood.outputs.cell_outputs import CellOutputs
 from haloscope.solvers.blood.outputs.flows import Flows, flow_lines

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from haloscope.domain.openings import Opening
-from haloscope.domain.surfaces import Surface
-from haloscope.domain.voxels import Lattice
 from haloscope.errors import InputError, SolutionError
+from haloscope.mesh.lattice.openings import Opening
+from haloscope.mesh.lattice.voxels import Lattice
+from haloscope.mesh.surfaces.surfaces import Surface
 from haloscope.solvers.blood.case import LEAST_TAU, SOUND_TAU, BloodTable
 from haloscope.solvers.blood.case_cells import MICRO, CellsTable
 from haloscope.solvers.blood.case_vessels import Channel, OpeningTable, SurfaceFile, Tube

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from haloscope.domain.surface_ends import flat_ends, vessel_direction
-from haloscope.domain.surfaces import Surface
 from haloscope.errors import InputError
+from haloscope.mesh.surfaces.surface_ends import flat_ends, vessel_direction
+from haloscope.mesh.surfaces.surfaces import Surface
 from haloscope.solvers.blood.case import BloodTable
 from haloscope.solvers.blood.case_vessels import SurfaceFile
 from haloscope.solvers.blood.vessels.vessels import Vessel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.errors import InputError
 from haloscope.solvers.blood.case import FLOPS_A_POINT, BloodCase, check_ranks
 from haloscope.solvers.blood.case_vessels import Channel, Tube

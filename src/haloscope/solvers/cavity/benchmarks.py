@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.device.interface import Device
-from haloscope.domain.blocks import Blocks
 from haloscope.exchange.choice import open_exchange
-from haloscope.exchange.halo import Layout, halo_plan
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.grid.blocks import Blocks
+from haloscope.mesh.grid.halo import Layout, halo_plan
 from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.solver import CavitySolver
 from haloscope.solvers.interface import BenchKernel

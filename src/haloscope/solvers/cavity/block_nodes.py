@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from haloscope.device.interface import Array, Device
-from haloscope.domain.blocks import Block, Blocks, Side, Triple
-from haloscope.exchange.halo import Layout
+from haloscope.mesh.grid.blocks import Block, Blocks, Side, Triple
+from haloscope.mesh.grid.halo import Layout
 
 NodeBox = tuple[Triple, Triple]
 """First node of a box and the one after its last, in the block's numbers."""

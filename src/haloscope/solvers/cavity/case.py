@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from haloscope.case import CaseTable, Exclusion, Table
-from haloscope.domain.blocks import SIDES, Blocks, Side, Triple, arrange
-from haloscope.expressions import Expression, parse_quantity_or_expression
+from haloscope.case.expressions import Expression, parse_quantity_or_expression
+from haloscope.case.tables import CaseTable, Exclusion, Table
+from haloscope.mesh.grid.blocks import SIDES, Blocks, Side, Triple, arrange
 from haloscope.solvers.cavity.heating import (
     WallRange,
     distance_between,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from haloscope.device.interface import Array
-from haloscope.domain.blocks import Triple
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.grid.blocks import Triple
 from haloscope.solvers.cavity.operands import Operands
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from haloscope.domain.blocks import SIDES, Side, Triple
-from haloscope.exchange.collect import collect, node_values, whole
+from haloscope.mesh.grid.blocks import SIDES, Side, Triple
+from haloscope.mesh.grid.collect import collect, node_values, whole
 from haloscope.solvers.cavity.case import Flow
 
 if TYPE_CHECKING:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from haloscope.case import Machine
-from haloscope.domain.blocks import Blocks
+from haloscope.case.tables import Machine
 from haloscope.errors import MachineError
-from haloscope.exchange.direct import DirectHalo
-from haloscope.exchange.ladder import open_halo
-from haloscope.exchange.progress import ProgressThread
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.progress import ProgressThread
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.grid.blocks import Blocks
+from haloscope.mesh.grid.direct import DirectHalo
+from haloscope.mesh.grid.ladder import open_halo
 from haloscope.solvers.cavity.block_nodes import GHOSTS
 from haloscope.solvers.cavity.operands import Operands
 from haloscope.solvers.cavity.updates import Updates

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from haloscope.domain.blocks import Triple
+from haloscope.mesh.grid.blocks import Triple
 from haloscope.solvers.cavity.block_nodes import BlockNodes
 
 

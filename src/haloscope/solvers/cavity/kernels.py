@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from haloscope.device.interface import Device
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.solver import CavitySolver
 

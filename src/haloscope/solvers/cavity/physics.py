@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from haloscope.domain.blocks import Triple
+from haloscope.mesh.grid.blocks import Triple
 from haloscope.solvers.cavity import gpu_tiles
 from haloscope.solvers.cavity.case import Flow
 

@@ -11,10 +11,10 @@ import numpy as np
 from haloscope.device import jit
 from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError
-from haloscope.exchange.block_fields import BlockFields
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.grid.block_fields import BlockFields
 from haloscope.numerics.reduce import NOT_FINITE, ChangeNorm
-from haloscope.scope.regions import Region
+from haloscope.regions import Region
 from haloscope.solvers.cavity import diagnostics
 from haloscope.solvers.cavity.block_nodes import BlockNodes, choose_axes
 from haloscope.solvers.cavity.case import CavityCase, Flow, partition

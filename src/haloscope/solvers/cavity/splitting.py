@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from haloscope.domain.blocks import Side, Triple
+from haloscope.mesh.grid.blocks import Side, Triple
 from haloscope.solvers.cavity import gpu_tiles
 from haloscope.solvers.cavity.block_nodes import GHOSTS, BlockNodes, NodeBox
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 
-from haloscope.case import Machine
+from haloscope.case.tables import Machine
 from haloscope.device.interface import Array, Graph
-from haloscope.scope.regions import Region
+from haloscope.regions import Region
 from haloscope.solvers.cavity import two_steps
 from haloscope.solvers.cavity.block_nodes import NodeBox
 from haloscope.solvers.cavity.case import Flow

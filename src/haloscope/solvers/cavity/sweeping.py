@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from haloscope.case import Machine, check
-from haloscope.domain.blocks import AXES, Triple, arrange
+from haloscope.case.tables import Machine, check
+from haloscope.mesh.grid.blocks import AXES, Triple, arrange
 from haloscope.solvers.cavity.case import CavityCase, partition
 from haloscope.solvers.sweeping import (
     TRANSPORTS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.numerics.reduce import Largest
 from haloscope.solvers.cavity.operands import Operands
 

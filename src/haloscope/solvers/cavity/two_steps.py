@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from haloscope.device.interface import Device, Launch
-from haloscope.domain.blocks import Side
+from haloscope.mesh.grid.blocks import Side
 from haloscope.solvers.cavity.block_nodes import BlockNodes
 from haloscope.solvers.cavity.case import Flow
 from haloscope.solvers.cavity.operands import Operands

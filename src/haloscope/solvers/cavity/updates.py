@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from haloscope.device.interface import ByValue, Kernel, Launch
-from haloscope.domain.blocks import Side, Triple
-from haloscope.exchange.direct import DirectHalo
-from haloscope.exchange.ladder import PACKED_AXES
+from haloscope.mesh.grid.blocks import Side, Triple
+from haloscope.mesh.grid.direct import DirectHalo
+from haloscope.mesh.grid.ladder import PACKED_AXES
 from haloscope.solvers.cavity import gpu_tiles
 from haloscope.solvers.cavity.block_nodes import GHOSTS, BlockNodes
 from haloscope.solvers.cavity.operands import Operands

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from haloscope.device.interface import Launch
-from haloscope.domain.blocks import Side
+from haloscope.mesh.grid.blocks import Side
 from haloscope.solvers.cavity.case import Flow
 from haloscope.solvers.cavity.operands import Operands
 

@@ -8,11 +8,11 @@ from functools import partial
 import numpy as np
 
 from haloscope.device.interface import Device
-from haloscope.domain.tet_generators import tet_box
-from haloscope.exchange.world import World
-from haloscope.numerics.block_ilu import BlockIlu
-from haloscope.numerics.block_pattern import pattern_of
-from haloscope.numerics.block_rows import BlockRows
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.tets.tet_generators import tet_box
+from haloscope.numerics.krylov.block_ilu import BlockIlu
+from haloscope.numerics.krylov.block_pattern import pattern_of
+from haloscope.numerics.krylov.block_rows import BlockRows
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.flow.equations import UNKNOWNS, FlowEquations, Medium
 from haloscope.solvers.flow.work import BYTES_OF_A_FACTOR, bytes_of_forming

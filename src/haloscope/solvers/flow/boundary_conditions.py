@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from haloscope.device.interface import Array
-from haloscope.domain.node_parts import NodePart
-from haloscope.numerics.flexible_gmres import Product
+from haloscope.mesh.tets.node_parts import NodePart
+from haloscope.numerics.krylov.flexible_gmres import Product
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 from haloscope.solvers.flow.boundary_means import BoundaryAreas, Floats, boundary_areas
 from haloscope.solvers.flow.boundary_values import (

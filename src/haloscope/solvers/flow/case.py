@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from haloscope.case import CaseTable, Exclusion, Position, Run, Table
-from haloscope.expressions import Expression, parse_quantity_or_expression
+from haloscope.case.expressions import Expression, parse_quantity_or_expression
+from haloscope.case.tables import CaseTable, Exclusion, Position, Run, Table
 from haloscope.solvers.flow.case_boundaries import Boundary, BoundaryTable
 from haloscope.solvers.flow.case_meshes import (
     Box,

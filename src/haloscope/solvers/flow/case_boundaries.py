@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from haloscope.case import Position, Table
-from haloscope.expressions import SPACE_AND_TIME, Expression, parse_quantity_or_expression
+from haloscope.case.expressions import SPACE_AND_TIME, Expression, parse_quantity_or_expression
+from haloscope.case.tables import Position, Table
 from haloscope.solvers.flow.case_meshes import Component, Name
 
 Plain = Literal["no-slip", "slip", "open"]

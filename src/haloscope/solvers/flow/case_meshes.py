@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from haloscope.case import Position, Table
+from haloscope.case.tables import Position, Table
 
 _LARGEST = 1e30
 

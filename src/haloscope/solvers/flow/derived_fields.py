@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.domain.node_parts import NodePart
-from haloscope.domain.tet_geometry import CORNERS, FACE_NODES, area_vectors, tet_volumes
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.tets.node_parts import NodePart
+from haloscope.mesh.tets.tet_geometry import CORNERS, FACE_NODES, area_vectors, tet_volumes
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.flow.equations import UNKNOWNS, Medium
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Device, Kernel
-from haloscope.numerics.block_pattern import OFFSET_TYPES
-from haloscope.numerics.block_rows import BlockRows
+from haloscope.numerics.krylov.block_pattern import OFFSET_TYPES
+from haloscope.numerics.krylov.block_rows import BlockRows
 
 Floats = NDArray[np.float64]
 Vector = tuple[float, float, float]

@@ -1,7 +1,7 @@
 // The rows of the flow equations that belong to a node: gathered from its elements, one after the other.
 //
-// X, q, past, elements, zones, node_starts, places: places.hpp. offsets: numerics/block_pattern.py;
-// values: numerics/block_rows.py, [block][unknown][equation].
+// X, q, past, elements, zones, node_starts, places: places.hpp. offsets: numerics/krylov/block_pattern.py;
+// values: numerics/krylov/block_rows.py, [block][unknown][equation].
 // Constants: CARREAU (1: viscosity falls with the shear rate), TAU_SLOPE (1: tau is linearised, too),
 // offset (type of offsets).
 //

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice, CpuKernel
 from haloscope.device.interface import Device
+from haloscope.exchange.ranks.world import World
 from haloscope.exchange.sharing import Sharing
-from haloscope.exchange.world import World
-from haloscope.numerics.node_vectors import NodeVectors, clearing
+from haloscope.numerics.krylov.node_vectors import NodeVectors, clearing
 from haloscope.numerics.shared_node_messages import open_node_sums
 from haloscope.solvers.flow.case import FlowCase
 from haloscope.solvers.flow.equations import UNKNOWNS

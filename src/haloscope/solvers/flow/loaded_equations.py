@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Device
-from haloscope.numerics.block_rows import BlockRows
+from haloscope.numerics.krylov.block_rows import BlockRows
 from haloscope.solvers.flow.resistances import Resistances
 
 Floats = NDArray[np.float64]

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Device, Launch
-from haloscope.numerics.block_pattern import BlockPattern
-from haloscope.numerics.block_rows import BlockRows, RowRange
+from haloscope.numerics.krylov.block_pattern import BlockPattern
+from haloscope.numerics.krylov.block_rows import BlockRows, RowRange
 from haloscope.solvers.flow.equations import TEAM, UNKNOWNS, FlowEquations, Medium
 
 Floats = NDArray[np.float64]

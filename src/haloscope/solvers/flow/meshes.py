@@ -9,22 +9,22 @@ from pathlib import Path
 import numpy as np
 
 from haloscope.counted import counted
-from haloscope.domain.cylinder_planes import BLOCK, ChannelCells, channel_plane
-from haloscope.domain.gmsh_counts import count_gmsh_tetrahedra
-from haloscope.domain.hex_boxes import graded
-from haloscope.domain.hexes import point_text
-from haloscope.domain.meshio_files import ENDINGS
-from haloscope.domain.partition import require_parts
-from haloscope.domain.tet_files import read_tets
-from haloscope.domain.tet_generators import (
+from haloscope.errors import InputError
+from haloscope.mesh.files.gmsh_counts import count_gmsh_tetrahedra
+from haloscope.mesh.files.meshio_files import ENDINGS
+from haloscope.mesh.hexes.hex_boxes import graded
+from haloscope.mesh.hexes.hexes import point_text
+from haloscope.mesh.lattice.cylinder_planes import BLOCK, ChannelCells, channel_plane
+from haloscope.mesh.partition.partition import require_parts
+from haloscope.mesh.tets.tet_files import read_tets
+from haloscope.mesh.tets.tet_generators import (
     cylinder_channel,
     cylinder_slice,
     tet_box,
     tet_box_of_planes,
 )
-from haloscope.domain.tet_quality import TetQuality, check_quality, tet_quality
-from haloscope.domain.tets import TetMesh
-from haloscope.errors import InputError
+from haloscope.mesh.tets.tet_quality import TetQuality, check_quality, tet_quality
+from haloscope.mesh.tets.tets import TetMesh
 from haloscope.solvers.flow.case import FlowTable
 from haloscope.solvers.flow.case_meshes import Box
 from haloscope.solvers.flow.pump_mesh import Pump, pump_mesh

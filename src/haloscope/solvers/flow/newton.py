@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 from haloscope.device.interface import Array
 from haloscope.errors import SolutionError
-from haloscope.numerics.block_rows import BlockRows
-from haloscope.numerics.flexible_gmres import (
+from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.flexible_gmres import (
     MOST_ITERATIONS,
     FlexibleGmres,
     LinearSolution,
     Preconditioner,
     Product,
 )
-from haloscope.numerics.node_vectors import clearing
+from haloscope.numerics.krylov.node_vectors import clearing
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
-from haloscope.scope.regions import Region
+from haloscope.regions import Region
 from haloscope.solvers.flow.loaded_equations import Equations
 
 _FORMING = Region("form left and right sides")

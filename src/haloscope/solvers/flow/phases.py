@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from haloscope.scope import regions
-from haloscope.scope.regions import Region
+from haloscope import regions
+from haloscope.regions import Region
 
 FORMING = "form left and right sides"
 SOLVING = "GMRES"

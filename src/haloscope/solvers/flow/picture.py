@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.exchange.world import World
-from haloscope.numerics.node_fields import NodeFields
-from haloscope.numerics.plane_samples import plane_raster
+from haloscope.exchange.ranks.world import World
+from haloscope.numerics.elements.node_fields import NodeFields
+from haloscope.numerics.elements.plane_samples import plane_raster
 from haloscope.solvers.flow.case import Slice
 
 if TYPE_CHECKING:

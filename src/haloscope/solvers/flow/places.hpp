@@ -2,7 +2,7 @@
 //
 // X nodes' positions [n][4]; q unknowns of the nodes; past what is known of earlier times [n][4]; the last
 // of four is of no meaning in X and past. nodes of elements [E][4]; zones: of an element, the number of its
-// medium. places and starts of nodes: numerics/block_pattern.py.
+// medium. places and starts of nodes: numerics/krylov/block_pattern.py.
 //
 // The row's node a comes first: the element's node b is taken for number b ^ a, which leaves its
 // orientation.

@@ -20,12 +20,12 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from haloscope.case import Table
+from haloscope.case.tables import Table
 from haloscope.device.cache import Cache, default_folder
-from haloscope.domain.tet_files import read_tets
-from haloscope.domain.tet_quality import check_quality
-from haloscope.domain.tets import TetMesh
 from haloscope.errors import InputError, MachineError
+from haloscope.mesh.tets.tet_files import read_tets
+from haloscope.mesh.tets.tet_quality import check_quality
+from haloscope.mesh.tets.tets import TetMesh
 
 ZONES = ("straightener", "rotor", "diffuser")
 BOUNDARIES = (

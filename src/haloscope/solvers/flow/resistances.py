@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array
-from haloscope.numerics.flexible_gmres import Product
+from haloscope.numerics.krylov.flexible_gmres import Product
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.flow.boundary_means import BoundaryAreas, exact_sums
 from haloscope.solvers.flow.boundary_values import Resistance

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.domain.hexes import point_text
-from haloscope.domain.node_parts import NodePart
-from haloscope.domain.tet_geometry import CORNERS, FACE_NODES, area_vectors, tet_volumes
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.hexes.hexes import point_text
+from haloscope.mesh.tets.node_parts import NodePart
+from haloscope.mesh.tets.tet_geometry import CORNERS, FACE_NODES, area_vectors, tet_volumes
 from haloscope.solvers.flow.boundary_values import (
     BoundaryValues,
     Open,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.numerics.node_fields import NodeFields
+from haloscope.numerics.elements.node_fields import NodeFields
 from haloscope.solvers.flow.case import FlowTable
 from haloscope.solvers.flow.derived_fields import (
     element_shear,

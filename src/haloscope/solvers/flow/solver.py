@@ -16,10 +16,10 @@ from haloscope.counted import counted
 from haloscope.device import jit
 from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
-from haloscope.numerics.node_fields import NodeFields
-from haloscope.numerics.tet_points import TetPoints
-from haloscope.scope.regions import Region
+from haloscope.exchange.ranks.world import World
+from haloscope.numerics.elements.node_fields import NodeFields
+from haloscope.numerics.elements.tet_points import TetPoints
+from haloscope.regions import Region
 from haloscope.solvers.flow.case import FIELD_NAMES, FlowCase
 from haloscope.solvers.flow.clock import Clock
 from haloscope.solvers.flow.conditions import signal_notices

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.errors import InputError
 from haloscope.solvers.flow.case import FlowCase, check_ranks
 from haloscope.solvers.flow.meshes import elements_of

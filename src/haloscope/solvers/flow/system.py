@@ -6,21 +6,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from haloscope.case import Machine
+from haloscope.case.tables import Machine
 from haloscope.device.interface import Device
-from haloscope.domain.node_parts import NodePart
-from haloscope.domain.shared_node_parts import node_part_on_ranks
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
-from haloscope.numerics.block_ilu import BlockIlu
-from haloscope.numerics.block_pattern import pattern_of
-from haloscope.numerics.block_rows import BlockRows
-from haloscope.numerics.coloured_ilu import ColouredIlu
-from haloscope.numerics.flexible_gmres import Product
-from haloscope.numerics.point_blocks import PointBlocks
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.tets.node_parts import NodePart
+from haloscope.mesh.tets.shared_node_parts import node_part_on_ranks
+from haloscope.numerics.krylov.block_ilu import BlockIlu
+from haloscope.numerics.krylov.block_pattern import pattern_of
+from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
+from haloscope.numerics.krylov.flexible_gmres import Product
+from haloscope.numerics.krylov.point_blocks import PointBlocks
+from haloscope.numerics.krylov.two_level import TwoLevel
 from haloscope.numerics.shared_node_messages import transport_of
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
-from haloscope.numerics.two_level import TwoLevel
 from haloscope.solvers.flow.boundary_conditions import BoundaryConditions
 from haloscope.solvers.flow.boundary_means import boundary_areas, exact_sums
 from haloscope.solvers.flow.boundary_values import (

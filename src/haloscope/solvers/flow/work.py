@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from haloscope.numerics.block_rows import BlockRows
+from haloscope.numerics.krylov.block_rows import BlockRows
 from haloscope.solvers.flow.equations import UNKNOWNS
 from haloscope.solvers.flow.system import System
 from haloscope.solvers.interface import Work

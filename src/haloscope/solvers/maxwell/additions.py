@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Device, Launch
-from haloscope.domain.hexes import HexMesh, elements_text
-from haloscope.domain.mesh_parts import MeshPart
 from haloscope.errors import InputError
+from haloscope.mesh.hexes.hexes import HexMesh, elements_text
+from haloscope.mesh.hexes.mesh_parts import MeshPart
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell.currents import Current
 from haloscope.solvers.maxwell.driven import SOURCE, Entries, OwnElements, driven_terms

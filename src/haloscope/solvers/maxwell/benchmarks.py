@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from haloscope.device.interface import Device
-from haloscope.domain.hex_generators import box
-from haloscope.numerics.element_geometry import nodes
+from haloscope.mesh.hexes.hex_generators import box
+from haloscope.numerics.elements.element_geometry import nodes
 from haloscope.solvers.interface import BenchKernel
 from haloscope.solvers.maxwell.case import bytes_a_step
 from haloscope.solvers.maxwell.stepping import Stepping

@@ -13,8 +13,8 @@ from pydantic import (
     model_validator,
 )
 
-from haloscope.case import CaseTable, Exclusion, Position, Table
-from haloscope.expressions import Expression, parse_quantity_or_expression
+from haloscope.case.expressions import Expression, parse_quantity_or_expression
+from haloscope.case.tables import CaseTable, Exclusion, Position, Table
 from haloscope.solvers.maxwell.case_exclusions import (
     EXCLUSIONS,
     require_no_contradiction,
@@ -457,7 +457,7 @@ def _elements(table: MaxwellTable) -> int:
 
 def check_ranks(case: MaxwellCase, ranks: int) -> None:
     """Refuse more ranks than elements."""
-    from haloscope.domain.partition import require_parts
+    from haloscope.mesh.partition.partition import require_parts
 
     require_parts(ranks, _elements(case.maxwell))
 

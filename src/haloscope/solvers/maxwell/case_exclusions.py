@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from haloscope.case import Exclusion
+from haloscope.case.tables import Exclusion
 from haloscope.solvers.maxwell.media import Medium
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from haloscope.case import Position, Table
-from haloscope.expressions import parse_quantity_or_expression
+from haloscope.case.expressions import parse_quantity_or_expression
+from haloscope.case.tables import Position, Table
 from haloscope.solvers.maxwell.currents import Current, PointDipole, SheetCurrent, VolumeCurrent
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.incident import PlaneWave
@@ -194,7 +194,7 @@ class WaveformTable(Table):
         return self._sampled(c)
 
     def _sampled(self, c: float) -> Waveform:
-        from haloscope.expressions import Table as Csv
+        from haloscope.case.expressions import Table as Csv
 
         if self.kind == "table":
             if self.file is None:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from haloscope.case import Position, Table
+from haloscope.case.tables import Position, Table
 
 _SMALLEST, _LARGEST = 1e-30, 1e30
 Positive = Annotated[float, Field(ge=_SMALLEST, le=_LARGEST)]

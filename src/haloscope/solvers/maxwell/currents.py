@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.domain.hexes import HexMesh, face_nodes
 from haloscope.errors import InputError
-from haloscope.numerics.element_geometry import face_normals
+from haloscope.mesh.hexes.hexes import HexMesh, face_nodes
+from haloscope.numerics.elements.element_geometry import face_normals
 from haloscope.solvers.maxwell.driven import Entries, OwnElements, across_faces
 from haloscope.solvers.maxwell.places import lagrange, locate
 from haloscope.solvers.maxwell.terms import Floats

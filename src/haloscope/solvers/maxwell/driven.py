@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from haloscope.device.interface import Launch
-from haloscope.domain.hexes import face_nodes
-from haloscope.domain.mesh_parts import MeshPart
-from haloscope.numerics.basis import gll_weights
-from haloscope.numerics.element_geometry import face_normals, jacobians
+from haloscope.mesh.hexes.hexes import face_nodes
+from haloscope.mesh.hexes.mesh_parts import MeshPart
+from haloscope.numerics.elements.basis import gll_weights
+from haloscope.numerics.elements.element_geometry import face_normals, jacobians
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell.terms import COMPONENTS, Bound, Floats, Integers, Setting
 from haloscope.solvers.maxwell.waveforms import NUMBERS, Table, Waveform

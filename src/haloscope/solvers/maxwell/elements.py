@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.counted import counted
-from haloscope.domain.mesh_parts import MeshPart
 from haloscope.errors import InputError
-from haloscope.numerics.basis import gll_nodes
-from haloscope.numerics.element_geometry import along_all_axes, tangents
+from haloscope.mesh.hexes.mesh_parts import MeshPart
+from haloscope.numerics.elements.basis import gll_nodes
+from haloscope.numerics.elements.element_geometry import along_all_axes, tangents
 
 Floats = NDArray[np.float64]
 

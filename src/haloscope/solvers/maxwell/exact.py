@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError
-from haloscope.numerics.basis import legendre
 from haloscope.numerics.bessel import (
     bessel,
     bessel_derivative_zero,
@@ -24,6 +23,7 @@ from haloscope.numerics.bessel import (
     spherical_over_argument,
     spherical_zero,
 )
+from haloscope.numerics.elements.basis import legendre
 from haloscope.solvers.maxwell.elements import Material
 
 Floats = NDArray[np.float64]

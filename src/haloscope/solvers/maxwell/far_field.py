@@ -32,11 +32,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from haloscope.counted import counted
-from haloscope.domain.hexes import HexMesh, Integers, face_nodes
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
-from haloscope.numerics.basis import gll_weights
-from haloscope.numerics.element_geometry import face_normals, nodes
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.hexes.hexes import HexMesh, Integers, face_nodes
+from haloscope.numerics.elements.basis import gll_weights
+from haloscope.numerics.elements.element_geometry import face_normals, nodes
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]

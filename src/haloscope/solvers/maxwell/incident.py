@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.domain.hexes import FACES, HexMesh, face_nodes
 from haloscope.errors import InputError
+from haloscope.mesh.hexes.hexes import FACES, HexMesh, face_nodes
 from haloscope.solvers.maxwell.currents import Vector, in_regions
 from haloscope.solvers.maxwell.driven import Entries, OwnElements, across_faces
 from haloscope.solvers.maxwell.terms import Floats, Integers

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from haloscope.device.interface import Device
-from haloscope.exchange.world import World
-from haloscope.numerics.krylov import KrylovSpace
+from haloscope.exchange.ranks.world import World
+from haloscope.numerics.krylov.krylov import KrylovSpace
 from haloscope.solvers.maxwell.case import MaxwellCase
 from haloscope.solvers.maxwell.solver import MaxwellSolver
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Launch
-from haloscope.domain.hexes import HexMesh
 from haloscope.errors import InputError
+from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell.terms import Bound, Floats, Integers, Setting
 

@@ -10,7 +10,7 @@
 //   S x (S x v) / |S| = (a_q (g_pq v_p - g_pp v_q) + a_p (g_pq v_q - g_qq v_p)) / |S|,  g = a . a:
 // all that a face adds has components along a_p and a_q alone, and needs the neighbour's tangential
 // covariant components only. Numbers of faces, their directions and orientations are those of
-// domain/hexes.py. Fluxes: Hesthaven and Warburton, J. Comput. Phys. 181 (2002) 186;
+// mesh/hexes/hexes.py. Fluxes: Hesthaven and Warburton, J. Comput. Phys. 181 (2002) 186;
 // weights at the ends of an edge: 2 / (N (N + 1)).
 //
 // Constants: real, N (order), UPWIND (1 or 0), CHAIN_RULE (1: that curl; 0 or none: the covariant one),

@@ -6,16 +6,16 @@ import math
 from functools import lru_cache
 from pathlib import Path
 
-from haloscope.domain.hex_boxes import box_elements
-from haloscope.domain.hex_generators import box, cylinder, cylinder_parts, sphere, sphere_parts
-from haloscope.domain.hexes import HexMesh, check_boundaries
-from haloscope.domain.mesh_files import count_elements, read_mesh
-from haloscope.domain.mesh_parts import ElementRows, rows_of
-from haloscope.domain.periodic import join_periodic
-from haloscope.domain.shared_files import read_mesh_on_ranks
-from haloscope.domain.shared_meshes import range_of
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.files.mesh_files import count_elements, read_mesh
+from haloscope.mesh.files.shared_files import read_mesh_on_ranks
+from haloscope.mesh.hexes.hex_boxes import box_elements
+from haloscope.mesh.hexes.hex_generators import box, cylinder, cylinder_parts, sphere, sphere_parts
+from haloscope.mesh.hexes.hexes import HexMesh, check_boundaries
+from haloscope.mesh.hexes.mesh_parts import ElementRows, rows_of
+from haloscope.mesh.hexes.periodic import join_periodic
+from haloscope.mesh.hexes.shared_meshes import range_of
 from haloscope.solvers.maxwell.case import MaxwellTable, generated_elements
 
 _OF_BOX = {"lower", "upper", "grading", "warp"}

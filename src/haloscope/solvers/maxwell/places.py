@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from haloscope.domain.hexes import HexMesh, Integers, point_text
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
-from haloscope.numerics.element_maps import gll_basis
-from haloscope.numerics.locate import Locator
-from haloscope.numerics.part_locator import PartLocator
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.hexes.hexes import HexMesh, Integers, point_text
+from haloscope.numerics.elements.element_maps import gll_basis
+from haloscope.numerics.elements.locate import Locator
+from haloscope.numerics.elements.part_locator import PartLocator
 from haloscope.solvers.maxwell.terms import Floats
 
 # Share of its size by which a curved element may bulge out of the box of its geometry nodes.

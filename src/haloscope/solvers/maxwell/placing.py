@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from haloscope.domain.hexes import HexMesh
-from haloscope.domain.mesh_parts import unconnected
-from haloscope.domain.shared_meshes import Surroundings
 from haloscope.errors import InputError
+from haloscope.exchange.ranks.world import World
 from haloscope.exchange.rows import all_rows, refuse_together
-from haloscope.exchange.world import World
+from haloscope.mesh.hexes.hexes import HexMesh
+from haloscope.mesh.hexes.mesh_parts import unconnected
+from haloscope.mesh.hexes.shared_meshes import Surroundings
 from haloscope.solvers.maxwell.additions import (
     SEVERAL_MEDIA,
     PlacedAdditions,

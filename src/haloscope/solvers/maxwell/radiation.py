@@ -17,10 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from haloscope.counted import counted
 from haloscope.device.interface import Array
-from haloscope.domain.hexes import Integers, point_text
-from haloscope.domain.shared_meshes import Surroundings
 from haloscope.errors import InputError
 from haloscope.exchange.rows import all_rows
+from haloscope.mesh.hexes.hexes import Integers, point_text
+from haloscope.mesh.hexes.shared_meshes import Surroundings
 from haloscope.numerics.running_transform import RunningTransform
 from haloscope.solvers.maxwell.additions import PlacedAdditions
 from haloscope.solvers.maxwell.case import FIELD_NAMES, MaxwellTable

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from haloscope.domain.hexes import HexMesh, point_text
+from haloscope.case.expressions import Table, times_in_milliseconds
+from haloscope.exchange.ranks.world import World
 from haloscope.exchange.rows import all_rows
-from haloscope.exchange.world import World
-from haloscope.expressions import Table, times_in_milliseconds
+from haloscope.mesh.hexes.hexes import HexMesh, point_text
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell.additions import PlacedAdditions
 from haloscope.solvers.maxwell.case import MaxwellTable

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from haloscope.device.interface import Device
-from haloscope.domain.hex_generators import sphere
+from haloscope.mesh.hexes.hex_generators import sphere
 from haloscope.numerics.spectrum import resonances
 from haloscope.solvers.maxwell import exact
 from haloscope.solvers.maxwell.exact import TAU, Floats, TimeHarmonic

@@ -9,15 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Device
-from haloscope.domain.hexes import FACES, Floats, Integers
-from haloscope.domain.mesh_parts import ElementRows, MeshPart
-from haloscope.domain.partition import require_parts
-from haloscope.domain.shared_meshes import Surroundings, move, range_ranks, surroundings
-from haloscope.domain.shared_partition import LARGEST_GRAPH, partition_on_ranks
 from haloscope.errors import InputError
+from haloscope.exchange.ranks.world import World
 from haloscope.exchange.rows import refuse_together
-from haloscope.exchange.world import World
-from haloscope.numerics.element_geometry import SMALLEST_JACOBIAN, check_jacobians, jacobian_ratios
+from haloscope.mesh.hexes.hexes import FACES, Floats, Integers
+from haloscope.mesh.hexes.mesh_parts import ElementRows, MeshPart
+from haloscope.mesh.hexes.shared_meshes import Surroundings, move, range_ranks, surroundings
+from haloscope.mesh.partition.partition import require_parts
+from haloscope.mesh.partition.shared_partition import LARGEST_GRAPH, partition_on_ranks
+from haloscope.numerics.elements.element_geometry import (
+    SMALLEST_JACOBIAN,
+    check_jacobians,
+    jacobian_ratios,
+)
 from haloscope.solvers.maxwell.additions import PlacedAdditions
 from haloscope.solvers.maxwell.case import MaxwellTable
 from haloscope.solvers.maxwell.elements import Material

@@ -13,14 +13,14 @@ import numpy as np
 
 from haloscope.device import jit
 from haloscope.device.interface import Device
-from haloscope.domain.hexes import HexMesh
-from haloscope.domain.mesh_parts import MeshPart
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
-from haloscope.numerics.element_fields import ElementFields, LocatedPoints, Position
-from haloscope.numerics.element_geometry import nodes
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.hexes.hexes import HexMesh
+from haloscope.mesh.hexes.mesh_parts import MeshPart
+from haloscope.numerics.elements.element_fields import ElementFields, LocatedPoints, Position
+from haloscope.numerics.elements.element_geometry import nodes
 from haloscope.numerics.runge_kutta import LSERK4
-from haloscope.scope.regions import Region
+from haloscope.regions import Region
 from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, Work
 from haloscope.solvers.maxwell.additions import PlacedAdditions, PointwiseAdditions
 from haloscope.solvers.maxwell.case import (

@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Device, Graph, Kernel, Launch
-from haloscope.domain.hexes import HexMesh
-from haloscope.domain.mesh_parts import MeshPart, Range, take
 from haloscope.exchange.copies import Placement
 from haloscope.exchange.gather_scatter import open_pairing
-from haloscope.exchange.world import World
-from haloscope.numerics.basis import derivative_matrix
-from haloscope.numerics.element_geometry import jacobians, volume_weights
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.hexes.hexes import HexMesh
+from haloscope.mesh.hexes.mesh_parts import MeshPart, Range, take
+from haloscope.numerics.elements.basis import derivative_matrix
+from haloscope.numerics.elements.element_geometry import jacobians, volume_weights
 from haloscope.numerics.runge_kutta import LSERK4
-from haloscope.scope.regions import Region
+from haloscope.regions import Region
 from haloscope.solvers.maxwell.elements import (
     COORDINATES,
     FACE_VALUES,
@@ -82,7 +82,7 @@ class SourceTerms(Protocol):
     """
 
     kinds: Sequence[int]
-    """Kinds of elements concerned, as in :class:`haloscope.domain.mesh_parts.Range`."""
+    """Kinds of elements concerned, as in :class:`haloscope.mesh.hexes.mesh_parts.Range`."""
 
     def bind(self, fields: Array, increments: Array, dt: float) -> None:
         """Take the arrays and a time step from now on."""

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Device
-from haloscope.domain.hex_generators import box
-from haloscope.numerics.element_geometry import nodes
+from haloscope.mesh.hexes.hex_generators import box
+from haloscope.numerics.elements.element_geometry import nodes
 from haloscope.solvers.maxwell.stepping import Stepping
 from haloscope.solvers.maxwell.time_step import geometric_bounds
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.domain.hexes import FACE_CORNERS, HexMesh, face_nodes, point_text
-from haloscope.domain.shared_meshes import Surroundings
 from haloscope.errors import InputError
+from haloscope.exchange.ranks.world import World
 from haloscope.exchange.rows import all_rows
-from haloscope.exchange.world import World
+from haloscope.mesh.hexes.hexes import FACE_CORNERS, HexMesh, face_nodes, point_text
+from haloscope.mesh.hexes.shared_meshes import Surroundings
 from haloscope.solvers.maxwell.far_field import MirrorPlane
 from haloscope.solvers.maxwell.terms import Floats, Integers
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from haloscope.case import check
+from haloscope.case.tables import check
 from haloscope.errors import InputError
 from haloscope.solvers.maxwell.case import (
     Box,

@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
-from haloscope.numerics.element_geometry import tangents
-from haloscope.numerics.krylov import KrylovSpace, Operator
+from haloscope.exchange.ranks.world import World
+from haloscope.numerics.elements.element_geometry import tangents
+from haloscope.numerics.krylov.krylov import KrylovSpace, Operator
 from haloscope.numerics.runge_kutta import LSERK4, LowStorage
 from haloscope.numerics.stability import step_limits
 

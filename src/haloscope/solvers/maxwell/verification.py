@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from haloscope.device.interface import Device
-from haloscope.domain.hex_generators import box, cylinder
-from haloscope.domain.hexes import HexMesh
-from haloscope.domain.mesh_parts import take
-from haloscope.numerics.element_geometry import nodes, thickness, volume_weights
+from haloscope.mesh.hexes.hex_generators import box, cylinder
+from haloscope.mesh.hexes.hexes import HexMesh
+from haloscope.mesh.hexes.mesh_parts import take
+from haloscope.numerics.elements.element_geometry import nodes, thickness, volume_weights
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell import exact
 from haloscope.solvers.maxwell.additions import PointwiseAdditions, place

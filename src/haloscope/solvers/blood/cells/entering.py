@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Device, Launch
-from haloscope.solvers.blood.cells.present_cells import ALONE, SHARED, LocalCells
+from haloscope.solvers.blood.cells.local_cells import ALONE, SHARED, LocalCells
 from haloscope.solvers.blood.cells.sharing import CellOwnership
 from haloscope.solvers.blood.membranes.membranes import Membranes
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.solvers.blood.cells.present_cells import LocalCells
+from haloscope.solvers.blood.cells.local_cells import LocalCells
 from haloscope.solvers.blood.cells.sharing import Region
 from haloscope.solvers.blood.membranes.cell_shapes import CellShapes
 

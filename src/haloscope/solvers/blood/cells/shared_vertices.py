@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Device, Launch
+from haloscope.exchange.ranks.world import World
 from haloscope.exchange.shared_rows import SharedRows, open_shared_rows
-from haloscope.exchange.world import World
 from haloscope.solvers.blood.cells.sharing import CellOwnership, Region, Shares
 from haloscope.solvers.blood.membranes.membranes import Membranes
 

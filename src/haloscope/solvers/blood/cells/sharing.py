@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.domain.bisection import Boxes
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.partition.bisection import Boxes
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -9,14 +9,14 @@ from typing import Literal
 import numpy as np
 
 from haloscope.device.interface import Array, Device
-from haloscope.domain.lattice_parts import LatticePart
 from haloscope.errors import InputError, SolutionError
+from haloscope.exchange.ranks.world import World
 from haloscope.exchange.shared_rows import SharedRows
-from haloscope.exchange.world import World
-from haloscope.scope.regions import Region as TimedRegion
+from haloscope.mesh.lattice.lattice_parts import LatticePart
+from haloscope.regions import Region as TimedRegion
 from haloscope.solvers.blood.cells.entering import EnteringCells
-from haloscope.solvers.blood.cells.holders import CellMigration, raise_together, room_for
-from haloscope.solvers.blood.cells.present_cells import ALONE, OWN, SHARED, CellKind, LocalCells
+from haloscope.solvers.blood.cells.local_cells import ALONE, OWN, SHARED, CellKind, LocalCells
+from haloscope.solvers.blood.cells.migration import CellMigration, raise_together, room_for
 from haloscope.solvers.blood.cells.rows import Outlines
 from haloscope.solvers.blood.cells.shared_vertices import MARGIN
 from haloscope.solvers.blood.cells.sharing import CellOwnership, Region

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Device
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.solvers.blood.cells.entering import SOURCE
 from haloscope.solvers.blood.feeding.segment import Segment
 from haloscope.solvers.blood.fluid.lattice_flow import permeability
-from haloscope.solvers.blood.medium import FluidWithCells
+from haloscope.solvers.blood.fluid_with_cells import FluidWithCells
 
 Floats = NDArray[np.float64]
 

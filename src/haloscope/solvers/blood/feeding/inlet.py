@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Device
 from haloscope.solvers.blood.cells.entering import SOURCE
 from haloscope.solvers.blood.feeding.segment import Segment
-from haloscope.solvers.blood.medium import FluidWithCells
+from haloscope.solvers.blood.fluid_with_cells import FluidWithCells
 
 Floats = NDArray[np.float64]
 

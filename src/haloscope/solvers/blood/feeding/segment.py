@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.domain.lattice_parts import LatticePart
-from haloscope.domain.lattice_runs import Runs, raster
-from haloscope.domain.openings import Opening
-from haloscope.domain.shapes import Grid
-from haloscope.domain.voxels import Lattice
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.lattice.lattice_parts import LatticePart
+from haloscope.mesh.lattice.lattice_runs import Runs, raster
+from haloscope.mesh.lattice.openings import Opening
+from haloscope.mesh.lattice.shapes import Grid
+from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.solvers.blood.case import LONGEST_SEGMENT
 from haloscope.solvers.blood.case_cells import MICRO, CellsTable
 from haloscope.solvers.blood.cell_kinds import filling_of

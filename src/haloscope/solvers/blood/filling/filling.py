@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from haloscope.counted import counted
 from haloscope.device.interface import Device
-from haloscope.domain.hexes import point_text
 from haloscope.errors import InputError
+from haloscope.mesh.hexes.hexes import point_text
 from haloscope.solvers.blood.filling.lumen import Lumen
 from haloscope.solvers.blood.filling.packing import (
     SMALLEST,

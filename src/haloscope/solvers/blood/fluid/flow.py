@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 
 from haloscope.device.interface import Device
-from haloscope.domain.bisection import Boxes
-from haloscope.domain.lattice_parts import LatticePart, Triple
 from haloscope.exchange.list_finding import find_lists
 from haloscope.exchange.lists import ListExchange, open_lists
-from haloscope.exchange.world import World
-from haloscope.scope.regions import Region
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.lattice.lattice_parts import LatticePart, Triple
+from haloscope.mesh.partition.bisection import Boxes
+from haloscope.regions import Region
 from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS
 from haloscope.solvers.blood.fluid.fluid import Fluid
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.domain.voxels import Lattice
+from haloscope.mesh.lattice.voxels import Lattice
 
 Floats = NDArray[np.float64]
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Device
-from haloscope.domain.lattice_parts import LatticePart
+from haloscope.mesh.lattice.lattice_parts import LatticePart
 from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS, OPPOSITE, VELOCITIES, equilibrium
 from haloscope.solvers.blood.fluid.fluid import Carreau, Fluid
 

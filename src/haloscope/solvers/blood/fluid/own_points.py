@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.domain.bisection import Boxes, bisect
-from haloscope.domain.lattice_parts import LatticePart, distribute, take
-from haloscope.domain.voxels import Lattice
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.lattice.lattice_parts import LatticePart, distribute, take
+from haloscope.mesh.lattice.voxels import Lattice
+from haloscope.mesh.partition.bisection import Boxes, bisect
 from haloscope.solvers.blood.fluid.d3q19 import VELOCITIES
 
 Integers = NDArray[np.int64]

@@ -7,7 +7,7 @@ from typing import Literal
 
 from haloscope.device.interface import Device
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS
 from haloscope.solvers.blood.fluid.gpu_layout import (
     KernelVariant,

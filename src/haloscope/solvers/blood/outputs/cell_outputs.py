@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.counted import counted
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.io.atomic import append_text, write_text
 from haloscope.io.vtkhdf_surface import BodyKind, SurfaceWriter
 from haloscope.solvers.blood.case_cells import MICRO

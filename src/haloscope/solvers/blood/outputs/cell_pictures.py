@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.domain.blocks import SIDES
-from haloscope.domain.shapes import Box, Tube
-from haloscope.domain.surface_walls import walls_of
-from haloscope.domain.surfaces import Surface
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
 from haloscope.io.rasteriser import PIXEL, SurfaceImage
 from haloscope.io.surface_pictures import Walls, picture_view, save_surfaces
+from haloscope.mesh.grid.blocks import SIDES
+from haloscope.mesh.lattice.shapes import Box, Tube
+from haloscope.mesh.surfaces.surface_walls import walls_of
+from haloscope.mesh.surfaces.surfaces import Surface
 from haloscope.solvers.blood.case_cells import MICRO
 from haloscope.solvers.blood.cells.own_cells import own_cells
 from haloscope.solvers.blood.cells.sharing import Region

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.domain.lattice_parts import LatticePart
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.lattice.lattice_parts import LatticePart
 from haloscope.solvers.blood.compressibility import DensityRange
 from haloscope.solvers.blood.units import SOUND_SPEED, LatticeUnits
 from haloscope.solvers.blood.vessels.vessels import Vessel

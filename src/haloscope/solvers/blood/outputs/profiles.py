@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.counted import counted
-from haloscope.domain.lattice_parts import LatticePart
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.lattice.lattice_parts import LatticePart
 from haloscope.numerics.exact_sums import exact_bin_sums, exact_sum, total
 from haloscope.solvers.blood.case import BloodTable, Profile
-from haloscope.solvers.blood.cells.holders import raise_together
+from haloscope.solvers.blood.cells.migration import raise_together
 from haloscope.solvers.blood.cells.suspension import Suspension
 from haloscope.solvers.blood.coupling.coupling import OwnBox
 from haloscope.solvers.blood.coupling.inside import ClosedCells, inside_flags

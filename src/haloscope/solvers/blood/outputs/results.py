@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Device
-from haloscope.domain.lattice_parts import LatticePart
-from haloscope.exchange.world import World
-from haloscope.scope.regions import Region as TimedRegion
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.lattice.lattice_parts import LatticePart
+from haloscope.regions import Region as TimedRegion
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.cells.sharing import Region
 from haloscope.solvers.blood.cells.suspension import Suspension
-from haloscope.solvers.blood.feeding.traffic import CellInOutflow
+from haloscope.solvers.blood.feeding.cell_in_outflow import CellInOutflow
 from haloscope.solvers.blood.fluid.fluid import Carreau, Fluid
 from haloscope.solvers.blood.outputs.cell_outputs import CellOutputs
 from haloscope.solvers.blood.outputs.profile_files import profile_results

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.domain.lattice_parts import LatticePart
-from haloscope.domain.voxels import Lattice
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.lattice.lattice_parts import LatticePart
+from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.solvers.blood.case import MICRO, Slice
 
 Floats = NDArray[np.float64]

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Device
-from haloscope.domain.lattice_parts import LatticePart
-from haloscope.exchange.point_fields import PointFields
-from haloscope.exchange.world import World
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.lattice.lattice_parts import LatticePart
+from haloscope.mesh.lattice.point_fields import PointFields
 from haloscope.solvers.blood.cells.sharing import Region
 from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS, VELOCITIES
 from haloscope.solvers.blood.fluid.fluid import Carreau, Fluid

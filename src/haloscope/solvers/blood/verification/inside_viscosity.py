@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from haloscope.device.interface import Device
-from haloscope.domain.lattice_parts import take
 from haloscope.errors import SolutionError
+from haloscope.mesh.lattice.lattice_parts import take
 from haloscope.solvers.blood.fluid.d3q19 import VELOCITIES
 from haloscope.solvers.blood.fluid.fluid import Fluid
 from haloscope.solvers.blood.verification import exact

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Device
-from haloscope.domain.lattice_parts import LatticePart, take
 from haloscope.errors import SolutionError
+from haloscope.mesh.lattice.lattice_parts import LatticePart, take
 from haloscope.solvers.blood.fluid.d3q19 import VELOCITIES
 from haloscope.solvers.blood.fluid.fluid import Fluid, WallLinks
 

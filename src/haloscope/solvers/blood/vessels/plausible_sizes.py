@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from haloscope.domain.surface_ends import flat_ends, wall_diameter
-from haloscope.domain.surfaces import Surface
+from haloscope.mesh.surfaces.surface_ends import flat_ends, wall_diameter
+from haloscope.mesh.surfaces.surfaces import Surface
 from haloscope.solvers.blood import case_vessels as keys
 
 Vessels = keys.Channel | keys.Tube | keys.Bifurcation | keys.Tree | keys.SurfaceFile

@@ -9,21 +9,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.domain import surface_generators
-from haloscope.domain.blocks import SIDES
-from haloscope.domain.lattice_parts import LatticePart
-from haloscope.domain.length_units import MICROMETRE
-from haloscope.domain.openings import Opening as OpeningPoints
-from haloscope.domain.openings import OpeningPlane
-from haloscope.domain.shapes import Box, Ends, Shape, Tube
-from haloscope.domain.surface_files import read_surface
-from haloscope.domain.surfaces import Surface
-from haloscope.domain.voxels import Lattice, voxelise
-from haloscope.domain.wall_distances import wall_distances
-from haloscope.domain.wall_links import link_fractions
+from haloscope.case.expressions import Table
 from haloscope.errors import InputError
-from haloscope.exchange.world import World
-from haloscope.expressions import Table
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.files.length_units import MICROMETRE
+from haloscope.mesh.grid.blocks import SIDES
+from haloscope.mesh.lattice.lattice_parts import LatticePart
+from haloscope.mesh.lattice.openings import Opening as OpeningPoints
+from haloscope.mesh.lattice.openings import OpeningPlane
+from haloscope.mesh.lattice.shapes import Box, Ends, Shape, Tube
+from haloscope.mesh.lattice.voxels import Lattice, voxelise
+from haloscope.mesh.lattice.wall_distances import wall_distances
+from haloscope.mesh.lattice.wall_links import link_fractions
+from haloscope.mesh.surfaces import surface_generators
+from haloscope.mesh.surfaces.surface_files import read_surface
+from haloscope.mesh.surfaces.surfaces import Surface
 from haloscope.solvers.blood import case_vessels as keys
 from haloscope.solvers.blood.case import BloodTable
 from haloscope.solvers.blood.case import Shape as Vessels

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.domain.lattice_parts import WALL, LatticePart
-from haloscope.domain.surfaces import Surface
-from haloscope.domain.wall_distances import wall_distances
+from haloscope.mesh.lattice.lattice_parts import WALL, LatticePart
+from haloscope.mesh.lattice.wall_distances import wall_distances
+from haloscope.mesh.surfaces.surfaces import Surface
 from haloscope.solvers.blood.fluid.d3q19 import VELOCITIES
 from haloscope.solvers.blood.vessels.vessels import Vessel
 

@@ -1,0 +1,44 @@
+"""Functions of position and time that a case file gives as text or as a two-column table.
+
+An expression such as ``300 + 5*sin(pi*x/0.05)*exp(-t)`` is parsed once into a short list of
+operations, and only those of ``operations.py`` exist: no text of a case file is ever run as
+Python.
+
+The grammar, all of it in 64-bit floats:
+
+- numbers, the constants ``pi`` and ``e``, and the variables that the caller allows;
+- ``+ - * / **``, unary ``+ -`` and parentheses;
+- comparisons ``< <= > >= == !=``, which give 1 or 0 and may be chained (``0.1 < x < 0.2``);
+- the conditional ``a if x < 0.1 else b``;
+- ``sin cos tan asin acos atan atan2 sinh cosh tanh exp log log10 sqrt abs min max floor ceil
+  step``, where ``log`` is the natural logarithm, ``min`` and ``max`` take two values or more, and
+  ``step(x)`` is 0 for x < 0 and 1 otherwise.
+"""
+
+from __future__ import annotations
+
+from haloscope.case.expressions.formulas import (
+    SPACE_AND_TIME,
+    Expression,
+    parse_quantity_or_expression,
+)
+from haloscope.case.expressions.grammar import (
+    MAXIMUM_CONSTANT_EXPONENT,
+    MAXIMUM_NESTING_DEPTH,
+    MAXIMUM_TEXT_CHARACTERS,
+)
+from haloscope.case.expressions.operations import CONSTANTS
+from haloscope.case.expressions.tables import MAXIMUM_TABLE_BYTES, Table, times_in_milliseconds
+
+__all__ = [
+    "CONSTANTS",
+    "MAXIMUM_CONSTANT_EXPONENT",
+    "MAXIMUM_NESTING_DEPTH",
+    "MAXIMUM_TABLE_BYTES",
+    "MAXIMUM_TEXT_CHARACTERS",
+    "SPACE_AND_TIME",
+    "Expression",
+    "Table",
+    "parse_quantity_or_expression",
+    "times_in_milliseconds",
+]

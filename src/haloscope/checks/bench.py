@@ -1,0 +1,143 @@
+"""Kernel rates beside the ceilings of the same run, and what this machine offers."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from haloscope.device import open_device
+from haloscope.device.ceilings import CeilingProbe, measure_ceilings
+from haloscope.device.cpu import available_cores, processor_name
+from haloscope.device.energy import EnergyMeter
+from haloscope.errors import HaloscopeError, InputError
+from haloscope.solvers import registry
+
+_SECONDS = 0.25
+_REPEATS = 5
+# Fewest nodes along an axis that the kernels of each solver take: blood lays a cell into 20 points,
+# flow needs two elements, Maxwell two of order 14.
+_LEAST = {"blood": 20, "cavity": 6, "flow": 3, "maxwell": 30}
+
+
+def bench(
+    solver: str | None = None, *, device: str = "auto", sizes: Sequence[int] | None = None
+) -> dict[str, Any]:
+    """Time the kernels of a solver, or of all.
+
+    `solver`: name of a solver; all by default; `sizes`: nodes along an axis; the solver's own
+    choice by default.
+    """
+    # Returns: ``device``, ``ceilings`` (GB/s), ``load`` and ``rows``: kernel, size, cells a second,
+    # bytes a cell of the model, GB/s, and the fractions of the copy ceiling and of the best one
+    # measured beside each timing: medians of the ratios, which noise moves least.
+    names = [registry.check_name(solver)] if solver else list(registry.NAMES)
+    _check_sizes(names, sizes or ())
+    opened = open_device(device)
+    probe = CeilingProbe(opened)
+    rows = []
+    for name in names:
+        module = importlib.import_module(f"haloscope.solvers.{name}.benchmarks")
+        for kernel in module.kernels(opened, sizes):
+            launches = 1
+            opened.seconds(kernel.launch)
+            once = opened.seconds(kernel.launch)
+            launches = max(1, int(_SECONDS / _REPEATS / max(once, 1e-7)))
+
+            def many(launch: Any = kernel.launch, count: int = launches) -> None:
+                for _ in range(count):
+                    launch()
+
+            size = kernel.cells * kernel.bytes_per_cell / 1e9
+            times, of_copy, of_best = [], [], []
+            for _ in range(_REPEATS):
+                times.append(opened.seconds(many) / launches)
+                beside = probe.measure()
+                of_copy.append(size / times[-1] / beside.copy)
+                of_best.append(size / times[-1] / beside.best)
+            taken = statistics.median(times)
+            rows.append(
+                {
+                    "solver": name,
+                    "kernel": kernel.name,
+                    "size": kernel.size,
+                    "mcells_s": kernel.cells / taken / 1e6,
+                    "bytes_per_cell": kernel.bytes_per_cell,
+                    "gb_s": size / taken,
+                    "fraction_of_copy": statistics.median(of_copy),
+                    "fraction": statistics.median(of_best),
+                }
+            )
+    return {
+        "device": opened.name,
+        "ceilings": probe.measure(_REPEATS).as_dict(),
+        "load": os.getloadavg()[0],
+        "rows": rows,
+    }
+
+
+def _check_sizes(names: Sequence[str], sizes: Sequence[int]) -> None:
+    """Refuse sizes that a solver's kernels do not take, before any of them is timed."""
+    largest = max(names, key=_LEAST.__getitem__)
+    for size in sizes:
+        if size < _LEAST[largest]:
+            other = ", or name another solver" if len(names) > 1 else ""
+            raise InputError(
+                f"--nodes {size} is too small for the benchmarks of {largest}; give "
+                f"{_LEAST[largest]} or more{other}"
+            )
+
+
+def table(result: dict[str, Any]) -> str:
+    """The result of :func:`bench` as text."""
+    ceilings = result["ceilings"]
+    lines = [
+        f"{result['device']}, load {result['load']:.2f}",
+        f"ceilings in GB/s: copy {ceilings['copy']:.4g}, update {ceilings['update']:.4g}, "
+        f"triad {ceilings['triad']:.4g}",
+        f"{'kernel':<28}{'nodes':>14}{'Mcells/s':>10}{'B/cell':>8}{'GB/s':>8}{'of copy':>9}"
+        f"{'of best':>9}",
+    ]
+    lines += [
+        f"{row['solver'] + ' ' + row['kernel']:<28}{row['size']:>14}{row['mcells_s']:>10.4g}"
+        f"{row['bytes_per_cell']:>8.4g}{row['gb_s']:>8.4g}{row['fraction_of_copy']:>9.2f}"
+        f"{row['fraction']:>9.2f}"
+        for row in result["rows"]
+    ]
+    return "\n".join(lines)
+
+
+def machine() -> dict[str, Any]:
+    """What this machine offers, as text and numbers; what is missing is said, not raised."""
+    from haloscope.device.jit import find_compiler
+    from haloscope.exchange.ranks.mpiexec import find_mpiexec
+    from haloscope.run.provenance import version
+
+    def tried(call: Any) -> Any:
+        try:
+            return call()
+        except HaloscopeError as error:
+            return f"none: {error}"
+
+    cpu = open_device("cpu")
+    free, total = cpu.memory()
+    description: dict[str, Any] = {
+        "haloscope": version(),
+        "processor": processor_name(),
+        "cores": available_cores(),
+        "memory": f"{free / 1e9:.1f} GB free of {total / 1e9:.1f} GB",
+        "compiler": tried(lambda: find_compiler().name),
+        "mpiexec": tried(lambda: str(find_mpiexec().path)),
+        "ceilings": tried(lambda: measure_ceilings(cpu).as_dict()),
+        "energy": EnergyMeter(cpu).source,
+    }
+    gpu = tried(lambda: open_device("cuda"))
+    if isinstance(gpu, str):
+        description["gpu"] = gpu
+    else:
+        description["gpu"] = f"{gpu.count} x {gpu.name} ({gpu.architecture})"
+        description["gpu ceilings"] = measure_ceilings(gpu).as_dict()
+        description["gpu energy"] = EnergyMeter(gpu).source
+    return description

@@ -1,0 +1,120 @@
+"""Runs the checks that solvers declare beside their published numbers."""
+
+from __future__ import annotations
+
+import difflib
+import signal
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from haloscope.case.tables import check as check_case
+from haloscope.errors import InputError, SolutionError
+from haloscope.exchange.ranks.world import World
+from haloscope.io.interrupts import Interrupted
+from haloscope.run import Simulation
+from haloscope.run.progress import Progress, Silent
+from haloscope.solvers import registry
+from haloscope.solvers.interface import Check
+
+_MOST_STEPS = 10_000_000
+
+
+def all_checks() -> dict[str, Check]:
+    """Checks of all solvers by name."""
+    return {check.name: check for name in registry.NAMES for check in registry.checks(name).CHECKS}
+
+
+def select(names: Sequence[str], *, slow: bool) -> list[Check]:
+    """Checks by solver or by name; without names those of all solvers."""
+    known = all_checks()
+    if not names:
+        return [check for check in known.values() if slow or not check.slow]
+    chosen: dict[str, Check] = {}
+    for name in names:
+        if name in known:
+            chosen[name] = known[name]
+        elif name in registry.NAMES:
+            own = registry.checks(name).CHECKS
+            chosen.update({c.name: c for c in own if slow or not c.slow})
+        else:
+            allowed = [*registry.NAMES, *known]
+            near = difflib.get_close_matches(name, allowed, 1)
+            hint = f"; the nearest is {near[0]}" if near else ""
+            raise InputError(
+                f"{name!r} is no solver and no check{hint}; there is {', '.join(allowed)}"
+            )
+    return list(chosen.values())
+
+
+def solve_with(device: str, progress: Progress) -> Callable[[dict[str, Any]], Simulation]:
+    """What a check calls to run a case to its steady state."""
+
+    def solve(data: dict[str, Any]) -> Simulation:
+        case = check_case(data, registry.case_model(data["solver"]), "check")
+        simulation = Simulation(case, name="check", device=device, world=World())
+        has_end = (
+            "steps" in case.run.model_fields_set or simulation.solver.last_step != case.run.steps
+        )
+        steps = None if has_end else _MOST_STEPS
+        summary = simulation.run(steps, progress=progress, ceilings=False)
+        if summary["stopped_by"]:
+            raise Interrupted(signal.Signals[summary["stopped_by"]])
+        if case.run.tolerance > 0 and not summary["converged"]:
+            raise SolutionError(
+                f"a check's case did not reach its steady state in {simulation.step} steps"
+            )
+        return simulation
+
+    # Checks that need no case of their own run on this device, too.
+    solve.device = device  # type: ignore[attr-defined]
+    return solve
+
+
+def verify(
+    names: Sequence[str] = (),
+    *,
+    slow: bool = False,
+    device: str = "cpu",
+    progress: Progress | None = None,
+    on_done: Callable[[Check, dict[str, Any]], None] | None = None,
+) -> dict[str, Any]:
+    """Run verification checks.
+
+    Parameters
+    ----------
+    names
+        Solvers or checks; all solvers by default.
+    slow
+        Include the slow checks.
+    device
+        Where to run.
+    progress
+        Who is told how far a run is.
+    on_done
+        Called after each check with its results.
+
+    Returns
+    -------
+    dict
+        ``checks``: ``{"check: quantity": {value, reference, tolerance, ok, source}}``; ``ok``:
+        whether all hold; ``seconds``.
+    """
+    progress = progress or Silent()
+    begun = time.perf_counter()
+    results: dict[str, Any] = {}
+    for check in select(names, slow=slow):
+        start = time.perf_counter()
+        compared = check.run(solve_with(device, progress))
+        comparisons = {
+            f"{check.name}: {quantity}": {**comparison.as_dict(), "source": check.source}
+            for quantity, comparison in compared.items()
+        }
+        results.update(comparisons)
+        if on_done is not None:
+            on_done(check, {"seconds": time.perf_counter() - start, "checks": comparisons})
+    return {
+        "checks": results,
+        "ok": all(result["ok"] for result in results.values()),
+        "seconds": time.perf_counter() - begun,
+    }

@@ -1,0 +1,361 @@
+"""The command line: reads options, calls the Python interface, prints, sets the exit code."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any, TextIO, cast
+
+import typer
+
+from haloscope.commands import analyze, explore, formats, measure, measured, run
+from haloscope.commands.ending import (
+    fail,
+    fail_without_output,
+    interrupts_raised,
+    open_closed_streams,
+)
+from haloscope.commands.options import DeviceOption, Json, TextGroup
+from haloscope.commands.progress import Bar, say
+from haloscope.commands.world import open_world
+from haloscope.errors import HaloscopeError, InputError, MachineError
+from haloscope.io import interrupts
+from haloscope.printable import PrintableStream
+
+app = typer.Typer(
+    name="haloscope",
+    cls=TextGroup,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Multi-GPU simulation programs that show where their time goes.",
+)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from haloscope.run.provenance import version
+
+        print(f"haloscope {version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Tell it and end."),
+    ] = False,
+) -> None:
+    pass
+
+
+# What is raised for wrong options. Newer versions of typer bring a Click of their own along.
+_UsageError: Any = typer.BadParameter.__base__
+
+
+run.register(app)
+
+
+@app.command()
+def build(
+    case: Annotated[Path, typer.Argument(help="Case file (TOML).")],
+    device: DeviceOption = None,
+    arch: Annotated[
+        list[str] | None,
+        typer.Option(help="GPU to compile for, such as sm_90; need not be here (repeatable)."),
+    ] = None,
+    ranks: Annotated[int, typer.Option(help="Ranks of the run to come.", min=1)] = 1,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Override a key: table.key=value, table.list.0.key=value (repeatable)."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Compile the kernels of a case beforehand."""
+    from haloscope.case.tables import read_case
+    from haloscope.checks.build import build as built
+    from haloscope.solvers import registry
+
+    def show(done: Any) -> None:
+        real = f" ({done.constants['real']})" if "real" in done.constants else ""
+        state = "in the cache already" if done.cached else f"compiled in {done.seconds:.2f} s"
+        print(f"{done.file + real:<28}{done.target:<8}{state}", flush=True)
+
+    result = built(
+        read_case(case, settings or [], registry.case_model),
+        device=device,
+        architectures=arch or (),
+        ranks=ranks,
+        log=None if as_json else show,
+    )
+    if as_json:
+        print(json.dumps(result))
+        return
+    print("\n".join([*result["notes"], f"cache: {result['folder']}"]))
+
+
+@app.command()
+def verify(
+    names: Annotated[list[str] | None, typer.Argument(help="Solvers or checks.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Include the slow checks.")] = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "cpu",
+    listing: Annotated[bool, typer.Option("--list", help="Name the checks, run none.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run verification cases against published numbers."""
+    from haloscope.checks.verify import select
+    from haloscope.checks.verify import verify as verified
+
+    if listing:
+        chosen = select(names or [], slow=True)
+        width = 2 + max(len(check.name) for check in chosen)
+        for check in chosen:
+            print(f"{check.name:<{width}}{'slow' if check.slow else 'quick':<7}{check.about}")
+        return
+
+    def show(check: Any, done: dict[str, Any]) -> None:
+        print(f"{check.name}: {check.about} ({check.source}), {done['seconds']:.1f} s")
+        for name, row in done["checks"].items():
+            quantity = name.partition(": ")[2]
+            mark = "ok" if row["ok"] else "MISS"
+            print(
+                f"  {mark:<5}{quantity:<36}{row['value']:>11.5g}  reference {row['reference']:.5g}"
+                f" +- {row['tolerance']:.2g}",
+                flush=True,
+            )
+
+    bar = Bar() if sys.stderr.isatty() and not as_json else None
+    try:
+        result = verified(
+            names or [],
+            slow=every,
+            device=device,
+            progress=bar,
+            on_done=None if as_json else show,
+        )
+    except interrupts.Interrupted as stop:
+        fail(f"interrupted by {stop}", 128 + stop.number)
+    finally:
+        if bar is not None:
+            bar.close()
+    missed = sum(not row["ok"] for row in result["checks"].values())
+    if as_json:
+        print(json.dumps(result))
+    else:
+        print(f"{len(result['checks']) - missed} of {len(result['checks'])} comparisons hold")
+    if missed:
+        raise SystemExit(1)
+
+
+@app.command()
+def bench(
+    solver: Annotated[str | None, typer.Argument(help="Solver; all by default.")] = None,
+    device: DeviceOption = None,
+    sizes: Annotated[
+        list[int] | None, typer.Option("--nodes", help="Nodes along an axis (repeatable).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure kernel rates against this machine's ceilings in the same run."""
+    from haloscope.checks import bench as benchmarks
+
+    result = benchmarks.bench(solver, device=device or "auto", sizes=sizes)
+    print(json.dumps(result) if as_json else benchmarks.table(result))
+
+
+@app.command()
+def scale(
+    study: Annotated[Path, typer.Argument(help="Study file (TOML).")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for results; one that holds this study is resumed.")
+    ] = None,
+    device: DeviceOption = None,
+    only: Annotated[str, typer.Option(help="Only series whose names contain this.")] = "",
+    ranks: Annotated[
+        int | None, typer.Option(help="Only points for this many ranks.", min=1)
+    ] = None,
+    hosts: Annotated[
+        str, typer.Option(help="Hosts to start ranks on, with their slots: a:4,b:4.")
+    ] = "",
+    merge: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder of another machine to add to table and pictures (repeatable)."),
+    ] = None,
+    listing: Annotated[
+        bool, typer.Option("--list", help="Show the points to be run, run none.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a scaling study: a table, pictures, and a report."""
+    from haloscope.exchange.ranks import launch
+    from haloscope.study import campaign, report
+
+    world = open_world() if launch.started_by_launcher() else None
+    if listing:
+        if world is None or world.is_root:
+            listed = campaign.listing(
+                study, out=out, device=device, only=only, ranks=ranks, hosts=hosts, world=world
+            )
+            print(json.dumps(listed) if as_json else report.listing(listed))
+        return
+    result = campaign.scale(
+        study,
+        out=out,
+        device=device,
+        only=only,
+        ranks=ranks,
+        hosts=hosts,
+        merge=merge or (),
+        world=world,
+        log=say,
+    )
+    if world is not None and not world.is_root:
+        return
+    if as_json:
+        print(json.dumps(result), flush=True)
+    else:
+        print(report.text(result["points"]))
+        print("\n".join(f"{name}: {path}" for name, path in result["files"].items()), flush=True)
+    if result["stopped_by"]:
+        folder = Path(result["files"]["report"]).parent
+        say(f"stopped by {result['stopped_by']}; go on with --out {folder}")
+        raise SystemExit(128 + signal.Signals[result["stopped_by"]].value)
+    if not result["ok"]:
+        raise SystemExit(1)
+
+
+@app.command("scale-points", hidden=True)
+def scale_points(task: Annotated[Path, typer.Argument(help="Written by a study.")]) -> None:
+    """Run the points of a task of a study: `haloscope scale` calls this on ranks of its own."""
+    from haloscope.study.groups import serve
+
+    raise SystemExit(serve(task, open_world))
+
+
+@app.command()
+def info(as_json: Json = False) -> None:
+    """Tell what this machine offers: compiler, cores, GPUs, MPI, memory bandwidth."""
+    from haloscope.checks import bench as benchmarks
+
+    machine = benchmarks.machine()
+    if as_json:
+        print(json.dumps(machine))
+        return
+    for key, value in machine.items():
+        print(f"{key:<12}{value if not isinstance(value, dict) else ''}")
+        if isinstance(value, dict):
+            for name, entry in value.items():
+                print(
+                    f"  {name:<10}{entry:.4g}"
+                    if isinstance(entry, float)
+                    else f"  {name:<10}{entry}"
+                )
+
+
+@app.command()
+def new(
+    solver: Annotated[str, typer.Argument(help="Solver to make a case for.")],
+    out: Annotated[
+        Path | None, typer.Option(help="File to write; <solver>.toml by default.")
+    ] = None,
+) -> None:
+    """Write a commented case to start from."""
+    from haloscope.io.atomic import write_text
+    from haloscope.solvers import registry
+
+    text = registry.template(solver)
+    path = out or Path(f"{solver}.toml")
+    if os.path.exists(path):  # Path.exists raises where a name is too long
+        raise InputError(f"{path} exists; give another file with --out")
+    write_text(path, text)
+    print(f"wrote {path}; run it with: haloscope run {path}")
+
+
+measure.register(app)
+analyze.register(app)
+explore.register(app)
+formats.register(app)
+
+
+def _restart_with_sanitizer() -> None:
+    """With HALOSCOPE_JIT=debug, start again with the address sanitizer preloaded.
+
+    A library built with it cannot be loaded into a process that runs without it.
+    """
+    from haloscope.device import jit
+
+    if not jit.debug_requested() or "HALOSCOPE_SANITIZED" in os.environ:
+        return
+    library = jit.sanitizer_libraries()
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": f"{library}:{os.environ.get('LD_PRELOAD', '')}".rstrip(":"),
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "HALOSCOPE_SANITIZED": "1",
+    }
+    os.execve(sys.executable, [sys.executable, "-m", "haloscope", *sys.argv[1:]], environment)
+
+
+def main() -> None:
+    """Run the command line and exit with the code of what went wrong, 0 if nothing."""
+    open_closed_streams()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # As on stderr: what a terminal cannot show ends nothing.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (cast(TextIO, PrintableStream(stream)) for stream in streams)
+    try:
+        _main_printable()
+    finally:
+        sys.stdout, sys.stderr = streams
+
+
+def _main_printable() -> None:
+    from haloscope.exchange.ranks.guard import go_on_guarded
+
+    try:
+        _restart_with_sanitizer()
+        measured.restart(sys.argv[1:])
+        go_on_guarded()
+        with interrupts_raised() as came:
+            code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        # Typer turns an interrupt into an exit code of its own, without a word.
+        if code == 130 and came:
+            raise came[0]
+        sys.stdout.flush()
+        raise SystemExit(code if isinstance(code, int) else 0)
+    except SystemExit as end:
+        # What Typer makes of a reader that has gone.
+        if isinstance(end.__context__, BrokenPipeError):
+            raise SystemExit(141) from None
+        raise
+    except HaloscopeError as error:
+        fail(str(error), error.exit_code)
+    except MemoryError as error:
+        # NumPy and CuPy say how much was asked for.
+        said = " ".join(str(error).split()).rstrip(".")
+        fail(
+            f"memory has run out{f' ({said})' if said else ''}; use a smaller case, more ranks or a "
+            "larger machine",
+            MachineError.exit_code,
+        )
+    except (typer.Abort, KeyboardInterrupt) as error:
+        number = getattr(error, "number", signal.SIGINT)
+        fail(f"interrupted by {signal.Signals(number).name}", 128 + number)
+    except _UsageError as error:
+        fail(f"{error.format_message()} (see haloscope --help)", 2)
+    except BrokenPipeError:
+        raise SystemExit(141) from None
+    except OSError as error:
+        fail_without_output(error)
+
+
+if __name__ == "__main__":
+    main()

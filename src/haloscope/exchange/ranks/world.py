@@ -1,0 +1,219 @@
+"""The ranks of this run: one process without MPI, or those that a launcher started."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from haloscope.errors import MachineError
+from haloscope.exchange.ranks.watch import last_words, watch_host
+
+
+class World:
+    """One process on its own; the interface that :class:`MpiWorld` fills for many.
+
+    Attributes
+    ----------
+    rank, size
+        Number of this rank, and of ranks.
+    local_rank, local_size
+        The same among the ranks of this host.
+    """
+
+    rank = 0
+    size = 1
+    local_rank = 0
+    local_size = 1
+    library = "no MPI (one process)"
+    present = True
+    """Whether the other ranks are there; see :mod:`haloscope.exchange.ranks.absent`."""
+
+    @property
+    def is_root(self) -> bool:
+        """Whether this rank writes files and talks to the user."""
+        return self.rank == 0
+
+    def sum(self, values: np.ndarray) -> np.ndarray:
+        """Sum over ranks; exact, hence the same at any rank count, for integers."""
+        return values
+
+    def largest(self, value: float) -> float:
+        """Largest value of any rank."""
+        return value
+
+    def broadcast(self, values: np.ndarray, root: int = 0) -> np.ndarray:
+        """Values of `root` on every rank; all pass arrays of one shape and type."""
+        return values
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set on any rank."""
+        return flag
+
+    def alltoall(self, values: np.ndarray) -> np.ndarray:
+        """Row r, of shape (size, k), goes to rank r; the rows that came in, in the same shape."""
+        return values.copy()
+
+    def allgather(self, values: np.ndarray) -> np.ndarray:
+        """Row r: the values of rank r, which all ranks give as many of; the same on every rank."""
+        return self.alltoall(np.tile(values, (self.size, 1)))
+
+    def exchange(self, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Give bytes ``parts[r]`` to rank r; returns what each has given to this one."""
+        return [parts[0].copy()]
+
+    def gather_texts(self, text: str) -> list[str]:
+        """The texts of all ranks, on every rank."""
+        return [text]
+
+    def sharing(self, identity: str) -> int:
+        """How many ranks name the same device as theirs, this one included; all ranks call this.
+
+        A launcher may show each rank no GPU but its own: devices are told apart by what they are.
+        """
+        return self.gather_texts(identity).count(identity)
+
+    def allows_threads(self) -> bool:
+        """Whether threads other than the first may wait for messages."""
+        return True
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+
+    def send(self, values: np.ndarray, to: int) -> None:
+        """Send an array to another rank."""
+        raise RuntimeError("a single process has nobody to send to")
+
+    def receive(self, shape: tuple[int, ...], dtype: Any, source: int) -> np.ndarray:
+        """Receive an array of known shape from another rank."""
+        raise RuntimeError("a single process has nobody to receive from")
+
+    def abort(self, code: int) -> None:
+        """End all ranks with an exit code."""
+        sys.exit(code)
+
+
+class MpiWorld(World):
+    """The ranks of MPI's world communicator, through mpi4py."""
+
+    def __init__(self) -> None:
+        try:
+            from mpi4py import MPI
+        except ImportError as error:
+            raise MachineError(
+                "this process was started by an MPI launcher but mpi4py cannot be loaded "
+                f"({error}); run pip install 'haloscope[mpi]'"
+            ) from error
+        from haloscope.exchange.ranks.launch import tasks_of_launcher
+
+        self._mpi = MPI
+        self.communicator = MPI.COMM_WORLD
+        self.rank = self.communicator.Get_rank()
+        self.size = self.communicator.Get_size()
+        self.library = MPI.Get_library_version().splitlines()[0].strip("\x00 ")
+        tasks = tasks_of_launcher()
+        if self.size == 1 and tasks > 1:
+            raise MachineError(
+                f"the launcher has started {tasks} ranks, but this MPI ({self.library}) sees each "
+                "as a program of its own; use the launcher that belongs to it, or tell srun its "
+                "way to connect (srun --mpi=pmi2 or --mpi=pmix)"
+            )
+        local = self.communicator.Split_type(MPI.COMM_TYPE_SHARED)
+        self.local_rank = local.Get_rank()
+        self.local_size = local.Get_size()
+        local.Free()
+        self._watch = watch_host()
+
+    def sum(self, values: np.ndarray) -> np.ndarray:
+        """Sum over ranks; exact, hence the same at any rank count, for integers."""
+        result = np.empty_like(values)
+        self.communicator.Allreduce(np.ascontiguousarray(values), result, op=self._mpi.SUM)
+        return result
+
+    def largest(self, value: float) -> float:
+        """Largest value of any rank."""
+        result = np.empty(1)
+        self.communicator.Allreduce(np.array([value], "f8"), result, op=self._mpi.MAX)
+        return float(result[0])
+
+    def broadcast(self, values: np.ndarray, root: int = 0) -> np.ndarray:
+        """Values of `root` on every rank; all pass arrays of one shape and type."""
+        result = np.ascontiguousarray(values).copy()
+        self.communicator.Bcast(result, root=root)
+        return result
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set on any rank."""
+        return self.largest(float(flag)) > 0
+
+    def alltoall(self, values: np.ndarray) -> np.ndarray:
+        """Row r, of shape (size, k), goes to rank r; the rows that came in, in the same shape."""
+        array = np.ascontiguousarray(values)
+        result = np.empty_like(array)
+        self.communicator.Alltoall(array.view(np.uint8), result.view(np.uint8))
+        return result
+
+    def allgather(self, values: np.ndarray) -> np.ndarray:
+        """Row r: the values of rank r, which all ranks give as many of; the same on every rank."""
+        array = np.ascontiguousarray(values)
+        result = np.empty((self.size, *array.shape), array.dtype)
+        # Copies are handed on from rank to rank: fewer messages than if each sent its own to all.
+        self.communicator.Allgather(array.view(np.uint8), result.reshape(-1).view(np.uint8))
+        return result
+
+    def exchange(self, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Give bytes ``parts[r]`` to rank r; returns what each has given to this one."""
+        counts = np.array([[len(part)] for part in parts], np.int64)
+        sizes = self.alltoall(counts)[:, 0]
+        came = np.empty(int(sizes.sum()), np.uint8)
+        self.communicator.Alltoallv(
+            [np.concatenate(list(parts)), counts[:, 0].tolist()], [came, sizes.tolist()]
+        )
+        return np.split(came, np.cumsum(sizes)[:-1])
+
+    def gather_texts(self, text: str) -> list[str]:
+        """The texts of all ranks, on every rank."""
+        packed = text.encode()
+        longest = int(self.largest(len(packed)))
+        if longest == 0:
+            return [""] * self.size
+        mine = np.frombuffer(packed.ljust(longest, b"\0"), np.uint8)
+        rows = np.empty((self.size, longest), np.uint8)
+        self.communicator.Allgather(mine, rows)
+        return [row.tobytes().rstrip(b"\0").decode() for row in rows]
+
+    def allows_threads(self) -> bool:
+        """Whether threads other than the first may wait for messages."""
+        return bool(self._mpi.Query_thread() >= self._mpi.THREAD_SERIALIZED)
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        self.communicator.Barrier()
+
+    def send(self, values: np.ndarray, to: int) -> None:
+        """Send an array to another rank."""
+        self.communicator.Send(np.ascontiguousarray(values), dest=to, tag=7)
+
+    def receive(self, shape: tuple[int, ...], dtype: Any, source: int) -> np.ndarray:
+        """Receive an array of known shape from another rank."""
+        result = np.empty(shape, dtype)
+        self.communicator.Recv(result, source=source, tag=7)
+        return result
+
+    def abort(self, code: int) -> None:
+        """End all ranks with an exit code."""
+        self._watch.end_all()
+        last_words()
+        self.communicator.Abort(code)
+
+
+def open_world() -> World:
+    """The ranks that this process was started with: MPI's where a launcher started it.
+
+    MPI is not touched otherwise: a plain run starts without its start-up time.
+    """
+    from haloscope.exchange.ranks.launch import started_by_launcher
+
+    return MpiWorld() if started_by_launcher() else World()

@@ -1,0 +1,268 @@
+"""Hexahedral meshes read from files, through meshio: Gmsh first, VTK, XDMF, MED and others."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.counted import counted
+from haloscope.errors import InputError
+from haloscope.mesh.files.gmsh_counts import count_gmsh_hexahedra
+from haloscope.mesh.files.mesh_groups import (
+    CellGroups,
+    ChosenGroups,
+    choose_groups,
+    dimension,
+    equal_cells,
+    zones_of,
+)
+from haloscope.mesh.files.meshio_files import HEX_ENDINGS, block_nodes, read_with_meshio
+from haloscope.mesh.hexes.hexes import (
+    FACE_CORNERS,
+    FACES,
+    Floats,
+    HexMesh,
+    Integers,
+    connect,
+    face_keys,
+    point_text,
+)
+from haloscope.mesh.hexes.node_orders import in_tensor, node_table
+
+# Corners of a VTK or Gmsh hexahedron in the order of ours.
+_CORNERS = [0, 1, 3, 2, 4, 5, 7, 6]
+# Products of three lengths must be numbers, too.
+_LARGEST = 1e30
+
+
+@dataclass(frozen=True, eq=False)
+class FileCells:
+    """The hexahedra of a file and the quadrilaterals that name their faces, not connected yet."""
+
+    path: Path  # The file
+    points: Floats  # (points, 3) in the file's unit of length
+    scale: float  # Factor from that to metres
+    cells: Integers  # int64 (elements, nodes): numbers of points in the file's order
+    table: Integers  # Where these nodes stand, (nodes, 3)
+    numbers: Integers  # int64 (points,): of the points that are corners, from 0; -1: others
+    # As in `HexMesh`.
+    regions: NDArray[np.int32]
+    region_names: tuple[str, ...]
+    quads: Integers  # int64 (n, 4): points of the named quadrilaterals
+    # int32 (n,): index into the names of surfaces.
+    quad_names: NDArray[np.int32]
+    surface_names: tuple[str, ...]
+    notes: tuple[str, ...] = ()  # Which groups share faces or elements, a line each
+
+    @property
+    def corners(self) -> int:
+        """How many points are corners."""
+        return int(self.numbers.max()) + 1
+
+    def vertices(self, rows: slice) -> Integers:
+        """Numbers of the corners of some elements, (n, 8)."""
+        return np.asarray(self.numbers[self.cells[rows][:, _CORNERS]])
+
+    def coordinates(self, rows: slice) -> Floats:
+        """Geometry nodes of some elements in m, [element, k, j, i, xyz]."""
+        cells = self.cells[rows]
+        nodes, places = np.unique(cells, return_inverse=True)
+        return in_tensor(self.points[nodes] * self.scale, places.reshape(cells.shape), self.table)
+
+
+def read_mesh(
+    path: Path | str,
+    scale: float = 1.0,
+    conditions: Collection[str] = (),
+    materials: Collection[str] = (),
+) -> HexMesh:
+    """Read a mesh of hexahedra.
+
+    `scale`: factor from the file's unit of length to metres.
+    """
+    # Surfaces are named by the physical groups (Gmsh) or sets of the file's quadrilaterals, regions
+    # by those of its hexahedra; a group without a name goes by its number. A face or element in
+    # several groups goes to the smallest for which the case has a condition or a material, else to
+    # the smallest; `HexMesh.notes` says so.
+    file = read_cells(path, scale, conditions, materials)
+    every = slice(len(file.cells))
+    vertices = file.vertices(every)
+    mesh = connect(
+        file.coordinates(every),
+        vertices,
+        boundaries=_boundaries(file, vertices),
+        boundary_names=file.surface_names,
+        regions=file.regions,
+        region_names=file.region_names,
+    )
+    return replace(mesh, notes=file.notes)
+
+
+def read_cells(
+    path: Path | str,
+    scale: float = 1.0,
+    conditions: Collection[str] = (),
+    materials: Collection[str] = (),
+) -> FileCells:
+    """Read what a file holds of a mesh; see :func:`read_mesh` for all but faces that do not fit."""
+    path = Path(path)
+    if not (math.isfinite(scale) and scale > 0):
+        raise InputError(f"scale = {scale:g} is out of range; a factor above 0 is needed")
+    file = read_with_meshio(path, HEX_ENDINGS)
+    points = np.asarray(file.points, np.float64)
+    if points.ndim != 2 or points.shape[1] != 3:
+        raise InputError(f"mesh file {path} has no points in three dimensions")
+    kind, blocks = _hexahedra(file, path)
+    cells = np.concatenate([block_nodes(file, block, path) for block in blocks])
+    _require_finite(points, cells, path)
+    table = node_table(points, cells, kind)
+    if table is None:
+        raise InputError(
+            f"mesh file {path}: cells '{kind}' of {cells.shape[1]} nodes have no order that is "
+            "the same along all directions; save the mesh with one order"
+        )
+    groups = CellGroups(file, path)
+    try:
+        cells, regions = zones_of(groups, blocks, cells, materials)
+    except InputError as error:
+        raise InputError(f"mesh file {path}: {error}") from None
+    # Points that are no corners get no number, so that face keys stay small.
+    used = np.zeros(len(points), bool)
+    used[cells[:, _CORNERS]] = True
+    numbers = np.where(used, np.cumsum(used) - 1, -1)
+    quads, surfaces = _named_quads(file, groups, path, conditions)
+    return FileCells(
+        path,
+        points,
+        scale,
+        cells,
+        table,
+        numbers,
+        regions.numbers,
+        regions.names,
+        quads,
+        surfaces.numbers,
+        surfaces.names,
+        (*regions.notes, *surfaces.notes),
+    )
+
+
+def count_elements(path: Path | str) -> int:
+    """Hexahedra of a file, which is not connected; of a Gmsh file types alone are looked at."""
+    path = Path(path)
+    if path.suffix.lower() == ".msh" and path.is_file():
+        count = count_gmsh_hexahedra(path)
+        if count:
+            return count
+    file = read_with_meshio(path, HEX_ENDINGS)
+    return sum(len(file.cells[block].data) for block in _hexahedra(file, path)[1])
+
+
+def _is_hexahedron(kind: str) -> bool:
+    return kind.startswith("hexahedron") or kind == "VTK_LAGRANGE_HEXAHEDRON"
+
+
+def _hexahedra(file: Any, path: Path) -> tuple[str, list[int]]:
+    """Type of the hexahedra and the numbers of their blocks; nothing else may fill space."""
+    counts: Counter[str] = Counter()
+    for block in file.cells:
+        if dimension(block.type) == 3 and len(block.data):
+            counts[block.type] += len(block.data)
+    listed = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    if not all(_is_hexahedron(kind) for kind in counts):
+        raise InputError(
+            f"mesh file {path} holds {listed}; only meshes of hexahedra throughout are "
+            "supported (in Gmsh: transfinite or extruded volumes, or Mesh.SubdivisionAlgorithm 2)"
+        )
+    if not counts:
+        surface = Counter(block.type for block in file.cells if len(block.data))
+        raise InputError(
+            f"mesh file {path} holds no hexahedra, only {', '.join(sorted(surface)) or 'points'}; "
+            "in Gmsh, put the volumes into a physical group, so that they are saved"
+        )
+    blocks = [n for n, block in enumerate(file.cells) if _is_hexahedron(block.type)]
+    blocks = [n for n in blocks if len(file.cells[n].data)]
+    if len({(file.cells[n].type, np.shape(file.cells[n].data)[1]) for n in blocks}) > 1:
+        raise InputError(
+            f"mesh file {path} mixes hexahedra of several orders ({listed}); save the mesh with "
+            "one order"
+        )
+    return file.cells[blocks[0]].type, blocks
+
+
+def _require_finite(points: Floats, cells: Integers, path: Path) -> None:
+    usable = (np.abs(points) <= _LARGEST).all(axis=1)
+    bad = np.flatnonzero(~np.asarray(usable)[cells].all(axis=1))
+    if len(bad):
+        raise InputError(
+            f"mesh file {path}: {counted(len(bad), 'element has', 'elements have')} nodes whose "
+            f"coordinates are not finite numbers up to {_LARGEST:g}, the first is element {bad[0]}"
+        )
+
+
+def _named_quads(
+    file: Any, groups: CellGroups, path: Path, conditions: Collection[str]
+) -> tuple[Integers, ChosenGroups]:
+    """Corners (n, 4) of the quadrilaterals that have a group, each once, and one of its groups."""
+    blocks = [
+        number
+        for number, block in enumerate(file.cells)
+        if dimension(block.type) == 2 and groups.any_in(number) is not None
+    ]
+    for number in blocks:
+        kind = file.cells[number].type
+        if not kind.startswith(("quad", "VTK_LAGRANGE_QUAD")):
+            raise InputError(
+                f"mesh file {path}: the surface '{groups.any_in(number)}' is made of {kind} cells; "
+                "surfaces of hexahedra are made of quadrilaterals"
+            )
+    corners = [block_nodes(file, number, path)[:, :4] for number in blocks]
+    quads = np.concatenate([np.empty((0, 4), np.int64), *corners])
+    first, place = equal_cells(quads)
+    cells, numbers = groups.pairs(blocks)
+    try:
+        chosen = choose_groups(
+            place[cells], numbers, groups.names, len(first), conditions, "face", "condition"
+        )
+    except InputError as error:
+        raise InputError(f"mesh file {path}: {error}") from None
+    named = chosen.numbers >= 0
+    return quads[first[named]], replace(chosen, numbers=chosen.numbers[named])
+
+
+def _boundaries(file: FileCells, vertices: Integers) -> NDArray[np.int32]:
+    """Names of faces (elements, 6), from quadrilaterals with the same four corners."""
+    path, names, numbers = file.path, file.surface_names, file.quad_names
+    corners, points = file.quads, file.points * file.scale
+    boundaries = np.full(len(vertices) * FACES, -1, np.int32)
+    # A corner that no hexahedron has gets the number of another; it is refused below.
+    place = np.maximum(file.numbers[corners], 0)
+    quad_high, quad_low = face_keys(place, file.corners)
+    order = np.lexsort((quad_low, quad_high))
+    quad_high, quad_low = quad_high[order], quad_low[order]
+    high, low = face_keys(vertices[:, FACE_CORNERS].reshape(-1, 4), file.corners)
+    begin, end = np.searchsorted(quad_high, high, "left"), np.searchsorted(quad_high, high, "right")
+    met = np.zeros(len(order), bool)
+    for step in range(int((end - begin).max(initial=0))):
+        open_pairs = np.flatnonzero(begin + step < end)
+        open_pairs = open_pairs[quad_low[begin[open_pairs] + step] == low[open_pairs]]
+        boundaries[open_pairs] = numbers[order[begin[open_pairs] + step]]
+        met[begin[open_pairs] + step] = True
+    stray: NDArray[np.bool_] = (file.numbers[corners] < 0).max(axis=1, initial=False)
+    stray[order[~met]] = True
+    if stray.any():
+        first = int(stray.argmax())
+        raise InputError(
+            f"mesh file {path}: {stray.sum()} of {len(corners)} quadrilaterals of named surfaces "
+            f"are no face of a hexahedron, the first, of '{names[numbers[first]]}', at "
+            f"{point_text(points[corners[first]].mean(axis=0))}; put only surfaces of the meshed "
+            "volumes into physical groups"
+        )
+    return boundaries.reshape(-1, FACES)

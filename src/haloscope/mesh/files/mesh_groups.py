@@ -1,0 +1,277 @@
+"""The groups that the cells of a mesh file belong to: physical groups, references, sets."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.counted import counted
+from haloscope.errors import InputError
+from haloscope.mesh.files.gmsh_groups import read_gmsh_groups
+
+Numbers = NDArray[np.int32]
+Integers = NDArray[np.int64]
+
+# Names under which meshio hands on the tags of the formats it reads.
+_TAGS = (
+    *("gmsh:physical", "medit:ref", "cell_tags", "CellEntityIds", "nastran:ref"),
+    *("avsucd:material", "su2:tag", "ugrid:ref", "region", "material"),
+)
+UNNAMED_ZONE = "volume"
+"""Zone of elements without a group."""
+# Pairs of groups that are listed.
+_SHOWN = 8
+_ENTITY = "gmsh:geometrical"
+_FLAT = ("quad", "triangle", "polygon", "pixel", "VTK_LAGRANGE_QUAD", "VTK_LAGRANGE_TRI")
+_BELOW_FLAT = ("vertex", "line", "VTK_LAGRANGE_CURVE", "empty")
+
+
+def dimension(cell_type: str) -> int:
+    """Topological dimension of a cell type by meshio's name; 0 also stands for lines."""
+    if cell_type.startswith(_BELOW_FLAT):
+        return 0
+    return 2 if cell_type.startswith(_FLAT) else 3
+
+
+class CellGroups:
+    """All groups of each cell of a file.
+
+    Tags count first, with names from the file's table of them where it has one; otherwise sets. Of
+    a Gmsh file of version 4 the groups of the entities count: a tag names the first of them only.
+    """
+
+    def __init__(self, file: Any, path: Path) -> None:
+        self.names: list[str] = []  # Names of the groups; a group without one goes by its number
+        self._sizes = [len(block.data) for block in file.cells]
+        # Of each block pairs of cells and their common group.
+        self._members: list[list[tuple[Integers, int]]] = [[] for _ in file.cells]
+        # A surface and a volume may have one name, and are two groups.
+        self._group_numbers: dict[tuple[int, str], int] = {}
+        gmsh = path.suffix.lower() == ".msh"
+        tag = next((name for name in _TAGS if self._is_tag(file, name)), None)
+        groups = read_gmsh_groups(path) if gmsh else None
+        if groups is not None and groups.entities and self._is_tag(file, _ENTITY):
+            self._take_entities(file, groups.entities, groups.names)
+        elif tag is None:
+            self._take_sets(file)
+        else:
+            names = _tag_names(file, tag)
+            if groups is not None:
+                names = {key: (name,) for key, name in groups.names.items()}
+            self._take_tags(file, tag, names)
+
+    def _is_tag(self, file: Any, name: str) -> bool:
+        parts = file.cell_data.get(name, ())
+        return len(parts) == len(self._sizes) and all(
+            np.size(part) == size and _are_whole(np.asarray(part))
+            for part, size in zip(parts, self._sizes, strict=True)
+        )
+
+    def _number(self, size: int, name: str) -> int:
+        key = size, name
+        if key not in self._group_numbers:
+            self._group_numbers[key] = len(self.names)
+            self.names.append(name)
+        return self._group_numbers[key]
+
+    def _take_entities(
+        self,
+        file: Any,
+        entities: dict[tuple[int, int], tuple[int, ...]],
+        names: dict[tuple[int, int], str],
+    ) -> None:
+        parts = zip(self._members, file.cells, file.cell_data[_ENTITY], strict=True)
+        for members, block, part in parts:
+            tags = np.asarray(part).ravel().astype(np.int64)
+            size = dimension(block.type)
+            for tag in np.unique(tags):
+                cells = np.flatnonzero(tags == tag)
+                for group in entities.get((size, int(tag)), ()):
+                    name = names.get((size, group), str(group))
+                    members.append((cells, self._number(size, name)))
+
+    def _take_tags(
+        self, file: Any, tag: str, names: dict[tuple[int, int], tuple[str, ...]]
+    ) -> None:
+        parts = zip(self._members, file.cells, file.cell_data[tag], strict=True)
+        for members, block, part in parts:
+            tags = np.nan_to_num(np.asarray(part).ravel()).astype(np.int64)
+            size = dimension(block.type)
+            for value in np.unique(tags[tags != 0]):
+                cells = np.flatnonzero(tags == value)
+                for name in names.get((size, int(value)), (str(value),)):
+                    members.append((cells, self._number(size, name)))
+
+    def _take_sets(self, file: Any) -> None:
+        for name, parts in file.cell_sets.items():
+            if name.startswith("gmsh:") or len(parts) != len(self._sizes):
+                continue
+            for members, block, part, size in zip(
+                self._members, file.cells, parts, self._sizes, strict=True
+            ):
+                cells = np.asarray([] if part is None else part, np.int64).ravel()
+                cells = np.unique(cells[(cells >= 0) & (cells < size)])
+                if len(cells):
+                    members.append((cells, self._number(dimension(block.type), name)))
+
+    def any_in(self, block: int) -> str | None:
+        """A group of some cell of a block, if there is one."""
+        members = self._members[block]
+        return self.names[members[0][1]] if members else None
+
+    def pairs(self, blocks: list[int]) -> tuple[Integers, Numbers]:
+        """Cells of some blocks, counted through one after the other, and a group of each.
+
+        A cell comes once for each of its groups, one without a group not at all.
+        """
+        cells: list[Integers] = [np.empty(0, np.int64)]
+        groups: list[Numbers] = [np.empty(0, np.int32)]
+        before = 0
+        for block in blocks:
+            for members, group in self._members[block]:
+                cells.append(members + before)
+                groups.append(np.full(len(members), group, np.int32))
+            before += self._sizes[block]
+        return np.concatenate(cells), np.concatenate(groups)
+
+
+def _are_whole(values: NDArray[Any]) -> bool:
+    """Whether an array has whole numbers: a field of fractions is no tag."""
+    if np.issubdtype(values.dtype, np.integer):
+        return True
+    if not np.issubdtype(values.dtype, np.floating):
+        return False
+    numbers = np.nan_to_num(values)
+    return bool((numbers == np.round(numbers)).all())
+
+
+@dataclass(frozen=True)
+class ChosenGroups:
+    """One group of each item (a face or a cell)."""
+
+    numbers: Numbers  # Index into `names` of each item; -1: it is in none
+    names: tuple[str, ...]  # Of the groups that items have
+    notes: tuple[str, ...]  # Which groups share items, and which of them counts, a line each
+
+
+def choose_groups(
+    items: Integers,
+    groups: Numbers,
+    names: list[str],
+    count: int,
+    used: Collection[str],
+    kind: str,
+    setting: str,
+) -> ChosenGroups:
+    """Choose one group of each item that is in several.
+
+    Groups that the case uses come before others, and smaller groups before larger ones.
+    """
+    pairs = np.unique(np.stack([items, groups.astype(np.int64)], axis=1), axis=0)
+    items, groups = pairs[:, 0], pairs[:, 1].astype(np.int32)
+    sizes = np.bincount(groups, minlength=len(names))
+    order = sorted(range(len(names)), key=lambda g: (names[g] not in used, sizes[g], g))
+    rank = np.empty(len(names), np.int64)
+    rank[order] = np.arange(len(names))
+    best = np.full(count, len(names), np.int64)
+    np.minimum.at(best, items, rank[groups])
+    numbers = np.append(np.array(order, np.int32), -1)[best].astype(np.int32)
+    notes = []
+    lost = np.flatnonzero(numbers[items] != groups)
+    if len(lost):
+        overlaps, counts = np.unique(
+            np.stack([numbers[items[lost]], groups[lost]], axis=1), axis=0, return_counts=True
+        )
+        for (winner, loser), number in zip(overlaps.tolist(), counts.tolist(), strict=True):
+            notes.append(
+                _overlap(
+                    *(names[winner], names[loser], number, kind, setting),
+                    both=names[winner] in used and names[loser] in used,
+                    equal=bool(sizes[winner] == sizes[loser]),
+                )
+            )
+    if len(notes) > _SHOWN:
+        notes[_SHOWN:] = [f"{counted(len(notes) - _SHOWN, 'more pair')} of groups share {kind}s"]
+    kept = np.unique(numbers[numbers >= 0])
+    for group in np.setdiff1d(groups, kept):
+        if names[group] in used:
+            winners = np.unique(numbers[items[groups == group]])
+            raise InputError(
+                f"every {kind} of the group '{names[group]}' is also in a smaller group with a "
+                f"{setting} ({', '.join(names[n] for n in winners)}); give '{names[group]}' no "
+                f"{setting}"
+            )
+    renumbered = np.full(len(names) + 1, -1, np.int32)
+    renumbered[kept] = np.arange(len(kept))
+    return ChosenGroups(renumbered[numbers], tuple(names[n] for n in kept), tuple(notes))
+
+
+def _overlap(
+    winner: str, loser: str, number: int, kind: str, setting: str, *, both: bool, equal: bool
+) -> str:
+    """A line about items that are in two groups."""
+    shared = f"{counted(number, kind)} in both of the groups '{winner}' and '{loser}'"
+    if not both:
+        return f"{shared}: there '{winner}' counts; '{loser}' has no {setting} there"
+    if equal:
+        raise InputError(
+            f"{shared}, which are equally large, and both have a {setting}; give only one of them "
+            f"a {setting}"
+        )
+    return (
+        f"{shared}: there the {setting} of '{winner}', the smaller group, holds; results of "
+        f"'{loser}' leave these {'items' if kind == 'element' else 'faces'} out"
+    )
+
+
+def _tag_names(file: Any, tag: str) -> dict[tuple[int, int], tuple[str, ...]]:
+    """Names of tags by dimension and number; a family of a MED file may be in several groups."""
+    names: dict[tuple[int, int], tuple[str, ...]] = {}
+    if tag == "cell_tags":
+        for value, sets in getattr(file, "cell_tags", {}).items():
+            for size in (2, 3):
+                names[size, int(value)] = tuple(map(str, sets))
+    return names
+
+
+def equal_cells(cells: Integers) -> tuple[Integers, Integers]:
+    """The first of all cells with the same nodes, and for each cell which of them it equals."""
+    ordered = np.sort(cells, axis=1)
+    factors = np.random.default_rng(0).integers(1, 2**62, cells.shape[1]) | 1
+    with np.errstate(over="ignore"):
+        keys = ordered @ factors
+    order = np.argsort(keys, kind="stable")
+    new = np.ones(len(order), bool)
+    new[1:] = (keys[order[1:]] != keys[order[:-1]]) | (
+        ordered[order[1:]] != ordered[order[:-1]]
+    ).any(axis=1)
+    first = order[np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))]
+    leader = np.empty(len(cells), np.int64)
+    leader[order] = first
+    firsts = np.unique(leader)
+    return firsts, np.searchsorted(firsts, leader)
+
+
+def zones_of(
+    groups: CellGroups, blocks: list[int], cells: Integers, used: Collection[str]
+) -> tuple[Integers, ChosenGroups]:
+    """Elements of some blocks, each once, and the zone of each; those without a group have one, too.
+
+    Gmsh's format 2.2 holds an element in several groups several times.
+    """
+    items, numbers = groups.pairs(blocks)
+    if len(np.unique(numbers)) > 1 and len(items) == len(cells):
+        first, place = equal_cells(cells)
+        cells, items = cells[first], place[items]
+    chosen = choose_groups(items, numbers, groups.names, len(cells), used, "element", "setting")
+    without = chosen.numbers < 0
+    if not without.any():
+        return cells, chosen
+    names = chosen.names if UNNAMED_ZONE in chosen.names else (*chosen.names, UNNAMED_ZONE)
+    zones = np.where(without, names.index(UNNAMED_ZONE), chosen.numbers).astype(np.int32)
+    return cells, ChosenGroups(zones, names, chosen.notes)

@@ -1,0 +1,83 @@
+"""Ghosts without messages: a kernel stores what neighbours need straight into their arrays."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+
+import numpy as np
+
+from haloscope.device.interface import Array, Device
+from haloscope.errors import MachineError
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.grid.blocks import SIDES, Block, Side
+from haloscope.mesh.grid.halo import Layout
+
+_HANDLE = 64
+_FLAG_STRIDE = 16  # values: each flag has a cache line of its own
+_LAYOUT = 8  # numbers that tell a layout
+
+
+class DirectHalo:
+    """Where the ghosts of the neighbours lie, for a kernel that fills them as it computes."""
+
+    # For GPUs of one host. A step reads one of two arrays and writes the other, and its ghosts in
+    # the neighbours' arrays with it. Flags count the steps of which a neighbour's ghosts have
+    # arrived. A block of threads that reads ghosts waits for them first; as what has come from a
+    # neighbour also says that it has read what it got before, two arrays are enough.
+
+    def __init__(
+        self, world: World, device: Device, block: Block, layout: Layout, states: Sequence[Array]
+    ) -> None:
+        self._block, self._layout, self._size = block, layout, states[0].itemsize
+        # One counter on the device: steps that were done; the kernel counts.
+        self.epoch = device.zeros((1,), np.int64)
+        # Counters on the device for the kernel's own use: one for each side, and one for all.
+        self.arrivals = device.zeros((len(SIDES) + 1,), np.int64)
+        self._flags = device.shared_zeros((len(SIDES) * _FLAG_STRIDE,), np.int64)
+        shared = [device.share(array) for array in (*states, self._flags)]
+        fault = next((problem for _, problem in shared if problem), "")
+        handles = b"".join(handle.ljust(_HANDLE, b"\0") for handle, _ in shared)
+        mine = np.array(
+            [*layout.shape, *layout.strides, layout.first, layout.field_stride], np.int64
+        )
+        row = np.frombuffer(handles + mine.tobytes(), np.uint8)
+        rows = world.alltoall(np.tile(row, (world.size, 1)))
+        self._flag_address = device.address(self._flags)
+        self._there: dict[int, tuple[list[int], np.ndarray]] = {}
+        for rank in sorted(set(block.neighbours.values())) if not fault else ():
+            addresses = []
+            for number in range(len(shared)):
+                handle = rows[rank][_HANDLE * number : _HANDLE * (number + 1)].tobytes()
+                try:
+                    addresses.append(device.map_region(handle))
+                except MachineError as error:
+                    fault = str(error)
+                    break
+                weakref.finalize(self, device.unmap_region, addresses[-1]).atexit = False
+            there = rows[rank][-8 * _LAYOUT :].view(np.int64)
+            across = layout.axes[1]
+            apart = (layout.strides[across], layout.field_stride)
+            if (there[3 + across], there[7]) != apart:
+                fault = fault or f"the rows of rank {rank} are of another length"
+            self._there[rank] = (addresses, there)
+        faults = [text for text in world.gather_texts(fault) if text]
+        if faults:
+            raise MachineError(faults[0])
+
+    def cut(self, side: Side, turn: int) -> tuple[int, int, int, int]:
+        """What a kernel needs to know of a side."""
+        rank = self._block.neighbours.get(side)
+        if rank is None:
+            return (0, 0, 0, 0)
+        addresses, there = self._there[rank]
+        shape, strides, first = there[:3], there[3:6], int(there[6])
+        # The layer behind its last node, or before its first one, is this block's outermost.
+        own = self._layout.shape[side.axis]
+        offset = int(shape[side.axis] if side.direction < 0 else -own)
+        place = first + offset * int(strides[side.axis])
+        base = addresses[turn] + place * self._size
+        flag = 8 * _FLAG_STRIDE
+        mine = self._flag_address + flag * SIDES.index(side)
+        raised = addresses[-1] + flag * SIDES.index(side.opposite)
+        return (base, int(strides[self._layout.axes[2]]), mine, raised)

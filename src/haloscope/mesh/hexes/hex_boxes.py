@@ -1,0 +1,204 @@
+"""Boxes of bricks: straight or warped, whole or some elements of one alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from haloscope.errors import InputError
+from haloscope.mesh.hexes.hex_lattices import (
+    CORNERS,
+    Triple,
+    equidistant,
+    lattice_numbers,
+    places_of,
+)
+from haloscope.mesh.hexes.hex_mappings import BlockMap, BlockMapping
+from haloscope.mesh.hexes.hexes import FACES, Floats, HexMesh, Integers
+from haloscope.mesh.hexes.mesh_parts import ElementRows, unconnected
+
+Point = tuple[float, float, float]
+Flags = tuple[bool, bool, bool]
+
+SIDE_NAMES = ("x-", "x+", "y-", "y+", "z-", "z+")
+LARGEST_WARP = 0.12
+MOST_ELEMENTS = 2**31
+CURVED_ORDER = 2
+_PHASE = 0.7
+_LARGEST_GRADING = 1000.0
+
+
+def require_counts(key: str, counts: Sequence[int], least: int = 1) -> None:
+    """Refuse numbers of elements that are too small, or 2^31 elements and more."""
+    if any(count < least for count in counts):
+        counts_text = counts[0] if len(counts) == 1 else list(counts)
+        raise InputError(f"{key} = {counts_text} is out of range; at least {least} is needed")
+    if math.prod(max(1, int(count)) for count in counts) >= MOST_ELEMENTS:
+        raise InputError(f"{key} = {list(counts)} makes 2^31 elements or more; use fewer")
+
+
+def graded(elements: int, lower: float, upper: float, ratio: float = 1.0) -> Floats:
+    """Planes that cut a length into elements."""
+    if not 1 / _LARGEST_GRADING <= ratio <= _LARGEST_GRADING:
+        raise InputError(
+            f"grading = {ratio:g} is out of range; the last element over the first may be "
+            f"{1 / _LARGEST_GRADING:g} to {_LARGEST_GRADING:g}"
+        )
+    growth = ratio ** (1 / max(1, elements - 1))
+    fractions = np.concatenate([[0.0], np.cumsum(growth ** np.arange(elements))])
+    fractions /= fractions[-1]
+    return np.asarray(lower * (1 - fractions) + upper * fractions)
+
+
+def box(
+    elements: Triple,
+    lower: Point = (0.0, 0.0, 0.0),
+    upper: Point = (1.0, 1.0, 1.0),
+    *,
+    periodic: Flags = (False, False, False),
+    grading: Point = (1.0, 1.0, 1.0),
+    warp: float = 0.0,
+) -> HexMesh:
+    """Box of bricks.
+
+    `warp`: amplitude of a smooth distortion, in units of the box: see `box_of_planes`.
+    """
+    planes = _planes(elements, lower, upper, grading)
+    return box_of_planes(planes, periodic=periodic, warp=warp)
+
+
+def box_elements(
+    numbers: Integers,
+    elements: Triple,
+    lower: Point = (0.0, 0.0, 0.0),
+    upper: Point = (1.0, 1.0, 1.0),
+    *,
+    periodic: Flags = (False, False, False),
+    grading: Point = (1.0, 1.0, 1.0),
+    warp: float = 0.0,
+) -> ElementRows:
+    """Some elements of a box, made without the others."""
+    lines = _checked_lines(_planes(elements, lower, upper, grading), warp)
+    return _selected_bricks(lines, periodic, warp, numbers)
+
+
+def _planes(
+    elements: Triple, lower: Point, upper: Point, grading: Point
+) -> tuple[Floats, Floats, Floats]:
+    require_counts("elements", elements)
+    if not all(
+        math.isfinite(low) and math.isfinite(high) and low < high
+        for low, high in zip(lower, upper, strict=True)
+    ):
+        raise InputError(
+            f"a box from {list(lower)} to {list(upper)} has no volume; each lower end must be "
+            "below its upper end"
+        )
+    x, y, z = (graded(*along) for along in zip(elements, lower, upper, grading, strict=True))
+    return x, y, z
+
+
+def box_of_planes(
+    planes: tuple[Sequence[float] | Floats, Sequence[float] | Floats, Sequence[float] | Floats],
+    *,
+    periodic: Flags = (False, False, False),
+    warp: float = 0.0,
+) -> HexMesh:
+    """Box cut by given planes.
+
+    Boundaries are ``x-``, ``x+``, ``y-``, ... where the box is not periodic.
+    `planes`: ascending coordinates along x, y, z, ends included.
+    """
+    # `warp`: amplitude A: each point moves by A (Lx, Ly, Lz) w(x) w(y) w(z), with w a sine of one
+    # period along a periodic axis and half a period, zero at both walls, along another.
+    lines = _checked_lines(planes, warp)
+    count = math.prod(len(line) - 1 for line in lines)
+    rows = _selected_bricks(lines, periodic, warp, np.arange(count))
+    real = rows.behind >= 0
+    return replace(
+        rows.mesh,
+        neighbours=np.where(real, rows.behind // FACES, -1),
+        neighbour_faces=np.where(real, rows.behind % FACES, -1).astype(np.int8),
+    )
+
+
+def _checked_lines(planes: Sequence[Sequence[float] | Floats], warp: float) -> list[Floats]:
+    lines = [np.asarray(along, np.float64) for along in planes]
+    for name, line in zip("xyz", lines, strict=True):
+        if (
+            line.ndim != 1
+            or len(line) < 2
+            or not np.isfinite(line).all()
+            or (np.diff(line) <= 0).any()
+        ):
+            raise InputError(f"planes along {name} must be two or more ascending numbers")
+    if not abs(warp) <= LARGEST_WARP:
+        raise InputError(
+            f"warp = {warp:g} is out of range; elements stay valid from -{LARGEST_WARP} to "
+            f"{LARGEST_WARP}"
+        )
+    require_counts("elements", [len(line) - 1 for line in lines])
+    return lines
+
+
+def _brick_numbers(places: Integers, cells: Triple) -> Integers:
+    """Numbers of bricks at places (n, 3)."""
+    nx, ny, _ = cells
+    return np.asarray(places[:, 0] + nx * (places[:, 1] + ny * places[:, 2]))
+
+
+def _selected_bricks(
+    lines: list[Floats], periodic: Flags, warp: float, numbers: Integers
+) -> ElementRows:
+    """Elements of a box from their places: what lies behind a brick's faces needs no search."""
+    cells = len(lines[0]) - 1, len(lines[1]) - 1, len(lines[2]) - 1
+    places = places_of(numbers, cells)
+    lower = np.stack([lines[axis][places[:, axis]] for axis in range(3)], axis=1)
+    upper = np.stack([lines[axis][places[:, axis] + 1] for axis in range(3)], axis=1)
+    start, length = (
+        np.array([line[0] for line in lines]),
+        np.array([line[-1] - line[0] for line in lines]),
+    )
+    shape: BlockMap = _warped(start, length, periodic, warp) if warp else lambda places: places
+    mapping = BlockMapping(np.zeros(len(places), np.int64), lower, upper, (shape,))
+    names = tuple(name for face, name in enumerate(SIDE_NAMES) if not periodic[face // 2])
+    boundaries = np.full((len(places), FACES), -1, np.int32)
+    behind = np.empty((len(places), FACES), np.int64)
+    for face, name in enumerate(SIDE_NAMES):
+        axis, side = divmod(face, 2)
+        other = places.copy()
+        other[:, axis] += 2 * side - 1
+        outside = places[:, axis] == side * (cells[axis] - 1)
+        other[:, axis] %= cells[axis]
+        behind[:, face] = _brick_numbers(other, cells) * FACES
+        behind[:, face] += face ^ 1
+        if name in names:
+            boundaries[outside, face] = names.index(name)
+            behind[outside, face] = -1
+    order = CURVED_ORDER if warp else 1
+    coordinates = mapping(np.arange(len(places)), equidistant(order))
+    mesh = unconnected(
+        coordinates.reshape(len(places), order + 1, order + 1, order + 1, 3),
+        lattice_numbers(places[:, None] + CORNERS, cells),
+        np.zeros(len(places), np.int32),
+        ("volume",),
+        names,
+        boundaries,
+        mapping if warp else None,
+    )
+    return ElementRows(mesh, numbers, behind, math.prod(cells))
+
+
+def _warped(start: Floats, length: Floats, periodic: Flags, warp: float) -> BlockMap:
+    turns = np.where(periodic, 2 * np.pi, np.pi)
+    # A phase keeps the planes between elements from falling on the zeros of the sine.
+    phase = np.where(periodic, _PHASE, 0.0)
+
+    def shape(places: Floats) -> Floats:
+        waves = np.sin(turns * (places - start) / length + phase)
+        return np.asarray(places + warp * length * waves.prod(axis=-1, keepdims=True))
+
+    return shape

@@ -1,0 +1,238 @@
+"""Inlets and outlets: flat cross-sections where a lattice of fluid points ends.
+
+An opening lies on a plane of lattice points, the one nearest to where it was asked for. Its points
+are those of the plane before it, moved by one spacing along the axis: so every point of an opening
+has a neighbour within the fluid, and a cap of the surface that coincides with a plane of points
+gives the same opening whichever way rounding goes. What lies beyond is cut off.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.errors import InputError
+from haloscope.mesh.grid.blocks import AXES
+from haloscope.mesh.hexes.hexes import point_text
+from haloscope.mesh.lattice.lattice_runs import Runs, unraster
+from haloscope.mesh.lattice.shapes import Grid
+from haloscope.mesh.surfaces.connected_parts import connected_parts
+from haloscope.mesh.surfaces.surfaces import Surface
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+ALONG = 1e-3
+"""A normal is along an axis if its other components are below this share of its length."""
+# Spacings from the given point within which the fluid of its opening must begin.
+_NEAR = 2.0
+_AROUND = ((0, 1), (1, -1), (1, 0), (1, 1))
+
+
+@dataclass(frozen=True)
+class OpeningPlane:
+    """An opening asked for by a plane."""
+
+    name: str
+    point: tuple[float, float, float]  # A point in the opening, in m
+    normal: tuple[float, float, float]
+    # All cross-sections that reach within this distance in m of the point belong to the opening;
+    # without it the one at the point.
+    radius: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Opening:
+    """An opening of a lattice."""
+
+    name: str  # As given
+    # Axis of its normal, and -1 or +1: the way out of the fluid along it.
+    axis: int
+    direction: int
+    plane: int  # Coordinate of its points along the axis
+    numbers: Integers  # Raster numbers of its points, ascending
+
+
+@dataclass(frozen=True, eq=False)
+class _Wanted:
+    """An opening asked for: axis, direction and places (n, 3) in m that lie in it."""
+
+    name: str
+    axis: int
+    direction: int
+    places: Floats
+    radius: float | None
+
+
+def _axis(name: str, normal: Floats, shown: Floats) -> tuple[int, int]:
+    length = float(np.linalg.norm(normal))
+    axis = int(np.abs(normal).argmax())
+    others = np.delete(normal, axis)
+    if not (math.isfinite(length) and length > 0 and np.abs(others).max() <= ALONG * length):
+        raise InputError(
+            f"opening '{name}' has the normal {point_text(shown)}; only normals along x, y or z "
+            "are supported: turn the geometry so that the vessel's end is along an axis"
+        )
+    return axis, 1 if normal[axis] > 0 else -1
+
+
+def _wanted(opening: str | OpeningPlane, surface: Surface) -> _Wanted:
+    if isinstance(opening, OpeningPlane):
+        normal = np.asarray(opening.normal, np.float64)
+        axis, direction = _axis(opening.name, normal, normal)
+        place = np.asarray([opening.point], np.float64)
+        if not np.isfinite(place).all() or not (opening.radius is None or opening.radius > 0):
+            asked_radius = opening.radius
+            radius = "none" if asked_radius is None else surface.unit.length(asked_radius)
+            raise InputError(
+                f"opening '{opening.name}': point {surface.unit.place(place[0])}, radius {radius}; "
+                "finite numbers and a radius above 0 are needed"
+            )
+        return _Wanted(opening.name, axis, direction, place, opening.radius)
+    chosen = surface.group(opening)
+    normals = surface.normals[chosen]
+    lengths = np.linalg.norm(normals, axis=1)
+    sum_of_normals = normals.sum(axis=0)
+    # Of length 1 where the group is flat, 0 where it is closed; adding 0 makes 0 of -0.
+    shown = np.round(sum_of_normals / (lengths.sum() or 1.0), 3) + 0.0
+    axis, direction = _axis(opening, sum_of_normals, shown)
+    flat = normals[:, axis] * direction >= (1 - ALONG) * lengths
+    if not flat.all():
+        place = surface.corners[chosen[flat.argmin()]].mean(axis=0)
+        raise InputError(
+            f"opening '{opening}' is not flat: {int((~flat).sum())} of its {len(flat)} triangles "
+            f"face another way than {'-+'[direction > 0]}{AXES[axis]}, the first at "
+            f"{surface.unit.place(place)}; cut the surface{surface.of_file} flat across the vessel"
+        )
+    return _Wanted(opening, axis, direction, surface.corners[chosen].mean(axis=1), None)
+
+
+def grid_of(surface: Surface, spacing: float, openings: Sequence[str | OpeningPlane]) -> Grid:
+    """Box of lattice points that covers a surface.
+
+    Along an axis with openings the planes of points are laid so that the first of these openings
+    is met exactly; else the first points lie half a spacing inside.
+    """
+    low, high = surface.bounds
+    origin = low + spacing / 2
+    aligned = set()
+    for opening in openings:
+        wanted = _wanted(opening, surface)
+        axis = wanted.axis
+        if axis not in aligned:
+            aligned.add(axis)
+            cap = wanted.places[:, axis].mean()
+            origin[axis] = cap - spacing * math.floor((cap - low[axis]) / spacing + 0.5)
+    nx, ny, nz = (max(1, round(float(n)) + 1) for n in (high - origin) / spacing)
+    return Grid((nx, ny, nz), origin, spacing)
+
+
+def cut_openings(
+    runs: Runs, grid: Grid, surface: Surface, openings: Sequence[str | OpeningPlane]
+) -> tuple[Runs, tuple[Opening, ...]]:
+    """End the fluid at openings."""
+    cut: list[Opening] = []
+    for asked in openings:
+        wanted = _wanted(asked, surface)
+        if wanted.name in [opening.name for opening in cut]:
+            raise InputError(f"opening '{wanted.name}' is given twice; each name belongs to one")
+        runs, opening = _cut(runs, grid, surface, wanted)
+        cut.append(opening)
+    for opening, other in itertools.permutations(cut, 2):
+        gone = not runs.contains(opening.numbers).all()
+        if gone or np.isin(opening.numbers, other.numbers).any():
+            raise InputError(
+                f"opening '{opening.name}' is cut by another, such as '{other.name}'; move them "
+                "apart, or make a generated vessel's branches longer"
+            )
+    return runs, tuple(cut)
+
+
+def _cut(runs: Runs, grid: Grid, surface: Surface, wanted: _Wanted) -> tuple[Runs, Opening]:
+    axis, direction = wanted.axis, wanted.direction
+    places = (wanted.places - grid.origin) / grid.spacing
+    plane = math.floor(float(places[:, axis].mean()) + 0.5)
+    section = np.empty(0, np.int64)
+    if 0 <= plane < grid.shape[axis] and 0 <= plane - direction < grid.shape[axis]:
+        section = _section(runs, grid, wanted, plane - direction, places)
+    if not len(section):
+        raise InputError(
+            f"opening '{wanted.name}' at {surface.unit.place(wanted.places.mean(axis=0))} is outside "
+            f"the geometry{surface.of_file}: no fluid point lies there at the spacing "
+            f"{surface.unit.length(grid.spacing)}; move it into the vessel, or use a smaller spacing "
+            "if the vessel is this narrow"
+        )
+    stride = direction * (1, grid.shape[0], grid.shape[0] * grid.shape[1])[axis]
+    opening = section + stride
+    removed = [_touching(runs, grid, axis, plane, opening)]
+    if 0 <= plane + direction < grid.shape[axis]:
+        beyond = opening + stride
+        removed.append(_touching(runs, grid, axis, plane + direction, beyond))
+    runs = runs.changed(np.concatenate(removed), opening)
+    return runs, Opening(wanted.name, axis, direction, plane, opening)
+
+
+class _Picture:
+    """The points of a plane of the lattice, as pixels with a margin of one."""
+
+    def __init__(self, runs: Runs, grid: Grid, axis: int, plane: int) -> None:
+        self.axes = [other for other in range(3) if other != axis]
+        self.numbers = runs.plane(axis, plane)
+        self.pixels = unraster(grid.shape, self.numbers)[:, self.axes]
+        u, v = (grid.shape[other] for other in self.axes)
+        self.point = np.full((u + 2, v + 2), -1)
+        self.point[tuple(self.pixels.T + 1)] = np.arange(len(self.numbers))
+        ones, others = [], []
+        for du, dv in _AROUND:
+            near = self.point[self.pixels[:, 0] + 1 + du, self.pixels[:, 1] + 1 + dv]
+            ones.append(np.flatnonzero(near >= 0))
+            others.append(near[near >= 0])
+        self.part = connected_parts(len(self.numbers), np.concatenate(ones), np.concatenate(others))
+
+    def parts_with(self, points: Integers) -> Integers:
+        """Raster numbers of the connected parts that hold some of the points."""
+        chosen = np.zeros(len(self.numbers), bool)
+        chosen[self.part[points]] = True
+        return self.numbers[chosen[self.part]]
+
+
+def _section(runs: Runs, grid: Grid, wanted: _Wanted, plane: int, places: Floats) -> Integers:
+    """Points of a plane that belong to an opening."""
+    picture = _Picture(runs, grid, wanted.axis, plane)
+    if not len(picture.numbers):
+        return picture.numbers
+    places = places[:, picture.axes]
+    if len(places) > 1 or wanted.radius is not None:
+        reach = 1.0 if wanted.radius is None else wanted.radius / grid.spacing
+        if len(places) == 1:
+            near = ((picture.pixels - places[0]) ** 2).sum(axis=1) <= reach**2
+            return picture.parts_with(np.flatnonzero(near))
+        # Of a group of the surface: the points at its triangles.
+        pixel = np.floor(places + 0.5).astype(np.int64) + 1
+        pixel = np.clip(pixel, 0, np.array(picture.point.shape) - 1)
+        hit = picture.point[tuple(pixel.T)]
+        if (hit >= 0).any():
+            return picture.parts_with(hit[hit >= 0])
+        places = places.mean(axis=0, keepdims=True)
+    distance = ((picture.pixels - places[0]) ** 2).sum(axis=1)
+    if distance.min() > _NEAR**2:
+        return np.empty(0, np.int64)
+    return picture.parts_with(distance.argmin(keepdims=True))
+
+
+def _touching(runs: Runs, grid: Grid, axis: int, plane: int, section: Integers) -> Integers:
+    """Points of a plane in the connected parts that a section, or its rim, touches."""
+    picture = _Picture(runs, grid, axis, plane)
+    pixels = unraster(grid.shape, section)[:, picture.axes] + 1
+    hit = [
+        picture.point[pixels[:, 0] + du, pixels[:, 1] + dv]
+        for du in (-1, 0, 1)
+        for dv in (-1, 0, 1)
+    ]
+    points = np.concatenate(hit)
+    return picture.parts_with(points[points >= 0])

@@ -1,0 +1,238 @@
+"""Surfaces of triangles read from STL and OBJ files, and written as STL."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from haloscope.counted import counted
+from haloscope.errors import InputError
+from haloscope.mesh.files.length_units import METRE, LengthUnit
+from haloscope.mesh.surfaces.surfaces import Floats, Surface, make_surface
+
+UNNAMED = "wall"
+_HEADER = 80
+_RECORD = np.dtype([("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("attribute", "<u2")])
+# Products of three lengths must be numbers, too.
+_LARGEST = 1e30
+_MOST_TRIANGLES = 2**29
+_LONGEST_LINE = 2**16
+_MOST_GROUPS = 10_000
+
+
+def read_surface(
+    path: Path | str,
+    scale: float = 1.0,
+    tolerance: float | None = None,
+    unit: LengthUnit = METRE,
+) -> Surface:
+    """Read a surface of triangles.
+
+    Groups are the solids of a text STL file, or the groups (``g``) and objects (``o``) of an OBJ
+    file; triangles outside any are in the group 'wall', as are all of a binary STL file.
+    """
+    # `tolerance`: distance in m within which points are one; without it 1e-6 of the bounding box's
+    # diagonal.
+    path = Path(path)
+    if not (math.isfinite(scale) and scale > 0):
+        raise InputError(f"scale = {scale:g} is out of range; a factor above 0 is needed")
+    readers = {".stl": _read_stl, ".obj": _read_obj}
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise InputError(
+            f"surface file {path} has an unknown ending; .stl and .obj are read: save the surface as text STL "
+            "(one solid a group) or OBJ"
+        )
+    if not path.is_file():
+        if path.is_dir():
+            raise InputError(f"surface file {path} is a folder; give the path of a file in it")
+        looked = "" if path.is_absolute() else f" in {Path.cwd()}, where the command runs"
+        remedy = "the path of a file" if path.is_absolute() else "its path from there, or all of it"
+        raise InputError(f"surface file {path} is not there{looked}; give {remedy}")
+    try:
+        corners, groups, names = reader(path)
+    except OSError as error:
+        raise InputError(
+            f"surface file {path} cannot be read: {error.strerror}; check its permissions"
+        ) from None
+    if not len(corners):
+        raise InputError(f"surface file {path} holds no triangles; save a closed surface")
+    usable = (np.abs(corners) <= _LARGEST).all(axis=(1, 2))
+    if not usable.all():
+        raise InputError(
+            f"surface file {path}: "
+            f"{counted((~usable).sum(), 'triangle has', 'triangles have')} coordinates that are not "
+            f"finite numbers up to {_LARGEST:g}, the first is number {int(usable.argmin())}; save "
+            "the file again"
+        )
+    return make_surface(corners * scale, groups, names, tolerance, str(path), unit)
+
+
+def write_stl(surface: Surface, path: Path | str) -> None:
+    """Write a surface as a text STL file in m, one solid a group.
+
+    Text keeps the names of the groups, and all digits.
+    """
+    normals = surface.normals
+    lengths = np.linalg.norm(normals, axis=1, keepdims=True)
+    normals = normals / np.where(lengths > 0, lengths, 1)
+    corners = surface.corners
+    with Path(path).open("w", encoding="utf-8") as file:
+        for number, name in enumerate(surface.names):
+            file.write(f"solid {name}\n")
+            for triangle in np.flatnonzero(surface.groups == number):
+                n, (a, b, c) = normals[triangle], corners[triangle].tolist()
+                file.write(
+                    f"facet normal {n[0]:.6g} {n[1]:.6g} {n[2]:.6g}\nouter loop\n"
+                    f"vertex {a[0]!r} {a[1]!r} {a[2]!r}\nvertex {b[0]!r} {b[1]!r} {b[2]!r}\n"
+                    f"vertex {c[0]!r} {c[1]!r} {c[2]!r}\nendloop\nendfacet\n"
+                )
+            file.write(f"endsolid {name}\n")
+
+
+_Read = tuple[Floats, np.ndarray, tuple[str, ...]]
+
+
+class _Groups:
+    """Names in the order in which they came, and the group of each triangle."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, int] = {}
+        self.numbers: list[int] = []
+        self.current = UNNAMED
+
+    def add(self, triangles: int = 1) -> None:
+        """Put triangles into the current group."""
+        number = self.names.setdefault(self.current, len(self.names))
+        self.numbers.extend([number] * triangles)
+
+
+def _read_stl(path: Path) -> _Read:
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        start = file.read(_HEADER + 4)
+        count = int.from_bytes(start[_HEADER:], "little")
+        expected = _HEADER + 4 + count * _RECORD.itemsize
+        # Some programs begin binary files with "solid", too; only the size tells.
+        if len(start) == _HEADER + 4 and size == expected:
+            if count > _MOST_TRIANGLES:
+                raise InputError(f"surface file {path} holds {count} triangles; at most 2^29 fit")
+            records = np.fromfile(file, _RECORD, count)
+            # What is no number is refused by the caller.
+            with np.errstate(invalid="ignore"):
+                corners = records["corners"].astype(np.float64)
+            return corners, np.zeros(count, np.int32), (UNNAMED,)
+    # A damaged binary file may begin like a text; no text holds a zero byte.
+    begin = start.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    if not begin.startswith(b"solid") or b"\0" in start:
+        raise InputError(
+            f"surface file {path} is no STL file: {size} bytes, where its count of triangles asks "
+            f"for {expected}; save it again as binary or text STL"
+        )
+    return _read_text_stl(path)
+
+
+def _words(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Numbers of lines, from 1, and the words of those that hold some."""
+    # With a mark of the order of bytes or without.
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        number = 0
+        while line := file.readline(_LONGEST_LINE):
+            number += 1
+            if len(line) == _LONGEST_LINE:
+                raise InputError(
+                    f"surface file {path}, line {number}: more than {_LONGEST_LINE} characters; "
+                    "save the file again as binary STL"
+                )
+            if words := line.split():
+                yield number, words
+
+
+def _numbers(path: Path, line: int, words: list[str]) -> tuple[float, float, float]:
+    try:
+        x, y, z = (float(word) for word in words[1:4])
+    except ValueError:
+        raise InputError(
+            f"surface file {path}, line {line}: '{' '.join(words)[:60]}' has no three numbers; "
+            "save the file again"
+        ) from None
+    return x, y, z
+
+
+def _read_text_stl(path: Path) -> _Read:
+    corners: list[tuple[float, float, float]] = []
+    groups = _Groups()
+    # Corners of the open facet; below 0 outside facets.
+    open_corners = -1
+    for line, words in _words(path):
+        word = words[0].lower()
+        if word == "vertex" and open_corners >= 0:
+            corners.append(_numbers(path, line, words))
+            open_corners += 1
+        elif word == "facet" and open_corners < 0:
+            open_corners = 0
+        elif word == "endfacet" and open_corners == 3:
+            open_corners = -1
+            groups.add()
+        elif word == "solid" and open_corners < 0:
+            groups.current = " ".join(words[1:]) or UNNAMED
+            if len(groups.names) > _MOST_GROUPS:
+                raise InputError(f"surface file {path} has more than {_MOST_GROUPS} solids")
+        elif word not in ("outer", "endloop", "endsolid"):
+            raise InputError(
+                f"surface file {path}, line {line}: '{' '.join(words)[:60]}' is not what a text "
+                "STL file has there (facets of three vertices); save the file again"
+            )
+    if open_corners >= 0:
+        raise InputError(f"surface file {path} ends within a facet; save the file again")
+    return (
+        np.array(corners, np.float64).reshape(-1, 3, 3),
+        np.array(groups.numbers, np.int32),
+        tuple(groups.names),
+    )
+
+
+def _read_obj(path: Path) -> _Read:
+    points: list[tuple[float, float, float]] = []
+    triangles: list[tuple[int, int, int]] = []
+    groups = _Groups()
+    for line, words in _words(path):
+        if words[0] == "v":
+            points.append(_numbers(path, line, words))
+        elif words[0] in ("g", "o"):
+            groups.current = " ".join(words[1:]) or UNNAMED
+            if len(groups.names) > _MOST_GROUPS:
+                raise InputError(f"surface file {path} has more than {_MOST_GROUPS} groups")
+        elif words[0] == "f":
+            corners = [_obj_point(path, line, word, len(points)) for word in words[1:]]
+            if len(corners) < 3:
+                raise InputError(
+                    f"surface file {path}, line {line}: a face of {len(corners)} corners; three "
+                    "or more are needed"
+                )
+            # A polygon becomes a fan around its first corner.
+            fan = list(itertools.pairwise(corners[1:]))
+            triangles.extend((corners[0], b, c) for b, c in fan)
+            groups.add(len(fan))
+    indices = np.array(triangles, np.int64).reshape(-1, 3)
+    places = np.array(points, np.float64).reshape(-1, 3)
+    return places[indices], np.array(groups.numbers, np.int32), tuple(groups.names)
+
+
+def _obj_point(path: Path, line: int, word: str, points: int) -> int:
+    """Index from 0 of a face's corner; negative numbers count back from the last point."""
+    try:
+        number = int(word.split("/")[0])
+    except ValueError:
+        number = 0
+    index = number - 1 if number > 0 else points + number
+    if number == 0 or not 0 <= index < points:
+        raise InputError(
+            f"surface file {path}, line {line}: '{word[:60]}' is no point; the {points} points "
+            "before it count from 1"
+        )
+    return index

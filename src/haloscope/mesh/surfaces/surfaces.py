@@ -1,0 +1,321 @@
+"""Closed surfaces of triangles with named parts, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from haloscope.counted import counted
+from haloscope.errors import InputError
+from haloscope.mesh.files.length_units import METRE, LengthUnit
+from haloscope.mesh.surfaces.connected_parts import connected_parts, spread
+from haloscope.mesh.surfaces.surface_orientation import orientation
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+# Share of the diagonal of the bounding box within which two points are one: single precision,
+# in which most files are written, keeps about seven digits.
+MERGE_TOLERANCE = 1e-6
+# A triangle is degenerate if its height is below this share of its longest side.
+_FLATTEST = 1e-9
+# A group is flat if normals of its triangles make up this share of its area, and meant to be if they make up the other.
+_FLAT, _FLAT_MEANT = 0.999, 0.9
+_MOST_NAMED = 12
+_MOST_LOOPS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Surface:
+    """A surface of triangles."""
+
+    points: Floats  # Positions in m, shape (points, 3)
+    # Points of each triangle, counter-clockwise seen from outside, shape (triangles, 3).
+    triangles: NDArray[np.int32]
+    groups: NDArray[np.int32]  # Group of each triangle, shape (triangles,)
+    names: tuple[str, ...]  # Names of the groups
+    notices: tuple[str, ...] = ()  # What was mended when the surface was made, one line each
+    file: str = ""  # Where it was read from, for messages; empty where it was not
+    unit: LengthUnit = METRE  # Of lengths and places in messages
+
+    @property
+    def of_file(self) -> str:
+        """What follows a word for the surface in messages: its file, if it has one."""
+        return f" in {self.file}" if self.file else ""
+
+    @property
+    def bounds(self) -> tuple[Floats, Floats]:
+        """Lower and upper corner of the bounding box."""
+        used = self.points[self.triangles.ravel()]
+        return used.min(axis=0), used.max(axis=0)
+
+    @cached_property
+    def corners(self) -> Floats:
+        """Positions of the corners, shape (triangles, 3, 3): triangle, corner, component."""
+        return self.points[self.triangles]
+
+    @cached_property
+    def normals(self) -> Floats:
+        """Outward normals times area, shape (triangles, 3)."""
+        a, b, c = np.moveaxis(self.corners, 1, 0)
+        return np.asarray(np.cross(b - a, c - a) / 2)
+
+    @property
+    def volume(self) -> float:
+        """Enclosed volume, negative where triangles face inward."""
+        # About the middle of the box: far from it the tetrahedra would cancel badly.
+        corners = self.corners - np.mean(self.bounds, axis=0)
+        return float(np.einsum("ij,ij->i", corners[:, 0], self.normals).sum() / 3)
+
+    def group(self, name: str) -> Integers:
+        """Triangles of a group."""
+        if name not in self.names:
+            known = f"groups are {', '.join(self.names)}"
+            if len(self.names) == 1:
+                # As of a binary STL file, which holds no names.
+                known = (
+                    f"only group is {self.names[0]}: give a position and a normal of the opening, or save the "
+                    "surface with a group for it, as text STL (one solid a group) or OBJ; binary STL holds no names"
+                )
+            raise InputError(f"the surface{self.of_file} has no group '{name}'; its {known}")
+        return np.flatnonzero(self.groups == self.names.index(name))
+
+
+@dataclass(frozen=True)
+class SurfaceCheck:
+    """What `check` has found."""
+
+    faults: tuple[str, ...]  # One line each; empty for a closed surface without bad triangles
+    # The faults that let a fluid out: edges met by an odd number of triangles.
+    leaks: tuple[str, ...]
+    parts: int  # How many parts of the surface do not touch
+    # Whether triangles that meet face the same way, so that crossings tell how often a point is
+    # inside.
+    oriented: bool
+
+
+def make_surface(
+    corners: ArrayLike,
+    groups: ArrayLike,
+    names: tuple[str, ...],
+    tolerance: float | None = None,
+    file: str = "",
+    unit: LengthUnit = METRE,
+) -> Surface:
+    """Build a surface from triangles that do not know their neighbours.
+
+    `corners`: positions in m, shape (triangles, 3, 3): triangle, corner, component; `groups`: group
+    of each triangle, shape (triangles,).
+    """
+    # Points closer than the tolerance become one, triangles that collapse by that are dropped,
+    # those that face another way than most of their part are turned, and all if the surface
+    # encloses a negative volume.
+    corners = np.asarray(corners, np.float64)
+    groups = np.asarray(groups, np.int32)
+    points, triangles = merged(corners.reshape(-1, 3), tolerance)
+    triangles = triangles.reshape(-1, 3)
+    a, b, c = triangles.T
+    whole = (a != b) & (b != c) & (c != a)
+    notices = []
+    if not whole.all():
+        lost = int((~whole).sum())
+        notices.append(
+            f"dropped {counted(lost, 'triangle')} whose corners fall together, the first at "
+            f"{unit.place(corners[~whole][0, 0])}"
+        )
+    surface = Surface(
+        points, triangles[whole].astype(np.int32), groups[whole], names, file=file, unit=unit
+    )
+    if not len(surface.triangles):
+        raise InputError(
+            f"the surface{surface.of_file} has no triangles with an area; give a closed surface"
+        )
+    surface, turned = _oriented(surface)
+    notices += turned
+    if surface.volume < 0:
+        notices.append("the triangles faced inward and were turned")
+        surface = replace(surface, triangles=np.ascontiguousarray(surface.triangles[:, ::-1]))
+    return replace(surface, notices=tuple(notices))
+
+
+def _oriented(surface: Surface) -> tuple[Surface, list[str]]:
+    """Turn the triangles that face another way than most of their part, and report it."""
+    areas = np.linalg.norm(surface.normals, axis=1)
+    facing = orientation(surface.triangles.astype(np.int64), areas, len(surface.points))
+    if facing.twisted is not None:
+        place = surface.unit.place(surface.corners[facing.twisted].mean(axis=0))
+        raise InputError(
+            f"the surface{surface.of_file} has a part with one side only, as a Moebius strip has, at {place}: "
+            "its triangles cannot all face outward; remesh the surface there"
+        )
+    if not facing.turned.any():
+        return surface, []
+    count = int(facing.turned.sum())
+    place = surface.unit.place(surface.corners[facing.turned.argmax()].mean(axis=0))
+    triangles = surface.triangles.copy()
+    triangles[facing.turned] = triangles[facing.turned, ::-1]
+    surface = replace(surface, triangles=triangles)
+    volume = abs(surface.volume) / surface.unit.metres**3
+    return surface, [
+        f"turned {counted(count, 'triangle')} of {len(triangles)} in the surface{surface.of_file}, which faced "
+        f"another way than their neighbours, the first at {place}; it encloses {volume:.6g} {surface.unit.name}^3"
+    ]
+
+
+def merged(points: Floats, tolerance: float | None = None) -> tuple[Floats, Integers]:
+    """Make one of points that lie together.
+
+    `points`: shape (n, 3); Returns: the points left, shape (m, 3), and which of them each given
+    point became, shape (n,).
+    """
+    if not len(points):
+        return points, np.empty(0, np.int64)
+    # Adding 0 makes -0 equal to 0 in every bit.
+    rows = np.ascontiguousarray(points + 0.0)
+    _, first, exact = np.unique(
+        rows.view(np.dtype((np.void, 24))).ravel(), return_index=True, return_inverse=True
+    )
+    distinct = points[first]
+    if tolerance is None:
+        tolerance = MERGE_TOLERANCE * float(np.linalg.norm(np.ptp(distinct, axis=0)))
+    if tolerance <= 0:
+        return distinct, exact.reshape(-1)
+    one, other = _close_pairs(distinct, tolerance)
+    part = connected_parts(len(distinct), one, other)
+    keep = np.unique(part, return_index=True)[1]
+    return distinct[keep], part[exact.reshape(-1)]
+
+
+def _close_pairs(points: Floats, distance: float) -> tuple[Integers, Integers]:
+    """Pairs of points within a distance: each is looked for in the cells around its own."""
+    cells = np.floor((points - points.min(axis=0)) / distance).astype(np.int64)
+    hashes = _mix(cells)
+    order = np.argsort(hashes, kind="stable")
+    keys = hashes[order]
+    first_triangles, second_triangles = [], []
+    for shift in np.ndindex(3, 3, 3):
+        wanted = _mix(cells + (np.array(shift) - 1))
+        begin, end = np.searchsorted(keys, wanted, "left"), np.searchsorted(keys, wanted, "right")
+        one, number = spread(end - begin)
+        other = order[begin[one] + number]
+        near = (one < other) & (((points[one] - points[other]) ** 2).sum(axis=1) <= distance**2)
+        first_triangles.append(one[near])
+        second_triangles.append(other[near])
+    return np.concatenate(first_triangles), np.concatenate(second_triangles)
+
+
+def _mix(cells: Integers) -> NDArray[np.uint64]:
+    """Hash of cells; that two cells share one costs time only."""
+    x, y, z = cells.astype(np.uint64).T
+    return np.asarray(
+        x * np.uint64(0x9E3779B97F4A7C15)
+        ^ y * np.uint64(0xC2B2AE3D27D4EB4F)
+        ^ z * np.uint64(0x165667B19E3779F9)
+    )
+
+
+def check(surface: Surface) -> SurfaceCheck:
+    """Look for what keeps a surface from enclosing a volume."""
+    triangles = surface.triangles.astype(np.int64)
+    count = len(surface.points)
+    tail, head = triangles.ravel(), np.roll(triangles, -1, axis=1).ravel()
+    key = np.minimum(tail, head) * count + np.maximum(tail, head)
+    edges, inverse, met = np.unique(key, return_inverse=True, return_counts=True)
+    inverse = inverse.reshape(-1)
+    middle = surface.points[np.stack([edges // count, edges % count])].mean(axis=0)
+
+    def described(bad: NDArray[np.bool_], problem: str, remedy: str) -> list[str]:
+        if not bad.any():
+            return []
+        place = surface.unit.place(middle[bad.argmax()])
+        return [f"{counted(bad.sum(), 'edge')} {problem}, the first at {place}; {remedy}"]
+
+    remedy = "close the holes, as with a mesh repair tool"
+    if (met == 1).any():
+        remedy += _loops(surface, np.stack([edges // count, edges % count], axis=1)[met == 1])
+    leaks = described(met == 1, "with a triangle on one side only", remedy)
+    leaks += described(
+        (met > 2) & (met % 2 == 1),
+        "met by an odd number of triangles",
+        "remove the inner or doubled sheets",
+    )
+    faults = described(
+        (met > 2) & (met % 2 == 0),
+        "met by four or more triangles",
+        "separate the parts that touch there",
+    )
+    balance = np.bincount(inverse, np.where(tail < head, 1.0, -1.0), len(edges))
+    faults += described(
+        (balance != 0) & (met == 2),
+        "between triangles that face opposite ways",
+        "orient all triangles outward",
+    )
+    corners = surface.corners
+    sides = np.linalg.norm(corners - np.roll(corners, -1, axis=1), axis=2).max(axis=1)
+    flat = 2 * np.linalg.norm(surface.normals, axis=1) <= _FLATTEST * sides**2
+    if flat.any():
+        faults.append(
+            f"{counted(flat.sum(), 'triangle')} without area, the first at "
+            f"{surface.unit.place(corners[flat.argmax()].mean(axis=0))}; remesh the surface there"
+        )
+    part = connected_parts(count, tail, head)
+    parts = int((np.bincount(part[tail]) > 0).sum())
+    oriented = not leaks and not balance.any()
+    return SurfaceCheck((*leaks, *faults), tuple(leaks), parts, oriented)
+
+
+def _loops(surface: Surface, edges: Integers) -> str:
+    """Where open edges lie: around holes or open ends, the longest loop first."""
+    part = connected_parts(len(surface.points), edges[:, 0], edges[:, 1])
+    loops, loop = np.unique(part[edges[:, 0]], return_inverse=True)
+    ends = surface.points[edges]
+    lengths = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
+    around = np.bincount(loop, lengths, len(loops))
+    texts = []
+    for number in np.argsort(-around, kind="stable")[:_MOST_LOOPS]:
+        middle = np.average(
+            ends[loop == number].mean(axis=1), axis=0, weights=lengths[loop == number]
+        )
+        # Without what rounding makes of 0.
+        middle = np.where(np.abs(middle) < MERGE_TOLERANCE * around[number], 0.0, middle)
+        width = surface.unit.length(float(f"{around[number] / np.pi:.3g}"))
+        texts.append(f"{width} wide at {surface.unit.place(middle)}")
+    more = f" and {len(loops) - _MOST_LOOPS} more" if len(loops) > _MOST_LOOPS else ""
+    return f", in {counted(len(loops), 'place')}: {', '.join(texts)}{more}"
+
+
+def require_closed(surface: Surface) -> None:
+    """Refuse a surface that leaks."""
+    leaks = check(surface).leaks
+    if leaks:
+        raise InputError(f"the surface{surface.of_file} leaks: " + "; ".join(leaks))
+
+
+def require_ends(surface: Surface, names: Sequence[str]) -> None:
+    """Refuse as openings groups that go around a vessel, as its wall does, instead of across it."""
+    for name in names:
+        if _flatness(surface, name) >= _FLAT_MEANT:
+            continue
+        flat = [other for other in surface.names if _flatness(surface, other) >= _FLAT]
+        if len(flat) > _MOST_NAMED:
+            flat = [*flat[:_MOST_NAMED], "..."]
+        advice = (
+            f"give one of the groups that are flat ({', '.join(flat)})"
+            if flat
+            else "none of its groups is, so save it with a group for each flat end"
+        )
+        raise InputError(
+            f"opening '{name}': that group of the surface{surface.of_file} is no flat end of a vessel, its "
+            f"triangles face many ways; {advice}, or a position and a normal of a plane that cuts the vessel"
+        )
+
+
+def _flatness(surface: Surface, name: str) -> float:
+    """Length of the sum of a group's normals over its area: 1 where it is flat, 0 where it is closed."""
+    normals = surface.normals[surface.group(name)]
+    area = float(np.linalg.norm(normals, axis=1).sum())
+    return float(np.linalg.norm(normals.sum(axis=0))) / area if area > 0.0 else 0.0

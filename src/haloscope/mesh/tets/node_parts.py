@@ -1,0 +1,230 @@
+"""Tetrahedra shared out over ranks: elements whole on one, nodes on all ranks whose elements touch them.
+
+Each rank numbers its nodes anew: those of its own elements alone first, then those that it shares,
+each in an order in which neighbours stand near each other. Global numbers are those of the whole
+mesh; what is added up over ranks goes by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.counted import counted
+from haloscope.errors import InputError
+from haloscope.mesh.hexes.hexes import FACES
+from haloscope.mesh.partition.partition import (
+    METHODS,
+    Method,
+    Partition,
+    bisect,
+    choose,
+    require_parts,
+)
+from haloscope.mesh.surfaces.connected_parts import spread
+from haloscope.mesh.tets.cuthill_mckee import node_graph, reverse_cuthill_mckee
+from haloscope.mesh.tets.tet_geometry import CORNERS, Floats, Integers, Numbers
+from haloscope.mesh.tets.tets import TetMesh
+
+
+def partition_tets(mesh: TetMesh, parts: int, method: Method = "auto") -> Partition:
+    """Share elements out: few faces between parts, as many elements in each.
+
+    `method`: ``graph`` (METIS), ``coordinates`` or ``auto``, as for
+    :func:`haloscope.mesh.partition.partition.partition`.
+    """
+    require_parts(parts, mesh.count)
+    if method not in METHODS:
+        raise InputError(
+            f"partition method '{method}' is unknown; allowed are {', '.join(METHODS)}"
+        )
+    # The graph is made from six neighbours an element: tetrahedra have two less.
+    neighbours = np.full((mesh.count, FACES), -1, np.int32)
+    neighbours[:, :CORNERS] = mesh.neighbours
+    load = np.ones(mesh.count)
+    partitions = [] if method == "graph" else [("coordinates", bisect(mesh.centres, parts, load))]
+    return choose(neighbours, parts, load, method, partitions)
+
+
+@dataclass(frozen=True, eq=False)
+class NodeShares:
+    """Which ranks hold each node of a mesh."""
+
+    parts: NDArray[np.int32]  # int32 (elements,): the rank of each element
+    count: int  # Number of ranks
+    starts: Integers  # int64 (nodes + 1,): where each node's ranks begin in `holders`
+    # int32: ranks that hold nodes, ascending for each. The first is the node's owner.
+    holders: Numbers
+
+    @property
+    def multiplicity(self) -> Integers:
+        """How many ranks hold each node, (nodes,)."""
+        return np.diff(self.starts)
+
+    def between(self) -> Integers:
+        """Nodes that each two ranks share, (ranks, ranks); on the diagonal what a rank holds."""
+        sizes = self.multiplicity
+        group, step = spread(np.repeat(sizes, sizes))
+        other = self.holders[np.repeat(self.starts[:-1], sizes)[group] + step]
+        pairs = self.holders[group].astype(np.int64) * self.count + other
+        return np.bincount(pairs, minlength=self.count**2).reshape(self.count, self.count)
+
+    def describe(self) -> str:
+        """One line for a report."""
+        shared = int((self.multiplicity > 1).sum())
+        between = self.between()
+        touching = (int((between > 0).sum()) - self.count) // 2
+        pairs = self.count * (self.count - 1) // 2
+        per_rank = np.diag(between)
+        return (
+            f"{len(self.starts) - 1} nodes on {self.count} ranks, {per_rank.min()} to "
+            f"{per_rank.max()} each: {100 * shared / (len(self.starts) - 1):.1f} % are shared, "
+            f"{touching} of {pairs} pairs of ranks share some"
+        )
+
+
+def share_nodes(mesh: TetMesh, parts: NDArray[np.integer], ranks: int) -> NodeShares:
+    """Find the ranks of nodes from those of elements.
+
+    `parts`: (elements,): the rank of each element.
+    """
+    owners = np.asarray(parts)
+    if owners.shape != (mesh.count,) or owners.min() < 0 or owners.max() >= ranks:
+        raise InputError(
+            f"the partition must name a rank from 0 to {ranks - 1} for each of {mesh.count} "
+            "elements; partition this mesh anew"
+        )
+    sizes = np.bincount(owners, minlength=ranks)
+    empty = np.flatnonzero(sizes == 0)
+    if len(empty):
+        raise InputError(
+            f"rank {empty[0]} of {ranks} has no elements ({counted(len(empty), 'such rank')}), since the "
+            f"partition leaves {'it' if len(empty) == 1 else 'them'} empty; start fewer ranks or "
+            "partition the mesh anew"
+        )
+    keys = (mesh.tets * ranks + owners.astype(np.int64)[:, None]).ravel()
+    keys.sort()
+    keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])]
+    starts = np.searchsorted(keys, np.arange(len(mesh.nodes) + 1) * ranks)
+    holders = (keys % ranks).astype(np.int32)
+    return NodeShares(owners.astype(np.int32), ranks, starts, holders)
+
+
+@dataclass(frozen=True, eq=False)
+class NodePart:
+    """What one rank has of a mesh of tetrahedra."""
+
+    # This rank, and how many there are.
+    rank: int
+    ranks: int
+    # Nodes and elements of the whole mesh.
+    whole_nodes: int
+    whole_tets: int
+    nodes: Floats  # float64 (own, 3): places in m. Nodes of this rank alone come first.
+    node_numbers: Integers  # int64 (own,): global numbers of the nodes
+    interior: int  # How many nodes no other rank holds
+    # int32 (own elements, 4): nodes of this rank. Elements that touch a shared node come first.
+    tets: Numbers
+    tet_numbers: Integers  # int64 (own elements,): their numbers in the whole mesh
+    outer_tets: int  # How many elements touch a shared node
+    multiplicity: Numbers  # int32 (own,): how many ranks hold each node
+    owners: Numbers  # int32 (own,): the lowest of these ranks
+    # The nodes shared with each other rank, int32, ascending in their global numbers as there.
+    # Ranks ascend.
+    neighbours: Mapping[int, Numbers]
+    # As in :class:`haloscope.mesh.tets.tets.TetMesh`, of own elements and in own numbers, int32. Every
+    # rank has all names.
+    boundaries: Mapping[str, Numbers]
+    boundary_tets: Mapping[str, Numbers]
+    # Likewise, each triangle on the rank of the element that it looks away from.
+    surfaces: Mapping[str, Numbers]
+    surface_tets: Mapping[str, Numbers]
+    # Likewise.
+    zones: Numbers
+    zone_names: tuple[str, ...]
+
+    @property
+    def numbers(self) -> Integers:
+        """A number from 1 for each shared node, the same on all ranks; 0 for others: (own,).
+
+        What :func:`haloscope.exchange.gather_scatter.open_gather_scatter` takes.
+        """
+        numbers = self.node_numbers + 1
+        numbers[: self.interior] = 0
+        return numbers
+
+    @property
+    def owned(self) -> NDArray[np.bool_]:
+        """Nodes that this rank counts in sums over all: each node is owned by one rank, (own,)."""
+        return np.asarray(self.owners == self.rank)
+
+
+def node_part(mesh: TetMesh, shares: NodeShares, rank: int) -> NodePart:
+    """A rank's part of a mesh."""
+    elements = np.flatnonzero(shares.parts == rank)
+    tets = mesh.tets[elements]
+    numbers = np.unique(tets)
+    local = np.searchsorted(numbers, tets)
+    sizes = shares.multiplicity[numbers]
+    # Reverse Cuthill-McKee over all nodes; shared ones then move behind the others.
+    order = reverse_cuthill_mckee(*node_graph(local, len(numbers)))
+    order = order[np.argsort(sizes[order] > 1, kind="stable")]
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    interior = int((sizes == 1).sum())
+    local = place[local]
+    inner = local.max(axis=1) < interior
+    by_node = np.lexsort((elements, local.min(axis=1), inner))
+    numbers = numbers[order]
+    new_element = np.full(mesh.count, -1, np.int32)
+    new_element[elements[by_node]] = np.arange(len(elements), dtype=np.int32)
+    new_node = np.full(len(mesh.nodes), -1, np.int32)
+    new_node[numbers] = np.arange(len(numbers), dtype=np.int32)
+
+    def own(
+        triangles: Mapping[str, Integers], tets: Mapping[str, Integers]
+    ) -> tuple[dict[str, Numbers], dict[str, Numbers]]:
+        of = {name: new_element[numbers] for name, numbers in tets.items()}
+        rows = {name: new_node[triangles[name][of[name] >= 0]] for name in triangles}
+        return rows, {name: numbers[numbers >= 0] for name, numbers in of.items()}
+
+    boundaries, boundary_tets = own(mesh.boundaries, mesh.boundary_tets)
+    surfaces, surface_tets = own(mesh.surfaces, mesh.surface_tets)
+    return NodePart(
+        rank=rank,
+        ranks=shares.count,
+        whole_nodes=len(mesh.nodes),
+        whole_tets=mesh.count,
+        nodes=mesh.nodes[numbers],
+        node_numbers=numbers,
+        interior=interior,
+        tets=local[by_node].astype(np.int32),
+        tet_numbers=elements[by_node],
+        outer_tets=int((~inner).sum()),
+        multiplicity=shares.multiplicity[numbers].astype(np.int32),
+        owners=shares.holders[shares.starts[numbers]],
+        neighbours=_neighbours(shares, numbers, interior, rank),
+        boundaries=boundaries,
+        boundary_tets=boundary_tets,
+        surfaces=surfaces,
+        surface_tets=surface_tets,
+        zones=mesh.zones[elements[by_node]],
+        zone_names=mesh.zone_names,
+    )
+
+
+def _neighbours(
+    shares: NodeShares, numbers: Integers, interior: int, rank: int
+) -> dict[int, Numbers]:
+    """Own nodes shared with each other rank, in the order of their global numbers."""
+    shared = interior + np.argsort(numbers[interior:])
+    node, step = spread(shares.multiplicity[numbers[shared]])
+    holder = shares.holders[shares.starts[numbers[shared]][node] + step]
+    return {
+        int(other): shared[node[holder == other]].astype(np.int32)
+        for other in np.unique(holder)
+        if other != rank
+    }

@@ -1,0 +1,186 @@
+"""Fields on elements shared out over ranks: gathered for files, read back, looked at in points."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.counted import counted
+from haloscope.exchange.ranks.world import World
+from haloscope.exchange.rows import rows_on_root
+from haloscope.mesh.grid.block_fields import arrays_of
+from haloscope.mesh.hexes.hexes import Floats, Integers
+from haloscope.mesh.hexes.mesh_parts import MeshPart
+from haloscope.numerics.elements.cell_output import open_cells
+from haloscope.numerics.elements.element_geometry import nodes
+from haloscope.numerics.elements.held_points import held_points, refuse_outside
+from haloscope.numerics.elements.part_locator import PartLocator
+from haloscope.numerics.elements.plane_samples import (
+    PlaneRaster,
+    PlaneSamples,
+    joined_on_root,
+    mesh_bounds,
+    raster_on_ranks,
+)
+
+Position = tuple[float, float, float]
+_REGION = "region"
+# Elements whose nodes are computed and sent at once.
+_AT_ONCE = 512
+
+
+@dataclass(frozen=True)
+class LocatedPoints:
+    """Where points lie that elements of this rank hold."""
+
+    points: Integers  # Numbers of the points that are in own elements
+    rows: Integers  # The element of each, in own numbers
+    # (points, 3, N + 1): of nodes along i, j and k; see :class:`haloscope.numerics.elements.locate.Located`.
+    weights: Floats
+
+
+class ElementFields:
+    """Where the values of fields at the GLL nodes of elements lie: in space, on ranks, in files.
+
+    A field as a whole has the shape (elements, N + 1, N + 1, N + 1), indexed [element, k, j, i]. No
+    rank knows more than its own elements of it; all ranks make one.
+    """
+
+    def __init__(self, world: World, part: MeshPart, order: int) -> None:
+        self._world, self._mesh, self._order = world, part.mesh, order
+        self._elements = part.elements
+        self._sorted = np.argsort(part.elements, kind="stable")
+        self.shape = (part.whole, *(order + 1,) * 3)
+        self.parts = [world.size]
+        own = part.mesh.count
+        self._fewest, self._most = -int(world.largest(-own)), int(world.largest(own))
+        self._locator: PartLocator | None = None
+
+    def describe(self) -> str:
+        """What there is, for people."""
+        whole = self.shape[0]
+        return f"{counted(whole, 'element')} of order {self._order}, {whole * (self._order + 1) ** 3} nodes"
+
+    def describe_parts(self) -> str:
+        """How it is shared out, for people."""
+        return f"{self._world.size} parts of {self._fewest} to {self._most} elements"
+
+    def collect(self, owned: np.ndarray, begin: int, end: int) -> np.ndarray | None:
+        """Elements `begin` to `end` of a field on rank 0, from all ranks' own values."""
+        rows = self._between(begin, end)
+        return self._on_root(owned[rows], rows, begin, end)
+
+    def _between(self, begin: int, end: int) -> Integers:
+        """Own elements with numbers from `begin` to `end`, ascending."""
+        cut = np.searchsorted(self._elements[self._sorted], (begin, end))
+        return self._sorted[slice(*cut)]
+
+    def _on_root(
+        self, values: np.ndarray, rows: Integers, begin: int, end: int
+    ) -> np.ndarray | None:
+        """Values of all elements `begin` to `end` on rank 0, from those of own ones."""
+        return rows_on_root(self._world, values, self._elements[rows], begin, end)
+
+    def own(self, read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
+        """Own values of a field on this rank, which `read` gives by slices of its axes."""
+        numbers = self._elements[self._sorted]
+        ends = np.append(np.flatnonzero(np.diff(numbers) != 1) + 1, len(numbers))
+        rest = (slice(None),) * 3
+        result: np.ndarray | None = None
+        begin = 0
+        for end in ends.tolist():
+            if end == begin:
+                continue
+            part = read((slice(int(numbers[begin]), int(numbers[end - 1]) + 1), *rest))
+            if result is None:
+                result = np.empty((len(numbers), *self.shape[1:]), part.dtype)
+            result[self._sorted[begin:end]] = part
+            begin = end
+        return np.empty((0, *self.shape[1:])) if result is None else result
+
+    def numbers(self) -> Iterator[NDArray[np.uint64]]:
+        """Global numbers of own values, an element at a time."""
+        within = np.arange(int(np.prod(self.shape[1:])), dtype=np.uint64).reshape(self.shape[1:])
+        for element in self._elements.astype(np.uint64):
+            yield within + element * np.uint64(within.size)
+
+    def describe_grid(self) -> str:
+        """Of elements and fields, the orders."""
+        return f"elements of order {self._mesh.order}, fields of order {self._order}"
+
+    def landmarks(self) -> Iterator[tuple[NDArray[np.uint64], Floats]]:
+        """Nodes of own elements, an element's one after the other, and where they lie in m."""
+        nodes = self._mesh.coordinates.reshape(len(self._elements), -1, 3)
+        within = np.arange(nodes.shape[1], dtype=np.uint64)
+        for begin in range(0, len(nodes), _AT_ONCE):
+            span = slice(begin, begin + _AT_ONCE)
+            numbers = self._elements[span, None].astype(np.uint64) * np.uint64(len(within)) + within
+            yield numbers.ravel(), nodes[span].reshape(-1, 3)
+
+    @property
+    def locator(self) -> PartLocator:
+        """Finds points in own elements."""
+        if self._locator is None:
+            self._locator = PartLocator(self._mesh, self._order, self._elements)
+        return self._locator
+
+    def locate(self, positions: Sequence[Position]) -> LocatedPoints:
+        """Find which points lie in elements of this rank; each is in one element of one rank."""
+        located = self.locator.find(np.asarray(positions, np.float64).reshape(-1, 3))
+        points = held_points(self._world, located.elements, self.shape[0])
+        return LocatedPoints(points, located.rows[points], located.weights(self._order)[points])
+
+    def require_inside(self, location: str, position: Position) -> None:
+        """Refuse a point outside the mesh."""
+        located = self.locate([position])
+        if self._world.any(len(located.points) > 0):
+            return
+        distance = float(self.locator.nearest([position]).distances[0])
+        refuse_outside(self._world, location, position, distance, "element")
+
+    def sample_plane(
+        self, axis: str, offset: float | None, points: int, values: Callable[[Integers], Floats]
+    ) -> tuple[PlaneRaster, Floats | None]:
+        """Sample fields on a plane across an axis; the same raster for any number of ranks.
+
+        `values`: gives (rows, components, N + 1, N + 1, N + 1) of some own elements; Returns: on
+        rank 0 (components, second, first), nan outside the mesh; None elsewhere.
+        """
+        low, high = mesh_bounds(self._mesh, self._order)
+        raster = raster_on_ranks(self._world, low, high, axis, offset, points)
+        samples = PlaneSamples(self.locator, raster)
+        own = samples.values(values(samples.rows))
+        return raster, joined_on_root(self._world, own)
+
+    def write(
+        self,
+        path: Path,
+        values: Mapping[str, Callable[[], np.ndarray]],
+        vectors: Mapping[str, Sequence[str]],
+        time: float,
+    ) -> None:
+        """Write fields as VTKHDF Lagrange cells, gathered on rank 0 some elements at a time."""
+        with contextlib.ExitStack() as stack:
+            writer, whole = None, self.shape[0]
+            if self._world.is_root:
+                writer = stack.enter_context(
+                    open_cells(path, elements=whole, order=self._order, time=time)
+                )
+                writer.create(_REGION, np.int32, per_element=True)
+            for begin in range(0, whole, _AT_ONCE):
+                end = min(begin + _AT_ONCE, whole)
+                rows = self._between(begin, end)
+                places = nodes(self._mesh, self._order, rows)
+                regions = self._on_root(self._mesh.regions[rows], rows, begin, end)
+                everywhere = self._on_root(places, rows, begin, end)
+                if writer is not None and regions is not None and everywhere is not None:
+                    writer.write(_REGION, begin, regions)
+                    writer.place(begin, everywhere)
+            for name, begin, part in arrays_of(self, values, vectors, writer, axis=1):
+                if writer is not None:
+                    writer.write(name, begin, part)

@@ -1,0 +1,234 @@
+"""Where points lie in curved elements, and values there by the polynomial through the nodes.
+
+An element's map from reference coordinates is the polynomial through its GLL nodes. Boxes tell
+which elements may hold a point; the map's inverse tells which of them does, and where.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from haloscope.mesh.hexes.hexes import Floats, HexMesh, Integers
+from haloscope.numerics.elements.element_boxes import BoxBins, box_distances, element_boxes
+from haloscope.numerics.elements.element_geometry import nodes
+from haloscope.numerics.elements.element_maps import (
+    blocks,
+    closest,
+    gll_basis,
+    nearest_nodes,
+    values_at,
+)
+
+# Reference coordinates up to this are so far from a face that no other element holds the point.
+_INNER = 1 - 1e-4
+# A point outside is left early where only that it is outside matters.
+_GAIN_INSIDE, _GAIN_NEAREST = 1e-3, 1e-13
+_FEW_ELEMENTS = 8
+_DISTANCES_AT_ONCE = 1 << 22
+_OUTSIDE = -1
+
+
+@dataclass(frozen=True)
+class Located:
+    """Which elements hold points, and where in them."""
+
+    # int64 (points,): number of the element in the mesh, the lowest where several meet; -1 where
+    # none holds the point.
+    elements: Integers
+    rows: Integers  # int64 (points,): the element's place among those of the locator, or -1
+    reference: Floats  # (points, 3): coordinates along i, j, k in [-1, 1]; nan outside
+
+    @property
+    def inside(self) -> NDArray[np.bool_]:
+        """Whether an element holds the point, (points,)."""
+        return self.rows >= 0
+
+    def weights(self, order: int) -> Floats:
+        """Weights of an element's nodes along i, j and k, (points, 3, N + 1); 0 outside.
+
+        The value at a point is the sum over nodes of ``weights[2][k] * weights[1][j] *
+        weights[0][i] * values[k, j, i]``.
+        """
+        reference = np.where(self.inside[:, None], self.reference, 0.0)
+        return gll_basis(order, reference) * self.inside[:, None, None]
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The places of elements that are nearest to points."""
+
+    distances: Floats  # (points,): 0 for a point in an element, inf where there are no elements
+    places: Floats  # (points, 3)
+    elements: Integers  # int64 (points,): number in the mesh, or -1
+
+
+class Locator:
+    """Finds points in elements; it keeps a box of each and computes nodes when they are needed."""
+
+    def __init__(self, mesh: HexMesh, order: int, elements: Integers | None = None) -> None:
+        self.mesh, self.order = mesh, order
+        self.elements = np.arange(mesh.count) if elements is None else np.asarray(elements)
+        self._boxes = element_boxes(mesh, order, self.elements)
+        self._tolerance = self._boxes.tolerance
+        self._bins = BoxBins(self._boxes.lower, self._boxes.upper) if len(self.elements) else None
+
+    def find(self, points: ArrayLike) -> Located:
+        """Find the elements that hold points (n, 3), and where in them."""
+        targets = np.asarray(points, np.float64).reshape(-1, 3)
+        rows = np.full(len(targets), _OUTSIDE)
+        reference = np.full(targets.shape, np.nan)
+        if self._bins is not None:
+            for which, candidates in self._bins.pairs(targets):
+                self._search(targets, which, candidates, rows, reference)
+        elements = np.where(rows >= 0, self.elements[rows], -1) if len(self.elements) else rows
+        return Located(elements, rows, reference)
+
+    def nearest(self, points: ArrayLike) -> Nearest:
+        """Find the places of elements nearest to finite points (n, 3).
+
+        Looks at the boxes of all elements for each point: meant for few points.
+        """
+        targets = np.asarray(points, np.float64).reshape(-1, 3)
+        distances = np.full(len(targets), np.inf)
+        places = np.full(targets.shape, np.nan)
+        elements = np.full(len(targets), _OUTSIDE)
+        step = max(1, _DISTANCES_AT_ONCE // max(1, len(self.elements)))
+        for begin in range(0, len(targets) if len(self.elements) else 0, step):
+            span = slice(begin, begin + step)
+            rows, reference, least = self._approach(targets[span])
+            elements[span] = self.elements[rows]
+            places[span] = self._places(rows, reference)
+            distances[span] = np.where(least <= self._tolerance[rows], 0.0, least)
+        return Nearest(distances, places, elements)
+
+    def _search(
+        self,
+        targets: Floats,
+        which: Integers,
+        candidates: Integers,
+        rows: Integers,
+        reference: Floats,
+    ) -> None:
+        """Enter into rows and reference the points that are in candidates."""
+        depths = self._boxes.depths(candidates, targets[which])
+        within = depths <= 1
+        which, candidates, depths = which[within], candidates[within], depths[within]
+        # Most points are deep in the box of their element: that one is tried alone first.
+        order = np.lexsort((depths, which))
+        which, candidates = which[order], candidates[order]
+        likely = np.diff(which, prepend=-1) != 0
+        self._try(targets, which[likely], candidates[likely], None, rows, reference)
+        settled = np.abs(reference[which]).max(axis=1) < _INNER
+        again = ~likely & ~settled
+        self._try(targets, which[again], candidates[again], None, rows, reference)
+        # From the nearest node the way is short. Only where that fails are others tried.
+        for octant in product((-0.5, 0.5), repeat=3):
+            left = rows[which] < 0
+            which, candidates = which[left], candidates[left]
+            self._try(targets, which, candidates, np.array(octant), rows, reference)
+
+    def _try(
+        self,
+        targets: Floats,
+        which: Integers,
+        candidates: Integers,
+        start: Floats | None,
+        rows: Integers,
+        reference: Floats,
+    ) -> None:
+        """Search from one start; an element found before stays if its number is lower."""
+        reached, distance = self._inverse(targets[which], candidates, start, _GAIN_INSIDE)
+        numbers = np.append(self.elements, np.iinfo(np.int64).max)
+        better = numbers[candidates] < numbers[rows[which]]
+        order = np.flatnonzero((distance <= self._tolerance[candidates]) & better)
+        # The last of those written to one point stays: the lowest element.
+        order = order[np.argsort(-self.elements[candidates[order]], kind="stable")]
+        rows[which[order]] = candidates[order]
+        reference[which[order]] = reached[order]
+
+    def _approach(self, targets: Floats) -> tuple[Integers, Floats, Floats]:
+        """Row, reference coordinates and distance of the nearest place of any element."""
+        bounds = box_distances(self._boxes.lower, self._boxes.upper, targets)
+        rows = np.full(len(targets), _OUTSIDE)
+        reference, least = np.empty(targets.shape), np.full(len(targets), np.inf)
+        open_points, few = np.arange(len(targets)), _FEW_ELEMENTS
+        while len(open_points):
+            few = min(few, len(self.elements))
+            chosen = np.argpartition(bounds[open_points], few - 1, axis=1)[:, :few]
+            chosen.sort(axis=1)
+            reached, distance = self._nearest_in(
+                np.repeat(targets[open_points], few, axis=0), chosen.ravel()
+            )
+            distance = distance.reshape(chosen.shape)
+            # Places as near as rounding tells are equal: the first element is taken.
+            limit = distance.min(axis=1) + self._tolerance[chosen].min(axis=1)
+            best = (distance <= limit[:, None]).argmax(axis=1)
+            line = np.arange(len(open_points))
+            rows[open_points] = chosen[line, best]
+            reference[open_points] = reached.reshape(*chosen.shape, 3)[line, best]
+            least[open_points] = distance[line, best]
+            farthest = bounds[open_points[:, None], chosen].max(axis=1)
+            nearer = (farthest < least[open_points]) & (few < len(self.elements))
+            open_points, few = open_points[nearer], 4 * few
+        return rows, reference, least
+
+    def _nearest_in(self, targets: Floats, rows: Integers) -> tuple[Floats, Floats]:
+        """As `_inverse`, from several starts: on a bent element there may be several minima."""
+        reference, distances = self._inverse(targets, rows, None, _GAIN_NEAREST)
+        for octant in product((-0.5, 0.5), repeat=3):
+            other, distance = self._inverse(targets, rows, np.array(octant), _GAIN_NEAREST)
+            nearer = distance < distances
+            reference[nearer], distances[nearer] = other[nearer], distance[nearer]
+        return reference, distances
+
+    def _inverse(
+        self, targets: Floats, rows: Integers, start: Floats | None, least_gain: float
+    ) -> tuple[Floats, Floats]:
+        """Reference coordinates and distances of points (n, 3) in an element each."""
+        reference, distances = np.empty(targets.shape), np.empty(len(targets))
+        for block_rows, points, valid in blocks(rows, self.order):
+            places = self._nodes(block_rows)
+            goals = targets[points]
+            first = (
+                nearest_nodes(places, goals)
+                if start is None
+                else np.broadcast_to(start, goals.shape)
+            )
+            at, distance = closest(places, goals, np.array(first), least_gain)
+            reference[points[valid]], distances[points[valid]] = at[valid], distance[valid]
+        return reference, distances
+
+    def _places(self, rows: Integers, reference: Floats) -> Floats:
+        result = np.empty(reference.shape)
+        for block_rows, points, valid in blocks(rows, self.order):
+            at = np.moveaxis(self._nodes(block_rows), -1, 1)
+            result[points[valid]] = values_at(at, reference[points])[valid]
+        return result
+
+    def _nodes(self, rows: Integers) -> Floats:
+        """Nodes of the elements of blocks, each element's computed once."""
+        distinct, back = np.unique(rows, return_inverse=True)
+        return nodes(self.mesh, self.order, self.elements[distinct])[back]
+
+
+def evaluate(values: NDArray[Any], located: Located) -> Floats:
+    """Values of fields at points that were found.
+
+    `values`: (elements, ..., N + 1, N + 1, N + 1): the locator's elements, components, and nodes k,
+    j, i.
+    """
+    components = values.shape[1:-3]
+    flat = values.reshape(len(values), math.prod(components), *values.shape[-3:])
+    result = np.full((len(located.rows), flat.shape[1]), np.nan)
+    inside = np.flatnonzero(located.inside)
+    for rows, points, valid in blocks(located.rows[inside], values.shape[-1] - 1):
+        numbers = inside[points]
+        point_values = values_at(flat[rows], located.reference[numbers])
+        result[numbers[valid]] = point_values[valid]
+    return result.reshape(-1, *components)

@@ -1,0 +1,165 @@
+"""Fields at the nodes of tetrahedra shared out over ranks: gathered for files, read back, looked at."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.exchange.ranks.world import World
+from haloscope.exchange.rows import rows_on_root
+from haloscope.io.vtkhdf_tets import TetWriter
+from haloscope.mesh.grid.block_fields import arrays_of
+from haloscope.mesh.tets.node_parts import NodePart
+from haloscope.numerics.elements.held_points import held_points, refuse_outside
+from haloscope.numerics.elements.plane_samples import PlaneRaster, joined_on_root, raster_on_ranks
+from haloscope.numerics.elements.tet_points import TetLocator, TetPoints
+
+Position = tuple[float, float, float]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_ZONE = "zone"
+# Rows of files that are read, and elements that are sent, at once.
+_AT_ONCE = 1 << 20
+
+
+class NodeFields:
+    """Where the values of fields at nodes lie: in space, on ranks, in files.
+
+    A field as a whole has the shape (nodes,). A rank's own values are those of the nodes that it
+    owns, ascending in their global numbers; all ranks make one.
+    """
+
+    def __init__(self, world: World, part: NodePart) -> None:
+        self._world, self._part = world, part
+        owned = np.flatnonzero(part.owned)
+        # int64: places of the own nodes in this rank's arrays.
+        self.own_nodes: Integers = owned[np.argsort(part.node_numbers[owned])]
+        self._numbers = part.node_numbers[self.own_nodes]
+        self._tets = np.argsort(part.tet_numbers)
+        self.shape = (part.whole_nodes,)
+        self.parts = [world.size]
+        own = len(part.tets)
+        self._fewest, self._most = -int(world.largest(-own)), int(world.largest(own))
+        self._locator: TetLocator | None = None
+
+    def describe(self) -> str:
+        """What there is, for people."""
+        return f"{self._part.whole_tets} tetrahedra, {self._part.whole_nodes} nodes"
+
+    def describe_parts(self) -> str:
+        """How it is shared out, for people."""
+        return f"{self._world.size} parts of {self._fewest} to {self._most} tetrahedra"
+
+    def collect(self, owned: np.ndarray, begin: int, end: int) -> np.ndarray | None:
+        """Nodes `begin` to `end` of a field on rank 0, from all ranks' own values."""
+        span = slice(*np.searchsorted(self._numbers, (begin, end)))
+        return rows_on_root(self._world, owned[span], self._numbers[span], begin, end)
+
+    def own(self, read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
+        """Own values of a field on this rank, which `read` gives by slices of its axes."""
+        parts = []
+        for begin in range(0, self.shape[0], _AT_ONCE):
+            end = min(begin + _AT_ONCE, self.shape[0])
+            numbers = self._numbers[slice(*np.searchsorted(self._numbers, (begin, end)))]
+            if len(numbers):
+                first = int(numbers[0])
+                parts.append(read((slice(first, int(numbers[-1]) + 1),))[numbers - first])
+        return np.concatenate(parts) if parts else np.empty(0)
+
+    def numbers(self) -> Iterator[NDArray[np.uint64]]:
+        """Global numbers of own values."""
+        yield self._numbers.astype(np.uint64)
+
+    def describe_grid(self) -> str:
+        """Tetrahedra that nodes are joined to."""
+        return f"{self._part.whole_tets} tetrahedra"
+
+    def landmarks(self) -> Iterator[tuple[NDArray[np.uint64], Floats]]:
+        """Own nodes, and where they lie in m."""
+        for begin in range(0, len(self._numbers), _AT_ONCE):
+            span = slice(begin, begin + _AT_ONCE)
+            yield self._numbers[span].astype(np.uint64), self._part.nodes[self.own_nodes[span]]
+
+    @property
+    def locator(self) -> TetLocator:
+        """Finds points in own elements."""
+        if self._locator is None:
+            part = self._part
+            self._locator = TetLocator(part.nodes, part.tets, part.tet_numbers)
+        return self._locator
+
+    def locate(self, positions: Sequence[Position]) -> tuple[Integers, TetPoints]:
+        """Find points in elements of this rank; each is in one element of one rank."""
+        located = self.locator.find(np.asarray(positions, np.float64))
+        return held_points(self._world, located.elements, self._part.whole_tets), located
+
+    def require_inside(self, location: str, position: Position) -> None:
+        """Refuse a point outside the mesh."""
+        mine, _ = self.locate([position])
+        if self._world.any(len(mine) > 0):
+            return
+        distances = np.linalg.norm(self._part.nodes - np.array(position), axis=1)
+        refuse_outside(self._world, location, position, float(distances.min()), "node")
+
+    def sample(self, positions: Sequence[Position], values: Floats) -> Floats:
+        """Values (points, ...) of fields (nodes of this rank, ...), the same on every rank."""
+        mine, located = self.locate(positions)
+        result = np.zeros((len(positions), *values.shape[1:]))
+        result[mine] = located.values(values)[mine]
+        return self._world.sum(result)
+
+    def sample_plane(
+        self, axis: str, offset: float | None, points: int, values: Floats
+    ) -> tuple[PlaneRaster, Floats | None]:
+        """Sample fields (nodes of this rank, components) on a plane across an axis.
+
+        Returns: on rank 0 (components, second, first), nan outside the mesh; None elsewhere.
+        """
+        lower, upper = self._part.nodes.min(axis=0), self._part.nodes.max(axis=0)
+        raster = raster_on_ranks(self._world, lower, upper, axis, offset, points)
+        located = self.locator.find(raster.points)
+        flat = np.where(located.inside[:, None], located.values(values), np.nan)
+        own = np.ascontiguousarray(flat.T).reshape(-1, *raster.shape)
+        return raster, joined_on_root(self._world, own)
+
+    def write(
+        self,
+        path: Path,
+        values: Mapping[str, Callable[[], np.ndarray]],
+        vectors: Mapping[str, Sequence[str]],
+        time: float,
+    ) -> None:
+        """Write fields as VTKHDF tetrahedra, gathered on rank 0 piece by piece."""
+        part = self._part
+        with contextlib.ExitStack() as stack:
+            writer = None
+            if self._world.is_root:
+                writer = stack.enter_context(
+                    TetWriter(path, nodes=part.whole_nodes, elements=part.whole_tets, time=time)
+                )
+                writer.create(_ZONE, np.int32, per_element=True)
+            for begin in range(0, part.whole_nodes, _AT_ONCE):
+                end = min(begin + _AT_ONCE, part.whole_nodes)
+                places = self.collect(part.nodes[self.own_nodes], begin, end)
+                if writer is not None and places is not None:
+                    writer.place(begin, places)
+            for begin in range(0, part.whole_tets, _AT_ONCE):
+                end = min(begin + _AT_ONCE, part.whole_tets)
+                numbers = part.tet_numbers[self._tets]
+                tets = self._tets[slice(*np.searchsorted(numbers, (begin, end)))]
+                numbers = part.tet_numbers[tets]
+                corners = part.node_numbers[part.tets[tets]]
+                nodes = rows_on_root(self._world, corners, numbers, begin, end)
+                own_zones = part.zones[tets].astype(np.int32)
+                zones = rows_on_root(self._world, own_zones, numbers, begin, end)
+                if writer is not None and nodes is not None and zones is not None:
+                    writer.connect(begin, nodes)
+                    writer.write(_ZONE, begin, zones)
+            for name, begin, piece in arrays_of(self, values, vectors, writer, axis=1):
+                if writer is not None:
+                    writer.write(name, begin, piece)

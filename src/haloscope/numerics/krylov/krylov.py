@@ -1,0 +1,222 @@
+"""Krylov spaces of a linear operator: its outer eigenvalues, and its exponential on a vector.
+
+The operator is a function of device arrays. Vectors may be spread over ranks; every rank then holds
+the same small projected matrix and takes the same decisions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device.interface import Array, Device
+from haloscope.errors import SolutionError
+from haloscope.exchange.ranks.world import World
+from haloscope.numerics.krylov.matrix_exponential import matrix_exponential
+
+Operator = Callable[[Array], Array]
+"""Gives A v for a device array v; the result is read before the next call, v is not kept."""
+Floats = NDArray[np.float64]
+
+_SOURCE = Path(__file__).with_name("krylov.cpp")
+# As in krylov.cpp; blocks are many enough for a GPU and the same on every machine.
+_LANES, _BLOCKS = 256, 512
+# A new direction shorter than this many roundings of the vector it is left from is nothing new.
+_ROUNDINGS = 1000.0
+# How a step within one space shrinks: at most so much at once, and not below a share of the whole.
+_SAFETY, _LEAST_FACTOR, _LEAST_STEP = 0.9, 0.1, 1e-6
+_MOST_TRIES = 100
+
+
+@dataclass(frozen=True)
+class RitzValues:
+    """Eigenvalues of a projection, which approach the outer ones of the operator."""
+
+    values: NDArray[np.complex128]  # Complex, largest magnitude first
+    residuals: Floats  # Length of ``A x - value x`` for each one's vector x of length 1
+    # Coefficients of x in the vectors of the space, (m, m), a column each.
+    vectors: NDArray[np.complex128]
+
+
+@dataclass(frozen=True)
+class Projection:
+    """What the Arnoldi process has found: ``A V_m = V_m H + next e_m^T v_(m+1)``."""
+
+    matrix: Floats  # H, upper Hessenberg, (m, m)
+    # Length of what A adds to the space; 0 where the space holds all that A makes of the start
+    # ("happy breakdown"): eigenvalues and exponential are then exact.
+    next: float
+    norm: float  # Of the start
+
+    @property
+    def dimension(self) -> int:
+        """Number m of vectors; 0 if the start was zero."""
+        return len(self.matrix)
+
+    @property
+    def ritz(self) -> RitzValues:
+        """Eigenvalues of H."""
+        values, vectors = np.linalg.eig(self.matrix)
+        order = np.argsort(-np.abs(values), kind="stable")
+        residuals = self.next * np.abs(vectors[-1:]).reshape(-1)
+        return RitzValues(
+            values[order].astype(np.complex128),
+            residuals[order],
+            vectors[:, order].astype(np.complex128),
+        )
+
+
+class KrylovSpace:
+    """Room for the vectors of an Arnoldi process, used again and again."""
+
+    def __init__(
+        self,
+        device: Device,
+        size: int,
+        dimension: int,
+        dtype: Any = np.float64,
+        world: World | None = None,
+    ) -> None:
+        if dimension < 1:
+            raise ValueError(f"a Krylov space of dimension {dimension}; at least 1 is needed")
+        self.device, self.size, self.dimension = device, size, dimension
+        # float64 or float32; sums are made in double precision.
+        self.dtype, self._world = np.dtype(dtype), world or World()
+        self._rounding = _ROUNDINGS * float(np.finfo(self.dtype).eps)
+        self._vectors = device.zeros((dimension + 1, size), self.dtype)
+        self._parts = device.zeros(((dimension + 1) * _BLOCKS,), np.float64)
+        constants = {"real": "float" if self.dtype == np.float32 else "double"}
+        self._products = device.kernel(_SOURCE, "products", constants)
+        self._combination = device.kernel(_SOURCE, "combination", constants)
+
+    def products(self, vectors: Array, vector: Array) -> Floats:
+        """Inner products of vectors (count, size) with another one, over all ranks."""
+        count = len(vectors)
+        self._products.bind(
+            *(vectors, vector, self.size, count, self._parts, _BLOCKS),
+            extent=(_BLOCKS * _LANES,),
+            block=(_LANES,),
+        )()
+        parts = self.device.to_host(self._parts[: count * _BLOCKS])
+        # The sum of floating-point numbers may differ in the last bit from rank to rank.
+        own = np.array([sum(row) for row in parts.reshape(count, _BLOCKS).tolist()])
+        result = self._world.broadcast(self._world.sum(own))
+        if not np.isfinite(result).all():
+            raise SolutionError(
+                "an operator gave values that are not finite; look for a medium or an element "
+                "whose numbers are out of range"
+            )
+        return result
+
+    def combine(self, factors: Floats, result: Array, keep: float = 0.0) -> None:
+        """``result = keep * result + sum of factors[v] * vector v``."""
+        self._combination.bind(
+            *(self._vectors, self.device.from_host(np.asarray(factors, np.float64))),
+            *(self.size, len(factors), float(keep), result, _BLOCKS),
+            extent=(_BLOCKS * _LANES,),
+            block=(_LANES,),
+        )()
+
+    def build(self, operator: Operator, start: Array, dimension: int | None = None) -> Projection:
+        """Orthonormal vectors that span start, A start, A^2 start, ... by the Arnoldi process.
+
+        Classical Gram-Schmidt twice, which keeps orthogonality to rounding (Giraud, Langou and
+        Rozloznik, Comput. Math. Appl. 50, 2005).
+        """
+        # `dimension`: most vectors; by default as many as there is room for.
+        wanted = min(dimension or self.dimension, self.dimension)
+        V = self._vectors
+        V[0] = start
+        norm = self._length(0)
+        H = np.zeros((wanted + 1, wanted))
+        if norm == 0.0:
+            return Projection(H[:0, :0], 0.0, 0.0)
+        V[0] *= 1 / norm
+        for j in range(wanted):
+            V[j + 1] = operator(V[j])
+            before = 0.0
+            for turn in range(2):
+                *along, square = self.products(V[: j + 2], V[j + 1])
+                before = before if turn else math.sqrt(square)
+                self.combine(-np.array(along), V[j + 1], keep=1.0)
+                H[: j + 1, j] += along
+            # Of what is left after both turns.
+            left = self._length(j + 1)
+            if left <= self._rounding * before:
+                return Projection(H[: j + 1, : j + 1], 0.0, norm)
+            H[j + 1, j] = left
+            V[j + 1] *= 1 / left
+        return Projection(H[:wanted], float(H[wanted, wanted - 1]), norm)
+
+    def exponential(
+        self, operator: Operator, state: Array, dt: float, tolerance: float = 1e-10
+    ) -> tuple[int, float]:
+        """Replace a state u by exp(dt A) u."""
+        # ``u <- norm(u) V_m exp(dt H_m) e_1``, in as many substeps as the tolerance needs. The
+        # error of a substep t is taken for ``h t norm(u) |e_m^T phi_1(t H_m) e_1|``, h = H_(m+1, m)
+        # (Saad, SIAM J. Numer. Anal. 29, 1992, 209, section 5). Where the space is complete it is
+        # 0.
+        done, error, substeps, first = 0.0, 0.0, 0, 0.0
+        while done < dt:
+            projection = self.build(operator, state)
+            substeps += 1
+            first = first or projection.norm
+            if projection.dimension == 0:
+                break
+            allowed = tolerance * first / dt
+            # The root's, since the last bits of the others may differ.
+            step, estimate, *coefficients = self._world.broadcast(
+                self._substep(projection, dt - done, dt, allowed)
+            ).tolist()
+            self.combine(np.array(coefficients), state)
+            # The last substep ends the step exactly.
+            done = dt if step == dt - done else done + step
+            error += estimate
+        return substeps, error / first if first else 0.0
+
+    def _substep(self, projection: Projection, left: float, dt: float, allowed: float) -> Floats:
+        """Longest step within a space whose error is allowed, that error, the result's factors."""
+        m, step = projection.dimension, left
+        for _ in range(_MOST_TRIES):
+            # The last column of exp([t H, t e_1; 0, 0]) is t phi_1(t H) e_1 (Saad, theorem 1).
+            extended = np.zeros((m + 1, m + 1))
+            extended[:m, :m] = step * projection.matrix
+            extended[0, m] = step
+            power = matrix_exponential(extended)
+            estimate = float(projection.next * projection.norm * abs(power[m - 1, m]))
+            if estimate <= allowed * step:
+                return np.array([step, estimate, *(projection.norm * power[:m, 0])])
+            # The estimate grows with the power m of the step, what is allowed with the step.
+            ratio = (allowed * step / estimate) ** (1 / max(1, m - 1))
+            step *= max(_LEAST_FACTOR, _SAFETY * ratio)
+            if not step > _LEAST_STEP * dt:
+                break
+        raise SolutionError(
+            f"the exponential of the operator needs more than {1 / _LEAST_STEP:g} substeps in a "
+            f"time step of {dt:g} with Krylov spaces of dimension {self.dimension}; take a shorter "
+            "step, a larger dimension or a larger tolerance"
+        )
+
+    def _length(self, vector: int) -> float:
+        basis_vector = self._vectors[vector : vector + 1]
+        return math.sqrt(self.products(basis_vector, basis_vector[0])[0])
+
+
+def exponential(
+    operator: Operator,
+    state: Array,
+    dt: float,
+    dimension: int,
+    tolerance: float,
+    device: Device,
+    world: World | None = None,
+) -> tuple[int, float]:
+    """One call of :meth:`KrylovSpace.exponential` with room of its own."""
+    space = KrylovSpace(device, len(state), dimension, state.dtype, world)
+    return space.exponential(operator, state, dt, tolerance)

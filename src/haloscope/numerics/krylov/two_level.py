@@ -1,0 +1,299 @@
+"""Two-level preconditioner: what groups of nodes have in common is solved for first, the rest smoothed.
+
+The coarse matrix is treated in the same way, level by level, until it is small enough to invert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from haloscope.device.interface import Array, Kernel, Launch
+from haloscope.errors import InputError
+from haloscope.exchange.ranks.world import World
+from haloscope.exchange.sharing import find_sharing
+from haloscope.numerics.krylov.block_pattern import OFFSET_TYPES, BlockPattern
+from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.bound_launches import BoundLaunches
+from haloscope.numerics.krylov.coarse_space import coarse_space
+from haloscope.numerics.krylov.coarse_sums import CoarseSums
+from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
+from haloscope.numerics.krylov.dense_blocks import DenseBlocks
+from haloscope.numerics.krylov.galerkin_lists import Blocks, GalerkinLists, galerkin_lists
+from haloscope.numerics.krylov.overlapping_ilu import OverlappingIlu
+from haloscope.numerics.krylov.point_blocks import PointBlocks
+from haloscope.numerics.shared_node_messages import NodeSums, open_node_sums
+from haloscope.numerics.shared_nodes import SharedNodes
+
+_SOURCE = Path(__file__).with_name("two_level.cpp")
+_GPU_BLOCK, _WARP = 256, 32
+# Bytes of a GPU block in which rows of A P are added up: two blocks fit on a multiprocessor at least.
+_MOST_SHARED = 96 << 10
+
+
+class Smoother(Protocol):
+    """A preconditioner that follows the matrix."""
+
+    def update(self) -> None:
+        """Take the matrix as it is now."""
+
+    def apply(self, x: Array, y: Array) -> None:
+        """Put the approximate inverse's product with x into y, complete in all copies."""
+
+
+MakeSmoother = Callable[[BlockRows, SharedNodes], Smoother]
+
+
+def points_smoother(rows: BlockRows, shared: SharedNodes) -> Smoother:
+    """Point blocks, which do not depend on the ranks and suit any device."""
+    return PointBlocks(rows, shared)
+
+
+def usual_smoother(rows: BlockRows, shared: SharedNodes) -> Smoother:
+    """Block ILU(0): overlapping on cores, coloured elsewhere.
+
+    With point blocks instead, coarse matrices of more than some thousand nodes are not solved well
+    enough.
+    """
+    if rows.device.kind == "cpu":
+        return OverlappingIlu(rows, shared)
+    return ColouredIlu(rows, shared)
+
+
+class TwoLevel:
+    """A correction on a coarse space of functions, and then a smoother for what it leaves.
+
+    `positions`: of each node in m, (nodes, 3).
+    """
+
+    # With the functions P of :class:`haloscope.numerics.krylov.coarse_space.CoarseSpace`, one set for each
+    # unknown of a node, and a smoother M it applies ::
+    #
+    #     z = C^-1 P' x,   C = P' A P
+    #     y = P z + M (x - A P z)
+    #
+    # (the multiplicative combination "coarse first", A-DEF2 without its last part: Tang, Nabben,
+    # Vuik and Erlangga, J. Sci. Comput. 39, 2009, 340). A P is kept, which has fewer blocks than A,
+    # so that an application costs less than a product with A beside the smoother's. Unknowns whose
+    # row is the identity's are left to the smoother, which must solve for those exactly.
+    #
+    # C is the same on all ranks, and each solves for it alone: by a two-level preconditioner of C,
+    # and so on until at most `most` nodes are left, which a dense inverse takes. A rank's own C
+    # costs about 1/`size` of the whole matrix, whatever the number of ranks.
+    #
+    # The coarse space does not depend on the ranks. With a smoother that does not either, such as
+    # point blocks, nothing does but for rounding.
+
+    def __init__(
+        self,
+        rows: BlockRows,
+        shared: SharedNodes,
+        positions: np.ndarray,
+        *,
+        size: int = 32,
+        make_smoother: MakeSmoother = usual_smoother,
+        single: bool = True,
+        most: int = 48,
+    ) -> None:
+        if size < 2:
+            raise InputError(f"groups of {size} nodes are not possible; give 2 or more")
+        self._rows, self._shared = rows, shared
+        device, pattern = rows.device, rows.pattern
+        self.space = space = coarse_space(pattern, shared, positions, size)
+        self._smoother = make_smoother(rows, shared)
+        self._stored = np.dtype(np.float32 if single else np.float64)
+
+        lists = galerkin_lists(pattern, shared, space)
+        # The matrix C, of which each rank has all.
+        self.coarse_rows = BlockRows(device, _pattern(lists.coarse), rows.size)
+        alone = SharedNodes(World(), device, np.arange(space.groups))
+        self._coarse: Smoother
+        if space.groups <= max(most, 1):
+            self._coarse = DenseBlocks(self.coarse_rows)
+        elif 2 * space.groups > pattern.nodes:
+            # Nodes hang together so little that more levels would not get much smaller.
+            self._coarse = make_smoother(self.coarse_rows, alone)
+        else:
+            self._coarse = TwoLevel(
+                *(self.coarse_rows, alone, space.positions),
+                size=size,
+                make_smoother=make_smoother,
+                single=single,
+                most=most,
+            )
+        blocks = len(lists.product.columns)
+        self._free, self._rest = rows.vector(), rows.vector()
+        self._right, self._left = self.coarse_rows.vector(), self.coarse_rows.vector()
+        self._product = device.empty((blocks, rows.size, rows.size), self._stored)
+        self._sums = None if shared.alone else self._open_sums(lists.product)
+        self._over_ranks = (
+            None
+            if shared.alone
+            else CoarseSums(
+                shared, self.coarse_rows, self._right, np.diff(lists.function_starts) > 0
+            )
+        )
+        self._prepare(lists)
+
+    @property
+    def capturable(self) -> bool:
+        """Whether applications may be captured into a graph."""
+        parts = (self._smoother, self._coarse)
+        return all(getattr(part, "capturable", False) for part in parts) and (
+            self._over_ranks is None or self._over_ranks.capturable
+        )
+
+    def update(self) -> None:
+        """Take the matrix as it is now."""
+        self._couplings()
+        if self._sums is not None:
+            self._shared.sums(self._rows.size).swap(self._free)
+        self._mark()
+        self._smoother.update()
+        self._project()
+        if self._sums is not None:
+            self._sums.swap(self._product)
+        self._galerkin()
+        if self._over_ranks is not None:
+            self._over_ranks.sum_values()
+        self._fill()
+        self._coarse.update()
+
+    def apply(self, x: Array, y: Array) -> None:
+        """Put the approximate inverse's product with x into y, complete in all copies of a node.
+
+        Arrays are remembered by identity.
+        """
+        self._restrict(x)
+        if self._over_ranks is not None:
+            self._over_ranks.sum_right()
+        self._coarse.apply(self._right, self._left)
+        if self._correct is not None:
+            self._correct(x, y)
+            return
+        self._subtract(x)
+        self._smoother.apply(self._rest, y)
+        self._prolong(y)
+
+    def _prepare(self, lists: GalerkinLists) -> None:
+        """Bring lists to the device and bind what always works on the same arrays."""
+        rows, space, coarse = self._rows, self.space, self.coarse_rows
+        device, size, entries = rows.device, rows.size, rows.size**2
+        nodes, groups, free = rows.nodes, space.groups, self._free
+        functions = device.from_host(space.columns)
+        weights = device.from_host(space.weights)
+        p_starts = device.from_host(space.starts.astype(np.int32))
+        ap_starts = device.from_host(lists.product.starts)
+        ap_columns = device.from_host(lists.product.columns)
+        slots, coarse_slots = (
+            device.from_host(slots) for slots in (lists.product_slots, lists.coarse_slots)
+        )
+        slot_starts, coarse_slot_starts = (
+            device.from_host(starts)
+            for starts in (lists.product_slot_starts, lists.coarse_slot_starts)
+        )
+        own = tuple(
+            device.from_host(array) for array in (lists.function_starts, lists.nodes, lists.factors)
+        )
+        kernel, product = self._kernel, self._product
+        self._couplings = kernel("couplings").bind(
+            *(rows.starts, rows.diagonal, rows.values, nodes, free), extent=(nodes,)
+        )
+        self._mark = kernel("mark").bind(nodes, free, extent=(nodes * size,))
+        longest = int(np.diff(lists.product.starts).max(initial=1))
+        room = longest * self._stored.itemsize
+        teams = max(1, min(_GPU_BLOCK, _MOST_SHARED // room) // entries)
+        self._project = kernel("project", slots).bind(
+            *(rows.starts, rows.columns, rows.values, p_starts, weights, free),
+            *(slots, slot_starts, ap_starts, nodes, longest, product),
+            extent=(nodes * entries,),
+            block=(teams * entries,),
+            shared=teams * entries * room,
+        )
+        self._galerkin = kernel("galerkin", coarse_slots).bind(
+            *(*own, free, ap_starts, product, coarse_slots, coarse_slot_starts),
+            *(coarse.starts, groups, coarse.values),
+            extent=(groups * _GPU_BLOCK,),
+            block=(_GPU_BLOCK,),
+        )
+        self._fill = kernel("fill").bind(
+            *(coarse.starts, coarse.diagonal, groups, coarse.values), extent=(groups * size,)
+        )
+        restrict, subtract, prolong = (
+            kernel(name) for name in ("restrict_vector", "subtract_product", "prolong")
+        )
+        right, left, rest = self._right, self._left, self._rest
+
+        def restrict_from(x: Array) -> Launch:
+            return restrict.bind(
+                *(*own, free, x, groups, right), extent=(groups * _WARP,), block=(_GPU_BLOCK,)
+            )
+
+        def subtract_from(x: Array) -> Launch:
+            return subtract.bind(
+                *(ap_starts, ap_columns, product, left, x, nodes, rest),
+                extent=(nodes * entries // 2,),
+                block=(_GPU_BLOCK,),
+            )
+
+        def prolong_to(y: Array) -> Launch:
+            return prolong.bind(
+                *(p_starts, functions, weights, free, left, nodes, y), extent=(nodes * size,)
+            )
+
+        # One launch does what takes each node by itself.
+        self._correct: BoundLaunches | None = None
+        if isinstance(self._smoother, PointBlocks):
+            correct, inverse = kernel("correct"), self._smoother.inverse
+
+            def correct_to(x: Array, y: Array) -> Launch:
+                return correct.bind(
+                    *(ap_starts, ap_columns, product, left, x, inverse),
+                    *(p_starts, functions, weights, free, nodes, y),
+                    extent=(nodes * entries // 2,),
+                    block=(_GPU_BLOCK,),
+                )
+
+            self._correct = BoundLaunches(correct_to)
+        self._restrict = BoundLaunches(restrict_from)
+        self._subtract = BoundLaunches(subtract_from)
+        self._prolong = BoundLaunches(prolong_to)
+
+    def _kernel(self, name: str, slots: Array | None = None) -> Kernel:
+        constants: dict[str, int | float | str] = {
+            "B": self._rows.size,
+            "stored": "float" if self._stored == np.float32 else "double",
+            "stored2": "float2" if self._stored == np.float32 else "double2",
+            "slot": OFFSET_TYPES[1 if slots is None else slots.itemsize],
+        }
+        return self._rows.device.kernel(_SOURCE, name, constants)
+
+    def _open_sums(self, product: Blocks) -> NodeSums:
+        """Sums of the shared nodes' blocks of A P over those who have them."""
+        shared, groups, entries = self._shared, self.space.groups, self._rows.size**2
+        node = np.repeat(np.arange(self._rows.nodes), np.diff(product.starts))
+        ids = np.where(shared.shared[node], shared.numbers[node] * groups + product.columns + 1, 0)
+        return open_node_sums(
+            *(shared.world, self._rows.device, find_sharing(shared.world, ids), entries),
+            *(shared.transport, self._stored),
+        )
+
+
+def _pattern(blocks: Blocks) -> BlockPattern:
+    """Of rows that come from no elements."""
+    nodes = len(blocks.starts) - 1
+    every = np.arange(nodes, dtype=np.int32)
+    row = np.repeat(every, np.diff(blocks.starts))
+    return BlockPattern(
+        nodes,
+        blocks.starts,
+        blocks.columns,
+        np.flatnonzero(row == blocks.columns).astype(np.int32),
+        every.reshape(-1, 1),
+        np.arange(nodes + 1, dtype=np.int32),
+        every,
+        np.zeros((nodes, 1), np.uint8),
+    )

@@ -1,0 +1,235 @@
+"""Tells from a profile what a trace of the same run would take, and which functions to leave out.
+
+A trace grows with the number of visits, not with the time of the run. Functions that are visited
+often, take little time each and lead to no MPI call make most of it and say least.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.counted import counted
+from haloscope.scope.analysis.result import Result
+from haloscope.scope.diagnosis import wording
+from haloscope.scope.record.recording import VISIT_SECONDS
+from haloscope.scope.trace.measurement import open_measurement
+from haloscope.scope.trace.profiles import analyse_profile
+
+# Bytes of events, as events.h lays them out.
+_VISIT = 16
+_BLOCKING = 24
+_NON_BLOCKING = 40  # when it is started and when it is completed
+_COLLECTIVE = 32
+_COUNTER = 16
+_LONGEST_STEP_SECONDS = 0.025  # after so long without an event, another word is needed
+_TIME = 8
+_SPARE_BYTES = 1 << 16  # of a buffer
+
+# A function may go where measuring it costs more than this of its time ...
+_MOST_COST = 0.02
+# ... and where it makes more than this of a trace.
+_LEAST_SHARE = 0.01
+_LEADS_ELSEWHERE = ("mpi", "openmp", "cuda", "nccl")
+_MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True)
+class RegionScore:
+    """One region: how often, how long, and what it would take in a trace."""
+
+    # The region.
+    name: str
+    paradigm: str
+    visits: int  # Of all ranks
+    seconds: float  # Without inner regions, of all ranks
+    bytes: int  # In traces of all ranks
+    leads_to_mpi: bool  # Somewhere below it MPI, OpenMP or a GPU is called
+    filtered: bool = False  # Suggested to be left out
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a trace of a profiled run would take, whole and with the suggested filter."""
+
+    regions: tuple[RegionScore, ...]  # By bytes, most first
+    # Estimated bytes of each rank's trace, and `filtered_bytes_by_rank` with the filter.
+    bytes_by_rank: dict[int, int]
+    filtered_bytes_by_rank: dict[int, int]
+    # MiB of a location's buffer that hold everything, so that nothing is written on the way.
+    buffer: int
+    filtered_buffer: int
+    warnings: tuple[str, ...] = ()  # What is missing in the profile
+
+    @property
+    def filtered(self) -> tuple[str, ...]:
+        """Names of the functions that may be left out."""
+        return tuple(region.name for region in self.regions if region.filtered)
+
+    def table(self, most: int = 30) -> str:
+        """The regions that take most, and what follows for buffers and filters."""
+        total = max(sum(self.bytes_by_rank.values()), 1)
+        lines = [
+            f"{'':2}{'region':<40}{'kind':<13}{'visits':>14}{'seconds':>12}{'a visit':>12}"
+            f"{'trace':>10}{'share':>8}"
+        ]
+        for region in self.regions[:most]:
+            lines.append(
+                f"{'-' if region.filtered else '':2}{wording.plain(region.name, 38):<40}"
+                f"{wording.plain(region.paradigm, 12):<13}{region.visits:>14,}"
+                f"{region.seconds:>12.3f}"
+                f"{wording.seconds(region.seconds / max(region.visits, 1)):>12}"
+                f"{wording.size(region.bytes):>10}{region.bytes / total:>8.1%}"
+            )
+        if len(self.regions) > most:
+            rest = self.regions[most:]
+            lines.append(
+                f"{'':2}{f'{len(rest)} more':<91}{wording.size(sum(r.bytes for r in rest)):>10}"
+            )
+        lines += ["", self._sentence("A trace of everything", self.bytes_by_rank, self.buffer)]
+        if self.filtered:
+            lines.append(
+                self._sentence(
+                    f"A trace without the {counted(len(self.filtered), 'function')} marked with -",
+                    self.filtered_bytes_by_rank,
+                    self.filtered_buffer,
+                )
+            )
+        else:
+            lines.append("No function is visited so often and so shortly that it should go.")
+        return "\n".join(lines)
+
+    @staticmethod
+    def _sentence(condition: str, by_rank: dict[int, int], buffer: int) -> str:
+        largest = max(by_rank, key=lambda rank: by_rank[rank], default=0)
+        return (
+            f"{condition} takes about "
+            f"{wording.size(sum(by_rank.values()))}, at most "
+            f"{wording.size(by_rank.get(largest, 0))} of a rank (rank {largest}); "
+            f"a buffer of {buffer} MiB holds it without writing on the way."
+        )
+
+    def __str__(self) -> str:
+        """As the table."""
+        return self.table()
+
+    def as_json(self) -> dict[str, Any]:
+        """What JSON can hold of it, the suggested filter included."""
+        return {
+            "regions": [asdict(region) for region in self.regions],
+            "bytes_by_rank": {str(rank): count for rank, count in self.bytes_by_rank.items()},
+            "filtered_bytes_by_rank": {
+                str(rank): count for rank, count in self.filtered_bytes_by_rank.items()
+            },
+            "buffer_mib": self.buffer,
+            "filtered_buffer_mib": self.filtered_buffer,
+            "filter": self.filter_text(),
+        }
+
+    def filter_text(self) -> str:
+        """A filter file: patterns of names, one a line."""
+        lines = ["# Functions that are visited often, are short and lead to no MPI call."]
+        return "\n".join([*lines, *map(_pattern, self.filtered)]) + "\n"
+
+
+def _pattern(name: str) -> str:
+    """A pattern that means this name only."""
+    quoted = "".join(f"\\{letter}" if letter in "*?[]\\" else letter for letter in name)
+    return f"\\{quoted}" if quoted.startswith(("!", "#")) else quoted
+
+
+def score(folder: Path) -> Score:
+    """Estimate what a trace of a profiled run takes, and what to leave out of it."""
+    measurement = open_measurement(folder)
+    result = analyse_profile(measurement)
+    sizes = _bytes(result)
+    visits, seconds = result.value("visits"), result.value("time")
+    leads = _leads_elsewhere(result)
+    scores: dict[tuple[str, str], RegionScore] = {}
+    for number, node in enumerate(result.nodes):
+        region = result.regions[node.region]
+        if region.paradigm in ("program", "unwound"):
+            continue
+        key = (region.name, region.paradigm)
+        old = scores.get(key, RegionScore(*key, 0, 0.0, 0, False))
+        scores[key] = RegionScore(
+            *key,
+            old.visits + round(float(visits[number].sum())),
+            old.seconds + float(seconds[number].sum()),
+            old.bytes + round(float(sizes[number].sum())),
+            old.leads_to_mpi or bool(leads[number]),
+        )
+    total = sum(region.bytes for region in scores.values())
+    ordered = sorted(scores.values(), key=lambda region: (-region.bytes, region.name))
+    regions = tuple(replace(one, filtered=_may_go(one, total)) for one in ordered if one.visits)
+    gone = {(one.name, one.paradigm) for one in regions if one.filtered}
+    kept = np.array(
+        [
+            (result.regions[node.region].name, result.regions[node.region].paradigm) not in gone
+            for node in result.nodes
+        ]
+    )
+    by_location = sizes.sum(axis=0)
+    with_filter = sizes[kept].sum(axis=0)
+    return Score(
+        regions,
+        _by_rank(result, by_location),
+        _by_rank(result, with_filter),
+        _buffer(by_location),
+        _buffer(with_filter),
+        tuple(result.about.get("warnings", ())),
+    )
+
+
+def _bytes(result: Result) -> NDArray[np.float64]:
+    """Estimated bytes of a trace by node and location."""
+    visits = result.value("visits")
+    counters = len(result.about.get("counters", ()))
+    roles = [result.regions[node.region].role for node in result.nodes]
+    blocking = np.array([role in ("send", "recv", "sendrecv") for role in roles], bool)[:, None]
+    messages = result.value("messages_sent") + result.value("messages_received")
+    return np.asarray(
+        visits * (_VISIT + 2 * _COUNTER * counters)
+        + messages * np.where(blocking, _BLOCKING, _NON_BLOCKING)
+        + result.value("collectives") * _COLLECTIVE
+        + result.value("time") / _LONGEST_STEP_SECONDS * _TIME,
+        np.float64,
+    )
+
+
+def _leads_elsewhere(result: Result) -> NDArray[np.bool_]:
+    """Nodes with MPI, OpenMP or a GPU somewhere below them, or that are such."""
+    leads = np.array(
+        [result.regions[node.region].paradigm in _LEADS_ELSEWHERE for node in result.nodes], bool
+    )
+    for number in range(len(result.nodes) - 1, -1, -1):
+        parent = result.nodes[number].parent
+        if leads[number] and parent >= 0:
+            leads[parent] = True
+    return leads
+
+
+def _may_go(region: RegionScore, total: int) -> bool:
+    return (
+        region.paradigm == "function"
+        and not region.leads_to_mpi
+        and region.bytes > _LEAST_SHARE * total
+        and region.visits * VISIT_SECONDS > _MOST_COST * region.seconds
+    )
+
+
+def _by_rank(result: Result, by_location: NDArray[np.float64]) -> dict[int, int]:
+    ranks: dict[int, int] = {}
+    for place, count in zip(result.locations, by_location.tolist(), strict=True):
+        ranks[place.rank] = ranks.get(place.rank, 0) + round(count)
+    return ranks
+
+
+def _buffer(by_location: NDArray[np.float64]) -> int:
+    """MiB for the location that needs most, rounded up."""
+    largest = float(by_location.max(initial=0.0)) + _SPARE_BYTES
+    return max(1, int(-(-largest // _MEBIBYTE)))

@@ -1,0 +1,364 @@
+"""Predicts what a measured program would take with one thing changed, by running its trace again.
+
+:func:`predict` is all that others call; ``replay/whatif.cpp`` does the work.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import difflib
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.counted import counted
+from haloscope.errors import InputError
+from haloscope.scope.diagnosis import wording
+from haloscope.scope.record.recording import costs_of_recording
+from haloscope.scope.record.toolchain import EVENTS_HEADER, compile_library
+from haloscope.scope.replay.inputs import HEADERS, make_inputs, role_number
+from haloscope.scope.trace import clocks
+from haloscope.scope.trace.measurement import Measurement
+
+_REPLAYS = Path(__file__).parents[1] / "replay"
+# Numbers of whatif.cpp, how each change is written, and what it is.
+_NUMBERS = {"no-empty-messages": 1, "balanced": 2, "faster": 3, "ideal-network": 4, "network": 5}
+CHANGES = {
+    "no-empty-messages": "messages of zero bytes and the calls that only pass them are left out",
+    "balanced=REGION": "each visit of REGION computes for as long as the ranks do on average",
+    "faster=REGION,FACTOR": "computing in REGION and below is FACTOR times as fast",
+    "ideal-network": "messages and collectives take no time; what is left is computing and "
+    "waiting for data that are not ready",
+    "network=LATENCY,BANDWIDTH": "a network of this latency and bandwidth, such as 1us,10GB/s",
+}
+_SCALED, _OPENS, _SYNCHRONOUS, _KEPT = 1, 2, 4, 8
+_SYNCHRONOUS_CALLS = {"MPI_Ssend", "MPI_Ssend_c", "MPI_Issend", "MPI_Issend_c"}
+_FIRST_MPI, _LAST_MPI, _MEASUREMENT = 1, 7, 8  # Role of run.h
+_TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
+_PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12} | {
+    f"{letter}i": 1024.0 ** (power + 1) for power, letter in enumerate("kmgt")
+}
+_MOST_NAMES = 8  # that an error lists
+_WITHOUT_CALLS = {"no-empty-messages", "ideal-network", "network"}
+_MUCH = 0.05  # of the time of all ranks
+_WORTH_TELLING = 0.02  # of the gain
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a change would bring."""
+
+    name: str  # The change as given, ``NAME`` or ``NAME=VALUE``
+    measured: float  # Seconds from the first event of the run to the last
+    baseline: float  # Seconds that the replay takes with nothing changed
+    # Seconds with the change: what the replay takes, times ``measured / baseline``.
+    predicted: float
+    model_error: float  # ``baseline / measured - 1``; what is far from zero is not to be believed
+    # Seconds that the change would bring to a run that is not measured, without the time that
+    # recording takes, as the trace tells it. NaN where it does not.
+    gain_unmeasured: float
+    # Seconds from the run's begin to each rank's end with the change, shape (ranks,); NaN for a
+    # rank without events.
+    by_rank: NDArray[np.float64]
+    notes: list[str] = field(default_factory=list)  # What to know about the figure, one line each
+
+
+class _Settings(ctypes.Structure):
+    _fields_ = (
+        ("change", ctypes.c_int32),
+        ("flags", ctypes.c_void_p),
+        ("factor", ctypes.c_double),
+        ("latency", ctypes.c_double),
+        ("bandwidth", ctypes.c_double),
+        ("recording", ctypes.c_void_p),
+    )
+
+
+_COUNTS = (
+    "events",
+    "forced",
+    "unmatched_sends",
+    "unmatched_receives",
+    "empty_messages",
+    "emptied_calls",
+    "tests",
+    "one_sided",
+    "least_visits",
+    "most_visits",
+)
+
+
+class _Prediction(ctypes.Structure):
+    _fields_ = (
+        ("measured", ctypes.c_double),
+        ("baseline", ctypes.c_double),
+        ("predicted", ctypes.c_double),
+        ("unrecorded_gain", ctypes.c_double),
+        ("excess", ctypes.c_double),
+        ("by_rank", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in _COUNTS),
+    )
+
+
+def predict(
+    measurement: Measurement, name: str, value: str | None = None, threads: int = 0
+) -> Prediction:
+    """Predict the run time of the same program with one thing changed."""
+    # Each rank's events are replayed: what it computes takes as long as measured, and a call of MPI
+    # ends when what it depends on has happened, plus what the call itself and the transfer took.
+    # A receive depends on its send; a send that is too large to go away before its receive is
+    # posted (as learnt from the trace, by size) on that; a barrier or all-to-all on all that give
+    # data, a broadcast on its root, the root of a reduction on the others, a scan on the lower
+    # ranks; where a trace does not say which rank needs which (MPI_Alltoallv, neighbourhood
+    # collectives, the making of communicators), on those that had entered before the call ended.
+    # Messages are matched as they were measured, also where a receive could have taken
+    # another. With nothing changed this gives the measured times again.
+    #
+    # Where ranks share cores, a rank in an MPI call is often not running: its partner, or a rank
+    # that only waits itself, has the core. This time lies in the trace between the moment in which
+    # the call could have gone on and its end, so it is taken as part of that call: it goes with the
+    # call where that is left out, and another call that waited keeps it. Thus removing empty messages
+    # removes the turns on the core that they cost. Cores are not modelled as such: where computing
+    # alone fills them, the time for which a rank waits for a core does not go away with a
+    # message, and the gain that is predicted is too large.
+    #
+    # Changes
+    # -------
+    # ``no-empty-messages``
+    #     Messages of zero bytes, and the calls that send, receive or complete nothing else, take no
+    #     time and nobody waits for them. An MPI_Sendrecv vanishes where both of its messages are
+    #     empty; of one that is empty on one side, the other side is left: a send then takes what the
+    #     fastest tenth of such calls did. A program that means something by the arrival of an
+    #     empty message would need another signal.
+    # ``balanced=REGION``
+    #     The time in the outermost visits of REGION and below, outside of MPI, is the mean over the
+    #     ranks: that of the first visits on all ranks, of the second ones, and so on.
+    # ``faster=REGION,FACTOR``
+    #     The time in REGION and below, outside of MPI, is divided by FACTOR.
+    # ``ideal-network``
+    #     Calls that communicate end at once when what they depend on has happened; standard sends
+    #     wait for nobody. MPI_Init, MPI_Finalize, file I/O and the making of communicators stay.
+    # ``network=LATENCY,BANDWIDTH``
+    #     As ``ideal-network``, but a message arrives LATENCY and its bytes / BANDWIDTH after it was
+    #     sent, the messages of a rank one after another; a collective of n ranks ends
+    #     ceil(log2 n) LATENCY + bytes / BANDWIDTH after the last rank that it depends on, with the
+    #     bytes that the rank gives or gets, whichever are more.
+    settings, flags = check(measurement, name, value)
+    correction = clocks.correct(measurement)
+    inputs = make_inputs(measurement, threads, correction.knots or None)
+    by_rank = np.full(measurement.size, np.nan)
+    outcome = _Prediction(by_rank=by_rank.ctypes.data)
+    settings.flags = flags.ctypes.data
+    recording = costs_of_recording(measurement)
+    if recording is not None:
+        settings.recording = recording.ctypes.data
+    failure = _load().whatif_predict(
+        ctypes.byref(inputs.run), ctypes.byref(settings), ctypes.byref(outcome)
+    )
+    if failure:
+        raise inputs.error_of(failure)
+    scale = outcome.measured / outcome.baseline if outcome.baseline > 0 else 1.0
+    predicted = outcome.predicted * scale
+    notes = _notes(name, outcome, correction)
+    gain = outcome.measured - predicted
+    if gain - outcome.unrecorded_gain > _WORTH_TELLING * gain > 0:
+        notes.insert(0, _without_measurement(gain, outcome.unrecorded_gain))
+    return Prediction(
+        name if value is None else f"{name}={value}",
+        outcome.measured,
+        outcome.baseline,
+        predicted,
+        1 / scale - 1,
+        outcome.unrecorded_gain,
+        by_rank * scale,
+        notes,
+    )
+
+
+def check(
+    measurement: Measurement, name: str, value: str | None = None
+) -> tuple[_Settings, NDArray[np.uint8]]:
+    """Tell whether a change can be predicted, before long work begins; see :func:`predict`."""
+    if not any(place.events for place in measurement.locations):
+        raise InputError(
+            f"--what-if {name} needs a trace, and {measurement.folder} holds no events; measure "
+            "again with haloscope measure --trace"
+        )
+    allowed = {text.partition("=")[0]: text for text in CHANGES}
+    if name not in allowed:
+        raise InputError(f"there is no change {name!r}; choose one of {', '.join(CHANGES)}")
+    wants = "=" in allowed[name]
+    if wants and not value:
+        raise InputError(f"{name} needs a value: {allowed[name]}")
+    if not wants and value is not None:
+        raise InputError(f"{name}={value}: {name} takes no value; leave it away")
+    settings = _Settings(change=_NUMBERS[name], factor=1.0, bandwidth=math.inf)
+    region = None
+    if name == "network":
+        settings.latency, settings.bandwidth = _network(value or "")
+    elif name == "balanced":
+        region = value
+    elif name == "faster":
+        region, _, factor = (value or "").rpartition(",")
+        settings.factor = 1 / _factor(region, factor, value or "")
+    return settings, _flags(measurement, region)
+
+
+def _factor(region: str, text: str, value: str) -> float:
+    try:
+        factor = float(text.strip().removesuffix("x"))
+    except ValueError:
+        factor = math.nan
+    if not region or not 0 < factor < math.inf:
+        raise InputError(
+            f"faster={value} does not fit; give faster=REGION,FACTOR with a factor above 0, such "
+            "as faster=solve,2"
+        )
+    return factor
+
+
+def _network(value: str) -> tuple[float, float]:
+    """Latency in seconds and bandwidth in bytes a second."""
+    parts = [part.strip() for part in value.split(",")]
+    numbers: list[float] = []
+    for part, unit in zip(parts, (_seconds_in, _bytes_in), strict=False):
+        match = re.fullmatch(r"([0-9.]+(?:[eE][-+]?[0-9]+)?)\s*([^\s0-9]*)", part)
+        try:
+            numbers.append(float(match[1]) * unit(match[2]) if match else math.nan)
+        except (KeyError, ValueError):
+            numbers.append(math.nan)
+    if len(parts) != 2 or not 0 <= numbers[0] < math.inf or not numbers[1] > 0:
+        raise InputError(
+            f"network={value} does not fit; give network=LATENCY,BANDWIDTH with units, s, ms, us or "
+            "ns and B/s, kB/s, MB/s, GB/s or TB/s, such as network=1us,10GB/s"
+        )
+    return numbers[0], numbers[1]
+
+
+def _seconds_in(unit: str) -> float:
+    return _TIMES[unit]
+
+
+def _bytes_in(unit: str) -> float:
+    match = re.fullmatch(r"([kKMGT]?i?)B/s", unit)
+    return _PREFIXES[match[1].lower()] if match else math.nan
+
+
+def _flags(measurement: Measurement, region: str | None) -> NDArray[np.uint8]:
+    """What whatif.cpp has to know of each node."""
+    nodes, regions = measurement.nodes, measurement.regions
+    flags = np.zeros(max(len(nodes), 1), np.uint8)
+    inside = np.zeros(len(nodes), bool)  # in the region
+    within = np.zeros(len(nodes), bool)  # in MPI
+    for number, node in enumerate(nodes):
+        one = regions[node.region]
+        role = role_number(one.paradigm, one.role)
+        is_mpi = _FIRST_MPI <= role <= _LAST_MPI
+        above = node.parent >= 0
+        within[number] = is_mpi or (above and within[node.parent])
+        if one.name == region and not (above and inside[node.parent]) and not within[number]:
+            flags[number] |= _OPENS
+            inside[number] = True
+        inside[number] |= above and inside[node.parent]
+        if inside[number] and not within[number] and role != _MEASUREMENT:
+            flags[number] |= _SCALED
+        if one.name in _SYNCHRONOUS_CALLS:
+            flags[number] |= _SYNCHRONOUS
+        if is_mpi and one.role in ("init", "finalize"):
+            flags[number] |= _KEPT
+    if region is not None and not np.any(flags & _OPENS):
+        raise InputError(_no_region(measurement, region))
+    return flags
+
+
+def _no_region(measurement: Measurement, region: str) -> str:
+    names = {one.name: one.paradigm for one in measurement.regions}
+    if region in names:
+        return (
+            f"{region!r} is no region of the program's own computing; give a function or phase "
+            "that computes"
+        )
+    own = [name for name, paradigm in names.items() if paradigm not in ("mpi", "measurement")]
+    close = difflib.get_close_matches(region, own, 3, 0.6) or own[:_MOST_NAMES]
+    more = ", ..." if len(close) < len(own) else ""
+    return f"there is no region {region!r}; regions are {', '.join(close)}{more}"
+
+
+def _without_measurement(gain: float, unmeasured: float) -> str:
+    return (
+        f"of the {gain:.3g} s that the measured run gains, {gain - unmeasured:.2g} s are what "
+        f"recording takes: expect {max(unmeasured, 0.0):.3g} s without measurement"
+    )
+
+
+def _notes(name: str, outcome: _Prediction, correction: clocks.Correction) -> list[str]:
+    notes = []
+    if name == "no-empty-messages":
+        notes.append(
+            f"{counted(outcome.empty_messages, 'message is', 'messages are')} empty; "
+            f"{counted(outcome.emptied_calls, 'call goes', 'calls go')} along"
+            if outcome.empty_messages
+            else "no message is empty: nothing changes"
+        )
+    if name == "balanced" and outcome.least_visits != outcome.most_visits:
+        notes.append(
+            f"ranks visit the region {outcome.least_visits} to {outcome.most_visits} times; a visit is "
+            "balanced over the ranks that make it"
+        )
+    if name in _WITHOUT_CALLS and outcome.excess > _MUCH:
+        notes.append(
+            f"{wording.percent(outcome.excess)} of the ranks' time is in calls that need not wait and take longer "
+            "than the fastest of their kind, as where ranks share cores; it goes with the calls, "
+            "though less will go where computing fills the cores"
+        )
+    if outcome.one_sided > 0:
+        notes.append(
+            "calls that synchronise one-sided communication are kept as they are: "
+            f"{outcome.one_sided} of them"
+        )
+    if outcome.tests:
+        notes.append(
+            "calls of MPI_Test and the like are kept as they are: a program that polls would do so "
+            f"less often where messages come earlier ({outcome.tests} of them)"
+        )
+    if outcome.unmatched_receives or outcome.unmatched_sends:
+        notes.append(
+            f"{counted(outcome.unmatched_receives, 'receive')} without a send and "
+            f"{counted(outcome.unmatched_sends, 'send')} without a receive in the trace; nobody "
+            "waits for them"
+        )
+    if outcome.forced:
+        notes.append(
+            f"ranks wait for each other in a circle, as in a trace that is broken; {outcome.forced} "
+            "waits were left out to go on"
+        )
+    if correction.before:
+        notes.append(
+            f"clocks were corrected by up to {correction.largest:.3g} s where messages arrived "
+            "before they were sent"
+        )
+    if abs(outcome.baseline - outcome.measured) > 0.02 * outcome.measured:
+        notes.append("the replay does not give the measured time again: take this as a hint only")
+    return notes
+
+
+def _load() -> Any:
+    """The compiled replay, with its functions' types set."""
+    path = compile_library(
+        [_REPLAYS / "whatif.cpp"],
+        [
+            *HEADERS,
+            *(_REPLAYS / f"{n}.h" for n in ("causal", "costs", "prediction", "team")),
+            EVENTS_HEADER,
+        ],
+        flags=("-fvisibility-inlines-hidden",),
+    )
+    library = ctypes.CDLL(str(path))
+    library.whatif_predict.restype = ctypes.c_int
+    library.whatif_predict.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    return library

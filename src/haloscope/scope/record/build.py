@@ -1,0 +1,330 @@
+"""Builds what measures programs: the preloaded library, and the tracer of an MPI flavour.
+
+The preloaded library knows no MPI. At a program's first MPI call it runs ``answer.py``, which has
+the tracer built here. All that a flavour needs for this is its own
+``mpi.h``; one of another MPI would make a tracer that crashes, so that its version is looked at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from haloscope.device.cache import Cache
+from haloscope.device.jit import find_compiler
+from haloscope.errors import MachineError
+from haloscope.io.atomic import write_json
+from haloscope.scope.record import RECORDER_HEADERS, RECORDER_SOURCES
+from haloscope.scope.record.toolchain import EVENTS_HEADER, compile_library
+from haloscope.scope.record.trampolines import trampolines
+from haloscope.scope.record.wrappers import wrappers
+
+_HERE = Path(__file__).parent
+_STUB = tuple(_HERE / name for name in ("stub.c", "stub_loaded.c", "stub_reason.c"))
+_STUB_HEADERS = tuple(_HERE / name for name in ("stub.h", "stub_loaded.h"))
+_TRACER = tuple(
+    _HERE / f"mpi_{part}.c"
+    for part in (
+        *("world", "carriers", "comms", "types", "requests", "pending", "windows", "clocks"),
+        "rehearsal",
+    )
+)
+_TRACER_HEADERS = (
+    *(_HERE / n for n in ("mpi_tracer.h", "mpi_pending.h", "recorder.h", "stub.h")),
+    EVENTS_HEADER,
+)
+_HIDDEN = "-fvisibility=hidden"
+_ASKING_TAKES_SECONDS = 60.0
+_SHOWN_DIGITS = 16
+_MOST_VERSIONS = 8  # of these sources whose tracers are noted
+
+_COMPILERS = (
+    "mpicc",
+    "mpicc.mpich",
+    "mpicc.openmpi",
+    "mpicc.mvapich",
+    "mpiicx",
+    "mpiicc",
+    "mpigcc",
+    "mpicc_abi",
+)
+_DEBIAN = Path("/usr/bin")
+
+# The versions that an mpi.h tells; a macro that it lacks stays as it is written here.
+_ASK_HEADER = """\
+#include <mpi.h>
+haloscope_openmpi OMPI_MAJOR_VERSION OMPI_MINOR_VERSION OMPI_RELEASE_VERSION
+haloscope_mpich MPICH_VERSION
+haloscope_mvapich MVAPICH_VERSION MVAPICH2_VERSION
+haloscope_intel I_MPI_VERSION
+"""
+_TELLS = re.compile(r"^haloscope_(\w+) (.*)$", re.MULTILINE)
+_DECLARED = re.compile(r"\b(PMPI_\w+)\s*\(")
+
+# How a library names itself, and what to install on Debian for its mpi.h.
+_FLAVOURS = (
+    ("openmpi", r"Open MPI v?(\d+)[\w.]*", "libopenmpi-dev"),
+    ("intel", r"Intel\(R\) MPI Library (\S+)", ""),
+    ("mvapich", r"MVAPICH2?(?:[- ]\S+)? Version\s*:\s*(\S+)", ""),
+    ("mpich", r"MPICH [Vv]ersion:?\s*(\S+)", "libmpich-dev"),
+)
+
+
+@dataclass(frozen=True)
+class Header:
+    """An mpi.h that can be compiled with."""
+
+    options: tuple[str, ...]  # The compiler's options that lead to it
+    versions: dict[str, str]  # What it tells of the MPI that it belongs to, by flavour
+    declared: frozenset[str]  # Names of the profiling functions that it declares
+
+
+def preload_library(cache: Cache | None = None) -> Path:
+    """The library to preload into programs that are measured: recorder and stub, cached."""
+    path = compile_library(
+        (*RECORDER_SOURCES, *_STUB),
+        tuple(dict.fromkeys((*RECORDER_HEADERS, *_STUB_HEADERS))),
+        generated=[("trampolines.S", trampolines())],
+        flags=("-ldl", "-pthread", "-Wl,--no-undefined"),
+        cache=cache,
+    )
+    if re.search(r"[\s:]", str(path)):
+        raise MachineError(
+            f"the library {path} cannot be preloaded, since its path has a blank or a colon; set "
+            "HALOSCOPE_CACHE to a folder without"
+        )
+    return path
+
+
+def _options_of(compiler: Path) -> tuple[str, ...] | None:
+    """The options by which an MPI's compiler finds its mpi.h."""
+    for question in ("-show", "--showme"):
+        try:
+            asked = subprocess.run(
+                [compiler, question],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_ASKING_TAKES_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        if asked.returncode == 0 and asked.stdout.strip():
+            try:
+                words = shlex.split(asked.stdout)
+            except ValueError:
+                return None
+            return tuple(word for word in words if word.startswith(("-I", "-D")))
+    return None
+
+
+def _candidates(library: Path) -> Iterator[tuple[str, ...]]:
+    """Options that may lead to the library's mpi.h, the likeliest first."""
+    compilers: list[Path] = []
+    named = shutil.which(os.environ.get("MPICC", "") or "mpicc-that-nobody-named")
+    if named:
+        compilers.append(Path(named))
+    above = list(library.parents)[1:4]
+    compilers += [folder / "bin" / name for folder in above for name in _COMPILERS]
+    compilers += [_DEBIAN / name for name in _COMPILERS]
+    compilers += [Path(folder) / name for folder in os.get_exec_path() for name in _COMPILERS]
+    for compiler in dict.fromkeys(compilers):
+        if compiler.is_file() and os.access(compiler, os.X_OK):
+            options = _options_of(compiler)
+            if options is not None:
+                yield options
+    for folder in above:
+        for place in ("include", "include/mpich", "include/openmpi", "openmpi/include"):
+            if (folder / place / "mpi.h").is_file():
+                yield (f"-I{folder / place}",)
+
+
+def _read_header(options: Sequence[str]) -> Header | None:
+    """What an mpi.h tells; None where there is none or where it does not compile."""
+    command = [*find_compiler().command, "-E", "-P", "-x", "c", *options, "-"]
+    try:
+        asked = subprocess.run(
+            command,
+            input=_ASK_HEADER,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_ASKING_TAKES_SECONDS,
+            check=False,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if asked.returncode != 0:
+        return None
+    versions = {}
+    for flavour, text in _TELLS.findall(asked.stdout):
+        words = [word for word in text.replace('"', " ").split() if not word.endswith("_VERSION")]
+        versions[flavour] = ".".join(words)
+    return Header(tuple(options), versions, frozenset(_DECLARED.findall(asked.stdout)))
+
+
+def flavour_of(version: str) -> tuple[str, str, str]:
+    """Flavour, version and Debian's package of headers, from what an MPI library says of itself."""
+    for flavour, pattern, package in _FLAVOURS:
+        match = re.search(pattern, version)
+        if match:
+            return flavour, match[1], package
+    return "", "", ""
+
+
+def _fits(header: Header, library: Path, version: str) -> int:
+    """How well a header fits a library: 0 not at all, 2 of the same version."""
+    flavour, number, _ = flavour_of(version)
+    is_abi = library.name.startswith("libmpi_abi.")
+    if is_abi != ("-DMPI_ABI" in header.options):
+        return 0
+    if is_abi:
+        return 1
+    if flavour == "openmpi":
+        if header.versions.get("openmpi", "").split(".")[0] != number:
+            return 0
+        return 2 if f"v{header.versions['openmpi']}" in version else 1
+    if header.versions.get("openmpi"):
+        return 0
+    # The MPIs that stem from MPICH share one binary interface.
+    wanted_version = next((v for f, v in header.versions.items() if f == flavour and v), "")
+    if wanted_version:
+        return 2 if number in (wanted_version, wanted_version.split("-")[0]) else 1
+    return 1 if any(header.versions.values()) else 0
+
+
+def find_header(library: Path, version: str) -> Header:
+    """Find the mpi.h that belongs to an MPI library."""
+    best: tuple[int, Header] | None = None
+    seen: set[tuple[str, ...]] = set()
+    for options in _candidates(library):
+        if options in seen:
+            continue
+        seen.add(options)
+        header = _read_header(options)
+        if header is None:
+            continue
+        fits = _fits(header, library, version)
+        if fits and (best is None or fits > best[0]):
+            best = fits, header
+        if fits == 2:
+            break
+    if best is not None:
+        return best[1]
+    flavour, _, package = flavour_of(version)
+    debian = f" (Debian: apt install {package})" if package else ""
+    first = " ".join((version.splitlines() or [""])[0].split(",")[0].split())
+    raise MachineError(
+        f"found no mpi.h of {first or flavour or 'this MPI'} ({library}); install the development "
+        f"files of this MPI{debian}, or name its compiler in MPICC"
+    )
+
+
+def _identity() -> str:
+    """What tells the messages of one version of these sources from those of another."""
+    texts = [path.read_text() for path in (*_TRACER, *_TRACER_HEADERS)]
+    return hashlib.sha256("\n".join([wrappers(None), *texts]).encode()).hexdigest()[:_SHOWN_DIGITS]
+
+
+def _sources() -> str:
+    """A hash of all that decides about tracers but the MPI."""
+    texts = [path.read_text() for path in (*_TRACER, *_TRACER_HEADERS)]
+    parts = [os.environ.get("MPICC", ""), find_compiler().identity, wrappers(None), *texts]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _state(library: Path) -> list[int]:
+    """What changes when a library is replaced: its bytes, and when it was written."""
+    status = library.stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _note(cache: Cache) -> Path:
+    """File in which a cache names the tracers that it holds."""
+    return cache.folder / "tracers.json"
+
+
+def _noted(cache: Cache) -> dict[str, Any]:
+    try:
+        noted = json.loads(_note(cache).read_text())
+    except (OSError, ValueError):
+        return {}
+    return noted if isinstance(noted, dict) else {}
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def known_tracers(cache: Cache | None = None) -> str:
+    """Tracers that need not be looked for, as text for the preloaded library.
+
+    Returns: a line for each MPI library that these sources have measured before: its path, its
+    bytes, when it was written (in nanoseconds), and its tracer, separated by tabulators.
+    """
+    kept = cache or Cache()
+    lines = []
+    noted = _noted(kept).get(_sources())
+    for library, entry in noted.items() if isinstance(noted, dict) else ():
+        try:
+            state, tracer = entry["state"], entry["tracer"]
+            current = _state(Path(library)) == state and _digest(Path(tracer)) == entry["digest"]
+            if current and not {"\t", "\n"} & set(library + tracer):
+                lines.append("\t".join([library, *map(str, state), tracer]))
+        except (KeyError, TypeError, OSError):
+            continue
+    return "\n".join(lines)
+
+
+def _note_tracer(cache: Cache, library: Path, tracer: Path) -> None:
+    """Have the tracer of an MPI found without being looked for.
+
+    Versions of Haloscope that are used in turns each have notes of their own; the oldest go. What
+    two processes note at once may be lost, and is looked for once more.
+    """
+    sources = _sources()
+    noted = _noted(cache)
+    ours = noted.pop(sources, None)
+    entry = {"state": _state(library), "tracer": str(tracer), "digest": _digest(tracer)}
+    latest = {**(ours if isinstance(ours, dict) else {}), str(library): entry}
+    others = list(noted.items())[1 - _MOST_VERSIONS :]
+    write_json(_note(cache), {**dict(others), sources: latest})
+
+
+def build_tracer(library: Path, version: str, cache: Cache | None = None) -> Path:
+    """Compile the tracer of an MPI, or find it in the cache.
+
+    `cache`: where compiled files are kept; the user's own by default.
+    """
+    kept = cache or Cache()
+    header = find_header(library, version)
+    tracer = compile_library(
+        _TRACER,
+        _TRACER_HEADERS,
+        generated=[("mpi_wrappers.c", wrappers(header.declared))],
+        # Linked with the library itself, by the name that the program knows it by.
+        flags=(
+            *header.options,
+            f'-DHALOSCOPE_TRACER="{_identity()}"',
+            _HIDDEN,
+            "-fno-plt",
+            str(library),
+            "-pthread",
+        ),
+        identity=f"{_state(library)}\n{version}\n{header.versions}",
+        cache=kept,
+    )
+    _note_tracer(kept, library, tracer)
+    return tracer

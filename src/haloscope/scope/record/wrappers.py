@@ -1,0 +1,357 @@
+"""Writes the wrappers of MPI functions from the table of prototypes.
+
+A rule says what a wrapper does besides entering and leaving its region: what stands before the
+call, and what after it. Arguments go by the names that the table gives them. Within a rule
+
+- ``region`` is the region, HS_FILTERED where the user's filter names it,
+- ``code`` is what the call has returned, after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from haloscope.scope.record.prototypes import Function, functions
+
+_OWN_STATUS = "MPI_Status own; if (status == MPI_STATUS_IGNORE) status = &own;"
+_COMMUNICATOR = "struct hs_comm *found = hs_comm_of(comm);"
+
+# What stands before the call, and what after it.
+_RULES: dict[str, tuple[str, str]] = {
+    "region": ("", ""),
+    "abort": ("hs_record_abort(errorcode);", ""),
+    "send": (
+        "if (HS_CAN_SEND(count, datatype, tag))"
+        " hs_tell_send(region, HS_BYTES(count, datatype), dest, tag, comm);",
+        "",
+    ),
+    "isend": (
+        "const uint32_t number = HS_CAN_SEND(count, datatype, tag)"
+        " ? hs_tell_isend(region, HS_BYTES(count, datatype), dest, tag, comm) : HS_NOBODY;",
+        "if (code == MPI_SUCCESS) hs_track_send(*request, number);",
+    ),
+    "send_init": (
+        "",
+        "if (code == MPI_SUCCESS)"
+        " hs_keep_send(*request, HS_BYTES(count, datatype), dest, tag, comm);",
+    ),
+    "recv": (_OWN_STATUS, "hs_tell_receive(region, code, status, hs_comm_of(comm));"),
+    "irecv": (
+        "const uint32_t number = hs_tell_irecv(region, source);",
+        "if (code == MPI_SUCCESS)"
+        " hs_track_receive(*request, number, hs_comm_of(comm), source, tag);",
+    ),
+    "recv_init": ("", "if (code == MPI_SUCCESS) hs_keep_receive(*request, source, tag, comm);"),
+    "sendrecv": (
+        f"{_OWN_STATUS} if (HS_CAN_SEND(sendcount, sendtype, sendtag))"
+        " hs_tell_send(region, HS_BYTES(sendcount, sendtype), dest, sendtag, comm);",
+        "hs_tell_receive(region, code, status, hs_comm_of(comm));",
+    ),
+    "replace": (
+        f"{_OWN_STATUS} if (HS_CAN_SEND(count, datatype, sendtag))"
+        " hs_tell_send(region, HS_BYTES(count, datatype), dest, sendtag, comm);",
+        "hs_tell_receive(region, code, status, hs_comm_of(comm));",
+    ),
+    "isendrecv": (
+        "const uint32_t number = HS_CAN_SEND(sendcount, sendtype, sendtag)"
+        " ? hs_tell_isend(region, HS_BYTES(sendcount, sendtype), dest, sendtag, comm) : HS_NOBODY;"
+        " const uint32_t receive = hs_tell_irecv(region, source);",
+        "if (code == MPI_SUCCESS)"
+        " hs_track_exchange(*request, number, receive, comm, source, recvtag);",
+    ),
+    "ireplace": (
+        "const uint32_t number = HS_CAN_SEND(count, datatype, sendtag)"
+        " ? hs_tell_isend(region, HS_BYTES(count, datatype), dest, sendtag, comm) : HS_NOBODY;"
+        " const uint32_t receive = hs_tell_irecv(region, source);",
+        "if (code == MPI_SUCCESS)"
+        " hs_track_exchange(*request, number, receive, comm, source, recvtag);",
+    ),
+    # A handle may be one that the MPI has given to other requests, too.
+    "other_request": ("", "if (code == MPI_SUCCESS) hs_track_other(*request, 0);"),
+    "other_persistent": ("", "if (code == MPI_SUCCESS) hs_track_other(*request, 1);"),
+    "mprobe": ("", "if (code == MPI_SUCCESS) hs_track_message(*message, comm);"),
+    "improbe": ("", "if (code == MPI_SUCCESS && *flag) hs_track_message(*message, comm);"),
+    "mrecv": (
+        f"{_OWN_STATUS} struct hs_comm *found = hs_take_message(*message);",
+        "hs_tell_receive(region, code, status, found); hs_release_comm(found);",
+    ),
+    "imrecv": (
+        "struct hs_comm *found = hs_take_message(*message);"
+        " const uint32_t number = found ? hs_tell_irecv(region, MPI_ANY_SOURCE) : HS_NOBODY;",
+        "if (code == MPI_SUCCESS)"
+        " hs_track_receive(*request, number, found, MPI_ANY_SOURCE, MPI_ANY_TAG);"
+        " hs_release_comm(found);",
+    ),
+    "new": (
+        "",
+        "if (code == MPI_SUCCESS) hs_new_comm(comm, *newcomm, 0);"
+        " hs_tell_created(region, comm, HS_OP_CREATE);",
+    ),
+    "new_group": (
+        "",
+        "if (code == MPI_SUCCESS) { hs_new_comm(comm, *newcomm, tag);"
+        " hs_tell_created(region, *newcomm, HS_OP_CREATE); }",
+    ),
+    "idup": (
+        f"{_COMMUNICATOR} const uint32_t number = found"
+        " ? hs_tell_icollective(region, found, HS_OP_CREATE | HS_NO_ROOT, 0, 0) : HS_NOBODY;",
+        "if (code == MPI_SUCCESS) hs_track_idup(*request, number, comm, newcomm);",
+    ),
+    "new_win": (
+        "",
+        "if (code == MPI_SUCCESS) hs_new_window(*win, comm);"
+        " hs_tell_created(region, comm, HS_OP_CREATE);",
+    ),
+    "fence": ("", "hs_tell_fence(region, win);"),
+    "post": ("hs_tell_epoch(region, HS_EVENT_POST, win, group);", ""),
+    "start": ("hs_tell_epoch(region, HS_EVENT_START, win, group);", ""),
+    "complete": ("", "hs_tell_window(region, HS_EVENT_COMPLETE, win);"),
+    "win_wait": ("", "hs_tell_window(region, HS_EVENT_WAIT, win);"),
+    "win_test": (
+        "",
+        "if (code == MPI_SUCCESS && *flag) hs_tell_window(region, HS_EVENT_WAIT, win);",
+    ),
+    "lock": (
+        "",
+        "if (HS_RECORDED) hs_tell_lock(HS_EVENT_LOCK, win, target_rank, 0,"
+        " lock_type == MPI_LOCK_EXCLUSIVE);",
+    ),
+    "lock_all": ("", "if (HS_RECORDED) hs_tell_lock(HS_EVENT_LOCK, win, 0, 1, 0);"),
+    "unlock": ("", "if (HS_RECORDED) hs_tell_lock(HS_EVENT_UNLOCK, win, target_rank, 0, 0);"),
+    "unlock_all": ("", "if (HS_RECORDED) hs_tell_lock(HS_EVENT_UNLOCK, win, 0, 1, 0);"),
+    "put": (
+        "if (HS_RECORDED) hs_tell_access(HS_EVENT_PUT, win, target_rank,"
+        " HS_BYTES(origin_count, origin_datatype));",
+        "",
+    ),
+    "get": (
+        "if (HS_RECORDED) hs_tell_access(HS_EVENT_GET, win, target_rank,"
+        " HS_BYTES(origin_count, origin_datatype));",
+        "",
+    ),
+    "fetch": (
+        "if (HS_RECORDED) hs_tell_access(HS_EVENT_GET, win, target_rank,"
+        " HS_BYTES(result_count, result_datatype));",
+        "",
+    ),
+    "fetch_one": (
+        "if (HS_RECORDED) hs_tell_access(HS_EVENT_GET, win, target_rank, HS_BYTES(1, datatype));",
+        "",
+    ),
+    "read": (_OWN_STATUS, "if (HS_RECORDED) hs_tell_file(0, code, status);"),
+    "write": (_OWN_STATUS, "if (HS_RECORDED) hs_tell_file(1, code, status);"),
+    "iread": ("", "if (code == MPI_SUCCESS) hs_track_file(*request, 0, HS_RECORDED);"),
+    "iwrite": ("", "if (code == MPI_SUCCESS) hs_track_file(*request, 1, HS_RECORDED);"),
+    "file_open": (
+        "",
+        "if (code == MPI_SUCCESS) hs_new_file(*file, comm);"
+        " hs_tell_created(region, comm, HS_OP_CREATE);",
+    ),
+    "file_close": (
+        "struct hs_comm *found = hs_take_file(*file);",
+        "if (found) hs_tell_collective(region, found, HS_OP_FREE | HS_NO_ROOT, 0, 0);"
+        " hs_release_comm(found);",
+    ),
+}
+
+# Bytes that a collective takes from this rank's send buffers and puts into its receive buffers.
+# `found` is the communicator, `part` 1 at the root, 0 elsewhere, -1 where nothing is done;
+# arguments that MPI ignores on this rank are not looked at. `sendbuf` may be MPI_IN_PLACE.
+_PEERS = "found->peer_count"
+_IN_PLACE = "(sendbuf == MPI_IN_PLACE)"
+_PAYLOADS: dict[str, tuple[str, str]] = {
+    "none": ("0", "0"),
+    "bcast": (
+        "part == 1 ? HS_BYTES(count, datatype) : 0",
+        "part == 0 ? HS_BYTES(count, datatype) : 0",
+    ),
+    "gather": (
+        f"part == 0 ? HS_BYTES(sendcount, sendtype) : part < 0 || found->between ? 0 :"
+        f" {_IN_PLACE} ? HS_BYTES(recvcount, recvtype) : HS_BYTES(sendcount, sendtype)",
+        f"part == 1 ? {_PEERS} * HS_BYTES(recvcount, recvtype) : 0",
+    ),
+    "gatherv": (
+        f"part == 0 ? HS_BYTES(sendcount, sendtype) : part < 0 || found->between ? 0 :"
+        f" {_IN_PLACE} ? HS_BYTES(recvcounts[found->rank], recvtype)"
+        " : HS_BYTES(sendcount, sendtype)",
+        f"part == 1 ? HS_SUM(recvcounts, {_PEERS}) * hs_type_size(recvtype) : 0",
+    ),
+    "scatter": (
+        f"part == 1 ? {_PEERS} * HS_BYTES(sendcount, sendtype) : 0",
+        "part == 0 ? HS_BYTES(recvcount, recvtype) : part < 0 || found->between ? 0 :"
+        " recvbuf == MPI_IN_PLACE ? HS_BYTES(sendcount, sendtype)"
+        " : HS_BYTES(recvcount, recvtype)",
+    ),
+    "scatterv": (
+        f"part == 1 ? HS_SUM(sendcounts, {_PEERS}) * hs_type_size(sendtype) : 0",
+        "part == 0 ? HS_BYTES(recvcount, recvtype) : part < 0 || found->between ? 0 :"
+        " recvbuf == MPI_IN_PLACE ? HS_BYTES(sendcounts[found->rank], sendtype)"
+        " : HS_BYTES(recvcount, recvtype)",
+    ),
+    "allgather": (
+        f"{_IN_PLACE} ? HS_BYTES(recvcount, recvtype) : HS_BYTES(sendcount, sendtype)",
+        f"{_PEERS} * HS_BYTES(recvcount, recvtype)",
+    ),
+    "allgatherv": (
+        f"{_IN_PLACE} ? HS_BYTES(recvcounts[found->rank], recvtype)"
+        " : HS_BYTES(sendcount, sendtype)",
+        f"HS_SUM(recvcounts, {_PEERS}) * hs_type_size(recvtype)",
+    ),
+    "alltoall": (
+        f"{_PEERS} * ({_IN_PLACE} ? HS_BYTES(recvcount, recvtype) : HS_BYTES(sendcount, sendtype))",
+        f"{_PEERS} * HS_BYTES(recvcount, recvtype)",
+    ),
+    "alltoallv": (
+        f"{_IN_PLACE} ? HS_SUM(recvcounts, {_PEERS}) * hs_type_size(recvtype)"
+        f" : HS_SUM(sendcounts, {_PEERS}) * hs_type_size(sendtype)",
+        f"HS_SUM(recvcounts, {_PEERS}) * hs_type_size(recvtype)",
+    ),
+    "alltoallw": (
+        f"{_IN_PLACE} ? HS_SUM_BYTES(recvcounts, recvtypes, {_PEERS})"
+        f" : HS_SUM_BYTES(sendcounts, sendtypes, {_PEERS})",
+        f"HS_SUM_BYTES(recvcounts, recvtypes, {_PEERS})",
+    ),
+    "reduce": (
+        "part == 0 || (part == 1 && !found->between) ? HS_BYTES(count, datatype) : 0",
+        "part == 1 ? HS_BYTES(count, datatype) : 0",
+    ),
+    "allreduce": ("HS_BYTES(count, datatype)", "HS_BYTES(count, datatype)"),
+    # Between two groups recvcounts are those of this group.
+    "reduce_scatter": (
+        "HS_SUM(recvcounts, found->size) * hs_type_size(datatype)",
+        "HS_BYTES(recvcounts[found->rank], datatype)",
+    ),
+    "reduce_scatter_block": (
+        "found->size * HS_BYTES(recvcount, datatype)",
+        "HS_BYTES(recvcount, datatype)",
+    ),
+    "neighbour_allgather": (
+        "HS_BYTES(sendcount, sendtype)",
+        "found->in_degree * HS_BYTES(recvcount, recvtype)",
+    ),
+    "neighbour_allgatherv": (
+        "HS_BYTES(sendcount, sendtype)",
+        "HS_SUM(recvcounts, found->in_degree) * hs_type_size(recvtype)",
+    ),
+    "neighbour_alltoall": (
+        "found->out_degree * HS_BYTES(sendcount, sendtype)",
+        "found->in_degree * HS_BYTES(recvcount, recvtype)",
+    ),
+    "neighbour_alltoallv": (
+        "HS_SUM(sendcounts, found->out_degree) * hs_type_size(sendtype)",
+        "HS_SUM(recvcounts, found->in_degree) * hs_type_size(recvtype)",
+    ),
+    "neighbour_alltoallw": (
+        "HS_SUM_BYTES(sendcounts, sendtypes, found->out_degree)",
+        "HS_SUM_BYTES(recvcounts, recvtypes, found->in_degree)",
+    ),
+}
+
+_OPENING = """\
+/* Generated: the wrappers of the MPI functions that this MPI has. */
+#include "mpi_tracer.h"
+
+"""
+
+
+def _collective(function: Function) -> tuple[str, str]:
+    """What stands before and after the call of a collective operation."""
+    form, operation, payload = function.rule
+    sent, received = _PAYLOADS[payload]
+    names = [name for name, _ in function.arguments]
+    root = f"hs_root(found, HS_OP_{operation}, root)"
+    if "root" not in names:
+        root = f"HS_OP_{operation} | HS_NO_ROOT"
+    figures = f"const uint64_t sent = {sent}, received = {received};"
+    if " part " in f" {figures} ".replace("(", " "):
+        figures = f"const int part = hs_part(found, root); {figures}"
+    if form == "collective":
+        return "", (
+            f"if (HS_RECORDED) {{ {_COMMUNICATOR} if (found) {{ {figures}"
+            f" hs_tell_collective(region, found, {root}, sent, received); }} }}"
+            f" else {{ {_COMMUNICATOR} if (found) hs_tell_collective(region, found, 0, 0, 0); }}"
+        )
+    if form == "icollective":
+        return (
+            f"{_COMMUNICATOR} uint32_t number = HS_NOBODY; if (found) {{ {figures}"
+            f" number = hs_tell_icollective(region, found, {root}, sent, received); }}",
+            "if (code == MPI_SUCCESS) hs_track_collective(*request, number);",
+        )
+    return _COMMUNICATOR, (
+        f"if (code == MPI_SUCCESS && found) {{ {figures}"
+        f" hs_keep_collective(*request, found, {root}, sent, received); }}"
+    )
+
+
+# Roles of functions that programs call often.
+_OFTEN = ("send", "isend", "recv", "irecv", "sendrecv", "wait", "test", "probe", "start", "rma")
+
+
+def _wrapper(function: Function, index: int) -> str:
+    """A wrapper in C."""
+    name = function.name
+    rarely = "" if function.role in _OFTEN else "_RARELY"
+    result = f"static int wrap_{name}({function.declaration})"
+    arguments = ", ".join(["region", *([function.call] if function.call else [])])
+    if function.rule == ("own",):
+        own = ", ".join(["uint32_t region", *(text for _, text in function.arguments)])
+        # Those that MPI starts with are not passed on where it does not run yet.
+        first = name in ("Init", "Init_thread")
+        test = "HS_UNLIKELY(HS_NESTED)" if first else "HS_PASS_ON"
+        return (
+            f'int hs_own_{name}({own}) __attribute__((visibility("hidden")));\n'
+            f"{result} {{\n"
+            f"  if ({test}) return PMPI_{name}({function.call});\n"
+            f"  HS_BEGIN{rarely}({index})\n"
+            f"  const int code = hs_own_{name}({arguments});\n"
+            f"  HS_END{rarely}\n"
+            f"  return code;\n}}\n"
+        )
+    before, after = _collective(function) if len(function.rule) == 3 else _RULES[function.rule[0]]
+    if function.rule[0] in ("put", "get", "fetch") and "request" in function.call.split(", "):
+        after = _RULES["other_request"][1]
+    lines = [
+        f"{result} {{",
+        f"  if (HS_PASS_ON) return PMPI_{name}({function.call});",
+        f"  HS_BEGIN{rarely}({index})",
+        f"  {before}" if before else "",
+        f"  const int code = PMPI_{name}({function.call});",
+        f"  {after}" if after else "",
+        f"  HS_END{rarely}",
+        "  return code;",
+        "}",
+    ]
+    # A statement a line: compilers mistrust what follows an `if` on its line.
+    return "\n".join(line.replace("; ", ";\n  ") for line in lines if line) + "\n"
+
+
+def wrappers(declared: Collection[str] | None) -> str:
+    """C source of the wrappers of an MPI."""
+    chosen = [
+        function
+        for function in functions()
+        if declared is None or f"PMPI_{function.name}" in declared
+    ]
+    shown = list(dict.fromkeys((function.shown, function.role) for function in chosen))
+    index = {key: number for number, key in enumerate(shown)}
+    parts = [_OPENING]
+    # An mpi.h may declare what its library lacks.
+    parts += [f"#pragma weak PMPI_{function.name}\n" for function in chosen]
+    parts.append("\nconst struct hs_described hs_described[] = {\n")
+    parts += [f'  {{"{name}", "{role}"}},\n' for name, role in shown]
+    parts.append("};\n")
+    unknown = ", ".join(["HS_REGION_UNKNOWN"] * len(shown))
+    parts.append(f"uint32_t hs_regions[] = {{{unknown}}};\n\n")
+    parts += [
+        _wrapper(function, index[function.shown, function.role]) + "\n" for function in chosen
+    ]
+    parts.append(
+        '__attribute__((visibility("default"))) const struct hs_function '
+        "hs_tracer_functions[] = {\n"
+    )
+    parts += [
+        f'  {{"MPI_{function.name}", (void *)wrap_{function.name}, (const void *)PMPI_{function.name}}},\n'
+        for function in chosen
+    ]
+    parts.append("  {NULL, NULL, NULL}};\n")
+    return "".join(parts)

@@ -1,0 +1,220 @@
+"""Fluid on a lattice with the cells in it: what a rank has of them, and their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device.interface import Device
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.lattice.lattice_parts import LatticePart
+from haloscope.mesh.lattice.voxels import Lattice
+from haloscope.solvers.blood.case import MICRO, BloodCase, bytes_beside_populations
+from haloscope.solvers.blood.cell_kinds import kind_of, vertices_of
+from haloscope.solvers.blood.cells.sharing import Region
+from haloscope.solvers.blood.cells.suspension import Suspension
+from haloscope.solvers.blood.coupling.repulsion import FAR_FROM_WALLS, RepulsionLaw
+from haloscope.solvers.blood.filling.packing import Cells
+from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS
+from haloscope.solvers.blood.fluid.flow import Flow
+from haloscope.solvers.blood.fluid.fluid import Carreau, Fluid, Opening, WallLinks
+from haloscope.solvers.blood.fluid.own_points import share_out, wanted_by_others
+from haloscope.solvers.blood.fluid.streaming import choose_way
+from haloscope.solvers.blood.stepping import Stepping
+
+Floats = NDArray[np.float64]
+
+# Work of a vertex over that of a point: 9 on two cores and 11 on an H200 with a support of four points, 8 with two.
+_POINTS_A_VERTEX = 10
+
+
+class FluidWithCells:
+    """A rank's part of a lattice full of fluid, and of the cells in it.
+
+    `cells`: where cells start, in um; None: there are none.
+    """
+
+    def __init__(
+        self,
+        case: BloodCase,
+        device: Device,
+        world: World,
+        lattice: Lattice,
+        *,
+        cells: Cells | None,
+        openings: Callable[[LatticePart], Sequence[Opening]] = lambda part: (),
+        walls: Callable[[LatticePart], WallLinks | None] = lambda part: None,
+        distances: Callable[[LatticePart, float], Floats],
+        log: Callable[[str], None],
+    ) -> None:
+        table, machine = case.blood, case.machine
+        # The points, how ranks share them, this rank's, and the cuboid in which they lie.
+        self.lattice, self._table, self._device, self._world = lattice, table, device, world
+        work = None if cells is None else self._work_of(cells)
+        # Coupling takes points along x side by side, and GPUs gain nothing from other rows.
+        by_rows = device.kind == "cpu" and not table.cells
+        self.boxes, self.part = share_out(world, lattice, table.halo, work, longest_rows=by_rows)
+        part = self.part
+        if world.size > 1:
+            log(self.boxes.describe())
+        links = walls(part)
+        way = choose_way(
+            device,
+            world,
+            table.streaming,
+            part.count,
+            table.stored_bytes,
+            log,
+            bytes_beside_populations(table, lattice.count) / world.size,
+            links=links is not None,
+        )
+        # Its populations, and what goes between ranks.
+        self.fluid = Fluid(
+            device,
+            part,
+            tau=table.tau,
+            collision=table.collision,
+            magic=table.magic,
+            real=table.precision,
+            storage=table.storage,
+            way=way,
+            openings=openings(part),
+            walls=links,
+            with_cells=bool(table.cells),
+            inside_tau=table.inside_tau,
+            carreau=self.law,
+            wanted=wanted_by_others(part) if table.cells else None,
+            aside=machine.overlap and part.ghosts > 0,
+        )
+        self.flow = Flow(
+            device,
+            world,
+            part,
+            lattice.shape,
+            self.boxes,
+            self.fluid,
+            transport=machine.transport,
+            overlap=machine.overlap,
+            with_cells=bool(table.cells),
+            graphs=machine.graphs,
+            log=log,
+        )
+        self.region = Region(lattice.shape, lattice.periodic, self.boxes)
+        # Its cells; None: there are none.
+        self.suspension = None if cells is None else self._suspend(cells, distances)
+        # What takes the steps of both.
+        self.stepping = Stepping(device, self.flow, self.suspension, graphs=machine.graphs)
+
+    @property
+    def law(self) -> Carreau | None:
+        """Viscosity in lattice units where it depends on the rate of shear."""
+        carreau, units = self._table.carreau, self._table.units
+        if carreau is None:
+            return None
+        # nu in spacings^2 a step.
+        factor = 1e-3 / units.density * units.time_step / units.spacing**2
+        return Carreau(
+            carreau.zero_shear_mpa_s * factor,
+            carreau.infinite_shear_mpa_s * factor,
+            carreau.time_s / units.time_step,
+            carreau.exponent,
+        )
+
+    def _work_of(self, cells: Cells) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where cells start, on rank 0, and their work in that of points."""
+        lattice = self.lattice
+        chosen = np.arange(cells.count if self._world.is_root else 0)
+        places = np.rint((cells.positions[chosen] * MICRO - lattice.origin) / lattice.spacing)
+        vertices = np.array([kind.vertices for kind in self._table.cells])
+        work = _POINTS_A_VERTEX * vertices[cells.kinds[chosen]]
+        last = np.array(lattice.shape) - 1
+        return np.clip(places.astype(np.int64), 0, last), work.astype(np.int64)
+
+    def _suspend(
+        self, cells: Cells, distances: Callable[[LatticePart, float], Floats]
+    ) -> Suspension:
+        """Put cells where they start."""
+        table = self._table
+        kinds = [kind_of(cell_table, table.units) for cell_table in table.cells]
+        law, from_walls = None, None
+        if table.repulsion.strength_pn > 0:
+            law = RepulsionLaw(
+                table.repulsion.strength_pn * 1e-12 / table.units.force,
+                table.repulsion.range_um / table.spacing_um,
+            )
+            from_walls = distances(self.part, law.cutoff + FAR_FROM_WALLS)
+        suspension = Suspension(
+            self._device,
+            self._world,
+            self.part,
+            self.region,
+            self.flow,
+            kinds,
+            kernel=table.delta,
+            interval=table.cell_interval,
+            repulsion=law,
+            distances=from_walls,
+        )
+        for number, kind in enumerate(kinds):
+            vertices = vertices_of(cells, number, kind.mesh, self.lattice)
+            mine = suspension.owners(vertices) == self._world.rank
+            suspension.place(number, np.flatnonzero(mine), vertices[mine])
+        return suspension
+
+    def start(self) -> None:
+        """Let cells push, and mark what is inside of them."""
+        if self.suspension is not None:
+            self.suspension.start()
+            self.mark_inside()
+
+    def take(self, at_most: int = 1) -> int:
+        """Take steps; how many; see :meth:`Stepping.take`."""
+        return self.stepping.take(at_most)
+
+    def begin(self) -> None:
+        """Begin a step, on several ranks in order with all else; see :meth:`Stepping.begin`."""
+        self.stepping.begin(beside=self._world.size == 1)
+
+    def end(self) -> None:
+        """Let what comes follow the step that was begun, if one was."""
+        self.stepping.end()
+
+    @property
+    def points_shape(self) -> tuple[int, int]:
+        """Of what :meth:`points` gives: a row for each population, and one of flags where cells are viscous."""
+        return DIRECTIONS + (self._table.inside_tau is not None), self.lattice.count
+
+    def points(self) -> np.ndarray:
+        """What the next step of all points depends on, by their numbers, on rank 0; all ranks call this.
+
+        Populations as :meth:`Fluid.populations` has them, and whether a point is inside of a cell.
+        """
+        part, world = self.part, self._world
+        values = self.fluid.populations()
+        if self._table.inside_tau is not None:
+            flags = self._device.to_host(self.fluid.inside[: part.owned])
+            values = np.concatenate([values, flags[None].astype(values.dtype)])
+        parts: list[np.ndarray] = [np.empty(0, np.uint8)] * world.size
+        parts[0] = np.ascontiguousarray(part.numbers[: part.owned]).view(np.uint8)
+        numbers = world.exchange(parts)
+        parts[0] = np.ascontiguousarray(values.T).reshape(-1).view(np.uint8)
+        rows = world.exchange(parts)
+        order = np.argsort(np.frombuffer(b"".join(part.tobytes() for part in numbers), np.int64))
+        every = np.frombuffer(b"".join(row.tobytes() for row in rows), values.dtype)
+        return np.ascontiguousarray(every.reshape(-1, len(values))[order].T)
+
+    def restore_points(self, values: np.ndarray) -> None:
+        """Take over on every rank what :meth:`points` gave."""
+        own = self.part.numbers[: self.part.owned]
+        mine = values[:, np.searchsorted(self.lattice.runs.numbers(), own)]
+        self.fluid.set_populations(mine[:DIRECTIONS])
+        if self._table.inside_tau is not None:
+            flags = self._device.from_host((mine[DIRECTIONS] != 0).astype(np.uint8))
+            self.fluid.inside[: self.part.owned] = flags
+
+    def mark_inside(self) -> None:
+        """Flag the points inside of cells where these are of another viscosity."""
+        if self.suspension is not None and self._table.inside_tau is not None:
+            self.suspension.mark_inside()
