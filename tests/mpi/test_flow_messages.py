@@ -13,7 +13,7 @@ from measuring import flavour, measure, told_by
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.transports import open_transport
+from haloscope.exchange.transports.opening import open_transport
 from haloscope.numerics.shared_node_messages import transport_of
 
 _CONTRACT = Path(__file__).with_name("flow_messages_contract.py")

@@ -13,7 +13,7 @@ from haloscope.commands import cli
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import MachineError
 from haloscope.run import Simulation
-from haloscope.solvers.blood.case import BloodCase, bytes_beside_populations, estimate
+from haloscope.solvers.blood.case import BloodCase, bytes_beside_populations
 from haloscope.solvers.blood.coupling.coupling import Coupling, OwnBox
 from haloscope.solvers.blood.coupling.inside import Insides
 from haloscope.solvers.blood.coupling.repulsion import (
@@ -22,6 +22,7 @@ from haloscope.solvers.blood.coupling.repulsion import (
     RepulsionLaw,
     WallRepulsion,
 )
+from haloscope.solvers.blood.estimate import estimate
 from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS
 from haloscope.solvers.blood.fluid.fluid import Fluid
 from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant

@@ -10,7 +10,8 @@ from haloscope.case.tables import check
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
-from haloscope.solvers.blood.case import BloodCase, estimate
+from haloscope.solvers.blood.case import BloodCase
+from haloscope.solvers.blood.estimate import estimate
 from haloscope.solvers.blood.fluid.gpu_layout import room_for_two
 from haloscope.solvers.blood.fluid.populations import turns
 from haloscope.solvers.blood.fluid.streaming import choose_way

@@ -25,18 +25,18 @@ MOST_OF_A_VIOLATION = 96  # bytes; found: 71
 PROGRAM = """
 import json, sys
 from pathlib import Path
-from haloscope.scope import clocks
+from haloscope.scope.replay import logical_clock
 from haloscope.scope.trace.measurement import open_measurement
 from haloscope.scope.replay.inputs import make_inputs
 
 def kibibytes(name):
     return int(Path("/proc/self/status").read_text().split(name + ":")[1].split()[0])
 
-clocks._load()
+logical_clock._load()
 measurement = open_measurement(Path(sys.argv[1]))
 make_inputs(measurement)
 before = kibibytes("VmRSS")
-found = clocks.correct(measurement)
+found = logical_clock.correct(measurement)
 print(json.dumps([(kibibytes("VmHWM") - before) / 1024, found.before, found.after]))
 """
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from trace_text import parse, write
 
-from haloscope.scope.trace.clocks import Correction, correct, line_through, run_begin
+from haloscope.scope.replay.logical_clock import Correction, correct
+from haloscope.scope.trace.clocks import line_through, run_begin
 from haloscope.scope.trace.measurement import open_measurement
 from haloscope.scope.trace.synthetic import write_synthetic
 from haloscope.scope.trace.trace import Kind, read_events

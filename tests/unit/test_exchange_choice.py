@@ -11,7 +11,8 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError, MachineError
 from haloscope.exchange import choice
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.transports import TransportUnavailable, open_transport
+from haloscope.exchange.transports.contract import TransportUnavailable
+from haloscope.exchange.transports.opening import open_transport
 from haloscope.exchange.unpacked import planes
 from haloscope.mesh.grid.blocks import Blocks
 from haloscope.mesh.grid.halo import Layout, halo_plan

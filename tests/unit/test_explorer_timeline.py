@@ -21,6 +21,7 @@ from haloscope.scope.explorer.segments import State, epoch_of, pieces, segments,
 from haloscope.scope.explorer.tiles import BINS, EXACT, FACTOR, levels
 from haloscope.scope.explorer.timeline import Timeline
 from haloscope.scope.explorer.view import Preparing, TimelineView
+from haloscope.scope.replay import logical_clock
 from haloscope.scope.trace import clocks
 from haloscope.scope.trace.measurement import open_measurement
 from haloscope.scope.trace.synthetic import write_synthetic
@@ -529,7 +530,7 @@ def test_clocks_that_the_analysis_corrects_are_corrected_here_too(
     first = read_events(tmp_path / "rank-00001.0.events").ticks[0]
     knots = {1: np.array([[first, 0], [first + 10**6, 5000]], np.int64)}
     monkeypatch.setattr(
-        preparation, "correct", lambda measurement: clocks.Correction(knots, 3, 0, 5e-6)
+        preparation, "correct", lambda measurement: logical_clock.Correction(knots, 3, 0, 5e-6)
     )
     (tmp_path / "explorer-cache" / "timeline.json").unlink()
     shifted = _open(tmp_path)

@@ -20,7 +20,7 @@ from haloscope.scope.gpu import METRICS, add_gpus, breakdown, kernels
 from haloscope.scope.gpu.breakdown import PARTS
 from haloscope.scope.gpu.intervals import joined, union
 from haloscope.scope.replay import analyse
-from haloscope.scope.trace.clocks import correct
+from haloscope.scope.replay.logical_clock import correct
 from haloscope.scope.trace.measurement import Measurement, open_measurement
 from haloscope.scope.trace.trace import DefinitionsWriter, EventsWriter, Kind
 

@@ -10,7 +10,8 @@ from haloscope.errors import InputError, MachineError
 from haloscope.exchange.exchange import Exchange
 from haloscope.exchange.plan import Plan, check_plans
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.transports import NAMES, Transport, open_transport
+from haloscope.exchange.transports.contract import NAMES, Transport
+from haloscope.exchange.transports.opening import open_transport
 
 _ON_CORES = ("host",)
 _ON_GPUS = ("peer", "nccl", "mpi", "staged")

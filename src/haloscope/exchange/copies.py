@@ -14,7 +14,7 @@ from haloscope.device.interface import Array, Device, Launch
 from haloscope.exchange.packed import BLOCK, GATHER, SCATTER, SEND, WAIT, Packed
 from haloscope.exchange.plan import Message
 from haloscope.exchange.sharing import Sharing, plan_of, ranges
-from haloscope.exchange.transports import Slot, Transport
+from haloscope.exchange.transports.contract import Slot, Transport
 from haloscope.regions import Region
 
 _SOURCE = Path(__file__).with_name("gather_scatter.cpp")

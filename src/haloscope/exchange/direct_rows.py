@@ -7,7 +7,7 @@ import numpy as np
 from haloscope.device.interface import Device
 from haloscope.exchange.plan import Box, Message, Plan
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.transports import open_transport
+from haloscope.exchange.transports.opening import open_transport
 
 _WORDS = 6
 

@@ -11,7 +11,7 @@ from haloscope.device.interface import Array, Device, Launch
 from haloscope.device.jit import Constants
 from haloscope.exchange.packed import BLOCK, Bound, Copying
 from haloscope.exchange.plan import Plan
-from haloscope.exchange.transports import Transport
+from haloscope.exchange.transports.contract import Transport
 from haloscope.regions import Region
 
 _SOURCE = Path(__file__).with_name("pack.cpp")

@@ -30,7 +30,7 @@ from haloscope.exchange.sharing import (
     message_order,
     plan_of,
 )
-from haloscope.exchange.transports import Slot, Transport
+from haloscope.exchange.transports.contract import Slot, Transport
 
 # As in gather_scatter.cpp: blocks of a multiprocessor that run at the same time.
 _BLOCKS_TOGETHER = 4

@@ -23,7 +23,7 @@ from haloscope.exchange.packed import BLOCK, Bound, Copying
 from haloscope.exchange.plan import Box, Message, Plan
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.repacking import in_memory_order
-from haloscope.exchange.transports import Slot, Transport
+from haloscope.exchange.transports.contract import Slot, Transport
 from haloscope.exchange.transports.repacked import RepackedTransport
 
 _SOURCE = Path(__file__).with_name("gather_scatter.cpp")

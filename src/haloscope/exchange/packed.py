@@ -10,7 +10,7 @@ import numpy as np
 
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.exchange.plan import Box, Message, Plan, cut
-from haloscope.exchange.transports import Slot, Transport
+from haloscope.exchange.transports.contract import Slot, Transport
 from haloscope.regions import Region
 
 BLOCK = 256

@@ -17,7 +17,7 @@ from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError, MachineError
 from haloscope.exchange.plan import Box, Message, Plan, check_plans
 from haloscope.exchange.ranks.world import MpiWorld, World
-from haloscope.exchange.transports import TransportUnavailable
+from haloscope.exchange.transports.contract import TransportUnavailable
 from haloscope.regions import Region
 
 _COPY = Region("copy planes", movement=True)

@@ -17,7 +17,7 @@ from haloscope.device.interface import Device
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.cores import threads_of_rank
 from haloscope.exchange.ranks.world import World, open_world
-from haloscope.exchange.transports import require_suited
+from haloscope.exchange.transports.contract import require_suited
 from haloscope.io import checkpoint as checkpoints
 from haloscope.io.atomic import remove_leftovers, write_json
 from haloscope.io.interrupts import Interrupted, handled_by

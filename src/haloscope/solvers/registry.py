@@ -72,14 +72,14 @@ def checks(name: str) -> Any:
 
 def estimate(case: CaseTable) -> dict[str, float]:
     """Memory in bytes and work of a case before anything is allocated."""
-    module = importlib.import_module(f"haloscope.solvers.{check_name(case.solver)}.case")
+    module = importlib.import_module(f"haloscope.solvers.{check_name(case.solver)}.estimate")
     numbers: dict[str, float] = module.estimate(case)
     return numbers
 
 
 def check_ranks(case: CaseTable, ranks: int) -> None:
     """Refuse a rank count that a case's grid cannot be cut for, before any rank starts."""
-    module = importlib.import_module(f"haloscope.solvers.{check_name(case.solver)}.case")
+    module = importlib.import_module(f"haloscope.solvers.{check_name(case.solver)}.estimate")
     module.check_ranks(case, ranks)
 
 

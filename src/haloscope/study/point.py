@@ -17,7 +17,7 @@ from haloscope.device import open_device
 from haloscope.errors import HaloscopeError, MachineError, SolutionError
 from haloscope.exchange.ranks.cores import threads_of_rank
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.transports import TransportUnavailable
+from haloscope.exchange.transports.contract import TransportUnavailable
 from haloscope.numerics.digest import field_digest, field_sketch
 from haloscope.run import Simulation
 from haloscope.run.memory import needed_and_free

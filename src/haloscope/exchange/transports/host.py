@@ -9,7 +9,7 @@ from typing import Any
 from haloscope.device.interface import Array, Device
 from haloscope.exchange.plan import Message, Plan
 from haloscope.exchange.ranks.world import MpiWorld, World
-from haloscope.exchange.transports import buffer
+from haloscope.exchange.transports.contract import buffer
 
 
 class Requests:

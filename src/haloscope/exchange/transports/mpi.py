@@ -11,7 +11,7 @@ from haloscope.device.interface import Device
 from haloscope.errors import MachineError
 from haloscope.exchange.plan import Plan
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.transports import buffer
+from haloscope.exchange.transports.contract import buffer
 from haloscope.exchange.transports.host import Requests
 
 _MPICH_CUDA = 0  # MPIX_GPU_SUPPORT_CUDA

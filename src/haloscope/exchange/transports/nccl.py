@@ -11,7 +11,7 @@ from haloscope.device.interface import Device
 from haloscope.errors import MachineError
 from haloscope.exchange.plan import Plan
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.transports import buffer
+from haloscope.exchange.transports.contract import buffer
 
 _communicators: weakref.WeakKeyDictionary[World, Any] = weakref.WeakKeyDictionary()
 

@@ -12,7 +12,7 @@ from haloscope.device.interface import Device
 from haloscope.errors import MachineError
 from haloscope.exchange.plan import Message, Plan, cut
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.transports import Slot
+from haloscope.exchange.transports.contract import Slot
 
 _HANDLE = 64
 _LINE = 128

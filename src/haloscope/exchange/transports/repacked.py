@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Device
 from haloscope.exchange.plan import Plan
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.transports import buffer
+from haloscope.exchange.transports.contract import buffer
 from haloscope.exchange.transports.host import Requests
 from haloscope.regions import Region
 

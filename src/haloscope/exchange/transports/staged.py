@@ -7,7 +7,7 @@ from typing import Any
 from haloscope.device.interface import Device
 from haloscope.exchange.plan import Plan
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.transports import buffer
+from haloscope.exchange.transports.contract import buffer
 from haloscope.exchange.transports.host import Requests
 
 

@@ -17,7 +17,7 @@ from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError
 from haloscope.exchange.plan import Plan
 from haloscope.exchange.ranks.world import MpiWorld, World
-from haloscope.exchange.transports import buffer
+from haloscope.exchange.transports.contract import buffer
 from haloscope.exchange.transports.host import slices
 
 

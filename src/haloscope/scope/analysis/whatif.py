@@ -21,8 +21,8 @@ from haloscope.errors import InputError
 from haloscope.scope.diagnosis import wording
 from haloscope.scope.record.recording import costs_of_recording
 from haloscope.scope.record.toolchain import EVENTS_HEADER, compile_library
+from haloscope.scope.replay import logical_clock
 from haloscope.scope.replay.inputs import HEADERS, make_inputs, role_number
-from haloscope.scope.trace import clocks
 from haloscope.scope.trace.measurement import Measurement
 
 _REPLAYS = Path(__file__).parents[1] / "replay"
@@ -149,7 +149,7 @@ def predict(
     #     ceil(log2 n) LATENCY + bytes / BANDWIDTH after the last rank that it depends on, with the
     #     bytes that the rank gives or gets, whichever are more.
     settings, flags = check(measurement, name, value)
-    correction = clocks.correct(measurement)
+    correction = logical_clock.correct(measurement)
     inputs = make_inputs(measurement, threads, correction.knots or None)
     by_rank = np.full(measurement.size, np.nan)
     outcome = _Prediction(by_rank=by_rank.ctypes.data)
@@ -296,7 +296,7 @@ def _without_measurement(gain: float, unmeasured: float) -> str:
     )
 
 
-def _notes(name: str, outcome: _Prediction, correction: clocks.Correction) -> list[str]:
+def _notes(name: str, outcome: _Prediction, correction: logical_clock.Correction) -> list[str]:
     notes = []
     if name == "no-empty-messages":
         notes.append(

@@ -26,7 +26,7 @@ from haloscope.scope.explorer.timeline import (
     read_about,
     tile_key,
 )
-from haloscope.scope.trace.clocks import correct
+from haloscope.scope.replay.logical_clock import correct
 from haloscope.scope.trace.measurement import Location, Measurement, open_measurement
 
 FOLDER = "explorer-cache"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.scope.trace.clocks import correct
+from haloscope.scope.replay.logical_clock import correct
 from haloscope.scope.trace.measurement import Measurement
 
 _NANOSECONDS = 10**9  # in a second
@@ -15,7 +15,7 @@ class RunClock:
     """Ticks of each rank's clock as ticks of one clock, which begins with the run."""
 
     # Offsets between the ranks are taken out, and where messages between hosts would arrive before
-    # they were sent, the logical clock shifts them (:func:`haloscope.scope.trace.clocks.correct`), as the
+    # they were sent, the logical clock shifts them (:func:`haloscope.scope.replay.logical_clock.correct`), as the
     # analysis does.
 
     def __init__(self, measurement: Measurement) -> None:

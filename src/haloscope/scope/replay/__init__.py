@@ -48,9 +48,9 @@ def analyse(
     knots = None
     about: dict[str, object] = {}
     if correct_clocks:
-        from haloscope.scope.trace import clocks
+        from haloscope.scope.replay import logical_clock
 
-        correction = clocks.correct(measurement)
+        correction = logical_clock.correct(measurement)
         knots = correction.knots or None
         about["clock_violations"] = {"before": correction.before, "after": correction.after}
     if processes is not None:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from haloscope.errors import InputError
 from haloscope.scope.record import carriers
 from haloscope.scope.trace.categories import gpu_role
+from haloscope.scope.trace.clocks import line_through
 
 FORMAT = 2  # 1: what was not recorded did not count in the order of messages
 MAGIC = 0x0A31564556454C48
@@ -152,8 +153,6 @@ class Measurement:
         Ticks are absolute (the epoch of a file added). The second of two offsets, where there
         are two, corrects a constant drift (see :mod:`haloscope.scope.trace.clocks`).
         """
-        from haloscope.scope.trace.clocks import line_through
-
         return line_through(self, rank)
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from haloscope.case.expressions import Expression, parse_quantity_or_expression
 from haloscope.case.expressions import Table as Tabulated
 from haloscope.case.tables import Position, Table
 from haloscope.solvers.blood.signals import Signal, is_table, read_signal, read_table
+
+if TYPE_CHECKING:
+    from haloscope.mesh.surfaces.surfaces import Surface
 
 _LARGEST = 1e30
 MICRO = 1e-6
@@ -128,10 +132,19 @@ class SurfaceFile(Table):
 
     def points(self, spacing: float) -> float:
         """How many lattice points its volume holds."""
-        from haloscope.solvers.blood.vessels.vessels import volume_of_file
+        return float(abs(self.surface().volume) / spacing**3)
 
-        points: float = volume_of_file(self) / spacing**3
-        return points
+    def size(self) -> tuple[float, float, float]:
+        """Lengths along x, y, z of the box around it, m."""
+        x, y, z = np.ptp(self.surface().bounds, axis=0).tolist()
+        return x, y, z
+
+    def surface(self) -> Surface:
+        """The triangles in the file, in metres."""
+        from haloscope.mesh.files.length_units import MICROMETRE
+        from haloscope.mesh.surfaces.surface_files import read_surface
+
+        return read_surface(self.file, self.scale_um * MICRO, unit=MICROMETRE)
 
 
 class WallsTable(Table):

@@ -7,8 +7,9 @@ from typing import Any
 
 from haloscope.case.tables import check
 from haloscope.errors import InputError
-from haloscope.solvers.blood.case import FLOPS_A_POINT, BloodCase, check_ranks
+from haloscope.solvers.blood.case import FLOPS_A_POINT, BloodCase
 from haloscope.solvers.blood.case_vessels import Channel, Tube
+from haloscope.solvers.blood.estimate import check_ranks
 from haloscope.solvers.sweeping import (
     Column,
     Columns,

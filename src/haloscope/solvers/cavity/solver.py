@@ -17,8 +17,9 @@ from haloscope.numerics.reduce import NOT_FINITE, ChangeNorm
 from haloscope.regions import Region
 from haloscope.solvers.cavity import diagnostics
 from haloscope.solvers.cavity.block_nodes import BlockNodes, choose_axes
-from haloscope.solvers.cavity.case import CavityCase, Flow, partition
+from haloscope.solvers.cavity.case import CavityCase, Flow
 from haloscope.solvers.cavity.centre import CentrePressure
+from haloscope.solvers.cavity.estimate import partition
 from haloscope.solvers.cavity.ghosts import Ghosts
 from haloscope.solvers.cavity.operands import allocate
 from haloscope.solvers.cavity.physics import SOURCE

@@ -7,7 +7,8 @@ from typing import Any
 
 from haloscope.case.tables import Machine, check
 from haloscope.mesh.grid.blocks import AXES, Triple, arrange
-from haloscope.solvers.cavity.case import CavityCase, partition
+from haloscope.solvers.cavity.case import CavityCase
+from haloscope.solvers.cavity.estimate import partition
 from haloscope.solvers.sweeping import (
     TRANSPORTS,
     Column,

@@ -7,7 +7,8 @@ from typing import Any
 
 from haloscope.case.tables import check
 from haloscope.errors import InputError
-from haloscope.solvers.flow.case import FlowCase, check_ranks
+from haloscope.solvers.flow.case import FlowCase
+from haloscope.solvers.flow.estimate import check_ranks
 from haloscope.solvers.flow.meshes import elements_of
 from haloscope.solvers.sweeping import (
     Column,

@@ -419,25 +419,6 @@ def bytes_a_node(order: int, single: bool) -> float:
     return (4 if single else 8) * (2 * 6 + 10 + faces)
 
 
-def estimate(case: MaxwellCase) -> dict[str, float]:
-    """Memory and work of a case, before anything is allocated.
-
-    Returns: ``memory_bytes`` held on the devices, ``host_bytes`` beside them (coordinates,
-    Jacobians, the mesh) and ``bytes_per_step`` moved at least.
-    """
-    table = case.maxwell
-    nodes = _elements(table) * (table.order + 1) ** 3
-    single = table.precision == "single"
-    memory = nodes * bytes_a_node(table.order, single)
-    if case.output.average is not None:
-        memory += 8.0 * 6 * nodes
-    return {
-        "memory_bytes": memory,
-        "host_bytes": _HOST_BYTES * nodes,
-        "bytes_per_step": 5 * nodes * bytes_a_step(table.order, single),
-    }
-
-
 def bytes_a_step(order: int, single: bool, geometry: float = 10.0) -> float:
     """Least bytes of a node and stage: fields, increments, geometry, own and other traces."""
     traces = 2 * FACES * FACE_VALUES / (order + 1)
@@ -449,17 +430,4 @@ def flops_a_step(order: int) -> int:
     return 180 * (order + 1) + 420
 
 
-def _elements(table: MaxwellTable) -> int:
-    from haloscope.solvers.maxwell.meshes import elements_of
-
-    return elements_of(table)
-
-
-def check_ranks(case: MaxwellCase, ranks: int) -> None:
-    """Refuse more ranks than elements."""
-    from haloscope.mesh.partition.partition import require_parts
-
-    require_parts(ranks, _elements(case.maxwell))
-
-
-__all__ = ["BOUNDARIES", "MaxwellCase", "MaxwellTable", "check_ranks", "estimate"]
+__all__ = ["BOUNDARIES", "MaxwellCase", "MaxwellTable"]

@@ -11,9 +11,9 @@ from haloscope.errors import InputError
 from haloscope.solvers.maxwell.case import (
     Box,
     MaxwellCase,
-    check_ranks,
     flops_a_step,
 )
+from haloscope.solvers.maxwell.estimate import check_ranks
 from haloscope.solvers.maxwell.meshes import elements_of
 from haloscope.solvers.sweeping import (
     Column,

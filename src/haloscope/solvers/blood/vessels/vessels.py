@@ -22,7 +22,6 @@ from haloscope.mesh.lattice.voxels import Lattice, voxelise
 from haloscope.mesh.lattice.wall_distances import wall_distances
 from haloscope.mesh.lattice.wall_links import link_fractions
 from haloscope.mesh.surfaces import surface_generators
-from haloscope.mesh.surfaces.surface_files import read_surface
 from haloscope.mesh.surfaces.surfaces import Surface
 from haloscope.solvers.blood import case_vessels as keys
 from haloscope.solvers.blood.case import BloodTable
@@ -50,20 +49,9 @@ class Vessel:
     openings: tuple[keys.OpeningTable, ...]
 
 
-def volume_of_file(table: keys.SurfaceFile) -> float:
-    """Volume in a surface of a file, m^3."""
-    return abs(_surface_of(table).volume)
-
-
 def implausible_file(table: keys.SurfaceFile) -> str:
     """One clause on a file whose unit must be wrong; empty where its size is plausible."""
-    return implausible_vessel(table, _surface_of(table))
-
-
-def size_of_file(table: keys.SurfaceFile) -> tuple[float, float, float]:
-    """Lengths along x, y, z of the box around a surface of a file, m."""
-    x, y, z = np.ptp(_surface_of(table).bounds, axis=0).tolist()
-    return x, y, z
+    return implausible_vessel(table, table.surface())
 
 
 def open_vessel(table: BloodTable, world: World) -> Vessel:
@@ -134,7 +122,7 @@ def _geometry(vessel: Vessels) -> Surface | Shape:
             "periodic" if vessel.periodic else "open",
         )
     if isinstance(vessel, keys.SurfaceFile):
-        return _surface_of(vessel)
+        return vessel.surface()
     if isinstance(vessel, keys.Bifurcation):
         return surface_generators.bifurcation(
             vessel.radius_um * MICRO,
@@ -151,10 +139,6 @@ def _geometry(vessel: Vessels) -> Surface | Shape:
         generations=vessel.generations,
         seed=vessel.seed,
     )
-
-
-def _surface_of(table: keys.SurfaceFile) -> Surface:
-    return read_surface(table.file, table.scale_um * MICRO, unit=MICROMETRE)
 
 
 def _asked(opening: keys.OpeningTable) -> str | OpeningPlane:
