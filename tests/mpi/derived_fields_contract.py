@@ -17,7 +17,7 @@ from haloscope.solvers.flow.derived_fields import (
     volume_shares,
     wall_shear,
 )
-from haloscope.solvers.flow.equations import FluidWithCells
+from haloscope.solvers.flow.equations import Medium
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
     shared = SharedNodes(world, CpuDevice(threads=1), part.node_numbers)
     x, y, z = part.nodes.T
     state = np.column_stack([np.sin(2 * y) * z, np.cos(3 * z) * x, x * y * z, x]).ravel()
-    media = [FluidWithCells(1000.0, 0.003)]
+    media = [Medium(1000.0, 0.003)]
     stress = element_shear(part, media, state).stress
     walls = wall_shear(part, shared, media, state, ["x_low", "y_low", "z_high"])
     own = np.column_stack([nodal_means(part, shared, stress), walls.nodes])

@@ -11,7 +11,7 @@ from haloscope.exchange.ranks.world import open_world
 from haloscope.mesh.tets.tet_generators import BOX_SIDES, tet_box
 from haloscope.solvers.flow.boundary_means import boundary_means
 from haloscope.solvers.flow.boundary_values import OutsidePressure, Resistance, Slip, Velocity
-from haloscope.solvers.flow.equations import FluidWithCells
+from haloscope.solvers.flow.equations import Medium
 from haloscope.solvers.flow.forces import force_and_moment
 from haloscope.solvers.flow.generalised_alpha import GeneralisedAlpha
 
@@ -35,7 +35,7 @@ def main() -> None:
     flow = BoundedFlow(
         world,
         lambda: tet_box((6, 3, 3), (0, 1, 0), (1.0, 2.0, 0.8), shape=bent),
-        [FluidWithCells(1.2, 0.05)],
+        [Medium(1.2, 0.05)],
         {
             **{side: Slip() for side in BOX_SIDES},
             "z_low": Velocity(),

@@ -14,7 +14,7 @@ from haloscope.numerics.krylov.block_pattern import pattern_of
 from haloscope.numerics.krylov.block_rows import BlockRows
 from haloscope.numerics.krylov.point_blocks import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes
-from haloscope.solvers.flow.equations import FluidWithCells
+from haloscope.solvers.flow.equations import Medium
 from haloscope.solvers.flow.exact import ethier_steinman
 from haloscope.solvers.flow.newton import Newton, NewtonSettings
 from haloscope.solvers.flow.space_time import SlabEquations, SpaceTimeSlabs
@@ -30,7 +30,7 @@ def main() -> None:
     )
     shared = SharedNodes(world, device, part.node_numbers)
     rows = BlockRows(device, pattern_of(device, part.tets, len(part.nodes)), 8)
-    equations = SlabEquations(rows, part.nodes, [FluidWithCells(1.0, VISCOSITY)])
+    equations = SlabEquations(rows, part.nodes, [Medium(1.0, VISCOSITY)])
     settings = NewtonSettings(iterations=3, linear_tolerance=1e-6, restart=80)
     newton = Newton(equations, shared, PointBlocks(rows, shared), settings)
     # A rank may hold a node of the boundary without a triangle there.

@@ -80,8 +80,8 @@ _RUN = textwrap.dedent(
     from haloscope.device import open_device
     from haloscope.exchange.ranks.world import World, open_world
     from haloscope.run import Simulation
-    from haloscope.solvers.blood.feeding import feeder
-    from haloscope.solvers.blood.cells import holders
+    from haloscope.solvers.blood.feeding import pre_inlet as feeder
+    from haloscope.solvers.blood.cells import migration as holders
     from haloscope.solvers.blood.case import BloodCase
 
     def copies_that_differ(suspension, tables):

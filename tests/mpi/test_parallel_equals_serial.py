@@ -264,7 +264,7 @@ def case(tmp_path: Path, run_ranks: Callable[..., Any]) -> Path:
 
 _FAILS = """
 import sys
-from haloscope import cli
+from haloscope.commands import cli
 from haloscope.exchange.ranks.world import open_world
 from haloscope.errors import InputError, MachineError, SolutionError
 from haloscope import run

@@ -23,7 +23,7 @@ _PARTS = textwrap.dedent(
     import numpy as np
     sys.path.insert(0, sys.argv[1])
     from turned_meshes import turned
-    from haloscope.mesh.hexes.hex_boxes import some_of_box
+    from haloscope.mesh.hexes.hex_boxes import box_elements
     from haloscope.mesh.hexes.hex_generators import box, sphere
     from haloscope.mesh.hexes.mesh_parts import rows_of, take
     from haloscope.mesh.partition.partition import bisect, partition
@@ -72,7 +72,7 @@ _PARTS = textwrap.dedent(
         range_here = range_of(world, mesh.count)
         rows = rows_of(mesh, range_here)
         if mesh is bricks:
-            rows = some_of_box(range_here, (4, 3, 5), **settings)
+            rows = box_elements(range_here, (4, 3, 5), **settings)
         part = rows.part()
         same_mesh(part.mesh, take(mesh, range_here).mesh)
         weights = np.where(mesh.centres[:, 0] > 0.3, 1.5, 1.0)
@@ -121,11 +121,11 @@ _MADE = textwrap.dedent(
     sys.path.insert(0, sys.argv[1])
     from turned_meshes import turned
     from written_meshes import write_gmsh
-    from haloscope.mesh import shared_files
+    from haloscope.mesh.files import shared_files
     from haloscope.mesh.hexes.hex_generators import box, cylinder, cylinder_parts, sphere, sphere_parts
     from haloscope.mesh.hexes.hexes import check_boundaries
     from haloscope.mesh.files.mesh_files import read_mesh
-    from haloscope.mesh.hexes.mesh_parts import rows_of, some_of
+    from haloscope.mesh.hexes.mesh_parts import rows_of, mesh_of
     from haloscope.mesh.hexes.periodic import join_periodic
     from haloscope.mesh.hexes.shared_faces import NamedQuads, connect_on_ranks
     from haloscope.mesh.files.shared_files import read_mesh_on_ranks
@@ -183,7 +183,7 @@ _MADE = textwrap.dedent(
     quads = [good[0][:4], good[2][4:]]
     stray = [good[0][:4], [*good[2][4:7], 103]]
     for what, vertices in {"good": good, "stray": good, **faulty}.items():
-        rows = some_of(bricks, own)
+        rows = mesh_of(bricks, own)
         object.__setattr__(rows, "vertices", np.array(vertices)[own])
         try:
             corners = np.array(stray if what == "stray" else quads)[world.rank :: world.size]

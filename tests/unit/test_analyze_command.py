@@ -260,7 +260,7 @@ def test_threads_that_the_system_refuses_are_one_line_and_exit_code_3(trace: Pat
     # Every thread takes as much of the address space as its stack may grow to.
     stack, room = 1 << 30, 4 << 30
     program = (
-        "import resource; from haloscope import cli; from haloscope.scope.analysis.analyze import analyze\n"
+        "import resource; from haloscope.commands import cli; from haloscope.scope.analysis.analyze import analyze\n"
         f"analyze({str(trace)!r}, threads=2)\n"
         "taken = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
         f"resource.setrlimit(resource.RLIMIT_AS, (taken + {room},) * 2)\n"
@@ -282,7 +282,7 @@ def test_threads_that_the_system_refuses_are_one_line_and_exit_code_3(trace: Pat
 
 def test_command_is_registered_without_loading_the_analysis() -> None:
     code = (
-        "import sys; from haloscope import cli; "
+        "import sys; from haloscope.commands import cli; "
         "print([n for n in sys.modules if n.startswith('haloscope.scope') or n == 'numpy'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

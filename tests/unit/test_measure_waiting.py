@@ -18,7 +18,7 @@ from haloscope.scope.record.measure import COUNTERS, MOST_COUNTERS, Options, pha
 # The command has ended, and another thread has been told so, before this one begins to wait.
 PROGRAM = """
 import os, threading, time
-from haloscope.scope import measure
+from haloscope.scope.record import measure
 threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
 spawn = os.posix_spawnp
 def spawned_and_over(*arguments, **more):

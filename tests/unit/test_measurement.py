@@ -55,7 +55,7 @@ def test_events_that_cannot_be_mapped_are_one_line_and_exit_code_3(folder: Path)
     # A hole in a file takes no room on the disk.
     os.truncate(folder / "rank-00001.0.events", 1 << 40)
     program = (
-        "import resource; from haloscope import cli; "
+        "import resource; from haloscope.commands import cli; "
         "resource.setrlimit(resource.RLIMIT_AS, (1 << 36, 1 << 36)); cli.main()"
     )
     done = subprocess.run(

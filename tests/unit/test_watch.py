@@ -19,7 +19,7 @@ from haloscope.exchange.ranks.watch import Member, started_at
 _RANK = """
 import ctypes, mmap, os, sys, time
 from pathlib import Path
-from haloscope.exchange import watch
+from haloscope.exchange.ranks import watch
 own, folder, how = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 watch._PERIOD_SECONDS = watch._LAUNCHER_SECONDS = 0.2
 watch._TELL_SECONDS, watch._ABORT_SECONDS = 1.0, 1.0
