@@ -1,1 +1,4 @@
-"""TODO."""
+"""What `haloscope verify`, `bench` and `build` do, over all solvers.
+
+Each solver declares its own checks. Imports run and all below.
+"""

@@ -1,1 +1,4 @@
-"""Files: checkpoints, fields for ParaView, pictures, and writes that never lose what was there."""
+"""Files: checkpoints, fields for ParaView, pictures, and writes that never lose what was there.
+
+Imports errors only.
+"""

@@ -1,1 +1,4 @@
-"""Where the unknowns lie and which rank owns which of them."""
+"""Where the unknowns lie and which rank owns which of them.
+
+Rooms: grid, lattice, tets, hexes, surfaces, partition, files. Imports exchange, case, io and device.
+"""

@@ -1,1 +1,4 @@
-"""Numerical building blocks that know of no physics."""
+"""Numerical methods without physics: Krylov solvers, elements, reductions, spectra.
+
+Imports mesh and all below.
+"""

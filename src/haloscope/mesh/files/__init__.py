@@ -1,1 +1,4 @@
-"""TODO."""
+"""Mesh files of other programs, with sizes checked before memory is allocated.
+
+Returns points, cells and groups; hexes and tets make meshes of them.
+"""

@@ -1,1 +1,4 @@
-"""TODO."""
+"""Curved hexahedral meshes: generation, mappings, periodic faces, parts of ranks.
+
+Used by the Maxwell solver.
+"""

@@ -1,1 +1,4 @@
-"""TODO."""
+"""Lattices in vessels: voxels, openings, walls, parts of ranks.
+
+Built from surfaces or shapes; used by the blood solver.
+"""

@@ -1,1 +1,4 @@
-"""TODO."""
+"""Cuts elements between ranks: recursive bisection and graphs.
+
+Knows centres, loads and neighbours, no kind of mesh.
+"""

@@ -1,1 +1,4 @@
-"""TODO."""
+"""Surfaces of triangles: files, generators, checks, openings.
+
+Used by lattices.
+"""

@@ -1,1 +1,4 @@
-"""TODO."""
+"""Tetrahedral meshes: generation, files, faces, quality, parts of ranks.
+
+Used by the flow solver.
+"""

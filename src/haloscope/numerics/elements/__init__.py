@@ -1,1 +1,4 @@
-"""TODO."""
+"""Spectral elements and tetrahedra: geometry, interpolation, location of points, samples.
+
+Imports meshes.
+"""

@@ -1,1 +1,4 @@
-"""Shows a measurement in a browser: the server, and the page as one file."""
+"""Shows a measurement in a browser: the server, and the page as one file.
+
+static/ is the page.
+"""
