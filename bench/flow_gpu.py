@@ -40,7 +40,7 @@ from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 from haloscope.solvers.flow.equations import FlowEquations, Medium
 from haloscope.solvers.flow.newton import Newton, NewtonHistory, NewtonSettings, Updated
 from haloscope.solvers.flow.phases import PhaseTimes
-from haloscope.solvers.flow.stepping import BackwardDifferences
+from haloscope.solvers.flow.time_steps import BackwardDifferences
 
 VISCOSITY = 1 / 500
 TURNS, REPEATS = 5, 5

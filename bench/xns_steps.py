@@ -33,7 +33,7 @@ from haloscope.solvers.flow.equations import FlowEquations, Medium
 from haloscope.solvers.flow.newton import Newton, NewtonSettings
 from haloscope.solvers.flow.phases import PhaseTimes
 from haloscope.solvers.flow.pump_mesh import BOUNDARIES, TURNING, Pump, pump_mesh
-from haloscope.solvers.flow.stepping import BackwardDifferences
+from haloscope.solvers.flow.time_steps import BackwardDifferences
 
 # The channel of DFG 3D-2Z: height, largest inflow, density, viscosity, time step, in SI units.
 _HEIGHT, _LARGEST_INFLOW, _DENSITY, _VISCOSITY, _STEP_OF_CHANNEL = 0.41, 2.25, 1.0, 1e-3, 5e-3

@@ -25,7 +25,7 @@ from haloscope.run import load
 from haloscope.solvers.flow.equations import Carreau, FlowEquations, Medium
 from haloscope.solvers.flow.exact import ethier_steinman
 from haloscope.solvers.flow.newton import Newton, NewtonSettings
-from haloscope.solvers.flow.stepping import BackwardDifferences
+from haloscope.solvers.flow.time_steps import BackwardDifferences
 
 VISCOSITY, TIME_STEP = 0.01, 0.01
 # Fluid slips past a cylinder, whose wall is curved, leaves at right angles through an outlet that may

@@ -13,7 +13,7 @@ from haloscope.solvers.flow.boundary_means import boundary_means
 from haloscope.solvers.flow.boundary_values import OutsidePressure, Resistance, Slip, Velocity
 from haloscope.solvers.flow.equations import Medium
 from haloscope.solvers.flow.forces import force_and_moment
-from haloscope.solvers.flow.generalised_alpha import GeneralisedAlpha
+from haloscope.solvers.flow.time_steps import GeneralisedAlpha
 
 TIME_STEP, STEPS = 0.1, 3
 

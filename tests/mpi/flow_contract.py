@@ -21,7 +21,7 @@ from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.flow.equations import FlowEquations, Medium
 from haloscope.solvers.flow.exact import ethier_steinman
 from haloscope.solvers.flow.newton import Newton, NewtonSettings
-from haloscope.solvers.flow.stepping import BackwardDifferences
+from haloscope.solvers.flow.time_steps import BackwardDifferences
 
 VISCOSITY, TIME_STEP, CELLS = 0.01, 0.01, 6
 

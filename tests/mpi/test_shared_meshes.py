@@ -126,7 +126,7 @@ _MADE = textwrap.dedent(
     from haloscope.mesh.hexes.hexes import check_boundaries
     from haloscope.mesh.files.mesh_files import read_mesh
     from haloscope.mesh.hexes.mesh_parts import rows_of, mesh_of
-    from haloscope.mesh.hexes.periodic import join_periodic
+    from haloscope.mesh.hexes.shared_periodic import join_periodic
     from haloscope.mesh.hexes.shared_faces import NamedQuads, connect_on_ranks
     from haloscope.mesh.files.shared_files import read_mesh_on_ranks
     from haloscope.mesh.hexes.shared_meshes import range_of

@@ -36,7 +36,7 @@ def test_a_tracer_is_built_where_only_the_search_path_leads_to_packages(program,
 def test_a_missing_package_is_named_in_the_answer(tmp_path):
     done = run(
         [
-            *(sys.executable, "-P", "-S", "-m", "haloscope.scope.record.answer"),
+            *(sys.executable, "-P", "-S", "-m", "haloscope.scope.record.carriers"),
             *("libmpi.so", "version", tmp_path / "answer"),
         ],
         environment={"PYTHONPATH": str(_SOURCES)},

@@ -12,7 +12,7 @@ from fluid_on_one_thread import PassingForGpu
 from small_cavities import TEXT
 
 from haloscope.commands import cli
-from haloscope.commands import world as commands_world
+from haloscope.commands import options as commands_world
 from haloscope.scope.analysis.result import Result
 from haloscope.solvers.blood.fluid import wall_link_tables
 

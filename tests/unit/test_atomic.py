@@ -26,7 +26,7 @@ from haloscope.io.atomic import (
     write_json,
     write_text,
 )
-from haloscope.io.special_files import is_special
+from haloscope.io.text_files import is_special
 
 
 def _names(folder: Path) -> list[str]:

@@ -13,7 +13,7 @@ from haloscope.errors import SolutionError
 from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.membranes.folds import fault, fold_onset
+from haloscope.solvers.blood.membranes.cell_shapes import fault, fold_onset
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import MembraneMesh, platelet, red_cell
 

@@ -12,7 +12,7 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation
-from haloscope.run.progress import Silent
+from haloscope.run.state import Silent
 from haloscope.solvers.blood.case import BloodCase
 
 _TABLE = {

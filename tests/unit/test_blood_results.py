@@ -17,7 +17,7 @@ from haloscope.exchange.ranks.world import World
 from haloscope.mesh.partition.bisection import bisect
 from haloscope.mesh.surfaces.surface_files import write_stl
 from haloscope.mesh.surfaces.surface_generators import tube
-from haloscope.numerics.exact_sums import exact_bin_sums, exact_sum, total
+from haloscope.numerics.reduce import exact_bin_sums, exact_sum, total
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.cells.sharing import Region
 from haloscope.solvers.blood.fluid.local_stress import viscous_stress

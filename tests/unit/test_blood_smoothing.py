@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from open_vessels import CELLS, cells_there, ends, solver_of, tube, volumes
 
-from haloscope.solvers.blood.membranes.folds import triangle_normals
-from haloscope.solvers.blood.membranes.meshes import red_cell, sphere
-from haloscope.solvers.blood.membranes.smoothing import (
+from haloscope.solvers.blood.membranes.cell_shapes import (
     COLLAPSING,
     CREASED,
     SMOOTHING_STEPS,
     smoothed,
+    triangle_normals,
 )
+from haloscope.solvers.blood.membranes.meshes import red_cell, sphere
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from haloscope.case.tables import check
 from haloscope.device import open_device
 from haloscope.exchange.ranks.world import World
-from haloscope.numerics.exact_sums import exact_sum
+from haloscope.numerics.reduce import exact_sum
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.outputs.steadiness import (
     STRETCHES,

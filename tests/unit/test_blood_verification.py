@@ -10,7 +10,7 @@ import pytest
 
 from haloscope.checks.verify import select, solve_with
 from haloscope.device.cpu import CpuDevice
-from haloscope.run.progress import Silent
+from haloscope.run.state import Silent
 from haloscope.solvers.blood import checks
 from haloscope.solvers.blood.verification import (
     cells_in_shear,

@@ -18,7 +18,7 @@ from small_cavities import TEXT, simulate, small_case
 from haloscope.case.tables import read_case
 from haloscope.checks.build import build
 from haloscope.commands import cli
-from haloscope.commands import world as commands_world
+from haloscope.commands import options as commands_world
 from haloscope.device import ceilings, jit
 from haloscope.device.absent import AbsentArray, AbsentDevice
 from haloscope.device.cache import Cache

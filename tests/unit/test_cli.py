@@ -21,7 +21,7 @@ from haloscope.checks.verify import all_checks
 from haloscope.device import jit
 from haloscope.device.ceilings import Ceilings
 from haloscope.io.checkpoint import list_checkpoints
-from haloscope.run.provenance import version
+from haloscope.run.summary import version
 from haloscope.solvers import registry
 from haloscope.solvers.cavity import checks
 from haloscope.solvers.interface import Check

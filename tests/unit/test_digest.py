@@ -10,7 +10,7 @@ import pytest
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.grid.block_fields import BlockFields
 from haloscope.mesh.grid.blocks import Blocks, Triple
-from haloscope.numerics.digest import (
+from haloscope.numerics.reduce import (
     field_digest,
     field_sketch,
     part_of_digest,

@@ -8,8 +8,8 @@ import pytest
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.node_parts import node_part, share_nodes
+from haloscope.mesh.tets.tet_faces import area_vectors
 from haloscope.mesh.tets.tet_generators import tet_box
-from haloscope.mesh.tets.tet_geometry import area_vectors
 from haloscope.mesh.tets.tets import make_tet_mesh
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.flow import derived_fields as module

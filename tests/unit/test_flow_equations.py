@@ -19,7 +19,7 @@ from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.flow.equations import Carreau, FlowEquations, Medium
 from haloscope.solvers.flow.exact import ethier_steinman
 from haloscope.solvers.flow.newton import Newton, NewtonSettings
-from haloscope.solvers.flow.stepping import BackwardDifferences
+from haloscope.solvers.flow.time_steps import BackwardDifferences
 
 # Points and weights of a rule on tetrahedra that is exact to degree 2.
 _NEAR, _FAR = (5 + 3 * np.sqrt(5)) / 20, (5 - np.sqrt(5)) / 20

@@ -18,7 +18,7 @@ from haloscope.solvers.flow.loaded_equations import LoadedEquations
 from haloscope.solvers.flow.matrix_free import MatrixFreeEquations, UnstoredRows
 from haloscope.solvers.flow.newton import Newton, NewtonSettings
 from haloscope.solvers.flow.resistances import Resistances
-from haloscope.solvers.flow.stepping import BackwardDifferences
+from haloscope.solvers.flow.time_steps import BackwardDifferences
 
 TURNING = Medium(1.3, 0.4, (0.1, 0.2, -0.3), (0.5, -0.7, 0.9), (0.1, 0.2, 0.3))
 ZONES = [TURNING, Medium(0.7, 0.2)]

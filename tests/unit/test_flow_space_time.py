@@ -11,13 +11,13 @@ from gpu_branches import ThreadsGpu
 from haloscope.checks.verify import solve_with
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World
+from haloscope.mesh.tets.tet_faces import area_vectors
 from haloscope.mesh.tets.tet_generators import tet_box
-from haloscope.mesh.tets.tet_geometry import area_vectors
 from haloscope.numerics.krylov.block_ilu import BlockIlu
 from haloscope.numerics.krylov.block_pattern import pattern_of
 from haloscope.numerics.krylov.block_rows import BlockRows
 from haloscope.numerics.shared_nodes import SharedNodes
-from haloscope.run.progress import Silent
+from haloscope.run.state import Silent
 from haloscope.solvers.flow import space_time
 from haloscope.solvers.flow.checks import slabs_check
 from haloscope.solvers.flow.equations import Carreau, Medium

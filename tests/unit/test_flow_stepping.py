@@ -22,8 +22,7 @@ from haloscope.solvers.flow.boundary_values import (
 )
 from haloscope.solvers.flow.equations import Medium
 from haloscope.solvers.flow.exact import circular_couette, pulsating_channel, taylor_green
-from haloscope.solvers.flow.generalised_alpha import GeneralisedAlpha
-from haloscope.solvers.flow.stepping import BackwardDifferences
+from haloscope.solvers.flow.time_steps import BackwardDifferences, GeneralisedAlpha
 
 METHODS = {
     "backward differences": BackwardDifferences,

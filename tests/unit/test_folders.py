@@ -14,7 +14,7 @@ from small_cavities import simulate
 from haloscope.errors import InputError, MachineError
 from haloscope.run import folders
 from haloscope.run.folders import alone_in, latest_folder, new_folder, requested_folder
-from haloscope.run.progress import Silent
+from haloscope.run.state import Silent
 
 _BARE = ("output.fields=false", "output.picture=false")
 

@@ -20,7 +20,7 @@ from haloscope.mesh.hexes.hexes import (
     face_permutation,
     orientation_of,
 )
-from haloscope.mesh.hexes.periodic import join_periodic
+from haloscope.mesh.hexes.shared_periodic import join_periodic
 
 
 def _require_mutual(mesh: HexMesh) -> None:

@@ -34,6 +34,10 @@ def test_an_empty_word_is_reported(tmp_path, monkeypatch):
     assert house.empty_names(tmp_path) == ["a.py:1: found"]
 
 
+def test_no_group_of_modules_imports_one_another():
+    assert house.import_circles(house.imports()) == []
+
+
 def test_modules_that_import_one_another_are_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(house, "SOURCES", tmp_path)
     folder = tmp_path.name

@@ -19,9 +19,10 @@ from haloscope.exchange.ranks.world import World
 from haloscope.io import interrupts
 from haloscope.io.checkpoint import checkpoint_path, list_checkpoints
 from haloscope.io.interrupts import Interrupted
-from haloscope.run import Simulation, records, stopping
+from haloscope.run import Simulation, records
+from haloscope.run import state as stopping
 from haloscope.run import summary as summary_of_run
-from haloscope.run.progress import Silent
+from haloscope.run.state import Silent
 from haloscope.solvers import registry
 
 _BARE = ("output.fields=false", "output.picture=false")

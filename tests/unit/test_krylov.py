@@ -12,8 +12,12 @@ import pytest
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import SolutionError
 from haloscope.exchange.ranks.world import World
-from haloscope.numerics.krylov.krylov import KrylovSpace, RitzValues, exponential
-from haloscope.numerics.krylov.matrix_exponential import matrix_exponential
+from haloscope.numerics.krylov.krylov import (
+    KrylovSpace,
+    RitzValues,
+    exponential,
+    matrix_exponential,
+)
 
 
 @pytest.fixture(scope="module")

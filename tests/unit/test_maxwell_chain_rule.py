@@ -18,7 +18,7 @@ from haloscope.numerics.elements.element_geometry import nodes
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell.elements import Material, geometry
 from haloscope.solvers.maxwell.stepping import SOURCE, Stepping
-from haloscope.solvers.maxwell.studies import warped_energy
+from haloscope.solvers.maxwell.sweeping import warped_energy
 
 WALLS = dict(
     zip(("x-", "x+", "y-", "y+", "z-", "z+"), 2 * ("pec", "pmc", "absorbing"), strict=True)

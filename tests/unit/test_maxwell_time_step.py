@@ -10,8 +10,7 @@ from haloscope.errors import InputError
 from haloscope.mesh.hexes.hex_generators import box, cylinder
 from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.numerics.elements.element_geometry import nodes
-from haloscope.numerics.runge_kutta import LSERK4
-from haloscope.numerics.stability import is_stable, stability_polynomial, step_limits
+from haloscope.numerics.runge_kutta import LSERK4, is_stable, stability_polynomial, step_limits
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.stepping import Stepping
 from haloscope.solvers.maxwell.time_step import (

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError
+from haloscope.mesh.files.file_sizes import unpacked_size
 from haloscope.mesh.files.mesh_files import read_mesh
-from haloscope.mesh.files.vtk_sizes import unpacked_size
 from haloscope.mesh.tets.tet_files import read_tets, write_tets
 from haloscope.mesh.tets.tet_generators import tet_box
 

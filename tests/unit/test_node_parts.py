@@ -19,8 +19,8 @@ from haloscope.mesh.partition import partition
 from haloscope.mesh.tets.cuthill_mckee import node_graph, reverse_cuthill_mckee
 from haloscope.mesh.tets.node_parts import NodePart, node_part, partition_tets, share_nodes
 from haloscope.mesh.tets.shared_node_parts import node_part_on_ranks
+from haloscope.mesh.tets.tet_faces import area_vectors, tet_volumes
 from haloscope.mesh.tets.tet_generators import cylinder_channel, tet_box
-from haloscope.mesh.tets.tet_geometry import area_vectors, tet_volumes
 from haloscope.mesh.tets.tets import TetMesh, make_tet_mesh
 
 

@@ -21,7 +21,7 @@ from recorded_programs import (  # noqa: F401
     needs_gcc,
 )
 
-from haloscope.scope.record.leftovers import settle
+from haloscope.scope.record.carriers import settle
 from haloscope.scope.trace.trace import Kind
 
 pytestmark = needs_gcc

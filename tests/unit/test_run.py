@@ -26,7 +26,7 @@ from haloscope.errors import InputError, MachineError, SolutionError
 from haloscope.io.checkpoint import checkpoint_path, list_checkpoints
 from haloscope.mesh.grid.collect import interpolation
 from haloscope.run import records
-from haloscope.run.progress import Silent
+from haloscope.run.state import Silent
 
 _ROOT = Path(__file__).parents[2]
 _BARE = ("output.fields=false", "output.picture=false")

@@ -13,7 +13,7 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.errors import MachineError
 from haloscope.exchange.ranks.world import World
 from haloscope.run import summary
-from haloscope.run.memory import needed_and_free
+from haloscope.run.summary import needed_and_free
 from haloscope.solvers import registry
 
 NEEDED = registry.estimate(small_case())["memory_bytes"]

@@ -9,8 +9,7 @@ import pytest
 
 from haloscope.errors import InputError, SolutionError
 from haloscope.io.pictures import DOTS_PER_INCH, HISTORY_SIZE
-from haloscope.io.spectrum_pictures import POLAR_SIZE, save_pattern, save_spectrum
-from haloscope.io.spectrum_tables import write_columns
+from haloscope.io.spectrum_pictures import POLAR_SIZE, save_pattern, save_spectrum, write_columns
 
 image = pytest.importorskip("matplotlib.image", reason="matplotlib is not installed")
 

@@ -11,7 +11,7 @@ import pytest
 from haloscope.errors import InputError
 from haloscope.mesh.files.length_units import MICROMETRE
 from haloscope.mesh.lattice.openings import grid_of
-from haloscope.mesh.surfaces.connected_parts import connected_parts
+from haloscope.mesh.surfaces.orientation import connected_parts
 from haloscope.mesh.surfaces.surface_ends import flat_ends, vessel_direction, wall_diameter
 from haloscope.mesh.surfaces.surface_files import read_surface, write_stl
 from haloscope.mesh.surfaces.surface_generators import (

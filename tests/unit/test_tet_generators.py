@@ -9,6 +9,7 @@ from haloscope.errors import InputError
 from haloscope.mesh.lattice import cylinder_planes
 from haloscope.mesh.lattice.cylinder_planes import ChannelCells, channel_plane
 from haloscope.mesh.tets.prisms import Plane, draw_out, triangles_of_squares
+from haloscope.mesh.tets.tet_faces import area_vectors
 from haloscope.mesh.tets.tet_generators import (
     BOX_SIDES,
     cylinder_channel,
@@ -16,7 +17,6 @@ from haloscope.mesh.tets.tet_generators import (
     tet_box,
     tet_box_of_planes,
 )
-from haloscope.mesh.tets.tet_geometry import area_vectors
 from haloscope.mesh.tets.tet_quality import tet_quality
 from haloscope.mesh.tets.tets import TetMesh, make_tet_mesh
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError
+from haloscope.mesh.tets.tet_faces import FACE_NODES
 from haloscope.mesh.tets.tet_generators import tet_box
-from haloscope.mesh.tets.tet_geometry import FACE_NODES
 from haloscope.mesh.tets.tet_quality import check_quality, tet_quality
 from haloscope.mesh.tets.tets import TetMesh, make_tet_mesh
 

@@ -10,8 +10,8 @@ import pytest
 
 from haloscope.errors import InputError
 from haloscope.mesh.tets import tet_faces
+from haloscope.mesh.tets.tet_faces import FACE_NODES, area_vectors, tet_centres, tet_volumes
 from haloscope.mesh.tets.tet_generators import BOX_SIDES, tet_box
-from haloscope.mesh.tets.tet_geometry import FACE_NODES, area_vectors, tet_centres, tet_volumes
 from haloscope.mesh.tets.tets import TetMesh, make_tet_mesh
 
 CORNER = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]])

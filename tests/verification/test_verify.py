@@ -12,7 +12,7 @@ import pytest
 from haloscope.checks.verify import all_checks, select, solve_with
 from haloscope.checks.verify import verify as verify_checks
 from haloscope.errors import InputError, SolutionError
-from haloscope.run.progress import Silent
+from haloscope.run.state import Silent
 from haloscope.solvers import registry
 from haloscope.solvers.cavity import checks as cavity
 from haloscope.solvers.interface import Check, Comparison

@@ -26,7 +26,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticUndefined
 
 from haloscope.errors import InputError
-from haloscope.io.utf8 import decoded, insist_on_utf8
+from haloscope.io.text_files import decoded, insist_on_utf8
 
 _LARGEST_FILE = 1 << 20
 _MOST_DOTS = 500

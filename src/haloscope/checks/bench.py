@@ -113,7 +113,7 @@ def machine() -> dict[str, Any]:
     """What this machine offers, as text and numbers; what is missing is said, not raised."""
     from haloscope.device.jit import find_compiler
     from haloscope.exchange.ranks.mpiexec import find_mpiexec
-    from haloscope.run.provenance import version
+    from haloscope.run.summary import version
 
     def tried(call: Any) -> Any:
         try:

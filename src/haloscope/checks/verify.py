@@ -13,7 +13,7 @@ from haloscope.errors import InputError, SolutionError
 from haloscope.exchange.ranks.world import World
 from haloscope.io.interrupts import Interrupted
 from haloscope.run import Simulation
-from haloscope.run.progress import Progress, Silent
+from haloscope.run.state import Progress, Silent
 from haloscope.solvers import registry
 from haloscope.solvers.interface import Check
 

@@ -19,9 +19,8 @@ from haloscope.commands.ending import (
     interrupts_raised,
     open_closed_streams,
 )
-from haloscope.commands.options import DeviceOption, Json, TextGroup
+from haloscope.commands.options import DeviceOption, Json, TextGroup, open_world
 from haloscope.commands.progress import Bar, say
-from haloscope.commands.world import open_world
 from haloscope.errors import HaloscopeError, InputError, MachineError
 from haloscope.io import interrupts
 from haloscope.printable import PrintableStream
@@ -38,7 +37,7 @@ app = typer.Typer(
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from haloscope.run.provenance import version
+        from haloscope.run.summary import version
 
         print(f"haloscope {version()}")
         raise typer.Exit

@@ -36,7 +36,7 @@ def explore(
         if left_out:
             print("left out of it: " + "; ".join(left_out), file=sys.stderr)
         return
-    from haloscope.scope.explorer.session import explore as serve
+    from haloscope.scope.explorer.server import explore as serve
 
     serve(
         folders,

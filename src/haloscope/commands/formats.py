@@ -14,7 +14,7 @@ import typer
 
 from haloscope.counted import counted
 from haloscope.errors import InputError
-from haloscope.io.special_files import is_special
+from haloscope.io.text_files import is_special
 from haloscope.printable import raw_stream
 
 Json = Annotated[

@@ -1,13 +1,17 @@
-"""Options that several commands take, and what holds for the arguments of all commands."""
+"""Options that commands share, and the ranks that they run on."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from haloscope.errors import InputError
+
+if TYPE_CHECKING:
+    from haloscope.exchange.ranks.world import World
+
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")
@@ -51,3 +55,21 @@ def _require_text(parameter: Any, value: Any) -> None:
         f"{option or f'the argument {parameter.name}'} is empty; give a value{advice} "
         "(is a variable of the shell not set?)"
     )
+
+
+_world: World | None = None
+
+
+def open_world() -> World:
+    """The ranks of this command: MPI's where a launcher started it, else this process alone."""
+    global _world
+    if _world is None:
+        from haloscope.exchange.ranks import world
+
+        _world = world.open_world()
+    return _world
+
+
+def opened_world() -> World | None:
+    """The same where it has been opened, else None: MPI is not touched for it."""
+    return _world

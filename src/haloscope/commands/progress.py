@@ -6,7 +6,7 @@ import contextlib
 import sys
 from typing import Any
 
-from haloscope.commands.world import opened_world
+from haloscope.commands.options import opened_world
 from haloscope.printable import message_line, raw_stream
 
 

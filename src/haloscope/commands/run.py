@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from haloscope.commands import measured, stopping
+from haloscope.commands import ending as stopping
+from haloscope.commands import measured
 from haloscope.commands.ending import fail, interrupts_raised
-from haloscope.commands.options import DeviceOption, Json
+from haloscope.commands.options import DeviceOption, Json, open_world
 from haloscope.commands.progress import Bar, say
-from haloscope.commands.world import open_world
 from haloscope.counted import counted
 from haloscope.errors import InputError, MachineError
 from haloscope.io import interrupts

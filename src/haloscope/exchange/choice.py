@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError, MachineError
-from haloscope.exchange.exchange import Exchange
+from haloscope.exchange.packed import Exchange
 from haloscope.exchange.plan import Plan, check_plans
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.transports.contract import NAMES, Transport

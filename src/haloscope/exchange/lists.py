@@ -20,11 +20,10 @@ from haloscope.exchange.choice import open_by_name
 from haloscope.exchange.copies import CHUNK_COLUMNS, require_room
 from haloscope.exchange.list_finding import Listed, Lists
 from haloscope.exchange.packed import BLOCK, Bound, Copying
-from haloscope.exchange.plan import Box, Message, Plan
+from haloscope.exchange.plan import Box, Message, Plan, in_memory_order
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.repacking import in_memory_order
 from haloscope.exchange.transports.contract import Slot, Transport
-from haloscope.exchange.transports.repacked import RepackedTransport
+from haloscope.exchange.transports.study import RepackedTransport
 
 _SOURCE = Path(__file__).with_name("gather_scatter.cpp")
 _LARGEST_INT = 2**31 - 1

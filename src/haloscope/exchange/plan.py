@@ -1,19 +1,16 @@
-"""Who sends what to whom: the contract between a partition and a transport.
-
-A plan lists, for each neighbour, the boxes of the state that go out and the boxes that come
-in, with all fields in one message. A rank that has nothing to say to another has no message.
-The sender's boxes and the receiver's are listed in the same order and have the same shapes, so
-that the packed message needs no header.
-"""
+"""Plans of an exchange: which boxes of values go to and come from each neighbour."""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from haloscope.errors import InputError
+from haloscope.exchange.list_finding import Listed
 from haloscope.exchange.ranks.world import World
 
 # A chunk is what a block of GPU threads moves at a time: a few values a thread, about one chunk of a
@@ -97,3 +94,30 @@ def check_plans(world: World, plan: Plan) -> None:
     faults = [text for text in world.gather_texts(fault) if text]
     if faults:
         raise InputError(f"the exchange plans of two ranks do not match: {faults[0]}")
+
+
+Order = NDArray[np.int64]
+
+
+def in_memory_order(
+    messages: Sequence[Message], listed: Listed, fields: int, field_stride: int
+) -> tuple[Listed, Order]:
+    """Lists of single values, ascending in each message, and their places in the messages."""
+    entries, boxes = dict(listed), []
+    orders, first = [np.zeros(0, np.int64)], 0
+    for message in messages:
+        at = entries.get(message.rank, np.zeros(0, np.int64))
+        places = np.arange(message.size)
+        if len(at):
+            values = (at[:, None] + field_stride * np.arange(fields)).reshape(-1)
+            places = np.argsort(values, kind="stable")
+            boxes.append((message.rank, values[places]))
+        orders.append(first + places)
+        first += message.size
+    return tuple(boxes), np.concatenate(orders)
+
+
+def rows_in_memory_order(rooms: Sequence[int], width: int, fields: int) -> Order:
+    """The same of messages of rows: on the device field after field in a row, in messages value after value."""
+    places = np.arange(sum(rooms) * width * fields)
+    return np.ascontiguousarray(places.reshape(-1, width, fields).transpose(0, 2, 1)).reshape(-1)

@@ -19,11 +19,10 @@ from haloscope.device.jit import Constants
 from haloscope.errors import InputError
 from haloscope.exchange.choice import open_by_name
 from haloscope.exchange.packed import BLOCK, Bound, Copying
-from haloscope.exchange.plan import Box, Message, Plan
+from haloscope.exchange.plan import Box, Message, Plan, rows_in_memory_order
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.repacking import rows_in_memory_order
 from haloscope.exchange.transports.contract import Slot, Transport
-from haloscope.exchange.transports.repacked import RepackedTransport
+from haloscope.exchange.transports.study import RepackedTransport
 
 _SOURCE = Path(__file__).with_name("shared_rows.cpp")
 Rows = NDArray[np.int64]

@@ -38,7 +38,7 @@ def planes(messages: Sequence[Message]) -> Iterator[tuple[int, Box]]:
 
 
 class UnpackedExchange:
-    """The contract of :class:`haloscope.exchange.exchange.Exchange`, plane by plane."""
+    """The contract of :class:`haloscope.exchange.packed.Exchange`, plane by plane."""
 
     capturable = False
 

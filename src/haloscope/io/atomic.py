@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from haloscope.errors import InputError, MachineError
-from haloscope.io.special_files import copy_into, is_special
+from haloscope.io.text_files import copy_into, is_special
 
 if TYPE_CHECKING:
     import h5py

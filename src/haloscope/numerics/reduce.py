@@ -1,15 +1,50 @@
-"""Norms whose bits do not depend on threads, ranks or the device."""
+"""Sums over points and ranks: in fixed order, exact, and as short sketches of fields."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.exchange.ranks.world import World
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+COARSE_BITS = 20
+FINE_BITS = 26
+
+
+def split(values: ArrayLike) -> tuple[Floats, Floats]:
+    """Whole numbers, as floats, of the coarse and the fine unit for each of finite values."""
+    scaled = np.asarray(values, np.float64) * 2.0**COARSE_BITS
+    coarse = np.floor(scaled)
+    return coarse, np.rint((scaled - coarse) * 2.0**FINE_BITS)
+
+
+def exact_sum(values: ArrayLike) -> Integers:
+    """Sum of all values as two integers, (2,)."""
+    return np.array([part.astype(np.int64).sum() for part in split(values)], np.int64)
+
+
+def exact_bin_sums(bins: NDArray[np.integer], values: ArrayLike, count: int) -> Integers:
+    """Sums of the values (n,) in each of `count` bins (n,), as two integers each, (2, count)."""
+    # Sums of whole numbers below 2^53 are exact in floats, which bincount sums.
+    sums = [np.bincount(bins, part, count) for part in split(values)]
+    return np.array(sums).astype(np.int64)
+
+
+def total(sums: Integers) -> Floats:
+    """What sums (2, ...) of two integers stand for."""
+    result: Floats = sums[0] * 2.0**-COARSE_BITS + sums[1] * 2.0 ** -(COARSE_BITS + FINE_BITS)
+    return result
+
 
 _SOURCE = Path(__file__).with_name("reduce.cpp")
 _LANES = 1024
@@ -116,3 +151,78 @@ class ChangeNorm:
         high, low = (int(value) for value in self._world.sum(own))
         total = Fraction(high) + Fraction(low, 1 << fine)
         return math.ldexp(math.sqrt(float(total / self.count)), -exponent)
+
+
+# The finaliser of SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number
+# generators", OOPSLA 2014.
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
+# Of a node in sketches, and nodes that are looked at together.
+_SIGNS, _AT_ONCE = 64, 4096
+
+
+def mix(values: np.ndarray) -> np.ndarray:
+    """Spread every bit over all 64, in place."""
+    values += _GAMMA
+    for shift, factor in ((30, _FIRST), (27, _SECOND)):
+        values ^= values >> np.uint64(shift)
+        values *= factor
+    values ^= values >> np.uint64(31)
+    return values
+
+
+class Numbered(Protocol):
+    """Fields whose values have global numbers, such as those of blocks or elements."""
+
+    def numbers(self) -> Iterator[NDArray[np.uint64]]:
+        """Global numbers of a rank's own values in their order, as arrays one after the other."""
+
+
+def part_of_digest(values: np.ndarray, numbers: Iterable[NDArray[np.uint64]]) -> int:
+    """What some of a field's values add to the digest.
+
+    `values`: of 4 or 8 bytes each.
+    """
+    unsigned = np.dtype(f"u{values.dtype.itemsize}")
+    flat, total, begin = np.ascontiguousarray(values).reshape(-1).view(unsigned), 0, 0
+    for numbered in numbers:
+        mixed = mix(numbered.reshape(-1).copy())
+        mixed ^= flat[begin : begin + numbered.size]
+        total += int(mix(mixed).sum(dtype=np.uint64))
+        begin += numbered.size
+    if begin != flat.size:
+        raise ValueError(f"{flat.size} values have {begin} global numbers")
+    return total % 2**64
+
+
+def field_digest(world: World, fields: Numbered, owned: np.ndarray) -> str:
+    """Digest of a field; the same on every rank, however many there are."""
+    signed = np.array([part_of_digest(owned, fields.numbers())], np.uint64).view(np.int64)
+    return f"{int(world.sum(signed).view(np.uint64)[0]):016x}"
+
+
+def field_sketch(world: World, fields: Numbered, owned: np.ndarray) -> list[float]:
+    """Sums of a field with random signs; the same on every rank, but for rounding on any number.
+
+    Each node has 64 signs, the bits of its mixed number: lengths that are worked out from a sketch
+    are right to some 10 %.
+    """
+    flat, sums, begin = np.ascontiguousarray(owned).reshape(-1), np.zeros(_SIGNS), 0
+    for numbered in fields.numbers():
+        for first in range(0, numbered.size, _AT_ONCE):
+            mixed = mix(numbered.reshape(-1)[first : first + _AT_ONCE].copy())
+            bits = np.unpackbits(mixed.view(np.uint8)).reshape(-1, _SIGNS)
+            values = flat[begin : begin + len(mixed)].astype(np.float64)
+            sums += values @ (1.0 - 2.0 * bits)
+            begin += len(mixed)
+    sketch: list[float] = world.sum(sums).tolist()
+    return sketch
+
+
+def relative_difference(sketch: Sequence[float], reference: Sequence[float]) -> float:
+    """Length of the difference of two fields over that of the second, from sketches of both."""
+    wanted = np.asarray(reference)
+    difference = float(np.linalg.norm(np.asarray(sketch) - wanted))
+    length = float(np.linalg.norm(wanted))
+    return difference / length if length else difference

@@ -26,17 +26,14 @@ from haloscope.run.checkpointing import restore
 from haloscope.run.finality import divergence, not_final
 from haloscope.run.folders import alone_in, make_folder
 from haloscope.run.loop import TimeLoop
-from haloscope.run.memory import require_memory
-from haloscope.run.phases import RESULTS
-from haloscope.run.progress import Progress, Silent
 from haloscope.run.records import write_last
-from haloscope.run.state import RunState
-from haloscope.run.stopping import StopRequest
+from haloscope.run.state import RESULTS, Progress, RunState, Silent, StopRequest
 from haloscope.run.summary import (
     ceilings_of_share,
     cut_short,
     energy_used,
     log_least_time,
+    require_memory,
     summarise,
 )
 from haloscope.solvers import registry

@@ -13,11 +13,9 @@ from haloscope.counted import counted
 from haloscope.errors import InputError
 from haloscope.io import checkpoint as checkpoints
 from haloscope.mesh.grid.block_fields import gathered
-from haloscope.numerics.elements.landmarks import same_grid
-from haloscope.run.phases import CHECKPOINT
-from haloscope.run.progress import Progress
+from haloscope.numerics.elements.held_points import same_grid
 from haloscope.run.records import probe_header, rewrite_tables
-from haloscope.run.state import RunState
+from haloscope.run.state import CHECKPOINT, Progress, RunState
 
 
 def write_state(state: RunState, path: Path) -> None:

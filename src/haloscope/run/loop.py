@@ -9,11 +9,8 @@ from haloscope.device.energy import EnergyTally
 from haloscope.errors import SolutionError
 from haloscope.io import checkpoint as checkpoints
 from haloscope.run.checkpointing import write_state
-from haloscope.run.phases import DIAGNOSTICS, OUTPUT, STEPS
-from haloscope.run.progress import Progress
 from haloscope.run.records import append_history, sample_average, sample_probes, write_fields
-from haloscope.run.state import RunState
-from haloscope.run.stopping import StopRequest
+from haloscope.run.state import DIAGNOSTICS, OUTPUT, STEPS, Progress, RunState, StopRequest
 from haloscope.run.summary import rate_in_words
 
 _POLL_SECONDS = 0.5

@@ -11,8 +11,7 @@ import numpy as np
 
 from haloscope.io.atomic import write_text
 from haloscope.run.outputs import append_row, draw_overview, table_row
-from haloscope.run.phases import OUTPUT
-from haloscope.run.state import RunState
+from haloscope.run.state import OUTPUT, RunState
 
 
 def sample_probes(state: RunState, out: Path | None) -> None:

@@ -1,15 +1,46 @@
-"""What the parts of a run share: a case on its device and ranks, and what was recorded of it."""
+"""State of a run: steps taken, progress, phases, requests to stop."""
 
 from __future__ import annotations
 
+import signal
+import time
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, Protocol
 
 from haloscope.case.tables import CaseTable
 from haloscope.device.interface import Device
 from haloscope.exchange.ranks.world import World
-from haloscope.numerics.elements.landmarks import grid_marks
+from haloscope.io.interrupts import SAME_REQUEST_SECONDS, Interrupted
+from haloscope.numerics.elements.held_points import grid_marks
+from haloscope.regions import Region
 from haloscope.solvers.interface import Solver
+
+STEPS = Region("steps")
+DIAGNOSTICS = Region("diagnostics")
+OUTPUT = Region("output")
+CHECKPOINT = Region("checkpoint")
+RESULTS = Region("results")
+
+
+class Progress(Protocol):
+    """Shows how far a run is; :class:`Silent` shows nothing."""
+
+    def update(self, step: int, end: int, rate: str, residual: float | None) -> None:
+        """Tell steps done and wanted, the rate in words, and the largest residual."""
+
+    def line(self, text: str) -> None:
+        """Tell something once."""
+
+
+class Silent:
+    """Progress that nobody watches."""
+
+    def update(self, step: int, end: int, rate: str, residual: float | None) -> None:
+        """Show nothing."""
+
+    def line(self, text: str) -> None:
+        """Show nothing."""
 
 
 class RunState:
@@ -50,3 +81,31 @@ class RunState:
     def step(self) -> int:
         """Steps taken since the start of the case."""
         return self.solver.step
+
+
+class StopRequest:
+    """The signal that asks a run to stop, if one came."""
+
+    def __init__(self) -> None:
+        self._number: int | None = None
+        self._since = 0.0
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        """Turn SIGINT and SIGTERM into a stop after the present steps; a second Ctrl-C is one."""
+        now = time.monotonic()
+        if self._number is None:
+            self._number, self._since = number, now
+        elif number == signal.SIGINT and now - self._since > SAME_REQUEST_SECONDS:
+            raise Interrupted(number)
+
+    def reached(self, world: World) -> bool:
+        """Whether any rank has got a signal; all ranks ask at the same steps."""
+        if world.any(self._number is not None):
+            self._number = self._number or signal.SIGTERM
+            return True
+        return False
+
+    @property
+    def name(self) -> str | None:
+        """Name of the signal; None where none came."""
+        return signal.Signals(self._number).name if self._number else None

@@ -1,20 +1,89 @@
-"""What a run tells of itself: its summary, rates and energy, beside the ceilings of the machine."""
+"""The summary of a run: rates, memory, versions."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from haloscope.case.tables import CaseTable
 from haloscope.counted import counted
 from haloscope.device.ceilings import Ceilings, measure_ceilings
 from haloscope.device.energy import LEAST_SECONDS, EnergyMeter, EnergyTally
+from haloscope.device.interface import Device
+from haloscope.errors import MachineError
+from haloscope.exchange.ranks.world import World
 from haloscope.io.interrupts import Interrupted
-from haloscope.run.phases import DIAGNOSTICS
-from haloscope.run.progress import Progress
-from haloscope.run.provenance import provenance
-from haloscope.run.state import RunState
+from haloscope.run.state import DIAGNOSTICS, Progress, RunState
+from haloscope.solvers import registry
+from haloscope.solvers.interface import Solver
+
+
+def require_memory(case: CaseTable, device: Device, world: World) -> None:
+    """Refuse on all ranks, before anything is allocated, a case that cannot fit on one."""
+    needed, free = needed_and_free(case, device, world)
+    if needed > free:
+        more = "hosts" if device.kind == "cpu" else "GPUs"
+        raise MachineError(
+            f"the case needs about {needed / 1e9:.3g} GB a rank but {free / 1e9:.3g} "
+            f"GB are free on {device.name}; use a coarser grid or mesh, ranks on more {more}, or "
+            "single precision where the solver has it"
+        )
+
+
+def needed_and_free(case: CaseTable, device: Device, world: World) -> tuple[float, float]:
+    """Bytes that a rank needs, and that are free for the rank that has least; all ranks call this.
+
+    None returns before all have seen what is free.
+    """
+    estimate = registry.estimate(case)
+    needed = estimate["memory_bytes"]
+    if device.kind == "cpu":
+        needed += estimate.get("host_bytes", 0.0)
+    free, _ = device.memory()
+    return needed / world.size, -world.largest(-free / world.sharing(device.identity))
+
+
+def provenance(case: CaseTable, device: Device, solver: Solver, world: World) -> dict[str, Any]:
+    """Versions, compiler, kernel hash and the whole case: what a result came from."""
+    versions = {"haloscope": version(), "python": platform.python_version()}
+    for package in ("numpy", "h5py", "mpi4py", "cupy-cuda13x", "cupy-cuda12x"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    text = case.model_dump_json()
+    return {
+        "versions": versions,
+        "mpi": world.library,
+        "kernel": solver.kernel_hash,
+        "compiler": _compiler_name(device),
+        "case_hash": hashlib.sha256(text.encode()).hexdigest()[:12],
+        "case": json.loads(text),
+        "load": os.getloadavg()[0],
+    }
+
+
+def _compiler_name(device: Device) -> str:
+    if device.kind != "cpu":
+        return "NVRTC"
+    from haloscope.device.jit import find_compiler
+
+    return find_compiler().name
+
+
+def version() -> str:
+    """Version of the installed package; 'source' when run from a checkout."""
+    try:
+        return importlib.metadata.version("haloscope")
+    except importlib.metadata.PackageNotFoundError:
+        return "source"
+
 
 LONG_RUN_SECONDS = 3600.0
 """A run whose steps take longer gets a warning that names the limit of its time step."""

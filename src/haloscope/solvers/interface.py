@@ -162,10 +162,10 @@ class Places(Protocol):
         """Global numbers of own values in their order, as arrays one after the other."""
 
     def describe_grid(self) -> str:
-        """As :class:`haloscope.numerics.elements.landmarks.Grid`."""
+        """As :class:`haloscope.numerics.elements.held_points.Grid`."""
 
     def landmarks(self) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.float64]]]:
-        """As :class:`haloscope.numerics.elements.landmarks.Grid`."""
+        """As :class:`haloscope.numerics.elements.held_points.Grid`."""
 
     def require_inside(self, location: str, position: tuple[float, float, float]) -> None:
         """Refuse a point outside; `location`, such as a key, begins the message."""

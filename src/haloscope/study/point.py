@@ -18,10 +18,9 @@ from haloscope.errors import HaloscopeError, MachineError, SolutionError
 from haloscope.exchange.ranks.cores import threads_of_rank
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.transports.contract import TransportUnavailable
-from haloscope.numerics.digest import field_digest, field_sketch
+from haloscope.numerics.reduce import field_digest, field_sketch
 from haloscope.run import Simulation
-from haloscope.run.memory import needed_and_free
-from haloscope.run.provenance import version
+from haloscope.run.summary import needed_and_free, version
 from haloscope.solvers import registry
 from haloscope.solvers.interface import Solver
 from haloscope.study import phases

@@ -11,7 +11,7 @@ from typing import Any
 
 from haloscope.errors import InputError
 from haloscope.mesh.grid.blocks import AXES
-from haloscope.numerics.digest import relative_difference
+from haloscope.numerics.reduce import relative_difference
 from haloscope.solvers import registry
 from haloscope.solvers.sweeping import spelled
 from haloscope.study.ledger import Record

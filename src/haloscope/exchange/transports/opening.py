@@ -20,13 +20,14 @@ def open_transport(
     name: str, world: World, device: Device, plan: Plan, dtype: Any, stream: Any = None
 ) -> Transport:
     """Open a transport by name; all ranks call this."""
-    from haloscope.exchange.transports.host import HostTransport
-    from haloscope.exchange.transports.mpi import MpiTransport
+    from haloscope.exchange.transports.mpi import HostTransport, MpiTransport, StagedTransport
     from haloscope.exchange.transports.nccl import NcclTransport
     from haloscope.exchange.transports.peer import PeerTransport
-    from haloscope.exchange.transports.repacked import RepackedTransport
-    from haloscope.exchange.transports.staged import StagedTransport
-    from haloscope.exchange.transports.turns import AllPairsTransport, BlockingTransport
+    from haloscope.exchange.transports.study import (
+        AllPairsTransport,
+        BlockingTransport,
+        RepackedTransport,
+    )
 
     kinds: dict[str, Any] = {
         "host": HostTransport,

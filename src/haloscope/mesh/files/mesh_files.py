@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from haloscope.counted import counted
 from haloscope.errors import InputError
-from haloscope.mesh.files.gmsh_counts import count_gmsh_hexahedra
+from haloscope.mesh.files.gmsh import count_gmsh_hexahedra
 from haloscope.mesh.files.mesh_groups import (
     CellGroups,
     ChosenGroups,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from haloscope.counted import counted
 from haloscope.errors import InputError
-from haloscope.mesh.files.gmsh_groups import read_gmsh_groups
+from haloscope.mesh.files.gmsh import read_gmsh_groups
 
 Numbers = NDArray[np.int32]
 Integers = NDArray[np.int64]

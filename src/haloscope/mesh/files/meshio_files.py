@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from haloscope.counted import counted
 from haloscope.errors import InputError, MachineError
-from haloscope.mesh.files.gmsh_counts import check_gmsh_counts
-from haloscope.mesh.files.hdf5_sizes import check_hdf5, check_xdmf
-from haloscope.mesh.files.vtk_sizes import check_vtk, check_vtu
+from haloscope.mesh.files.file_sizes import check_hdf5, check_vtk, check_vtu, check_xdmf
+from haloscope.mesh.files.gmsh import check_gmsh_counts
 
 Integers = NDArray[np.int64]
 

@@ -16,10 +16,9 @@ from haloscope.mesh.files.mesh_files import FileCells, read_cells, read_mesh
 from haloscope.mesh.files.meshio_files import require_meshio
 from haloscope.mesh.hexes.hexes import Integers, check_boundaries
 from haloscope.mesh.hexes.mesh_parts import ElementRows, unconnected
-from haloscope.mesh.hexes.periodic import PeriodicPair, join_periodic
 from haloscope.mesh.hexes.shared_faces import NamedQuads, connect_on_ranks
 from haloscope.mesh.hexes.shared_meshes import range_ends, range_of
-from haloscope.mesh.hexes.shared_periodic import join_periodic_on_ranks
+from haloscope.mesh.hexes.shared_periodic import PeriodicPair, join_periodic, join_periodic_on_ranks
 
 
 def read_mesh_on_ranks(

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from haloscope.device.interface import Array, Device
 from haloscope.exchange.choice import open_exchange
-from haloscope.exchange.exchange import Exchange
+from haloscope.exchange.packed import Exchange
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.unpacked import SeveralExchanges, UnpackedExchange
 from haloscope.mesh.grid.blocks import Block

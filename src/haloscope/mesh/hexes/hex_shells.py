@@ -28,9 +28,9 @@ from haloscope.mesh.hexes.hex_lattices import (
 from haloscope.mesh.hexes.hex_mappings import BlockMap, BlockMapping, between
 from haloscope.mesh.hexes.hexes import FACES, Floats, HexMesh, Integers, connect
 from haloscope.mesh.hexes.mesh_parts import ElementRows, unconnected
-from haloscope.mesh.hexes.periodic import join_periodic
 from haloscope.mesh.hexes.shared_faces import connect_on_ranks, drop_unused_names
 from haloscope.mesh.hexes.shared_meshes import range_of
+from haloscope.mesh.hexes.shared_periodic import join_periodic
 
 
 @dataclass(frozen=True)

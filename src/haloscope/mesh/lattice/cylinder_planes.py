@@ -10,7 +10,7 @@ import numpy as np
 from haloscope.errors import InputError
 from haloscope.mesh.hexes.hex_boxes import graded, require_counts
 from haloscope.mesh.tets.prisms import Plane, pairs, squares, triangles_of_squares
-from haloscope.mesh.tets.tet_geometry import Floats, Integers
+from haloscope.mesh.tets.tet_faces import Floats, Integers
 
 CHANNEL_HEIGHT = 0.41
 """Height H of the channel of Schaefer and Turek's benchmark in m; in 3D its width as well."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from haloscope.mesh.grid.blocks import Triple
-from haloscope.mesh.surfaces.connected_parts import connected_parts, spread
+from haloscope.mesh.surfaces.orientation import connected_parts, spread
 
 Integers = NDArray[np.int64]
 Flags = tuple[bool, bool, bool]

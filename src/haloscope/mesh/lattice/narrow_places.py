@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from haloscope.mesh.grid.blocks import Triple
 from haloscope.mesh.lattice.lattice_runs import Runs, raster, unraster
 from haloscope.mesh.lattice.openings import Opening
-from haloscope.mesh.surfaces.connected_parts import spread
+from haloscope.mesh.surfaces.orientation import spread
 
 Mask = NDArray[np.bool_]
 

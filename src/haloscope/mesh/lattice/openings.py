@@ -21,7 +21,7 @@ from haloscope.mesh.grid.blocks import AXES
 from haloscope.mesh.hexes.hexes import point_text
 from haloscope.mesh.lattice.lattice_runs import Runs, unraster
 from haloscope.mesh.lattice.shapes import Grid
-from haloscope.mesh.surfaces.connected_parts import connected_parts
+from haloscope.mesh.surfaces.orientation import connected_parts
 from haloscope.mesh.surfaces.surfaces import Surface
 
 Floats = NDArray[np.float64]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.mesh.surfaces.connected_parts import spread
+from haloscope.mesh.surfaces.orientation import spread
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

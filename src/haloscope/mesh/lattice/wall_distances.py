@@ -12,7 +12,7 @@ from haloscope.mesh.grid.blocks import Triple
 from haloscope.mesh.lattice.lattice_runs import raster, unraster
 from haloscope.mesh.lattice.shapes import Shape
 from haloscope.mesh.lattice.voxels import Lattice, inside_runs
-from haloscope.mesh.surfaces.connected_parts import spread
+from haloscope.mesh.surfaces.orientation import spread
 from haloscope.mesh.surfaces.surface_walls import walls_of
 from haloscope.mesh.surfaces.surfaces import Surface
 

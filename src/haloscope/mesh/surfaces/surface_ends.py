@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.mesh.surfaces.connected_parts import connected_parts
+from haloscope.mesh.surfaces.orientation import connected_parts
 from haloscope.mesh.surfaces.surfaces import Surface
 
 Floats = NDArray[np.float64]

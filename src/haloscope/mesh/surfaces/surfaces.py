@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from haloscope.counted import counted
 from haloscope.errors import InputError
 from haloscope.mesh.files.length_units import METRE, LengthUnit
-from haloscope.mesh.surfaces.connected_parts import connected_parts, spread
-from haloscope.mesh.surfaces.surface_orientation import orientation
+from haloscope.mesh.surfaces.orientation import connected_parts, orientation, spread
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -13,7 +13,7 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.mesh.surfaces.connected_parts import spread
+from haloscope.mesh.surfaces.orientation import spread
 
 Integers = NDArray[np.int64]
 

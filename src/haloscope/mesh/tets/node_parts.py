@@ -24,9 +24,9 @@ from haloscope.mesh.partition.partition import (
     choose,
     require_parts,
 )
-from haloscope.mesh.surfaces.connected_parts import spread
+from haloscope.mesh.surfaces.orientation import spread
 from haloscope.mesh.tets.cuthill_mckee import node_graph, reverse_cuthill_mckee
-from haloscope.mesh.tets.tet_geometry import CORNERS, Floats, Integers, Numbers
+from haloscope.mesh.tets.tet_faces import CORNERS, Floats, Integers, Numbers
 from haloscope.mesh.tets.tets import TetMesh
 
 

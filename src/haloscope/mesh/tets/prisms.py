@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from haloscope.errors import InputError
 from haloscope.mesh.hexes.hex_boxes import MOST_ELEMENTS
-from haloscope.mesh.tets.tet_faces import NamedTriangles, named_triangles
-from haloscope.mesh.tets.tet_geometry import Floats, Integers
+from haloscope.mesh.tets.tet_faces import Floats, Integers, NamedTriangles, named_triangles
 
 
 @dataclass(frozen=True, eq=False)

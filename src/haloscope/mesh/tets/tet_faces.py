@@ -1,4 +1,4 @@
-"""All faces of a mesh of tetrahedra: which are equal, how they are called, what lies behind them."""
+"""Corners, faces and areas of tetrahedra, and the outer faces of a mesh."""
 
 from __future__ import annotations
 
@@ -10,15 +10,47 @@ from numpy.typing import ArrayLike, NDArray
 
 from haloscope.counted import counted
 from haloscope.errors import InputError
-from haloscope.mesh.hexes.hexes import point_text
-from haloscope.mesh.tets.tet_geometry import (
-    CORNERS,
-    FACE_NODES,
-    Floats,
-    Integers,
-    Numbers,
-    tets_text,
-)
+from haloscope.mesh.hexes.hexes import elements_text, point_text
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Numbers = NDArray[np.int32]
+
+CORNERS = 4
+FACE_NODES = np.array([[1, 2, 3], [0, 3, 2], [0, 1, 3], [0, 2, 1]])
+"""Corners of each face; seen from outside they run counter-clockwise."""
+
+
+def tet_volumes(nodes: Floats, tets: NDArray[np.integer]) -> Floats:
+    """Volumes of tetrahedra (n, 4), negative where corners stand left-handed: (n,)."""
+    return np.asarray(six_volumes(nodes, tets)[0] / 6)
+
+
+def tet_centres(nodes: Floats, tets: NDArray[np.integer]) -> Floats:
+    """Mean of the corners of tetrahedra (n, 4): (n, 3)."""
+    return np.asarray(sum(nodes[tets[:, corner]] for corner in range(CORNERS)) / CORNERS)
+
+
+def area_vectors(nodes: Floats, triangles: NDArray[np.integer]) -> Floats:
+    """Normals of triangles (n, 3), as long as their areas in m^2: (n, 3)."""
+    a, b, c = (nodes[triangles[:, corner]] for corner in range(3))
+    return np.asarray(np.cross(b - a, c - a) / 2)
+
+
+def six_volumes(nodes: Floats, tets: NDArray[np.integer]) -> tuple[Floats, Floats]:
+    """Six volumes of tetrahedra (n, 4), and their longest edge at corner 0, cubed: (n,) each."""
+    origin = nodes[tets[:, 0]]
+    a, b, c = (nodes[tets[:, corner]] - origin for corner in (1, 2, 3))
+    sixfold = np.einsum("ex,ex->e", a, np.cross(b, c))
+    squares = [np.einsum("ex,ex->e", edge, edge) for edge in (a, b, c)]
+    return sixfold, np.max(squares, axis=0) ** 1.5
+
+
+def tets_text(nodes: Floats, tets: Integers, elements: Integers) -> str:
+    """The first few of some elements, and where they are, for messages."""
+    centres = tet_centres(nodes, tets[elements])
+    return elements_text(np.arange(len(elements)), centres, elements)
+
 
 # Three node numbers below this fit into one number of 63 bits.
 _MOST_IN_ONE_KEY = 2**21

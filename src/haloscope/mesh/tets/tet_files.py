@@ -21,8 +21,7 @@ from haloscope.mesh.files.mesh_groups import (
     zones_of,
 )
 from haloscope.mesh.files.meshio_files import block_nodes, read_with_meshio, require_meshio
-from haloscope.mesh.tets.tet_faces import NamedTriangles
-from haloscope.mesh.tets.tet_geometry import CORNERS, Integers
+from haloscope.mesh.tets.tet_faces import CORNERS, Integers, NamedTriangles
 from haloscope.mesh.tets.tets import TetMesh, make_tet_mesh
 
 Form = Literal["gmsh22", "gmsh41", "vtu", "vtk"]

@@ -17,7 +17,7 @@ from haloscope.mesh.lattice.cylinder_planes import (
     channel_plane,
 )
 from haloscope.mesh.tets.prisms import Plane, draw_out, pairs, squares, triangles_of_squares
-from haloscope.mesh.tets.tet_geometry import Floats
+from haloscope.mesh.tets.tet_faces import Floats
 from haloscope.mesh.tets.tets import TetMesh, make_tet_mesh
 
 BOX_SIDES = ("x_low", "x_high", "y_low", "y_high", "z_low", "z_high")

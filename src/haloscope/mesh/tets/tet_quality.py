@@ -9,7 +9,7 @@ import numpy as np
 
 from haloscope.errors import InputError
 from haloscope.mesh.hexes.hexes import elements_text
-from haloscope.mesh.tets.tet_geometry import (
+from haloscope.mesh.tets.tet_faces import (
     CORNERS,
     FACE_NODES,
     Floats,

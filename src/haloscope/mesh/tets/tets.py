@@ -1,6 +1,6 @@
 """Meshes of tetrahedra: what lies behind which face, names of outer surfaces, and what is refused.
 
-See :mod:`haloscope.mesh.tets.tet_geometry` for the conventions.
+See :mod:`haloscope.mesh.tets.tet_faces` for the conventions.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 from haloscope.counted import counted
 from haloscope.errors import InputError
 from haloscope.mesh.hexes.hexes import point_text
-from haloscope.mesh.surfaces.connected_parts import connected_parts
-from haloscope.mesh.tets.tet_faces import Faces, NamedTriangles, check_strays, named_triangles
-from haloscope.mesh.tets.tet_geometry import (
+from haloscope.mesh.surfaces.orientation import connected_parts
+from haloscope.mesh.tets.tet_faces import (
+    Faces,
     Floats,
     Integers,
+    NamedTriangles,
     Numbers,
+    check_strays,
+    named_triangles,
     six_volumes,
     tet_centres,
     tet_volumes,

@@ -19,7 +19,7 @@ from haloscope.mesh.hexes.mesh_parts import MeshPart
 from haloscope.numerics.elements.cell_output import open_cells
 from haloscope.numerics.elements.element_geometry import nodes
 from haloscope.numerics.elements.held_points import held_points, refuse_outside
-from haloscope.numerics.elements.part_locator import PartLocator
+from haloscope.numerics.elements.locate import PartLocator
 from haloscope.numerics.elements.plane_samples import (
     PlaneRaster,
     PlaneSamples,

@@ -1,13 +1,9 @@
-"""Where points lie in curved elements, and values there by the polynomial through the nodes.
-
-An element's map from reference coordinates is the polynomial through its GLL nodes. Boxes tell
-which elements may hold a point; the map's inverse tells which of them does, and where.
-"""
+"""Locates points in curved elements, of a whole mesh or of a rank's part."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -15,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from haloscope.mesh.hexes.hexes import Floats, HexMesh, Integers
+from haloscope.mesh.hexes.mesh_parts import mesh_of
 from haloscope.numerics.elements.element_boxes import BoxBins, box_distances, element_boxes
 from haloscope.numerics.elements.element_geometry import nodes
 from haloscope.numerics.elements.element_maps import (
@@ -232,3 +229,34 @@ def evaluate(values: NDArray[Any], located: Located) -> Floats:
         point_values = values_at(flat[rows], located.reference[numbers])
         result[numbers[valid]] = point_values[valid]
     return result.reshape(-1, *components)
+
+
+class PartLocator(Locator):
+    """Finds points in a rank's elements; where several meet the one with the lowest number has it."""
+
+    def __init__(
+        self, mesh: HexMesh, order: int, numbers: Integers, elements: Integers | None = None
+    ) -> None:
+        chosen = np.arange(len(numbers)) if elements is None else elements
+        self._rows = chosen[np.argsort(numbers[chosen], kind="stable")]
+        self._numbers = numbers[self._rows]
+        super().__init__(mesh_of(mesh, self._rows), order)
+
+    def find(self, points: ArrayLike) -> Located:
+        """Find elements by their numbers in the whole mesh, and by their rows on this rank."""
+        located = super().find(points)
+        if not len(self._rows):
+            return located
+        inside = located.inside
+        return Located(
+            np.where(inside, self._numbers[located.rows], -1),
+            np.where(inside, self._rows[located.rows], -1),
+            located.reference,
+        )
+
+    def nearest(self, points: ArrayLike) -> Nearest:
+        """As :meth:`Locator.nearest`, with numbers in the whole mesh."""
+        nearest = super().nearest(points)
+        known = nearest.elements >= 0
+        numbers = np.where(known, self._numbers[nearest.elements], -1) if known.any() else -1
+        return replace(nearest, elements=np.broadcast_to(numbers, known.shape))

@@ -13,7 +13,7 @@ from haloscope.device.interface import Array
 from haloscope.errors import InputError, SolutionError
 from haloscope.numerics.krylov.block_pattern import BlockPattern
 from haloscope.numerics.krylov.block_rows import BlockRows
-from haloscope.numerics.krylov.bound_launches import BoundLaunches
+from haloscope.numerics.krylov.point_blocks import BoundLaunches
 from haloscope.numerics.shared_nodes import SharedNodes, sums_between_shared
 
 Integers = NDArray[np.integer]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.surfaces.connected_parts import connected_parts
+from haloscope.mesh.surfaces.orientation import connected_parts
 from haloscope.numerics.krylov.block_pattern import BlockPattern
 from haloscope.numerics.shared_nodes import SharedNodes
 

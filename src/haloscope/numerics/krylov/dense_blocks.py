@@ -10,7 +10,7 @@ from haloscope.device.interface import Array, Graph, Kernel
 from haloscope.errors import SolutionError
 from haloscope.numerics.krylov.block_pattern import BlockPattern
 from haloscope.numerics.krylov.block_rows import BlockRows
-from haloscope.numerics.krylov.bound_launches import BoundLaunches
+from haloscope.numerics.krylov.point_blocks import BoundLaunches
 
 _SOURCE = Path(__file__).with_name("two_level.cpp")
 # Blocks of a row that a GPU block works on at a time.

@@ -12,8 +12,8 @@ from haloscope.exchange.sharing import find_sharing
 from haloscope.numerics.krylov.block_ilu import BlockIlu
 from haloscope.numerics.krylov.block_pattern import BlockPattern
 from haloscope.numerics.krylov.block_rows import BlockRows
-from haloscope.numerics.krylov.bound_launches import BoundLaunches
 from haloscope.numerics.krylov.node_vectors import clearing
+from haloscope.numerics.krylov.point_blocks import BoundLaunches
 from haloscope.numerics.shared_node_messages import open_node_sums
 from haloscope.numerics.shared_nodes import SharedNodes
 

@@ -1,6 +1,8 @@
-"""Point-block Jacobi: the inverses of the rows' own blocks as a preconditioner."""
+"""Blocks on the diagonal as a preconditioner, and launches kept for their arguments."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -9,6 +11,25 @@ from haloscope.errors import SolutionError
 from haloscope.numerics.krylov.block_pattern import BlockPattern
 from haloscope.numerics.krylov.block_rows import BlockRows
 from haloscope.numerics.shared_nodes import SharedNodes
+
+
+class BoundLaunches:
+    """Launches of one kernel on arrays that come again and again.
+
+    Arrays are remembered by identity, and are kept: give the same objects each time.
+    """
+
+    def __init__(self, bind: Callable[..., Launch]) -> None:
+        self._bind = bind
+        self._bound: dict[tuple[int, ...], tuple[tuple[Array, ...], Launch]] = {}
+
+    def __call__(self, *arrays: Array) -> None:
+        """Launch on the given arrays."""
+        key = tuple(map(id, arrays))
+        binding = self._bound.get(key)
+        if binding is None:
+            binding = self._bound[key] = (arrays, self._bind(*arrays))
+        binding[1]()
 
 
 class PointBlocks:

@@ -21,7 +21,8 @@ from haloscope.io.atomic import write_json, write_text
 from haloscope.scope import maps, report
 from haloscope.scope.analysis.metrics import METRICS
 from haloscope.scope.analysis.result import FILE, Result
-from haloscope.scope.diagnosis import cores, diagnose, wording
+from haloscope.scope.diagnosis import conditions as cores
+from haloscope.scope.diagnosis import diagnose, wording
 from haloscope.scope.diagnosis.intrusion import RECORDING
 from haloscope.scope.export.cubex import write_cubex
 from haloscope.scope.maps.files import write_maps

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from haloscope.scope.analysis.result import Result
-from haloscope.scope.diagnosis import aborts, causes, cores, costs, message_costs, waits, wording
+from haloscope.scope.diagnosis import causes, costs, message_costs, waits, wording
+from haloscope.scope.diagnosis import conditions as aborts
+from haloscope.scope.diagnosis import conditions as cores
 from haloscope.scope.diagnosis.findings import Finding, View
 
 MOST = 7
@@ -22,7 +24,7 @@ def diagnose(result: Result) -> list[Finding]:
     # Returns: most expensive first: those worth a hundredth of all time, at most :data:`MOST`; if
     # these are fewer than :data:`FEWEST`, smaller ones down to :data:`NEGLIGIBLE`. What is spent
     # once in the run, however long that is, comes last, unless nothing else is worth a hundredth.
-    # Where ranks lack cores for :data:`haloscope.scope.diagnosis.cores.MUCH` of their time, that
+    # Where ranks lack cores for :data:`haloscope.scope.diagnosis.conditions.MUCH` of their time, that
     # alone. A call of MPI_Abort comes first.
     view = View.of(result)
     if view.total <= 0:

@@ -1,25 +1,65 @@
-"""Serves the page to this machine's own browser, or to one that a tunnel leads here.
-
-It listens on 127.0.0.1 only, and every address begins with a token that is new in each session:
-other users of a login node cannot read along. It knows a fixed list of questions; nothing in an
-address ever becomes the name of a file.
-"""
+"""The explorer's server on the loopback interface, and a session of it."""
 
 from __future__ import annotations
 
 import gzip
 import hmac
+import os
 import re
 import secrets
+import socket
+import sys
 import threading
 import urllib.parse
+import webbrowser
 from collections import OrderedDict
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 from haloscope.errors import MachineError
+from haloscope.io.interrupts import Interrupted
 from haloscope.scope.explorer.page import page
+from haloscope.scope.explorer.report import Report
 from haloscope.scope.explorer.service import QuestionError, Service
+
+
+def explore(
+    folders: list[Path],
+    *,
+    port: int = 0,
+    browser: bool = True,
+    log: Callable[[str], None],
+) -> None:
+    """Serve a report until the user ends it with Ctrl-C."""
+    service = Service(Report(*folders), log)
+    try:
+        with Server(service, port) as server:
+            log(f"explorer: {server.url}")
+            log(
+                "from another machine, first forward the port there: "
+                f"ssh -L {server.port}:{ADDRESS}:{server.port} {socket.gethostname()}"
+            )
+            log("end with Ctrl-C")
+            if browser and has_screen():
+                webbrowser.open(server.url)
+            try:
+                server.serve_forever(poll_interval=0.2)
+            except KeyboardInterrupt as stop:
+                if isinstance(stop, Interrupted):
+                    stop.answered = True
+                log("ended")
+    finally:
+        service.close()
+
+
+def has_screen() -> bool:
+    """Whether a browser would open on a screen, rather than in this terminal."""
+    if sys.platform in ("darwin", "win32"):
+        return "SSH_CONNECTION" not in os.environ
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
 
 ADDRESS = "127.0.0.1"
 _HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.scope.export.run_clock import RunClock
+from haloscope.scope.export.roles import RunClock
 from haloscope.scope.trace.measurement import Location, Measurement
 from haloscope.scope.trace.trace import (
     NOBODY,

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from haloscope.scope.export.otf2_library import CALLED_FROM, CALLER, OUR_EVENT, PARADIGMS, REMOTE_OF
-from haloscope.scope.export.roles import otf2_role_of
-from haloscope.scope.export.run_clock import RunClock
+from haloscope.scope.export.roles import RunClock, otf2_role_of
 from haloscope.scope.trace.measurement import Communicator, Location, Measurement
 from haloscope.scope.trace.trace import NOBODY
 

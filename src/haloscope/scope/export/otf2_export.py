@@ -30,7 +30,7 @@ from haloscope.scope.export.otf2_library import (
     load_library,
     quiet,
 )
-from haloscope.scope.export.run_clock import RunClock
+from haloscope.scope.export.roles import RunClock
 from haloscope.scope.trace.measurement import Location, Measurement
 from haloscope.scope.trace.trace import (
     BYTES_UNKNOWN,

@@ -1,10 +1,33 @@
-"""Reads and removes the files by which ranks agreed on who carries the recorder (mpi_carriers.c)."""
+"""What a measurement leaves: ranks without a recorder, answers, leftover files."""
 
 from __future__ import annotations
 
+import re
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+
+
+def answer(library: str, version: str) -> str:
+    """Path of an MPI's tracer, built where it is new, or ``error: `` and a reason."""
+    try:
+        from haloscope.errors import HaloscopeError
+        from haloscope.scope.record.build import build_tracer
+    except ImportError as error:
+        return (
+            f"error: the tracer of {library} could not be built, since {sys.executable} cannot "
+            f"import what it needs ({error}); install that package for this Python"
+        )
+    try:
+        return str(build_tracer(Path(library), version))
+    except HaloscopeError as error:
+        return f"error: {' '.join(str(error).split())}"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[3]).write_text(f"{answer(*sys.argv[1:3])}\n")
+
 
 _FIRST_WORDS = "haloscope team 1 "
 _MOST_BYTES = 1 << 25
@@ -62,3 +85,44 @@ def missing(ranks: list[int], size: int, reason: str = "") -> str:
     names = f"rank {shown[0]}" if one else f"{len(ranks)} ranks ({', '.join(shown)})"
     line = f"{names} of {size} {'is' if one else 'are'} missing"
     return f"{line}: {reason}" if reason else line
+
+
+# Number of the process, and what tells it from those of other machines.
+_LABEL = r"\d{1,10}-[0-9a-f]{8}"
+_DEFINITIONS = re.compile(rf"process-({_LABEL})\.def")
+_EVENTS = re.compile(rf"process-({_LABEL})\.(\d{{1,6}})\.events")
+
+
+def settle(folder: Path) -> list[str]:
+    """Rename what processes without a rank have left; call it when the program has ended.
+
+    Where no rank has written anything, the process with most events becomes rank 0 of 1, which is
+    what a program without MPI is. Everything else stays as it is.
+    """
+    processes = {
+        match[1]: path
+        for path in folder.iterdir()
+        if (match := _DEFINITIONS.fullmatch(path.name)) and path.is_file()
+    }
+    if processes and not any(folder.glob("rank-*.def")):
+        largest = max(sorted(processes), key=lambda process: _bytes_of(folder, process))
+        for path in _files_of(folder, largest):
+            path.rename(folder / re.sub(rf"process-{_LABEL}", "rank-00000", path.name))
+        del processes[largest]
+    return [
+        f"process {process.partition('-')[0]} ended before it had a rank; what it recorded stays "
+        f"in {path.name} and is not analysed"
+        for process, path in sorted(processes.items())
+    ]
+
+
+def _files_of(folder: Path, process: str) -> list[Path]:
+    """Events first: the definitions make a rank of them."""
+    events = [
+        path for path in folder.glob(f"process-{process}.*.events") if _EVENTS.fullmatch(path.name)
+    ]
+    return [*events, folder / f"process-{process}.def"]
+
+
+def _bytes_of(folder: Path, process: str) -> int:
+    return sum(path.stat().st_blocks for path in _files_of(folder, process))

@@ -24,8 +24,8 @@ from haloscope.errors import InputError
 from haloscope.io.atomic import write_json
 from haloscope.scope.record import carriers
 from haloscope.scope.record.build import known_tracers, preload_library
+from haloscope.scope.record.carriers import settle
 from haloscope.scope.record.gpu_build import gpu_environment
-from haloscope.scope.record.leftovers import settle
 from haloscope.scope.trace.measurement import MOST_RANKS, open_measurement
 
 MODES = ("profile", "trace")

@@ -109,7 +109,7 @@ static int run_builder(const char *library, const char *version, const char *pat
   char *packages = NULL;
   if (python == NULL) return 0;
   char **environment = plain_environment(&packages);
-  char *const arguments[] = {(char *)python, "-P", "-m", "haloscope.scope.record.answer",
+  char *const arguments[] = {(char *)python, "-P", "-m", "haloscope.scope.record.carriers",
                              (char *)library, (char *)version, (char *)path, NULL};
   posix_spawn_file_actions_t files;
   posix_spawnattr_t how;

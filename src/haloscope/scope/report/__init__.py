@@ -17,7 +17,7 @@ from haloscope.scope import maps
 from haloscope.scope.analysis.metrics import BY_NAME, Metric, children
 from haloscope.scope.analysis.result import Result
 from haloscope.scope.diagnosis import answer, wording
-from haloscope.scope.diagnosis.cores import lacks_cores
+from haloscope.scope.diagnosis.conditions import lacks_cores
 from haloscope.scope.diagnosis.findings import Finding, View, headings
 from haloscope.scope.diagnosis.intrusion import Intrusion
 from haloscope.scope.diagnosis.waits import WAITS

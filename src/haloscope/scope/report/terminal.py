@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from haloscope.scope.diagnosis import wording
-from haloscope.scope.diagnosis.cores import lacks_cores
+from haloscope.scope.diagnosis.conditions import lacks_cores
 from haloscope.scope.diagnosis.findings import View, headings
 from haloscope.scope.report.comparison import sentences
 

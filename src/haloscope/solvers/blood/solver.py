@@ -41,7 +41,7 @@ from haloscope.solvers.blood.filling.packing import Cells
 from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS
 from haloscope.solvers.blood.fluid.fluid import SOURCE
 from haloscope.solvers.blood.fluid_with_cells import FluidWithCells
-from haloscope.solvers.blood.membranes.smoothing import COLLAPSING, SMOOTHING_STEPS
+from haloscope.solvers.blood.membranes.cell_shapes import COLLAPSING, SMOOTHING_STEPS
 from haloscope.solvers.blood.outputs.cell_outputs import CellOutputs
 from haloscope.solvers.blood.outputs.flows import Flows, flow_lines
 from haloscope.solvers.blood.outputs.results import RunResults

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Array
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.node_parts import NodePart
-from haloscope.mesh.tets.tet_geometry import area_vectors
+from haloscope.mesh.tets.tet_faces import area_vectors
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.flow.equations import UNKNOWNS
 

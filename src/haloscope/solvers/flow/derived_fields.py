@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.node_parts import NodePart
-from haloscope.mesh.tets.tet_geometry import CORNERS, FACE_NODES, area_vectors, tet_volumes
+from haloscope.mesh.tets.tet_faces import CORNERS, FACE_NODES, area_vectors, tet_volumes
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.flow.equations import UNKNOWNS, Medium
 

@@ -11,7 +11,7 @@ from haloscope.errors import InputError, SolutionError
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.rows import all_rows
 from haloscope.mesh.tets.node_parts import NodePart
-from haloscope.mesh.tets.tet_geometry import area_vectors
+from haloscope.mesh.tets.tet_faces import area_vectors
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

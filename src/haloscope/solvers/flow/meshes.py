@@ -10,7 +10,7 @@ import numpy as np
 
 from haloscope.counted import counted
 from haloscope.errors import InputError
-from haloscope.mesh.files.gmsh_counts import count_gmsh_tetrahedra
+from haloscope.mesh.files.gmsh import count_gmsh_tetrahedra
 from haloscope.mesh.files.meshio_files import ENDINGS
 from haloscope.mesh.hexes.hex_boxes import graded
 from haloscope.mesh.hexes.hexes import point_text

@@ -21,7 +21,6 @@ from haloscope.numerics.elements.node_fields import NodeFields
 from haloscope.numerics.elements.tet_points import TetPoints
 from haloscope.regions import Region
 from haloscope.solvers.flow.case import FIELD_NAMES, FlowCase
-from haloscope.solvers.flow.clock import Clock
 from haloscope.solvers.flow.conditions import signal_notices
 from haloscope.solvers.flow.equations import UNKNOWNS
 from haloscope.solvers.flow.picture import flow_picture, require_plane
@@ -30,6 +29,7 @@ from haloscope.solvers.flow.scales import flow_scales
 from haloscope.solvers.flow.shear_results import shear_results
 from haloscope.solvers.flow.steps import SteadySteps, Steps, UnsteadySteps, start_state
 from haloscope.solvers.flow.system import make_system
+from haloscope.solvers.flow.time_steps import Clock
 from haloscope.solvers.flow.work import WorkModel
 from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, Work
 

@@ -12,13 +12,17 @@ from haloscope.counted import counted
 from haloscope.device.interface import Array
 from haloscope.errors import SolutionError
 from haloscope.solvers.flow.case import FlowTable
-from haloscope.solvers.flow.clock import Clock
-from haloscope.solvers.flow.generalised_alpha import GeneralisedAlpha
 from haloscope.solvers.flow.newton import NewtonHistory
 from haloscope.solvers.flow.resistances import Windkessel
 from haloscope.solvers.flow.space_time import SpaceTimeSlabs
-from haloscope.solvers.flow.stepping import BackwardDifferences, TimeSteps, velocities
 from haloscope.solvers.flow.system import System
+from haloscope.solvers.flow.time_steps import (
+    BackwardDifferences,
+    Clock,
+    GeneralisedAlpha,
+    TimeSteps,
+    velocities,
+)
 
 # Residuals below this part of the largest of a run are rounding: no step need reduce them.
 _ROUNDING = 1e-11
@@ -39,11 +43,11 @@ class Steps(Protocol):
 
     @property
     def past(self) -> Array:
-        """See :class:`haloscope.solvers.flow.stepping.TimeSteps`."""
+        """See :class:`haloscope.solvers.flow.time_steps.TimeSteps`."""
 
     @property
     def level_state(self) -> Array:
-        """See :class:`haloscope.solvers.flow.stepping.TimeSteps`."""
+        """See :class:`haloscope.solvers.flow.time_steps.TimeSteps`."""
 
     def advance(self, step: int) -> NewtonHistory:
         """Take the step that follows `step` others; one that fails leaves all as it was."""

@@ -12,7 +12,7 @@ from haloscope.solvers.interface import Check, Comparison
 from haloscope.solvers.maxwell import resonance_runs, verification
 from haloscope.solvers.maxwell.media import Debye, Drude, Lorentz, Medium
 from haloscope.solvers.maxwell.scattering import mie_scattering
-from haloscope.solvers.maxwell.studies import warped_energy
+from haloscope.solvers.maxwell.sweeping import warped_energy
 from haloscope.solvers.maxwell.verification import Errors
 
 Solve = Callable[[dict[str, Any]], Any]

@@ -14,8 +14,8 @@ from haloscope.mesh.hexes.hex_boxes import box_elements
 from haloscope.mesh.hexes.hex_generators import box, cylinder, cylinder_parts, sphere, sphere_parts
 from haloscope.mesh.hexes.hexes import HexMesh, check_boundaries
 from haloscope.mesh.hexes.mesh_parts import ElementRows, rows_of
-from haloscope.mesh.hexes.periodic import join_periodic
 from haloscope.mesh.hexes.shared_meshes import range_of
+from haloscope.mesh.hexes.shared_periodic import join_periodic
 from haloscope.solvers.maxwell.case import MaxwellTable, generated_elements
 
 _OF_BOX = {"lower", "upper", "grading", "warp"}

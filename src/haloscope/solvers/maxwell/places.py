@@ -10,8 +10,7 @@ from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hexes import HexMesh, Integers, point_text
 from haloscope.numerics.elements.element_maps import gll_basis
-from haloscope.numerics.elements.locate import Locator
-from haloscope.numerics.elements.part_locator import PartLocator
+from haloscope.numerics.elements.locate import Locator, PartLocator
 from haloscope.solvers.maxwell.terms import Floats
 
 # Share of its size by which a curved element may bulge out of the box of its geometry nodes.

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from haloscope.counted import counted
 from haloscope.errors import InputError, SolutionError
-from haloscope.io.spectrum_pictures import prefixed, save_spectrum
-from haloscope.io.spectrum_tables import write_columns
+from haloscope.io.spectrum_pictures import prefixed, save_spectrum, write_columns
 from haloscope.numerics.spectrum import (
     FEWEST_PERIODS,
     SHORTEST,

@@ -13,8 +13,7 @@ from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.numerics.elements.element_geometry import tangents
 from haloscope.numerics.krylov.krylov import KrylovSpace, Operator
-from haloscope.numerics.runge_kutta import LSERK4, LowStorage
-from haloscope.numerics.stability import step_limits
+from haloscope.numerics.runge_kutta import LSERK4, LowStorage, step_limits
 
 Floats = NDArray[np.float64]
 

@@ -30,7 +30,7 @@ from haloscope.solvers.blood.coupling.repulsion import (
     WallRepulsion,
 )
 from haloscope.solvers.blood.fluid.flow import Flow
-from haloscope.solvers.blood.membranes.smoothing import smoothed
+from haloscope.solvers.blood.membranes.cell_shapes import smoothed
 from haloscope.solvers.saved_arrays import saved_counts, saved_numbers
 
 _INTERPOLATE = TimedRegion("interpolate")

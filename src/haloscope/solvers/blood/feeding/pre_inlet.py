@@ -28,7 +28,7 @@ from haloscope.solvers.blood.feeding.drive import PreInletDrive
 from haloscope.solvers.blood.feeding.inlet import FedInlet
 from haloscope.solvers.blood.feeding.segment import best_length, segment_of, whole_cells
 from haloscope.solvers.blood.fluid_with_cells import FluidWithCells
-from haloscope.solvers.blood.membranes.smoothing import CREASED, SMOOTHING_STEPS
+from haloscope.solvers.blood.membranes.cell_shapes import CREASED, SMOOTHING_STEPS
 from haloscope.solvers.blood.vessels.vessels import developed_profile, relative_velocities
 from haloscope.solvers.saved_arrays import saved_counts, saved_numbers
 

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Array, ByValue, Device, Kernel, Launch
 from haloscope.device.jit import Constants
 from haloscope.errors import InputError, SolutionError
-from haloscope.solvers.blood.membranes.cell_shapes import CellShapes
+from haloscope.solvers.blood.membranes.cell_shapes import CellShapes, fault, fold_onset
 from haloscope.solvers.blood.membranes.chunks import ChunkWay, chunk_tables
-from haloscope.solvers.blood.membranes.folds import fault, fold_onset
 from haloscope.solvers.blood.membranes.loop_elements import SUPPORT, loop_elements
 from haloscope.solvers.blood.membranes.meshes import MembraneMesh
 

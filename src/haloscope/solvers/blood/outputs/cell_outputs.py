@@ -16,7 +16,7 @@ from haloscope.exchange.ranks.world import World
 from haloscope.io.atomic import append_text, write_text
 from haloscope.io.vtkhdf_surface import BodyKind, SurfaceWriter
 from haloscope.solvers.blood.case_cells import MICRO
-from haloscope.solvers.blood.cells.own_cells import OwnCells, own_cells
+from haloscope.solvers.blood.cells.local_cells import OwnCells, own_cells
 from haloscope.solvers.blood.cells.sharing import Region
 from haloscope.solvers.blood.cells.suspension import Suspension
 from haloscope.solvers.blood.outputs.cell_table_rows import rows_up_to

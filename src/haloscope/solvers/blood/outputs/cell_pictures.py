@@ -15,7 +15,7 @@ from haloscope.mesh.lattice.shapes import Box, Tube
 from haloscope.mesh.surfaces.surface_walls import walls_of
 from haloscope.mesh.surfaces.surfaces import Surface
 from haloscope.solvers.blood.case_cells import MICRO
-from haloscope.solvers.blood.cells.own_cells import own_cells
+from haloscope.solvers.blood.cells.local_cells import own_cells
 from haloscope.solvers.blood.cells.sharing import Region
 from haloscope.solvers.blood.cells.suspension import Suspension
 from haloscope.solvers.blood.units import LatticeUnits

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from haloscope.io.spectrum_tables import write_columns
+from haloscope.io.spectrum_pictures import write_columns
 from haloscope.solvers.blood.case import BloodTable
 from haloscope.solvers.blood.case_vessels import MICRO
 from haloscope.solvers.blood.outputs.profiles import MeanProfiles

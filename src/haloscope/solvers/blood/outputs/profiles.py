@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from haloscope.counted import counted
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.lattice.lattice_parts import LatticePart
-from haloscope.numerics.exact_sums import exact_bin_sums, exact_sum, total
+from haloscope.numerics.reduce import exact_bin_sums, exact_sum, total
 from haloscope.solvers.blood.case import BloodTable, Profile
 from haloscope.solvers.blood.cells.migration import raise_together
 from haloscope.solvers.blood.cells.suspension import Suspension

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.numerics.exact_sums import total
+from haloscope.numerics.reduce import total
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -38,7 +38,7 @@ def stretch_length(samples: int) -> int:
 def add_sample(sums: Integers, taken: int, added: Integers) -> None:
     """Add a sample to sums over stretches, in place; samples come in their order.
 
-    `sums`: (2, STRETCHES), as :func:`haloscope.numerics.exact_sums.exact_sum` gives them; `added`:
+    `sums`: (2, STRETCHES), as :func:`haloscope.numerics.reduce.exact_sum` gives them; `added`:
     the sample, (2,).
     """
     length = stretch_length(taken + 1)
