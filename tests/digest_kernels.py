@@ -1,7 +1,9 @@
 """Records all that NVRTC compiles as hashes of instructions: a plugin of pytest, or an import.
 
 A kernel's hash knows no names: those of kernels, parameters, symbols and labels become numbers in
-order of appearance, and what lies outside the kernel counts where the kernel refers to it.
+order of appearance, and what lies outside the kernel counts where the kernel refers to it. NVRTC
+groups accesses of local memory anew from run to run (it goes by addresses), so a kernel with such
+accesses has a second hash, of all other instructions without the numbers of registers.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ _FUNCTION = re.compile(r"\.(entry|func)\s+(?:\([^)]*\)\s*)?([\w$]+)")
 _DIRECTIVES = r"(?:(?:\.[\w.]+|\d+)\s+)*"
 _VARIABLE = re.compile(rf"\s*{_DIRECTIVES}([A-Za-z_$][\w$]*)")
 _LOCAL = re.compile(rf"\.(?:param|local|shared)\s+{_DIRECTIVES}([A-Za-z_$][\w$]*)")
+# Moves between registers, too, but not of literals.
+_UNSTABLE = re.compile(r"(?:ld|st)\.local|mov\.\w+ (?:%\w+, [%{]|{)|\.pragma|\.reg")
+_REGISTER = re.compile(r"(?<=%)([a-z]+)\d+")
 _LABEL = re.compile(r"\$L[\w$]*")
 _WORD = re.compile(r"(?<![\w$.%])[A-Za-z_$][\w$]*")
 
@@ -39,8 +44,8 @@ def _statements(ptx: str) -> Iterator[str]:
             begin, is_function = mark.end(), False
 
 
-def instruction_hashes(ptx: str) -> dict[str, str]:
-    """Hash of each kernel of a PTX module by its name."""
+def instruction_hashes(ptx: str) -> dict[str, tuple[str, str]]:
+    """Hash of each kernel of a PTX module by its name, and the one without local memory."""
     ptx = _IGNORED.sub("", ptx)
     target = re.search(r"^\s*\.target\s+(.*)$", ptx, re.MULTILINE)
     ptx = re.sub(r"^\s*\.target\b.*$", "", ptx, flags=re.MULTILINE)
@@ -53,29 +58,31 @@ def instruction_hashes(ptx: str) -> dict[str, str]:
         definitions[name] = max(definitions.get(name, ""), statement, key=len)
         if function and function[1] == "entry":
             kernels.append(name)
-    return {name: _hash(name, definitions, target[1] if target else "") for name in kernels}
+    return {name: _hashes(name, definitions, target[1] if target else "") for name in kernels}
 
 
-def _hash(kernel: str, definitions: dict[str, str], target: str) -> str:
+def _hashes(kernel: str, definitions: dict[str, str], target: str) -> tuple[str, str]:
     numbers: dict[str, int] = {}
     needed, texts = [kernel], [target]
     for name in needed:
-        text = definitions[name]
-        local = {*_LOCAL.findall(text), *_LABEL.findall(text)}
         # Names of two functions may be the same.
-        own = {word: f"{name} {word}" for word in local}
+        text = definitions[name]
+        own = {word: f"{name} {word}" for word in (*_LOCAL.findall(text), *_LABEL.findall(text))}
 
         def number(word: re.Match[str], own: dict[str, str] = own) -> str:
-            if word[0] in own:
-                return f"#{numbers.setdefault(own[word[0]], len(numbers))}"
-            if word[0] not in definitions:
+            if word[0] not in own and word[0] not in definitions:
                 return word[0]
-            if word[0] not in needed:
+            if word[0] not in own and word[0] not in needed:
                 needed.append(word[0])
-            return f"#{numbers.setdefault(word[0], len(numbers))}"
+            return f"#{numbers.setdefault(own.get(word[0], word[0]), len(numbers))}"
 
-        texts.append(" ".join(_WORD.sub(number, text).split()))
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+        texts.append(_WORD.sub(number, text))
+    lines = [" ".join(line.split()) for text in texts for line in text.splitlines()]
+    stable = lines
+    if any(line.startswith("ld.local") for line in lines):
+        stable = [_REGISTER.sub(r"\1", line) for line in lines if not _UNSTABLE.match(line)]
+    whole, rest = (hashlib.sha256("\n".join(filter(None, t)).encode()) for t in (lines, stable))
+    return whole.hexdigest(), rest.hexdigest()
 
 
 def _record_all(folder: Path) -> None:

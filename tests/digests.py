@@ -6,29 +6,24 @@ Nothing is stored: both versions run on this machine, one beside the other.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import fnmatch
 import hashlib
 import itertools
 import json
-import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from digest_pump import write_pump
+from digest_versions import ROOT, Failure, Processes, Session, Version, git, two_versions
 
-ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("cases", "verify", "replay", "kernels")
 
 # Steps and settings that make a case small; other cases take STEPS steps as they are.
@@ -91,150 +86,6 @@ DIGITS = 12  # of a digest, as shown
 MOST_LINES = 40  # of differences in one thing
 LONG_LIST = 8  # entries from which a list of numbers is compared by its digest
 ABSENT = "absent"
-
-
-class Failure(Exception):
-    """A version could not be run."""
-
-
-@dataclass(frozen=True)
-class Version:
-    """One of the two versions: its source tree, a folder to work in, settings of its own."""
-
-    name: str
-    tree: Path
-    scratch: Path
-    settings: tuple[str, ...] = ()
-
-    @property
-    def drivers(self) -> Path:
-        """Folder of copies of the modules that run inside a version."""
-        return self.scratch.parent / "drivers"
-
-    def environment(self, **variables: str) -> dict[str, str]:
-        """Variables for a Python that imports this version, and the drivers beside it."""
-        paths = f"{self.tree / 'src'}{os.pathsep}{self.drivers}"
-        openmpi = {
-            "OMPI_ALLOW_RUN_AS_ROOT": "1",
-            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-            "OMPI_MCA_rmaps_base_oversubscribe": "1",
-        }
-        own = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **variables}
-        return {**os.environ, **openmpi, **own}
-
-
-@dataclass
-class Processes:
-    """Subprocesses in sessions of their own, which all end when this one is stopped."""
-
-    running: set[subprocess.Popen[bytes]] = field(default_factory=set)
-    stopped: bool = False
-
-    def run(
-        self, command: Sequence[str], environment: Mapping[str, str], folder: Path, seconds: float
-    ) -> None:
-        """Run a command to its end; what it prints is in the `Failure` if it fails."""
-        # A file: ranks that outlive their launcher would hold a pipe open.
-        with tempfile.TemporaryFile("w+", errors="replace") as output:
-            process = subprocess.Popen(
-                command,
-                env=dict(environment),
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            self.running.add(process)
-            try:
-                if self.stopped:
-                    raise Failure("stopped")
-                code = process.wait(seconds)
-            except subprocess.TimeoutExpired:
-                raise Failure(f"did not end within {seconds:g} s") from None
-            finally:
-                _kill(process)
-                self.running.discard(process)
-            if code != 0:
-                output.seek(0)
-                lines = [line.strip() for line in output.read().splitlines() if line.strip()]
-                errors = [line for line in lines if re.match(r"[\w.]*(Error|Failure)\b", line)]
-                raise Failure(f"ended with {code}: {(errors or lines or ['no output'])[-1]}")
-
-    def stop(self) -> None:
-        """Kill all that runs, and refuse to start more."""
-        self.stopped = True
-        for process in tuple(self.running):
-            _kill(process)
-
-
-def _descendants(ancestor: int) -> list[int]:
-    """Processes below one, by the system's /proc."""
-    children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            parent = path.read_text(errors="replace").rpartition(")")[2].split()[1]
-            children.setdefault(int(parent), []).append(int(path.parent.name))
-    below = [ancestor]
-    for number in below:
-        below += children.get(number, [])
-    return below[1:]
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process that still runs, its group, and ranks, which have groups of their own."""
-    if process.poll() is not None:
-        return
-    below = _descendants(process.pid)
-    for end, number in ((os.killpg, process.pid), *((os.kill, number) for number in below)):
-        with contextlib.suppress(ProcessLookupError):
-            end(number, signal.SIGKILL)
-    process.wait()
-
-
-@dataclass(frozen=True)
-class Session:
-    """The two versions, the options of the command, and the subprocesses."""
-
-    versions: tuple[Version, Version]
-    options: argparse.Namespace
-    processes: Processes
-
-    def drive(
-        self, version: Version, request: dict[str, Any], seconds: float, *, ranks: int = 1
-    ) -> Any:
-        """Have the driver answer a request inside a version."""
-        with tempfile.TemporaryDirectory(dir=version.scratch) as place:
-            folder = Path(place)
-            result = folder / "result.json"
-            request = {"tree": str(version.tree), "result": str(result), **request}
-            request.setdefault("out", str(folder / "out"))
-            (folder / "request.json").write_text(json.dumps(request))
-            launcher = [self.options.mpiexec, "-n", str(ranks)] if ranks > 1 else []
-            # mpi4py puts the driver's folder in the place of the first path, whatever that is.
-            start = ["-m", "mpi4py"] if ranks > 1 else ["-P"]
-            driver = str(version.drivers / "digest_driver.py")
-            program = [sys.executable, *start, driver, str(folder / "request.json")]
-            variables = request.get("variables", {})
-            environment = version.environment(**variables)
-            self.processes.run([*launcher, *program], environment, folder, seconds)
-            return json.loads(result.read_text())
-
-    def both(self, answer: Callable[[Version], Any], *, together: bool = True) -> list[Any]:
-        """Answers of both versions, at the same time where asked; a `Failure` is an answer."""
-
-        def attempt(version: Version) -> Any:
-            try:
-                return answer(version)
-            except Failure as failure:
-                return failure
-
-        with ThreadPoolExecutor(2 if together else 1) as pool:
-            try:
-                return [done.result() for done in [pool.submit(attempt, v) for v in self.versions]]
-            except BaseException:
-                self.processes.stop()
-                raise
 
 
 def digest(value: Any) -> str:
@@ -317,7 +168,9 @@ def case_files(scratch: Path) -> dict[str, Path]:
     return files
 
 
-def case_quantities(session: Session, version: Version, path: Path, ranks: int) -> dict[str, str]:
+def case_quantities(
+    session: Session, version: Version, path: Path, ranks: int, device: str
+) -> dict[str, str]:
     """Digests of a case's fields and output files, and the numbers of its summary."""
     steps, settings = REDUCTIONS.get(path.stem, (STEPS, ()))
     request = {
@@ -325,7 +178,7 @@ def case_quantities(session: Session, version: Version, path: Path, ranks: int) 
         "settings": [*settings, *FOR_ALL, *version.settings],
         "steps": steps,
         "ranks": ranks,
-        "device": session.options.device,
+        "device": device,
     }
     result = session.drive(version, request, CASE_SECONDS, ranks=ranks)
     rows = {f"field {name}": value for name, value in result["fields"].items()}
@@ -334,13 +187,15 @@ def case_quantities(session: Session, version: Version, path: Path, ranks: int) 
     return rows | {f"summary {name}": value for name, value in numbers.items()}
 
 
-def compare_cases(session: Session, tally: Tally, files: Mapping[str, Path]) -> None:
+def compare_cases(
+    session: Session, options: argparse.Namespace, tally: Tally, files: Mapping[str, Path]
+) -> None:
     """Run each case on each number of ranks."""
-    names = session.options.case or sorted(files)
-    for name, ranks in itertools.product(names, session.options.ranks):
+    names = options.case or sorted(files)
+    for name, ranks in itertools.product(names, options.ranks):
 
         def answer(version: Version, path: Path = files[name], ranks: int = ranks) -> Any:
-            return case_quantities(session, version, path, ranks)
+            return case_quantities(session, version, path, ranks, options.device)
 
         title = f"cases {name}, {ranks} rank{'s' if ranks > 1 else ''}"
         tally.compare(title, *session.both(answer, together=ranks == 1))
@@ -355,9 +210,9 @@ def _json_of(outcome: dict[str, Any]) -> Any:
         raise Failure(f"ended with {outcome['code']}: {reason}") from None
 
 
-def compare_verify(session: Session, tally: Tally) -> None:
+def compare_verify(session: Session, options: argparse.Namespace, tally: Tally) -> None:
     """Values of the quick checks of `haloscope verify`."""
-    command = ["verify", "--json", "--device", session.options.device]
+    command = ["verify", "--json", "--device", options.device]
 
     def answer(version: Version) -> dict[str, str]:
         (outcome,) = session.drive(version, {"commands": [command]}, VERIFY_SECONDS)
@@ -398,7 +253,7 @@ def compare_replay(session: Session, tally: Tally, scratch: Path) -> None:
 
 
 def kernel_hashes(session: Session, version: Version, files: Sequence[Path]) -> Counter[Any]:
-    """Hash and name of all GPU code that a version's tests and cases compile, with their counts."""
+    """Counts of all GPU code that a version's tests and cases compile, by its hashes and name."""
     records, cache = version.scratch / "kernels", version.scratch / "cache"
     records.mkdir()
     cache.mkdir(mode=0o700)
@@ -421,61 +276,55 @@ def kernel_hashes(session: Session, version: Version, files: Sequence[Path]) -> 
     for path, outcome in zip(files, outcomes, strict=True):
         if outcome["code"] != 0:
             say(f"note: {version.name}: haloscope build {path.name} failed: {outcome['error']}")
-        rows[f"code {outcome['code']}", f"build of {path.name}"] += 1
+        code = f"code {outcome['code']}"
+        rows[(code, code), f"build of {path.name}"] += 1
     for record in records.iterdir():
         for line in record.read_text().splitlines():
             program = json.loads(line)
-            for name, value in program["kernels"].items():
-                rows[value, f"{program['file']} {name}"] += 1
+            for name, hashes in program["kernels"].items():
+                rows[tuple(hashes), f"{program['file']} {name}"] += 1
+    if len(rows) == len(files):
+        raise Failure("no code for GPUs was compiled; pip install 'haloscope[nvrtc]' brings NVRTC")
     return rows
 
 
-def unmatched(rows: Counter[Any], others: Counter[Any]) -> dict[str, str]:
-    """Names of GPU code that the other version lacks, with a digest of all that it lacks of it."""
+def without_matches(rows: Counter[Any], others: Counter[Any], index: int) -> Counter[Any]:
+    """GPU code whose hash of that index the other version does not have, or not as often."""
     spare: Counter[str] = Counter()
-    for (value, _), count in others.items():
-        spare[value] += count
-    left: dict[str, list[str]] = {}
+    for (hashes, _), count in others.items():
+        spare[hashes[index]] += count
+    left: Counter[Any] = Counter()
     # Those that have the same name in the other version match first.
-    for (value, name), count in sorted(rows.items(), key=lambda row: row[0] not in others):
-        matched = min(count, spare[value])
-        spare[value] -= matched
-        if matched < count:
-            left.setdefault(name, []).extend([value] * (count - matched))
-    return {name: f"{len(v)} of {digest(sorted(v))[:DIGITS]}" for name, v in left.items()}
+    for key, count in sorted(rows.items(), key=lambda row: row[0] not in others):
+        matched = min(count, spare[key[0][index]])
+        spare[key[0][index]] -= matched
+        left[key] = count - matched
+    return +left
 
 
 def compare_kernels(session: Session, tally: Tally, files: Mapping[str, Path]) -> None:
-    """Instructions of all kernels for GPUs, whatever their names and files are."""
+    """Instructions of all kernels for GPUs, whatever their names and files are.
+
+    First all instructions must match; of what is left then, those that do not touch local memory.
+    """
     answers = session.both(lambda version: kernel_hashes(session, version, list(files.values())))
     if any(isinstance(answer, Failure) for answer in answers):
         tally.compare("kernels", *answers)
         return
     old, new = answers
-    sums = [Counter(), Counter()]
-    for rows, total in zip(answers, sums, strict=True):
-        for (value, _), count in rows.items():
-            total[value] += count
-    tally.compare("kernels", unmatched(old, new), unmatched(new, old), (sums[0] & sums[1]).total())
-
-
-def git(*arguments: str) -> str:
-    """Output of a git command on this checkout; a `Failure` if it fails."""
-    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise Failure((done.stderr.strip().splitlines() or ["git failed"])[-1])
-    return done.stdout.strip()
-
-
-@contextlib.contextmanager
-def checkout(commit: str, place: Path) -> Iterator[Path]:
-    """A worktree of a commit, removed at the end."""
-    try:
-        git("worktree", "add", "--quiet", "--detach", str(place), commit)
-        yield place
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-        git("worktree", "prune")
+    unlike = without_matches(old, new, 0), without_matches(new, old, 0)
+    rest = without_matches(*unlike, 1), without_matches(*unlike[::-1], 1)
+    for name in sorted({name for _, name in unlike[0] - rest[0]}):
+        say(f"note: kernels, {name}: equal but for accesses of local memory, which NVRTC varies")
+    tables = []
+    for rows in rest:
+        variants: dict[str, list[str]] = {}
+        for (hashes, name), count in rows.items():
+            variants.setdefault(name, []).extend([hashes[0]] * count)
+        tables.append(
+            {name: f"{len(v)} of {digest(sorted(v))[:DIGITS]}" for name, v in variants.items()}
+        )
+    tally.compare("kernels", *tables, more_equal=(old - rest[0]).total())
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -506,18 +355,22 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def _compare_all(session: Session, tally: Tally, scratch: Path) -> None:
+def _compare_all(session: Session, options: argparse.Namespace, tally: Tally) -> None:
+    scratch = session.versions[0].scratch.parent
     files = case_files(scratch)
     parts: dict[str, Callable[[], None]] = {
-        "cases": lambda: compare_cases(session, tally, files),
-        "verify": lambda: compare_verify(session, tally),
+        "cases": lambda: compare_cases(session, options, tally, files),
+        "verify": lambda: compare_verify(session, options, tally),
         "replay": lambda: compare_replay(session, tally, scratch),
         "kernels": lambda: compare_kernels(session, tally, files),
     }
     for name in PARTS:
-        if name in session.options.only:
+        if name in options.only:
             begun = time.monotonic()
-            parts[name]()
+            try:
+                parts[name]()
+            except Failure as failure:
+                tally.compare(name, failure, failure)
             say(f"{name}: done in {time.monotonic() - begun:.0f} s")
 
 
@@ -531,20 +384,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{options.against} is no commit of the repository of {ROOT}", file=sys.stderr)
         return 2
     tally = Tally()
-    with contextlib.ExitStack() as stack:
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="digests-")))
-        tree = stack.enter_context(checkout(commit, scratch / "commit"))
-        drivers = scratch / "drivers"
-        drivers.mkdir()
-        for name in ("digest_driver.py", "digest_kernels.py"):
-            shutil.copy(Path(__file__).with_name(name), drivers)
-        versions = (
-            Version(commit[:DIGITS], tree, scratch / "old"),
-            Version("working tree", ROOT, scratch / "new", tuple(options.set)),
-        )
-        for version in versions:
-            version.scratch.mkdir()
-        _compare_all(Session(versions, options, Processes()), tally, scratch)
+    try:
+        with two_versions(commit, options.set) as versions:
+            _compare_all(Session(versions, options.mpiexec, Processes()), options, tally)
+    except KeyboardInterrupt:
+        print("stopped; the checkout is removed", file=sys.stderr)
+        return 130
     say(f"{tally.equal} digests equal, {tally.differing} differ")
     return 1 if tally.differing else 0
 
