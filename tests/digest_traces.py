@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trace_text import parse, write
 
-from haloscope.scope.synthetic import COLLECTIVES, PATTERNS, STYLES, write_synthetic
+from haloscope.scope.trace.synthetic import COLLECTIVES, PATTERNS, STYLES, write_synthetic
 
 STORED = Path(__file__).parent / "unit"
 # Lines about tables that the unit tests of GPUs read themselves.
