@@ -185,13 +185,35 @@ def import_circles(graph: dict[str, set[str]]) -> list[list[str]]:
     return circles
 
 
-def walks() -> dict[str, int]:
-    """Number of files in each walk of docs/explanation/architecture.md."""
-    sections = re.split(r"^### (Walk: .*)$", TOUR.read_text(), flags=re.MULTILINE)
+def walk_steps() -> dict[str, list[tuple[str, str]]]:
+    """Steps of each walk of docs/explanation/architecture.md: file and function."""
+    sections = re.split(r"^### Walk: (.*)$", TOUR.read_text(), flags=re.MULTILINE)
+    step = re.compile(r"^\d+\. `([^`]+)` `([^`]+)`", re.MULTILINE)
     return {
-        title.removeprefix("Walk: "): len(re.findall(r"^\d+\. `", text, flags=re.MULTILINE))
+        title: step.findall(text)
         for title, text in zip(sections[1::2], sections[2::2], strict=True)
     }
+
+
+def walks() -> dict[str, int]:
+    """Number of distinct files in each walk."""
+    return {title: len({path for path, _ in steps}) for title, steps in walk_steps().items()}
+
+
+def defines(path: Path, name: str) -> bool:
+    """Whether a source file defines a function, a method `Class.name` or a C function."""
+    if not path.is_file():
+        return False
+    text = path.read_text()
+    if path.suffix != ".py":
+        return re.search(rf"\b{re.escape(name)}\(", text) is not None
+    body: list[ast.stmt] = ast.parse(text).body
+    for part in name.split("."):
+        nodes = [node for node in body if getattr(node, "name", None) == part]
+        if not nodes:
+            return False
+        body = getattr(nodes[-1], "body", [])
+    return True
 
 
 def main() -> None:

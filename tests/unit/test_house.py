@@ -47,3 +47,20 @@ def test_modules_that_import_one_another_are_reported(tmp_path, monkeypatch):
     (tmp_path / "d.py").write_text(f"import {folder}.a\n")
     circles = house.import_circles(house.imports(tmp_path))
     assert circles == [[f"{folder}.{name}" for name in "abc"]]
+
+
+def test_walks_name_files_and_functions_that_exist():
+    steps = [step for walk in house.walk_steps().values() for step in walk]
+    assert steps
+    missing = [
+        f"{path} {name}" for path, name in steps if not house.defines(house.SOURCES / path, name)
+    ]
+    assert missing == []
+
+
+def test_a_function_that_a_file_does_not_define_is_noticed(tmp_path):
+    path = tmp_path / "a.py"
+    path.write_text("class A:\n    def f(self):\n        pass\n")
+    assert house.defines(path, "A.f")
+    assert not house.defines(path, "A.g")
+    assert not house.defines(path, "f")

@@ -172,10 +172,10 @@ class NodeVectors:
         self._factors_are_read = self._device.note()
         self._combinations[key][1]()
 
-    def subtract_from(self, products: Array, vector: int) -> None:
-        """Replace a vector by `products` minus it."""
+    def subtract_from(self, minuend: Array, vector: int) -> None:
+        """Replace a vector by `minuend` minus it."""
         own = self.vectors[vector]
-        self._subtract.bind(products, self._values, own, extent=(self._values,))()
+        self._subtract.bind(minuend, self._values, own, extent=(self._values,))()
 
     def _step(self, count: int, step: int) -> None:
         if (count, step) not in self._steps:

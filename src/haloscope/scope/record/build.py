@@ -1,6 +1,6 @@
 """Builds what measures programs: the preloaded library, and the tracer of an MPI flavour.
 
-The preloaded library knows no MPI. At a program's first MPI call it runs ``answer.py``, which has
+The preloaded library knows no MPI. At a program's first MPI call it runs ``carriers.py``, which has
 the tracer built here. All that a flavour needs for this is its own
 ``mpi.h``; one of another MPI would make a tracer that crashes, so that its version is looked at.
 """
