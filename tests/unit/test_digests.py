@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -10,7 +11,7 @@ from pathlib import Path
 import digests
 import pytest
 from digest_kernels import instruction_hashes
-from digest_versions import Failure
+from digest_versions import Failure, Processes, two_versions
 
 SCRIPT = Path(digests.__file__)
 SMALL = ("--only", "cases", "--ranks", "1", "--case", "cavity-2d")
@@ -69,10 +70,19 @@ def test_another_number_in_one_version_is_found():
         assert f"differs: cases cavity-2d, 1 rank, {quantity}: " in done.stdout
 
 
-def test_checkouts_are_removed_at_the_end():
-    against_head("--set", "cavity.no_such_key=1")
-    listed = digests.git("worktree", "list")
-    assert not [line for line in listed.splitlines() if "digests-" in line and "commit" in line]
+def test_the_checkout_is_removed_after_an_error_too():
+    with pytest.raises(KeyboardInterrupt), two_versions("HEAD", ()) as versions:
+        tree = versions[0].tree
+        assert (tree / "src" / "haloscope").is_dir()
+        assert str(tree) in digests.git("worktree", "list")
+        raise KeyboardInterrupt
+    assert not tree.parent.exists()
+    assert str(tree) not in digests.git("worktree", "list")
+
+
+def test_what_takes_too_long_is_killed(tmp_path):
+    with pytest.raises(Failure, match=r"did not end within 0\.2 s"):
+        Processes().run(["sleep", "100"], os.environ, tmp_path, 0.2)
 
 
 def test_what_is_no_commit_is_refused(capsys):
