@@ -479,6 +479,13 @@ def test_gpus_in_sight_are_built_for_where_no_architecture_is_given(given, monke
     assert list(dict.fromkeys(file["target"] for file in result["files"])) == given
 
 
+@_needs_nvrtc
+def test_a_maxwell_case_without_sources_is_built():
+    path = Path(__file__).parents[2] / "cases" / "maxwell-cavity.toml"
+    case = read_case(path, (), registry.case_model)
+    assert "maxwell.cpp" in build(case, architectures=["sm_90"])["kernels"]
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_maxwell_case_is_built_with_all_that_is_added(ranks):
     path = Path(__file__).parents[2] / "cases" / "maxwell-antenna.toml"

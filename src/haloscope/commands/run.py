@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from haloscope.commands import ending as stopping
-from haloscope.commands import measured
+from haloscope.commands import ending, measured
 from haloscope.commands.ending import fail, interrupts_raised
 from haloscope.commands.options import DeviceOption, Json, open_world
 from haloscope.commands.progress import Bar, say
@@ -85,7 +84,7 @@ def run(
         if came:  # a library may have dropped it
             raise came[0]
     except interrupts.Interrupted as stop:
-        fail(stopping.before_the_first_step(stop, case, out), 128 + stop.number)
+        fail(ending.before_the_first_step(stop, case, out), 128 + stop.number)
     world = simulation.world
     bar = Bar() if world.is_root and not as_json else None
     if not as_json:
@@ -103,7 +102,7 @@ def run(
                 steps, out=folder, restart=restart, progress=bar, profile=measure == "profile"
             )
     except interrupts.Interrupted as stop:
-        fail(stopping.where_it_was(stop, folder), 128 + stop.number)
+        fail(ending.where_it_was(stop, folder), 128 + stop.number)
     finally:
         if bar is not None:
             bar.close()
@@ -194,7 +193,7 @@ def _run_on_ranks(
     threads = table.machine.threads or max(1, available_cores() // ranks)
     sys.stdout.flush()
     code = launch.launch(ranks, arguments, threads_per_rank=threads, environment=variables)
-    line = stopping.after_ranks(code, case, folder, ranks)
+    line = ending.after_ranks(code, case, folder, ranks)
     if line is not None:
         fail(line, code)
     if code == _CANNOT_PASS_ON:

@@ -21,8 +21,7 @@ from haloscope.io.atomic import write_json, write_text
 from haloscope.scope import maps, report
 from haloscope.scope.analysis.metrics import METRICS
 from haloscope.scope.analysis.result import FILE, Result
-from haloscope.scope.diagnosis import conditions as cores
-from haloscope.scope.diagnosis import diagnose, wording
+from haloscope.scope.diagnosis import conditions, diagnose, wording
 from haloscope.scope.diagnosis.intrusion import RECORDING
 from haloscope.scope.export.cubex import write_cubex
 from haloscope.scope.maps.files import write_maps
@@ -81,7 +80,7 @@ def analyze(
         maps.routines(result),
         maps.distances(traffic, hosts, result.comms),
         # Advice is withheld where ranks lack cores.
-        None if cores.lacks_cores(result) else suggest(traffic, hosts),
+        None if conditions.lacks_cores(result) else suggest(traffic, hosts),
         what_if=predictions,
         notes=[*_lack_of_cores(result), *_not_recorded(result), *counters_in_words(counters)],
     )
@@ -193,8 +192,8 @@ def _require_writable(folder: Path) -> None:
 
 def _lack_of_cores(result: Result) -> list[str]:
     """What to know where ranks share cores: their waits and messages then seem to take longer."""
-    lost, share = cores.seconds_without_core(result)
-    if not _MUCH_WITHOUT_CORE <= share < cores.MUCH:
+    lost, share = conditions.seconds_without_core(result)
+    if not _MUCH_WITHOUT_CORE <= share < conditions.MUCH:
         return []
     return [
         f"for {wording.seconds(lost)}, {wording.percent(share)} of their time, ranks were ready to run "
@@ -312,7 +311,7 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
                 "silent_share": quiet.share,
             },
         },
-        "efficiencies": {} if cores.lacks_cores(result) else result.about.get("pop") or {},
+        "efficiencies": {} if conditions.lacks_cores(result) else result.about.get("pop") or {},
         "critical_path": result.about.get("critical_path"),
         "clock_violations": result.about.get("clock_violations"),
         "hosts": {

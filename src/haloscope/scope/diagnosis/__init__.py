@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from haloscope.scope.analysis.result import Result
-from haloscope.scope.diagnosis import causes, costs, message_costs, waits, wording
-from haloscope.scope.diagnosis import conditions as aborts
-from haloscope.scope.diagnosis import conditions as cores
+from haloscope.scope.diagnosis import causes, conditions, costs, message_costs, waits, wording
 from haloscope.scope.diagnosis.findings import Finding, View
 
 MOST = 7
@@ -29,9 +27,9 @@ def diagnose(result: Result) -> list[Finding]:
     view = View.of(result)
     if view.total <= 0:
         return []
-    aborted = aborts.findings(view)
-    if cores.lacks_cores(result):
-        return [cores.finding(view), *aborted]
+    aborted = conditions.abort_findings(view)
+    if conditions.lacks_cores(result):
+        return [conditions.core_finding(view), *aborted]
     return [*aborted, *_ranked(view)]
 
 
@@ -60,8 +58,8 @@ def answer(result: Result, findings: list[Finding]) -> list[str]:
     ranks = wording.things(result.size, "rank")
     span = float(result.about.get("span") or 0.0)
     mpi, waiting = result.total("mpi"), waits.waiting(view)
-    if cores.lacks_cores(result):
-        lost, share = cores.seconds_without_core(result)
+    if conditions.lacks_cores(result):
+        lost, share = conditions.seconds_without_core(result)
         due = view.share(min(mpi, lost))
         return [
             f"The run takes {wording.seconds(span)} on {ranks}, which lack cores for "
@@ -95,7 +93,7 @@ def answer(result: Result, findings: list[Finding]) -> list[str]:
             "To make it faster, make the work itself faster, or use more ranks.",
         ]
     worst = findings[0]
-    if worst.call_path[-1:] == (aborts.ABORT,):
+    if worst.call_path[-1:] == (conditions.ABORT,):
         place = f" in {wording.code(worst.where)}"
         return [f"{first}.", f"{worst.title}, {worst.figure},{place}.", worst.remedy]
     remedy = wording.first_sentence(worst.remedy)

@@ -28,7 +28,7 @@ def lacks_cores(result: Result) -> bool:
     return seconds_without_core(result)[1] >= MUCH
 
 
-def finding(view: View) -> Finding:
+def core_finding(view: View) -> Finding:
     """The lack of cores; waits and transfers contain it, and it is subtracted from them."""
     result = view.result
     lost, share = seconds_without_core(result)
@@ -69,7 +69,7 @@ def _by_rank(result: Result) -> np.ndarray:
 ABORT = "MPI_Abort"
 
 
-def findings(view: View) -> list[Finding]:
+def abort_findings(view: View) -> list[Finding]:
     """One finding for each call path at which ranks have called MPI_Abort; before all others."""
     result = view.result
     codes = _codes(view)

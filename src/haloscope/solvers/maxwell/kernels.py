@@ -13,7 +13,7 @@ class _Unfilled(MaxwellSolver):
     """The solver without its fields: on a device that runs nothing they would be no numbers."""
 
     def _set_initial(self) -> None:
-        pass
+        self._has_initial_field = True
 
     def _find_bound(self) -> float:
         KrylovSpace(self._device, 1, 1, self.dtype)

@@ -309,20 +309,25 @@ class MaxwellSolver:
         places = np.moveaxis(self.coordinates.reshape(self.part.mesh.count, -1, 3), 2, 0)
         solution = self._table.solution()
         if solution is not None:
-            self.stepping.set_fields(np.moveaxis(solution(places, 0.0), 0, 1))
+            self._set_fields(np.moveaxis(solution(places, 0.0), 0, 1))
             return
         x, y, z = places
         values = np.empty((len(x), len(FIELD_NAMES), x.shape[1]))
         for number, name in enumerate(FIELD_NAMES):
             expression = self._table.initial_field(name)
             values[:, number] = expression.evaluate_finite(f"maxwell.initial.{name}", x=x, y=y, z=z)
-        self.stepping.set_fields(values / self._units[:, None])
+        self._set_fields(values / self._units[:, None])
+
+    def _set_fields(self, values: np.ndarray) -> None:
+        """Values (elements, fields, nodes) at the start; `haloscope build` has no fields to look at later."""
+        self._has_initial_field = self._world.any(bool(values.any()))
+        self.stepping.set_fields(values)
 
     def _open_balance(self, added: PlacedAdditions) -> EnergyBalance:
         """What the energy may do; warns of a run that nothing drives."""
         table = self._table
         _, currents, waves = table.additions()
-        if not currents and not waves and not self._energies().any():
+        if not currents and not waves and not self._has_initial_field:
             self.notices.append(
                 "warning: there is no source, no wave and no initial field: all fields stay 0; give "
                 "[[maxwell.sources]], [[maxwell.waves]], [maxwell.initial] or [maxwell.exact]"
