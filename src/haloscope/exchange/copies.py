@@ -58,8 +58,7 @@ def require_room(array: Array, dtype: np.dtype[Any], values: int, operation: str
 class Copies(Packed, ABC):
     """What combining and swapping have in common: packed messages, and when launches are due.
 
-    `regions` are the phases that are told of: packing, sending, what needs no message, waiting, and
-    putting results in place.
+    `regions`: the phases in profiles: pack, send, local work, wait, unpack.
     """
 
     regions = GATHER, SEND, _WITHIN, WAIT, SCATTER

@@ -105,7 +105,7 @@ class Bound(NamedTuple):
 class Copying(Packed, ABC):
     """Repeated copying of values of an array into the same array of other ranks.
 
-    `regions` are the phases that are told of: packing and unpacking.
+    `regions`: the phases in profiles: pack and unpack.
     """
 
     regions = GATHER, SCATTER

@@ -57,8 +57,7 @@ class CellWriter(VtkhdfFile):
     ) -> None:
         super().__init__(path, time)
         self.elements = elements  # How many, at least 1
-        # (m, n): values at the m nodes of the file along each direction from those at the n nodes
-        # that are given; at least 2 each.
+        # (m, n): from the n solver nodes along a direction to the m nodes in the file; both >= 2.
         self.interpolation = np.asarray(interpolation, np.float64)
         self._check()
         self._nodes, self._nodes_in = self.interpolation.shape

@@ -60,8 +60,8 @@ class Expression:
     def __call__(self, **arrays: ArrayLike) -> FloatArray:
         """Evaluate at points.
 
-        `arrays`: one value or array per variable, of shapes that broadcast together. A variable
-        that the text does not use may be left out; one that is given still counts for the shape.
+        `arrays`: one value or array per variable, of shapes that broadcast together. Unused
+        variables are optional; if passed, they count for the shape.
         """
         # Returns: float64, of the broadcast shape of all arrays given, freshly allocated. Division
         # by zero and the like leave inf or nan here; `evaluate_finite` refuses them.

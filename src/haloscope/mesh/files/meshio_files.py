@@ -152,7 +152,7 @@ def _reason(error: BaseException, printed: str) -> tuple[str, str]:
 
 
 def block_nodes(file: Any, block: int, path: Path, nodes: int | None = None) -> Integers:
-    """Node numbers of a block of cells, of so many nodes each if that is given, (cells, nodes)."""
+    """Node numbers of a block of cells, (cells, nodes); checks the nodes per cell if requested."""
     points = len(file.points)
     kind, cells = file.cells[block].type, np.asarray(file.cells[block].data)
     shape_fits = cells.ndim == 2 and cells.size and cells.shape[1] == (nodes or cells.shape[1])

@@ -29,7 +29,7 @@ def lacks_cores(result: Result) -> bool:
 
 
 def core_finding(view: View) -> Finding:
-    """The lack of cores; waits and transfers contain it, and it is subtracted from them."""
+    """The lack of cores, with an upper bound for its part in MPI; waits and transfers contain it."""
     result = view.result
     lost, share = seconds_without_core(result)
     by_rank = _by_rank(result)

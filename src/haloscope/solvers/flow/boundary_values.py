@@ -123,7 +123,7 @@ class BoundaryValues:
             ruled[self.nodes[name], axes] = len(self._profiles)
             self._profiles.append(None if isinstance(condition, NoFlow) else condition.profile)
         self._rules = ruled.ravel()
-        # Of the unknowns that are given, 4 * node + unknown, ascending.
+        # Numbers of the fixed unknowns, 4 * node + unknown, ascending.
         self.numbers = np.flatnonzero(self._rules >= 0)
         outside = [one for one in conditions.values() if isinstance(one, Open)]
         self.has_pressure = bool(outside)  # Whether anything outside says what the pressure is

@@ -44,8 +44,8 @@ def split_links(walls: WallLinks, bulk: int) -> tuple[WallLinks, WallLinks]:
 class WallLinkTables:
     """Links of the bulk's points, as steps between two buffers read them; see sent_back_gpu.hpp.
 
-    What is stored is then what has not met these walls yet: who looks at what has arrived after
-    such a step asks :meth:`put_into` for the difference.
+    Stored populations have not met these walls yet: to read arrived populations after such a step,
+    apply :meth:`put_into`.
     """
 
     def __init__(
