@@ -38,6 +38,35 @@ def test_a_command_that_ends_at_once_beside_other_threads_is_noticed():
     assert (done.returncode, done.stdout, done.stderr) == (0, "5\n", "")
 
 
+# A signal arrives while this thread does not yet wait for it, and another thread gets it.
+EARLY_SIGNAL = """
+import os, signal, threading, time
+from haloscope.scope.record import measure
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+spawn = os.posix_spawnp
+def spawned_and_signalled(*arguments, **more):
+    child = spawn(*arguments, **more)
+    time.sleep(1)
+    os.kill(os.getpid(), signal.SIGTERM)
+    return child
+os.posix_spawnp = spawned_and_signalled
+command = "trap 'echo asked; exit 5' TERM; sleep 30 >/dev/null & wait"
+print(measure._run(["sh", "-c", command], dict(os.environ), False))
+"""
+
+
+def test_a_signal_that_another_thread_receives_reaches_the_command():
+    done = subprocess.run(
+        [sys.executable, "-c", EARLY_SIGNAL],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+        start_new_session=True,
+    )
+    assert (done.returncode, done.stdout) == (0, "asked\n5\n")
+
+
 def measure(folder: Path, *command: str) -> tuple[int, list[str]]:
     """Exit code and lines of `haloscope measure` with a folder of its own choice."""
     done = subprocess.run(

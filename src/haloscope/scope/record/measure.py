@@ -13,8 +13,9 @@ import platform
 import re
 import signal
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -382,6 +383,10 @@ def phase_missed(folder: Path, phase: str) -> str | None:
 def _run(command: Sequence[str], variables: Mapping[str, str], output_to_stderr: bool) -> int:
     """Run a command in this process group and pass signals on; its exit code."""
     watched = {signal.SIGCHLD, *_PASSED_ON}
+    # While this thread does not wait for it, a signal goes to any other thread, such as one of
+    # OpenBLAS, which does not block it: Python's handler then keeps its number for the loop.
+    caught: list[int] = []
+    handlers = _replace_handlers(lambda number, _: caught.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     try:
         redirected = [(os.POSIX_SPAWN_DUP2, 2, 1)] if output_to_stderr else []
@@ -404,6 +409,8 @@ def _run(command: Sequence[str], variables: Mapping[str, str], output_to_stderr:
         while True:
             # Another thread of this process may have been told of the end in place of this one.
             received = signal.sigtimedwait(watched, _LOOK_AFTER_SECONDS)
+            while caught:
+                os.kill(child, caught.pop(0))
             if received is None or received.si_signo == signal.SIGCHLD:
                 ended, status = os.waitpid(child, os.WNOHANG)
                 if ended:
@@ -414,3 +421,16 @@ def _run(command: Sequence[str], variables: Mapping[str, str], output_to_stderr:
                 os.kill(child, received.si_signo)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _replace_handlers(handler: Callable[[int, Any], object]) -> dict[int, Any]:
+    """Handle the signals that are passed on, but for ignored ones; the handlers of before."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    before = {number: signal.getsignal(number) for number in _PASSED_ON}
+    replaced = {number: old for number, old in before.items() if old not in (signal.SIG_IGN, None)}
+    for number in replaced:
+        signal.signal(number, handler)
+    return replaced
