@@ -430,7 +430,9 @@ def _replace_handlers(handler: Callable[[int, Any], object]) -> dict[int, Any]:
     if threading.current_thread() is not threading.main_thread():
         return {}
     before = {number: signal.getsignal(number) for number in _PASSED_ON}
-    replaced = {number: old for number, old in before.items() if old not in (signal.SIG_IGN, None)}
+    replaced: dict[int, Any] = {
+        number: old for number, old in before.items() if old not in (signal.SIG_IGN, None)
+    }
     for number in replaced:
         signal.signal(number, handler)
     return replaced
