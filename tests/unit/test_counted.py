@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from haloscope.counted import counted
+from haloscope.errors import counted
 
 
 @pytest.mark.parametrize(
