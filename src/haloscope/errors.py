@@ -44,7 +44,7 @@ def error_text(fields: Fields) -> str:
     return ": ".join(part for part in (fields.location, rest) if part)
 
 
-class WithFields:
+class WithFields(Exception):
     """An exception whose text is made of fields."""
 
     def __init__(
@@ -68,7 +68,7 @@ class WithFields:
         return moved
 
 
-class HaloscopeError(WithFields, Exception):
+class HaloscopeError(WithFields):
     """A failure with a message meant for the user and the exit code of the command."""
 
     exit_code = 1
