@@ -114,7 +114,7 @@ def test_an_unknown_key_like_no_other_is_told_with_all_that_are_allowed(refusal)
 )
 def test_a_value_of_the_wrong_type_is_told_with_its_key(refusal, key, value):
     error = refusal(_CAVITY, f"{key}={value}", location=re.escape(key))
-    assert error.allowed or error.problem.startswith("no key takes")
+    assert error.allowed
 
 
 @pytest.mark.parametrize("solver", ["blood", "flow", "maxwell"])

@@ -402,6 +402,7 @@ def check(data: dict[str, Any], model: type[CaseTable], source: str) -> CaseTabl
                 raise InputError(
                     f"no key takes a {type(value).__name__}",
                     location=f"{source}: {key} = {value}",
+                    allowed="numbers, text, true and false",
                 )
         text = json.dumps(data)
     except RecursionError as error:
