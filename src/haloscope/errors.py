@@ -1,12 +1,74 @@
-"""The three ways a Haloscope command can fail, each with the exit code that it ends with.
+r"""Errors made of location, problem, allowed values and remedy, and the printable text of messages.
 
-Every message is one line that says what was given, what is allowed and what to do.
+Control characters, escape sequences and marks that turn the direction of writing are printed as
+text (``\x1b``): no name in a file, a case or a program can clear a screen, hide a line or pass
+for another one.
 """
 
 from __future__ import annotations
 
+import copy
+import re
+import unicodedata
+from typing import Any, Protocol, Self, TextIO
 
-class HaloscopeError(Exception):
+ERROR_LENGTH = 500
+"""Most characters of an error line."""
+_NAME_LENGTH = 100
+_TAIL = 0.3  # Of a shortened text
+_ELLIPSIS = "..."
+# Control, format (direction of writing), lone surrogates, private, unassigned, line and paragraph ends.
+_UNPRINTABLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+_KEPT = "\n\t"
+# Places within a file follow its name after a comma: "case.toml, line 3".
+_WITHIN_FILE = re.compile(r"(line|byte|column|row) \d")
+
+
+class Fields(Protocol):
+    """The four parts of a message."""
+
+    location: str
+    problem: str
+    allowed: str
+    remedy: str
+
+
+FIELDS = ("location", "problem", "allowed", "remedy")
+"""Names of the parts of a message, in the order in which they are printed."""
+
+
+def error_text(fields: Fields) -> str:
+    """One line: ``location: problem; allowed: allowed; remedy``, without the parts that are empty."""
+    allowed = f"allowed: {fields.allowed}" if fields.allowed else ""
+    rest = "; ".join(part for part in (fields.problem, allowed, fields.remedy) if part)
+    return ": ".join(part for part in (fields.location, rest) if part)
+
+
+class WithFields(Exception):
+    """An exception whose text is made of fields."""
+
+    def __init__(
+        self, problem: str, *, location: str = "", allowed: str = "", remedy: str = ""
+    ) -> None:
+        # Copies and unpickled errors are made by a call with `args`.
+        super().__init__(problem)
+        self.problem = problem
+        self.location = location
+        self.allowed = allowed
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return error_text(self)
+
+    def within(self, place: object) -> Self:
+        """The same error with `place` in front of its location."""
+        moved = copy.copy(self)
+        separator = ", " if _WITHIN_FILE.match(self.location) else ": "
+        moved.location = f"{place}{separator}{self.location}" if self.location else str(place)
+        return moved
+
+
+class HaloscopeError(WithFields):
     """A failure with a message meant for the user and the exit code of the command."""
 
     exit_code = 1
@@ -28,3 +90,76 @@ class MachineError(HaloscopeError):
     """The machine lacks something: a compiler, a GPU, MPI, disk space. Exit code 3."""
 
     exit_code = 3
+
+
+def counted(number: object, noun: str, several: str = "") -> str:
+    """A number of things in words: 1 rank, 2 ranks.
+
+    `several`: what several are called; the noun with an s by default.
+    """
+    shown = str(number)
+    return f"{shown} {noun if shown == '1' else several or noun + 's'}"
+
+
+def printable(text: str) -> str:
+    r"""A text whose unprintable characters are shown as escapes, but for line ends and tabs."""
+    # >>> printable("a\x1b[2Jb") 'a\\x1b[2Jb'
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    return "".join(_shown(character) for character in text)
+
+
+def _shown(character: str) -> str:
+    if character in _KEPT or unicodedata.category(character) not in _UNPRINTABLE:
+        return character
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def shortened(text: str, limit: int) -> str:
+    """A text of at most `limit` characters: its beginning and its end."""
+    if len(text) <= limit:
+        return text
+    tail = int(_TAIL * limit)
+    return text[: limit - tail - len(_ELLIPSIS)] + _ELLIPSIS + text[-tail:]
+
+
+def message_line(text: str, limit: int = ERROR_LENGTH) -> str:
+    """One printable line of at most `limit` characters.
+
+    Where a message is too long its long words (paths, keys) are cut first, then its middle: it
+    begins with the location and ends with the remedy.
+    """
+    line = printable(" ".join(text.splitlines()))
+    if len(line) > limit:
+        line = " ".join(shortened(word, _NAME_LENGTH) for word in line.split(" "))
+    return shortened(line, limit)
+
+
+class PrintableStream:
+    """A text stream that shows unprintable characters as escapes."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text, its unprintable characters as escapes."""
+        self._stream.write(printable(text))
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        """Write several texts."""
+        for line in lines:
+            self.write(line)
+
+    @property
+    def raw(self) -> Any:
+        """The stream itself, for escape sequences of our own."""
+        return self._stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def raw_stream(stream: TextIO) -> TextIO:
+    """The stream below a :class:`PrintableStream`, for progress lines and colours of our own."""
+    return stream.raw if isinstance(stream, PrintableStream) else stream

@@ -239,13 +239,13 @@ def test_an_inlet_outside_or_askew_is_told(refusal, inlet, words):
         (
             ["blood.walls.velocity_m_s={y_lo=[1e-3, 0.0, 0.0]}"],
             [
-                "unknown key blood.walls.velocity_m_s.y_lo; the nearest is y_low; allowed here: "
-                "x_low, x_high, y_low, y_high, z_low, z_high\n"
+                "blood.walls.velocity_m_s.y_lo: unknown key; allowed: "
+                "x_low, x_high, y_low, y_high, z_low, z_high; did you mean y_low?\n"
             ],
         ),
         (
             ["blood.walls.velocity_m_s={'y[0]'=3, y_up=[1e-3, 0.0, 0.0]}"],
-            ["unknown key blood.walls.velocity_m_s.y[0]; ", "(2 keys are wrong in all)"],
+            ["blood.walls.velocity_m_s.y[0]: unknown key ", "(2 keys are wrong in all)"],
         ),
         (
             ["blood.slice.offset_um=500"],
@@ -386,7 +386,7 @@ def test_what_is_possible_but_not_sound_is_said():
         ),
         (
             [_cells("placed=[{position_um=[6.0, 6.0]}]")],
-            ["position_um = [6.0, 6.0]: input should be a list of 3"],
+            ["position_um = [6.0, 6.0]: wrong length; allowed: a list of 3"],
         ),
         (["blood.cells=[{}, {}]"], ["two tables have the name 'red-cell'"]),
         (

@@ -66,7 +66,7 @@ def test_the_largest_value_of_a_signal_is_that_up_to_a_time(tmp_path):
     [
         ("0,1\n0.2,3\n", 0.8, "goes from 0 to 0.2 s and its period is 0.8 s"),
         ("0,1\n0.2,high\n", None, "line 2"),
-        ("0,1\n", None, "at least 2 are needed"),
+        ("0,1\n", None, "1 row of numbers; allowed: at least 2"),
     ],
 )
 def test_tables_that_do_not_do_are_told_with_their_key(tmp_path, text, period, words):
@@ -77,7 +77,7 @@ def test_tables_that_do_not_do_are_told_with_their_key(tmp_path, text, period, w
 
 
 def test_a_table_that_is_not_there_is_told_with_its_key():
-    with pytest.raises(InputError, match=r"inlet.signal: table nothing.csv: cannot be read"):
+    with pytest.raises(InputError, match=r"inlet.signal: table nothing.csv: it cannot be read"):
         read_signal("nothing.csv", "inlet.signal")
 
 

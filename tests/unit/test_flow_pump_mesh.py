@@ -59,7 +59,7 @@ def row(**changes):
         ({"diffuser": row(count=0)}, "pump.diffuser.count = 0"),
         ({"gap_layers": 0}, "pump.gap_layers = 0"),
         ({"nose_length_mm": -1.0}, "pump.nose_length_mm = -1"),
-        ({"tip_gap": 0.3}, "nearest is tip_gap_mm"),
+        ({"tip_gap": 0.3}, "did you mean tip_gap_mm?"),
     ],
 )
 def test_dimensions_that_make_no_pump_are_refused_by_name(keys, said):

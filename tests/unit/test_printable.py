@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from haloscope.commands import cli
-from haloscope.printable import PrintableStream, message_line, printable, shortened
+from haloscope.errors import PrintableStream, message_line, printable, shortened
 
 _SCREEN = "\x1b[2J\x1b]0;title\x07"
 

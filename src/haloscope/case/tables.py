@@ -25,7 +25,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticUndefined
 
-from haloscope.errors import InputError
+from haloscope.errors import InputError, WithFields
 from haloscope.io.text_files import decoded, insist_on_utf8
 
 _LARGEST_FILE = 1 << 20
@@ -33,16 +33,18 @@ _MOST_DOTS = 500
 # Keys within each other in one --set: no case has more.
 _MOST_KEYS = 16
 _LONGEST_SHOWN = 60
-# Python's limit for the digits of an integer, which its TOML parser does not tell as a fault of TOML.
-_TOO_LONG = (
-    f"holds an integer of more than {sys.int_info.default_max_str_digits} digits; no key takes one"
-)
+# Python's limit for the digits of an integer, which its TOML parser does not report as a fault of TOML.
+_MOST_DIGITS = sys.int_info.default_max_str_digits
 
 PositiveInt = Annotated[int, Field(ge=1, le=2**40)]
 _LARGEST = 1e30
 # What lies beyond is a slip of the pen, and its products may be no numbers.
 Coordinate = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
 Position = tuple[Coordinate, Coordinate, Coordinate]
+
+
+class CaseFault(WithFields, ValueError):
+    """A fault that a validator finds; its location is a key relative to the table or key it checks."""
 
 
 class Table(BaseModel):
@@ -104,7 +106,7 @@ class Output(Table):
         names = [probe.name for probe in probes]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise ValueError(f"two probes are named {twice!r}; give each a name of its own")
+            raise CaseFault(f"two probes are named {twice!r}", remedy="give each a name of its own")
         return probes
 
 
@@ -193,9 +195,12 @@ class CaseTable(Table):
         for key in _OF_BLOCKS:
             setting, default = getattr(self.machine, key), Machine.model_fields[key].default
             if setting != default:
-                raise ValueError(
-                    f"machine.{key} = {_toml(setting)} is for grids that are cut into blocks, and {self.solver} "
-                    f"shares its grid out in a way of its own; give {_toml(default)}, or leave machine.{key} out"
+                raise CaseFault(
+                    f"it is for grids that are cut into blocks, and {self.solver} shares its grid out in a "
+                    "way of its own",
+                    location=f"machine.{key} = {_toml(setting)}",
+                    allowed=_toml(default),
+                    remedy=f"leave machine.{key} out",
                 )
         return self
 
@@ -206,42 +211,55 @@ _OF_BLOCKS = ("decomposition", "progress", "packing", "widths")
 
 def read_toml(path: Path, kind: str = "case") -> dict[str, Any]:
     """Read a TOML file; errors call it by its kind."""
+    file = f"{kind} file {path}"
     try:
         if path.is_dir():
-            raise InputError(f"{kind} file {path} is a folder; give the path of a TOML file in it")
+            raise InputError(
+                "it is a folder", location=file, remedy="give the path of a TOML file in it"
+            )
         if not path.is_file():
             near = difflib.get_close_matches(
                 path.name, [p.name for p in path.parent.glob("*.toml")], 1
             )
-            hint = f"; there is {path.parent / near[0]}" if near else ""
             raise InputError(
-                f"{kind} file {path} does not exist{hint}; give the path of a {kind} file"
+                "it does not exist",
+                location=file,
+                remedy=f"did you mean {path.parent / near[0]}?"
+                if near
+                else f"give the path of a {kind} file",
             )
         if path.stat().st_size > _LARGEST_FILE:
             raise InputError(
-                f"{kind} file {path} has {path.stat().st_size} bytes; at most {_LARGEST_FILE} are read"
+                f"it has {path.stat().st_size} bytes",
+                location=file,
+                allowed=f"at most {_LARGEST_FILE} bytes",
+                remedy=f"give the path of a {kind} file",
             )
-        text = decoded(path.read_bytes(), f"{kind} file {path}")
+        text = decoded(path.read_bytes(), file)
         # The parser's memory grows with the square of the dots in a key.
         for number, line in enumerate(text.splitlines(), 1):
             if line.count(".") > _MOST_DOTS:
                 raise InputError(
-                    f"{path}, line {number}, holds {line.count('.')} dots; at most {_MOST_DOTS} "
-                    "are read: break the line"
+                    f"it holds {line.count('.')} dots",
+                    location=f"{file}, line {number}",
+                    allowed=f"at most {_MOST_DOTS} in a line",
+                    remedy="break the line",
                 )
         data = tomllib.loads(text)
-        _require_no_nul(data, f"{kind} file {path}")
+        _require_no_nul(data, file)
         return data
     except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path} is not TOML: {error}{_shown(text, str(error))}") from error
+        raise _syntax_error(text, error).within(file) from error
     except RecursionError as error:
-        raise InputError(
-            f"{path} is nested too deeply; a {kind} has tables of tables only"
-        ) from error
+        raise _too_deep(file) from error
     except ValueError as error:
-        raise InputError(f"{path} {_TOO_LONG}") from error
+        raise _too_many_digits(file) from error
     except OSError as error:
-        raise InputError(f"{kind} file {path} cannot be read: {error.strerror}") from error
+        raise InputError(
+            f"it cannot be read ({error.strerror})",
+            location=file,
+            remedy="check the path and its permissions",
+        ) from error
 
 
 def _require_no_nul(value: Any, name: str) -> None:
@@ -254,21 +272,49 @@ def _require_no_nul(value: Any, name: str) -> None:
         for number, item in enumerate(value):
             _require_no_nul(item, f"{name}.{number}")
     elif isinstance(value, str) and "\0" in value:
-        raise InputError(f"{name}: {value!r} holds a character of value zero (\\u0000); remove it")
+        raise InputError(
+            f"{value!r} holds a character of value zero (\\u0000)",
+            location=name,
+            remedy="remove it",
+        )
 
 
-def _shown(text: str, shown: str) -> str:
-    """Show the line that a parser's message names, and say what to write."""
-    named = re.search(r"\(at line (\d+), column \d+\)", shown)
-    if named is None:
-        return "; what is missing at its end, such as a bracket or a quote?"
-    line = _shortened(text.split("\n")[int(named[1]) - 1].strip())
-    advice = (
-        "give each key and table once"
-        if shown.startswith("Cannot")
-        else "write key = value, with keys of a-z, A-Z, 0-9, _ and -, text in quotes, lists in brackets"
+def _syntax_error(text: str, error: tomllib.TOMLDecodeError) -> InputError:
+    """The refusal of a text that is not TOML, with its line and how TOML is written."""
+    message = str(error)
+    position = re.search(r" \(at (line (\d+), column \d+)\)", message)
+    if position is None:
+        return InputError(
+            f"it is not TOML: {message}",
+            remedy="complete its end, where a bracket or a quote may be missing",
+        )
+    line = _shortened(text.split("\n")[int(position[2]) - 1].strip())
+    return InputError(
+        f"it is not TOML: {line!r} ({message.replace(position[0], '')})",
+        location=position[1],
+        remedy="give each key and table once"
+        if message.startswith("Cannot")
+        else "write key = value, with keys of a-z, A-Z, 0-9, _ and -, text in quotes, lists in brackets",
     )
-    return f": {line!r}; {advice}"
+
+
+def _too_deep(location: str) -> InputError:
+    return InputError(
+        "it is nested too deeply",
+        location=location,
+        allowed="tables of tables",
+        remedy="remove the innermost brackets",
+    )
+
+
+def _too_many_digits(location: str) -> InputError:
+    # Of an integer in base 16, say, only when it is written in base 10.
+    return InputError(
+        f"it holds an integer of more than {_MOST_DIGITS} digits",
+        location=location,
+        allowed=f"integers of at most {_MOST_DIGITS} digits",
+        remedy="shorten it",
+    )
 
 
 def override(data: dict[str, Any], settings: Sequence[str]) -> None:
@@ -281,26 +327,33 @@ def override(data: dict[str, Any], settings: Sequence[str]) -> None:
         path, equals, text = setting.partition("=")
         keys = path.strip().split(".")
         if not equals or not all(keys):
-            raise InputError(f"--set {setting!r} is not of the form table.key=value")
+            raise InputError("wrong form", location=f"--set {setting!r}", allowed="table.key=value")
+        shortened = f"--set {_shortened(setting)!r}"
         if len(keys) > _MOST_KEYS:
             raise InputError(
-                f"--set {_shortened(setting)!r} names {len(keys)} keys within each other; at most "
-                f"{_MOST_KEYS} are read: give table.key=value"
+                f"it names {len(keys)} keys within each other",
+                location=shortened,
+                allowed=f"at most {_MOST_KEYS}",
+                remedy="give table.key=value",
             )
         if text.count(".") > _MOST_DOTS:
             raise InputError(
-                f"--set {_shortened(setting)!r} holds {text.count('.')} dots in its value; at most "
-                f"{_MOST_DOTS} are read: write it into the case file"
+                f"it holds {text.count('.')} dots in its value",
+                location=shortened,
+                allowed=f"at most {_MOST_DOTS}",
+                remedy="write it into the case file",
             )
         try:
             read = tomllib.loads(f"value = {text.strip()}")
         except (tomllib.TOMLDecodeError, RecursionError):
             read = {"value": text.strip()}
         except ValueError as error:
-            raise InputError(f"--set {_shortened(setting)} {_TOO_LONG}") from error
+            raise _too_many_digits(shortened) from error
         if len(read) > 1:
             raise InputError(
-                f"--set {setting!r} gives more than one value; give each key a --set of its own"
+                "it gives more than one value",
+                location=f"--set {setting!r}",
+                remedy="give each key a --set of its own",
             )
         _require_no_nul(read, f"--set {_shortened(setting)}")
         place: Any = data
@@ -317,19 +370,28 @@ def _name_in(place: Any, keys: Sequence[str], depth: int) -> str | int:
     key, above = keys[depth], ".".join(keys[:depth])
     if isinstance(place, dict):
         return key
+    location = f"--set {'.'.join(keys)}"
     if not isinstance(place, list):
-        fault = f"{above} is a value, not a table or a list; give {above}=VALUE"
-    elif not place:
-        fault = f"the list {above} is empty; give the whole list, {above}=[...]"
-    elif key in map(str, range(len(place))):
-        return int(key)
-    else:
-        known = f"items 0 to {len(place) - 1}" if len(place) > 1 else "item 0 alone"
-        fault = (
-            f"{above} is a list with {known}, and {key} is none of their numbers; give one of them, "
-            f"as in {above}.0, or for more or fewer items the whole list, {above}=[...]"
+        raise InputError(
+            f"{above} is a value, not a table or a list",
+            location=location,
+            remedy=f"give {above}=VALUE",
         )
-    raise InputError(f"--set {'.'.join(keys)}: {fault}")
+    if not place:
+        raise InputError(
+            f"the list {above} is empty",
+            location=location,
+            remedy=f"give the whole list, {above}=[...]",
+        )
+    if key in map(str, range(len(place))):
+        return int(key)
+    raise InputError(
+        f"the list {above} has no item {key}",
+        location=location,
+        allowed=f"items 0 to {len(place) - 1}" if len(place) > 1 else "item 0",
+        remedy=f"give one of them, as in {above}.0, or for more or fewer items the whole list, "
+        f"{above}=[...]",
+    )
 
 
 def check(data: dict[str, Any], model: type[CaseTable], source: str) -> CaseTable:
@@ -338,21 +400,21 @@ def check(data: dict[str, Any], model: type[CaseTable], source: str) -> CaseTabl
         for key, value in _values(data):
             if not isinstance(value, str | int | float):
                 raise InputError(
-                    f"{source}: {key} = {value}: no key takes a {type(value).__name__}"
+                    f"no key takes a {type(value).__name__}",
+                    location=f"{source}: {key} = {value}",
+                    allowed="numbers, text, true and false",
                 )
         text = json.dumps(data)
     except RecursionError as error:
-        raise InputError(
-            f"{source} is nested too deeply; a case has tables of tables only"
-        ) from error
-    except ValueError as error:  # of an integer in base 16, say, which has no limit when it is read
-        raise InputError(f"{source} {_TOO_LONG}") from error
+        raise _too_deep(source) from error
+    except ValueError as error:
+        raise _too_many_digits(source) from error
     try:
         return model.model_validate_json(text)
     except ValidationError as error:
-        raise InputError(f"{source}: {_explain(error, model)}") from None
+        raise _input_error(error, model).within(source) from None
     except InputError as error:
-        raise InputError(f"{source}: {error}") from None
+        raise error.within(source) from None
 
 
 def _values(data: Any, key: str = "") -> Iterator[tuple[str, Any]]:
@@ -374,22 +436,28 @@ def read_case(
     data = read_toml(path)
     if "series" in data:
         raise InputError(
-            f"{path} is a study, not a case: it has the key series; run it with: haloscope scale "
-            f"{path}"
+            "it is a study, not a case: it has the key series",
+            location=str(path),
+            remedy=f"run it with: haloscope scale {path}",
         )
     override(data, settings)
     solver = data.get("solver")
     if not isinstance(solver, str):
-        raise InputError(f'{path}: the key solver is missing; write for example solver = "cavity"')
+        raise InputError(
+            "the key is missing",
+            location=f"{path}: solver",
+            remedy='write for example solver = "cavity"',
+        )
     try:
         model = model_of(solver)
     except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+        raise error.within(path) from None
     own = model.model_fields.get(solver)
     if own is not None and own.is_required() and solver not in data:
         raise InputError(
-            f"{path}: the table [{solver}] is missing; write a whole case to start from with: "
-            f"haloscope new {solver}"
+            "the table is missing",
+            location=f"{path}: [{solver}]",
+            remedy=f"write a whole case to start from with: haloscope new {solver}",
         )
     return check(data, model, str(path))
 
@@ -400,70 +468,118 @@ def naming_file(path: Path) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+        raise error.within(path) from error
 
 
-def _explain(error: ValidationError, model: type[Table]) -> str:
-    """One line on the first fault that pydantic found."""
+def _input_error(error: ValidationError, model: type[Table]) -> InputError:
+    """The first fault that pydantic found, located by its key."""
     fault = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
     fault = _item_at_fault(fault, error.errors()) or fault
     location = _wrong_key(fault)
     if fault["type"] == "extra_forbidden":
         # Its last part is a key, whatever it looks like: "cells[0]".
         location = (*_shown_key(fault["loc"][:-1]), fault["loc"][-1])
-    key = ".".join(str(part) for part in location)
     keys = {_wrong_key(e) for e in error.errors()}
     # Of a list and its items only the one or the others are wrong.
     count = sum(
         not any(isinstance(k[n], int) and k[:n] in keys for n in range(1, len(k))) for k in keys
     )
-    more = f" ({count} keys are wrong in all)" if count > 1 else ""
+    faults = [e for e in error.errors() if _wrong_key(e) == location]
+    refusal = _refusal(fault, faults, location, model)
+    if count > 1:
+        refusal.problem += f" ({count} keys are wrong in all)"
+    return refusal
+
+
+def _refusal(
+    fault: ErrorDetails,
+    faults: Sequence[ErrorDetails],
+    location: tuple[int | str, ...],
+    model: type[Table],
+) -> InputError:
+    """The refusal of a key for a fault; `faults`: all of this key, one for each branch of a union."""
+    key = ".".join(str(part) for part in location)
     if fault["type"] == "extra_forbidden":
         table = _table_at(model, location[:-1])
         allowed = sorted(table.model_fields) if table else []
-        return _explain_unknown(key, str(location[-1]), allowed) + more
+        return _unknown_key(key, str(location[-1]), allowed)
     if fault["type"] == "missing" and not _lacks_items(fault):
-        return f"the key {key} is missing{more}"
+        return InputError("the key is missing", location=key, remedy="add it")
     if fault["loc"][-1:] == ("[key]",):
-        return _explain_name(fault) + more
-    faults = [e for e in error.errors() if _wrong_key(e) == location]
+        return _wrong_name(fault)
     fault = max(faults, key=lambda e: _SAYS_MOST.get(e["type"], 1))
     if _numbers_items(fault["input"]) and any(e["type"] == "tuple_type" for e in faults):
-        return (
-            f"the case has no list {key}, and so no item {next(iter(fault['input']))} of it; give "
-            f"the whole list, {key} = [...]{more}"
+        return InputError(
+            f"the case has no such list, and so no item {next(iter(fault['input']))} of it",
+            location=key,
+            remedy=f"give the whole list, {key} = [...]",
         )
-    shown_input = "" if isinstance(fault["input"], dict) else _shortened(repr(fault["input"]))
-    message = fault["msg"].removeprefix("Value error, ")
+    if key and not isinstance(fault["input"], dict):
+        setting = f"{key} = {_shortened(repr(fault['input']))}"
+    else:
+        setting = key
     if _SAYS_MOST.get(fault["type"], 1) == 0:
-        wanted = list(dict.fromkeys(_wanted(e, faults) for e in faults))
-        message = f"input should be {' or '.join(wanted)}"
-    message = message[0].lower() + message[1:]
+        problems = {_PROBLEMS.get(e["type"], "wrong type") for e in faults}
+        return InputError(
+            problems.pop() if len(problems) == 1 else "wrong value",
+            location=setting,
+            allowed=" or ".join(dict.fromkeys(_wanted(e, faults) for e in faults)),
+        )
+    raised = fault.get("ctx", {}).get("error")
+    if isinstance(raised, CaseFault):
+        place = setting
+        if raised.location:
+            dot = "." if key and not raised.location.startswith("[") else ""
+            place = f"{key}{dot}{raised.location}"
+        return InputError(
+            raised.problem, location=place, allowed=raised.allowed, remedy=raised.remedy
+        )
+    problem, allowed_values = _problem_and_allowed(fault)
+    return InputError(problem, location=setting, allowed=allowed_values)
+
+
+def _problem_and_allowed(fault: ErrorDetails) -> tuple[str, str]:
+    """Problem and allowed values in pydantic's sentence on a fault."""
+    message = fault["msg"].removeprefix("Value error, ")
     limit = fault.get("ctx", {}).get(_LIMITS.get(fault["type"], ""))
     if isinstance(limit, float):
         # Without all the zeros of 1e-30.
         message = f"{message.rpartition(' ')[0]} {limit:.12g}"
-    name = f"{key} = {shown_input}: " if shown_input else f"{key}: "
-    name = name if key else ""
-    return f"{name}{message}{more}"
+    sentence = re.fullmatch(r"(?:Input|String|Tuple|List) should (be|have|match) (.*)", message)
+    if sentence is None or fault["type"] == "value_error":
+        return message[0].lower() + message[1:], ""
+    verb, allowed = sentence.groups()
+    if verb == "match":
+        return "wrong characters", f"text that matches the {allowed}"
+    if verb == "have":
+        return "wrong length", allowed.partition(" after validation")[0]
+    return "out of range" if fault["type"] in _LIMITS else "wrong value", allowed
 
 
-def _explain_name(fault: ErrorDetails) -> str:
-    """One line on a name that a table of names does not take."""
+def _wrong_name(fault: ErrorDetails) -> InputError:
+    """The refusal of a name that a table of names does not take."""
     # The name itself, whatever it looks like, stands before pydantic's mark of a key.
     *table, name, _ = fault["loc"]
     key = ".".join(map(str, _shown_key(table)))
-    if fault["type"] != "literal_error":
-        message = fault["msg"][0].lower() + fault["msg"][1:]
-        return f"{key}: the name {_shortened(repr(name))} is not allowed: {message}"
-    allowed = re.findall(r"'([^']*)'", fault["ctx"]["expected"])
-    return _explain_unknown(f"{key}.{name}", str(name), allowed)
+    if fault["type"] == "literal_error":
+        allowed_names = re.findall(r"'([^']*)'", fault["ctx"]["expected"])
+        return _unknown_key(f"{key}.{name}", str(name), allowed_names)
+    problem, allowed = _problem_and_allowed(fault)
+    return InputError(
+        f"the name {_shortened(repr(name))} is not allowed: {problem}",
+        location=key,
+        allowed=allowed,
+    )
 
 
-def _explain_unknown(key: str, name: str, allowed: Sequence[str]) -> str:
+def _unknown_key(key: str, name: str, allowed: Sequence[str]) -> InputError:
     near = difflib.get_close_matches(name, allowed, 1, 0.5)
-    nearest = f"the nearest is {near[0]}; " if near else ""
-    return f"unknown key {key}; {nearest}allowed here: {', '.join(allowed)}"
+    return InputError(
+        "unknown key",
+        location=key,
+        allowed=", ".join(allowed),
+        remedy=f"did you mean {near[0]}?" if near else "",
+    )
 
 
 def _shortened(text: str) -> str:
@@ -490,6 +606,12 @@ _SAYS_MOST = dict.fromkeys(
     ),
     0,
 )
+# Problems of the faults that say least; the others of them are wrong types.
+_PROBLEMS = {
+    "literal_error": "unknown value",
+    "missing": "wrong length",
+    "too_long": "wrong length",
+}
 # What TOML calls differently from JSON.
 _IN_TOML = {"a valid array": "a list", "an object": "a table", "a valid string": "text"}
 

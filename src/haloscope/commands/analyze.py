@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from haloscope.commands.options import open_world
-from haloscope.printable import raw_stream
+from haloscope.errors import raw_stream
 
 _MOST_THREADS = 1024
 

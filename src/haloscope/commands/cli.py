@@ -21,9 +21,8 @@ from haloscope.commands.ending import (
 )
 from haloscope.commands.options import DeviceOption, Json, TextGroup, open_world
 from haloscope.commands.progress import Bar, say
-from haloscope.errors import HaloscopeError, InputError, MachineError
+from haloscope.errors import HaloscopeError, InputError, MachineError, PrintableStream
 from haloscope.io import interrupts
-from haloscope.printable import PrintableStream
 
 app = typer.Typer(
     name="haloscope",

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from haloscope.commands.options import opened_world
-from haloscope.errors import MachineError
+from haloscope.errors import MachineError, message_line
 from haloscope.io import interrupts
 from haloscope.io.interrupts import STOPPING, Interrupted
-from haloscope.printable import message_line
 
 _ROOT_FIRST_SECONDS = 1.0
 # Of output that cannot be written.

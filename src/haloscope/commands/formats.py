@@ -12,10 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from haloscope.counted import counted
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted, raw_stream
 from haloscope.io.text_files import is_special
-from haloscope.printable import raw_stream
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")

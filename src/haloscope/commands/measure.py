@@ -12,8 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from haloscope.counted import counted
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 
 _MOST_WARNINGS = 10
 

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from haloscope.commands.options import opened_world
-from haloscope.printable import message_line, raw_stream
+from haloscope.errors import message_line, raw_stream
 
 
 def say(text: str) -> None:

@@ -17,8 +17,7 @@ from haloscope.commands import ending, measured
 from haloscope.commands.ending import fail, interrupts_raised
 from haloscope.commands.options import DeviceOption, Json, open_world
 from haloscope.commands.progress import Bar, say
-from haloscope.counted import counted
-from haloscope.errors import InputError, MachineError
+from haloscope.errors import InputError, MachineError, counted
 from haloscope.io import interrupts
 
 if TYPE_CHECKING:

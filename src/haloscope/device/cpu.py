@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from haloscope.counted import counted
 from haloscope.device import jit
 from haloscope.device.interface import Array, Box, ByValue
-from haloscope.errors import InputError, MachineError
+from haloscope.errors import InputError, MachineError, counted
 
 _LINE = 64
 _PAGE = 4096

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from haloscope.counted import counted
 from haloscope.device.interface import Device
+from haloscope.errors import counted
 
 LEAST_SECONDS = 0.5
 """Steps that took less than this in all are too short for a figure."""

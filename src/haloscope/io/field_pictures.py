@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from haloscope.counted import counted
-from haloscope.errors import InputError, SolutionError
+from haloscope.errors import InputError, SolutionError, counted
 from haloscope.io.pictures import (
     INK,
     MUTED,

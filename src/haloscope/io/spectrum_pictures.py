@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from haloscope.counted import counted
-from haloscope.errors import InputError, SolutionError
+from haloscope.errors import InputError, SolutionError, counted
 from haloscope.io.atomic import write_text
 from haloscope.io.pictures import (
     HISTORY_SIZE,

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from haloscope.case.tables import CaseTable, naming_file, read_case
-from haloscope.counted import counted
 from haloscope.device import open_device, require_known
 from haloscope.device.energy import EnergyMeter, EnergyTally
 from haloscope.device.interface import Device
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 from haloscope.exchange.ranks.cores import threads_of_rank
 from haloscope.exchange.ranks.world import World, open_world
 from haloscope.exchange.transports.contract import require_suited

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from haloscope.counted import counted
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 from haloscope.io import checkpoint as checkpoints
 from haloscope.mesh.grid.block_fields import gathered
 from haloscope.numerics.elements.held_points import same_grid

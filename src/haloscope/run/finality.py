@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from haloscope.counted import counted
-from haloscope.errors import SolutionError
+from haloscope.errors import SolutionError, counted
 from haloscope.run.state import RunState
 
 GROWTH = 10.0

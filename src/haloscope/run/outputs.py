@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from haloscope.counted import counted
+from haloscope.errors import counted
 from haloscope.io.atomic import append_text
 from haloscope.solvers.interface import Monitor
 

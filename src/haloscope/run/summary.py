@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from haloscope.case.tables import CaseTable
-from haloscope.counted import counted
 from haloscope.device.ceilings import Ceilings, measure_ceilings
 from haloscope.device.energy import LEAST_SECONDS, EnergyMeter, EnergyTally
 from haloscope.device.interface import Device
-from haloscope.errors import MachineError
+from haloscope.errors import MachineError, counted
 from haloscope.exchange.ranks.world import World
 from haloscope.io.interrupts import Interrupted
 from haloscope.run.state import DIAGNOSTICS, Progress, RunState

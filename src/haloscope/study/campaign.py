@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from haloscope.case.tables import read_toml
-from haloscope.counted import counted
-from haloscope.errors import InputError, MachineError
+from haloscope.errors import InputError, MachineError, counted
 from haloscope.exchange.ranks.world import World
 from haloscope.io.atomic import write_text
 from haloscope.io.interrupts import handled_by

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 from pydantic import Field, field_validator, model_validator
 
 from haloscope.case.tables import CaseTable, PositiveInt, Table, check, read_toml
-from haloscope.errors import InputError
+from haloscope.errors import FIELDS, InputError
 from haloscope.solvers import registry
 
 # Tables of a case that a study has no use for.
@@ -222,16 +222,17 @@ def read_study(path: Path) -> Study:
     try:
         study = cast("Study", check(data, cast("type[CaseTable]", Study), str(path)))
     except InputError as error:
-        raise InputError(_with_names(str(error), data.get("series"))) from None
+        fields = {field: _with_names(getattr(error, field), data.get("series")) for field in FIELDS}
+        raise InputError(**fields) from None
     try:
         registry.check_name(study.solver)
     except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+        raise error.within(path) from None
     return study
 
 
 def _with_names(message: str, series: Any) -> str:
-    """A message that calls a series by its name instead of its number."""
+    """A part of a message that calls a series by its name instead of its number."""
 
     def name(match: re.Match[str]) -> str:
         table = series[int(match[1])] if isinstance(series, list) else None

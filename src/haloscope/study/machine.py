@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from haloscope.counted import counted
 from haloscope.device import open_device
 from haloscope.device.cpu import available_cores
-from haloscope.errors import InputError, MachineError
+from haloscope.errors import InputError, MachineError, counted
 from haloscope.study.keys import Limits, Mpi
 from haloscope.study.sweep import Point
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from haloscope.counted import counted
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 from haloscope.study.keys import Study, read_study
 from haloscope.study.sweep import sweep
 from haloscope.study.table import NAME, Values, cell, read_table

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from haloscope.counted import counted
+from haloscope.errors import counted
 from haloscope.exchange.ranks.world import World
 from haloscope.io.atomic import write_text
 from haloscope.regions import Profile, movement

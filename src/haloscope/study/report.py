@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from haloscope.counted import counted
+from haloscope.errors import counted
 from haloscope.io.atomic import write_text
 from haloscope.solvers import registry
 from haloscope.solvers.sweeping import Columns

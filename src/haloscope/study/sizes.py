@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from haloscope.counted import counted
+from haloscope.errors import counted
 from haloscope.io.pictures import PADDING, new_figure, save_figure
 from haloscope.solvers.sweeping import Columns
 from haloscope.study.plots import (

@@ -37,8 +37,10 @@ class Expression:
     def __init__(self, text: str, variables: Iterable[str] = SPACE_AND_TIME) -> None:
         if len(text) > MAXIMUM_TEXT_CHARACTERS:
             raise InputError(
-                f"expression {shown(text)} has {len(text)} characters; at most "
-                f"{MAXIMUM_TEXT_CHARACTERS} are allowed: shorten it or give a table"
+                f"it has {len(text)} characters",
+                location=f"expression {shown(text)}",
+                allowed=f"at most {MAXIMUM_TEXT_CHARACTERS}",
+                remedy="shorten it or give a table",
             )
         # The expression, in the grammar of this package; at most 2,000 characters, nested at most
         # 50 deep, constant exponents at most 1,000 in magnitude.
@@ -47,8 +49,9 @@ class Expression:
         reserved = sorted({*FUNCTIONS, *CONSTANTS}.intersection(self.variables))
         if reserved:
             raise InputError(
-                f"variable {reserved[0]!r} has the name of a function or constant of expressions: "
-                f"give it another name"
+                "it has the name of a function or constant of expressions",
+                location=f"variable {reserved[0]!r}",
+                remedy="give it another name",
             )
         self._program = Parser(self.text, self.variables).program()
         # The names that it does use: without ``t`` in it, one evaluation serves all times.
@@ -96,19 +99,21 @@ class Expression:
             for variable, points in self._points(arrays).items()
         )
         raise InputError(
-            f"{name}: expression {shown(self.text)} gives {values.flat[first]}"
-            f"{' at ' + where if where else ''}; it must be finite at every point: guard the "
-            f"point with a conditional (a if x > 0 else b) or correct the expression"
+            f"its value is {values.flat[first]}{' at ' + where if where else ''}",
+            location=f"{name}: expression {shown(self.text)}",
+            allowed="finite values at every point",
+            remedy="guard the point with a conditional (a if x > 0 else b) or correct the expression",
         )
 
     def _points(self, arrays: dict[str, ArrayLike]) -> dict[str, FloatArray]:
         foreign = sorted(set(arrays).difference(self.variables))
         missing = sorted(self.uses.difference(arrays))
         if foreign or missing:
-            problem = f"was given {foreign[0]!r}" if foreign else f"was not given {missing[0]!r}"
             raise InputError(
-                f"expression {shown(self.text)} {problem}; its variables are "
-                f"{listed(self.variables)} and it uses {listed(sorted(self.uses))}: pass those"
+                f"no variable {foreign[0]!r}" if foreign else f"no values of {missing[0]!r}",
+                location=f"expression {shown(self.text)}",
+                allowed=f"the variables {listed(self.variables)}",
+                remedy=f"pass those that it uses: {listed(sorted(self.uses))}",
             )
         return {name: np.asarray(points, dtype=np.float64) for name, points in arrays.items()}
 
@@ -118,8 +123,9 @@ class Expression:
         except ValueError:
             shapes = ", ".join(f"{name} {values.shape}" for name, values in points.items())
             raise InputError(
-                f"expression {shown(self.text)} was given shapes that do not broadcast "
-                f"together: {shapes}; give equal shapes or axes of length 1"
+                f"the shapes of its variables do not broadcast together: {shapes}",
+                location=f"expression {shown(self.text)}",
+                allowed="equal shapes or axes of length 1",
             ) from None
 
 
@@ -135,8 +141,10 @@ def parse_quantity_or_expression(
     """Read a case-file entry that may be a number or an expression."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise InputError(
-            f"{key}: given {shown(str(value))} ({type(value).__name__}); allowed are a number or "
-            f"an expression as text: write 300 or '300 + 5*sin(pi*x)'"
+            f"wrong type {type(value).__name__}",
+            location=f"{key} = {shown(str(value))}",
+            allowed="a number or an expression as text",
+            remedy="write 300 or '300 + 5*sin(pi*x)'",
         )
     if isinstance(value, str):
         text = value
@@ -146,9 +154,9 @@ def parse_quantity_or_expression(
         except OverflowError:
             number = math.inf
         if not math.isfinite(number):
-            raise InputError(f"{key}: given {number}; allowed is a finite number: give one")
+            raise InputError("not finite", location=f"{key} = {number}", allowed="a finite number")
         text = repr(number)
     try:
         return Expression(text, variables)
     except InputError as error:
-        raise InputError(f"{key}: {error}") from None
+        raise error.within(key) from None

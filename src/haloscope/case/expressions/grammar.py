@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from haloscope.case.expressions.operations import CONSTANTS, FUNCTIONS
 from haloscope.case.expressions.quoting import listed, shown
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 
 MAXIMUM_TEXT_CHARACTERS = 2000
 MAXIMUM_NESTING_DEPTH = 50
@@ -93,13 +93,12 @@ class Parser:
 
     def _tree(self) -> ast.expr:
         if not self.text:
-            raise self._error("is empty", "write a number or a formula")
+            raise self._error("it is empty", "write a number or a formula")
         foreign = _FOREIGN_CHARACTER.search(self.text)
         if foreign:
             advice = _CHARACTER_ADVICE.get(foreign.group(), "remove it")
             raise self._error(
-                f"has {foreign.group()!r} at character {foreign.start() + 1}, which is not part of "
-                "an expression",
+                f"{foreign.group()!r} at character {foreign.start() + 1} is not part of an expression",
                 advice,
             )
         try:
@@ -108,7 +107,7 @@ class Parser:
                 return ast.parse(self.text, mode="eval").body
         except SyntaxError as error:
             raise self._error(
-                f"cannot be read at character {error.offset or 1} ({error.msg})",
+                f"it cannot be read at character {error.offset or 1} ({error.msg})",
                 "correct it there",
             ) from None
         except (RecursionError, MemoryError):
@@ -151,8 +150,9 @@ class Parser:
             value = math.inf
         if math.isinf(value):
             raise self._error(
-                f"has the number {shown(self._source(node))}, above the largest 64-bit float",
-                "give a number below 1.8e308",
+                f"the number {shown(self._source(node))} is above the largest 64-bit float",
+                "give a smaller one",
+                allowed="numbers below 1.8e308",
             )
         return value
 
@@ -162,12 +162,10 @@ class Parser:
         elif node.id in CONSTANTS:
             self.instructions.append(Number(CONSTANTS[node.id]))
         elif node.id in FUNCTIONS:
-            raise self._error(
-                f"uses the function {node.id!r} without arguments", f"write {node.id}(...)"
-            )
+            raise self._error(f"the function {node.id!r} has no arguments", f"write {node.id}(...)")
         else:
             allowed = [*self.variables, *CONSTANTS]
-            raise self._unknown(node.id, allowed, f"names are {listed(allowed)}")
+            raise self._unknown("name", node.id, allowed)
 
     def _chain(self, node: ast.BinOp, depth: int) -> None:
         # A sum of many terms leans to the left in the tree without being nested in the text, so
@@ -194,9 +192,9 @@ class Parser:
             return
         if self._float(node) > MAXIMUM_CONSTANT_EXPONENT:
             raise self._error(
-                f"has the exponent {shown(self._source(node))}; constant exponents are at most "
-                f"{MAXIMUM_CONSTANT_EXPONENT:g} in magnitude",
+                f"the exponent {shown(self._source(node))} is too large",
                 "use a smaller one",
+                allowed=f"constant exponents of at most {MAXIMUM_CONSTANT_EXPONENT:g} in magnitude",
             )
 
     def _comparison(self, node: ast.Compare, depth: int) -> None:
@@ -214,16 +212,16 @@ class Parser:
         if name not in FUNCTIONS:
             if name in self.variables or name in CONSTANTS:
                 raise self._error(
-                    f"calls {name!r}, which is not a function", f"write {name}*(...) for a product"
+                    f"{name!r} is not a function", f"write {name}*(...) for a product"
                 )
-            raise self._unknown(name, list(FUNCTIONS), f"functions are {listed(FUNCTIONS)}")
+            raise self._unknown("function", name, list(FUNCTIONS))
         _, fewest, most = FUNCTIONS[name]
         count = len(node.args)
         if count < fewest or (most is not None and count > most):
             raise self._error(
-                f"gives {name} {count} argument{'' if count == 1 else 's'}; it takes {fewest}"
-                f"{' or more' if most is None else ''}",
+                f"{name} has {counted(count, 'argument')}",
                 "correct the call",
+                allowed=f"{fewest}{' or more' if most is None else ''}",
             )
         # min and max of many values fold from the left, two at a time.
         for position, argument in enumerate(node.args):
@@ -239,19 +237,24 @@ class Parser:
     def _source(self, node: ast.expr) -> str:
         return ast.get_source_segment(self.text, node) or self.text
 
-    def _error(self, problem: str, advice: str) -> InputError:
-        return InputError(f"expression {shown(self.text)} {problem}: {advice}")
+    def _error(self, problem: str, remedy: str, *, allowed: str = "") -> InputError:
+        return InputError(
+            problem, location=f"expression {shown(self.text)}", allowed=allowed, remedy=remedy
+        )
 
     def _too_deep(self) -> InputError:
         return self._error(
-            f"is nested more than {MAXIMUM_NESTING_DEPTH} deep", "simplify it or give a table"
+            "it is nested too deeply",
+            "simplify it or give a table",
+            allowed=f"nesting at most {MAXIMUM_NESTING_DEPTH} deep",
         )
 
-    def _unknown(self, name: str, candidates: list[str], allowed: str) -> InputError:
+    def _unknown(self, kind: str, name: str, candidates: list[str]) -> InputError:
         nearest = difflib.get_close_matches(name, candidates, n=1, cutoff=0.0)[0]
         return self._error(
-            f"uses the unknown name {shown(name)}; allowed {allowed}",
-            f"nearest is {nearest!r}",
+            f"unknown {kind} {shown(name)}",
+            f"did you mean {nearest!r}?",
+            allowed=listed(candidates),
         )
 
     def _foreign(self, node: ast.expr) -> InputError:
@@ -259,6 +262,4 @@ class Parser:
         advice = _ADVICE.get(
             type(kind), "use numbers, + - * / **, comparisons, a if c else b, and functions"
         )
-        return self._error(
-            f"has {shown(self._source(node))}, which is not part of the grammar", advice
-        )
+        return self._error(f"{shown(self._source(node))} is not part of the grammar", advice)

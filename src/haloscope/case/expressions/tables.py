@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from haloscope.case.expressions.operations import FloatArray
 from haloscope.case.expressions.quoting import shown
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 
 MAXIMUM_TABLE_BYTES = 64 * 1024 * 1024
 _SEPARATORS = ";\t,"
@@ -45,27 +45,34 @@ class Table:
             may_be_header = False
             if len(row) != 2:
                 raise InputError(
-                    f"table {path}, line {line}: has {len(row)} column"
-                    f"{'' if len(row) == 1 else 's'}; allowed are 2, separated by a semicolon, tab, "
-                    f"comma or blanks: correct the line"
+                    f"it has {counted(len(row), 'column')}",
+                    location=f"table {path}, line {line}",
+                    allowed="2 columns, separated by a semicolon, tab, comma or blanks",
+                    remedy="correct the line",
                 )
             first, second = _number(row[0]), _number(row[1])
             if first is None or second is None or not np.isfinite([first, second]).all():
                 raise InputError(
-                    f"table {path}, line {line}: {shown(' '.join(row))} is not two finite "
-                    f"numbers: {_DECIMAL_POINT if _has_decimal_comma(row) else 'correct the line'}"
+                    f"{shown(' '.join(row))} is not two numbers",
+                    location=f"table {path}, line {line}",
+                    allowed="two finite numbers",
+                    remedy=_DECIMAL_POINT if _has_decimal_comma(row) else "correct the line",
                 )
             if coordinate and not first > coordinate[-1]:
                 raise InputError(
-                    f"table {path}, line {line}: {first:.9g} follows {coordinate[-1]:.9g}; the "
-                    f"first column must be strictly increasing: sort it and remove repeats"
+                    f"{first:.9g} follows {coordinate[-1]:.9g}",
+                    location=f"table {path}, line {line}",
+                    allowed="a strictly increasing first column",
+                    remedy="sort it and remove repeats",
                 )
             coordinate.append(first)
             value.append(second)
         if len(coordinate) < 2:
             raise InputError(
-                f"table {path}: has {len(coordinate)} row{'' if len(coordinate) == 1 else 's'} of "
-                f"numbers; at least 2 are needed: add rows or give a number instead of a table"
+                f"it has {counted(len(coordinate), 'row')} of numbers",
+                location=f"table {path}",
+                allowed="at least 2",
+                remedy="add rows or give a number instead of a table",
             )
         return cls(np.array(coordinate), np.array(value))
 
@@ -102,23 +109,33 @@ def _rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
         status = Path(path).stat()
         # A pipe or a device has no size to check and may never end.
         if not stat.S_ISREG(status.st_mode):
-            raise InputError(f"table {path}: is not a regular file: give the path of a CSV file")
+            raise InputError(
+                "it is not a regular file",
+                location=f"table {path}",
+                remedy="give the path of a CSV file",
+            )
         if status.st_size > MAXIMUM_TABLE_BYTES:
             raise InputError(
-                f"table {path}: has {status.st_size / 2**20:.1f} MiB; at most "
-                f"{MAXIMUM_TABLE_BYTES // 2**20} MiB are allowed: thin it out"
+                f"it has {status.st_size / 2**20:.1f} MiB",
+                location=f"table {path}",
+                allowed=f"at most {MAXIMUM_TABLE_BYTES // 2**20} MiB",
+                remedy="thin it out",
             )
         content = Path(path).read_bytes()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(
-            f"table {path}: cannot be read ({reason}): check the path and its permissions"
+            f"it cannot be read ({reason})",
+            location=f"table {path}",
+            remedy="check the path and its permissions",
         ) from None
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(
-            f"table {path}: is not CSV text in UTF-8 ({error}): export it as CSV"
+            f"it is not CSV text in UTF-8 ({error})",
+            location=f"table {path}",
+            remedy="export it as CSV",
         ) from None
     separator: str | None = None
     begun = False

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.counted import counted
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 from haloscope.mesh.files.gmsh import count_gmsh_hexahedra
 from haloscope.mesh.files.mesh_groups import (
     CellGroups,

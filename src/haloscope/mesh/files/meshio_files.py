@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.counted import counted
-from haloscope.errors import InputError, MachineError
+from haloscope.errors import InputError, MachineError, counted
 from haloscope.mesh.files.file_sizes import check_hdf5, check_vtk, check_vtu, check_xdmf
 from haloscope.mesh.files.gmsh import check_gmsh_counts
 

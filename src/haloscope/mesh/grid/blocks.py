@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from haloscope.counted import counted
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 
 Triple = tuple[int, int, int]
 AXES = "xyz"

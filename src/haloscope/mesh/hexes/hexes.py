@@ -23,8 +23,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.counted import counted
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

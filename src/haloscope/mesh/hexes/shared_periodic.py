@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.counted import counted
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.rows import give_rows, refuse_together
 from haloscope.mesh.hexes.hexes import (

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from haloscope.counted import counted
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.files.length_units import METRE, LengthUnit
 from haloscope.mesh.grid.blocks import Triple

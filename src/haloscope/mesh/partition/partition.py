@@ -15,8 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from haloscope.counted import counted
-from haloscope.errors import InputError, MachineError
+from haloscope.errors import InputError, MachineError, counted
 from haloscope.mesh.hexes.hexes import FACES, Floats, HexMesh, Integers
 
 Method = Literal["auto", "graph", "coordinates"]

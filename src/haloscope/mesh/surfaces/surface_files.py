@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from haloscope.counted import counted
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 from haloscope.mesh.files.length_units import METRE, LengthUnit
 from haloscope.mesh.surfaces.surfaces import Floats, Surface, make_surface
 

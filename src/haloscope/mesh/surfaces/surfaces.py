@@ -9,8 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from haloscope.counted import counted
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 from haloscope.mesh.files.length_units import METRE, LengthUnit
 from haloscope.mesh.surfaces.orientation import connected_parts, orientation, spread
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.counted import counted
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 from haloscope.mesh.hexes.hexes import FACES
 from haloscope.mesh.partition.partition import (
     METHODS,

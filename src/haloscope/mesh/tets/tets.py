@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from haloscope.counted import counted
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 from haloscope.mesh.hexes.hexes import point_text
 from haloscope.mesh.surfaces.orientation import connected_parts
 from haloscope.mesh.tets.tet_faces import (

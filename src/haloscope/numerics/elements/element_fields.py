@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.counted import counted
+from haloscope.errors import counted
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.rows import rows_on_root
 from haloscope.mesh.grid.block_fields import arrays_of

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.counted import counted
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 from haloscope.mesh.hexes.hexes import FACES, Floats, HexMesh, Integers, elements_text, face_nodes
 from haloscope.numerics.elements.basis import (
     derivative_matrix,

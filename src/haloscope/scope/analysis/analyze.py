@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from haloscope.counted import counted
-from haloscope.errors import InputError, MachineError
+from haloscope.errors import InputError, MachineError, counted
 from haloscope.io.atomic import write_json, write_text
 from haloscope.scope import maps, report
 from haloscope.scope.analysis.metrics import METRICS

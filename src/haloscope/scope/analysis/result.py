@@ -15,8 +15,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.counted import counted
-from haloscope.errors import InputError, MachineError
+from haloscope.errors import InputError, MachineError, counted
 from haloscope.io.atomic import atomic_hdf5
 from haloscope.scope.analysis.metrics import BY_NAME, METRICS, children
 from haloscope.scope.analysis.result_checks import (

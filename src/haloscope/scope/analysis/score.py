@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.counted import counted
+from haloscope.errors import counted
 from haloscope.scope.analysis.result import Result
 from haloscope.scope.diagnosis import wording
 from haloscope.scope.record.recording import VISIT_SECONDS

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.counted import counted
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 from haloscope.scope.diagnosis import wording
 from haloscope.scope.record.recording import costs_of_recording
 from haloscope.scope.record.toolchain import EVENTS_HEADER, compile_library

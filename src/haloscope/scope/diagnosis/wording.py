@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.counted import counted
-from haloscope.printable import printable, shortened
+from haloscope.errors import counted, printable, shortened
 
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 _MOST_NAMED_RANKS = 6

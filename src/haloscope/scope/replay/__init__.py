@@ -11,9 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from haloscope.counted import counted
 from haloscope.device.cpu import host_memory
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 from haloscope.scope.analysis.efficiencies import efficiencies
 from haloscope.scope.analysis.result import Result
 from haloscope.scope.gpu import add_gpus

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.counted import counted
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 from haloscope.scope.analysis.efficiencies import efficiencies
 from haloscope.scope.analysis.result import PAIRS, Result
 from haloscope.scope.record.library_threads import leave_helpers_out

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from haloscope.counted import counted
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 from haloscope.mesh.files.gmsh import count_gmsh_tetrahedra
 from haloscope.mesh.files.meshio_files import ENDINGS
 from haloscope.mesh.hexes.hex_boxes import graded

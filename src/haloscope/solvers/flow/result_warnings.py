@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from haloscope.counted import counted
+from haloscope.errors import counted
 
 Row = Sequence[float]
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.counted import counted
 from haloscope.device import jit
 from haloscope.device.interface import Array, Device
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 from haloscope.exchange.ranks.world import World
 from haloscope.numerics.elements.node_fields import NodeFields
 from haloscope.numerics.elements.tet_points import TetPoints

@@ -8,9 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from haloscope.counted import counted
 from haloscope.device.interface import Array
-from haloscope.errors import SolutionError
+from haloscope.errors import SolutionError, counted
 from haloscope.solvers.flow.case import FlowTable
 from haloscope.solvers.flow.newton import NewtonHistory
 from haloscope.solvers.flow.resistances import Windkessel

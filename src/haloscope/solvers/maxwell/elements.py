@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.counted import counted
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 from haloscope.mesh.hexes.mesh_parts import MeshPart
 from haloscope.numerics.elements.basis import gll_nodes
 from haloscope.numerics.elements.element_geometry import along_all_axes, tangents

@@ -31,8 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from haloscope.counted import counted
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hexes import HexMesh, Integers, face_nodes
 from haloscope.numerics.elements.basis import gll_weights

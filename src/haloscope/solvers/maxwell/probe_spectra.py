@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.counted import counted
-from haloscope.errors import InputError, SolutionError
+from haloscope.errors import InputError, SolutionError, counted
 from haloscope.io.spectrum_pictures import prefixed, save_spectrum, write_columns
 from haloscope.numerics.spectrum import (
     FEWEST_PERIODS,

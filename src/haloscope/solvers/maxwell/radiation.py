@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from haloscope.counted import counted
 from haloscope.device.interface import Array
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 from haloscope.exchange.rows import all_rows
 from haloscope.mesh.hexes.hexes import Integers, point_text
 from haloscope.mesh.hexes.shared_meshes import Surroundings

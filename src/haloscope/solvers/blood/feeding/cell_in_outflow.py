@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from haloscope.counted import counted
 from haloscope.device.interface import Device
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 from haloscope.exchange.ranks.world import World
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.case_vessels import OpeningTable

@@ -14,9 +14,8 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.counted import counted
 from haloscope.device.interface import Device
-from haloscope.errors import InputError, SolutionError
+from haloscope.errors import InputError, SolutionError, counted
 from haloscope.exchange.ranks.world import World
 from haloscope.regions import Region as TimedRegion
 from haloscope.solvers.blood.case import BloodCase

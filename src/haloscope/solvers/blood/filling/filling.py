@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.counted import counted
 from haloscope.device.interface import Device
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 from haloscope.mesh.hexes.hexes import point_text
 from haloscope.solvers.blood.filling.lumen import Lumen
 from haloscope.solvers.blood.filling.packing import (

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.counted import counted
+from haloscope.errors import counted
 from haloscope.exchange.ranks.world import World
 from haloscope.io.atomic import append_text, write_text
 from haloscope.io.vtkhdf_surface import BodyKind, SurfaceWriter

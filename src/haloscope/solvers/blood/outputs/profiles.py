@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.counted import counted
+from haloscope.errors import counted
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.lattice.lattice_parts import LatticePart
 from haloscope.numerics.reduce import exact_bin_sums, exact_sum, total
