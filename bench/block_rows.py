@@ -26,10 +26,9 @@ from haloscope.device.ceilings import CeilingProbe
 from haloscope.device.interface import Device
 from haloscope.exchange.ranks.world import World
 from haloscope.numerics.krylov.block_ilu import BlockIlu
-from haloscope.numerics.krylov.block_pattern import BlockPattern, pattern_of
-from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.block_rows import BlockPattern, BlockRows, pattern_of
+from haloscope.numerics.krylov.dense_blocks import PointBlocks
 from haloscope.numerics.krylov.node_vectors import NodeVectors
-from haloscope.numerics.krylov.point_blocks import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes
 
 

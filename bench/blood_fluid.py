@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from haloscope.device.cpu import CpuDevice, CpuLaunch
-from haloscope.solvers.blood.fluid.d3q19 import VELOCITIES
 from haloscope.solvers.blood.fluid.fluid import Fluid
+from haloscope.solvers.blood.fluid.lattice import VELOCITIES
 
 _UPDATE = Path(__file__).with_name("update_slots.cpp")
 

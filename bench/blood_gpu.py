@@ -35,9 +35,9 @@ from haloscope.device.ceilings import measure_ceilings
 from haloscope.solvers.blood.coupling.coupling import WAYS, Coupling, OwnBox
 from haloscope.solvers.blood.coupling.repulsion import CellsOfKind, Repulsion, RepulsionLaw
 from haloscope.solvers.blood.coupling.repulsion_lists import MARGIN
-from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS, VELOCITIES, WEIGHTS
 from haloscope.solvers.blood.fluid.fluid import Fluid
 from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant, fastest_way, room_for_two
+from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, VELOCITIES, WEIGHTS
 from haloscope.solvers.blood.footprint import bytes_a_point, bytes_a_vertex, near_vertices
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import MembraneMesh, red_cell

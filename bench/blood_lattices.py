@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.solvers.blood.fluid.d3q19 import VELOCITIES
 from haloscope.solvers.blood.fluid.fluid import Opening, WallLinks
+from haloscope.solvers.blood.fluid.lattice import VELOCITIES
 
 Mask = NDArray[np.bool_]
 

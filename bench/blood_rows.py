@@ -27,8 +27,8 @@ from haloscope.mesh.lattice.lattice_parts import LatticePart, take
 from haloscope.mesh.lattice.shapes import Tube
 from haloscope.mesh.lattice.voxels import voxelise
 from haloscope.mesh.surfaces import surface_generators
-from haloscope.solvers.blood.fluid.d3q19 import VELOCITIES
 from haloscope.solvers.blood.fluid.fluid import Fluid
+from haloscope.solvers.blood.fluid.lattice import VELOCITIES
 
 
 def vessel(name: str, n: int) -> LatticePart:

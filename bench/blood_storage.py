@@ -21,7 +21,7 @@ from haloscope.device import open_device
 from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.verification import exact
+from haloscope.solvers.blood.verification import plasma
 from haloscope.solvers.blood.verification.plasma import (
     MICRO,
     VISCOSITY,
@@ -63,9 +63,9 @@ def found(
     solver.advance(solver.last_step)
     x, u = places_and_velocities(simulation)
     if shape == "channel":
-        true = exact.between_plates(x[:, 1], width, gradient, VISCOSITY)
+        true = plasma.between_plates(x[:, 1], width, gradient, VISCOSITY)
     else:
-        true = exact.in_tube(np.hypot(x[:, 1], x[:, 2]), width / 2, gradient, VISCOSITY)
+        true = plasma.in_tube(np.hypot(x[:, 1], x[:, 2]), width / 2, gradient, VISCOSITY)
     error = np.sqrt(((u[:, 0] - true) ** 2).sum() / (true**2).sum())
     return float(error), float(solver.fluid.moments()[0].mean() - 1)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from haloscope.case.tables import check
 from haloscope.device import jit
-from haloscope.solvers.cavity import gpu_tiles
+from haloscope.solvers.cavity import block_nodes
 from haloscope.solvers.cavity.case import CavityCase, Flow
 from haloscope.solvers.cavity.physics import SOURCE, kernel_constants
 
@@ -85,9 +85,9 @@ def main() -> None:
             assert isinstance(case, CavityCase)
             for axes, cut in CASES:
                 constants = kernel_constants(Flow(case.cavity), "cuda", axes, cut)
-                for tiles in (gpu_tiles.TILES, gpu_tiles.LARGE_TILES):
+                for tiles in (block_nodes.TILES, block_nodes.LARGE_TILES):
                     tile = tiles[str(constants["real"])]
-                    every = {**constants, **gpu_tiles.tile_constants(tile)}
+                    every = {**constants, **block_nodes.tile_constants(tile)}
                     log, cubin = compiled(every, options.architecture)
                     found = _OF_UPDATE.search(log)
                     stack, registers = found.groups() if found else ("?", "?")

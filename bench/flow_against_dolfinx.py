@@ -27,16 +27,15 @@ import numpy as np
 from haloscope.device.ceilings import measure_ceilings
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.tets.shared_node_parts import node_part_on_ranks
+from haloscope.mesh.tets.node_parts import node_part_on_ranks
 from haloscope.mesh.tets.tet_generators import cylinder_channel
 from haloscope.numerics.krylov.block_ilu import BlockIlu
-from haloscope.numerics.krylov.block_pattern import pattern_of
-from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.krylov.two_level import TwoLevel
 from haloscope.numerics.shared_nodes import SharedNodes
-from haloscope.solvers.flow.boundary_values import BoundaryValues, OutsidePressure, Velocity
-from haloscope.solvers.flow.equations import FlowEquations, Medium
-from haloscope.solvers.flow.newton import Newton, NewtonSettings
+from haloscope.solvers.flow.boundaries.conditions import BoundaryValues, OutsidePressure, Velocity
+from haloscope.solvers.flow.equations.equations import FlowEquations, Medium
+from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
 
 _PEER = Path(__file__).parent / "peers" / "flow_dolfinx.py"
 _HEIGHT, _SPEED, _DENSITY, _VISCOSITY = 0.41, 0.45, 1.0, 1e-3

@@ -30,17 +30,16 @@ from haloscope.device.ceilings import CeilingProbe
 from haloscope.device.interface import Device
 from haloscope.exchange.ranks.world import World, open_world
 from haloscope.mesh.tets.tet_generators import tet_box
-from haloscope.numerics.krylov.block_pattern import OFFSET_TYPES, pattern_of
-from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.block_rows import OFFSET_TYPES, BlockRows, pattern_of
 from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
+from haloscope.numerics.krylov.dense_blocks import PointBlocks
 from haloscope.numerics.krylov.node_vectors import NodeVectors
-from haloscope.numerics.krylov.point_blocks import PointBlocks
 from haloscope.numerics.krylov.two_level import TwoLevel
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
-from haloscope.solvers.flow.equations import FlowEquations, Medium
-from haloscope.solvers.flow.newton import Newton, NewtonHistory, NewtonSettings, Updated
-from haloscope.solvers.flow.phases import PhaseTimes
-from haloscope.solvers.flow.time_steps import BackwardDifferences
+from haloscope.solvers.flow.equations.equations import FlowEquations, Medium
+from haloscope.solvers.flow.equations.newton import Newton, NewtonHistory, NewtonSettings, Updated
+from haloscope.solvers.flow.equations.time_steps import BackwardDifferences
+from haloscope.solvers.flow.steps import PhaseTimes
 
 VISCOSITY = 1 / 500
 TURNS, REPEATS = 5, 5

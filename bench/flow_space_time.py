@@ -24,12 +24,11 @@ from flow_gpu import PRECONDITIONERS, VISCOSITY, Clock, Duct, preconditioner_of
 from haloscope.device import open_device
 from haloscope.device.ceilings import CeilingProbe
 from haloscope.exchange.ranks.world import open_world
-from haloscope.numerics.krylov.block_pattern import pattern_of
-from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.shared_nodes import SharedNodes
-from haloscope.solvers.flow.equations import Medium
-from haloscope.solvers.flow.newton import Newton, NewtonSettings
-from haloscope.solvers.flow.space_time import SLAB_UNKNOWNS, SlabEquations, SpaceTimeSlabs
+from haloscope.solvers.flow.equations.equations import Medium
+from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
+from haloscope.solvers.flow.equations.space_time import SLAB_UNKNOWNS, SlabEquations, SpaceTimeSlabs
 
 
 def main() -> None:

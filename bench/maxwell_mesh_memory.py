@@ -23,10 +23,10 @@ import numpy as np
 from haloscope.case.tables import check, override
 from haloscope.exchange.ranks.world import World, open_world
 from haloscope.mesh.hexes.hex_generators import box
-from haloscope.numerics.elements import element_geometry
+from haloscope.numerics.elements import element_maps
 from haloscope.numerics.elements.element_fields import ElementFields
 from haloscope.solvers.maxwell.case import MaxwellCase
-from haloscope.solvers.maxwell.shares import place_in, share_out
+from haloscope.solvers.maxwell.meshes import place_in, share_out
 
 
 def _mesh(kind: str, elements: list[int], world: World, folder: Path) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def _measure(world: World, mesh: dict[str, Any], settings: list[str]) -> None:
     case = check(data, MaxwellCase, "options")
     assert isinstance(case, MaxwellCase)
     # Nodes are computed in pieces of one size, which would hide what grows with the mesh.
-    element_geometry._NODES_AT_ONCE = 1 << 14
+    element_maps._NODES_AT_ONCE = 1 << 14
     gc.collect()
     tracemalloc.start()
     begun = time.perf_counter()

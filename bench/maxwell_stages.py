@@ -19,7 +19,7 @@ from haloscope.device import open_device
 from haloscope.device.ceilings import measure_ceilings
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.mesh.hexes.mesh_parts import take
-from haloscope.numerics.elements.element_geometry import nodes
+from haloscope.numerics.elements.element_maps import nodes
 from haloscope.solvers.maxwell.case import bytes_a_step
 from haloscope.solvers.maxwell.elements import AFFINE, CORNERS, STORED
 from haloscope.solvers.maxwell.stepping import Stepping, kind_of

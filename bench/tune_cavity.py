@@ -10,12 +10,12 @@ from haloscope.case.tables import check
 from haloscope.device import open_device
 from haloscope.device.ceilings import measure_ceilings
 from haloscope.exchange.ranks.world import World
-from haloscope.solvers.cavity import gpu_tiles
+from haloscope.solvers.cavity import block_nodes
 from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.solver import CavitySolver
 
 TILES = tuple(
-    gpu_tiles.Tile(*tile)
+    block_nodes.Tile(*tile)
     for tile in ((64, 8, 1), (64, 8, 2), (128, 8, 1), (128, 8, 2), (64, 16, 2), (256, 8, 4))
 )
 DRIFTS = (2, 3, 4, 6, 1 << 30)
@@ -45,8 +45,8 @@ def main() -> None:
     case = check(data, CavityCase, "tuning")
     rows = []
     for tile, ahead, drift in itertools.product(TILES, (2, 3), DRIFTS):
-        gpu_tiles.TILES = gpu_tiles.LARGE_TILES = dict.fromkeys(gpu_tiles.TILES, tile)
-        gpu_tiles.AHEAD, gpu_tiles.DRIFT = ahead, drift
+        block_nodes.TILES = block_nodes.LARGE_TILES = dict.fromkeys(block_nodes.TILES, tile)
+        block_nodes.AHEAD, block_nodes.DRIFT = ahead, drift
         what = f"tiles {tile.x}x{tile.y}, {tile.nodes} nodes a thread, {ahead} planes ahead, drift {drift}"
         try:
             solver = CavitySolver(case, device, World())

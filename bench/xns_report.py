@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from haloscope.io.pictures import INK, MUTED, SERIES_COLOURS, new_figure, save_figure
+from haloscope.io.figures.pictures import INK, MUTED, SERIES_COLOURS, new_figure, save_figure
 from haloscope.study.plots import GRID, MARKERS, style_axes
 
 Values = dict[str, Any]

@@ -19,21 +19,19 @@ import numpy as np
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import MpiWorld, World
-from haloscope.mesh.tets.shared_node_parts import node_part_on_ranks
+from haloscope.mesh.tets.node_parts import node_part_on_ranks
 from haloscope.mesh.tets.tet_generators import cylinder_channel
 from haloscope.mesh.tets.tets import TetMesh
 from haloscope.numerics.krylov.block_ilu import BlockIlu
-from haloscope.numerics.krylov.block_pattern import pattern_of
-from haloscope.numerics.krylov.block_rows import BlockRows
-from haloscope.numerics.shared_node_messages import transport_of
-from haloscope.numerics.shared_nodes import SharedNodes
+from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
+from haloscope.numerics.shared_nodes import SharedNodes, transport_of
 from haloscope.regions import Region
-from haloscope.solvers.flow.boundary_values import BoundaryValues, OutsidePressure, Velocity
-from haloscope.solvers.flow.equations import FlowEquations, Medium
-from haloscope.solvers.flow.newton import Newton, NewtonSettings
-from haloscope.solvers.flow.phases import PhaseTimes
+from haloscope.solvers.flow.boundaries.conditions import BoundaryValues, OutsidePressure, Velocity
+from haloscope.solvers.flow.equations.equations import FlowEquations, Medium
+from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
+from haloscope.solvers.flow.equations.time_steps import BackwardDifferences
 from haloscope.solvers.flow.pump_mesh import BOUNDARIES, TURNING, Pump, pump_mesh
-from haloscope.solvers.flow.time_steps import BackwardDifferences
+from haloscope.solvers.flow.steps import PhaseTimes
 
 # The channel of DFG 3D-2Z: height, largest inflow, density, viscosity, time step, in SI units.
 _HEIGHT, _LARGEST_INFLOW, _DENSITY, _VISCOSITY, _STEP_OF_CHANNEL = 0.41, 2.25, 1.0, 1e-3, 5e-3

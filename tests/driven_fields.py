@@ -9,11 +9,11 @@ import numpy as np
 
 from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.mesh.hexes.mesh_parts import take
-from haloscope.numerics.elements.element_geometry import nodes
+from haloscope.numerics.elements.element_maps import nodes
 from haloscope.numerics.runge_kutta import LSERK4
-from haloscope.solvers.maxwell.additions import PointwiseAdditions, place
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.stepping import Stepping
+from haloscope.solvers.maxwell.terms.additions import PointwiseAdditions, place
 
 
 def opened(

@@ -26,8 +26,7 @@ import tutorial
 from explorer_samples import write_sample
 
 from haloscope.scope.explorer.report import Report
-from haloscope.scope.explorer.server import Server
-from haloscope.scope.explorer.service import Service
+from haloscope.scope.explorer.server import Server, Service
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 _LARGER = "Larger or smaller (m)"

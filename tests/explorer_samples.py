@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from haloscope.scope.analysis.analyze import _lack_of_cores
 from haloscope.scope.analysis.metrics import BY_NAME
 from haloscope.scope.analysis.result import FILE, PAIRS, WAITS, Result
-from haloscope.scope.diagnosis import answer, wording
+from haloscope.scope.diagnosis import answer
+from haloscope.scope.diagnosis import findings as wording
+from haloscope.scope.diagnosis.conditions import Intrusion
 from haloscope.scope.diagnosis.findings import Finding, View
-from haloscope.scope.diagnosis.intrusion import Intrusion
 from haloscope.scope.replay import analyse
 from haloscope.scope.trace.measurement import Communicator, Location, Node, Region, open_measurement
 from haloscope.scope.trace.trace import DefinitionsWriter, EventsWriter, Kind, Operation

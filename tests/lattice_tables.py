@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from haloscope.solvers.blood.fluid.d3q19 import OPPOSITE, VELOCITIES, WEIGHTS
+from haloscope.solvers.blood.fluid.lattice import OPPOSITE, VELOCITIES, WEIGHTS
 
 
 @dataclass

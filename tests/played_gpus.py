@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from recorded_programs import TRACER, Recorded, Run
 
-from haloscope.device.cache import Cache
+from haloscope.device.jit import Cache
 from haloscope.scope.record import gpu_build
 from haloscope.scope.trace.measurement import Location
 from haloscope.scope.trace.trace import Kind

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from haloscope.scope.record import RECORDER_HEADERS, RECORDER_SOURCES
-from haloscope.scope.record.toolchain import compile_library
+from haloscope.scope.record.build import compile_library
 from haloscope.scope.trace.measurement import Measurement, open_measurement
 from haloscope.scope.trace.trace import Kind, iterate, read_events
 

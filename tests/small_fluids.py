@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.solvers.blood.fluid.d3q19 import WEIGHTS
+from haloscope.solvers.blood.fluid.lattice import WEIGHTS
 
 
 @pytest.fixture(name="device", scope="module")

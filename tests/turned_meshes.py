@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 
 from haloscope.mesh.hexes.hexes import FACE_CORNERS, HexMesh, connect, face_nodes, face_permutation
-from haloscope.numerics.elements.element_geometry import nodes
+from haloscope.numerics.elements.element_maps import nodes
 
 # A turn: which old direction each new one is, and whether it is reversed. All 24 without mirrors.
 TURNS = [

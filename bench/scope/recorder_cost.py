@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from haloscope.scope.record import RECORDER_HEADERS, RECORDER_SOURCES
-from haloscope.scope.record.toolchain import compile_library
+from haloscope.scope.record.build import compile_library
 
 HERE = Path(__file__).parent
 BUFFER_MIB = 256  # holds all events, so that nothing is flushed while timing

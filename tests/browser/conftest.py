@@ -15,8 +15,7 @@ from explorer_samples import write_sample
 
 from haloscope.scope.analysis.result import Result
 from haloscope.scope.explorer.report import Report
-from haloscope.scope.explorer.server import Server
-from haloscope.scope.explorer.service import Service
+from haloscope.scope.explorer.server import Server, Service
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _CHROMIUM = next((path for name in _NAMES if (path := shutil.which(name))), None)

@@ -13,9 +13,10 @@ import pytest
 from explorer_samples import write_sample
 
 from haloscope.scope.analysis.result import Result
-from haloscope.scope.diagnosis import answer, wording
+from haloscope.scope.diagnosis import answer
+from haloscope.scope.diagnosis import findings as wording
+from haloscope.scope.diagnosis.conditions import Intrusion
 from haloscope.scope.diagnosis.findings import SPENT_ONCE
-from haloscope.scope.diagnosis.intrusion import Intrusion
 
 Show = Callable[..., Any]
 

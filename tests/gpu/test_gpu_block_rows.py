@@ -9,11 +9,10 @@ import pytest
 from kuhn_boxes import LinearFlow, kuhn_box
 
 from haloscope.exchange.ranks.world import World
-from haloscope.numerics.krylov.block_pattern import pattern_of
-from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
+from haloscope.numerics.krylov.dense_blocks import PointBlocks
 from haloscope.numerics.krylov.flexible_gmres import FlexibleGmres
 from haloscope.numerics.krylov.node_vectors import NodeVectors
-from haloscope.numerics.krylov.point_blocks import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haloscope.solvers.blood.cells.rows import CellRows
+from haloscope.solvers.blood.cells.migration import CellRows
 from haloscope.solvers.blood.coupling.coupling import KERNELS, WAYS, Coupling, OwnBox, SomeCells
 from haloscope.solvers.blood.coupling.inside import Insides, Surfaces
 from haloscope.solvers.blood.coupling.repulsion import (

@@ -17,8 +17,8 @@ from small_cavities import flow_data, simulate
 
 from haloscope.errors import InputError, MachineError
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.grid.blocks import Blocks
-from haloscope.solvers.cavity import gpu_tiles
+from haloscope.mesh.blocks import Blocks
+from haloscope.solvers.cavity import block_nodes
 
 _BUSY = (
     "cavity.walls.y_low.temperature=301 + 20*x",
@@ -60,7 +60,7 @@ _EVERY_KIND = [
 def by_tiles(grid, monkeypatch):
     """A grid computed by the tiles that only much larger ones get by themselves."""
     if grid == "large":
-        monkeypatch.setattr(gpu_tiles, "LARGE_FROM", 0)
+        monkeypatch.setattr(block_nodes, "LARGE_FROM", 0)
 
 
 def _settings(grid: str, step: str, rescale: str, precision: str) -> tuple[str, ...]:

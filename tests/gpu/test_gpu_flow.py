@@ -16,16 +16,15 @@ from measuring import haloscope, run
 from haloscope.errors import MachineError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.tet_generators import tet_box
-from haloscope.numerics.krylov.block_pattern import pattern_of
-from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
 from haloscope.numerics.krylov.flexible_gmres import FlexibleGmres
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 from haloscope.run import load
-from haloscope.solvers.flow.equations import Carreau, FlowEquations, Medium
-from haloscope.solvers.flow.exact import ethier_steinman
-from haloscope.solvers.flow.newton import Newton, NewtonSettings
-from haloscope.solvers.flow.time_steps import BackwardDifferences
+from haloscope.solvers.flow.equations.equations import Carreau, FlowEquations, Medium
+from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
+from haloscope.solvers.flow.equations.time_steps import BackwardDifferences
+from haloscope.solvers.flow.verification import ethier_steinman
 
 VISCOSITY, TIME_STEP = 0.01, 0.01
 # Fluid slips past a cylinder, whose wall is curved, leaves at right angles through an outlet that may

@@ -12,7 +12,7 @@ from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hex_generators import box, cylinder
 from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.mesh.hexes.mesh_parts import MeshPart, take
-from haloscope.numerics.elements.element_geometry import nodes
+from haloscope.numerics.elements.element_maps import nodes
 from haloscope.run import Simulation
 from haloscope.solvers.maxwell.case import MaxwellCase
 from haloscope.solvers.maxwell.elements import CORNERS, Material

@@ -10,11 +10,11 @@ import pytest
 from driven_fields import opened
 
 from haloscope.mesh.hexes.hex_generators import box
-from haloscope.solvers.maxwell.currents import PointDipole, SheetCurrent, VolumeCurrent
-from haloscope.solvers.maxwell.incident import PlaneWave
-from haloscope.solvers.maxwell.layers import Layer
-from haloscope.solvers.maxwell.media import Debye, Drude, Lorentz, Medium
-from haloscope.solvers.maxwell.waveforms import (
+from haloscope.solvers.maxwell.terms.incident import PlaneWave
+from haloscope.solvers.maxwell.terms.layers import Layer
+from haloscope.solvers.maxwell.terms.media import Debye, Drude, Lorentz, Medium
+from haloscope.solvers.maxwell.terms.sources import PointDipole, SheetCurrent, VolumeCurrent
+from haloscope.solvers.maxwell.terms.waveforms import (
     Gaussian,
     ModulatedGaussian,
     RampedSine,

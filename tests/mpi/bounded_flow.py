@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.mesh.tets.shared_node_parts import node_part_on_ranks
-from haloscope.numerics.krylov.block_pattern import pattern_of
-from haloscope.numerics.krylov.block_rows import BlockRows
-from haloscope.numerics.krylov.point_blocks import PointBlocks
+from haloscope.mesh.tets.node_parts import node_part_on_ranks
+from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
+from haloscope.numerics.krylov.dense_blocks import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes
-from haloscope.solvers.flow.boundary_conditions import BoundaryConditions
-from haloscope.solvers.flow.boundary_values import BoundaryValues
-from haloscope.solvers.flow.equations import FlowEquations
-from haloscope.solvers.flow.newton import Newton, NewtonSettings
+from haloscope.solvers.flow.boundaries.boundary_equations import BoundaryConditions
+from haloscope.solvers.flow.boundaries.conditions import BoundaryValues
+from haloscope.solvers.flow.equations.equations import FlowEquations
+from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
 
 ROTATION = np.linalg.qr(np.array([[2.0, 1, 3], [-1, 4, 1], [1, -2, 5]]))[0]
 ROTATION = ROTATION * np.sign(np.linalg.det(ROTATION))

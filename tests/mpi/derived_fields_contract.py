@@ -8,7 +8,7 @@ import numpy as np
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import open_world
-from haloscope.mesh.tets.shared_node_parts import node_part_on_ranks
+from haloscope.mesh.tets.node_parts import node_part_on_ranks
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.flow.derived_fields import (
@@ -17,7 +17,7 @@ from haloscope.solvers.flow.derived_fields import (
     volume_shares,
     wall_shear,
 )
-from haloscope.solvers.flow.equations import Medium
+from haloscope.solvers.flow.equations.equations import Medium
 
 
 def main() -> None:

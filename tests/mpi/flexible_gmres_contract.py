@@ -14,11 +14,10 @@ from kuhn_boxes import LinearFlow, dense
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World, open_world
 from haloscope.numerics.krylov.block_ilu import BlockIlu
-from haloscope.numerics.krylov.block_pattern import pattern_of
-from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
+from haloscope.numerics.krylov.dense_blocks import PointBlocks
 from haloscope.numerics.krylov.flexible_gmres import FlexibleGmres
-from haloscope.numerics.krylov.point_blocks import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct, sums_between_shared
 
 SIZE, RESTART = 4, 12

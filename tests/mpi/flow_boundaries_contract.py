@@ -9,11 +9,10 @@ from bounded_flow import BoundedFlow, turned, turned_back
 
 from haloscope.exchange.ranks.world import open_world
 from haloscope.mesh.tets.tet_generators import BOX_SIDES, tet_box
-from haloscope.solvers.flow.boundary_means import boundary_means
-from haloscope.solvers.flow.boundary_values import OutsidePressure, Resistance, Slip, Velocity
-from haloscope.solvers.flow.equations import Medium
-from haloscope.solvers.flow.forces import force_and_moment
-from haloscope.solvers.flow.time_steps import GeneralisedAlpha
+from haloscope.solvers.flow.boundaries.conditions import OutsidePressure, Resistance, Slip, Velocity
+from haloscope.solvers.flow.boundaries.integrals import boundary_means, force_and_moment
+from haloscope.solvers.flow.equations.equations import Medium
+from haloscope.solvers.flow.equations.time_steps import GeneralisedAlpha
 
 TIME_STEP, STEPS = 0.1, 3
 

@@ -8,16 +8,15 @@ import numpy as np
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import open_world
-from haloscope.mesh.tets.shared_node_parts import node_part_on_ranks
+from haloscope.mesh.tets.node_parts import node_part_on_ranks
 from haloscope.mesh.tets.tet_generators import tet_box
-from haloscope.numerics.krylov.block_pattern import pattern_of
-from haloscope.numerics.krylov.block_rows import BlockRows
-from haloscope.numerics.krylov.point_blocks import PointBlocks
+from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
+from haloscope.numerics.krylov.dense_blocks import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes
-from haloscope.solvers.flow.equations import Medium
-from haloscope.solvers.flow.exact import ethier_steinman
-from haloscope.solvers.flow.newton import Newton, NewtonSettings
-from haloscope.solvers.flow.space_time import SlabEquations, SpaceTimeSlabs
+from haloscope.solvers.flow.equations.equations import Medium
+from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
+from haloscope.solvers.flow.equations.space_time import SlabEquations, SpaceTimeSlabs
+from haloscope.solvers.flow.verification import ethier_steinman
 
 VISCOSITY, TIME_STEP, CELLS = 0.01, 0.02, 4
 

@@ -14,12 +14,12 @@ import numpy as np
 from haloscope.device import open_device
 from haloscope.device.interface import Device
 from haloscope.errors import InputError
-from haloscope.exchange.list_finding import by_number, find_lists, find_owners
 from haloscope.exchange.lists import open_lists
+from haloscope.exchange.plan import by_number, find_lists, find_owners
 from haloscope.exchange.ranks.world import MpiWorld, World
+from haloscope.mesh.bisection import Boxes, bisect
 from haloscope.mesh.lattice.lattice_parts import LatticePart, distribute, raster_coordinates, take
 from haloscope.mesh.lattice.point_fields import PointFields
-from haloscope.mesh.partition.bisection import Boxes, bisect
 
 DIRECTIONS = np.array(
     [c for c in itertools.product((-1, 0, 1), repeat=3) if sum(map(abs, c)) in (1, 2)]

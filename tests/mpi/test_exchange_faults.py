@@ -11,10 +11,10 @@ _DIFFERENT_WIDTHS = textwrap.dedent(
     """
     import numpy as np
     from haloscope.device.cpu import CpuDevice
-    from haloscope.mesh.grid.blocks import Blocks
+    from haloscope.mesh.blocks import Blocks
     from haloscope.errors import InputError
     from haloscope.exchange.choice import open_exchange
-    from haloscope.mesh.grid.halo import Layout, halo_plan
+    from haloscope.mesh.halo import Layout, halo_plan
     from haloscope.exchange.ranks.world import MpiWorld
 
     world = MpiWorld()

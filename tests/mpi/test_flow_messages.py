@@ -12,9 +12,9 @@ from measuring import flavour, measure, told_by
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
+from haloscope.exchange.choice import open_transport
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.transports.opening import open_transport
-from haloscope.numerics.shared_node_messages import transport_of
+from haloscope.numerics.shared_nodes import transport_of
 
 _CONTRACT = Path(__file__).with_name("flow_messages_contract.py")
 _TURNS, _RANKS = 5, 4
@@ -26,7 +26,7 @@ _CHAIN = textwrap.dedent(
     from haloscope.device.cpu import CpuDevice
     from haloscope.exchange.sharing import find_sharing
     from haloscope.exchange.ranks.world import MpiWorld
-    from haloscope.numerics.shared_node_messages import open_node_sums, transport_of
+    from haloscope.numerics.shared_nodes import open_node_sums, transport_of
 
     world, device = MpiWorld(), CpuDevice(threads=1)
     sharing = find_sharing(world, world.rank + np.array([1, 2]))

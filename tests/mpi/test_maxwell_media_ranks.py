@@ -18,16 +18,16 @@ _STEPS = textwrap.dedent(
     from haloscope.device.cpu import CpuDevice
     from haloscope.mesh.hexes.hex_generators import box
     from haloscope.mesh.hexes.mesh_parts import take
-    from haloscope.mesh.partition.partition import partition
+    from haloscope.mesh.partition import partition
     from haloscope.exchange.ranks.world import open_world
-    from haloscope.numerics.elements.element_geometry import nodes
-    from haloscope.solvers.maxwell.additions import PointwiseAdditions, place
-    from haloscope.solvers.maxwell.currents import PointDipole, SheetCurrent, VolumeCurrent
-    from haloscope.solvers.maxwell.incident import PlaneWave
-    from haloscope.solvers.maxwell.layers import Layer
-    from haloscope.solvers.maxwell.media import Drude, Lorentz, Medium
+    from haloscope.numerics.elements.element_maps import nodes
+    from haloscope.solvers.maxwell.terms.additions import PointwiseAdditions, place
+    from haloscope.solvers.maxwell.terms.sources import PointDipole, SheetCurrent, VolumeCurrent
+    from haloscope.solvers.maxwell.terms.incident import PlaneWave
+    from haloscope.solvers.maxwell.terms.layers import Layer
+    from haloscope.solvers.maxwell.terms.media import Drude, Lorentz, Medium
     from haloscope.solvers.maxwell.stepping import Stepping
-    from haloscope.solvers.maxwell.waveforms import Gaussian
+    from haloscope.solvers.maxwell.terms.waveforms import Gaussian
 
     world, device, order = open_world(), CpuDevice(threads=1), 3
     mesh = turned(box((4, 4, 3), upper=(4.0, 4.0, 3.0)), 3)

@@ -20,9 +20,9 @@ _STEPS = textwrap.dedent(
     from haloscope.device.cpu import CpuDevice
     from haloscope.mesh.hexes.hex_generators import box
     from haloscope.mesh.hexes.mesh_parts import take
-    from haloscope.mesh.partition.partition import partition
+    from haloscope.mesh.partition import partition
     from haloscope.exchange.ranks.world import open_world
-    from haloscope.numerics.elements.element_geometry import nodes
+    from haloscope.numerics.elements.element_maps import nodes
     from haloscope.solvers.maxwell.elements import Material
     from haloscope.solvers.maxwell.stepping import Stepping
 

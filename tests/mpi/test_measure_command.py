@@ -14,7 +14,7 @@ import pytest
 import small_cavities
 from measuring import PROGRAMS, compiled, definitions_of, flavour, haloscope, run, told_by
 
-from haloscope.device.cache import Cache
+from haloscope.device.jit import Cache
 from haloscope.scope.record import build
 from haloscope.scope.record.build import build_tracer, known_tracers
 from haloscope.scope.trace.measurement import open_measurement

@@ -26,9 +26,9 @@ _PARTS = textwrap.dedent(
     from haloscope.mesh.hexes.hex_boxes import box_elements
     from haloscope.mesh.hexes.hex_generators import box, sphere
     from haloscope.mesh.hexes.mesh_parts import rows_of, take
-    from haloscope.mesh.partition.partition import bisect, partition
+    from haloscope.mesh.partition import bisect, partition
     from haloscope.mesh.hexes.shared_meshes import move, range_of, range_ranks, surroundings
-    from haloscope.mesh.partition.shared_partition import bisect_on_ranks, partition_on_ranks
+    from haloscope.mesh.partition import bisect_on_ranks, partition_on_ranks
     from haloscope.exchange.ranks.world import open_world
 
     world = open_world()
@@ -121,14 +121,14 @@ _MADE = textwrap.dedent(
     sys.path.insert(0, sys.argv[1])
     from turned_meshes import turned
     from written_meshes import write_gmsh
-    from haloscope.mesh.files import shared_files
+    from haloscope.mesh.files import mesh_files as shared_files
     from haloscope.mesh.hexes.hex_generators import box, cylinder, cylinder_parts, sphere, sphere_parts
     from haloscope.mesh.hexes.hexes import check_boundaries
     from haloscope.mesh.files.mesh_files import read_mesh
     from haloscope.mesh.hexes.mesh_parts import rows_of, mesh_of
     from haloscope.mesh.hexes.shared_periodic import join_periodic
-    from haloscope.mesh.hexes.shared_faces import NamedQuads, connect_on_ranks
-    from haloscope.mesh.files.shared_files import read_mesh_on_ranks
+    from haloscope.mesh.hexes.shared_meshes import NamedQuads, connect_on_ranks
+    from haloscope.mesh.files.mesh_files import read_mesh_on_ranks
     from haloscope.mesh.hexes.shared_meshes import range_of
     from haloscope.errors import InputError
     from haloscope.exchange.ranks.world import open_world

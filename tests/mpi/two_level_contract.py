@@ -14,13 +14,11 @@ from kuhn_boxes import LinearFlow, dense
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import SolutionError
+from haloscope.exchange.plan import all_rows
 from haloscope.exchange.ranks.world import open_world
-from haloscope.exchange.rows import all_rows
-from haloscope.numerics.krylov.block_ilu import BlockIlu
-from haloscope.numerics.krylov.block_pattern import pattern_of
-from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.block_ilu import BlockIlu, OverlappingIlu
+from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.krylov.flexible_gmres import FlexibleGmres
-from haloscope.numerics.krylov.overlapping_ilu import OverlappingIlu
 from haloscope.numerics.krylov.two_level import TwoLevel, points_smoother
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 

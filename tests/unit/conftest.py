@@ -14,7 +14,7 @@ from small_cavities import TEXT
 from haloscope.commands import cli
 from haloscope.commands import options as commands_world
 from haloscope.scope.analysis.result import Result
-from haloscope.solvers.blood.fluid import wall_link_tables
+from haloscope.solvers.blood.fluid import boundaries
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def sample(tmp_path: Path) -> tuple[Path, Result]:
 @pytest.fixture
 def passing_for_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PassingForGpu:
     """Cores that run the fluid's kernels for GPUs by one thread, which is a warp."""
-    monkeypatch.setattr(wall_link_tables, "WARP", 1)
+    monkeypatch.setattr(boundaries, "WARP", 1)
     return PassingForGpu(tmp_path)
 
 

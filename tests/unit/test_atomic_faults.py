@@ -21,8 +21,8 @@ from haloscope.io import atomic
 from haloscope.io.atomic import append_text, atomic_folder, atomic_hdf5, write_json, write_text
 from haloscope.io.checkpoint import Checkpoint, checkpoint_path, list_checkpoints
 from haloscope.run.checkpointing import write_state
-from haloscope.run.folders import make_folder
-from haloscope.study.ledger import Ledger
+from haloscope.run.records import make_folder
+from haloscope.study.table import Ledger
 
 _CALLS = (
     *("open", "close", "fsync", "rename", "replace", "unlink", "rmdir", "mkdir", "stat", "fstat"),

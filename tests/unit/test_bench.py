@@ -35,7 +35,7 @@ def test_a_size_that_is_too_small_is_told_before_anything_is_timed(
 
 @pytest.mark.parametrize("solver", registry.NAMES)
 def test_the_least_size_gives_every_solver_kernels_with_work(solver):
-    module = importlib.import_module(f"haloscope.solvers.{solver}.benchmarks")
+    module = importlib.import_module(f"haloscope.solvers.{solver}.kernels")
     for kernel in module.kernels(CpuDevice(), [bench._LEAST[solver]]):
         kernel.launch()
         assert kernel.cells > 0

@@ -9,8 +9,7 @@ from kuhn_boxes import kuhn_box
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World
 from haloscope.numerics.krylov.block_ilu import BlockIlu
-from haloscope.numerics.krylov.block_pattern import pattern_of
-from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.shared_nodes import SharedNodes
 
 SIZE = 4

@@ -14,9 +14,8 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError, SolutionError
 from haloscope.exchange.ranks.world import World
 from haloscope.numerics.krylov.block_ilu import BlockIlu
-from haloscope.numerics.krylov.block_pattern import pattern_of
-from haloscope.numerics.krylov.block_rows import BlockRows
-from haloscope.numerics.krylov.point_blocks import PointBlocks
+from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
+from haloscope.numerics.krylov.dense_blocks import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError
-from haloscope.mesh.grid.blocks import SIDES, Blocks, arrange
+from haloscope.mesh.blocks import SIDES, Blocks, arrange
 
 _CUBE = (65, 65, 65)
 

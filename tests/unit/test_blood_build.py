@@ -11,8 +11,7 @@ from haloscope.case.tables import check
 from haloscope.device import jit
 from haloscope.device.absent import CORES, AbsentDevice
 from haloscope.device.cpu import CpuDevice
-from haloscope.exchange.ranks.absent import AbsentWorld
-from haloscope.exchange.ranks.world import World
+from haloscope.exchange.ranks.world import AbsentWorld, World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.kernels import ask_for_kernels

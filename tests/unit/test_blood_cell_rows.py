@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.solvers.blood.cells.rows import CellRows
+from haloscope.solvers.blood.cells.migration import CellRows
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import sphere
 

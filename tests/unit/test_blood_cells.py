@@ -9,7 +9,7 @@ import pytest
 from thread_gpus import on_ranks
 
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.partition.bisection import bisect
+from haloscope.mesh.bisection import bisect
 from haloscope.solvers.blood.cells.sharing import CellOwnership, Leaving, Region, migrate
 
 _SHAPE = (20, 16, 12)

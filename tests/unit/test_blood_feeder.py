@@ -11,12 +11,12 @@ from open_vessels import CELLS, SPEED, cells_there, ends, solver_of, tube, volum
 
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.grid.blocks import SIDES
+from haloscope.mesh.blocks import SIDES
 from haloscope.solvers.blood.case_cells import CellsTable
 from haloscope.solvers.blood.cell_kinds import filling_of
-from haloscope.solvers.blood.estimate import estimate
+from haloscope.solvers.blood.feeding.periodic_flow import best_length, segment_of, whole_cells
 from haloscope.solvers.blood.feeding.pre_inlet import PreInlet
-from haloscope.solvers.blood.feeding.segment import best_length, segment_of, whole_cells
+from haloscope.solvers.blood.sizing import estimate
 from haloscope.solvers.blood.solver import BloodSolver
 
 FED = {**CELLS, "hematocrit": 0.12}

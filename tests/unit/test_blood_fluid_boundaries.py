@@ -7,8 +7,8 @@ import pytest
 from lattice_tables import TwoArrays, box_part
 from small_fluids import fixture_device, obstacles, random_start, settled  # noqa: F401
 
-from haloscope.solvers.blood.fluid.d3q19 import OPPOSITE, VELOCITIES, WEIGHTS
 from haloscope.solvers.blood.fluid.fluid import Fluid, Opening, WallLinks
+from haloscope.solvers.blood.fluid.lattice import OPPOSITE, VELOCITIES, WEIGHTS
 
 
 def wall_links(part, fraction, speed):

@@ -13,10 +13,10 @@ from small_fluids import fixture_device, obstacles, random_start  # noqa: F401
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.jit import assemble
 from haloscope.mesh.lattice.lattice_parts import raster_coordinates, take
-from haloscope.solvers.blood.fluid import gpu_layout, launches, wall_link_tables
-from haloscope.solvers.blood.fluid.d3q19 import VELOCITIES
+from haloscope.solvers.blood.fluid import boundaries, gpu_layout, launches
 from haloscope.solvers.blood.fluid.fluid import SOURCE, Fluid, Opening, WallLinks
 from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant, neighbours
+from haloscope.solvers.blood.fluid.lattice import VELOCITIES
 from haloscope.solvers.blood.fluid.local_stress import ChosenPoints
 from haloscope.solvers.blood.fluid.populations import stride_of
 
@@ -231,7 +231,7 @@ def test_two_buffers_on_several_ranks_give_the_bits_of_one_on_one(
     one = Fluid(device, whole, real=real, **options_of_all_kinds(whole))
     there = passing_for_gpu
     if by_warps:
-        monkeypatch.setattr(wall_link_tables, "WARP", 32)
+        monkeypatch.setattr(boundaries, "WARP", 32)
         there = PassingForGpu(tmp_path, by_warps=True)
     mine = [np.flatnonzero(owner == rank) for rank in range(len(parts))]
     many = [Fluid(there, part, way=way, real=real, **options_of_all_kinds(part)) for part in parts]

@@ -5,8 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS, OPPOSITE, VELOCITIES
-from haloscope.solvers.blood.fluid.rows import RowsAndPoints, rows_and_points
+from haloscope.solvers.blood.fluid.lattice import (
+    DIRECTIONS,
+    OPPOSITE,
+    VELOCITIES,
+    RowsAndPoints,
+    rows_and_points,
+)
 
 
 def _ends(axis: int) -> tuple[np.ndarray, np.ndarray]:

@@ -22,10 +22,9 @@ from haloscope.solvers.blood.coupling.repulsion import (
     RepulsionLaw,
     WallRepulsion,
 )
-from haloscope.solvers.blood.estimate import estimate
-from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS
 from haloscope.solvers.blood.fluid.fluid import Fluid
 from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant
+from haloscope.solvers.blood.fluid.lattice import DIRECTIONS
 from haloscope.solvers.blood.footprint import (
     OUTPUTS,
     bytes_a_point,
@@ -34,6 +33,7 @@ from haloscope.solvers.blood.footprint import (
 )
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import sphere
+from haloscope.solvers.blood.sizing import estimate
 
 HALO, DOUBLE = 2, 8
 

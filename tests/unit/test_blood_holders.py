@@ -13,7 +13,7 @@ from thread_gpus import ThreadGpu, on_ranks
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import SolutionError
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.partition.bisection import bisect
+from haloscope.mesh.bisection import bisect
 from haloscope.solvers.blood.cells import migration as holders
 from haloscope.solvers.blood.cells.local_cells import CellKind, LocalCells
 from haloscope.solvers.blood.cells.migration import CellMigration, room_for

@@ -16,15 +16,15 @@ from haloscope.device.absent import AbsentDevice
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.shared_rows import open_shared_rows
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.cells.rows import CellRows
+from haloscope.solvers.blood.cells.migration import CellRows
 from haloscope.solvers.blood.cells.shared_vertices import KERNELS, kernels
 from haloscope.solvers.blood.coupling.coupling import WAYS, Coupling, OwnBox
 from haloscope.solvers.blood.coupling.repulsion import Repulsion, RepulsionLaw, WallRepulsion
 from haloscope.solvers.blood.coupling.vertex_lists import SUMMING
+from haloscope.solvers.blood.fluid.boundaries import WallLinkTables, split_links
 from haloscope.solvers.blood.fluid.fluid import SOURCE, Carreau, Fluid, Opening, WallLinks
 from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant, fastest_way
-from haloscope.solvers.blood.fluid.own_points import share_out
-from haloscope.solvers.blood.fluid.wall_link_tables import WallLinkTables, split_links
+from haloscope.solvers.blood.fluid.lattice import share_out
 from haloscope.solvers.blood.kernels import ask_for_kernels
 from haloscope.solvers.blood.vessels.vessels import open_vessel, wall_links
 

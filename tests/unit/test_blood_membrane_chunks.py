@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError, MachineError
-from haloscope.solvers.blood.membranes.chunks import ChunkWay, chunk_tables
-from haloscope.solvers.blood.membranes.loop_elements import loop_elements
+from haloscope.solvers.blood.membranes.loop_elements import ChunkWay, chunk_tables, loop_elements
 from haloscope.solvers.blood.membranes.meshes import red_cell
 
 SIZE = 64

@@ -13,7 +13,7 @@ from small_membranes import ALL, KINDS, disturbed, forces, membranes
 
 from haloscope.device import jit, open_device
 from haloscope.device.absent import AbsentDevice
-from haloscope.solvers.blood.membranes.chunks import ChunkWay, chunk_tables
+from haloscope.solvers.blood.membranes.loop_elements import ChunkWay, chunk_tables
 from haloscope.solvers.blood.membranes.membranes import SOURCE, MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import red_cell, sphere
 

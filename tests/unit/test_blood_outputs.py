@@ -14,20 +14,19 @@ import pytest
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
-from haloscope.io import surface_pictures
-from haloscope.io.rasteriser import SurfaceImage, View
-from haloscope.io.surface_pictures import round_length
+from haloscope.io.figures import surface_pictures
+from haloscope.io.figures.surface_pictures import SurfaceImage, View, round_length
 from haloscope.io.vtkhdf_surface import BodyKind, SurfaceWriter
+from haloscope.mesh.bisection import bisect
 from haloscope.mesh.lattice.shapes import Box, Tube
 from haloscope.mesh.lattice.voxels import voxelise
-from haloscope.mesh.partition.bisection import bisect
 from haloscope.mesh.surfaces.surface_generators import tube as surface_tube
 from haloscope.solvers.blood.cells.local_cells import CellKind, LocalCells
 from haloscope.solvers.blood.cells.sharing import CellOwnership, Region
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import MembraneMesh, sphere
 from haloscope.solvers.blood.outputs.cell_outputs import NUMBERS, CellOutputs, cell_table
-from haloscope.solvers.blood.outputs.cell_pictures import vessel_walls
+from haloscope.solvers.blood.outputs.pictures import vessel_walls
 from haloscope.solvers.blood.units import LatticeUnits
 from haloscope.solvers.blood.vessels.vessels import Vessel
 

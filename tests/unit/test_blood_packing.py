@@ -16,12 +16,12 @@ from haloscope.solvers.blood.filling.lumen import Lumen, distance_from_points
 from haloscope.solvers.blood.filling.packing import (
     Cells,
     Packing,
+    neighbour_pairs,
     pack_tile,
     random_orientations,
     rotations,
     turned,
 )
-from haloscope.solvers.blood.filling.pairs import neighbour_pairs
 from haloscope.solvers.blood.filling.shapes import CellShape
 
 RADIUS = 3.91

@@ -14,7 +14,7 @@ from haloscope.case.tables import check
 from haloscope.device import open_device
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.partition.bisection import bisect
+from haloscope.mesh.bisection import bisect
 from haloscope.mesh.surfaces.surface_files import write_stl
 from haloscope.mesh.surfaces.surface_generators import tube
 from haloscope.numerics.reduce import exact_bin_sums, exact_sum, total
@@ -22,11 +22,14 @@ from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.cells.sharing import Region
 from haloscope.solvers.blood.fluid.local_stress import viscous_stress
 from haloscope.solvers.blood.membranes.meshes import icosphere, red_cell
-from haloscope.solvers.blood.outputs.cell_motion import moved_volumes, outermost
+from haloscope.solvers.blood.outputs.profiles import moved_volumes, outermost
 from haloscope.solvers.blood.outputs.results import RunResults
 from haloscope.solvers.blood.solver import BloodSolver
-from haloscope.solvers.blood.vessels.rheology import duct_permeability, pries_viscosity
-from haloscope.solvers.blood.vessels.straight_vessels import straight_vessel
+from haloscope.solvers.blood.vessels.straight_vessels import (
+    duct_permeability,
+    pries_viscosity,
+    straight_vessel,
+)
 from haloscope.solvers.blood.vessels.wall_normals import distances_and_normals, wall_points
 
 

@@ -12,12 +12,11 @@ from gpu_branches import ThreadsGpu
 from thread_gpus import ThreadGpu, on_ranks
 
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.partition.bisection import bisect
+from haloscope.mesh.bisection import bisect
 from haloscope.solvers.blood.cells.local_cells import CellKind, LocalCells
-from haloscope.solvers.blood.cells.migration import CellMigration, room_for
+from haloscope.solvers.blood.cells.migration import CellMigration, CellTimetable, room_for
 from haloscope.solvers.blood.cells.shared_vertices import MARGIN, kernels, margin_for
 from haloscope.solvers.blood.cells.sharing import CellOwnership, Region
-from haloscope.solvers.blood.cells.timetable import CellTimetable
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw
 from haloscope.solvers.blood.membranes.meshes import sphere
 

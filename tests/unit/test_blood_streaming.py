@@ -11,10 +11,9 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.estimate import estimate
 from haloscope.solvers.blood.fluid.gpu_layout import room_for_two
-from haloscope.solvers.blood.fluid.populations import turns
-from haloscope.solvers.blood.fluid.streaming import choose_way
+from haloscope.solvers.blood.fluid.populations import choose_way, turns
+from haloscope.solvers.blood.sizing import estimate
 
 POINTS, DOUBLE = 1000, 8
 ENOUGH = 3 * 2 * 19 * DOUBLE * POINTS

@@ -12,15 +12,8 @@ from haloscope.checks.verify import select, solve_with
 from haloscope.device.cpu import CpuDevice
 from haloscope.run.state import Silent
 from haloscope.solvers.blood import checks
-from haloscope.solvers.blood.verification import (
-    cells_in_shear,
-    exact,
-    plasma,
-    sphere_drag,
-    spreading,
-    stretching,
-)
-from haloscope.solvers.blood.verification.inside_viscosity import error_of_layers
+from haloscope.solvers.blood.verification import cells_in_shear, plasma, spreading, stretching
+from haloscope.solvers.blood.verification.plasma import error_of_layers
 
 CORE = CpuDevice(threads=1)
 
@@ -41,7 +34,7 @@ def test_viscosity_of_blood_in_tubes_is_as_published():
     table = {8: (1.10, 1.16, 1.27), 10: (1.10, 1.17, 1.33), 20: (1.18, 1.31, 1.59)}
     table |= {40: (1.29, 1.49, 1.92), 100: (1.46, 1.78, 2.44), 500: (1.67, 2.14, 3.11)}
     for diameter, values in table.items():
-        found = [exact.blood_in_tube(diameter, h) for h in (0.2, 0.3, 0.45)]
+        found = [plasma.blood_in_tube(diameter, h) for h in (0.2, 0.3, 0.45)]
         assert found == pytest.approx(values, abs=0.0051)
 
 
@@ -49,7 +42,7 @@ def test_pulsating_flow_obeys_its_equation():
     y, h = np.linspace(0.0, 1.0, 201), 1e-3
     arguments = (1.0, 3.0, 0.4, 1.7, 0.9)
     before, now, after = (
-        exact.pulsating_between_plates(y, t, *arguments) for t in (0.3 - h, 0.3, 0.3 + h)
+        plasma.pulsating_between_plates(y, t, *arguments) for t in (0.3 - h, 0.3, 0.3 + h)
     )
     drive = 3.0 * math.cos(2 * math.pi * 0.9 * 0.3)
     bent = np.diff(now, 2) / np.diff(y)[0] ** 2
@@ -59,8 +52,8 @@ def test_pulsating_flow_obeys_its_equation():
 
 
 def test_tank_treading_of_a_sphere_is_rigid_rotation():
-    assert exact.tank_treading(1.0, 1.0) == pytest.approx((math.pi / 4, 1 / (4 * math.pi)))
-    angle, turns = exact.tank_treading(2.0, 1.0)
+    assert plasma.tank_treading(1.0, 1.0) == pytest.approx((math.pi / 4, 1 / (4 * math.pi)))
+    angle, turns = plasma.tank_treading(2.0, 1.0)
     assert (angle, turns) == pytest.approx((math.atan(0.5), 0.2 / math.pi))
 
 
@@ -83,28 +76,28 @@ def test_pulsating_and_open_channels_follow_the_exact_flow(monkeypatch):
     assert error < 0.02
     assert fall == pytest.approx(1.0, abs=0.02)
     # With a gradient half as steep the same run fails.
-    right = exact.pulsating_between_plates
-    monkeypatch.setattr(exact, "pulsating_between_plates", lambda *a: 0.5 * right(*a))
+    right = plasma.pulsating_between_plates
+    monkeypatch.setattr(plasma, "pulsating_between_plates", lambda *a: 0.5 * right(*a))
     assert plasma.pulsating_error(8, solve) > 0.5
 
 
 def test_drag_on_spheres_is_as_published_and_that_on_half_of_them_is_not():
-    published = sphere_drag.published()
+    published = plasma.published()
     assert len(published) == 4
     # Hasimoto's expansion for few spheres: J. Fluid Mech. 5 (1959) 317.
     c = 0.027
     dilute = 1 / (1 - 1.7601 * c ** (1 / 3) + c - 1.5593 * c**2)
     assert published[c] == pytest.approx(dilute, rel=2e-3)
-    drag = sphere_drag.sphere_drag(CORE, 0.216, 12)
+    drag = plasma.sphere_drag(CORE, 0.216, 12)
     assert drag == pytest.approx(published[0.216], rel=0.1)
-    assert sphere_drag.sphere_drag(CORE, 0.125, 12) < 0.65 * drag
+    assert plasma.sphere_drag(CORE, 0.125, 12) < 0.65 * drag
 
 
 @pytest.mark.parametrize("ratio", [5.0, 0.2])
 def test_layers_flow_as_viscous_as_they_are_and_not_as_others(ratio, monkeypatch):
     assert error_of_layers(CORE, ratio, 8) < 1e-11
-    right = exact.layers
-    monkeypatch.setattr(exact, "layers", lambda *a: right(*a[:-1], 1.1 * a[-1]))
+    right = plasma.layers
+    monkeypatch.setattr(plasma, "layers", lambda *a: right(*a[:-1], 1.1 * a[-1]))
     assert error_of_layers(CORE, ratio, 8) > 1e-3
 
 

@@ -21,9 +21,9 @@ from haloscope.commands import cli
 from haloscope.commands import options as commands_world
 from haloscope.device import ceilings, jit
 from haloscope.device.absent import AbsentArray, AbsentDevice
-from haloscope.device.cache import Cache
 from haloscope.device.ceilings import measure_ceilings
 from haloscope.device.cpu import CpuDevice
+from haloscope.device.jit import Cache
 from haloscope.errors import InputError, MachineError
 from haloscope.exchange.ranks.world import World
 from haloscope.solvers import registry

@@ -9,7 +9,8 @@ from small_cavities import PLANE, flow_data, simulate, swirl
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
-from haloscope.solvers.cavity import two_steps, updates
+from haloscope.solvers.cavity import stepping as two_steps
+from haloscope.solvers.cavity import updates
 from haloscope.solvers.cavity.physics import physics_values
 from haloscope.solvers.cavity.stepping import Stepping
 

@@ -21,8 +21,8 @@ from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice, CpuKernel
 from haloscope.device.interface import ByValue
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.grid.blocks import Blocks
-from haloscope.solvers.cavity import gpu_tiles
+from haloscope.mesh.blocks import Blocks
+from haloscope.solvers.cavity import block_nodes
 from haloscope.solvers.cavity.physics import SOURCE
 from haloscope.solvers.cavity.solver import CavitySolver
 
@@ -169,12 +169,12 @@ def _fields(case: Any, device: Any, world: World) -> tuple[Any, dict[str, np.nda
 def test_ranks_and_whole_sectors_change_no_bit(
     monkeypatch, tmp_path, nodes, parts, precision, packing, large
 ):
-    one, two = gpu_tiles.Tile(16, 2, nodes=1), gpu_tiles.Tile(16, 4, nodes=2)
-    monkeypatch.setattr(gpu_tiles, "TILES", dict.fromkeys(gpu_tiles.TILES, one))
-    monkeypatch.setattr(gpu_tiles, "LARGE_TILES", dict.fromkeys(gpu_tiles.TILES, two))
+    one, two = block_nodes.Tile(16, 2, nodes=1), block_nodes.Tile(16, 4, nodes=2)
+    monkeypatch.setattr(block_nodes, "TILES", dict.fromkeys(block_nodes.TILES, one))
+    monkeypatch.setattr(block_nodes, "LARGE_TILES", dict.fromkeys(block_nodes.TILES, two))
     if large:
-        monkeypatch.setattr(gpu_tiles, "LARGE_FROM", 0)
-        monkeypatch.setattr(gpu_tiles, "LEAST_FILLED", 0)
+        monkeypatch.setattr(block_nodes, "LARGE_FROM", 0)
+        monkeypatch.setattr(block_nodes, "LEAST_FILLED", 0)
     settings = (*_BUSY, f"cavity.nodes={nodes}", f"cavity.precision={precision}")
     ways = (f"machine.decomposition={parts}", f"machine.packing={packing}", "machine.graphs=false")
     case = small_case(*settings, *ways)
@@ -190,9 +190,11 @@ def test_ranks_and_whole_sectors_change_no_bit(
 def test_blocks_that_keep_in_step_have_equal_marches(monkeypatch, tmp_path):
     # A block waits for the others at each plane: a plane that one of them lacks costs a vain wait.
     monkeypatch.setattr(
-        gpu_tiles, "TILES", dict.fromkeys(gpu_tiles.TILES, gpu_tiles.Tile(16, 4, 1))
+        block_nodes, "TILES", dict.fromkeys(block_nodes.TILES, block_nodes.Tile(16, 4, 1))
     )
-    monkeypatch.setattr(gpu_tiles, "plan_marches", lambda *_: gpu_tiles.TileSchedule(1, 10, 0, 4))
+    monkeypatch.setattr(
+        block_nodes, "plan_marches", lambda *_: block_nodes.TileSchedule(1, 10, 0, 4)
+    )
     monkeypatch.setitem(globals(), "_BLOCKS", 3)
     bound = []
     bind = _Tiled.bind

@@ -9,12 +9,12 @@ import pytest
 
 from haloscope.case.tables import check
 from haloscope.device.absent import AbsentDevice
-from haloscope.exchange.ranks.absent import AbsentWorld
-from haloscope.mesh.grid.blocks import Blocks
+from haloscope.exchange.ranks.world import AbsentWorld
+from haloscope.mesh.blocks import Blocks
 from haloscope.solvers.cavity.block_nodes import choose_axes
 from haloscope.solvers.cavity.case import CavityCase
-from haloscope.solvers.cavity.ghosts import _hides_messages
 from haloscope.solvers.cavity.kernels import _Unfilled
+from haloscope.solvers.cavity.updates import _hides_messages
 
 _GRIDS = ([256, 256, 256], [129, 66, 70], [300, 41, 37], [64, 64, 200], [24, 22, 26])
 _CUTS = ([1, 1, 2], [1, 2, 1], [2, 1, 1], [1, 2, 2], [2, 2, 1], [2, 1, 2], [1, 1, 4], [4, 1, 1])

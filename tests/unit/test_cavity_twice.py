@@ -10,7 +10,7 @@ import pytest
 from haloscope.case.tables import check
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World
-from haloscope.solvers.cavity import two_steps
+from haloscope.solvers.cavity import stepping as two_steps
 from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.solver import CavitySolver
 from haloscope.solvers.cavity.stepping import Stepping

@@ -10,8 +10,7 @@ import pytest
 from trace_text import parse, write
 
 from haloscope.scope.replay.logical_clock import Correction, correct
-from haloscope.scope.trace.clocks import line_through, run_begin
-from haloscope.scope.trace.measurement import open_measurement
+from haloscope.scope.trace.measurement import line_through, open_measurement, run_begin
 from haloscope.scope.trace.synthetic import write_synthetic
 from haloscope.scope.trace.trace import Kind, read_events
 

@@ -7,8 +7,7 @@ import os
 import pytest
 
 from haloscope.device.cpu import available_cores
-from haloscope.exchange.ranks.cores import threads_of_rank
-from haloscope.exchange.ranks.world import World
+from haloscope.exchange.ranks.world import World, threads_of_rank
 
 
 class Ranks(World):

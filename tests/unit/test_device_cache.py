@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from haloscope.device import cache as caching
 from haloscope.device import jit
-from haloscope.device.cache import Cache
+from haloscope.device import jit as caching
 from haloscope.device.cpu import CpuDevice
+from haloscope.device.jit import Cache
 from haloscope.errors import MachineError
 
 _DOUBLING = (

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.grid.block_fields import BlockFields
-from haloscope.mesh.grid.blocks import Blocks, Triple
+from haloscope.mesh.blocks import BlockFields, Blocks, Triple
 from haloscope.numerics.reduce import (
     field_digest,
     field_sketch,

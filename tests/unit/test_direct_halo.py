@@ -10,9 +10,8 @@ import pytest
 
 from haloscope.errors import MachineError
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.grid.blocks import SIDES, Block, Blocks, Triple
-from haloscope.mesh.grid.direct import DirectHalo
-from haloscope.mesh.grid.halo import Layout
+from haloscope.mesh.blocks import SIDES, Block, Blocks, Triple
+from haloscope.mesh.halo import DirectHalo, Layout
 
 _STATES = 2
 

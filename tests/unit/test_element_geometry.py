@@ -9,9 +9,9 @@ import pytest
 
 from haloscope.errors import InputError
 from haloscope.mesh.hexes.hex_generators import box, sphere
-from haloscope.numerics.elements import element_geometry
+from haloscope.numerics.elements import element_maps
 from haloscope.numerics.elements.basis import gll_nodes
-from haloscope.numerics.elements.element_geometry import (
+from haloscope.numerics.elements.element_maps import (
     check_jacobians,
     face_normals,
     jacobian_ratios,
@@ -102,5 +102,5 @@ def test_coordinates_that_are_no_numbers_do_not_pass():
 def test_pieces_of_a_mesh_give_the_same_as_the_whole(monkeypatch):
     mesh = sphere(1.0)
     whole = jacobian_ratios(mesh, 3)
-    monkeypatch.setattr(element_geometry, "_NODES_AT_ONCE", 500)
+    monkeypatch.setattr(element_maps, "_NODES_AT_ONCE", 500)
     np.testing.assert_array_equal(jacobian_ratios(mesh, 3), whole)

@@ -10,13 +10,12 @@ import pytest
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError, MachineError
 from haloscope.exchange import choice
+from haloscope.exchange.choice import open_transport
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.transports.contract import TransportUnavailable
-from haloscope.exchange.transports.opening import open_transport
 from haloscope.exchange.unpacked import planes
-from haloscope.mesh.grid.blocks import Blocks
-from haloscope.mesh.grid.halo import Layout, halo_plan
-from haloscope.mesh.grid.ladder import PACKED_AXES
+from haloscope.mesh.blocks import Blocks
+from haloscope.mesh.halo import PACKED_AXES, Layout, halo_plan
 
 _BLOCK = Blocks((6, 7, 8), (1, 1, 1), (True, True, True)).block(0)
 _LAYOUT = Layout((6, 7, 8), (1, 10, 110), 222, 1400, (2, 2, 2))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from thread_gpus import on_ranks
 
+from haloscope.exchange.plan import rows_on_root
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.rows import rows_on_root
 
 _BEGIN, _END = 20, 29
 

@@ -16,9 +16,8 @@ from explorer_samples import write_sample
 from haloscope.scope.analysis.metrics import METRICS
 from haloscope.scope.analysis.result import FILE, PAIRS, Result
 from haloscope.scope.diagnosis.findings import SPENT_ONCE
-from haloscope.scope.explorer import traffic
-from haloscope.scope.explorer.report import Report
-from haloscope.scope.explorer.topologies import topologies
+from haloscope.scope.explorer import lines
+from haloscope.scope.explorer.report import Report, topologies
 from haloscope.scope.trace.measurement import Communicator, Location, Node, Region
 
 # -- findings -------------------------------------------------------------------------------------
@@ -218,7 +217,7 @@ def test_cells_of_the_map_add_up_to_the_pairs_in_them(
 ) -> None:
     _, result = sample
     senders, receivers = window
-    found = traffic.cells(result.pairs, senders, receivers, most)
+    found = lines.cells(result.pairs, senders, receivers, most)
     columns = min(most, senders[1] - senders[0])
     expected: dict[int, list[Any]] = {}
     for pair in result.pairs:
@@ -243,7 +242,7 @@ def test_receivers_count_senders_of_data_apart_from_senders_of_nothing() -> None
     pairs = np.zeros(4, PAIRS)
     pairs["sender"], pairs["receiver"] = [0, 0, 1, 2], [3, 3, 3, 1]
     pairs["messages"], pairs["empty"] = [5, 2, 4, 1], [5, 1, 4, 0]
-    found = traffic.by_receiver(pairs, 4)
+    found = lines.by_receiver(pairs, 4)
     assert found["senders"].tolist() == [0, 1, 0, 1]
     assert found["empty_senders"].tolist() == [0, 0, 0, 1]
     assert found["messages"].tolist() == [0, 1, 0, 11]

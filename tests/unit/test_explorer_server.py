@@ -19,8 +19,7 @@ from explorer_samples import write_sample
 
 from haloscope.errors import MachineError
 from haloscope.scope.explorer.report import Report
-from haloscope.scope.explorer.server import Server
-from haloscope.scope.explorer.service import QuestionError, Service
+from haloscope.scope.explorer.server import QuestionError, Server, Service
 
 RIGHT = {"side": "0", "node": "0", "own": "0", "metric": "0", "exclusive": "0"}
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError
-from haloscope.scope.analysis.result import FILE, WAITS, Result
-from haloscope.scope.analysis.subtrees import MANY, Subtrees
+from haloscope.scope.analysis.result import FILE, MANY, WAITS, Result, Subtrees
 from haloscope.scope.explorer.report import Report
 from haloscope.scope.explorer.stored import Stored
 from haloscope.scope.trace.measurement import Location, Node, Region

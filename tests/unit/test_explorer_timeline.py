@@ -13,16 +13,25 @@ from numpy.typing import NDArray
 
 from haloscope.errors import InputError
 from haloscope.scope.explorer import preparation
-from haloscope.scope.explorer import segments as reading
+from haloscope.scope.explorer import tiles as reading
 from haloscope.scope.explorer.lines import Ends, match
 from haloscope.scope.explorer.preparation import prepare
 from haloscope.scope.explorer.report import Report
-from haloscope.scope.explorer.segments import State, epoch_of, pieces, segments, starts_of
-from haloscope.scope.explorer.tiles import BINS, EXACT, FACTOR, levels
+from haloscope.scope.explorer.tiles import (
+    BINS,
+    EXACT,
+    FACTOR,
+    State,
+    epoch_of,
+    levels,
+    pieces,
+    segments,
+    starts_of,
+)
 from haloscope.scope.explorer.timeline import Timeline
 from haloscope.scope.explorer.view import Preparing, TimelineView
 from haloscope.scope.replay import logical_clock
-from haloscope.scope.trace import clocks
+from haloscope.scope.trace import measurement as clocks
 from haloscope.scope.trace.measurement import open_measurement
 from haloscope.scope.trace.synthetic import write_synthetic
 from haloscope.scope.trace.trace import (

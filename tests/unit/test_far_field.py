@@ -7,8 +7,8 @@ import pytest
 
 from haloscope.errors import InputError
 from haloscope.mesh.hexes.hex_generators import box, sphere
-from haloscope.numerics.elements.element_geometry import nodes
-from haloscope.solvers.maxwell.far_field import (
+from haloscope.numerics.elements.element_maps import nodes
+from haloscope.solvers.maxwell.outputs.far_field import (
     enclosing_faces,
     extinction_cross_section,
     far_field,

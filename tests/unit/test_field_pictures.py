@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError, SolutionError
-from haloscope.io.field_pictures import MOST_PANELS, save_slices
+from haloscope.io.figures.field_pictures import MOST_PANELS, save_slices
 
 image = pytest.importorskip("matplotlib.image", reason="matplotlib is not installed")
 

@@ -12,8 +12,7 @@ from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.tet_generators import BOX_SIDES, tet_box
 from haloscope.numerics.krylov.block_ilu import BlockIlu
-from haloscope.solvers.flow.boundary_means import boundary_means
-from haloscope.solvers.flow.boundary_values import (
+from haloscope.solvers.flow.boundaries.conditions import (
     MovingWall,
     NoFlow,
     OutsidePressure,
@@ -22,9 +21,9 @@ from haloscope.solvers.flow.boundary_values import (
     Traction,
     Velocity,
 )
-from haloscope.solvers.flow.equations import Medium
-from haloscope.solvers.flow.exact import circular_couette, pulsating_channel
-from haloscope.solvers.flow.forces import force_and_moment
+from haloscope.solvers.flow.boundaries.integrals import boundary_means, force_and_moment
+from haloscope.solvers.flow.equations.equations import Medium
+from haloscope.solvers.flow.verification import circular_couette, pulsating_channel
 
 
 def along_x(speed):

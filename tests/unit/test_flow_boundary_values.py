@@ -8,16 +8,20 @@ import pytest
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.tets.shared_node_parts import node_part_on_ranks
+from haloscope.mesh.tets.node_parts import node_part_on_ranks
 from haloscope.mesh.tets.tet_generators import cylinder_channel, tet_box
 from haloscope.numerics.krylov.block_ilu import BlockIlu
-from haloscope.numerics.krylov.block_pattern import pattern_of
-from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.shared_nodes import SharedNodes
-from haloscope.solvers.flow.boundary_values import BoundaryValues, NoFlow, OutsidePressure, Velocity
-from haloscope.solvers.flow.equations import FlowEquations, Medium
-from haloscope.solvers.flow.forces import force_and_moment
-from haloscope.solvers.flow.newton import Newton, NewtonSettings
+from haloscope.solvers.flow.boundaries.conditions import (
+    BoundaryValues,
+    NoFlow,
+    OutsidePressure,
+    Velocity,
+)
+from haloscope.solvers.flow.boundaries.integrals import force_and_moment
+from haloscope.solvers.flow.equations.equations import FlowEquations, Medium
+from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
 
 SIDES = ("x_low", "x_high", "y_low", "y_high", "z_low", "z_high")
 

@@ -17,7 +17,7 @@ from haloscope.mesh.tets.tet_files import write_tets
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.solvers import registry
 from haloscope.solvers.flow.case import FlowCase
-from haloscope.solvers.flow.equations import Carreau
+from haloscope.solvers.flow.equations.equations import Carreau
 from haloscope.solvers.flow.meshes import elements_of, make_mesh
 
 SIDES = ("x_low", "x_high", "y_low", "y_high", "z_low", "z_high")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from haloscope.solvers.flow.case import FlowTable
-from haloscope.solvers.flow.time_steps import Clock
+from haloscope.solvers.flow.equations.time_steps import Clock
 
 
 def table(time_step, end):

@@ -8,9 +8,8 @@ import pytest
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.node_parts import node_part, share_nodes
-from haloscope.mesh.tets.tet_faces import area_vectors
 from haloscope.mesh.tets.tet_generators import tet_box
-from haloscope.mesh.tets.tets import make_tet_mesh
+from haloscope.mesh.tets.tets import area_vectors, make_tet_mesh
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.flow import derived_fields as module
 from haloscope.solvers.flow.derived_fields import (
@@ -21,7 +20,7 @@ from haloscope.solvers.flow.derived_fields import (
     volume_shares,
     wall_shear,
 )
-from haloscope.solvers.flow.equations import Carreau, Medium
+from haloscope.solvers.flow.equations.equations import Carreau, Medium
 
 WATER = Medium(1000.0, 2e-3)
 

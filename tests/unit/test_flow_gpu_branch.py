@@ -8,10 +8,14 @@ from gpu_branches import ThreadsGpu
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.mesh.tets.tet_generators import tet_box
-from haloscope.numerics.krylov.block_pattern import pattern_of
-from haloscope.numerics.krylov.block_rows import BlockRows
-from haloscope.solvers.flow.equations import Carreau, FlowEquations, Medium
-from haloscope.solvers.flow.matrix_free import MatrixFreeEquations, UnstoredRows
+from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
+from haloscope.solvers.flow.equations.equations import (
+    Carreau,
+    FlowEquations,
+    MatrixFreeEquations,
+    Medium,
+    UnstoredRows,
+)
 
 TURNING = Medium(1.3, 0.4, (0.1, 0.2, -0.3), (0.5, -0.7, 0.9), (0.1, 0.2, 0.3))
 

@@ -8,17 +8,20 @@ import pytest
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.tet_generators import tet_box
-from haloscope.numerics.krylov.block_pattern import pattern_of
-from haloscope.numerics.krylov.block_rows import BlockRows
-from haloscope.numerics.krylov.point_blocks import PointBlocks
+from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
+from haloscope.numerics.krylov.dense_blocks import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
-from haloscope.solvers.flow.equations import Carreau, FlowEquations, Medium
-from haloscope.solvers.flow.exact import ethier_steinman
-from haloscope.solvers.flow.loaded_equations import LoadedEquations
-from haloscope.solvers.flow.matrix_free import MatrixFreeEquations, UnstoredRows
-from haloscope.solvers.flow.newton import Newton, NewtonSettings
-from haloscope.solvers.flow.resistances import Resistances
-from haloscope.solvers.flow.time_steps import BackwardDifferences
+from haloscope.solvers.flow.boundaries.outlets import LoadedEquations, Resistances
+from haloscope.solvers.flow.equations.equations import (
+    Carreau,
+    FlowEquations,
+    MatrixFreeEquations,
+    Medium,
+    UnstoredRows,
+)
+from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
+from haloscope.solvers.flow.equations.time_steps import BackwardDifferences
+from haloscope.solvers.flow.verification import ethier_steinman
 
 TURNING = Medium(1.3, 0.4, (0.1, 0.2, -0.3), (0.5, -0.7, 0.9), (0.1, 0.2, 0.3))
 ZONES = [TURNING, Medium(0.7, 0.2)]

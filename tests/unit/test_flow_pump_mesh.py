@@ -10,9 +10,8 @@ import pytest
 
 from haloscope.case.tables import Table, check
 from haloscope.errors import InputError, MachineError
-from haloscope.mesh.tets.tet_files import write_tets
+from haloscope.mesh.tets.tet_files import tet_quality, write_tets
 from haloscope.mesh.tets.tet_generators import tet_box
-from haloscope.mesh.tets.tet_quality import tet_quality
 from haloscope.mesh.tets.tets import make_tet_mesh
 from haloscope.solvers.flow import pump_mesh as module
 from haloscope.solvers.flow.pump_mesh import (

@@ -11,19 +11,18 @@ from gpu_branches import ThreadsGpu
 from haloscope.checks.verify import solve_with
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.tets.tet_faces import area_vectors
 from haloscope.mesh.tets.tet_generators import tet_box
+from haloscope.mesh.tets.tets import area_vectors
 from haloscope.numerics.krylov.block_ilu import BlockIlu
-from haloscope.numerics.krylov.block_pattern import pattern_of
-from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.run.state import Silent
-from haloscope.solvers.flow import space_time
 from haloscope.solvers.flow.checks import slabs_check
-from haloscope.solvers.flow.equations import Carreau, Medium
-from haloscope.solvers.flow.exact import ethier_steinman
-from haloscope.solvers.flow.newton import Newton, NewtonSettings
-from haloscope.solvers.flow.space_time import SlabEnds, SlabEquations, SpaceTimeSlabs
+from haloscope.solvers.flow.equations import space_time
+from haloscope.solvers.flow.equations.equations import Carreau, Medium
+from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
+from haloscope.solvers.flow.equations.space_time import SlabEnds, SlabEquations, SpaceTimeSlabs
+from haloscope.solvers.flow.verification import ethier_steinman
 
 # Points of a rule on tetrahedra that is exact to degree 2, and one on times to degree 5.
 _NEAR, _FAR = (5 + 3 * np.sqrt(5)) / 20, (5 - np.sqrt(5)) / 20

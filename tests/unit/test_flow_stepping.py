@@ -12,7 +12,7 @@ from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.tet_generators import BOX_SIDES, tet_box
 from haloscope.numerics.krylov.block_ilu import BlockIlu
-from haloscope.solvers.flow.boundary_values import (
+from haloscope.solvers.flow.boundaries.conditions import (
     NoFlow,
     OutsidePressure,
     Resistance,
@@ -20,9 +20,9 @@ from haloscope.solvers.flow.boundary_values import (
     Traction,
     Velocity,
 )
-from haloscope.solvers.flow.equations import Medium
-from haloscope.solvers.flow.exact import circular_couette, pulsating_channel, taylor_green
-from haloscope.solvers.flow.time_steps import BackwardDifferences, GeneralisedAlpha
+from haloscope.solvers.flow.equations.equations import Medium
+from haloscope.solvers.flow.equations.time_steps import BackwardDifferences, GeneralisedAlpha
+from haloscope.solvers.flow.verification import circular_couette, pulsating_channel, taylor_green
 
 METHODS = {
     "backward differences": BackwardDifferences,

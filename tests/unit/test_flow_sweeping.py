@@ -10,10 +10,9 @@ from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.study import report
 from haloscope.study.keys import read_study
-from haloscope.study.ledger import Ledger
 from haloscope.study.point import run_points
 from haloscope.study.sweep import sweep
-from haloscope.study.table import table
+from haloscope.study.table import Ledger, table
 
 _STUDIES = Path(__file__).parents[2] / "studies"
 

@@ -17,7 +17,7 @@ from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.mesh.tets.tets import make_tet_mesh
 from haloscope.run import Simulation
 from haloscope.solvers.flow.case import FlowCase
-from haloscope.solvers.flow.result_warnings import (
+from haloscope.solvers.flow.results import (
     backflow_warnings,
     balance_warnings,
     newton_warnings,

@@ -12,8 +12,8 @@ import pytest
 from small_cavities import simulate
 
 from haloscope.errors import InputError, MachineError
-from haloscope.run import folders
-from haloscope.run.folders import alone_in, latest_folder, new_folder, requested_folder
+from haloscope.run import records
+from haloscope.run.records import alone_in, latest_folder, new_folder, requested_folder
 from haloscope.run.state import Silent
 
 _BARE = ("output.fields=false", "output.picture=false")
@@ -71,7 +71,7 @@ def test_the_newest_folder_is_that_of_the_largest_number(tmp_path):
 
 def test_a_folder_is_for_one_process_at_a_time(tmp_path):
     with alone_in(tmp_path):
-        held = f"from pathlib import Path; from haloscope.run.folders import alone_in; alone_in(Path({str(tmp_path)!r})).__enter__()"
+        held = f"from pathlib import Path; from haloscope.run.records import alone_in; alone_in(Path({str(tmp_path)!r})).__enter__()"
         done = subprocess.run([sys.executable, "-c", held], capture_output=True, text=True)
         assert f"InputError: another run or study works in {tmp_path}; wait" in done.stderr
         with pytest.raises(InputError, match="another run or study works in"):
@@ -98,7 +98,7 @@ def test_file_systems_without_locks_are_used_without(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(folders.fcntl, "flock", refuse)
+    monkeypatch.setattr(records.fcntl, "flock", refuse)
     with alone_in(tmp_path) as first, alone_in(tmp_path) as second:
         assert not first
         assert not second

@@ -12,12 +12,11 @@ from haloscope.device.absent import CORES, AbsentDevice
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
 from haloscope.exchange import choice, copies
+from haloscope.exchange.choice import open_transport
 from haloscope.exchange.copies import Placement
 from haloscope.exchange.gather_scatter import open_gather_scatter, open_pairing
-from haloscope.exchange.ranks.absent import AbsentWorld
-from haloscope.exchange.ranks.world import World
+from haloscope.exchange.ranks.world import AbsentWorld, World
 from haloscope.exchange.sharing import find_sharing
-from haloscope.exchange.transports.opening import open_transport
 
 _IDS = np.array([[5, 0, 7], [5, 9, 7], [7, -3, 9]])
 

@@ -18,7 +18,7 @@ from haloscope.scope.explorer.report import _gpus
 from haloscope.scope.explorer.stored import Stored
 from haloscope.scope.gpu import METRICS, add_gpus, breakdown, kernels
 from haloscope.scope.gpu.breakdown import PARTS
-from haloscope.scope.gpu.intervals import joined, union
+from haloscope.scope.gpu.reading import joined, union
 from haloscope.scope.replay import analyse
 from haloscope.scope.replay.logical_clock import correct
 from haloscope.scope.trace.measurement import Measurement, open_measurement

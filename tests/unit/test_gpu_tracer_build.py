@@ -20,7 +20,7 @@ from recorded_programs import (  # noqa: F401
     needs_gcc,
 )
 
-from haloscope.device.cache import Cache
+from haloscope.device.jit import Cache
 from haloscope.errors import MachineError
 from haloscope.scope.record import gpu_build
 

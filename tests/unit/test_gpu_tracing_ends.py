@@ -27,7 +27,7 @@ from recorded_programs import (  # noqa: F401
     needs_gcc,
 )
 
-from haloscope.device.cache import Cache
+from haloscope.device.jit import Cache
 from haloscope.scope.record import gpu_build
 
 pytestmark = needs_gcc

@@ -9,8 +9,8 @@ import pytest
 
 from haloscope.errors import InputError
 from haloscope.exchange.plan import Box, Plan
-from haloscope.mesh.grid.blocks import SIDES, Block, Blocks, Triple
-from haloscope.mesh.grid.halo import Layout, halo_plan
+from haloscope.mesh.blocks import SIDES, Block, Blocks, Triple
+from haloscope.mesh.halo import Layout, halo_plan
 
 _GHOSTS = 2
 _UNTOUCHED = -1.0

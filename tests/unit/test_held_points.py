@@ -8,7 +8,7 @@ from thread_gpus import on_ranks
 
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
-from haloscope.numerics.elements.held_points import held_points, refuse_outside
+from haloscope.numerics.elements.locate import held_points, refuse_outside
 
 # Of four points the element on each rank: the third is where two ranks meet, the last in none.
 _HELD = np.array([[7, -1, 7, -1], [-1, 2, 5, -1], [-1, -1, -1, -1]])

@@ -24,7 +24,7 @@ from haloscope.mesh.hexes.hex_mappings import gordon_hall
 from haloscope.mesh.hexes.hexes import HexMesh, check_boundaries, connect, face_nodes
 from haloscope.mesh.hexes.shared_periodic import join_periodic
 from haloscope.numerics.elements.basis import gll_weights
-from haloscope.numerics.elements.element_geometry import (
+from haloscope.numerics.elements.element_maps import (
     check_jacobians,
     face_normals,
     jacobian_ratios,

@@ -13,9 +13,9 @@ from trace_text import parse, write
 
 from haloscope.scope.analysis.analyze import analyze
 from haloscope.scope.analysis.result import Result
+from haloscope.scope.analysis.score import VISIT_SECONDS, costs_of_recording
 from haloscope.scope.diagnosis import diagnose
-from haloscope.scope.diagnosis.intrusion import RECORDING, Intrusion
-from haloscope.scope.record.recording import VISIT_SECONDS, costs_of_recording
+from haloscope.scope.diagnosis.conditions import RECORDING, Intrusion
 from haloscope.scope.report import terminal
 from haloscope.scope.trace.measurement import Location, Node, Region, open_measurement
 

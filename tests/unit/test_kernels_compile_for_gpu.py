@@ -20,18 +20,17 @@ from haloscope.device.ceilings import CeilingProbe
 from haloscope.exchange.choice import open_exchange
 from haloscope.exchange.gather_scatter import OPERATIONS, open_gather_scatter, open_pairing
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.grid.blocks import Blocks
-from haloscope.mesh.grid.halo import Layout, halo_plan
+from haloscope.mesh.blocks import Blocks
+from haloscope.mesh.halo import Layout, halo_plan
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.mesh.hexes.mesh_parts import take
 from haloscope.numerics.elements.basis import gll_nodes
 from haloscope.numerics.krylov import two_level
-from haloscope.numerics.krylov.block_pattern import pattern_of
-from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
+from haloscope.numerics.krylov.dense_blocks import PointBlocks
 from haloscope.numerics.krylov.flexible_gmres import FlexibleGmres
 from haloscope.numerics.krylov.krylov import KrylovSpace
-from haloscope.numerics.krylov.point_blocks import PointBlocks
 from haloscope.numerics.krylov.two_level import TwoLevel, points_smoother
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.blood.case import BloodCase
@@ -43,10 +42,15 @@ from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import sphere
 from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.solver import CavitySolver
-from haloscope.solvers.flow import loaded_equations
-from haloscope.solvers.flow.equations import Carreau, FlowEquations, Medium
-from haloscope.solvers.flow.matrix_free import MatrixFreeEquations, UnstoredRows
-from haloscope.solvers.flow.space_time import SlabEquations
+from haloscope.solvers.flow.boundaries import outlets
+from haloscope.solvers.flow.equations.equations import (
+    Carreau,
+    FlowEquations,
+    MatrixFreeEquations,
+    Medium,
+    UnstoredRows,
+)
+from haloscope.solvers.flow.equations.space_time import SlabEquations
 from haloscope.solvers.maxwell.elements import CORNERS, STORED
 from haloscope.solvers.maxwell.stepping import Stepping, kind_of
 
@@ -329,8 +333,8 @@ def test_what_acts_on_the_boundaries_of_flow_compiles():
     device = _AbsentGpu()
     backflow = ("add_backflow", "add_backflow_derivatives")
     for name in (*backflow, "slip_residual", "slip_rows", "slip_velocities"):
-        device.kernel(loaded_equations.SOURCE, name, {})
-    source = loaded_equations.SOURCE.read_text()
+        device.kernel(outlets.SOURCE, name, {})
+    source = outlets.SOURCE.read_text()
     assert source.count("KERNEL ") == len(device.kernels)
 
 

@@ -9,8 +9,8 @@ from lattice_contract import DIRECTIONS
 
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
+from haloscope.mesh.bisection import bisect
 from haloscope.mesh.lattice.lattice_parts import OUTSIDE, WALL, distribute, raster_coordinates, take
-from haloscope.mesh.partition.bisection import bisect
 
 _WORLD = World()
 

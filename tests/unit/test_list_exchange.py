@@ -11,10 +11,9 @@ from haloscope.device.absent import CORES, AbsentDevice
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
 from haloscope.exchange import lists as module
-from haloscope.exchange.list_finding import Lists, by_number, find_lists, find_owners
 from haloscope.exchange.lists import open_lists
-from haloscope.exchange.ranks.absent import AbsentWorld
-from haloscope.exchange.ranks.world import World
+from haloscope.exchange.plan import Lists, by_number, find_lists, find_owners
+from haloscope.exchange.ranks.world import AbsentWorld, World
 
 _WANTED, _AT = np.array([7, 3]), np.array([0, 4])
 _HELD, _HELD_AT = np.array([3, 5, 7]), np.array([1, 2, 3])

@@ -11,10 +11,14 @@ import pytest
 from haloscope.mesh.hexes.hex_generators import box, cylinder, sphere
 from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.numerics.elements.basis import equispaced_nodes, gll_nodes, interpolation_matrix
-from haloscope.numerics.elements.element_boxes import BoxBins, element_boxes, gll_to_bernstein
-from haloscope.numerics.elements.element_geometry import along_all_axes, nodes
-from haloscope.numerics.elements.element_maps import gll_basis, values_at
-from haloscope.numerics.elements.locate import Locator, evaluate
+from haloscope.numerics.elements.element_maps import along_all_axes, gll_basis, nodes, values_at
+from haloscope.numerics.elements.locate import (
+    BoxBins,
+    Locator,
+    element_boxes,
+    evaluate,
+    gll_to_bernstein,
+)
 
 
 def _bent(angle: float) -> HexMesh:

@@ -13,9 +13,8 @@ from matplotlib.image import imread
 from haloscope.errors import InputError
 from haloscope.scope import maps
 from haloscope.scope.analysis.result import PAIRS, Result
-from haloscope.scope.maps import LINKS, Traffic, grouping, placement
-from haloscope.scope.maps.files import write_maps
-from haloscope.scope.maps.pictures import MOST_POINTS, binned, save_map, save_receivers
+from haloscope.scope.maps import LINKS, Traffic, placement
+from haloscope.scope.maps.pictures import MOST_POINTS, binned, save_map, save_receivers, write_maps
 from haloscope.scope.trace.measurement import Communicator, Location, Node, Region
 
 
@@ -266,8 +265,8 @@ def test_passes_of_moves_mend_a_bad_start() -> None:
     # Two cliques of eight, tied by one light tie, on alternate numbers.
     rows = [(one, other, 1, 0, 100, 0, 0) for one in range(16) for other in range(one + 2, 16, 2)]
     links = _traffic(16, [*rows, (0, 1, 1, 0, 1, 0, 0)]).links
-    graph = grouping.Graph(links["sender"], links["receiver"], links["bytes"], 16)
-    mended = grouping.improved(graph, np.arange(16) < 8)
+    graph = placement.Graph(links["sender"], links["receiver"], links["bytes"], 16)
+    mended = placement.improved(graph, np.arange(16) < 8)
     assert graph.across(mended.astype(np.int64)) == 1
     assert mended.sum() == 8
 

@@ -10,11 +10,11 @@ from driven_fields import opened
 
 from haloscope.device.absent import AbsentDevice
 from haloscope.mesh.hexes.hex_generators import box
-from haloscope.solvers.maxwell.currents import PointDipole
-from haloscope.solvers.maxwell.incident import PlaneWave
-from haloscope.solvers.maxwell.layers import Layer
-from haloscope.solvers.maxwell.media import Drude, Lorentz, Medium
-from haloscope.solvers.maxwell.waveforms import Gaussian
+from haloscope.solvers.maxwell.terms.incident import PlaneWave
+from haloscope.solvers.maxwell.terms.layers import Layer
+from haloscope.solvers.maxwell.terms.media import Drude, Lorentz, Medium
+from haloscope.solvers.maxwell.terms.sources import PointDipole
+from haloscope.solvers.maxwell.terms.waveforms import Gaussian
 
 
 def _nvrtc_is_there() -> bool:

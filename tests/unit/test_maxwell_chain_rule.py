@@ -14,11 +14,11 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.device.jit import find_compiler, source_text
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.mesh.hexes.hexes import HexMesh
-from haloscope.numerics.elements.element_geometry import nodes
+from haloscope.numerics.elements.element_maps import nodes
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell.elements import Material, geometry
+from haloscope.solvers.maxwell.sizing import warped_energy
 from haloscope.solvers.maxwell.stepping import SOURCE, Stepping
-from haloscope.solvers.maxwell.sweeping import warped_energy
 
 WALLS = dict(
     zip(("x-", "x+", "y-", "y+", "z-", "z+"), 2 * ("pec", "pmc", "absorbing"), strict=True)

@@ -15,7 +15,7 @@ from haloscope.device import jit, open_device
 from haloscope.errors import InputError
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.numerics.elements.basis import derivative_matrix, gll_nodes
-from haloscope.numerics.elements.element_geometry import nodes
+from haloscope.numerics.elements.element_maps import nodes
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell.elements import geometry
 from haloscope.solvers.maxwell.gpu_shapes import (

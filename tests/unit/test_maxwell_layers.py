@@ -9,10 +9,10 @@ from driven_fields import advance, opened
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
 from haloscope.mesh.hexes.hex_generators import SIDE_NAMES, box
-from haloscope.solvers.maxwell.currents import VolumeCurrent
-from haloscope.solvers.maxwell.layers import Layer
-from haloscope.solvers.maxwell.media import Drude, Medium
-from haloscope.solvers.maxwell.waveforms import Ricker
+from haloscope.solvers.maxwell.terms.layers import Layer
+from haloscope.solvers.maxwell.terms.media import Drude, Medium
+from haloscope.solvers.maxwell.terms.sources import VolumeCurrent
+from haloscope.solvers.maxwell.terms.waveforms import Ricker
 
 CORE = CpuDevice(threads=1)
 REFLECTED = 1e-3

@@ -9,7 +9,7 @@ from driven_fields import advance, opened
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
 from haloscope.mesh.hexes.hex_generators import box
-from haloscope.solvers.maxwell.media import Debye, Drude, Lorentz, Medium
+from haloscope.solvers.maxwell.terms.media import Debye, Drude, Lorentz, Medium
 
 CORE = CpuDevice(threads=1)
 K = 2 * np.pi

@@ -12,10 +12,10 @@ from haloscope.case.tables import check
 from haloscope.errors import InputError, SolutionError
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.solvers.maxwell.case import LIGHT, MaxwellCase
-from haloscope.solvers.maxwell.energy_balance import EnergyBalance
+from haloscope.solvers.maxwell.outputs.results import EnergyBalance
 from haloscope.solvers.maxwell.resolution import timing_warnings
-from haloscope.solvers.maxwell.waveform_spans import main_end, main_frequency
-from haloscope.solvers.maxwell.waveforms import Gaussian, ModulatedGaussian, Ricker, Table
+from haloscope.solvers.maxwell.terms.additions import main_end, main_frequency
+from haloscope.solvers.maxwell.terms.waveforms import Gaussian, ModulatedGaussian, Ricker, Table
 from tests.short_antennas import antenna, opened
 from tests.written_meshes import write_gmsh
 

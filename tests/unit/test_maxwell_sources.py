@@ -13,16 +13,20 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.mesh.hexes.mesh_parts import take
-from haloscope.numerics.elements.element_geometry import nodes
-from haloscope.solvers.maxwell.additions import place
-from haloscope.solvers.maxwell.currents import PointDipole, SheetCurrent, VolumeCurrent
-from haloscope.solvers.maxwell.driven import OwnElements
+from haloscope.numerics.elements.element_maps import nodes
 from haloscope.solvers.maxwell.elements import Material
-from haloscope.solvers.maxwell.incident import PlaneWave
-from haloscope.solvers.maxwell.layers import Layer
-from haloscope.solvers.maxwell.media import Drude, Lorentz, Medium
-from haloscope.solvers.maxwell.places import lagrange, locate
-from haloscope.solvers.maxwell.waveforms import (
+from haloscope.solvers.maxwell.terms.additions import place
+from haloscope.solvers.maxwell.terms.incident import PlaneWave
+from haloscope.solvers.maxwell.terms.layers import Layer
+from haloscope.solvers.maxwell.terms.media import Drude, Lorentz, Medium
+from haloscope.solvers.maxwell.terms.sources import (
+    OwnElements,
+    PointDipole,
+    SheetCurrent,
+    VolumeCurrent,
+)
+from haloscope.solvers.maxwell.terms.terms import lagrange, locate
+from haloscope.solvers.maxwell.terms.waveforms import (
     Gaussian,
     ModulatedGaussian,
     RampedSine,

@@ -10,9 +10,12 @@ import pytest
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.mesh.hexes.hex_generators import box
-from haloscope.solvers.maxwell import checks, exact, resonance_runs, verification
+from haloscope.solvers.maxwell import checks
 from haloscope.solvers.maxwell.elements import Material
-from haloscope.solvers.maxwell.media import Debye, Drude, Lorentz, Medium
+from haloscope.solvers.maxwell.terms.media import Debye, Drude, Lorentz, Medium
+from haloscope.solvers.maxwell.verification import exact
+from haloscope.solvers.maxwell.verification import runs as resonance_runs
+from haloscope.solvers.maxwell.verification import runs as verification
 
 CORE = CpuDevice(threads=1)
 

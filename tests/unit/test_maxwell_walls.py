@@ -13,7 +13,7 @@ from haloscope.errors import InputError
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.mesh.hexes.hexes import connect
 from haloscope.solvers.maxwell.case import LIGHT
-from haloscope.solvers.maxwell.far_field import (
+from haloscope.solvers.maxwell.outputs.far_field import (
     MirrorPlane,
     enclosing_faces,
     far_field,
@@ -23,9 +23,9 @@ from haloscope.solvers.maxwell.far_field import (
     spherical_directions,
     surface,
 )
-from haloscope.solvers.maxwell.radiation import Powers
-from haloscope.solvers.maxwell.radiation_files import _differing_powers
-from haloscope.solvers.maxwell.scattering import sphere_case
+from haloscope.solvers.maxwell.outputs.radiation import Powers
+from haloscope.solvers.maxwell.outputs.radiation_files import _differing_powers
+from haloscope.solvers.maxwell.verification.mie import sphere_case
 from tests.short_antennas import SIDES, antenna, opened
 from tests.written_meshes import write_gmsh
 

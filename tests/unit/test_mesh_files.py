@@ -12,9 +12,16 @@ from haloscope.errors import InputError, MachineError
 from haloscope.mesh.files import mesh_files
 from haloscope.mesh.files.mesh_files import count_elements, read_mesh
 from haloscope.mesh.hexes.hex_generators import box, cylinder, sphere
-from haloscope.mesh.hexes.hexes import FACE_CORNERS, HexMesh, check_boundaries
-from haloscope.mesh.hexes.node_orders import gmsh_order, in_tensor, node_table, vtk_order
-from haloscope.numerics.elements.element_geometry import (
+from haloscope.mesh.hexes.hexes import (
+    FACE_CORNERS,
+    HexMesh,
+    check_boundaries,
+    gmsh_order,
+    in_tensor,
+    node_table,
+    vtk_order,
+)
+from haloscope.numerics.elements.element_maps import (
     check_jacobians,
     jacobians,
     nodes,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError
-from haloscope.solvers.maxwell.mie import conducting_sphere, dielectric_sphere
+from haloscope.solvers.maxwell.verification.mie import conducting_sphere, dielectric_sphere
 
 _TABLE = Path(__file__).with_name("mie_efficiencies.csv")
 with _TABLE.open(newline="") as _file:

@@ -15,13 +15,18 @@ from thread_gpus import Meeting, ThreadWorld, on_ranks
 from haloscope.errors import InputError, MachineError
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.sharing import find_sharing
-from haloscope.mesh.partition import partition
-from haloscope.mesh.tets.cuthill_mckee import node_graph, reverse_cuthill_mckee
-from haloscope.mesh.tets.node_parts import NodePart, node_part, partition_tets, share_nodes
-from haloscope.mesh.tets.shared_node_parts import node_part_on_ranks
-from haloscope.mesh.tets.tet_faces import area_vectors, tet_volumes
+from haloscope.mesh import partition
+from haloscope.mesh.tets.node_parts import (
+    NodePart,
+    node_graph,
+    node_part,
+    node_part_on_ranks,
+    partition_tets,
+    reverse_cuthill_mckee,
+    share_nodes,
+)
 from haloscope.mesh.tets.tet_generators import cylinder_channel, tet_box
-from haloscope.mesh.tets.tets import TetMesh, make_tet_mesh
+from haloscope.mesh.tets.tets import TetMesh, area_vectors, make_tet_mesh, tet_volumes
 
 
 def _shuffled(mesh: TetMesh, seed: int = 0) -> TetMesh:

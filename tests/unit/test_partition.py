@@ -9,7 +9,7 @@ import pytest
 
 from haloscope.errors import InputError, MachineError
 from haloscope.mesh.hexes.hex_generators import box, cylinder, sphere
-from haloscope.mesh.partition.partition import bisect, dual_graph, partition
+from haloscope.mesh.partition import bisect, dual_graph, partition
 
 _METHODS = ["coordinates", "graph"]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError, SolutionError
-from haloscope.io.pictures import (
+from haloscope.io.figures.pictures import (
     DOTS_PER_INCH,
     HISTORY_SIZE,
     save_history,
@@ -259,7 +259,7 @@ def test_a_name_that_is_not_png_and_too_much_text_are_refused(tmp_path: Path) ->
 
 def test_matplotlib_is_imported_late_and_pyplot_never(tmp_path: Path) -> None:
     program = (
-        "import sys; from haloscope.io.pictures import save_history;"
+        "import sys; from haloscope.io.figures.pictures import save_history;"
         "assert 'matplotlib' not in sys.modules;"
         "save_history(sys.argv[1], steps=[1], series={'r': [1.0]}, ylabel='r', title='t');"
         "assert 'matplotlib.pyplot' not in sys.modules"

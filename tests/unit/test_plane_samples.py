@@ -8,15 +8,15 @@ from thread_gpus import on_ranks
 
 from haloscope.errors import InputError
 from haloscope.mesh.hexes.hex_generators import box, cylinder
-from haloscope.numerics.elements.element_geometry import nodes
-from haloscope.numerics.elements.locate import Locator
-from haloscope.numerics.elements.plane_samples import (
+from haloscope.numerics.elements.element_fields import (
     PlaneSamples,
     joined,
     mesh_bounds,
     plane_raster,
     raster_on_ranks,
 )
+from haloscope.numerics.elements.element_maps import nodes
+from haloscope.numerics.elements.locate import Locator
 
 LOWER, UPPER = np.array([0.0, -1.0, 2.0]), np.array([4.0, 1.0, 3.0])
 

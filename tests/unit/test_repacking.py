@@ -11,9 +11,8 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError
 from haloscope.exchange import choice
 from haloscope.exchange.choice import open_exchange
-from haloscope.exchange.list_finding import Lists
 from haloscope.exchange.lists import open_lists
-from haloscope.exchange.plan import Box, Message, Plan, in_memory_order, rows_in_memory_order
+from haloscope.exchange.plan import Box, Lists, Message, Plan, in_memory_order, rows_in_memory_order
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.shared_rows import open_shared_rows
 from haloscope.exchange.transports.study import RepackedTransport

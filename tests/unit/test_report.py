@@ -15,7 +15,7 @@ import pytest
 from haloscope.scope import maps, report
 from haloscope.scope.analysis.metrics import NUMBER
 from haloscope.scope.analysis.result import PAIRS, WAITS, Result
-from haloscope.scope.diagnosis import diagnose, wording
+from haloscope.scope.diagnosis import diagnose, findings
 from haloscope.scope.diagnosis.findings import SPENT_ONCE
 from haloscope.scope.maps.placement import suggest
 from haloscope.scope.report import Analysis, comparison, terminal
@@ -273,7 +273,7 @@ def test_comparison_of_different_numbers_of_ranks_uses_means_of_a_rank() -> None
     ],
 )
 def test_seconds_are_spelled_with_three_digits_and_a_fitting_unit(value: float, text: str) -> None:
-    assert wording.seconds(value) == text
+    assert findings.seconds(value) == text
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_seconds_are_spelled_with_three_digits_and_a_fitting_unit(value: float, 
     ],
 )
 def test_ranks_are_spelled_shortly(numbers: Any, of: int, text: str) -> None:
-    assert wording.ranks(numbers, of) == text
+    assert findings.ranks(numbers, of) == text
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_ranks_are_spelled_shortly(numbers: Any, of: int, text: str) -> None:
     [(0.96, "96 %"), (0.9996, "99.96 %"), (1.0, "100 %"), (0.0004, "under 0.1 %"), (0.0, "0 %")],
 )
 def test_shares_are_never_rounded_to_all_or_nothing(share: float, text: str) -> None:
-    assert wording.percent(share) == text
+    assert findings.percent(share) == text
 
 
 def test_sizes_of_messages_have_the_units_of_all_other_sizes() -> None:
@@ -309,16 +309,16 @@ def test_sizes_of_messages_have_the_units_of_all_other_sizes() -> None:
 
 
 def test_sizes_and_counts_are_shortened_with_units() -> None:
-    assert wording.size(9.6e6) == "9.6 MB"
-    assert wording.size(512) == "512 B"
-    assert wording.count(27_000) == "27,000"
-    assert wording.count(23e9) == "23 G"
+    assert findings.size(9.6e6) == "9.6 MB"
+    assert findings.size(512) == "512 B"
+    assert findings.count(27_000) == "27,000"
+    assert findings.count(23e9) == "23 G"
 
 
 def test_fewest_ranks_that_make_up_the_bulk_are_named() -> None:
-    assert wording.most_of(np.array([1.0, 90.0, 1.0, 8.0])) == [1]
-    assert wording.most_of(np.array([50.0, 0.0, 50.0])) == [0, 2]
-    assert wording.most_of(np.zeros(3)) == []
+    assert findings.most_of(np.array([1.0, 90.0, 1.0, 8.0])) == [1]
+    assert findings.most_of(np.array([50.0, 0.0, 50.0])) == [0, 2]
+    assert findings.most_of(np.zeros(3)) == []
 
 
 def test_page_of_metrics_is_what_the_code_gives(monkeypatch: pytest.MonkeyPatch) -> None:

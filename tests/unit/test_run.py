@@ -24,7 +24,7 @@ import haloscope
 import haloscope.run
 from haloscope.errors import InputError, MachineError, SolutionError
 from haloscope.io.checkpoint import checkpoint_path, list_checkpoints
-from haloscope.mesh.grid.collect import interpolation
+from haloscope.mesh.blocks import interpolation
 from haloscope.run import records
 from haloscope.run.state import Silent
 

@@ -7,7 +7,7 @@ import pytest
 
 from haloscope.errors import InputError
 from haloscope.io import checkpoint as checkpoints
-from haloscope.solvers.saved_arrays import saved_counts, saved_numbers
+from haloscope.solvers.interface import saved_counts, saved_numbers
 
 
 @pytest.mark.parametrize(

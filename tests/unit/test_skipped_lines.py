@@ -9,9 +9,8 @@ import pytest
 from trace_text import parse, write
 
 from haloscope.scope.explorer.lines import Ends, match
-from haloscope.scope.explorer.segments import State, epoch_of, pieces
-from haloscope.scope.export.messages import match_messages
-from haloscope.scope.export.roles import RunClock
+from haloscope.scope.explorer.tiles import State, epoch_of, pieces
+from haloscope.scope.export.messages import RunClock, match_messages
 from haloscope.scope.trace.measurement import open_measurement
 
 TRACES = Path(__file__).with_name("traces")

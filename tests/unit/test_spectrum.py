@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError, SolutionError
-from haloscope.numerics.matrix_pencil import fit_exponentials
-from haloscope.numerics.spectrum import resonances, spectrum
+from haloscope.numerics.spectrum import fit_exponentials, resonances, spectrum
 
 # Frequency, Q, amplitude, phase; the second and third are closer than the resolution.
 MODES = [

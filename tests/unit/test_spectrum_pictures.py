@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError, SolutionError
-from haloscope.io.pictures import DOTS_PER_INCH, HISTORY_SIZE
-from haloscope.io.spectrum_pictures import POLAR_SIZE, save_pattern, save_spectrum, write_columns
+from haloscope.io.figures.pictures import DOTS_PER_INCH, HISTORY_SIZE
+from haloscope.io.figures.spectrum_pictures import (
+    POLAR_SIZE,
+    save_pattern,
+    save_spectrum,
+    write_columns,
+)
 
 image = pytest.importorskip("matplotlib.image", reason="matplotlib is not installed")
 

@@ -15,9 +15,9 @@ import pytest
 from haloscope.device import open_device
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.sharing import find_sharing
-from haloscope.numerics.shared_node_messages import open_node_sums
+from haloscope.numerics.shared_nodes import open_node_sums
 from haloscope.regions import Region
-from haloscope.study import phases
+from haloscope.study import point as phases
 from haloscope.study.campaign import plan, scale
 from haloscope.study.keys import read_study
 from haloscope.study.point import run_point

@@ -24,9 +24,9 @@ from small_studies import (  # noqa: F401
 from haloscope.errors import MachineError
 from haloscope.exchange.ranks.launch import descendants
 from haloscope.exchange.ranks.world import World
-from haloscope.study.ledger import Ledger
 from haloscope.study.point import run_points
 from haloscope.study.sweep import Point
+from haloscope.study.table import Ledger
 
 
 def _small_points(study: Callable[..., Path], *parts: str) -> list[Point]:

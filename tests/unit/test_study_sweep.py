@@ -16,7 +16,7 @@ from small_studies import (  # noqa: F401
     sweep_file,
 )
 
-from haloscope.mesh.grid.blocks import Triple
+from haloscope.mesh.blocks import Triple
 from haloscope.study import table
 
 STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.toml"))

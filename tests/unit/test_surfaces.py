@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError
-from haloscope.mesh.files.length_units import MICROMETRE
+from haloscope.mesh.files.meshio_files import MICROMETRE
 from haloscope.mesh.lattice.openings import grid_of
-from haloscope.mesh.surfaces.orientation import connected_parts
-from haloscope.mesh.surfaces.surface_ends import flat_ends, vessel_direction, wall_diameter
 from haloscope.mesh.surfaces.surface_files import read_surface, write_stl
 from haloscope.mesh.surfaces.surface_generators import (
     bifurcation,
@@ -21,9 +19,11 @@ from haloscope.mesh.surfaces.surface_generators import (
     tree,
     tube,
 )
+from haloscope.mesh.surfaces.surface_openings import flat_ends, vessel_direction, wall_diameter
 from haloscope.mesh.surfaces.surfaces import (
     Surface,
     check,
+    connected_parts,
     make_surface,
     merged,
     require_closed,

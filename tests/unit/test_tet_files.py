@@ -10,10 +10,9 @@ import pytest
 from haloscope.errors import InputError, MachineError
 from haloscope.mesh.files.gmsh import count_gmsh_hexahedra, count_gmsh_tetrahedra
 from haloscope.mesh.files.mesh_groups import choose_groups
-from haloscope.mesh.tets.tet_faces import area_vectors
 from haloscope.mesh.tets.tet_files import read_tets, write_tets
 from haloscope.mesh.tets.tet_generators import BOX_SIDES, tet_box
-from haloscope.mesh.tets.tets import TetMesh, make_tet_mesh
+from haloscope.mesh.tets.tets import TetMesh, area_vectors, make_tet_mesh
 
 TWO_TETRAHEDRA = """$MeshFormat
 2.2 0 8

@@ -6,19 +6,21 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError
-from haloscope.mesh.lattice import cylinder_planes
-from haloscope.mesh.lattice.cylinder_planes import ChannelCells, channel_plane
-from haloscope.mesh.tets.prisms import Plane, draw_out, triangles_of_squares
-from haloscope.mesh.tets.tet_faces import area_vectors
+from haloscope.mesh.tets import tet_generators
+from haloscope.mesh.tets.tet_files import tet_quality
 from haloscope.mesh.tets.tet_generators import (
     BOX_SIDES,
+    ChannelCells,
+    Plane,
+    channel_plane,
     cylinder_channel,
     cylinder_slice,
+    draw_out,
     tet_box,
     tet_box_of_planes,
+    triangles_of_squares,
 )
-from haloscope.mesh.tets.tet_quality import tet_quality
-from haloscope.mesh.tets.tets import TetMesh, make_tet_mesh
+from haloscope.mesh.tets.tets import TetMesh, area_vectors, make_tet_mesh
 
 
 def _areas(mesh: TetMesh) -> dict[str, np.ndarray]:
@@ -174,7 +176,7 @@ def _keys(places: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("axis", [1, 2])
 def test_a_symmetric_channel_is_cut_like_its_mirror_image(monkeypatch, axis):
     # With the axis in the middle both halves are the same.
-    monkeypatch.setattr(cylinder_planes, "CHANNEL_HEIGHT", 0.4)
+    monkeypatch.setattr(tet_generators, "CHANNEL_HEIGHT", 0.4)
     mesh = cylinder_channel(6, layers=4)
     height = mesh.nodes[:, axis].max()
     mirrored = mesh.nodes.copy()

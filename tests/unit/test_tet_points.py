@@ -8,11 +8,10 @@ import pytest
 
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
-from haloscope.io.vtkhdf_tets import TetWriter
-from haloscope.mesh.tets.shared_node_parts import node_part_on_ranks
+from haloscope.io.vtkhdf import TetWriter
+from haloscope.mesh.tets.node_parts import node_part_on_ranks
 from haloscope.mesh.tets.tet_generators import cylinder_channel, tet_box
-from haloscope.numerics.elements.node_fields import NodeFields
-from haloscope.numerics.elements.tet_points import TetLocator
+from haloscope.numerics.elements.node_fields import NodeFields, TetLocator
 
 
 def _linear(x):

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError
-from haloscope.mesh.tets.tet_faces import FACE_NODES
+from haloscope.mesh.tets.tet_files import check_quality, tet_quality
 from haloscope.mesh.tets.tet_generators import tet_box
-from haloscope.mesh.tets.tet_quality import check_quality, tet_quality
-from haloscope.mesh.tets.tets import TetMesh, make_tet_mesh
+from haloscope.mesh.tets.tets import FACE_NODES, TetMesh, make_tet_mesh
 
 REGULAR = np.array([[1.0, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]])
 CORNER = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]])
@@ -51,7 +50,7 @@ def test_the_quality_is_3_over_the_condition_number_in_the_frobenius_norm():
 def test_pieces_of_large_meshes_are_all_looked_at(monkeypatch):
     mesh = tet_box((3, 2, 2), grading=(3.0, 1.0, 2.0))
     whole = tet_quality(mesh)
-    monkeypatch.setattr("haloscope.mesh.tets.tet_quality._AT_ONCE", 7)
+    monkeypatch.setattr("haloscope.mesh.tets.tet_files._AT_ONCE", 7)
     pieces = tet_quality(mesh)
     assert np.array_equal(whole.sicn, pieces.sicn)
     assert np.array_equal(whole.angles, pieces.angles)

@@ -9,10 +9,16 @@ import numpy as np
 import pytest
 
 from haloscope.errors import InputError
-from haloscope.mesh.tets import tet_faces
-from haloscope.mesh.tets.tet_faces import FACE_NODES, area_vectors, tet_centres, tet_volumes
+from haloscope.mesh.tets import tets as tet_faces
 from haloscope.mesh.tets.tet_generators import BOX_SIDES, tet_box
-from haloscope.mesh.tets.tets import TetMesh, make_tet_mesh
+from haloscope.mesh.tets.tets import (
+    FACE_NODES,
+    TetMesh,
+    area_vectors,
+    make_tet_mesh,
+    tet_centres,
+    tet_volumes,
+)
 
 CORNER = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]])
 ONE = np.array([[0, 1, 2, 3]])

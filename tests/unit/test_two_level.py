@@ -12,12 +12,10 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.errors import InputError, SolutionError
 from haloscope.exchange.ranks.world import World
 from haloscope.numerics.krylov.block_ilu import BlockIlu
-from haloscope.numerics.krylov.block_pattern import pattern_of
-from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.krylov.coarse_space import CoarseSpace, coarse_space
-from haloscope.numerics.krylov.dense_blocks import DenseBlocks
+from haloscope.numerics.krylov.dense_blocks import DenseBlocks, PointBlocks
 from haloscope.numerics.krylov.flexible_gmres import FlexibleGmres, Preconditioner
-from haloscope.numerics.krylov.point_blocks import PointBlocks
 from haloscope.numerics.krylov.two_level import TwoLevel, points_smoother
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 

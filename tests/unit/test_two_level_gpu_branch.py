@@ -12,8 +12,7 @@ from kuhn_boxes import LinearFlow
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World
-from haloscope.numerics.krylov.block_pattern import pattern_of
-from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.krylov.two_level import TwoLevel, points_smoother
 from haloscope.numerics.shared_nodes import SharedNodes
 

@@ -17,8 +17,7 @@ from haloscope.mesh.lattice.lattice_runs import Runs, raster, unraster
 from haloscope.mesh.lattice.openings import OpeningPlane, grid_of
 from haloscope.mesh.lattice.shapes import Box, Grid, Tube
 from haloscope.mesh.lattice.voxels import Lattice, inside_runs, voxelise
-from haloscope.mesh.lattice.wall_distances import wall_distances
-from haloscope.mesh.lattice.wall_links import wall_links
+from haloscope.mesh.lattice.wall_links import wall_distances, wall_links
 from haloscope.mesh.surfaces.surface_generators import bifurcation, tree, tube
 from haloscope.mesh.surfaces.surfaces import Surface, make_surface
 

@@ -13,10 +13,14 @@ import pytest
 from haloscope.errors import InputError
 from haloscope.io.vtkhdf_cells import CellWriter
 from haloscope.mesh.hexes.hex_generators import box, cylinder
-from haloscope.mesh.hexes.node_orders import vtk_order
-from haloscope.numerics.elements.basis import equispaced_nodes, gll_nodes, interpolation_matrix
-from haloscope.numerics.elements.cell_output import open_cells
-from haloscope.numerics.elements.element_geometry import jacobians, nodes, volume_weights
+from haloscope.mesh.hexes.hexes import vtk_order
+from haloscope.numerics.elements.basis import (
+    equispaced_nodes,
+    gll_nodes,
+    interpolation_matrix,
+    open_cells,
+)
+from haloscope.numerics.elements.element_maps import jacobians, nodes, volume_weights
 
 LAGRANGE, HEXAHEDRON = 72, 12
 ORDERS = [1, 2, 3, 7]

@@ -12,10 +12,9 @@ from haloscope.mesh.lattice.lattice_runs import raster
 from haloscope.mesh.lattice.openings import OpeningPlane
 from haloscope.mesh.lattice.shapes import Box, Grid, Tube
 from haloscope.mesh.lattice.voxels import Lattice, inside_runs, voxelise
-from haloscope.mesh.lattice.wall_distances import wall_distances
-from haloscope.mesh.lattice.wall_links import wall_links
+from haloscope.mesh.lattice.wall_links import wall_distances, wall_links
 from haloscope.mesh.surfaces.surface_generators import tube
-from haloscope.mesh.surfaces.surface_walls import walls_of
+from haloscope.mesh.surfaces.surface_openings import walls_of
 from haloscope.mesh.surfaces.surfaces import Surface, make_surface
 
 

@@ -39,7 +39,7 @@ def bench(
     probe = CeilingProbe(opened)
     rows = []
     for name in names:
-        module = importlib.import_module(f"haloscope.solvers.{name}.benchmarks")
+        module = importlib.import_module(f"haloscope.solvers.{name}.kernels")
         for kernel in module.kernels(opened, sizes):
             launches = 1
             opened.seconds(kernel.launch)

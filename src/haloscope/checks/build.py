@@ -8,13 +8,12 @@ from typing import Any
 from haloscope.case.tables import CaseTable
 from haloscope.device import jit, require_known
 from haloscope.device.absent import CORES, AbsentDevice, CompiledFile
-from haloscope.device.cache import Cache
 from haloscope.device.ceilings import CeilingProbe
 from haloscope.device.cpu import processor_name
 from haloscope.device.cuda import architectures_in_sight
+from haloscope.device.jit import Cache
 from haloscope.errors import InputError, MachineError
-from haloscope.exchange.ranks.absent import AbsentWorld
-from haloscope.exchange.ranks.world import World
+from haloscope.exchange.ranks.world import AbsentWorld, World
 from haloscope.solvers import registry
 
 

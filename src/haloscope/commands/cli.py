@@ -12,15 +12,14 @@ from typing import Annotated, Any, TextIO, cast
 
 import typer
 
-from haloscope.commands import analyze, explore, formats, measure, measured, run
+from haloscope.commands import analyze, formats, measure, run
 from haloscope.commands.ending import (
     fail,
     fail_without_output,
     interrupts_raised,
     open_closed_streams,
 )
-from haloscope.commands.options import DeviceOption, Json, TextGroup, open_world
-from haloscope.commands.progress import Bar, say
+from haloscope.commands.options import Bar, DeviceOption, Json, TextGroup, open_world, say
 from haloscope.errors import HaloscopeError, InputError, MachineError, PrintableStream
 from haloscope.io import interrupts
 
@@ -278,7 +277,7 @@ def new(
 
 measure.register(app)
 analyze.register(app)
-explore.register(app)
+analyze.register_explore(app)
 formats.register(app)
 
 
@@ -320,7 +319,7 @@ def _main_printable() -> None:
 
     try:
         _restart_with_sanitizer()
-        measured.restart(sys.argv[1:])
+        measure.restart(sys.argv[1:])
         go_on_guarded()
         with interrupts_raised() as came:
             code = app(sys.argv[1:] or ["--help"], standalone_mode=False)

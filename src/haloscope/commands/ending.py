@@ -90,7 +90,7 @@ def leave_summary(code: int, case: Path, folder: Path, ranks: int) -> bool:
     Gives whether that is so.
     """
     from haloscope.io.atomic import write_json
-    from haloscope.run.folders import make_folder
+    from haloscope.run.records import make_folder
 
     path = folder / "summary.json"
     if code - 128 not in STOPPING or path.exists():

@@ -93,7 +93,7 @@ def import_(
     as_json: Json = False,
 ) -> None:
     """Read an OTF2 trace made elsewhere, so that it can be analysed."""
-    from haloscope.run.folders import new_folder
+    from haloscope.run.records import new_folder
     from haloscope.scope.export.otf2_import import import_otf2
 
     folder = out or new_folder(Path(), "imported")

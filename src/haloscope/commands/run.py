@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from haloscope.commands import ending, measured
+from haloscope.commands import ending
+from haloscope.commands import measure as measured
 from haloscope.commands.ending import fail, interrupts_raised
-from haloscope.commands.options import DeviceOption, Json, open_world
-from haloscope.commands.progress import Bar, say
+from haloscope.commands.options import Bar, DeviceOption, Json, open_world, say
 from haloscope.errors import InputError, MachineError, counted
 from haloscope.io import interrupts
 
@@ -166,7 +166,7 @@ def _run_on_ranks(
     from haloscope.device.cpu import available_cores
     from haloscope.exchange.ranks import launch
     from haloscope.exchange.ranks.world import World
-    from haloscope.run.folders import requested_folder
+    from haloscope.run.records import requested_folder
     from haloscope.solvers import registry
 
     table = read_case(case, settings, registry.case_model)
@@ -226,7 +226,7 @@ def _measured(case: Path, out: Path | None, restart: bool, settings: list[str]) 
 
 def _require_free(folder: Path) -> None:
     """See that no other run works in a folder before a measurement is begun there."""
-    from haloscope.run.folders import alone_in
+    from haloscope.run.records import alone_in
 
     with alone_in(folder):
         pass
@@ -238,9 +238,9 @@ def _folder(
     """The output folder, made by rank 0 and known to all."""
     import numpy as np
 
-    from haloscope.commands.measured import holds_nothing_else
+    from haloscope.commands.measure import holds_nothing_else
     from haloscope.io.checkpoint import list_checkpoints
-    from haloscope.run.folders import latest_folder, new_folder, requested_folder
+    from haloscope.run.records import latest_folder, new_folder, requested_folder
 
     text = b""
     if world.is_root:

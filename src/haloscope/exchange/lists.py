@@ -1,6 +1,6 @@
 """Exchange of listed entries of flat arrays: owners' values to copies, and copies' back to owners.
 
-:func:`haloscope.exchange.list_finding.find_lists` makes the lists from global numbers;
+:func:`haloscope.exchange.plan.find_lists` makes the lists from global numbers;
 :func:`open_lists` opens an exchange that copies what they list, forward from owners to copies and,
 where it is asked for, backward.
 """
@@ -18,9 +18,8 @@ from haloscope.device.interface import Array, Device, Kernel
 from haloscope.errors import InputError
 from haloscope.exchange.choice import open_by_name
 from haloscope.exchange.copies import CHUNK_COLUMNS, require_room
-from haloscope.exchange.list_finding import Listed, Lists
 from haloscope.exchange.packed import BLOCK, Bound, Copying
-from haloscope.exchange.plan import Box, Message, Plan, in_memory_order
+from haloscope.exchange.plan import Box, Listed, Lists, Message, Plan, in_memory_order
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.transports.contract import Slot, Transport
 from haloscope.exchange.transports.study import RepackedTransport

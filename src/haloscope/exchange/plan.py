@@ -1,17 +1,234 @@
-"""Plans of an exchange: which boxes of values go to and come from each neighbour."""
+"""Plans of an exchange: boxes or listed entries for each neighbour, found by set-up messages of rows."""
 
 from __future__ import annotations
 
+import itertools
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError
-from haloscope.exchange.list_finding import Listed
 from haloscope.exchange.ranks.world import World
+
+
+def give_rows(
+    world: World, arrays: Sequence[np.ndarray], to: np.ndarray
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Give each row of some arrays to a rank; all ranks call this.
+
+    `arrays`: each (n, ...); all ranks pass arrays of the same types and row shapes in the same
+    order; `to`: (n,): the rank that gets each row.
+    """
+    order = np.argsort(to, kind="stable")
+    bounds = np.searchsorted(to[order], np.arange(world.size + 1))
+    came, counts = [], np.zeros(world.size, np.int64)
+    for array in arrays:
+        rows = np.ascontiguousarray(array[order])
+        parts = [rows[a:b].reshape(-1).view(np.uint8) for a, b in itertools.pairwise(bounds)]
+        received = world.exchange(parts)
+        width = array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
+        counts = np.array([len(part) for part in received]) // max(1, width)
+        whole = np.concatenate(received).view(array.dtype)
+        came.append(whole.reshape(-1, *array.shape[1:]))
+    return came, counts
+
+
+def ask_rows(
+    world: World,
+    wanted: np.ndarray,
+    ranks: np.ndarray,
+    held: np.ndarray,
+    arrays: Sequence[np.ndarray],
+) -> list[np.ndarray]:
+    """Get copies of rows that other ranks hold; all ranks call this.
+
+    `wanted`, `ranks`: (n,): numbers of the rows that this rank wants, and who holds each; `held`:
+    (own,): numbers of this rank's rows, in any order; `arrays`: each (own, ...).
+    """
+    (asked,), counts = give_rows(world, [wanted], ranks)
+    ascending = np.argsort(held, kind="stable")
+    row = ascending[np.searchsorted(held[ascending], asked)] if len(held) else asked[:0]
+    back = np.repeat(np.arange(world.size), counts)
+    answers, _ = give_rows(world, [array[row] for array in arrays], back)
+    place = np.empty(len(wanted), np.int64)
+    place[np.argsort(ranks, kind="stable")] = np.arange(len(wanted))
+    return [answer[place] for answer in answers]
+
+
+def rows_on_root(
+    world: World, values: np.ndarray, numbers: np.ndarray, begin: int, end: int
+) -> np.ndarray | None:
+    """Rows `begin` to `end` of what ranks have parts of, put together on rank 0; all call this.
+
+    `values`: (n, ...): this rank's rows out of that range; `numbers`: (n,): which they are; each
+    row of the range is on one rank.
+    """
+    places, rows = _to_root(world, numbers), _to_root(world, values)
+    if places is None or rows is None:
+        return None
+    result = np.empty((end - begin, *values.shape[1:]), values.dtype)
+    result[places - begin] = rows
+    return result
+
+
+def _to_root(world: World, values: np.ndarray) -> np.ndarray | None:
+    """Rows of all ranks one after the other on rank 0; None elsewhere."""
+    none = np.empty(0, np.uint8)
+    mine = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    came = world.exchange([mine, *[none] * (world.size - 1)])
+    if not world.is_root:
+        return None
+    return np.concatenate(came).view(values.dtype).reshape(-1, *values.shape[1:])
+
+
+def refuse_together(world: World, fault: str) -> None:
+    """Raise what any rank has found wrong, on all of them; all ranks call this."""
+    faults = [text for text in world.gather_texts(fault) if text]
+    if faults:
+        raise InputError(faults[0])
+
+
+def all_rows(world: World, values: np.ndarray) -> np.ndarray:
+    """All ranks' rows on every rank, in the order of ranks; all ranks call this."""
+    if world.size == 1 or not world.present:
+        return values
+    part = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    whole = np.concatenate(world.exchange([part] * world.size)).view(values.dtype)
+    return whole.reshape(-1, *values.shape[1:])
+
+
+# It knows no lattice and no mesh. Each rank says which numbers it wants copies of, and where in its
+# array each belongs; owners say where they hold theirs. Of that two lists of indices come for each
+# pair of ranks, the same number of entries in the same order.
+
+Listed = tuple[tuple[int, np.ndarray], ...]
+Find = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """Indices of entries that go to other ranks, and of those that come from them."""
+
+    # The other rank and int64 indices in this rank's array, by ascending rank; the other rank lists
+    # as many in the same order. A rank may send to itself.
+    sends: Listed
+    receives: Listed
+
+    @property
+    def sent(self) -> np.ndarray:
+        """Indices of all entries that go out, one message after the other."""
+        return _joined(self.sends)
+
+    @property
+    def received(self) -> np.ndarray:
+        """Indices of all entries that come in, one message after the other."""
+        return _joined(self.receives)
+
+    @property
+    def reversed(self) -> Lists:
+        """The way back."""
+        return Lists(self.receives, self.sends)
+
+
+def by_number(numbers: np.ndarray, indices: np.ndarray) -> Find:
+    """Find indices of entries by their numbers, in any order; -1 where a number is unknown."""
+    order = np.argsort(numbers, kind="stable")
+    ascending, places = numbers[order], indices[order]
+
+    def find(wanted: np.ndarray) -> np.ndarray:
+        at = np.minimum(np.searchsorted(ascending, wanted), max(len(ascending) - 1, 0))
+        if not len(ascending):
+            return np.full(len(wanted), -1)
+        return np.where(ascending[at] == wanted, places[at], -1)
+
+    return find
+
+
+def find_owners(world: World, held: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Find which rank holds each of the numbers that this one wants; all ranks call this.
+
+    Rank = number modulo ranks keeps account of who holds a number, so no rank ever has more than
+    its own numbers and about as many again.
+    """
+    # `held`, `wanted`: int64 numbers from 0, in any order; each is held by one rank.
+    if not world.present:
+        return np.full(len(wanted), world.size - 1)
+    kept, _ = _to_ranks(world, held, held % world.size)
+    holder = np.repeat(np.arange(world.size), [len(part) for part in kept])
+    find = by_number(np.concatenate(kept), holder)
+    asked, order = _to_ranks(world, wanted, wanted % world.size)
+    answers = [find(part).astype(np.int64) for part in asked]
+    owners = np.empty(len(wanted), np.int64)
+    owners[order] = np.concatenate(_swap(world, answers))
+    return owners
+
+
+def find_lists(
+    world: World, wanted: np.ndarray, indices: np.ndarray, owners: np.ndarray, find: Find
+) -> Lists:
+    """Make the lists of an exchange; all ranks call this.
+
+    It takes three collective calls; a rank sends 8 bytes for each number that it wants.
+    """
+    # `wanted`, `indices`: int64 numbers of which this rank wants copies, and where in its array
+    # they belong.
+    strangers = (owners < 0) | (owners >= world.size)
+    fault = ""
+    if strangers.any():
+        fault = _missing(world.rank, int(wanted[strangers.argmax()]), "any rank")
+        wanted, indices, owners = (rows[~strangers] for rows in (wanted, indices, owners))
+    asked, order = _to_ranks(world, wanted, owners)
+    counts = np.bincount(owners, minlength=world.size)
+    targets = np.split(np.asarray(indices, np.int64)[order], np.cumsum(counts)[:-1])
+    if not world.present:
+        # The others want what this rank wants of them.
+        return Lists(_listed(targets), _listed(targets))
+    sources = [np.asarray(find(part), np.int64) for part in asked]
+    for rank, (part, positions) in enumerate(zip(asked, sources, strict=True)):
+        if not fault and (positions < 0).any():
+            fault = _missing(rank, int(part[(positions < 0).argmax()]), f"rank {world.rank}")
+    faults = [text for text in world.gather_texts(fault) if text]
+    if faults:
+        raise InputError(faults[0])
+    return Lists(_listed(sources), _listed(targets))
+
+
+def _missing(rank: int, number: int, where: str) -> str:
+    return (
+        f"rank {rank} wants the value with the number {number} of {where}, which has none of that "
+        "number; give owners that agree with what ranks hold"
+    )
+
+
+def _listed(parts: Sequence[np.ndarray]) -> Listed:
+    return tuple((rank, part) for rank, part in enumerate(parts) if len(part))
+
+
+def _joined(listed: Listed) -> np.ndarray:
+    return np.concatenate([np.empty(0, np.int64), *(indices for _, indices in listed)])
+
+
+def _to_ranks(
+    world: World, numbers: np.ndarray, ranks: np.ndarray
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Give each number to a rank: what came from each, and in which order it was sent."""
+    order = np.argsort(ranks, kind="stable")
+    bounds = np.searchsorted(ranks[order], np.arange(world.size + 1))
+    sorted_numbers = np.asarray(numbers, np.int64)[order]
+    return _swap(world, [sorted_numbers[a:b] for a, b in itertools.pairwise(bounds)]), order
+
+
+def _swap(world: World, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Give 64-bit whole numbers ``parts[r]`` to rank r; what came from each."""
+    # Bytes that arrive may begin anywhere.
+    return [
+        np.frombuffer(part.tobytes(), np.int64)
+        for part in world.exchange([part.view(np.uint8) for part in parts])
+    ]
+
 
 # A chunk is what a block of GPU threads moves at a time: a few values a thread, about one chunk of a
 # message for each multiprocessor. Larger messages have more, which are unpacked while others travel.

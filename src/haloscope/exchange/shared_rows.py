@@ -1,9 +1,4 @@
-"""Exchange of rows that several ranks hold, of which each value is known to one of them.
-
-It knows no cell and no mesh. Which rows are sent may change as often as it likes: messages have
-room for more rows than there are, so that other lists need no message, no new buffers and no new
-launches, and captured graphs stay as they are. Lists come from the host, or kernels write them.
-"""
+"""Exchange of rows that several ranks hold, of which one rank knows each value; rows that a kernel sends itself."""
 
 from __future__ import annotations
 
@@ -17,12 +12,44 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Array, Device
 from haloscope.device.jit import Constants
 from haloscope.errors import InputError
-from haloscope.exchange.choice import open_by_name
+from haloscope.exchange.choice import open_by_name, open_transport
 from haloscope.exchange.packed import BLOCK, Bound, Copying
 from haloscope.exchange.plan import Box, Message, Plan, rows_in_memory_order
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.transports.contract import Slot, Transport
 from haloscope.exchange.transports.study import RepackedTransport
+
+_WORDS = 6
+
+
+class DirectRows:
+    """Where the rows of other ranks arrive, and where theirs is to go, for GPUs of one host."""
+
+    # A kernel stores this rank's row in all others' memory, raises a flag there, waits for the
+    # flags of the others' rows, and reads these. Rows have two places each, for even and for odd
+    # exchanges: as all ranks give a row each time, a row that has come says that the one before was
+    # read.
+
+    def __init__(self, world: World, device: Device, count: int) -> None:
+        others = [rank for rank in range(world.size) if rank != world.rank]
+        row = Box(0, (count, 1, 1), (1, count, count))
+        messages = tuple(Message(rank, (row,)) for rank in others)
+        plan = Plan(messages, messages)
+        # It holds the memory that the others have mapped.
+        self._transport = open_transport("peer", world, device, plan, np.float64)
+        boxes = np.zeros((world.size, _WORDS), np.int64)
+        slots = zip(self._transport.outgoing, self._transport.incoming, strict=True)
+        for rank, (there, here) in zip(others, slots, strict=True):
+            boxes[rank] = there.even, there.odd, there.flags, here.even, here.odd, here.flags
+        # For each rank, on the device, (ranks, 6): addresses of the places there for this rank's
+        # row in even and in odd exchanges and of its flag, which counts exchanges, then the same of
+        # what comes from there; zeros for this rank.
+        self.boxes = device.from_host(boxes)
+
+
+# It knows no cell and no mesh. Which rows are sent may change as often as it likes: messages have
+# room for more rows than there are, so that other lists need no message, no new buffers and no new
+# launches, and captured graphs stay as they are. Lists come from the host, or kernels write them.
 
 _SOURCE = Path(__file__).with_name("shared_rows.cpp")
 Rows = NDArray[np.int64]
@@ -34,7 +61,7 @@ _SPARE_ROWS = 4
 _MOST_VALUES = 2**32 - 1
 # Of the rows for shared_rows.cpp.
 _COLUMNS = 7
-_WORDS = {8: "long", 4: "int"}
+_ROW_WORDS = {8: "long", 4: "int"}
 
 
 class SharedRows(Copying):
@@ -69,7 +96,7 @@ class SharedRows(Copying):
         super().__init__(device, plan, dtype, transport, stream)
         self._width, self._fields = width, fields
         self._constants: Constants = {
-            "real": _WORDS[self._dtype.itemsize],
+            "real": _ROW_WORDS[self._dtype.itemsize],
             "FIELDS": fields,
             "COMPLETES": int(completes),
         }

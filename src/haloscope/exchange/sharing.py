@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from haloscope.errors import InputError
-from haloscope.exchange.plan import Box, Message, Plan
+from haloscope.exchange.plan import Box, Message, Plan, refuse_together
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.rows import refuse_together
 
 
 @dataclass(frozen=True)

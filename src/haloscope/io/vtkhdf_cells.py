@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from haloscope.io.vtkhdf_file import COMPONENTS, VtkhdfFile
+from haloscope.io.vtkhdf import COMPONENTS, VtkhdfFile
 
 LAGRANGE_HEXAHEDRON = 72
 HEXAHEDRON = 12

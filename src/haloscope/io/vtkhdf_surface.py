@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from haloscope.io.vtkhdf_file import COMPONENTS, VtkhdfFile
+from haloscope.io.vtkhdf import COMPONENTS, VtkhdfFile
 
 COORDINATES = "Points"
 POINT_TYPE = np.dtype(np.float32)

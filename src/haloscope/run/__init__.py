@@ -14,24 +14,23 @@ from haloscope.device import open_device, require_known
 from haloscope.device.energy import EnergyMeter, EnergyTally
 from haloscope.device.interface import Device
 from haloscope.errors import InputError, counted
-from haloscope.exchange.ranks.cores import threads_of_rank
-from haloscope.exchange.ranks.world import World, open_world
+from haloscope.exchange.ranks.world import World, open_world, threads_of_rank
 from haloscope.exchange.transports.contract import require_suited
 from haloscope.io import checkpoint as checkpoints
 from haloscope.io.atomic import remove_leftovers, write_json
 from haloscope.io.interrupts import Interrupted, handled_by
 from haloscope.regions import Profile
 from haloscope.run.checkpointing import restore
-from haloscope.run.finality import divergence, not_final
-from haloscope.run.folders import alone_in, make_folder
 from haloscope.run.loop import TimeLoop
-from haloscope.run.records import write_last
+from haloscope.run.records import alone_in, make_folder, write_last
 from haloscope.run.state import RESULTS, Progress, RunState, Silent, StopRequest
 from haloscope.run.summary import (
     ceilings_of_share,
     cut_short,
+    divergence,
     energy_used,
     log_least_time,
+    not_final,
     require_memory,
     summarise,
 )

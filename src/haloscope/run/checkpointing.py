@@ -11,8 +11,8 @@ import numpy as np
 
 from haloscope.errors import InputError, counted
 from haloscope.io import checkpoint as checkpoints
-from haloscope.mesh.grid.block_fields import gathered
-from haloscope.numerics.elements.held_points import same_grid
+from haloscope.mesh.blocks import gathered
+from haloscope.numerics.elements.locate import same_grid
 from haloscope.run.records import probe_header, rewrite_tables
 from haloscope.run.state import CHECKPOINT, Progress, RunState
 

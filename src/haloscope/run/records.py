@@ -1,17 +1,170 @@
-"""What a run records beside its checkpoints: probes, averages, tables, field files, the picture."""
+"""Outputs of a run beside its checkpoints: its folder, probes, averages, tables, field files, the picture."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import fcntl
+import glob
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from haloscope.io.atomic import write_text
-from haloscope.run.outputs import append_row, draw_overview, table_row
+from haloscope.errors import InputError, MachineError, counted
+from haloscope.io.atomic import append_text, write_text
 from haloscope.run.state import OUTPUT, RunState
+from haloscope.solvers.interface import Monitor
+
+if TYPE_CHECKING:
+    from haloscope.io.figures.field_pictures import SlicesPicture
+    from haloscope.io.figures.pictures import HistoryPicture, PlanePicture
+
+
+def draw_overview(
+    path: Path,
+    plane: PlanePicture | SlicesPicture,
+    summary: Mapping[str, Any],
+    rows: Sequence[tuple[int, Mapping[str, float]]],
+    followed: Monitor,
+    tolerance: float,
+) -> None:
+    """Draw what the solver shows on a plane, or slices of fields.
+
+    A plane comes with the history of what was followed beside it and the main results below, unless
+    all of the history is 0, as that of a fluid at rest is.
+    """
+    from haloscope.io.figures.field_pictures import save_slices
+    from haloscope.io.figures.pictures import save_midplane, save_overview
+
+    if "panels" in plane:
+        save_slices(path, **plane)
+        return
+    steps = [step for step, _ in rows]
+    series = {
+        name: [values[name] for _, values in rows]
+        for name in (rows[0][1] if rows else ())
+        if any(values[name] > 0 for _, values in rows)
+    }
+    if not series:
+        save_midplane(path, **plane)
+        return
+    rate = summary["rate"]
+    lines = [
+        *summary["headline"],
+        f"{summary['device']}, {counted(summary['ranks'], 'rank')}, {rate['value']:.4g} {rate['unit']}",
+    ]
+    history: HistoryPicture = {
+        "steps": steps,
+        "series": series,
+        "ylabel": followed.label,
+        "title": followed.title,
+        "tolerance": tolerance or None,
+    }
+    save_overview(path, plane=plane, history=history, text_lines=lines)
+
+
+def table_row(values: list[float]) -> str:
+    """A row of a table as text: the step, then numbers that read back exactly."""
+    return ",".join([str(int(values[0])), *(repr(float(v)) for v in values[1:])])
+
+
+def append_row(path: Path, header: str, rows: list[list[float]]) -> None:
+    """Add the last row to a table; the first row starts the file afresh."""
+    first = len(rows) == 1
+    head = header + "\n" if first else ""
+    append_text(path, head + table_row(rows[-1]) + "\n", afresh=first)
+
+
+def new_folder(root: Path, name: str) -> Path:
+    """Make the next free folder ``<root>/<name>-<n>``."""
+    number = 1
+    while True:
+        path = root / f"{name}-{number}"
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise _not_writable(path, error) from error
+
+
+def latest_folder(root: Path, name: str, suits: Callable[[Path], bool]) -> Path:
+    """The newest folder ``<root>/<name>-<n>`` that suits, to restart in."""
+    numbered = []
+    for path in root.glob(f"{glob.escape(name)}-*"):
+        tail = path.name[len(name) + 1 :]
+        if tail.isascii() and tail.isdigit():
+            numbered.append((int(tail), path))
+    for _, path in sorted(numbered, reverse=True):
+        if suits(path):
+            return path
+    problem = f"none of {len(numbered)} runs of {name} in {root} has a checkpoint"
+    raise InputError(
+        f"{problem if numbered else f'there is no run of {name} in {root}'} to restart; give its folder "
+        "with --out"
+    )
+
+
+def requested_folder(path: Path, *, restart: bool) -> Path:
+    """Use a folder that the user named; it must be empty unless a run goes on in it."""
+    make_folder(path)
+    if not restart and any(path.iterdir()):
+        raise InputError(
+            f"the output folder {path} is not empty; give another --out, or --restart to go on there"
+        )
+    return path
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder for outputs, or see that the one there can be written."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise InputError(f"--out {path} is a file; give a folder") from error
+    except OSError as error:
+        raise _not_writable(path, error) from error
+    except ValueError as error:
+        raise InputError(
+            f"--out {str(path)!r} is no name of a folder: {error}; give another"
+        ) from error
+    if not os.access(path, os.W_OK):
+        raise MachineError(f"the output folder {path} cannot be written; choose another --out")
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[bool]:
+    """Keep other runs and studies out of a folder while this one works there.
+
+    The system lets go of it however the process ends. File systems that know no locks are used
+    without.
+    """
+    place, locked = None, False
+    try:
+        place = os.open(folder, os.O_RDONLY)
+        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        locked = True
+    except BlockingIOError as error:
+        os.close(cast(int, place))
+        raise InputError(
+            f"another run or study works in {folder}; wait until it has ended, or give another --out"
+        ) from error
+    except OSError:
+        pass
+    try:
+        yield locked
+    finally:
+        if place is not None:
+            os.close(place)
+
+
+def _not_writable(path: Path, error: OSError) -> MachineError:
+    return MachineError(
+        f"the output folder {path} cannot be made ({error.strerror}); choose another --out"
+    )
 
 
 def sample_probes(state: RunState, out: Path | None) -> None:

@@ -12,7 +12,7 @@ from haloscope.case.tables import CaseTable
 from haloscope.device.interface import Device
 from haloscope.exchange.ranks.world import World
 from haloscope.io.interrupts import SAME_REQUEST_SECONDS, Interrupted
-from haloscope.numerics.elements.held_points import grid_marks
+from haloscope.numerics.elements.locate import grid_marks
 from haloscope.regions import Region
 from haloscope.solvers.interface import Solver
 

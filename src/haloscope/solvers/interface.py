@@ -1,7 +1,8 @@
-"""What the time loop asks of a solver, and what it knows of a solver's work."""
+"""What the time loop asks of a solver, and arrays of checkpoints that a restart may take."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.errors import InputError
+
 if TYPE_CHECKING:
-    from haloscope.io.field_pictures import SlicesPicture
-    from haloscope.io.pictures import PlanePicture
+    from haloscope.io.figures.field_pictures import SlicesPicture
+    from haloscope.io.figures.pictures import PlanePicture
 
 
 @dataclass(frozen=True)
@@ -162,10 +165,10 @@ class Places(Protocol):
         """Global numbers of own values in their order, as arrays one after the other."""
 
     def describe_grid(self) -> str:
-        """As :class:`haloscope.numerics.elements.held_points.Grid`."""
+        """As :class:`haloscope.numerics.elements.locate.Grid`."""
 
     def landmarks(self) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.float64]]]:
-        """As :class:`haloscope.numerics.elements.held_points.Grid`."""
+        """As :class:`haloscope.numerics.elements.locate.Grid`."""
 
     def require_inside(self, location: str, position: tuple[float, float, float]) -> None:
         """Refuse a point outside; `location`, such as a key, begins the message."""
@@ -358,3 +361,57 @@ class Solver(Protocol):
 
     def headline(self, diagnostics: Mapping[str, float]) -> list[str]:
         """Lines for people: the main results beside published ones where there are any."""
+
+
+# Whole numbers up to here have a float of their own.
+_LARGEST_WHOLE = 2.0**53
+
+
+def saved_numbers(
+    saved: Mapping[str, NDArray[np.generic]],
+    name: str,
+    shape: Sequence[int | None],
+    *,
+    least: float = -math.inf,
+    most: float = math.inf,
+    finite: bool = True,
+) -> NDArray[np.float64]:
+    """Numbers that a checkpoint holds under a name."""
+    array = saved.get(name)
+    if array is None:
+        raise _damaged(name, "is not there")
+    if array.dtype.kind not in "biuf":
+        raise _damaged(name, "holds no numbers")
+    if array.ndim != len(shape) or any(
+        n is not None and n != size for n, size in zip(shape, array.shape, strict=True)
+    ):
+        wanted = ", ".join("any" if n is None else str(n) for n in shape)
+        raise _damaged(name, f"has the shape {list(array.shape)}, and [{wanted}] is allowed")
+    values = np.asarray(array, np.float64)
+    if finite and not np.isfinite(values).all():
+        raise _damaged(name, "holds values that are not finite")
+    if ((values < least) | (values > most)).any():
+        raise _damaged(name, f"holds values outside of {least:g} to {most:g}")
+    return values
+
+
+def saved_counts(
+    saved: Mapping[str, NDArray[np.generic]],
+    name: str,
+    shape: Sequence[int | None],
+    *,
+    least: float = 0,
+    most: float = _LARGEST_WHOLE,
+) -> NDArray[np.int64]:
+    """As :func:`saved_numbers`, whole numbers, not negative by default."""
+    values = saved_numbers(saved, name, shape, least=least, most=most)
+    if (values != np.floor(values)).any():
+        raise _damaged(name, "holds values that are not whole")
+    return values.astype(np.int64)
+
+
+def _damaged(name: str, fault: str) -> InputError:
+    return InputError(
+        f"the checkpoint is damaged or of another case: its {name!r} {fault}; restart from an earlier "
+        "one, or with the case it is from"
+    )

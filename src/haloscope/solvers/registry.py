@@ -72,20 +72,20 @@ def checks(name: str) -> Any:
 
 def estimate(case: CaseTable) -> dict[str, float]:
     """Memory in bytes and work of a case before anything is allocated."""
-    module = importlib.import_module(f"haloscope.solvers.{check_name(case.solver)}.estimate")
+    module = importlib.import_module(f"haloscope.solvers.{check_name(case.solver)}.sizing")
     numbers: dict[str, float] = module.estimate(case)
     return numbers
 
 
 def check_ranks(case: CaseTable, ranks: int) -> None:
     """Refuse a rank count that a case's grid cannot be cut for, before any rank starts."""
-    module = importlib.import_module(f"haloscope.solvers.{check_name(case.solver)}.estimate")
+    module = importlib.import_module(f"haloscope.solvers.{check_name(case.solver)}.sizing")
     module.check_ranks(case, ranks)
 
 
 def sweeping(name: str) -> Sweeping:
     """The module that tells what studies sweep of a solver."""
-    module: Any = importlib.import_module(f"haloscope.solvers.{check_name(name)}.sweeping")
+    module: Any = importlib.import_module(f"haloscope.solvers.{check_name(name)}.sizing")
     solver_module: Sweeping = module
     return solver_module
 

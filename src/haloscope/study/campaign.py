@@ -20,14 +20,15 @@ from haloscope.errors import InputError, MachineError, counted
 from haloscope.exchange.ranks.world import World
 from haloscope.io.atomic import write_text
 from haloscope.io.interrupts import handled_by
-from haloscope.run.folders import alone_in, make_folder, new_folder
-from haloscope.study import merging, phases, report, table
+from haloscope.run.records import alone_in, make_folder, new_folder
+from haloscope.study import point as phases
+from haloscope.study import report, table
 from haloscope.study.groups import Runner, Stop
 from haloscope.study.keys import Series, Study, read_study
-from haloscope.study.ledger import Ledger, Record
 from haloscope.study.machine import Machine, find_machine, parse_hosts, python_of
 from haloscope.study.point import run_points
 from haloscope.study.sweep import Point, Row, Sweep, sweep
+from haloscope.study.table import Ledger, Record
 
 Log = Callable[[str], None]
 
@@ -138,7 +139,7 @@ def scale(
         return {}
     _check_world(ranks, world)
     planned = plan(path, device=device, only=only, ranks=ranks, hosts=hosts, world=world)
-    tables = merging.read_others(merge, path, log)
+    tables = table.read_others(merge, path, log)
     if world is not None and out is None:
         raise InputError("give --out under a launcher: each start adds its points to one folder")
     folder = _open_folder(path, None if out is None else Path(out))
@@ -176,7 +177,7 @@ def _scale_in(
     ledger.read()
     rows = table.table(planned.rows, planned.sweep.references, planned.left_out, ledger.records)
     lines = phases.describe(planned.rows, ledger.records)
-    merged = merging.merged(rows, tables)
+    merged = table.merged(rows, tables)
     if len(merged) == len(rows) and tables:
         log(f"nothing was merged: {', '.join(tables)} holds no finished row that is not here")
     result = report.write(folder, planned.study, path, merged, lines)
@@ -325,7 +326,7 @@ def _open_folder(path: Path, out: Path | None) -> Path:
     folder = new_folder(Path("runs"), path.stem) if out is None else out
     make_folder(folder)
     _check_folder(path, folder)
-    copy = folder / merging.COPY
+    copy = folder / table.COPY
     if not copy.exists():
         write_text(copy, path.read_text(encoding="utf-8"))
     return folder
@@ -333,7 +334,7 @@ def _open_folder(path: Path, out: Path | None) -> Path:
 
 def _check_folder(path: Path, folder: Path) -> None:
     """Refuse a folder of something else than this study."""
-    copy = folder / merging.COPY
+    copy = folder / table.COPY
     if not copy.exists():
         if any(folder.iterdir()):
             raise InputError(

@@ -22,10 +22,10 @@ from haloscope.exchange.ranks.launch import descendants, launch, started_by_laun
 from haloscope.exchange.ranks.world import World
 from haloscope.io.atomic import write_json
 from haloscope.io.interrupts import SAME_REQUEST_SECONDS
-from haloscope.study.ledger import Ledger, Record
 from haloscope.study.machine import Hosts
 from haloscope.study.point import run_points
 from haloscope.study.sweep import Point
+from haloscope.study.table import Ledger, Record
 
 COMMAND = "scale-points"
 

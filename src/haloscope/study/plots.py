@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from haloscope.io.pictures import (
+from haloscope.io.figures.pictures import (
     INK,
     MUTED,
     PADDING,

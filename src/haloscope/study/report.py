@@ -12,13 +12,12 @@ from haloscope.io.atomic import write_text
 from haloscope.solvers import registry
 from haloscope.solvers.sweeping import Columns
 from haloscope.study.keys import Study
-from haloscope.study.ledger import Record
-from haloscope.study.phases import HEADING
 from haloscope.study.plots import draw
+from haloscope.study.point import HEADING
 from haloscope.study.sizes import describe_peaks, draw_sizes
 from haloscope.study.sweep import Row
 from haloscope.study.table import NAME as TABLE
-from haloscope.study.table import Values, csv_text, efficiency, line_of, read_published
+from haloscope.study.table import Record, Values, csv_text, efficiency, line_of, read_published
 
 NAME = "report.md"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from haloscope.errors import counted
-from haloscope.io.pictures import PADDING, new_figure, save_figure
+from haloscope.io.figures.pictures import PADDING, new_figure, save_figure
 from haloscope.solvers.sweeping import Columns
 from haloscope.study.plots import (
     GRID,

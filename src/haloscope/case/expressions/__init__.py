@@ -18,17 +18,19 @@ The grammar, all of it in 64-bit floats:
 from __future__ import annotations
 
 from haloscope.case.expressions.formulas import (
+    MAXIMUM_TABLE_BYTES,
     SPACE_AND_TIME,
     Expression,
+    Table,
     parse_quantity_or_expression,
+    times_in_milliseconds,
 )
 from haloscope.case.expressions.grammar import (
+    CONSTANTS,
     MAXIMUM_CONSTANT_EXPONENT,
     MAXIMUM_NESTING_DEPTH,
     MAXIMUM_TEXT_CHARACTERS,
 )
-from haloscope.case.expressions.operations import CONSTANTS
-from haloscope.case.expressions.tables import MAXIMUM_TABLE_BYTES, Table, times_in_milliseconds
 
 __all__ = [
     "CONSTANTS",

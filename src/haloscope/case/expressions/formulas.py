@@ -1,30 +1,33 @@
-"""Expressions that are evaluated at points, from the text of a case file or from a number."""
+"""Functions of position and time from the text of a case file, a number, or a file of two columns."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import stat
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from haloscope.case.expressions.grammar import (
+    CONSTANTS,
+    FUNCTIONS,
     MAXIMUM_TEXT_CHARACTERS,
+    OPERATIONS,
     Comparison,
+    FloatArray,
     Number,
     Parser,
     Variable,
-)
-from haloscope.case.expressions.operations import (
-    CONSTANTS,
-    FUNCTIONS,
-    OPERATIONS,
-    FloatArray,
     compared,
+    listed,
+    shown,
 )
-from haloscope.case.expressions.quoting import listed, shown
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 
 SPACE_AND_TIME = ("x", "y", "z", "t")
 
@@ -160,3 +163,146 @@ def parse_quantity_or_expression(
         return Expression(text, variables)
     except InputError as error:
         raise error.within(key) from None
+
+
+MAXIMUM_TABLE_BYTES = 64 * 1024 * 1024
+_SEPARATORS = ";\t,"
+_DECIMAL_POINT = "write decimals with a point, as in 0.5"
+# A table that reaches so many times beyond the end of the run is probably in milliseconds.
+_MILLISECONDS_FROM = 100.0
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Values along time or one coordinate, linear between rows and constant beyond the ends."""
+
+    coordinate: FloatArray  # (rows,) float64, strictly increasing, in s or m
+    value: FloatArray  # (rows,) float64, in the unit of the quantity that it stands for
+
+    @classmethod
+    def from_csv(cls, path: str | Path) -> Table:
+        """Read a table from a file of two columns."""
+        # `path`: a UTF-8 file of at most 64 MiB. Columns are separated by semicolons, tabs, commas
+        # or blanks: the first of these that the first line of numbers holds. One line before it may
+        # be a header; blank lines, and text from ``#`` to the end of a line, are skipped. Decimals
+        # have points. The first column is strictly increasing.
+        coordinate, value = array("d"), array("d")
+        may_be_header = True
+        for line, row in _rows(path):
+            if may_be_header and _is_text(row):
+                may_be_header = False
+                continue
+            may_be_header = False
+            if len(row) != 2:
+                raise InputError(
+                    f"it has {counted(len(row), 'column')}",
+                    location=f"table {path}, line {line}",
+                    allowed="2 columns, separated by a semicolon, tab, comma or blanks",
+                    remedy="correct the line",
+                )
+            first, second = _number(row[0]), _number(row[1])
+            if first is None or second is None or not np.isfinite([first, second]).all():
+                raise InputError(
+                    f"{shown(' '.join(row))} is not two numbers",
+                    location=f"table {path}, line {line}",
+                    allowed="two finite numbers",
+                    remedy=_DECIMAL_POINT if _has_decimal_comma(row) else "correct the line",
+                )
+            if coordinate and not first > coordinate[-1]:
+                raise InputError(
+                    f"{first:.9g} follows {coordinate[-1]:.9g}",
+                    location=f"table {path}, line {line}",
+                    allowed="a strictly increasing first column",
+                    remedy="sort it and remove repeats",
+                )
+            coordinate.append(first)
+            value.append(second)
+        if len(coordinate) < 2:
+            raise InputError(
+                f"it has {counted(len(coordinate), 'row')} of numbers",
+                location=f"table {path}",
+                allowed="at least 2",
+                remedy="add rows or give a number instead of a table",
+            )
+        return cls(np.array(coordinate), np.array(value))
+
+    def __call__(self, at: ArrayLike) -> FloatArray:
+        """Interpolate linearly; beyond the ends the end values hold.
+
+        `at`: times or coordinates, any shape, in the unit of the first column; Returns: float64, of
+        the shape of `at`.
+        """
+        points = np.asarray(at, dtype=np.float64)
+        return np.array(np.interp(points, self.coordinate, self.value), dtype=np.float64)
+
+
+def times_in_milliseconds(table: Table, end: float) -> bool:
+    """Whether a table's times look like milliseconds: they end long after the run.
+
+    `end`: where the run ends in s.
+    """
+    return bool(end > 0 and table.coordinate[-1] >= _MILLISECONDS_FROM * end)
+
+
+def _is_text(row: list[str]) -> bool:
+    """Whether a line holds no number, as a header."""
+    return all(_number(cell) is None for cell in row) and not _has_decimal_comma(row)
+
+
+def _has_decimal_comma(row: list[str]) -> bool:
+    return any(_number(cell.replace(",", ".")) is not None for cell in row if "," in cell)
+
+
+def _rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield (line number, cells) of every line that holds any, the size checked first."""
+    try:
+        status = Path(path).stat()
+        # A pipe or a device has no size to check and may never end.
+        if not stat.S_ISREG(status.st_mode):
+            raise InputError(
+                "it is not a regular file",
+                location=f"table {path}",
+                remedy="give the path of a CSV file",
+            )
+        if status.st_size > MAXIMUM_TABLE_BYTES:
+            raise InputError(
+                f"it has {status.st_size / 2**20:.1f} MiB",
+                location=f"table {path}",
+                allowed=f"at most {MAXIMUM_TABLE_BYTES // 2**20} MiB",
+                remedy="thin it out",
+            )
+        content = Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(
+            f"it cannot be read ({reason})",
+            location=f"table {path}",
+            remedy="check the path and its permissions",
+        ) from None
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"it is not CSV text in UTF-8 ({error})",
+            location=f"table {path}",
+            remedy="export it as CSV",
+        ) from None
+    separator: str | None = None
+    begun = False
+    for number, line in enumerate(text.splitlines(), 1):
+        row = line.partition("#")[0].strip(" ")
+        if not row.strip():
+            continue
+        if not begun:
+            # A header has separators of its own: "time in s, flow in m3/s".
+            separator = next((mark for mark in _SEPARATORS if mark in row), None)
+        cells = [cell.strip().strip('"') for cell in row.split(separator)]
+        begun = begun or not _is_text(cells)
+        yield number, cells
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return float(cell)
+    except ValueError:
+        return None

@@ -1,13 +1,18 @@
-"""The ranks of this run: one process without MPI, or those that a launcher started."""
+"""Ranks of a run: one process, those of a launcher, or absent ones; their cores; a thread that keeps MPI going."""
 
 from __future__ import annotations
 
+import os
+import platform
 import sys
-from collections.abc import Sequence
+import threading
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from haloscope.device.cpu import available_cores
 from haloscope.errors import MachineError
 from haloscope.exchange.ranks.watch import last_words, watch_host
 
@@ -29,7 +34,7 @@ class World:
     local_size = 1
     library = "no MPI (one process)"
     present = True
-    """Whether the other ranks are there; see :mod:`haloscope.exchange.ranks.absent`."""
+    """Whether the other ranks are there; see :mod:`haloscope.exchange.ranks.world`."""
 
     @property
     def is_root(self) -> bool:
@@ -217,3 +222,93 @@ def open_world() -> World:
     from haloscope.exchange.ranks.launch import started_by_launcher
 
     return MpiWorld() if started_by_launcher() else World()
+
+
+class AbsentWorld(World):
+    """Rank 0 of a number of ranks of one host, without MPI and without the others."""
+
+    # Every collective is answered at once: the others have sent what this rank has sent, or nothing
+    # in an :meth:`exchange`, and sums are this rank's own. That suffices to open an exchange, and
+    # for nothing that computes.
+
+    library = "no MPI (ranks that are not there)"
+    present = False
+
+    def __init__(self, size: int) -> None:
+        self.size = self.local_size = size
+
+    def exchange(self, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Give this rank what it has for itself, and nothing from the others."""
+        return [parts[0].copy(), *(part[:0].copy() for part in parts[1:])]
+
+    def gather_texts(self, text: str) -> list[str]:
+        """Give this rank's text once for each rank."""
+        return [text] * self.size
+
+
+def threads_of_rank(world: World) -> int:
+    """Threads of this rank where nothing says how many; all ranks call this.
+
+    Returns: what ``OMP_NUM_THREADS`` says; else this rank's part of the cores that it may run on,
+    at least 1.
+    """
+    # Launchers give each rank cores of its own, or let all that they start on a host run on all of
+    # its cores. Then these share them: more threads than cores hold each other up at the end of
+    # every loop.
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    # Hosts may have the same name, but not the same memory.
+    together = min(world.sharing(f"{platform.node()} cores {cores}"), world.local_size)
+    variable = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    if variable.isdigit() and int(variable) > 0:
+        return int(variable)
+    return max(1, available_cores() // together)
+
+
+class ProgressThread:
+    """Calls a function over and over within a ``with`` block, from a thread of its own."""
+
+    # MPI libraries move large messages only while the program is inside an MPI call. The function
+    # must let other threads run while it waits, as calls of MPI do; MPI must allow calls from
+    # several threads, one at a time. Outside the block the thread sleeps.
+
+    def __init__(self, world: World, call: Callable[[], None]) -> None:
+        if not world.allows_threads():
+            raise MachineError(
+                f"machine.progress = 'thread' needs an MPI that allows threads, and {world.library} "
+                "was started without; use 'test' or 'none'"
+            )
+        self._wanted = threading.Event()
+        self._inside = threading.Lock()
+        ended = threading.Event()
+        arguments = (call, self._wanted, self._inside, ended)
+        threading.Thread(target=_run, args=arguments, daemon=True, name="progress").start()
+        weakref.finalize(self, _end, self._wanted, ended)
+
+    def __enter__(self) -> None:
+        self._wanted.set()
+
+    def __exit__(self, *_: object) -> None:
+        self._wanted.clear()
+        # Once the lock is free the thread is not within MPI, and will not go there.
+        with self._inside:
+            pass
+
+
+def _run(
+    call: Callable[[], None],
+    wanted: threading.Event,
+    inside: threading.Lock,
+    ended: threading.Event,
+) -> None:
+    while True:
+        wanted.wait()
+        if ended.is_set():
+            return
+        with inside:
+            if wanted.is_set():
+                call()
+
+
+def _end(wanted: threading.Event, ended: threading.Event) -> None:
+    ended.set()
+    wanted.set()

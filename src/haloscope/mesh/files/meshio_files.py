@@ -1,4 +1,4 @@
-"""Mesh files read with meshio after a check of the sizes that they state; its faults in plain words."""
+"""Mesh files read with meshio after a check of their sizes; lengths in messages in the user's unit."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import re
 import traceback
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,28 @@ from numpy.typing import NDArray
 from haloscope.errors import InputError, MachineError, counted
 from haloscope.mesh.files.file_sizes import check_hdf5, check_vtk, check_vtu, check_xdmf
 from haloscope.mesh.files.gmsh import check_gmsh_counts
+from haloscope.mesh.hexes.hexes import point_text
+
+
+@dataclass(frozen=True)
+class LengthUnit:
+    """In which messages give lengths and places."""
+
+    name: str  # As it is written behind a number
+    metres: float  # What one is in m
+
+    def length(self, value: float) -> str:
+        """A length in m as it stands in messages."""
+        return f"{value / self.metres:.6g} {self.name}"
+
+    def place(self, point: NDArray[np.float64]) -> str:
+        """A place in m as it stands in messages."""
+        return f"{point_text(point / self.metres)} {self.name}"
+
+
+METRE = LengthUnit("m", 1.0)
+MICROMETRE = LengthUnit("um", 1e-6)
+
 
 Integers = NDArray[np.int64]
 

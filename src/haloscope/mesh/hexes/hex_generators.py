@@ -1,34 +1,300 @@
-"""Meshes of hexahedra made from a few numbers: cylinders and spheres, beside boxes."""
+"""Generated meshes of hexahedra: cylinders and spheres, from lattices with shells around them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import wraps
+from dataclasses import dataclass, replace
+from functools import partial, wraps
 from typing import ParamSpec
 
 import numpy as np
+from numpy.typing import NDArray
 
 from haloscope.errors import InputError
+from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hex_boxes import (
+    CORNERS,
     CURVED_ORDER,
     SIDE_NAMES,
     Point,
+    Triple,
     box,
     box_of_planes,
+    equidistant,
     graded,
+    inside_before,
+    lattice_numbers,
+    places_around,
+    places_of,
     require_counts,
 )
 from haloscope.mesh.hexes.hex_mappings import (
     BlockMap,
+    BlockMapping,
+    between,
     bulged_surface,
     flat_surface,
     gordon_hall,
     placed,
     round_surface,
 )
-from haloscope.mesh.hexes.hex_shells import Arrangement, Shell
-from haloscope.mesh.hexes.hexes import Floats, HexMesh
+from haloscope.mesh.hexes.hexes import FACES, Floats, HexMesh, Integers, connect
+from haloscope.mesh.hexes.mesh_parts import ElementRows, unconnected
+from haloscope.mesh.hexes.shared_meshes import connect_on_ranks, drop_unused_names, range_of
+from haloscope.mesh.hexes.shared_periodic import join_periodic
+
+# A core of nx x ny x nz cells stands in the middle. Around some of its axes' faces lie layers of
+# shells, and around those, where wanted, a margin of plain boxes. All vertices are numbered by
+# their place in this arrangement; no coordinates are compared.
+
+
+@dataclass(frozen=True)
+class Shell:
+    """Layers between two surfaces."""
+
+    # Maps of the cube's surface.
+    inner: BlockMap
+    outer: BlockMap
+    layers: int  # Elements from one to the other
+    region: int  # Index of the region
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Some elements of a block: their corners' numbers, boxes, and faces at its outer end."""
+
+    vertices: Integers
+    lower: Floats
+    upper: Floats
+    outer: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Elements with one map, made by their numbers within it."""
+
+    count: int  # How many
+    part: int  # Of the arrangement, counted from the core
+    # Index of the region, and the map.
+    region: int
+    shape: BlockMap
+    column: int  # Elements from one to the next along z; meant for shells that leave z open
+    cells: Callable[[Integers], _Cells]  # Makes some
+
+
+class Arrangement:
+    """A core with shells, built up part by part; its elements are made by their numbers."""
+
+    def __init__(self, cells: Triple, axes: tuple[int, ...], core: BlockMap) -> None:
+        self._cells, self._axes = cells, axes
+        self._levels = self._parts = self._margin_points = 0
+        self._blocks: list[_Block] = []
+        self._core_points = math.prod(n + 1 for n in cells)
+        # Points of the core's lattice that lie on no face with shells.
+        self._low = tuple(int(axis in axes) for axis in range(3))
+        self._high = tuple(n if axis in axes else n + 1 for axis, n in enumerate(cells))
+        sizes = [high - low for low, high in zip(self._low, self._high, strict=True)]
+        self._surface_points = self._core_points - math.prod(sizes)
+        self._add(math.prod(cells), 0, core, cells[0] * cells[1], self._core_cells)
+
+    def _add(
+        self,
+        count: int,
+        region: int,
+        shape: BlockMap,
+        column: int,
+        cells: Callable[[Integers], _Cells],
+    ) -> None:
+        self._blocks.append(_Block(count, self._parts, region, shape, column, cells))
+
+    def _core_cells(self, numbers: Integers) -> _Cells:
+        cells = np.array(self._cells)
+        places = places_of(numbers, self._cells)
+        return _Cells(
+            lattice_numbers(places[:, None] + CORNERS, self._cells),
+            -1 + 2 * places / cells,
+            -1 + 2 * (places + 1) / cells,
+            np.zeros((len(numbers), FACES), bool),
+        )
+
+    def _point(self, places: Integers, level: Integers) -> Integers:
+        """Numbers of points on the surface, on a level of the shells; level 0 is the core's."""
+        number = lattice_numbers(places, self._cells)
+        raised = self._core_points + (level - 1) * self._surface_points
+        on_surface = number - inside_before(places, self._low, self._high)
+        return np.where(level == 0, number, raised + on_surface)
+
+    def add_shell(self, shell: Shell) -> None:
+        """Put layers around what is there."""
+        self._parts += 1
+        for axis in self._axes:
+            flat = list(self._cells)
+            flat[axis] = 1
+            for side in (-1, 1):
+                block = between(shell.inner, shell.outer, axis, side)
+                cells = partial(self._shell_cells, shell.layers, self._levels, axis, side)
+                count = shell.layers * math.prod(flat)
+                self._add(count, shell.region, block, flat[0] * flat[1], cells)
+        self._levels += shell.layers
+
+    def _shell_cells(
+        self, layers: int, first_level: int, axis: int, side: int, numbers: Integers
+    ) -> _Cells:
+        cells = np.array(self._cells)
+        flat = list(self._cells)
+        flat[axis] = 1
+        layer, rest = np.divmod(numbers, math.prod(flat))
+        places = places_of(rest, (flat[0], flat[1], flat[2]))
+        corners = places[:, None] + CORNERS
+        # Away from the core the level rises: along the axis on its high side only.
+        level = layer[:, None] + (CORNERS[:, axis] if side > 0 else 1 - CORNERS[:, axis])
+        corners[..., axis] = 0 if side < 0 else cells[axis]
+        lower = -1 + 2 * places / cells
+        upper = -1 + 2 * (places + 1) / cells
+        near = -1 + 2 * layer / layers
+        far = -1 + 2 * (layer + 1) / layers
+        lower[:, axis], upper[:, axis] = (near, far) if side > 0 else (-far, -near)
+        outer = np.zeros((len(numbers), FACES), bool)
+        outer[:, 2 * axis + (side > 0)] = layer == layers - 1
+        return _Cells(self._point(corners, first_level + level), lower, upper, outer)
+
+    def add_margin(self, layers: int, block: BlockMap, region: int) -> None:
+        """Put boxes around the shells, `layers` on each side, with parameters up to +-2.
+
+        The map takes parameters beyond [-1, 1]: from 1 to 2 across the margin.
+        """
+        self._parts += 1
+        wide = [n + 2 * layers for n in self._cells]
+        count = math.prod(wide) - math.prod(self._cells)
+        self._margin_points = math.prod(n + 1 for n in wide) - self._core_points
+        cells = partial(self._margin_cells, layers, self._levels)
+        self._add(count, region, block, wide[0] * wide[1], cells)
+
+    def _margin_cells(self, layers: int, level: int, numbers: Integers) -> _Cells:
+        inner = np.array(self._cells)
+        nx, ny, nz = (n + 2 * layers for n in self._cells)
+        places = places_around(numbers, self._cells, layers)
+        corners = places[:, None] + CORNERS
+        shifted = corners - layers
+        within = ((shifted >= 0) & (shifted <= inner)).all(axis=-1)
+        low, high = (layers,) * 3, tuple(n + layers + 1 for n in self._cells)
+        beyond = lattice_numbers(corners, (nx, ny, nz)) - inside_before(corners, low, high)
+        first = self._core_points + level * self._surface_points
+        inward = self._point(np.clip(shifted, 0, inner), np.asarray(level))
+
+        def parameter(place: Integers) -> Floats:
+            outside = np.where(place < 0, place, np.where(place > inner, place - inner, 0))
+            return np.asarray(-1 + 2 * np.clip(place, 0, inner) / inner + outside / layers)
+
+        last = np.array([nx, ny, nz]) - 1
+        outer = np.stack([places == 0, places == last], axis=2).reshape(-1, FACES)
+        return _Cells(
+            np.where(within, inward, first + beyond),
+            parameter(places - layers),
+            parameter(places - layers + 1),
+            outer,
+        )
+
+    def finish(
+        self,
+        order: int,
+        region_names: tuple[str, ...],
+        outer_names: tuple[str, ...],
+        end_names: tuple[str, ...] = (),
+        *,
+        periodic: bool = False,
+    ) -> Arrangement:
+        """Say how coordinates are stored and what things are called; nothing is added after.
+
+        `order`: geometric order of the stored coordinates.
+        """
+        self._order, self._region_names = order, region_names
+        self._outer_names, self._end_names, self._periodic = outer_names, end_names, periodic
+        return self
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        return sum(block.count for block in self._blocks)
+
+    @property
+    def points(self) -> int:
+        """Number of vertices."""
+        return self._core_points + self._levels * self._surface_points + self._margin_points
+
+    def mesh_of(self, numbers: Integers) -> HexMesh:
+        """Elements with ascending numbers (n,), as a mesh in which none has a neighbour yet."""
+        arrays, blocks = [], []
+        begin = 0
+        for number, one_block in enumerate(self._blocks):
+            chosen = numbers[slice(*np.searchsorted(numbers, (begin, begin + one_block.count)))]
+            arrays.append(one_block.cells(chosen - begin))
+            blocks.append(np.full(len(chosen), number))
+            begin += one_block.count
+        block = np.concatenate(blocks)
+        lower, upper, outer = (
+            np.concatenate([getattr(cells, name) for cells in arrays])
+            for name in ("lower", "upper", "outer")
+        )
+        of_part = np.array([block.part == self._parts for block in self._blocks])
+        boundaries = np.full((len(numbers), FACES), -1, np.int32)
+        row, face = np.nonzero(outer & of_part[block][:, None])
+        boundaries[row, face] = face if len(self._outer_names) == FACES else 0
+        names = self._outer_names
+        for side, name in enumerate(self._end_names):
+            ends = (lower, upper)[side][:, 2] == 2 * side - 1
+            boundaries[ends, 4 + side] = len(names)
+            names = (*names, name)
+        mapping = BlockMapping(block, lower, upper, tuple(block.shape for block in self._blocks))
+        size = self._order + 1
+        coordinates = mapping(np.arange(len(numbers)), equidistant(self._order))
+        return unconnected(
+            coordinates.reshape(len(numbers), size, size, size, 3),
+            np.concatenate([cells.vertices for cells in arrays]),
+            np.array([block.region for block in self._blocks], np.int32)[block],
+            self._region_names,
+            names,
+            boundaries,
+            mapping,
+        )
+
+    def whole(self) -> HexMesh:
+        """All elements, connected."""
+        all_elements = self.mesh_of(np.arange(self.count))
+        mesh = connect(
+            all_elements.coordinates,
+            all_elements.vertices,
+            boundaries=all_elements.boundaries,
+            boundary_names=all_elements.boundary_names,
+            regions=all_elements.regions,
+            region_names=all_elements.region_names,
+            mapping=all_elements.mapping,
+        )
+        return (
+            join_periodic(mesh, self._end_names[0], self._end_names[1]) if self._periodic else mesh
+        )
+
+    def on_ranks(self, world: World) -> ElementRows:
+        """The elements with which a rank begins; all ranks call this."""
+        numbers = range_of(world, self.count)
+        rows = connect_on_ranks(world, self.mesh_of(numbers), numbers, self.count, self.points)
+        return self._joined(world, rows) if self._periodic else rows
+
+    def _joined(self, world: World, rows: ElementRows) -> ElementRows:
+        """Join the ends along z: columns of elements begin and end in the same block."""
+        mesh = rows.mesh
+        assert isinstance(mesh.mapping, BlockMapping)
+        column = np.array([block.column for block in self._blocks])[mesh.mapping.blocks]
+        length = (self._cells[2] - 1) * column
+        behind, boundaries = rows.behind.copy(), mesh.boundaries.copy()
+        for face, sign, name in zip((4, 5), (1, -1), self._end_names, strict=True):
+            at = boundaries[:, face] == mesh.boundary_names.index(name)
+            behind[at, face] = (rows.elements[at] + sign * length[at]) * FACES + (face ^ 1)
+            boundaries[at, face] = -1
+        mesh = drop_unused_names(world, replace(mesh, boundaries=boundaries))
+        return replace(rows, mesh=mesh, behind=behind)
+
 
 __all__ = [
     "SIDE_NAMES",

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError, counted
+from haloscope.exchange.plan import give_rows, refuse_together
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.rows import give_rows, refuse_together
 from haloscope.mesh.hexes.hexes import (
     FACE_CORNERS,
     FACES,
@@ -25,7 +25,7 @@ from haloscope.mesh.hexes.hexes import (
     point_text,
 )
 from haloscope.mesh.hexes.mesh_parts import ElementRows, unconnected
-from haloscope.mesh.hexes.shared_faces import drop_unused_names
+from haloscope.mesh.hexes.shared_meshes import drop_unused_names
 
 PeriodicPair = tuple[str, str, tuple[float, float, float] | None]
 """Names of two surfaces, and the translation from the first to the second where it is given."""

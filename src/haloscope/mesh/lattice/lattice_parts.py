@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.partition.bisection import Boxes
+from haloscope.mesh.bisection import Boxes
 
 Integers = NDArray[np.int64]
 Triple = tuple[int, int, int]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from haloscope.mesh.grid.blocks import Triple
-from haloscope.mesh.surfaces.orientation import connected_parts, spread
+from haloscope.mesh.blocks import Triple
+from haloscope.mesh.surfaces.surfaces import connected_parts, spread
 
 Integers = NDArray[np.int64]
 Flags = tuple[bool, bool, bool]

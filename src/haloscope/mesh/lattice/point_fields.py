@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError
-from haloscope.exchange.list_finding import by_number
+from haloscope.exchange.plan import by_number, rows_on_root
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.rows import rows_on_root
 from haloscope.mesh.lattice.lattice_parts import Integers, Triple, raster_coordinates
 
 Position = tuple[float, float, float]

@@ -17,13 +17,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from haloscope.errors import InputError, counted
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.files.length_units import METRE, LengthUnit
-from haloscope.mesh.grid.blocks import Triple
+from haloscope.mesh.blocks import Triple
+from haloscope.mesh.files.meshio_files import METRE, LengthUnit
 from haloscope.mesh.lattice.lattice_runs import Flags, Runs, unraster
-from haloscope.mesh.lattice.narrow_places import narrow_place
-from haloscope.mesh.lattice.openings import Opening, OpeningPlane, cut_openings, grid_of
-from haloscope.mesh.lattice.scan_conversion import crossings
-from haloscope.mesh.lattice.shapes import Grid, Shape
+from haloscope.mesh.lattice.openings import (
+    Opening,
+    OpeningPlane,
+    cut_openings,
+    grid_of,
+    narrow_place,
+)
+from haloscope.mesh.lattice.shapes import Grid, Shape, crossings
 from haloscope.mesh.surfaces.surfaces import Surface, check, require_closed, require_ends
 
 Floats = NDArray[np.float64]

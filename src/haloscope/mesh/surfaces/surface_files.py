@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from haloscope.errors import InputError, counted
-from haloscope.mesh.files.length_units import METRE, LengthUnit
+from haloscope.mesh.files.meshio_files import METRE, LengthUnit
 from haloscope.mesh.surfaces.surfaces import Floats, Surface, make_surface
 
 UNNAMED = "wall"

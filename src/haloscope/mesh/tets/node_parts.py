@@ -1,39 +1,100 @@
-"""Tetrahedra shared out over ranks: elements whole on one, nodes on all ranks whose elements touch them.
-
-Each rank numbers its nodes anew: those of its own elements alone first, then those that it shares,
-each in an order in which neighbours stand near each other. Global numbers are those of the whole
-mesh; what is added up over ranks goes by them.
-"""
+"""Tetrahedra shared out over ranks: each element on one rank, its nodes on all ranks that touch them, in Cuthill-McKee order."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.errors import InputError, counted
+from haloscope.errors import InputError, MachineError, counted
+from haloscope.exchange.plan import refuse_together
+from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hexes import FACES
-from haloscope.mesh.partition.partition import (
-    METHODS,
-    Method,
-    Partition,
-    bisect,
-    choose,
-    require_parts,
-)
-from haloscope.mesh.surfaces.orientation import spread
-from haloscope.mesh.tets.cuthill_mckee import node_graph, reverse_cuthill_mckee
-from haloscope.mesh.tets.tet_faces import CORNERS, Floats, Integers, Numbers
-from haloscope.mesh.tets.tets import TetMesh
+from haloscope.mesh.partition import METHODS, Method, Partition, bisect, choose, require_parts
+from haloscope.mesh.surfaces.surfaces import spread
+from haloscope.mesh.tets.tets import CORNERS, Floats, Numbers, TetMesh
+
+# E. Cuthill and J. McKee, "Reducing the bandwidth of sparse symmetric matrices", 1969; reversed, as
+# A. George found it to fill in less; begun from nodes far out, as A. George and J. W. H. Liu, "An
+# implementation of a pseudoperipheral node finder", ACM Trans. Math. Softw. 5, 1979, find them.
+# Neighbours in this order lie near each other in memory, and incomplete factors get better with it.
+
+Integers = NDArray[np.int64]
+
+
+def node_graph(elements: NDArray[np.integer], nodes: int) -> tuple[Integers, Integers]:
+    """Nodes that share an element with each node, in compressed rows.
+
+    `elements`: (n, corners): nodes of simplices, below `nodes`.
+    """
+    pairs = itertools.combinations(elements.T.astype(np.int64), 2)
+    keys = np.concatenate([np.minimum(a, b) * nodes + np.maximum(a, b) for a, b in pairs])
+    # Sorting once and dropping repeats needs less memory than numpy.unique.
+    keys.sort()
+    keys = keys[np.concatenate([keys[:1] >= 0, keys[1:] != keys[:-1]])]
+    low, high = np.divmod(keys, nodes)
+    both = np.concatenate([keys, high * nodes + low])
+    both.sort()
+    return np.searchsorted(both, np.arange(nodes + 1) * nodes), both % nodes
+
+
+def reverse_cuthill_mckee(starts: Integers, neighbours: Integers) -> Integers:
+    """Order nodes level by level, each by its first neighbour that has a place and its degree."""
+    degrees = np.diff(starts)
+    seen = np.zeros(len(degrees), bool)
+    order: list[Integers] = []
+    for node in np.argsort(degrees, kind="stable"):
+        if not seen[node]:
+            order += _levels(starts, neighbours, degrees, _far_out(starts, neighbours, node), seen)
+    return np.concatenate([np.empty(0, np.int64), *order])[::-1].copy()
+
+
+def _far_out(starts: Integers, neighbours: Integers, node: int) -> int:
+    """A node from which others are about as far away as can be, in the part of a node."""
+    degrees = np.diff(starts)
+    levels = 0
+    while True:
+        seen = np.zeros(len(degrees), bool)
+        from_node = _levels(starts, neighbours, degrees, node, seen)
+        if len(from_node) <= levels:
+            return node
+        levels = len(from_node)
+        node = int(from_node[-1][degrees[from_node[-1]].argmin()])
+
+
+def _levels(
+    starts: Integers, neighbours: Integers, degrees: Integers, root: int, seen: NDArray[np.bool_]
+) -> list[Integers]:
+    """Nodes by their distance from a root, in the order of Cuthill and McKee; marks them as seen."""
+    level = np.array([root])
+    seen[root] = True
+    levels = []
+    while len(level):
+        levels.append(level)
+        parent, step = spread(degrees[level])
+        near = neighbours[starts[level][parent] + step]
+        new = ~seen[near]
+        nodes, first = np.unique(near[new], return_index=True)
+        level = nodes[np.lexsort((degrees[nodes], parent[new][first]))]
+        seen[level] = True
+    return levels
+
+
+# Each rank numbers its nodes anew: those of its own elements alone first, then those that it shares,
+# each in an order in which neighbours stand near each other. Global numbers are those of the whole
+# mesh; what is added up over ranks goes by them.
 
 
 def partition_tets(mesh: TetMesh, parts: int, method: Method = "auto") -> Partition:
     """Share elements out: few faces between parts, as many elements in each.
 
     `method`: ``graph`` (METIS), ``coordinates`` or ``auto``, as for
-    :func:`haloscope.mesh.partition.partition.partition`.
+    :func:`haloscope.mesh.partition.partition`.
     """
     require_parts(parts, mesh.count)
     if method not in METHODS:
@@ -227,3 +288,101 @@ def _neighbours(
         for other in np.unique(holder)
         if other != rank
     }
+
+
+Array = NDArray[Any]
+
+# Types of a part's arrays by number, as they are told before they are sent.
+_TYPES = (np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.int32))
+_DIMENSIONS = 2
+
+
+def node_part_on_ranks(
+    world: World, make: Callable[[], TetMesh], method: Method = "auto"
+) -> tuple[NodePart, tuple[str, ...]]:
+    """Make a mesh on rank 0 and give each rank its part; all ranks call this.
+
+    Rank 0 holds the whole mesh, and one part at a time beside it.
+    """
+    if not world.present or world.size == 1:
+        mesh, shares, lines = _shared_out(make, world.size, method)
+        return node_part(mesh, shares, world.rank), lines
+    fault = wanting = ""
+    if world.is_root:
+        try:
+            mesh, shares, lines = _shared_out(make, world.size, method)
+        except InputError as error:
+            fault = str(error)
+        except MachineError as error:
+            wanting = str(error)
+    refuse_together(world, fault)
+    if missing := world.gather_texts(wanting)[0]:
+        raise MachineError(missing)
+    if not world.is_root:
+        return _receive(world), ()
+    for rank in range(1, world.size):
+        _send(world, node_part(mesh, shares, rank))
+    return node_part(mesh, shares, 0), lines
+
+
+def _shared_out(
+    make: Callable[[], TetMesh], ranks: int, method: Method
+) -> tuple[TetMesh, NodeShares, tuple[str, ...]]:
+    mesh = make()
+    partition = partition_tets(mesh, ranks, method)
+    shares = share_nodes(mesh, partition.parts, ranks)
+    lines = (mesh.describe(), *mesh.notes)
+    if ranks > 1:
+        lines = (*lines, partition.describe(), shares.describe())
+    return mesh, shares, lines
+
+
+def _send(world: World, part: NodePart) -> None:
+    """What an array is goes before it: a text first, whose length goes before that."""
+    text, arrays = _taken_apart(part)
+    packed = np.frombuffer(text.encode(), np.uint8)
+    world.send(np.array([len(packed), len(arrays)]), part.rank)
+    world.send(packed, part.rank)
+    shapes = np.zeros((len(arrays), 1 + _DIMENSIONS), np.int64)
+    for row, array in zip(shapes, arrays, strict=True):
+        row[0] = _TYPES.index(array.dtype)
+        row[1 : 1 + array.ndim] = array.shape
+        row[1 + array.ndim :] = -1
+    world.send(shapes, part.rank)
+    for array in arrays:
+        world.send(array, part.rank)
+
+
+def _receive(world: World) -> NodePart:
+    length, count = world.receive((2,), np.int64, 0).tolist()
+    text = world.receive((length,), np.uint8, 0).tobytes().decode()
+    shapes = world.receive((count, 1 + _DIMENSIONS), np.int64, 0).tolist()
+    arrays = [
+        world.receive(tuple(size for size in shape if size >= 0), _TYPES[kind], 0)
+        for kind, *shape in shapes
+    ]
+    return _put_together(text, arrays)
+
+
+_PLAIN = ("rank", "ranks", "whole_nodes", "whole_tets", "interior", "outer_tets", "zone_names")
+_ARRAYS = ("nodes", "node_numbers", "tets", "tet_numbers", "multiplicity", "owners", "zones")
+_TABLES = ("neighbours", "boundaries", "boundary_tets", "surfaces", "surface_tets")
+
+
+def _taken_apart(part: NodePart) -> tuple[str, list[Array]]:
+    fields = {name: getattr(part, name) for name in _PLAIN}
+    fields |= {name: list(getattr(part, name)) for name in _TABLES}
+    arrays = [getattr(part, name) for name in _ARRAYS]
+    for name in _TABLES:
+        arrays += getattr(part, name).values()
+    return json.dumps(fields), arrays
+
+
+def _put_together(text: str, arrays: list[Array]) -> NodePart:
+    fields = json.loads(text)
+    fields["zone_names"] = tuple(fields["zone_names"])
+    waiting = iter(arrays)
+    fields |= {name: next(waiting) for name in _ARRAYS}
+    for name in _TABLES:
+        fields[name] = {key: next(waiting) for key in fields[name]}
+    return NodePart(**fields)

@@ -1,16 +1,19 @@
-"""Polynomials on [-1, 1] at the points of an element: quadrature, derivatives, interpolation.
-
-Matrices act on values at nodes: ``matrix @ values``. What is returned for an order is computed
-once, in extended precision where the machine has it, and may not be written to.
-"""
+"""Polynomials on [-1, 1] at the nodes of an element: quadrature, derivatives, interpolation, cells of files."""
 
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from haloscope.io.vtkhdf_cells import CellWriter
+from haloscope.mesh.hexes.hexes import vtk_order
+
+# Matrices act on values at nodes: ``matrix @ values``. What is returned for an order is computed
+# once, in extended precision where the machine has it, and may not be written to.
 
 Floats = NDArray[np.float64]
 # np.longdouble; NumPy's own annotations lose track of it in arithmetic.
@@ -153,3 +156,30 @@ def _frozen_matrix(nodes: Floats, points: Floats) -> Floats:
     matrix = interpolation_matrix(nodes, points)
     matrix.setflags(write=False)
     return matrix
+
+
+# VTK takes the nodes of a Lagrange cell to stand at equal distances, so values and coordinates are
+# interpolated to such nodes: exactly, since they are polynomials of the same order. Linear cells
+# stand between the GLL nodes themselves and carry the values as they were computed.
+
+
+def open_cells(
+    path: str | Path,
+    *,
+    elements: int,
+    order: int,
+    linear: bool = False,
+    time: float | None = None,
+) -> CellWriter:
+    """Open a VTKHDF file for fields at the GLL nodes of elements.
+
+    `time`: time of the fields, in s; Returns: to be used in a ``with`` statement; takes coordinates
+    and values at GLL nodes.
+    """
+    return CellWriter(
+        path,
+        elements=elements,
+        interpolation=np.eye(order + 1) if linear else gll_to_equispaced(order, order),
+        node_order=None if linear else vtk_order(order),
+        time=time,
+    )

@@ -14,8 +14,7 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.errors import SolutionError
 from haloscope.exchange.sharing import ranges
-from haloscope.numerics.krylov.block_pattern import BlockPattern
-from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.block_rows import BlockPattern, BlockRows
 from haloscope.numerics.shared_nodes import SharedNodes, sums_between_shared
 
 _SOURCE = Path(__file__).with_name("coloured_ilu.cpp")

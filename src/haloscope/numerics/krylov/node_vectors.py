@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.errors import MachineError
-from haloscope.exchange.direct_rows import DirectRows
-from haloscope.exchange.list_finding import Lists
 from haloscope.exchange.lists import OneWay, open_lists
+from haloscope.exchange.plan import Lists
 from haloscope.exchange.ranks.world import World
+from haloscope.exchange.shared_rows import DirectRows
 from haloscope.regions import Region
 
 Floats = NDArray[np.float64]

@@ -15,17 +15,18 @@ from haloscope.device.interface import Array, Kernel, Launch
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.sharing import find_sharing
-from haloscope.numerics.krylov.block_pattern import OFFSET_TYPES, BlockPattern
-from haloscope.numerics.krylov.block_rows import BlockRows
-from haloscope.numerics.krylov.coarse_space import coarse_space
-from haloscope.numerics.krylov.coarse_sums import CoarseSums
+from haloscope.numerics.krylov.block_ilu import OverlappingIlu
+from haloscope.numerics.krylov.block_rows import OFFSET_TYPES, BlockPattern, BlockRows
+from haloscope.numerics.krylov.coarse_space import (
+    Blocks,
+    CoarseSums,
+    GalerkinLists,
+    coarse_space,
+    galerkin_lists,
+)
 from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
-from haloscope.numerics.krylov.dense_blocks import DenseBlocks
-from haloscope.numerics.krylov.galerkin_lists import Blocks, GalerkinLists, galerkin_lists
-from haloscope.numerics.krylov.overlapping_ilu import OverlappingIlu
-from haloscope.numerics.krylov.point_blocks import BoundLaunches, PointBlocks
-from haloscope.numerics.shared_node_messages import NodeSums, open_node_sums
-from haloscope.numerics.shared_nodes import SharedNodes
+from haloscope.numerics.krylov.dense_blocks import BoundLaunches, DenseBlocks, PointBlocks
+from haloscope.numerics.shared_nodes import NodeSums, SharedNodes, open_node_sums
 
 _SOURCE = Path(__file__).with_name("two_level.cpp")
 _GPU_BLOCK, _WARP = 256, 32

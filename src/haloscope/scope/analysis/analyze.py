@@ -20,18 +20,17 @@ from haloscope.io.atomic import write_json, write_text
 from haloscope.scope import maps, report
 from haloscope.scope.analysis.metrics import METRICS
 from haloscope.scope.analysis.result import FILE, Result
-from haloscope.scope.diagnosis import conditions, diagnose, wording
-from haloscope.scope.diagnosis.intrusion import RECORDING
+from haloscope.scope.analysis.score import seconds_of_recording
+from haloscope.scope.diagnosis import conditions, diagnose, findings
+from haloscope.scope.diagnosis.conditions import RECORDING
 from haloscope.scope.export.cubex import write_cubex
-from haloscope.scope.maps.files import write_maps
+from haloscope.scope.maps.pictures import write_maps
 from haloscope.scope.maps.placement import suggest
-from haloscope.scope.record.recording import seconds_of_recording
-from haloscope.scope.replay.processes import Processes
+from haloscope.scope.replay.inputs import Processes
 from haloscope.scope.report import Analysis, comparison
-from haloscope.scope.trace.counters import in_words as counters_in_words
-from haloscope.scope.trace.counters import totals
 from haloscope.scope.trace.measurement import Measurement, open_measurement
-from haloscope.scope.trace.profiles import analyse_profile
+from haloscope.scope.trace.profiles import analyse_profile, totals
+from haloscope.scope.trace.profiles import in_words as counters_in_words
 
 REPORT = "report.md"
 FINDINGS = "findings.json"
@@ -195,7 +194,7 @@ def _lack_of_cores(result: Result) -> list[str]:
     if not _MUCH_WITHOUT_CORE <= share < conditions.MUCH:
         return []
     return [
-        f"for {wording.seconds(lost)}, {wording.percent(share)} of their time, ranks were ready to run "
+        f"for {findings.seconds(lost)}, {findings.percent(share)} of their time, ranks were ready to run "
         f"but had no core (rank {int(np.argmax(result.about['without_core']))} most): there are fewer "
         "cores than ranks, ranks are bound to the same ones, or other programs run; waits, and the "
         "time that messages seem to take, contain this"

@@ -1,12 +1,10 @@
-"""The result of an analysis: metrics by call path and location, messages by pair, waits.
-
-Kept in one HDF5 file (``analysis.h5``), which explorer, report and exports read.
-"""
+"""The result of an analysis: metrics by call path and location, sums over subtrees, the POP efficiencies."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,6 @@ from haloscope.scope.analysis.result_checks import (
     fitting_waits,
     measured,
 )
-from haloscope.scope.analysis.subtrees import Subtrees
 from haloscope.scope.trace.measurement import (
     Communicator,
     Location,
@@ -34,6 +31,64 @@ from haloscope.scope.trace.measurement import (
     Region,
     names_to,
 )
+
+# A call path gets one where it has `MANY` or more call paths below it that belong to no other sum. So
+# there is at most one sum for `MANY` rows, and a whole subtree is a few sums and a few rows.
+
+MANY = 64
+
+
+class Subtrees:
+    """Which call paths have a sum."""
+
+    def __init__(self, parents: Sequence[int]) -> None:
+        up = [parent if 0 <= parent < node else -1 for node, parent in enumerate(parents)]
+        alone = [1] * len(up)  # at and below each node, without what belongs to a sum
+        rows = []
+        for node in range(len(up) - 1, -1, -1):
+            if alone[node] >= MANY:
+                rows.append(node)
+            elif up[node] >= 0:
+                alone[up[node]] += alone[node]
+        self.nodes = np.array(rows[::-1], np.int64)  # Those that have one, ascending, shape (k,)
+        place = {node: number for number, node in enumerate(rows[::-1])}
+        self._parents = np.array(up, np.int64)
+        # Of each node the innermost sum that it belongs to, and of each sum the one around it.
+        self._belongs = np.full(len(up), -1, np.int64)
+        self._around = np.full(len(rows), -1, np.int64)
+        for node, parent in enumerate(up):
+            outer = self._belongs[parent] if parent >= 0 else -1
+            own = place.get(node, -1)
+            if own >= 0:
+                self._around[own] = outer
+            self._belongs[node] = own if own >= 0 else outer
+
+    def sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Sums of values, shape (nodes, locations): shape (k, locations)."""
+        sums = np.zeros((len(self.nodes), values.shape[1]))
+        for row in np.flatnonzero(values.any(axis=1) & (self._belongs >= 0)).tolist():
+            sums[self._belongs[row]] += values[row]
+        for number in range(len(sums) - 1, -1, -1):
+            if self._around[number] >= 0:
+                sums[self._around[number]] += sums[number]
+        return sums
+
+    def parts(self, nodes: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Which sums, and which rows beside them, make up a set of nodes.
+
+        `nodes`: which nodes, shape (nodes,). Sums are used where all below a node of it is in it;
+        Returns: numbers of the sums; rows, shape (nodes,).
+        """
+        below = self._parents >= 0
+        if not len(self.nodes) or np.any(nodes[self._parents[below]] & ~nodes[below]):
+            return np.zeros(0, np.int64), nodes
+        held = nodes[self.nodes]
+        outermost = held & ~((self._around >= 0) & held[self._around])
+        rest = nodes & ~((self._belongs >= 0) & held[self._belongs])
+        return np.flatnonzero(outermost), rest
+
+
+# Kept in one HDF5 file (``analysis.h5``), which explorer, report and exports read.
 
 FILE = "analysis.h5"
 _FORMAT = 2
@@ -313,3 +368,54 @@ def _fitting(
         left_out.append("message sizes do not fit and are left out")
         sizes = np.zeros((0, 66), np.int64)
     return pairs, waits, sizes.astype(np.int64), left_out
+
+
+def efficiencies(result: Result) -> dict[str, float]:
+    """Efficiencies of a run as the POP project defines them, from 0 to 1."""
+    # Parallel efficiency is load balance times communication efficiency, which is serialisation
+    # times transfer (POP Centre of Excellence, standard metrics). They are about the time outside
+    # of ``MPI_Init`` and ``MPI_Finalize``; the run's time is the longest such time of a rank. What
+    # the run would take on an ideal network is taken as the time on the critical path outside of
+    # MPI. Where a rank waits while a kernel of its GPUs runs, that is work. Of a rank its first
+    # thread counts; ranks without data are left out.
+    left_out = _starts_and_ends(result)
+    time = _of_ranks(result, "time", left_out)
+    useful = _of_ranks(result, "computation", left_out)
+    useful += _of_ranks(result, "gpu_wait_kernels", left_out)
+    useful = useful[result.by_first_thread("time") > 0]
+    runtime, most = float(time.max(initial=0.0)), float(useful.max(initial=0.0))
+    if runtime <= 0 or most <= 0:
+        return {}
+    values = {
+        "parallel_efficiency": float(useful.mean()) / runtime,
+        "load_balance": float(useful.mean()) / most,
+        "communication_efficiency": most / runtime,
+    }
+    paradigms = [result.regions[node.region].paradigm for node in result.nodes]
+    outside = ~left_out & ~np.isin(paradigms, ("mpi", "measurement"))
+    ideal = float(result.value("critical_path")[outside].sum())
+    if ideal > 0:
+        ideal = min(max(ideal, most), runtime)
+        values["serialisation_efficiency"] = most / ideal
+        values["transfer_efficiency"] = ideal / runtime
+    return values
+
+
+def _starts_and_ends(result: Result) -> NDArray[np.bool_]:
+    """Nodes (n,) that are MPI_Init or MPI_Finalize, or lie below one; parents come first."""
+    marks = np.zeros(len(result.nodes), np.bool_)
+    for number, node in enumerate(result.nodes):
+        region = result.regions[node.region]
+        within = node.parent >= 0 and marks[node.parent]
+        marks[number] = within or (region.paradigm == "mpi" and region.role in ("init", "finalize"))
+    return marks
+
+
+def _of_ranks(result: Result, metric: str, left_out: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Sums of a metric by the first thread of each rank, shape (size,), without some nodes."""
+    first = [place.kind != "stream" and place.number == 0 for place in result.locations]
+    ranks = np.array([place.rank for place in result.locations], np.int64)
+    values = result.value(metric)[left_out].sum(axis=0)
+    rest = result.by_first_thread(metric)
+    rest -= np.bincount(ranks, np.where(first, values, 0.0), result.size)
+    return np.maximum(rest, 0.0)

@@ -1,8 +1,4 @@
-"""Tells from a profile what a trace of the same run would take, and which functions to leave out.
-
-A trace grows with the number of visits, not with the time of the run. Functions that are visited
-often, take little time each and lead to no MPI call make most of it and say least.
-"""
+"""From a profile: what a trace of the same run would take, functions to leave out, and the cost of recording."""
 
 from __future__ import annotations
 
@@ -15,10 +11,67 @@ from numpy.typing import NDArray
 
 from haloscope.errors import counted
 from haloscope.scope.analysis.result import Result
-from haloscope.scope.diagnosis import wording
-from haloscope.scope.record.recording import VISIT_SECONDS
-from haloscope.scope.trace.measurement import open_measurement
+from haloscope.scope.diagnosis import findings
+from haloscope.scope.trace.measurement import Measurement, open_measurement
 from haloscope.scope.trace.profiles import analyse_profile
+
+VISIT_SECONDS = 100e-9  # what a visit costs, the clock's two readings included
+# Nobody enters these: the whole process, the tracer's own work, callers found on the stack.
+_NOT_RECORDED = ("program", "measurement", "unwound")
+
+
+def costs_of_recording(measurement: Measurement) -> NDArray[np.float64] | None:
+    """What recording costs, by rank, shape (ranks, 6); None where no rank says so.
+
+    Seconds within and beyond a call, then for each event before and after what the call does. A
+    rank that says nothing gets what is usual in the others.
+    """
+    said = [one.recording for one in measurement.ranks.values() if one.recording is not None]
+    if not said:
+        return None
+    typical = np.median(np.array(said), axis=0)
+    costs = np.tile(typical, (measurement.size, 1))
+    for rank, one in measurement.ranks.items():
+        if one.recording is not None:
+            costs[rank] = one.recording
+    return costs
+
+
+def seconds_of_recording(measurement: Measurement, result: Result) -> tuple[float, bool]:
+    """Estimate the time that went into recording what a run has done, all threads together.
+
+    float: seconds: visits and messages by what the ranks have tried out, or visits by what is
+    usual; 0 for a trace that another tool has recorded.
+    """
+    ranks = measurement.ranks.values()
+    if all(one.opening.get("clock") == "otf2" for one in ranks):
+        return 0.0, True
+    costs = costs_of_recording(measurement)
+    if costs is None:
+        costs = np.zeros((measurement.size, 6))
+        costs[:, 0] = VISIT_SECONDS
+    entered = np.array(
+        [result.regions[node.region].paradigm not in _NOT_RECORDED for node in result.nodes], bool
+    )
+    # What a GPU does is recorded beside the program, not by it.
+    host = np.array([place.kind != "stream" for place in result.locations], bool)
+    is_at_least = not host.all() or any(one.counters for one in ranks)
+    rank = np.array([place.rank for place in result.locations], np.int64)
+    call, before, after = costs[rank].reshape(-1, 3, 2).sum(axis=2).T
+
+    def count(metric: str) -> NDArray[np.float64]:
+        return np.asarray(result.value(metric)[entered].sum(axis=0), np.float64)
+
+    seconds = (
+        count("visits") * call
+        + count("messages_sent") * before
+        + (count("messages_received") + count("collectives")) * after
+    )
+    return float(seconds[host].sum()), is_at_least
+
+
+# A trace grows with the number of visits, not with the time of the run. Functions that are visited
+# often, take little time each and lead to no MPI call make most of it and say least.
 
 # Bytes of events, as events.h lays them out.
 _VISIT = 16
@@ -79,16 +132,16 @@ class Score:
         ]
         for region in self.regions[:most]:
             lines.append(
-                f"{'-' if region.filtered else '':2}{wording.plain(region.name, 38):<40}"
-                f"{wording.plain(region.paradigm, 12):<13}{region.visits:>14,}"
+                f"{'-' if region.filtered else '':2}{findings.plain(region.name, 38):<40}"
+                f"{findings.plain(region.paradigm, 12):<13}{region.visits:>14,}"
                 f"{region.seconds:>12.3f}"
-                f"{wording.seconds(region.seconds / max(region.visits, 1)):>12}"
-                f"{wording.size(region.bytes):>10}{region.bytes / total:>8.1%}"
+                f"{findings.seconds(region.seconds / max(region.visits, 1)):>12}"
+                f"{findings.size(region.bytes):>10}{region.bytes / total:>8.1%}"
             )
         if len(self.regions) > most:
             rest = self.regions[most:]
             lines.append(
-                f"{'':2}{f'{len(rest)} more':<91}{wording.size(sum(r.bytes for r in rest)):>10}"
+                f"{'':2}{f'{len(rest)} more':<91}{findings.size(sum(r.bytes for r in rest)):>10}"
             )
         lines += ["", self._sentence("A trace of everything", self.bytes_by_rank, self.buffer)]
         if self.filtered:
@@ -108,8 +161,8 @@ class Score:
         largest = max(by_rank, key=lambda rank: by_rank[rank], default=0)
         return (
             f"{condition} takes about "
-            f"{wording.size(sum(by_rank.values()))}, at most "
-            f"{wording.size(by_rank.get(largest, 0))} of a rank (rank {largest}); "
+            f"{findings.size(sum(by_rank.values()))}, at most "
+            f"{findings.size(by_rank.get(largest, 0))} of a rank (rank {largest}); "
             f"a buffer of {buffer} MiB holds it without writing on the way."
         )
 

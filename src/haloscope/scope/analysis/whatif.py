@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError, counted
-from haloscope.scope.diagnosis import wording
-from haloscope.scope.record.recording import costs_of_recording
-from haloscope.scope.record.toolchain import EVENTS_HEADER, compile_library
+from haloscope.scope.analysis.score import costs_of_recording
+from haloscope.scope.diagnosis import findings
+from haloscope.scope.record.build import EVENTS_HEADER, compile_library
 from haloscope.scope.replay import logical_clock
 from haloscope.scope.replay.inputs import HEADERS, make_inputs, role_number
 from haloscope.scope.trace.measurement import Measurement
@@ -311,7 +311,7 @@ def _notes(name: str, outcome: _Prediction, correction: logical_clock.Correction
         )
     if name in _WITHOUT_CALLS and outcome.excess > _MUCH:
         notes.append(
-            f"{wording.percent(outcome.excess)} of the ranks' time is in calls that need not wait and take longer "
+            f"{findings.percent(outcome.excess)} of the ranks' time is in calls that need not wait and take longer "
             "than the fastest of their kind, as where ranks share cores; it goes with the calls, "
             "though less will go where computing fills the cores"
         )

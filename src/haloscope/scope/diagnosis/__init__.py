@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from haloscope.scope.analysis.result import Result
-from haloscope.scope.diagnosis import causes, conditions, costs, message_costs, waits, wording
+from haloscope.scope.diagnosis import conditions, costs, message_costs, waits
+from haloscope.scope.diagnosis import findings as wording
 from haloscope.scope.diagnosis.findings import Finding, View
 
 MOST = 7
@@ -37,8 +38,8 @@ def _ranked(view: View) -> list[Finding]:
     beside = message_costs.carries_nothing(view)
     findings = [*message_costs.findings(view), *costs.findings(view)]
     for one in findings:
-        causes.take_delays(view, one, beside)
-    findings += causes.findings(view, beside, message_costs.waiting_in_empty_messages(view))
+        waits.take_delays(view, one, beside)
+    findings += waits.findings(view, beside, message_costs.waiting_in_empty_messages(view))
     findings.sort(key=lambda one: (-one.seconds, one.metric, one.call_path))
     steps = [one for one in findings if not one.once]
     large = [one for one in steps if one.share >= WORTH_TELLING]

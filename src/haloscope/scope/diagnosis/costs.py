@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.scope.analysis.metrics import BY_NAME
-from haloscope.scope.diagnosis import wording
+from haloscope.scope.diagnosis import findings as wording
+from haloscope.scope.diagnosis.conditions import Intrusion
 from haloscope.scope.diagnosis.findings import Finding, View
-from haloscope.scope.diagnosis.intrusion import Intrusion
 
 _SERIAL = 0.9  # share of the time of I/O on one rank
 _MOSTLY = 0.5  # of the waiting for GPUs that copies explain

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.scope import maps
-from haloscope.scope.diagnosis import wording
+from haloscope.scope.diagnosis import findings as wording
 from haloscope.scope.diagnosis.findings import Finding, View
 
 SMALL_MESSAGE = 10  # two to this power bytes: below it a message costs its latency

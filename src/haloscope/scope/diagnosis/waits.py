@@ -1,14 +1,17 @@
-"""Findings about waits that nobody is known to cause, and about messages received out of order."""
+"""Findings about waits: who causes them, waits without a known cause, messages received out of order."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
-from haloscope.scope.analysis.metrics import BY_NAME
-from haloscope.scope.diagnosis import wording
+from haloscope.scope.analysis.metrics import BY_NAME, METRICS
+from haloscope.scope.diagnosis import findings as wording
 from haloscope.scope.diagnosis.findings import Finding, View
+from haloscope.scope.trace.categories import metric_of_role
 
 # Metrics of time that is spent waiting for another rank. Each holds what is below it.
 WAITS = (
@@ -179,3 +182,262 @@ def _waited_for(view: View, name: str) -> str:
     if len(ranks) > SPREAD * view.result.size:
         return "Now one rank is waited for, now another."
     return f"{wording.percent(share)} of it is for {view.in_words(ranks)}."
+
+
+# Where the delay costs of the replay name the cause of a wait, the cause is the finding and the wait
+# is its evidence; only what is left of the waits is told as waits.
+
+SMALL = 0.01  # share of all time below which a cause is put together with others
+_SERIAL = 0.95  # share of a call path's time on one rank
+# Words of names that have to do with files, such as write_output or doWrite, but not spread.
+_WORDS = (
+    *("write", "read", "output", "input", "dump", "checkpoint", "restart", "save", "load"),
+    *("print", "fopen", "file"),
+)
+_INPUT_OUTPUT = re.compile(
+    f"(?<![A-Za-z])(?i:{'|'.join(_WORDS)})|(?<=[a-z])(?:{'|'.join(map(str.capitalize, _WORDS))})"
+)
+
+# Costs that are told together with the waits that they cause.
+_TAKE_DELAYS = (
+    *("p2p_communication", "collective_communication", "collective_synchronisation", "mpi_io"),
+)
+
+
+def _kept(view: View) -> float:
+    """Share of the delay costs that is told: what comes of the order of receiving is told as such."""
+    out_of_order = view.result.total(WRONG_ORDER)
+    return 1 - min(1.0, out_of_order / max(waiting(view), out_of_order, 1e-300))
+
+
+def take_delays(view: View, finding: Finding, beside: NDArray[np.bool_]) -> None:
+    """Tell the waits that a kind of MPI call causes with its cost, where that is the larger part.
+
+    `finding`: about the cost; its seconds grow by those of the waits; `beside`: nodes (n,) whose
+    delay costs are told elsewhere; those taken here are added.
+    """
+    if finding.metric not in _TAKE_DELAYS:
+        return
+    regions = [view.result.regions[node.region] for node in view.result.nodes]
+    metrics = [metric_of_role(region.paradigm, region.role) for region in regions]
+    nodes = np.array([name == finding.metric for name in metrics]) & ~beside
+    waits = float(view.result.value("delay")[nodes].sum()) * _kept(view)
+    if 0 < waits <= finding.seconds:
+        finding.figure += f"; other ranks wait {wording.seconds(waits)} more for it"
+        finding.seconds += waits
+        finding.share = view.share(finding.seconds)
+        beside |= nodes
+
+
+def findings(view: View, beside: NDArray[np.bool_], filed: float = 0.0) -> Iterator[Finding]:
+    """Findings about waiting, in no order.
+
+    `beside`: nodes (n,) whose delay costs another finding tells of already; `filed`: seconds of
+    waits that are kept under other metrics than those of waiting.
+    """
+    result = view.result
+    if result.total(WRONG_ORDER) > 0:
+        yield wrong_order(view)
+    costs = result.value("delay").sum(axis=1)
+    kept = _kept(view)
+    left = np.where(beside, 0.0, costs * kept)
+    for seconds, nodes in view.same_paths(left):
+        if view.share(seconds) >= SMALL:
+            yield _delay(view, nodes, kept)
+            left[nodes] = 0.0
+    if view.share(float(left.sum())) >= SMALL:
+        yield _many_delays(view, left)
+    yield from unexplained(view, float(costs.sum()), filed)
+
+
+def _delay(view: View, nodes: list[int], kept: float) -> Finding:
+    result = view.result
+    values = result.value("delay")[nodes].sum(axis=0) * kept
+    by_rank = view.by_rank(values)
+    seconds = float(values.sum())
+    ranks = wording.most_of(by_rank)
+    spent = view.by_rank(result.value("time")[nodes].sum(axis=0))
+    spread = len(ranks) > max(1, SPREAD * result.size)
+    if spread:
+        ranks = view.ranks(by_rank)
+    node = nodes[0]
+    alone = len(ranks) == 1 and spent[ranks[0]] >= _SERIAL * max(float(spent.sum()), 1e-300)
+    delay = _DelayText(view, node, ranks, spread, alone and result.size > 1)
+    figure = f"others wait {wording.seconds(seconds)} for {'it' if spread else delay.them}"
+    if spread:
+        most = int(np.argmax(spent))
+        figure += (
+            f"; it takes {wording.seconds(float(spent.mean()))} a rank on average, "
+            f"{wording.seconds(float(spent[most]))} on rank {most}"
+        )
+    elif not delay.alone:
+        others = np.delete(spent, ranks)
+        figure += (
+            f"; {'it spends' if len(ranks) == 1 else 'they spend'} "
+            f"{wording.seconds(float(spent[ranks].mean()))} in it"
+            f"{' each' if len(ranks) > 1 else ''}, the others "
+            f"{wording.seconds(float(others.mean()) if len(others) else 0.0)} on average"
+        )
+    else:
+        figure += f"; it spends {wording.seconds(float(spent[ranks[0]]))} in it"
+    imbalance = float(result.value("imbalance")[nodes].sum())
+    if imbalance > 0:
+        figure += f"; the critical path is {wording.seconds(imbalance)} longer for it"
+    long_term = float(result.value("delay_long")[nodes].sum()) * kept
+    chosen = _caused_by(view, ranks)
+    cause = _evidence(view, chosen)
+    if long_term > 0.2 * seconds:
+        cause += (
+            f" {wording.percent(long_term / seconds)} of the waiting is indirect: those who wait "
+            "keep others waiting in turn."
+        )
+    return Finding(
+        "delay",
+        seconds,
+        ranks,
+        view.names(node),
+        delay.title(),
+        figure,
+        cause.strip(),
+        delay.remedy(),
+        node,
+        view.share(seconds),
+        view.longest(_charged(view, chosen, nodes)),
+        once=view.short and view.starts_or_ends(node),
+    )
+
+
+class _DelayText:
+    """How a delay is put into words: by what the call path is, and who is late in it."""
+
+    def __init__(self, view: View, node: int, ranks: list[int], spread: bool, alone: bool) -> None:
+        region = view.result.regions[view.result.nodes[node].region]
+        self.metric = metric_of_role(region.paradigm, region.role)
+        self.program = region.paradigm == "program"
+        self.name = view.name(node)
+        self.spread = spread
+        self.alone = alone
+        self.who = wording.begun(view.in_words(ranks))
+        self.several = len(ranks) > 1
+        self.them = "them" if self.several else "it"
+        self.writes = bool(_INPUT_OUTPUT.search(" ".join(view.result.path_of(node)[1:])))
+
+    def title(self) -> str:
+        if self.metric == "mpi_io":
+            return f"{self.who} {'are' if self.several else 'is'} held up by file I/O, {self.name}"
+        if self.metric.startswith("gpu"):
+            return f"{self.who} {'are' if self.several else 'is'} held up by the GPU, {self.name}"
+        if self.metric != "computation":
+            return (
+                f"Time in {self.name} itself on {wording.continued(self.who)} keeps others waiting"
+            )
+        if self.program:
+            if self.alone:
+                return f"{self.who} works alone between MPI calls while the others wait"
+            if self.spread:
+                return "Work between MPI calls is out of balance: now one rank is late, now another"
+            return f"{self.who} {'work' if self.several else 'works'} longer than the others"
+        if self.alone:
+            return f"Only {wording.continued(self.who)} runs {self.name}; the others wait"
+        if self.spread:
+            return f"{self.name} is out of balance: now one rank is late, now another"
+        return f"{self.who} {'take' if self.several else 'takes'} longer in {self.name} than the others"
+
+    def remedy(self) -> str:
+        if self.metric == "mpi_io" or (self.writes and self.alone):
+            return (
+                "Let all ranks write their own part (collective MPI-IO, parallel HDF5), write less "
+                "often, or hand the data to a thread and go on."
+            )
+        if self.metric == "p2p_communication":
+            return (
+                "Send without blocking and early (MPI_Isend), in fewer and larger messages, so that "
+                "the next step does not wait for this one."
+            )
+        if self.metric == "collective_communication":
+            return "Start it without blocking, use a smaller communicator, or call it less often."
+        if self.metric != "computation":
+            return BY_NAME[self.metric].remedy or BY_NAME["delay"].remedy
+        if self.alone:
+            return (
+                "Share this work out over the ranks, do it on all of them at once, or let the "
+                "others go on meanwhile (non-blocking operations)."
+            )
+        where = " Record functions or name regions to see what the work is." if self.program else ""
+        if self.spread:
+            return (
+                "The work changes from call to call or the ranks are disturbed: look at it in the "
+                f"timeline, synchronise less often, or balance it while running.{where}"
+            )
+        return (
+            f"Give {wording.continued(self.who)} less of this work, or make it faster there.{where}"
+        )
+
+
+def _many_delays(view: View, left: NDArray[np.float64]) -> Finding:
+    """Causes that are small one by one, told at the call path that holds most of them."""
+    result = view.result
+    whole = float(left.sum())
+    below = result.inclusive(left[:, None])[:, 0]
+    node = 0
+    while True:
+        inside = [n for n, one in enumerate(result.nodes) if one.parent == node]
+        best = max(inside, key=lambda n: float(below[n]), default=-1)
+        if best < 0 or below[best] < 0.8 * whole:
+            break
+        node = best
+    parts = [wording.code(view.path(nodes[0])) for _, nodes in view.same_paths(left)[:3]]
+    share = np.divide(
+        left, result.value("delay").sum(axis=1), out=np.zeros_like(left), where=left > 0
+    )
+    by_rank = view.by_rank((result.value("delay") * share[:, None]).sum(axis=0))
+    ranks = view.ranks(by_rank)
+    return Finding(
+        "delay",
+        whole,
+        ranks,
+        view.names(node),
+        f"Many small differences between ranks below {view.name(node)}",
+        f"others wait {wording.seconds(whole)} for them, no call path more than "
+        f"{wording.percent(SMALL)} of the time",
+        f"The largest are {wording.joined(parts)}.",
+        "Synchronise less often, so that differences even out, or look for a common cause: the "
+        "operating system, memory, a machine shared with others.",
+        node,
+        view.share(whole),
+    )
+
+
+def _caused_by(view: View, ranks: list[int]) -> NDArray[np.bool_]:
+    waits = view.result.waits
+    cause = waits["cause"]
+    known = (cause >= 0) & (cause < len(view.rank_of))
+    rank = np.where(known, view.rank_of[np.where(known, cause, 0)], -1) if len(waits) else cause
+    return np.asarray(known & np.isin(rank, ranks))
+
+
+def _charged(view: View, caused: NDArray[np.bool_], nodes: list[int]) -> NDArray[np.bool_]:
+    """Of the waits that some ranks cause those for which call paths are charged most, if any."""
+    charged = caused & np.isin(view.result.waits["delay_node"], nodes)
+    return charged if charged.any() else caused
+
+
+def _evidence(view: View, chosen: NDArray[np.bool_]) -> str:
+    """The waits that some ranks cause, in words."""
+    waits = view.result.waits[chosen]
+    if not len(waits):
+        return ""
+    # By the words of a call path: from two places in a function they are the same.
+    sums: dict[tuple[int, str], list[float]] = {}
+    ranks: dict[tuple[int, str], set[int]] = {}
+    for wait in waits:
+        key = (int(wait["metric"]), view.path(int(wait["node"])))
+        sums.setdefault(key, []).append(float(wait["end"] - wait["begin"]))
+        ranks.setdefault(key, set()).add(int(view.rank_of[wait["location"]]))
+    order = sorted(sums, key=lambda key: (-sum(sums[key]), key))
+    parts = [
+        f"{METRICS[metric].title} in {wording.code(path)} on {view.in_words(ranks[metric, path])}"
+        for metric, path in order[:3]
+        if sum(sums[metric, path]) >= 0.05 * sum(map(sum, sums.values()))
+    ]
+    return f"It shows as {wording.joined(parts)}." if parts else ""

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from haloscope.errors import HaloscopeError, InputError
 from haloscope.io.atomic import write_text
 from haloscope.scope.analysis.metrics import METRICS, NUMBER, children
-from haloscope.scope.explorer import traffic
-from haloscope.scope.explorer.pack import compressed, pack
-from haloscope.scope.explorer.page import page
+from haloscope.scope.explorer import lines as traffic
+from haloscope.scope.explorer.page import compressed, pack, page
 from haloscope.scope.explorer.report import Report
 from haloscope.scope.explorer.tiles import FACTOR, LAST_LEVEL
 from haloscope.scope.explorer.timeline import tile_key

@@ -1,15 +1,14 @@
-"""Finds the two ends of every message in the events: the lines of the timeline.
-
-Messages match in order by sender, receiver, communicator and tag; a non-blocking receive takes
-its place in that order when it is posted. Messages that were not recorded count in that order.
-"""
+"""Messages in the explorer: both ends as lines of the timeline, and sums in cells of the communication map."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.scope.explorer.segments import Piece
+from haloscope.scope.explorer.report import Report
+from haloscope.scope.explorer.tiles import Piece
 from haloscope.scope.trace.trace import (
     NOBODY,
     SKIPPED_COUNT,
@@ -18,6 +17,9 @@ from haloscope.scope.trace.trace import (
     SKIPPED_UNSURE,
     Kind,
 )
+
+# Messages match in order by sender, receiver, communicator and tag; a non-blocking receive takes
+# its place in that order when it is posted. Messages that were not recorded count in that order.
 
 LINES = np.dtype(
     [
@@ -177,3 +179,65 @@ def _key(
         key *= np.uint64(0xBF58476D1CE4E5B9)
         key ^= key >> np.uint64(32)
     return key
+
+
+QUANTITIES = ("messages", "empty", "bytes", "seconds", "receive_seconds")
+MOST_CELLS = 512  # along a side of the map
+
+
+def of_nodes(report: Report, side: int, nodes: NDArray[np.bool_]) -> NDArray[Any]:
+    """Rows of the table of pairs whose sends belong to the chosen call paths."""
+    one = report.sides[side]
+    pairs = one.result.pairs
+    return np.asarray(pairs if nodes.all() else pairs[nodes[one.node_of][pairs["node"]]])
+
+
+def cells(
+    pairs: NDArray[Any], senders: tuple[int, int], receivers: tuple[int, int], most: int
+) -> dict[str, NDArray[Any]]:
+    """Sums over the cells of a window of the map that hold any message."""
+    columns = min(most, senders[1] - senders[0])
+    rows = min(most, receivers[1] - receivers[0])
+    inside = (
+        (pairs["sender"] >= senders[0])
+        & (pairs["sender"] < senders[1])
+        & (pairs["receiver"] >= receivers[0])
+        & (pairs["receiver"] < receivers[1])
+    )
+    kept = pairs if inside.all() else pairs[inside]
+    sender = kept["sender"].astype(np.int64) - senders[0]
+    receiver = kept["receiver"].astype(np.int64) - receivers[0]
+    column = sender * columns // (senders[1] - senders[0])
+    row = receiver * rows // (receivers[1] - receivers[0])
+    keys, place = np.unique(row * columns + column, return_inverse=True)
+    arrays: dict[str, NDArray[Any]] = {"cell": keys.astype(np.int32)}
+    width = senders[1] - senders[0]
+    different = np.unique(receiver * width + sender)
+    of_pair = (different // width * rows // (receivers[1] - receivers[0])) * columns + (
+        different % width
+    ) * columns // width
+    arrays["pairs"] = np.bincount(np.searchsorted(keys, of_pair), minlength=len(keys)).astype(
+        np.float64
+    )
+    for name in QUANTITIES:
+        arrays[name] = np.bincount(place.ravel(), kept[name].astype(np.float64), len(keys))
+    return arrays
+
+
+def by_receiver(pairs: NDArray[Any], size: int) -> dict[str, NDArray[Any]]:
+    """What each rank receives, shape (size,) each.
+
+    ``senders`` are ranks that send it data, ``empty_senders`` those that send it nothing but
+    empty messages.
+    """
+    link = pairs["receiver"].astype(np.int64) * size + pairs["sender"]
+    different, place = np.unique(link, return_inverse=True)
+    full = np.bincount(place.ravel(), pairs["messages"] - pairs["empty"], len(different)) > 0
+    receiver = different // size
+    arrays: dict[str, NDArray[Any]] = {
+        "senders": np.bincount(receiver[full], minlength=size).astype(np.float64),
+        "empty_senders": np.bincount(receiver[~full], minlength=size).astype(np.float64),
+    }
+    for name in QUANTITIES:
+        arrays[name] = np.bincount(pairs["receiver"], pairs[name].astype(np.float64), size)
+    return arrays

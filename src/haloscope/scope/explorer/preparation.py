@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from haloscope.errors import HaloscopeError, InputError
 from haloscope.io.atomic import atomic_folder
 from haloscope.scope.explorer.lines import LINES, Ends, match
-from haloscope.scope.explorer.segments import State, epoch_of, pieces, segments
-from haloscope.scope.explorer.tiles import levels
+from haloscope.scope.explorer.tiles import State, epoch_of, levels, pieces, segments
 from haloscope.scope.explorer.timeline import (
     ABOUT,
     CHUNK_WORDS,

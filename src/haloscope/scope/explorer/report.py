@@ -1,12 +1,10 @@
-"""What the page shows of one measurement, or of two side by side on one call tree.
-
-The call trees of two measurements are put together by the names along each path, their
-locations by rank, kind and order; what only one of them has counts as zero in the other.
-"""
+"""What the page shows of one measurement, or of two on one call tree, and the grids that ranks form."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +13,62 @@ from numpy.typing import NDArray
 
 from haloscope.scope.analysis.metrics import METRICS, NUMBER
 from haloscope.scope.analysis.result import Result
+from haloscope.scope.diagnosis.conditions import LARGE
 from haloscope.scope.diagnosis.findings import headings
-from haloscope.scope.diagnosis.intrusion import LARGE
 from haloscope.scope.explorer.stored import Stored
-from haloscope.scope.explorer.topologies import topologies
 from haloscope.scope.gpu.breakdown import breakdown
 from haloscope.scope.trace.measurement import Location, Region
+
+_MOST = 8
+
+
+def topologies(results: Sequence[Result], size: int) -> list[dict[str, Any]]:
+    """Cartesian communicators and blocks of a grid, those of most ranks first."""
+    seen: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for result in results:
+        for one in [*_cartesian(result, size), *_blocks(result)]:
+            seen.setdefault((tuple(one["dims"]), tuple(one["members"])), one)
+    return sorted(seen.values(), key=lambda one: -len(one["members"]))[:_MOST]
+
+
+def _cartesian(result: Result, size: int) -> list[dict[str, Any]]:
+    topologies = []
+    for comm in result.comms:
+        try:
+            dims = [int(length) for length in comm.dims]
+            members = [int(rank) for rank in comm.members]
+            periods = [bool(period) for period in comm.periods]
+        except (TypeError, ValueError):
+            continue
+        fits = dims and all(length > 0 for length in dims) and prod(dims) == len(members)
+        if not fits or any(not 0 <= rank < size for rank in members):
+            continue
+        topologies.append(
+            {"name": str(comm.name), "dims": dims, "periods": periods, "members": members}
+        )
+    return topologies
+
+
+def _blocks(result: Result) -> list[dict[str, Any]]:
+    """The blocks of a run of Haloscope's, one a rank; x is fastest."""
+    blocks = result.about.get("blocks")
+    if not isinstance(blocks, list) or not all(isinstance(one, int) and one > 0 for one in blocks):
+        return []
+    if len(blocks) > 3 or not 1 < result.size == prod(blocks):
+        return []
+    return [
+        {
+            "name": "blocks, z × y × x",
+            "dims": blocks[::-1],
+            "axes": ["x", "y", "z"][: len(blocks)][::-1],
+            "periods": [False] * len(blocks),
+            "members": list(range(result.size)),
+        }
+    ]
+
+
+# The call trees of two measurements are put together by the names along each path, their
+# locations by rank, kind and order; what only one of them has counts as zero in the other.
 
 _MOST_WAITS = 200_000
 _REPORTED: tuple[str, ...] = (

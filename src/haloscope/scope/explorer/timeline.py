@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from haloscope.errors import InputError
 from haloscope.scope.explorer.lines import LINES
-from haloscope.scope.explorer.segments import State, pieces, segments
-from haloscope.scope.explorer.tiles import BINS, FACTOR, LAST_LEVEL
+from haloscope.scope.explorer.tiles import BINS, FACTOR, LAST_LEVEL, State, pieces, segments
 
 FORMAT = 2
 ABOUT = "timeline.json"

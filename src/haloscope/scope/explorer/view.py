@@ -17,7 +17,7 @@ from haloscope.scope.explorer.preparation import has_events, prepare
 from haloscope.scope.explorer.report import Report
 from haloscope.scope.explorer.tiles import FACTOR, LAST_LEVEL
 from haloscope.scope.explorer.timeline import Place, Timeline
-from haloscope.scope.record.library_threads import HELPERS
+from haloscope.scope.trace.profiles import HELPERS
 
 MOST_ROWS = 512  # of one question
 MOST_TILES = 4096

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from haloscope.errors import InputError
-from haloscope.scope.export.otf2_library import CALLER, OUR_EVENT, REMOTE_OF
+from haloscope.scope.export.otf2_archive import CALLER, OUR_EVENT, REMOTE_OF
 from haloscope.scope.trace.measurement import MOST_RANKS
 
 _KINDS = (

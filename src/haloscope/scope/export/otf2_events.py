@@ -6,8 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from haloscope.scope.export.otf2_definitions import name_of
-from haloscope.scope.export.otf2_library import (
+from haloscope.scope.export.otf2_archive import (
     CALLER,
     NO_ROOT,
     OPERATIONS,
@@ -15,6 +14,7 @@ from haloscope.scope.export.otf2_library import (
     ROOT_SELF,
     ROOT_THIS_GROUP,
 )
+from haloscope.scope.export.otf2_definitions import name_of
 from haloscope.scope.trace.trace import NOBODY, WORDS_OF_KIND, EventsWriter, Kind, Operation
 
 if TYPE_CHECKING:

@@ -22,15 +22,16 @@ from numpy.typing import NDArray
 
 from haloscope.errors import InputError, MachineError
 from haloscope.io.atomic import atomic_folder
-from haloscope.scope.export.otf2_archive import Archive, WrittenComm
-from haloscope.scope.export.otf2_library import (
+from haloscope.scope.export.messages import RunClock
+from haloscope.scope.export.otf2_archive import (
     NO_ROOT,
     OPERATIONS,
+    Archive,
+    WrittenComm,
     load,
     load_library,
     quiet,
 )
-from haloscope.scope.export.roles import RunClock
 from haloscope.scope.trace.measurement import Location, Measurement
 from haloscope.scope.trace.trace import (
     BYTES_UNKNOWN,

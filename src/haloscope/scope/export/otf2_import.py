@@ -17,10 +17,10 @@ from typing import Any
 
 from haloscope.errors import InputError, MachineError
 from haloscope.io.atomic import atomic_folder
+from haloscope.scope.export.messages import role_of
+from haloscope.scope.export.otf2_archive import CALLED_FROM, PARADIGMS, load_library, quiet
 from haloscope.scope.export.otf2_definitions import Definitions, OtfComm, OtfLocation, OtfRegion
 from haloscope.scope.export.otf2_events import LocationReader
-from haloscope.scope.export.otf2_library import CALLED_FROM, PARADIGMS, load_library, quiet
-from haloscope.scope.export.roles import role_of
 from haloscope.scope.trace.trace import DefinitionsWriter, EventsWriter
 
 _ANCHOR_TEXTS = 46  # where texts begin in an anchor file

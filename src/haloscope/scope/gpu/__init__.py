@@ -16,18 +16,30 @@ from numpy.typing import NDArray
 
 from haloscope.scope.analysis.metrics import NUMBER, children
 from haloscope.scope.analysis.result import Result
-from haloscope.scope.gpu.breakdown import PARTS, Breakdown, breakdown, kernels
-from haloscope.scope.gpu.intervals import Union, distinct, is_among, joined, union
-from haloscope.scope.gpu.late_senders import Queues, held_up, queues, split
+from haloscope.scope.gpu.breakdown import (
+    PARTS,
+    Breakdown,
+    Queues,
+    breakdown,
+    held_up,
+    kernels,
+    queues,
+    split,
+)
 from haloscope.scope.gpu.reading import (
     Clock,
     Floats,
     Integers,
     Launches,
     Thread,
+    Union,
     Work,
+    distinct,
+    is_among,
+    joined,
     read_thread,
     read_work,
+    union,
 )
 from haloscope.scope.trace.categories import COMPUTATION, metric_of_role, with_ancestors
 from haloscope.scope.trace.measurement import Measurement

@@ -17,10 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from haloscope.device.cache import Cache
-from haloscope.device.jit import CompileError
+from haloscope.device.jit import Cache, CompileError
 from haloscope.errors import MachineError
-from haloscope.scope.record.toolchain import EVENTS_HEADER, compile_library
+from haloscope.scope.record.build import EVENTS_HEADER, compile_library
 
 _HERE = Path(__file__).parent
 _ALWAYS = tuple(_HERE / name for name in ("gpu_process.c", "gpu_nvtx.c"))

@@ -13,14 +13,12 @@ import numpy as np
 
 from haloscope.device.cpu import host_memory
 from haloscope.errors import InputError, counted
-from haloscope.scope.analysis.efficiencies import efficiencies
-from haloscope.scope.analysis.result import Result
+from haloscope.scope.analysis.result import Result, efficiencies
 from haloscope.scope.gpu import add_gpus
-from haloscope.scope.record.library_threads import leave_helpers_out
-from haloscope.scope.replay.inputs import make_inputs
+from haloscope.scope.replay.inputs import Processes, make_inputs, shared, threads_per_process
 from haloscope.scope.replay.patterns import Replayed, fill, take_part
-from haloscope.scope.replay.processes import Processes, shared, threads_per_process
 from haloscope.scope.trace.measurement import Measurement
+from haloscope.scope.trace.profiles import leave_helpers_out
 
 # Root causes need all wait states at hand; this is what they take where nearly every message waits.
 BYTES_A_WORD_FOR_CAUSES = 24

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import MachineError
-from haloscope.scope.record.toolchain import EVENTS_HEADER, compile_library
+from haloscope.scope.record.build import EVENTS_HEADER, compile_library
 from haloscope.scope.replay.inputs import HEADERS, make_inputs
 from haloscope.scope.trace.measurement import Measurement, RankDefinitions
 

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from haloscope.scope.analysis.metrics import NUMBER, children
 from haloscope.scope.analysis.result import PAIRS, WAITS, Result
-from haloscope.scope.record.toolchain import EVENTS_HEADER, compile_library
-from haloscope.scope.replay.inputs import HEADERS, Inputs
-from haloscope.scope.replay.processes import PeersOf, Processes
+from haloscope.scope.record.build import EVENTS_HEADER, compile_library
+from haloscope.scope.replay.inputs import HEADERS, Inputs, PeersOf, Processes
 from haloscope.scope.trace.measurement import Measurement
 
 _HERE = Path(__file__).parent

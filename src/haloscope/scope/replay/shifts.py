@@ -16,8 +16,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.scope.trace.clocks import line_through, run_begin
-from haloscope.scope.trace.measurement import HEADER_WORDS, Location, Measurement
+from haloscope.scope.trace.measurement import (
+    HEADER_WORDS,
+    Location,
+    Measurement,
+    line_through,
+    run_begin,
+)
 from haloscope.scope.trace.trace import (
     NOBODY,
     SKIPPED_RECEIVED,

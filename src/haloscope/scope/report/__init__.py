@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 from haloscope.scope import maps
 from haloscope.scope.analysis.metrics import BY_NAME, Metric, children
 from haloscope.scope.analysis.result import Result
-from haloscope.scope.diagnosis import answer, wording
-from haloscope.scope.diagnosis.conditions import lacks_cores
+from haloscope.scope.diagnosis import answer
+from haloscope.scope.diagnosis import findings as wording
+from haloscope.scope.diagnosis.conditions import Intrusion, lacks_cores
 from haloscope.scope.diagnosis.findings import Finding, View, headings
-from haloscope.scope.diagnosis.intrusion import Intrusion
 from haloscope.scope.diagnosis.waits import WAITS
 from haloscope.scope.maps import Distances, Traffic
 from haloscope.scope.maps.placement import Placement
 from haloscope.scope.report import gpus
 from haloscope.scope.report.comparison import Comparison, sentences
-from haloscope.scope.report.tables import cell, table
+from haloscope.scope.report.gpus import cell, table
 
 MOST_PATHS = 12
 MOST_ROUTINES = 8

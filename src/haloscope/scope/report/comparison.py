@@ -12,8 +12,8 @@ from typing import Any
 
 from haloscope.scope.analysis.metrics import BY_NAME, METRICS
 from haloscope.scope.analysis.result import Result
-from haloscope.scope.diagnosis import wording
-from haloscope.scope.report.tables import cell, table
+from haloscope.scope.diagnosis import findings
+from haloscope.scope.report.gpus import cell, table
 from haloscope.scope.trace.categories import with_ancestors
 
 MOST_PATHS = 12
@@ -25,9 +25,9 @@ _REPORTED = (
     *("gpu_wait", "gpu_launch", "overhead", "mpi_management", "rma_synchronisation"),
 )
 _SPELLED: dict[str, Callable[[float], str]] = {
-    "s": wording.seconds,
-    "#": wording.count,
-    "B": wording.size,
+    "s": findings.seconds,
+    "#": findings.count,
+    "B": findings.size,
 }
 
 
@@ -97,7 +97,7 @@ def compare(before: Result, after: Result, names: tuple[str, str]) -> Comparison
         }
         largest = max(sorted(changes), key=lambda name: abs(changes[name]), default="")
         paths.append(
-            Change(wording.path(path), old.get("time", 0.0), new.get("time", 0.0), largest)
+            Change(findings.path(path), old.get("time", 0.0), new.get("time", 0.0), largest)
         )
     paths.sort(key=lambda one: (-abs(one.change), one.name))
     spans = (float(before.about.get("span") or 0.0), float(after.about.get("span") or 0.0))
@@ -145,7 +145,9 @@ def sentences(comparison: Comparison) -> list[str]:
             if ratio > 1
             else f"{1 / ratio:.3g} times as long as before"
         )
-        lines = [f"The run takes {wording.seconds(new)} instead of {wording.seconds(old)}: {word}."]
+        lines = [
+            f"The run takes {findings.seconds(new)} instead of {findings.seconds(old)}: {word}."
+        ]
     else:
         lines = []
     if comparison.per_rank:
@@ -158,24 +160,24 @@ def sentences(comparison: Comparison) -> list[str]:
     falls = sorted((one for one in chosen if one.change < -least), key=lambda one: one.change)
     rises = sorted((one for one in chosen if one.change > least), key=lambda one: -one.change)
     if falls:
-        lines.append(f"Less: {wording.joined([_spelled(one) for one in falls[:3]])}.")
+        lines.append(f"Less: {findings.joined([_spelled(one) for one in falls[:3]])}.")
     if rises:
-        lines.append(f"More: {wording.joined([_spelled(one) for one in rises[:3]])}.")
+        lines.append(f"More: {findings.joined([_spelled(one) for one in rises[:3]])}.")
     if not falls and not rises:
         lines.append("No kind of time has changed much.")
     moved = [one for one in comparison.paths if abs(one.change) > least][:2]
     if moved:
         parts = [
-            f"{wording.code(one.name)} ({wording.seconds(one.before)} to "
-            f"{wording.seconds(one.after)})"
+            f"{findings.code(one.name)} ({findings.seconds(one.before)} to "
+            f"{findings.seconds(one.after)})"
             for one in moved
         ]
-        lines.append(f"The change is largest in {wording.joined(parts)}.")
+        lines.append(f"The change is largest in {findings.joined(parts)}.")
     empty = metrics.get("empty_messages_sent")
     if empty is not None and empty.change:
         lines.append(
-            f"Empty messages: {wording.count(empty.before)} before, "
-            f"{wording.count(empty.after)} now."
+            f"Empty messages: {findings.count(empty.before)} before, "
+            f"{findings.count(empty.after)} now."
         )
     return lines
 
@@ -183,7 +185,7 @@ def sentences(comparison: Comparison) -> list[str]:
 def _spelled(one: Change) -> str:
     title = BY_NAME[one.name].title
     share = f", {100 * one.change / one.before:+.3g} %" if one.before > 0 else ""
-    return f"{title} ({wording.seconds(one.before)} to {wording.seconds(one.after)}{share})"
+    return f"{title} ({findings.seconds(one.before)} to {findings.seconds(one.after)}{share})"
 
 
 def page(comparison: Comparison) -> str:
@@ -198,7 +200,7 @@ def page(comparison: Comparison) -> str:
     paths = [
         (
             cell(one.name),
-            *_cells(one, wording.seconds),
+            *_cells(one, findings.seconds),
             BY_NAME[one.metric].title if one.metric else "",
         )
         for one in comparison.paths[:MOST_PATHS]
@@ -206,7 +208,7 @@ def page(comparison: Comparison) -> str:
     ]
     kind = "Means of a rank" if comparison.per_rank else "Sums over all ranks"
     parts = [
-        f"# {wording.code(comparison.after, 80)} against {wording.code(comparison.before, 80)}",
+        f"# {findings.code(comparison.after, 80)} against {findings.code(comparison.before, 80)}",
         "",
         " ".join(sentences(comparison)),
         "",

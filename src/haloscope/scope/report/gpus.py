@@ -1,17 +1,35 @@
-"""The part of the report about GPUs: what each rank's time goes to, and which kernels take most."""
+"""The part of the report about GPUs, and tables in Markdown whatever the names in them hold."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from haloscope.scope.analysis.metrics import BY_NAME
 from haloscope.scope.analysis.result import Result
-from haloscope.scope.diagnosis import wording
+from haloscope.scope.diagnosis import findings
 from haloscope.scope.gpu.breakdown import breakdown, devices, kernels
-from haloscope.scope.record.library_threads import HELPERS
-from haloscope.scope.report.tables import cell, table
+from haloscope.scope.trace.profiles import HELPERS
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """Lines of a table and an empty one; columns after the first `left` are aligned to the right.
+
+    Without rows there is no table.
+    """
+    if not rows:
+        return []
+    rule = ["---" if number < left else "---:" for number in range(len(header))]
+    lines = [header, rule, *rows]
+    return ["| " + " | ".join(cells) + " |" for cells in lines] + [""]
+
+
+def cell(name: str, most: int = 120) -> str:
+    """A name as code within a table, where a bar would end the cell."""
+    return findings.code(name, most).replace("|", "\\|")
+
 
 LATE_SENDERS = ("late_sender_host", "late_sender_device", "late_sender_transfer")
 _MOST_RANKS = 32
@@ -29,8 +47,8 @@ def left_out(result: Result) -> list[str]:
     if not isinstance(count, int) or not seconds:
         return []
     return [
-        f"Left out: {wording.things(count, 'thread')} that libraries keep, such as NCCL's, with "
-        f"{wording.seconds(seconds)}; nothing in them is MPI, a region or the start of a kernel."
+        f"Left out: {findings.things(count, 'thread')} that libraries keep, such as NCCL's, with "
+        f"{findings.seconds(seconds)}; nothing in them is MPI, a region or the start of a kernel."
     ]
 
 
@@ -44,7 +62,7 @@ def section(result: Result) -> list[str]:
         (
             "all ranks",
             *(
-                f"{wording.seconds(float(one))}, {wording.percent(float(part))}"
+                f"{findings.seconds(float(one))}, {findings.percent(float(part))}"
                 for one, part in zip(
                     seconds.sum(axis=0),
                     seconds.sum(axis=0) / max(seconds.sum(), 1e-300),
@@ -58,7 +76,7 @@ def section(result: Result) -> list[str]:
             (
                 str(rank),
                 *(
-                    f"{wording.seconds(float(one))}, {wording.percent(float(part))}"
+                    f"{findings.seconds(float(one))}, {findings.percent(float(part))}"
                     for one, part in zip(seconds[rank], shares[rank], strict=True)
                 ),
             )
@@ -79,8 +97,8 @@ def section(result: Result) -> list[str]:
                 (
                     *(f"{one[key]:.0f}" for key in ("rank", "device")),
                     *(
-                        f"{wording.seconds(one[key])}, "
-                        f"{wording.percent(one[key] / max(one['busy'] + one['idle'], 1e-300))}"
+                        f"{findings.seconds(one[key])}, "
+                        f"{findings.percent(one[key] / max(one['busy'] + one['idle'], 1e-300))}"
                         for key in ("busy", "idle")
                     ),
                 )
@@ -95,10 +113,10 @@ def section(result: Result) -> list[str]:
             [
                 (
                     cell(one["name"]),
-                    wording.count(one["visits"]),
-                    wording.seconds(one["seconds"]),
-                    wording.percent(one["share"]),
-                    wording.seconds(one["seconds"] / max(1, one["visits"])),
+                    findings.count(one["visits"]),
+                    findings.seconds(one["seconds"]),
+                    findings.percent(one["share"]),
+                    findings.seconds(one["seconds"] / max(1, one["visits"])),
                 )
                 for one in listed
             ],
@@ -112,8 +130,10 @@ def _late_senders(result: Result) -> list[str]:
     ranks = np.flatnonzero(sum(parts, np.zeros(result.size)))[:_MOST_RANKS].tolist()
     if not ranks:
         return []
-    rows = [("all ranks", *(wording.seconds(float(part.sum())) for part in parts))]
-    rows += [(str(rank), *(wording.seconds(float(part[rank])) for part in parts)) for rank in ranks]
+    rows = [("all ranks", *(findings.seconds(float(part.sum())) for part in parts))]
+    rows += [
+        (str(rank), *(findings.seconds(float(part[rank])) for part in parts)) for rank in ranks
+    ]
     titles = (BY_NAME[name].title for name in LATE_SENDERS)
     return [
         "Receives that wait for late senders, by the rank that receives:",

@@ -6,7 +6,7 @@ import io
 import sys
 from typing import TYPE_CHECKING
 
-from haloscope.scope.diagnosis import wording
+from haloscope.scope.diagnosis import findings
 from haloscope.scope.diagnosis.conditions import lacks_cores
 from haloscope.scope.diagnosis.findings import View, headings
 from haloscope.scope.report.comparison import sentences
@@ -43,13 +43,13 @@ def show(analysis: Analysis, *, colour: bool | None = None) -> str:
     )
     result = analysis.result
     mode = str(result.about.get("mode") or "measurement")
-    ranks = wording.things(result.size, "rank")
-    console.print(Text(f"{wording.plain(analysis.name, 50)}: {mode} of {ranks}", style="bold"))
+    ranks = findings.things(result.size, "rank")
+    console.print(Text(f"{findings.plain(analysis.name, 50)}: {mode} of {ranks}", style="bold"))
     missing = "partial" if analysis.partial else "note"
     listed = [(missing, line) for line in analysis.warnings]
     listed += [("note", line) for line in analysis.notes]
     for kind, line in listed[:_MOST_WARNINGS]:
-        console.print(Text(f"{kind}: {wording.plain(line, 300)}", style="yellow"))
+        console.print(Text(f"{kind}: {findings.plain(line, 300)}", style="yellow"))
     if len(listed) > _MOST_WARNINGS:
         console.print(Text(f"note: {len(listed) - _MOST_WARNINGS} more in report.md"))
     console.print(Text(" ".join(analysis.answer)))
@@ -66,14 +66,14 @@ def show(analysis: Analysis, *, colour: bool | None = None) -> str:
             console.print(Text(f"{heading}\n"))
         head = Text(f"{number:>2}. ")
         head.append(one.title, style="bold")
-        head.append(f"  {wording.percent(one.share)}, {wording.seconds(one.seconds)}", "red")
+        head.append(f"  {findings.percent(one.share)}, {findings.seconds(one.seconds)}", "red")
         console.print(_hanging(head))
-        place = wording.begun(view.in_words(one.ranks))
+        place = findings.begun(view.in_words(one.ranks))
         if one.where:
             place += f", {one.where}"
         body = Text(f"{place}\n", style="")
         body.stylize("dim")
-        body.append(f"{wording.begun(one.figure)}. {one.cause}".strip() + "\n")
+        body.append(f"{findings.begun(one.figure)}. {one.cause}".strip() + "\n")
         body.append("What to do: ", style="bold")
         body.append(one.remedy)
         console.print(Padding(body, (0, 0, 0, _INDENT)))
@@ -84,30 +84,30 @@ def show(analysis: Analysis, *, colour: bool | None = None) -> str:
     for change in analysis.what_if:
         console.print(
             Text(
-                f"What if {wording.plain(str(change.get('name')))}: {wording.seconds(float(change.get('predicted', 0.0)))} "
-                f"instead of {wording.seconds(float(change.get('seconds', 0.0)))}",
+                f"What if {findings.plain(str(change.get('name')))}: {findings.seconds(float(change.get('predicted', 0.0)))} "
+                f"instead of {findings.seconds(float(change.get('seconds', 0.0)))}",
                 style="bold",
             )
         )
         for note in change.get("notes", ()):
             console.print(
-                Padding(Text(wording.plain(str(note), 300), style="dim"), (0, 0, 0, _INDENT))
+                Padding(Text(findings.plain(str(note), 300), style="dim"), (0, 0, 0, _INDENT))
             )
     if analysis.comparison is not None:
-        before = wording.plain(analysis.comparison.before, 50)
+        before = findings.plain(analysis.comparison.before, 50)
         console.print(Text(f"\nAgainst {before}: {' '.join(sentences(analysis.comparison))}"))
     if analysis.placement is not None and not scarce:
         placement = analysis.placement
         console.print(
             Text(
-                f"Placement: {wording.percent(placement.saved)} fewer bytes across hosts with "
+                f"Placement: {findings.percent(placement.saved)} fewer bytes across hosts with "
                 "maps/placement-hosts.txt (see report.md)."
             )
         )
     console.print()
     text = console.file.getvalue()  # type: ignore[attr-defined]
     lines = [line.rstrip() for line in text.splitlines()]
-    lines += [f"{name}: {wording.plain(path, 4096)}" for name, path in analysis.files.items()]
+    lines += [f"{name}: {findings.plain(path, 4096)}" for name, path in analysis.files.items()]
     return "\n".join(lines)
 
 
@@ -127,9 +127,9 @@ def _efficiencies(analysis: Analysis) -> Text | None:
     efficiencies = analysis.result.about.get("pop") or {}
     if "parallel_efficiency" not in efficiencies:
         return None
-    text = f"Efficiency {wording.percent(efficiencies['parallel_efficiency'])}"
+    text = f"Efficiency {findings.percent(efficiencies['parallel_efficiency'])}"
     parts = [
-        f"{title} {wording.percent(efficiencies[name])}"
+        f"{title} {findings.percent(efficiencies[name])}"
         for name, title in (
             ("load_balance", "load balance"),
             ("serialisation_efficiency", "serialisation"),
@@ -141,5 +141,5 @@ def _efficiencies(analysis: Analysis) -> Text | None:
         "serialisation_efficiency" not in efficiencies
         and "communication_efficiency" in efficiencies
     ):
-        parts.append(f"communication {wording.percent(efficiencies['communication_efficiency'])}")
+        parts.append(f"communication {findings.percent(efficiencies['communication_efficiency'])}")
     return Text(f"{text} = {' x '.join(parts)}" if parts else text)

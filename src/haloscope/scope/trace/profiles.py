@@ -1,8 +1,4 @@
-"""Reads what profile mode leaves, one file a rank, into a result like that of a trace.
-
-A profile knows how long each call path took and what it sent, but not when: there are no wait
-states in it, and time of messages is not told apart by their pair.
-"""
+"""Reads profiles, one file a rank, without threads of libraries, and totals of recorded counters."""
 
 from __future__ import annotations
 
@@ -17,11 +13,127 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError, counted
-from haloscope.scope.analysis.efficiencies import efficiencies
-from haloscope.scope.analysis.result import PAIRS, Result
-from haloscope.scope.record.library_threads import leave_helpers_out
+from haloscope.scope.analysis.metrics import METRICS
+from haloscope.scope.analysis.result import PAIRS, Result, efficiencies
+from haloscope.scope.diagnosis import findings
 from haloscope.scope.trace.categories import metric_of_role, with_ancestors
 from haloscope.scope.trace.measurement import MOST_LINE, Location, Measurement
+from haloscope.scope.trace.trace import Kind, read_pieces
+
+# Events are decoded one by one to find counters: larger traces would take minutes.
+_MOST_BYTES = 64 << 20
+
+
+def totals(measurement: Measurement, result: Result) -> dict[str, dict[str, Any]]:
+    """Each counter's increase over the run."""
+    of_profile = result.about.get("counters")
+    if isinstance(of_profile, dict):
+        return {str(name): {"unit": "#", "total": int(count)} for name, count in of_profile.items()}
+    units = {
+        str(line.get("name", "")): str(line.get("unit", "#"))
+        for said in measurement.ranks.values()
+        for line in said.counters
+    }
+    if not units:
+        return {}
+    places = [place for place in measurement.locations if place.events is not None]
+    if sum(place.events.stat().st_size for place in places if place.events) > _MOST_BYTES:
+        return {name: {"unit": unit, "total": None} for name, unit in units.items()}
+    by_rank = {name: [0] * measurement.size for name in units}
+    for place in places:
+        names = {
+            int(line["counter"]): str(line.get("name", ""))
+            for line in measurement.ranks[place.rank].counters
+        }
+        for number, increase in _increases(place.events).items():
+            if number in names:
+                by_rank[names[number]][place.rank] += increase
+    return {
+        name: {"unit": units[name], "total": sum(rows), "by_rank": rows}
+        for name, rows in by_rank.items()
+    }
+
+
+def _increases(events: Any) -> dict[int, int]:
+    """The last value of each counter of a location less its first."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for piece in read_pieces(events):
+        chosen = piece.kinds == Kind.COUNTER
+        numbers, values = piece.payloads[chosen].tolist(), piece.words[chosen, 0].tolist()
+        for number, value in zip(numbers, values, strict=True):
+            first.setdefault(number, value)
+            last[number] = value
+    return {number: max(0, last[number] - first[number]) for number in first}
+
+
+def in_words(counters: dict[str, dict[str, Any]]) -> list[str]:
+    """One line on the counters, and on where their course over time is shown."""
+    if not counters:
+        return []
+    parts = [
+        f"{findings.plain(name, 60)} {findings.count(one['total'])}"
+        if one["total"] is not None
+        else findings.plain(name, 60)
+        for name, one in counters.items()
+    ]
+    unknown = any(one["total"] is None for one in counters.values())
+    return [
+        f"counters{' (not added up: the trace is too large)' if unknown else ''}: "
+        f"{findings.joined(parts)}; metrics and explorer do not use them, haloscope export --perfetto "
+        "or --otf2 shows them over time"
+    ]
+
+
+# Such a thread sleeps in the library nearly always. It is in no call meanwhile, so that it would count
+# as computing, from its first call to the program's end.
+
+HELPERS = "helper_threads"
+# Paradigms of regions that a library's thread may be in; "unwound" are callers found on the stack.
+_OF_NOBODY = ("program", "measurement", "unwound")
+
+
+def leave_helpers_out(result: Result) -> None:
+    """Move the time of libraries' threads from `time` and all below it to ``helper_threads``."""
+    # A thread is one where it is not its rank's first, its rank has a GPU, and all that it entered
+    # are calls of CUDA that start no kernel: those of NCCL allocate, copy and wait. A second call
+    # changes nothing.
+    if HELPERS in result.values:
+        return
+    with_gpu = {place.rank for place in result.locations if place.kind == "stream"}
+    further = np.array(
+        [
+            place.kind != "stream" and place.number > 0 and place.rank in with_gpu
+            for place in result.locations
+        ],
+        bool,
+    )
+    if not further.any():
+        return
+    is_own = np.array(
+        [
+            region.paradigm not in _OF_NOBODY
+            and (region.paradigm != "cuda" or region.role in ("launch", "kernel"))
+            for region in (result.regions[node.region] for node in result.nodes)
+        ],
+        bool,
+    )
+    enters = (result.value("visits")[is_own] > 0).any(axis=0)
+    helpers = further & ~enters & (result.value("time") > 0).any(axis=0)
+    if not helpers.any():
+        return
+    result.values[HELPERS] = np.where(helpers[None, :], result.value("time"), 0.0)
+    in_time = {"time"}
+    for metric in METRICS:
+        if metric.parent in in_time:
+            in_time.add(metric.name)
+    for name in in_time & result.values.keys():
+        result.values[name] = np.where(helpers[None, :], 0.0, result.values[name])
+    result.about[HELPERS] = int(helpers.sum())
+
+
+# A profile knows how long each call path took and what it sent, but not when: there are no wait
+# states in it, and time of messages is not told apart by their pair.
 
 SIZES = 66
 _MOST_COUNT = 1 << 62

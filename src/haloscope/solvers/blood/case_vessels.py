@@ -141,7 +141,7 @@ class SurfaceFile(Table):
 
     def surface(self) -> Surface:
         """The triangles in the file, in metres."""
-        from haloscope.mesh.files.length_units import MICROMETRE
+        from haloscope.mesh.files.meshio_files import MICROMETRE
         from haloscope.mesh.surfaces.surface_files import read_surface
 
         return read_surface(self.file, self.scale_um * MICRO, unit=MICROMETRE)

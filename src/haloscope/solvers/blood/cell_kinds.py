@@ -18,8 +18,7 @@ from haloscope.solvers.blood.case_cells import MICRO, CellsTable
 from haloscope.solvers.blood.cells.local_cells import CellKind
 from haloscope.solvers.blood.filling.filling import Filling, cell_counts, check_cells, fill
 from haloscope.solvers.blood.filling.lumen import Lumen
-from haloscope.solvers.blood.filling.packing import Cells, rotations
-from haloscope.solvers.blood.filling.pairs import neighbour_pairs
+from haloscope.solvers.blood.filling.packing import Cells, neighbour_pairs, rotations
 from haloscope.solvers.blood.filling.shapes import CellShape
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw
 from haloscope.solvers.blood.membranes.meshes import MembraneMesh, platelet, red_cell, sphere

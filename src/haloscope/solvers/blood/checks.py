@@ -12,16 +12,13 @@ import numpy as np
 from haloscope.device import open_device
 from haloscope.device.interface import Device
 from haloscope.solvers.blood.verification import (
-    apparent_viscosity,
     cells_in_shear,
-    exact,
-    fed_tube,
     plasma,
-    sphere_drag,
     spreading,
     stretching,
+    tubes,
 )
-from haloscope.solvers.blood.verification.inside_viscosity import error_of_layers
+from haloscope.solvers.blood.verification.plasma import error_of_layers
 from haloscope.solvers.interface import Check, Comparison
 
 Solve = Callable[[dict[str, Any]], Any]
@@ -124,8 +121,8 @@ def open_check(solve: Solve) -> dict[str, Comparison]:
 def drag_check(grids: tuple[int, int], solve: Solve) -> dict[str, Comparison]:
     """Drag in arrays of spheres, and where it goes with the spacing at second order."""
     device, comparisons = _device(solve), {}
-    for share, true in sphere_drag.published().items():
-        coarse, fine = (sphere_drag.sphere_drag(device, share, n) for n in grids)
+    for share, true in plasma.published().items():
+        coarse, fine = (plasma.sphere_drag(device, share, n) for n in grids)
         limit = fine + (fine - coarse) / ((grids[1] / grids[0]) ** 2 - 1)
         comparisons[f"drag at c = {share}, {grids[1]} points"] = _relative(fine, true, 0.015)
         comparisons[f"drag at c = {share}, extrapolated"] = _relative(limit, true, 0.005)
@@ -220,7 +217,7 @@ def viscous_capsule_check(solve: Solve) -> dict[str, Comparison]:
     for viscous in (0.0, 1.0):
         flow, late = cells_in_shear.viscous_capsule(viscous)
         shapes.append(cells_in_shear.shape_of(solve(flow.case)))
-        limits.append(exact.viscous_capsule(cells_in_shear.STIFF, _SKALAK_DILATION, viscous, late))
+        limits.append(plasma.viscous_capsule(cells_in_shear.STIFF, _SKALAK_DILATION, viscous, late))
     ratio = shapes[1].deformation / shapes[0].deformation
     turned = shapes[1].angle - shapes[0].angle
     return {
@@ -239,7 +236,7 @@ def tank_treading_check(solve: Solve) -> dict[str, Comparison]:
     turning = cells_in_shear.turning(flow, solve(flow.case), _MOST_STRAIN)
     shapes = turning.shapes
     deformation = np.array([one.deformation for one in shapes])
-    _, rate = exact.tank_treading(
+    _, rate = plasma.tank_treading(
         *(float(np.mean([getattr(one, axis) for one in shapes])) for axis in ("long", "short"))
     )
     return {
@@ -262,10 +259,10 @@ def viscosity_check(
     for hematocrit in hematocrits:
         # In the wider tube a crowd is 11 % too viscous at 0.5 um, more than is allowed, and 8 % at 0.4 um.
         spacing = 0.5 if diameter < 15 else 0.4
-        tube = apparent_viscosity.Tube(diameter, 2 * diameter, hematocrit, spacing)
-        measured = apparent_viscosity.measure(tube, solve)
+        tube = tubes.Tube(diameter, 2 * diameter, hematocrit, spacing)
+        measured = tubes.measure(tube, solve)
         name = f"tube hematocrit {hematocrit:g}"
-        reference = exact.blood_in_tube(diameter, measured.discharged)
+        reference = plasma.blood_in_tube(diameter, measured.discharged)
         comparisons[f"apparent viscosity, {name}"] = _relative(measured.viscosity, reference, 0.1)
         comparisons[f"change while measured, {name}"] = _below(
             measured.drift / measured.viscosity, _STILL
@@ -275,7 +272,7 @@ def viscosity_check(
 
 def feeding_check(hematocrit: float, solve: Solve) -> dict[str, Comparison]:
     """Cells come in at the hematocrit asked for, and none is lost."""
-    measured = fed_tube.measure(hematocrit, solve)
+    measured = tubes.measure_fed_tube(hematocrit, solve)
     return {
         "hematocrit of the tube": _relative(measured.hematocrit, hematocrit, _FED_WITHIN),
         "cells missing": _below(float(measured.missing), 0.5),

@@ -21,8 +21,7 @@ from haloscope.solvers.blood.soundness import (
     stiffness,
 )
 from haloscope.solvers.blood.units import SOUND_SPEED
-from haloscope.solvers.blood.vessels.plausible_sizes import surface_diameter
-from haloscope.solvers.blood.vessels.vessels import Vessel
+from haloscope.solvers.blood.vessels.vessels import Vessel, surface_diameter
 from haloscope.solvers.interface import DerivedNumber
 
 Floats = NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""What drives the flow over time: the pressure gradient, and signals of openings."""
+"""What drives the flow of a case: forces, the pressure gradient and signals over time; faults of undriven cases."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import math
 from collections.abc import Collection, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
+from haloscope.mesh.surfaces.surface_openings import flat_ends
+from haloscope.mesh.surfaces.surfaces import Surface
 from haloscope.solvers.blood.case import BloodTable
-from haloscope.solvers.blood.case_vessels import OpeningTable
+from haloscope.solvers.blood.case_vessels import Channel, OpeningTable, SurfaceFile, Tube
 from haloscope.solvers.blood.fluid.fluid import Fluid
 from haloscope.solvers.blood.units import SOUND_SPEED
+from haloscope.solvers.blood.vessels.vessels import Vessel
 
 # Steps in which pressures come up.
 _COMING_UP = 100
@@ -82,3 +86,138 @@ class Drive:
             for table, factor in zip(self._openings, self._now[1:], strict=True)
             if table.kind == "velocity"
         }
+
+
+Floats = NDArray[np.float64]
+
+_MOST_LISTED = 4
+_ROUNDING = 1e-6
+
+
+def hydrostatic_pressures(
+    table: BloodTable, vessel: Vessel, until: float = 0.0
+) -> list[tuple[str, float]]:
+    """Pressures in Pa that the gradient only builds up, along each axis on which the vessel is closed.
+
+    `until`: time in s up to which the drive counts with its largest value.
+    """
+    factor = table.drive_signal().largest(until)
+    low, high = vessel.lattice.bounds
+    return [
+        (axis, abs(component) * factor * float(high[number] - low[number]))
+        for number, (axis, component) in enumerate(
+            zip("xyz", table.pressure_gradient_pa_m, strict=True)
+        )
+        if component * factor and axis not in _free_axes(table, vessel)
+    ]
+
+
+def driving_gradient(table: BloodTable, vessel: Vessel) -> tuple[float, ...]:
+    """The pressure gradient in Pa/m without components along which the vessel is closed."""
+    free = _free_axes(table, vessel)
+    return tuple(
+        component if axis in free else 0.0
+        for axis, component in zip("xyz", table.pressure_gradient_pa_m, strict=True)
+    )
+
+
+def on_driving_forces(table: BloodTable, vessel: Vessel, until: float = 0.0) -> list[str]:
+    """Lines on a flow that nothing drives, and on a vessel that is closed along its gradient.
+
+    `until`: time in s up to which signals count with their largest value.
+    """
+    lines = [
+        f"the vessel is closed along {axis}: the component of blood.pressure_gradient_pa_m along {axis} drives "
+        f"no flow, it raises the pressure at one end by {pascals:.3g} Pa; {_remedy_for_closed(table, axis)}"
+        for axis, pascals in hydrostatic_pressures(table, vessel, until)
+    ]
+    if not _driven(table, vessel, until):
+        lines.append(f"nothing drives the flow: {_remedy_for_undriven(table, vessel)}")
+    return lines
+
+
+def _free_axes(table: BloodTable, vessel: Vessel) -> tuple[str, ...]:
+    """Axes along which a gradient drives a flow."""
+    shape = table.vessel
+    if isinstance(shape, Channel):
+        return (*shape.periodic, *shape.open)
+    if isinstance(shape, Tube):
+        return (shape.axis,)
+    return ("x", "y", "z") if vessel.openings else ()
+
+
+def _driven(table: BloodTable, vessel: Vessel, until: float) -> bool:
+    """Whether something moves the fluid, or did at the start."""
+    factor = table.drive_signal().largest(until)
+    if factor and any(driving_gradient(table, vessel)):
+        return True
+    if any(any(velocity) for velocity in table.walls.velocity_m_s.values()):
+        return True
+    pressures = set()
+    for opening in vessel.openings:
+        signal = opening.time_signal()
+        if opening.kind == "velocity" and opening.value and signal.largest(until):
+            return True
+        if opening.kind == "pressure":
+            pressures.add((opening.value, str(opening.signal)) if opening.value else (0.0, ""))
+    if len(pressures) > 1:
+        return True
+    # A flow of the start decays; cells whose membranes are not at rest move the fluid.
+    initial = table.initial
+    if any(getattr(initial, name) not in (0, 0.0) for name in ("u", "v", "w", "p")):
+        return True
+    return any(
+        kind.spontaneous_curvature == "none" and kind.bending_modulus_j for kind in table.cells
+    )
+
+
+def _remedy_for_closed(table: BloodTable, axis: str) -> str:
+    if isinstance(table.vessel, Channel):
+        return f'put "{axis}" into blood.channel.periodic or open, or give 0 there'
+    if isinstance(table.vessel, Tube):
+        return f"give the gradient along {table.vessel.axis}, the axis of the tube"
+    return "give [[blood.openings]] in place of it"
+
+
+def _remedy_for_undriven(table: BloodTable, vessel: Vessel) -> str:
+    shape = table.vessel
+    if vessel.openings:
+        return (
+            "no opening has a velocity other than 0, and no two have different pressures; give a "
+            "value of blood.openings"
+        )
+    if isinstance(shape, Channel):
+        return (
+            "give blood.pressure_gradient_pa_m along an axis of blood.channel.periodic or open, or "
+            "blood.walls.velocity_m_s"
+        )
+    if not isinstance(shape, SurfaceFile):
+        return "give blood.pressure_gradient_pa_m along the axis of the tube"
+    return f"the vessel in {shape.file} is closed; give [[blood.openings]]{_ends(vessel)}"
+
+
+def _ends(vessel: Vessel) -> str:
+    """The flat ends of a surface, as places for openings."""
+    surface = vessel.geometry
+    assert isinstance(surface, Surface)
+    ends = flat_ends(surface)
+    if not ends:
+        return " with planes (position_um and normal) that cut it"
+    unit = surface.unit
+    texts = [
+        f"at {unit.place(_without_rounding(end.middle, end.diameter))} with the normal {_direction(end.normal)} and the diameter "
+        f"{end.diameter / unit.metres:.3g} {unit.name} (group '{end.group}')"
+        for end in ends[:_MOST_LISTED]
+    ]
+    more = f", and {len(ends) - _MOST_LISTED} more" if len(ends) > _MOST_LISTED else ""
+    return f"; its flat ends lie {', '.join(texts)}{more}"
+
+
+def _without_rounding(place: Floats, size: float) -> Floats:
+    """A place without what rounding makes of 0."""
+    return np.where(np.abs(place) < _ROUNDING * size, 0.0, place)
+
+
+def _direction(normal: Floats) -> str:
+    # Adding 0 makes 0 of -0.
+    return "({:g}, {:g}, {:g})".format(*(np.round(normal, 3) + 0.0).tolist())

@@ -1,34 +1,39 @@
-"""The kernels of a blood case, all asked for without a field being filled.
-
-None depends on how large the vessel is: a small box with what else the case says stands for it, so that any
-vessel is built at once and in no memory. Where its form decides between kernels, all of them are built.
-"""
+"""Kernels of a blood case: `haloscope build` compiles them, `haloscope bench` times them with their bytes model."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
 
 from haloscope.device.interface import Device
-from haloscope.exchange.list_finding import Lists
 from haloscope.exchange.lists import open_lists
+from haloscope.exchange.plan import Lists
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.shared_rows import open_shared_rows
+from haloscope.mesh.lattice.lattice_parts import LatticePart, take
+from haloscope.mesh.lattice.shapes import Tube
+from haloscope.mesh.lattice.voxels import voxelise
 from haloscope.solvers.blood.case import BloodCase, BloodTable
 from haloscope.solvers.blood.case_vessels import Channel, OpeningTable, WallsTable
 from haloscope.solvers.blood.cell_kinds import kind_of, lumen_of, shape_of
 from haloscope.solvers.blood.cells.entering import SOURCE as ENTERING
-from haloscope.solvers.blood.cells.rows import CellRows
+from haloscope.solvers.blood.cells.migration import CellRows
 from haloscope.solvers.blood.cells.shared_vertices import kernels as kernels_of_lists
-from haloscope.solvers.blood.coupling.coupling import Coupling, OwnBox
+from haloscope.solvers.blood.coupling.coupling import LEAST_HALO, Coupling, OwnBox
 from haloscope.solvers.blood.coupling.inside import Insides
 from haloscope.solvers.blood.coupling.repulsion import Repulsion, RepulsionLaw, WallRepulsion
 from haloscope.solvers.blood.filling.packing import Cells, Packing
-from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS
-from haloscope.solvers.blood.fluid.fluid import SOURCE
-from haloscope.solvers.blood.membranes.membranes import Membranes
+from haloscope.solvers.blood.fluid.fluid import SOURCE, Fluid
+from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, VELOCITIES
+from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
+from haloscope.solvers.blood.membranes.meshes import red_cell
 from haloscope.solvers.blood.solver import BloodSolver
+from haloscope.solvers.interface import BenchKernel
+
+# None depends on how large the vessel is: a small box with what else the case says stands for it, so that any
+# vessel is built at once and in no memory. Where its form decides between kernels, all of them are built.
 
 _SPACINGS = 12.0
 _DIMENSIONS = 3
@@ -167,3 +172,99 @@ def _ask_for_exchange(case: BloodCase, device: Device, world: World, solver: Blo
 
 def _points_of_rank(table: BloodTable, ranks: int) -> int:
     return max(1, int(table.vessel.points(table.spacing) / ranks))
+
+
+_SIZES = {"cpu": (96, 160), "cuda": (256, 384)}
+_DOUBLE = 8
+_TAU = 0.8
+_VERTICES = 642
+# Spacing of 0.5 um.
+_RADIUS = 3.91 / 0.5
+_ACROSS, _THICK = 20, 10
+"""Points of the lattice that a cell takes in the array of cells: a hematocrit of 0.19."""
+_LAW = MembraneLaw(0.01, "skalak", 10.0, 1e-3, "reference", 0.01, 0.01)
+
+
+def kernels(device: Device, sizes: Sequence[int] | None = None) -> Iterator[BenchKernel]:
+    """Steps of the fluid alone, dense and in a tube, and what cells need in a step."""
+    # Bytes a point and step: populations read and written, and in steps that need them where
+    # neighbours lie. Bytes a vertex: its positions, velocities and forces, read or written once;
+    # what it reads and writes of the fluid stays in caches.
+    for along in sizes or _SIZES[device.kind]:
+        yield _fluid(device, "fluid, dense", f"{along}^3", _dense(along))
+        part = _in_tube(along)
+        yield _fluid(device, "fluid, in a tube", f"{part.owned} points", part)
+        yield from _cells(device, along)
+
+
+def _dense(along: int, halo: int = 1) -> LatticePart:
+    """A periodic box of points."""
+    shape = (along, along, along)
+    return take(
+        np.arange(along**3),
+        shape,
+        (np.zeros(3, np.int64), np.array(shape)),
+        halo,
+        VELOCITIES[1:],
+        periodic=(True, True, True),
+    )
+
+
+def _in_tube(along: int) -> LatticePart:
+    """A periodic tube along x, as wide as the box."""
+    lattice = voxelise(Tube(along / 2, float(along)), 1.0)
+    return take(
+        lattice.points,
+        lattice.shape,
+        (np.zeros(3, np.int64), np.array(lattice.shape)),
+        1,
+        VELOCITIES[1:],
+        periodic=lattice.periodic,
+    )
+
+
+def _fluid(device: Device, name: str, size: str, part: LatticePart) -> BenchKernel:
+    fluid = Fluid(device, part, tau=_TAU, body_force=(1e-6, 0.0, 0.0))
+    steps = 2
+
+    def launch() -> None:
+        for _ in range(steps):
+            fluid.step()
+
+    # The first step after a state was set is unlike those that follow.
+    launch()
+    return BenchKernel(name, size, steps * part.owned, fluid.bytes_a_point, launch)
+
+
+def _cells(device: Device, along: int) -> Iterator[BenchKernel]:
+    """Red cells side by side in a periodic box."""
+    part = _dense(along, LEAST_HALO)
+    box = OwnBox(*part.box, shape=(along, along, along), periodic=(True, True, True))
+    mesh = red_cell(_VERTICES, _RADIUS)
+    across, high = along // _ACROSS, along // _THICK
+    centres = np.stack(
+        np.meshgrid(
+            _ACROSS * (np.arange(across) + 0.5),
+            _ACROSS * (np.arange(across) + 0.5),
+            _THICK * (np.arange(high) + 0.5),
+            indexing="ij",
+        ),
+        axis=-1,
+    ).reshape(-1, 3)
+    count = len(centres)
+    cells = Membranes(device, mesh, count, _LAW)
+    cells.set_cells(0, mesh.vertices + centres[:, None])
+    cells.divide(np.arange(count), np.arange(0))
+    coupling = Coupling(device, box, LEAST_HALO, part.table, along**3, kernel="peskin")
+    u = device.zeros((3 * along**3,), np.float64)
+    g = device.zeros((3 * along**3,), np.float64)
+    vertices = count * _VERTICES
+    x, v, f = cells.positions, cells.velocities, cells.forces
+    work: list[tuple[str, int, Callable[[], None]]] = [
+        ("interpolate, 4 points", 6, lambda: coupling.interpolate(u, x, v, vertices)),
+        ("advance vertices", 9, lambda: cells.advance(0)),
+        ("membrane forces, loop", 6, lambda: cells.compute_forces(count)),
+        ("spread, 4 points", 6, lambda: coupling.spread(g, x, f, vertices)),
+    ]
+    for name, values, launch in work:
+        yield BenchKernel(name, f"{count} cells", vertices, _DOUBLE * values, launch)

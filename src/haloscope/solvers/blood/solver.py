@@ -38,14 +38,13 @@ from haloscope.solvers.blood.derived_numbers import (
 from haloscope.solvers.blood.drive import Drive
 from haloscope.solvers.blood.feeding.cell_in_outflow import CellInOutflow
 from haloscope.solvers.blood.filling.packing import Cells
-from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS
 from haloscope.solvers.blood.fluid.fluid import SOURCE
-from haloscope.solvers.blood.fluid_with_cells import FluidWithCells
+from haloscope.solvers.blood.fluid.lattice import DIRECTIONS
+from haloscope.solvers.blood.fluid_with_cells import MANY, FluidWithCells
 from haloscope.solvers.blood.membranes.cell_shapes import COLLAPSING, SMOOTHING_STEPS
 from haloscope.solvers.blood.outputs.cell_outputs import CellOutputs
-from haloscope.solvers.blood.outputs.flows import Flows, flow_lines
-from haloscope.solvers.blood.outputs.results import RunResults
-from haloscope.solvers.blood.outputs.slices import plane_of, require_plane
+from haloscope.solvers.blood.outputs.pictures import plane_of, require_plane
+from haloscope.solvers.blood.outputs.results import Flows, RunResults, flow_lines
 from haloscope.solvers.blood.soundness import (
     REFUSED_MACH,
     check_mach,
@@ -55,7 +54,6 @@ from haloscope.solvers.blood.soundness import (
     scales,
     too_stiff,
 )
-from haloscope.solvers.blood.stepping import MANY
 from haloscope.solvers.blood.units import SOUND_SPEED
 from haloscope.solvers.blood.vessels.vessels import (
     distances_from_walls,
@@ -67,7 +65,7 @@ from haloscope.solvers.blood.vessels.vessels import (
 from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, Work
 
 if TYPE_CHECKING:
-    from haloscope.io.field_pictures import SlicesPicture
+    from haloscope.io.figures.field_pictures import SlicesPicture
 
 Floats = NDArray[np.float64]
 

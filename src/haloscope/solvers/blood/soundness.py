@@ -24,19 +24,22 @@ from haloscope.solvers.blood.compressibility import (
     density_change,
     expected_falls,
 )
-from haloscope.solvers.blood.driving_forces import driving_gradient, on_driving_forces
-from haloscope.solvers.blood.materials import on_fluid
+from haloscope.solvers.blood.drive import driving_gradient, on_driving_forces
 from haloscope.solvers.blood.remedies import (
+    on_fluid,
     rounded_down,
     shorter_step_or,
     sound_steps,
     step_key,
     step_text,
 )
-from haloscope.solvers.blood.surface_openings import on_surface_openings
 from haloscope.solvers.blood.units import SOUND_SPEED
-from haloscope.solvers.blood.vessels.plausible_sizes import implausible_vessel
-from haloscope.solvers.blood.vessels.vessels import Vessel, relative_velocities
+from haloscope.solvers.blood.vessels.vessels import (
+    Vessel,
+    implausible_vessel,
+    on_surface_openings,
+    relative_velocities,
+)
 
 MOST_MACH = 0.1
 """Of sound flows."""

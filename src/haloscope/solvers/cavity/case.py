@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from haloscope.case.expressions import Expression, parse_quantity_or_expression
 from haloscope.case.tables import CaseTable, Exclusion, Table
-from haloscope.mesh.grid.blocks import SIDES, Side, Triple
+from haloscope.mesh.blocks import SIDES, Side, Triple
 from haloscope.solvers.cavity.heating import (
     WallRange,
     distance_between,

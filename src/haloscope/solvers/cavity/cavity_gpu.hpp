@@ -71,7 +71,7 @@ update(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
 // instructions, and so less of the power that a GPU may draw.
 //
 // Where `cuts` says so, the ghosts of neighbouring GPUs are filled from here as well, and ghosts that
-// come from there are waited for: see mesh/grid/direct.py. Not along x: there they lie a row apart. Code for
+// come from there are waited for: see mesh/halo.py. Not along x: there they lie a row apart. Code for
 // cuts along y and z is there where CUT_Y and CUT_Z are 1. Threads have 128 registers and need about as
 // many; what does not find one is fetched from local memory at each plane, past a first-level cache that
 // is given to tiles, and has taken a fifth of a step: bench/cavity_registers.py counts it.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from haloscope.mesh.grid.blocks import SIDES, Side
+from haloscope.mesh.blocks import SIDES, Side
 
 # Points along each axis at which a wall's expression is evaluated for its range.
 _MOST_SAMPLES = 257

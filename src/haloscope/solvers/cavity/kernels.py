@@ -1,11 +1,20 @@
-"""The kernels of a cavity case, all asked for without a field being filled."""
+"""Kernels of a cavity case: `haloscope build` compiles them, `haloscope bench` times them with their bytes model."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from haloscope.case.tables import check
 from haloscope.device.interface import Device
+from haloscope.exchange.choice import open_exchange
 from haloscope.exchange.ranks.world import World
+from haloscope.mesh.blocks import Blocks
+from haloscope.mesh.halo import Layout, halo_plan
 from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.solver import CavitySolver
+from haloscope.solvers.interface import BenchKernel
 
 
 class _Unfilled(CavitySolver):
@@ -18,3 +27,73 @@ class _Unfilled(CavitySolver):
 def ask_for_kernels(case: CavityCase, device: Device, world: World) -> None:
     """Ask a device for every kernel that a rank of a case needs; for a device that runs none."""
     _Unfilled(case, device, world)
+
+
+# Kernels may have steps where powers of two have none, so one of them is another number.
+_SIZES = {"cpu": (64, 100, 128, 256), "cuda": (64, 128, 220, 256, 512)}
+
+
+def kernels(device: Device, sizes: Sequence[int] | None = None) -> Iterator[BenchKernel]:
+    """The kernels of a step on cubes, and of an exchange of all six sides.
+
+    Bytes a cell: the step reads and writes five fields once; a wall node reads four pressures
+    and two temperatures and writes three values; pack and unpack read and write each value.
+    """
+    for nodes in sizes or _SIZES[device.kind]:
+        for mode in ("global", "local"):
+            data = {"solver": "cavity", "cavity": {"nodes": nodes, "time_step": mode}}
+            case = check(data, CavityCase, "benchmark")
+            assert isinstance(case, CavityCase)
+            solver = CavitySolver(case, device, World())
+            cells = solver.work.cells
+            size = f"{nodes}^3"
+            pair = [launches[0] for launches in solver.stepping.interior]
+            yield BenchKernel(f"update ({mode} step)", size, cells, 80.0, _alternate(pair))
+            pairs = 20 if device.kind != "cpu" else 1
+            yield BenchKernel(
+                f"whole step ({mode})",
+                size,
+                cells * 2 * pairs,
+                80.0,
+                _steps(solver, 2 * pairs),
+            )
+        yield BenchKernel("walls", size, 6 * (nodes - 2) ** 2, 9 * 8.0, solver.walls.launches[0])
+        yield from _exchange_kernels(device, nodes, size)
+
+
+def _exchange_kernels(device: Device, nodes: int, size: str) -> Iterator[BenchKernel]:
+    """Pack and unpack of a block that is cut on all six sides, rows laid as the solver's."""
+    pitch = (nodes + 4 + 7) // 8 * 8
+    row, plane = 5 * pitch, 5 * pitch * (nodes + 4)
+    layout = Layout((nodes,) * 3, (1, row, plane), 2 + 2 * row + 2 * plane, pitch, (2, 2, 2))
+    block = Blocks(layout.shape, (1, 1, 1), (True, True, True)).block(0)
+    plan = halo_plan(block, layout, [2, 1, 1, 1, 1])
+    # Without flags: pack and unpack are timed apart, and an unpack would wait for its pack.
+    name = "host" if device.kind == "cpu" else "staged"
+    exchange = open_exchange(World(), device, plan, np.dtype("f8"), name)
+    _, pack, unpack, _ = exchange._bound(device.zeros((plane * (nodes + 4),), "f8"))
+    values = sum(message.size for message in plan.sends)
+    yield BenchKernel("pack, all six sides", size, values, 16.0, pack)
+    yield BenchKernel("unpack, all six sides", size, values, 16.0, unpack)
+
+
+class _alternate:
+    """Launches that take turns, as the two buffers of a run do."""
+
+    def __init__(self, launches: list) -> None:  # type: ignore[type-arg]
+        self._launches = launches
+        self._turn = 0
+
+    def __call__(self) -> None:
+        self._launches[self._turn]()
+        self._turn = 1 - self._turn
+
+
+class _steps:
+    """A number of whole steps."""
+
+    def __init__(self, solver: CavitySolver, count: int) -> None:
+        self._solver, self._count = solver, count
+
+    def __call__(self) -> None:
+        self._solver.stepping.take(self._count)

@@ -1,12 +1,18 @@
-"""What a case hands to cavity.cpp: its compile-time constants and the values of its struct Physics."""
+"""Kernels of cavity.cpp: compile-time constants, struct Physics and the arrays that they work on."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 
-from haloscope.mesh.grid.blocks import Triple
-from haloscope.solvers.cavity import gpu_tiles
+import numpy as np
+
+from haloscope.device.interface import Array, ByValue, Device, Kernel
+from haloscope.device.jit import Constants
+from haloscope.mesh.blocks import Triple
+from haloscope.solvers.cavity import block_nodes
+from haloscope.solvers.cavity.block_nodes import BlockNodes
 from haloscope.solvers.cavity.case import Flow
 
 SOURCE = Path(__file__).with_name("cavity.cpp")
@@ -41,7 +47,7 @@ def kernel_constants(
         "GRAVITY_Z": int(active[2]),
     }
     if device_kind != "cpu":
-        constants |= gpu_tiles.kernel_constants(real)
+        constants |= block_nodes.kernel_constants(real)
         # Code for cuts takes registers, which cases without any do without.
         constants |= {"CUT_Y": int(axes[1] in cut), "CUT_Z": int(axes[2] in cut)}
     return constants
@@ -75,3 +81,39 @@ def physics_values(flow: Flow) -> dict[str, float]:
     q["diffusive"] = 1 / (2 * max(nu, alpha) * spread)
     q["cell"] = 2 * min(nu, alpha) / max(h[i] for i in axes) ** 2
     return q
+
+
+@dataclass(frozen=True)
+class Operands:
+    """What kernels are compiled with, and what they are handed."""
+
+    # Where values lie.
+    device: Device
+    nodes: BlockNodes
+    constants: Constants  # Compile-time constants of cavity.cpp
+    states: tuple[Array, Array]  # Two arrays of all fields; a step reads one and writes the other
+    values: dict[str, float]  # Those of struct Physics, by name
+    physics: ByValue  # The same as kernels take them
+    step_size: Array  # The global time step in s, one value on the device
+    # Pressure at the centre in Pa, which a step may subtract; one value on the device.
+    reference: Array
+
+    def kernel(self, name: str, others: Constants | None = None) -> Kernel:
+        """A kernel of cavity.cpp, with other values of some constants where these are given."""
+        return self.device.kernel(SOURCE, name, {**self.constants, **(others or {})})
+
+
+def allocate(flow: Flow, device: Device, nodes: BlockNodes, *, shared: bool) -> Operands:
+    """Operands of a case; other processes of this host can map shared states."""
+    values, dtype = physics_values(flow), nodes.dtype
+    cut = {side.axis for side in nodes.block.neighbours}
+    return Operands(
+        device=device,
+        nodes=nodes,
+        constants=kernel_constants(flow, device.kind, nodes.layout.axes, cut),
+        states=(nodes.allocate(device, shared=shared), nodes.allocate(device, shared=shared)),
+        values=values,
+        physics=ByValue(np.array([values[name] for name in PHYSICS], dtype)),
+        step_size=device.zeros((1,), dtype),
+        reference=device.zeros((1,), dtype),
+    )

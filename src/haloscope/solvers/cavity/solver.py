@@ -12,25 +12,22 @@ from haloscope.device import jit
 from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.grid.block_fields import BlockFields
+from haloscope.mesh.blocks import BlockFields
 from haloscope.numerics.reduce import NOT_FINITE, ChangeNorm
 from haloscope.regions import Region
 from haloscope.solvers.cavity import diagnostics
 from haloscope.solvers.cavity.block_nodes import BlockNodes, choose_axes
 from haloscope.solvers.cavity.case import CavityCase, Flow
-from haloscope.solvers.cavity.centre import CentrePressure
-from haloscope.solvers.cavity.estimate import partition
-from haloscope.solvers.cavity.ghosts import Ghosts
-from haloscope.solvers.cavity.operands import allocate
-from haloscope.solvers.cavity.physics import SOURCE
-from haloscope.solvers.cavity.stepping import Stepping
-from haloscope.solvers.cavity.time_step import TimeStep
-from haloscope.solvers.cavity.updates import Updates
+from haloscope.solvers.cavity.diagnostics import CentrePressure
+from haloscope.solvers.cavity.physics import SOURCE, allocate
+from haloscope.solvers.cavity.sizing import partition
+from haloscope.solvers.cavity.stepping import Stepping, TimeStep
+from haloscope.solvers.cavity.updates import Ghosts, Updates
 from haloscope.solvers.cavity.walls import Walls
 from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, Work
 
 if TYPE_CHECKING:
-    from haloscope.io.pictures import PlanePicture
+    from haloscope.io.figures.pictures import PlanePicture
 
 _FIELDS = {
     "p": Field("p", "Pa", "pressure less that at the centre"),

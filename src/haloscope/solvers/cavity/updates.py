@@ -1,18 +1,21 @@
-"""The update of boxes of nodes, bound to what it reads and writes, on cores and on GPUs."""
+"""The update of boxes of nodes, bound to its arrays on cores and GPUs, and how ghosts are filled."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from haloscope.case.tables import Machine
 from haloscope.device.interface import ByValue, Kernel, Launch
-from haloscope.mesh.grid.blocks import Side, Triple
-from haloscope.mesh.grid.direct import DirectHalo
-from haloscope.mesh.grid.ladder import PACKED_AXES
-from haloscope.solvers.cavity import gpu_tiles
+from haloscope.errors import MachineError
+from haloscope.exchange.ranks.world import ProgressThread, World
+from haloscope.mesh.blocks import Blocks, Side, Triple
+from haloscope.mesh.halo import PACKED_AXES, DirectHalo, open_halo
+from haloscope.solvers.cavity import block_nodes
 from haloscope.solvers.cavity.block_nodes import GHOSTS, BlockNodes
-from haloscope.solvers.cavity.operands import Operands
+from haloscope.solvers.cavity.physics import Operands
 
 _CACHE_BYTES = 1 << 20
 _SECTOR = 32  # bytes of a GPU's memory that are written as one
@@ -26,18 +29,18 @@ class Updates:
         rows = operands.nodes.layout.axes[0]
         self._packs_rows = rows in PACKED_AXES[packing]
         self._plain = operands.kernel("update")
-        self._tiled: dict[gpu_tiles.Tile, Kernel] = {}
+        self._tiled: dict[block_nodes.Tile, Kernel] = {}
         device, nodes = operands.device, operands.nodes
         if device.copy_engine and nodes.dimensions == 3:
-            for tile in (gpu_tiles.TILES[nodes.real], gpu_tiles.LARGE_TILES[nodes.real]):
-                if gpu_tiles.fits_block(tile, nodes.dtype.itemsize, device.block_memory):
-                    constants = gpu_tiles.tile_constants(tile)
+            for tile in (block_nodes.TILES[nodes.real], block_nodes.LARGE_TILES[nodes.real]):
+                if block_nodes.fits_block(tile, nodes.dtype.itemsize, device.block_memory):
+                    constants = block_nodes.tile_constants(tile)
                     self._tiled[tile] = operands.kernel("update_tiles", constants)
 
     def fits_tiles(self, start: Triple, stop: Triple) -> bool:
         """Whether a box is one for the tiled kernel of GPUs, which alone can fill others' ghosts."""
         nodes = self._operands.nodes
-        fits = gpu_tiles.fit(nodes, start, nodes.box(start, stop)[0])
+        fits = block_nodes.fit(nodes, start, nodes.box(start, stop)[0])
         return bool(self._tiled) and fits
 
     def bind(
@@ -54,13 +57,13 @@ class Updates:
             rows, chunk = core_tiles(nodes, shape, getattr(device, "threads", 1))
             options["extent"] = shape
         elif self.fits_tiles(start, stop):
-            tile = gpu_tiles.choose(shape, nodes.real, device.multiprocessors)
-            tile = tile if tile in self._tiled else gpu_tiles.TILES[nodes.real]
+            tile = block_nodes.choose(shape, nodes.real, device.multiprocessors)
+            tile = tile if tile in self._tiled else block_nodes.TILES[nodes.real]
             kernel, threads = self._tiled[tile], tile.threads
-            marches = gpu_tiles.plan_marches(shape, tile, device.multiprocessors)
+            marches = block_nodes.plan_marches(shape, tile, device.multiprocessors)
             chunk, blocks = marches.chunk, min(marches.columns, device.multiprocessors)
             options["block"] = threads
-            options["shared"] = gpu_tiles.shared_bytes(tile, nodes.dtype.itemsize)
+            options["shared"] = block_nodes.shared_bytes(tile, nodes.dtype.itemsize)
             options["extent"] = (threads[0] * blocks, *threads[1:])
             counters = marches.lines(blocks)
             progress = [device.zeros((counters,), np.int64) for _ in range(2)]
@@ -69,8 +72,8 @@ class Updates:
                 more[turn] += [marches.whole, progress[turn], progress[1 - turn], counters]
                 more[turn] += self._cuts(start, stop, tile, marches, 1 - turn, direct)
         else:
-            chunk = gpu_tiles.plain_chunk(shape, device.multiprocessors)
-            block = gpu_tiles.PLAIN_BLOCK
+            chunk = block_nodes.plain_chunk(shape, device.multiprocessors)
+            block = block_nodes.PLAIN_BLOCK
             options |= {"block": block, "extent": (*shape[:2], -(-shape[2] // chunk))}
         return [
             kernel.bind(
@@ -95,8 +98,8 @@ class Updates:
         self,
         start: Triple,
         stop: Triple,
-        tile: gpu_tiles.Tile,
-        marches: gpu_tiles.TileSchedule,
+        tile: block_nodes.Tile,
+        marches: block_nodes.TileSchedule,
         turn: int,
         direct: DirectHalo | None,
     ) -> list[Any]:
@@ -125,7 +128,7 @@ class Updates:
             values += (base, plane, mine, theirs, columns)
         return [ByValue(np.array(values, np.int64)), direct.epoch, direct.arrivals]
 
-    def _fills(self, start: Triple, stop: Triple, tile: gpu_tiles.Tile) -> tuple[int, int]:
+    def _fills(self, start: Triple, stop: Triple, tile: block_nodes.Tile) -> tuple[int, int]:
         """Values before and behind each row of a box that the update stores too, see cavity_gpu.hpp."""
         # They belong to walls or ghosts, whose values come later, or to nobody. In a box that ends
         # inside of the block they are other nodes, and ghosts that travel unpacked may come
@@ -161,3 +164,91 @@ def core_tiles(nodes: BlockNodes, shape: Triple, threads: int) -> tuple[int, int
     while -(-ny // tiles) > fitting and tiles < ny:
         tiles += shares
     return max(1, -(-ny // tiles)), max(1, -(-nz // cuts))
+
+
+# Planes of a block beyond which messages between planes, hidden behind the interior, beat ghosts that
+# the update stores itself: 220 against 224 us with 128 planes, 424 against 435 with 256 (two H200).
+_PLANES_TO_HIDE_BEHIND = 128
+
+
+class Ghosts:
+    """The way of a block's ghosts; all ranks make one."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        operands: Operands,
+        blocks: Blocks,
+        world: World,
+        log: Callable[[str], None],
+    ) -> None:
+        self._operands, self._world, self._log = operands, world, log
+        device, nodes = operands.device, operands.nodes
+        self._packing = machine.packing
+        axes = nodes.layout.axes
+        parts = [blocks.parts[axis] for axis in axes]
+        # Whether work and messages may overlap.
+        self.overlap = _may_overlap(machine, parts, nodes.dimensions, device.kind)
+        # Sends messages; None where no rank has a neighbour.
+        self.exchange = open_halo(
+            world,
+            device,
+            nodes.block,
+            nodes.layout,
+            [GHOSTS] + [1] * (nodes.field_count - 1),
+            operands.states,
+            machine,
+            stream=device.side if self.overlap else None,
+            log=log,
+        )
+        self.transport = "none"  # What summaries call the way
+        if self.exchange is not None:
+            self.transport = self.exchange.transport
+            self.exchange.prepare(*operands.states)
+        # Keeps messages going meanwhile; None: nothing, or tests between parts of the interior.
+        self.progress = None
+        if self.exchange and self.overlap and machine.progress == "thread":
+            self.progress = ProgressThread(world, self.exchange.progress)
+        # Where the update fills ghosts itself, without messages; see :meth:`open_direct`.
+        self.direct: DirectHalo | None = None
+        planes = blocks.nodes[axes[2]] // parts[2]
+        self._hidden = _hides_messages(parts, planes, nodes.dimensions)
+
+    def open_direct(self, updates: Updates) -> None:
+        """Let the update of the whole block fill the neighbours' ghosts, where all ranks can."""
+        if self.exchange is None or not self.overlap or self._packing != "auto" or self._hidden:
+            return
+        operands = self._operands
+        # A pressure that each step subtracts goes from rank to rank through the host.
+        rescaled = bool(operands.constants["RESCALE"])
+        if self.exchange.transport != "peer" or rescaled:
+            return
+        if self._world.any(not updates.fits_tiles(*operands.nodes.updated())):
+            return
+        block, layout = operands.nodes.block, operands.nodes.layout
+        try:
+            self.direct = DirectHalo(self._world, operands.device, block, layout, operands.states)
+        except MachineError as error:
+            self._log(f"{error}; ghosts travel as messages")
+            return
+        self.transport += ", direct"
+
+
+def _hides_messages(parts: Sequence[int], planes: int, dimensions: int) -> bool:
+    """Whether only planes are shared, and so many that messages hide behind the interior.
+
+    `parts` are blocks along rows, across them, and in planes.
+    """
+    return dimensions == 3 and max(parts[:2]) == 1 and planes >= _PLANES_TO_HIDE_BEHIND
+
+
+def _may_overlap(machine: Machine, parts: Sequence[int], dimensions: int, device_kind: str) -> bool:
+    """Whether work and exchange may overlap; `parts` as for :func:`_hides_messages`.
+
+    On a GPU a block whose rows are cut is faster in one piece (5 to 20 %): a rim at their ends is
+    thin, and ghosts beyond it are faster packed than stored one by one.
+    """
+    in_one_piece = device_kind != "cpu" and machine.packing == "auto"
+    if parts[0] > 1 and dimensions == 3 and in_one_piece:
+        return False
+    return machine.overlap and max(parts) > 1

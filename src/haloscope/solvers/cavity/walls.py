@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from haloscope.device.interface import Launch
-from haloscope.mesh.grid.blocks import Side
+from haloscope.mesh.blocks import Side
 from haloscope.solvers.cavity.case import Flow
-from haloscope.solvers.cavity.operands import Operands
+from haloscope.solvers.cavity.physics import Operands
 
 _WARP = 32
 

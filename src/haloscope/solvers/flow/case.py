@@ -9,8 +9,9 @@ from pydantic import Field, model_validator
 
 from haloscope.case.expressions import Expression, parse_quantity_or_expression
 from haloscope.case.tables import CaseTable, Exclusion, Position, Run, Table
-from haloscope.solvers.flow.case_boundaries import Boundary, BoundaryTable
-from haloscope.solvers.flow.case_meshes import (
+from haloscope.solvers.flow.case_domain import (
+    Boundary,
+    BoundaryTable,
     Box,
     Component,
     CylinderChannel,
@@ -19,7 +20,7 @@ from haloscope.solvers.flow.case_meshes import (
     Name,
     Positive,
 )
-from haloscope.solvers.flow.equations import Carreau, Medium
+from haloscope.solvers.flow.equations.equations import Carreau, Medium
 from haloscope.solvers.flow.pump_mesh import Pump
 
 FIELD_NAMES = ("u", "v", "w", "p")

@@ -1,22 +1,28 @@
-"""What a flow does to the blood in it: shear in the volume and on walls, and places where it stands.
-
-Velocities are linear in each element, so that their gradients, and all that follows from them, are
-constant there. Elements and nodes are those of a rank.
-"""
+"""Shear in the volume and on walls, and places where the fluid stands: fields and their summary at the end of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.node_parts import NodePart
-from haloscope.mesh.tets.tet_faces import CORNERS, FACE_NODES, area_vectors, tet_volumes
+from haloscope.mesh.tets.tets import CORNERS, FACE_NODES, area_vectors, tet_volumes
+from haloscope.numerics.elements.node_fields import NodeFields
 from haloscope.numerics.shared_nodes import SharedNodes
-from haloscope.solvers.flow.equations import UNKNOWNS, Medium
+from haloscope.solvers.flow.case import FlowTable
+from haloscope.solvers.flow.equations.equations import UNKNOWNS, Medium
+from haloscope.solvers.flow.system import System
+from haloscope.solvers.interface import Results
+
+# Velocities are linear in each element, so that their gradients, and all that follows from them, are
+# constant there. Elements and nodes are those of a rank.
 
 Floats = NDArray[np.float64]
 
@@ -217,3 +223,68 @@ def _node_sums(
     sent = shared.device.from_host(sums.ravel())
     shared.sums(sums.shape[1]).swap(sent)
     return shared.device.to_host(sent).reshape(sums.shape)
+
+
+_AXES = "xyz"
+
+
+def shear_results(
+    table: FlowTable,
+    system: System,
+    places: NodeFields,
+    state: Floats,
+    path: Path | None,
+    time: float,
+) -> Results:
+    """Work out what flow.shear asks for; all ranks call this.
+
+    `time`: of the state, in s.
+    """
+    asked = table.shear
+    assert asked is not None
+    part, shared, world = system.part, system.shared, system.shared.world
+    media = [table.medium(zone) for zone in part.zone_names]
+    shear = element_shear(part, media, state)
+    walls = [name for name in part.boundaries if table.is_wall(name)]
+    at_walls = wall_shear(part, shared, media, state, walls)
+    means = nodal_means(part, shared, np.column_stack([shear.rate, shear.stress]))
+    summary: dict[str, Any] = {
+        "largest_shear_stress": world.largest(float(shear.stress.max())),
+        "largest_wall_shear": {
+            name: world.largest(float(np.linalg.norm(vectors, axis=1).max(initial=0.0)))
+            for name, vectors in at_walls.triangles.items()
+        },
+    }
+    columns = {"shear_rate": means[:, 0], "shear_stress": means[:, 1]}
+    columns |= {f"wall_shear_{a}": at_walls.nodes[:, k] for k, a in enumerate(_AXES)}
+    lines = [
+        f"largest scalar shear stress {summary['largest_shear_stress']:.4g} Pa, on walls "
+        f"{max(summary['largest_wall_shear'].values(), default=0.0):.4g} Pa"
+    ]
+    if asked.thresholds:
+        shares = volume_shares(part, world, shear.stress, asked.thresholds)
+        summary["volume_shares_of_shear_stress"] = {
+            zone: row.tolist() for zone, row in zip(part.zone_names, shares, strict=True)
+        }
+    if asked.stagnation_speed is not None or asked.stagnation_rate is not None:
+        points = stagnation(
+            part,
+            world,
+            media,
+            state,
+            speed=asked.stagnation_speed,
+            rate=asked.stagnation_rate,
+        )
+        summary["stagnation"] = dict(points.shares)
+        columns["stagnation"] = nodal_means(part, shared, points.marks.astype(np.float64))
+        lines += [
+            f"stagnation in {100 * share:.3g} % of the zone {zone}"
+            for zone, share in points.shares.items()
+        ]
+    if path is None:
+        return Results({"shear": summary}, {}, lines)
+    own = places.own_nodes
+    values = {name: partial(np.take, column, own) for name, column in columns.items()}
+    vectors = {"wall_shear": [f"wall_shear_{axis}" for axis in _AXES]}
+    places.write(path, values, vectors, time)
+    return Results({"shear": summary}, {"shear": path}, lines)

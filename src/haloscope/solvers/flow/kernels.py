@@ -1,7 +1,9 @@
-"""The kernels of a flow case, found by a small flow of its kind on cores, and asked of a device."""
+"""Kernels of a flow case: `haloscope build` compiles them, `haloscope bench` times them with their bytes model."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,17 @@ from haloscope.device.cpu import CpuDevice, CpuKernel
 from haloscope.device.interface import Device
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.sharing import Sharing
+from haloscope.mesh.tets.tet_generators import tet_box
+from haloscope.numerics.krylov.block_ilu import BlockIlu
+from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.krylov.node_vectors import NodeVectors, clearing
-from haloscope.numerics.shared_node_messages import open_node_sums
+from haloscope.numerics.shared_nodes import SharedNodes, open_node_sums
 from haloscope.solvers.flow.case import FlowCase
-from haloscope.solvers.flow.equations import UNKNOWNS
+from haloscope.solvers.flow.equations.equations import UNKNOWNS, FlowEquations, Medium
+from haloscope.solvers.flow.equations.space_time import SLAB_UNKNOWNS
 from haloscope.solvers.flow.solver import FlowSolver
-from haloscope.solvers.flow.space_time import SLAB_UNKNOWNS
+from haloscope.solvers.flow.steps import BYTES_OF_A_FACTOR, bytes_of_forming
+from haloscope.solvers.interface import BenchKernel
 
 # Kernels that run on cores alone, by their files.
 _CORES_ONLY = ("block_ilu.cpp",)
@@ -120,3 +127,52 @@ def _small(case: FlowCase, preconditioner: str) -> dict[str, Any]:
             "linear": {"preconditioner": preconditioner, "product": table.linear.product},
         },
     }
+
+
+_SIZES = {"cpu": (16, 32), "cuda": (32, 64)}
+
+
+def kernels(device: Device, sizes: Sequence[int] | None = None) -> Iterator[BenchKernel]:
+    """What a Newton iteration consists of, on a box of about so many nodes along an axis.
+
+    Bytes a node: matrix and residual formed (elements read, blocks written), product (blocks and
+    vectors once), and on cores the sweeps of block ILU(0), whose factors are in single precision.
+    """
+    for along in sizes or _SIZES[device.kind]:
+        mesh = tet_box((max(2, along - 1),) * 3)
+        count = len(mesh.nodes)
+        rows = BlockRows(device, pattern_of(device, mesh.tets.astype(np.int32), count), UNKNOWNS)
+        equations = FlowEquations(rows, mesh.nodes, [Medium(1.0, 0.01)])
+        equations.set_time(150.0, 100.0)
+        state = device.from_host(np.random.default_rng(1).standard_normal(UNKNOWNS * count))
+        past, residual = device.zeros((3 * count,), np.float64), rows.vector()
+        size = f"{count} nodes"
+
+        vectors = (state, past, residual)
+        yield BenchKernel(
+            "form both sides",
+            size,
+            count,
+            bytes_of_forming(rows, mesh.count) / count,
+            partial(equations.linearise, *vectors),
+        )
+        result = rows.vector()
+        yield BenchKernel(
+            "matrix-vector product",
+            size,
+            count,
+            rows.bytes_of_product / count,
+            partial(rows.multiply, residual, result),
+        )
+        if device.kind != "cpu":
+            continue
+        factors = BlockIlu(rows, SharedNodes(World(), device, np.arange(count)))
+        factors.update()
+        vector = 8 * UNKNOWNS
+        yield BenchKernel(
+            "block ILU(0) sweeps",
+            size,
+            count,
+            rows.pattern.blocks * BYTES_OF_A_FACTOR / count + 2 * vector,
+            partial(factors.apply, residual, result),
+        )

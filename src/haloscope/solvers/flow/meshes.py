@@ -13,19 +13,20 @@ from haloscope.mesh.files.gmsh import count_gmsh_tetrahedra
 from haloscope.mesh.files.meshio_files import ENDINGS
 from haloscope.mesh.hexes.hex_boxes import graded
 from haloscope.mesh.hexes.hexes import point_text
-from haloscope.mesh.lattice.cylinder_planes import BLOCK, ChannelCells, channel_plane
-from haloscope.mesh.partition.partition import require_parts
-from haloscope.mesh.tets.tet_files import read_tets
+from haloscope.mesh.partition import require_parts
+from haloscope.mesh.tets.tet_files import TetQuality, check_quality, read_tets, tet_quality
 from haloscope.mesh.tets.tet_generators import (
+    BLOCK,
+    ChannelCells,
+    channel_plane,
     cylinder_channel,
     cylinder_slice,
     tet_box,
     tet_box_of_planes,
 )
-from haloscope.mesh.tets.tet_quality import TetQuality, check_quality, tet_quality
 from haloscope.mesh.tets.tets import TetMesh
 from haloscope.solvers.flow.case import FlowTable
-from haloscope.solvers.flow.case_meshes import Box
+from haloscope.solvers.flow.case_domain import Box
 from haloscope.solvers.flow.pump_mesh import Pump, pump_mesh
 
 _TETS_OF_A_PRISM = 3

@@ -21,10 +21,9 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from haloscope.case.tables import Table
-from haloscope.device.cache import Cache, default_folder
+from haloscope.device.jit import Cache, default_folder
 from haloscope.errors import InputError, MachineError
-from haloscope.mesh.tets.tet_files import read_tets
-from haloscope.mesh.tets.tet_quality import check_quality
+from haloscope.mesh.tets.tet_files import check_quality, read_tets
 from haloscope.mesh.tets.tets import TetMesh
 
 ZONES = ("straightener", "rotor", "diffuser")

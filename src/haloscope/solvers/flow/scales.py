@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hexes import point_text
 from haloscope.mesh.tets.node_parts import NodePart
-from haloscope.mesh.tets.tet_faces import CORNERS, FACE_NODES, area_vectors, tet_volumes
-from haloscope.solvers.flow.boundary_values import (
+from haloscope.mesh.tets.tets import CORNERS, FACE_NODES, area_vectors, tet_volumes
+from haloscope.solvers.flow.boundaries.conditions import (
     BoundaryValues,
     Open,
     OutsidePressure,
@@ -21,9 +21,9 @@ from haloscope.solvers.flow.boundary_values import (
     Traction,
 )
 from haloscope.solvers.flow.case import FlowTable
-from haloscope.solvers.flow.equations import UNKNOWNS, Medium
+from haloscope.solvers.flow.equations.equations import UNKNOWNS, Medium
+from haloscope.solvers.flow.equations.time_steps import Clock
 from haloscope.solvers.flow.system import System
-from haloscope.solvers.flow.time_steps import Clock
 from haloscope.solvers.interface import DerivedNumber
 
 Floats = NDArray[np.float64]

@@ -16,30 +16,27 @@ from haloscope.device import jit
 from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError, counted
 from haloscope.exchange.ranks.world import World
-from haloscope.numerics.elements.node_fields import NodeFields
-from haloscope.numerics.elements.tet_points import TetPoints
+from haloscope.numerics.elements.node_fields import NodeFields, TetPoints
 from haloscope.regions import Region
+from haloscope.solvers.flow.boundaries.conditions import signal_notices
 from haloscope.solvers.flow.case import FIELD_NAMES, FlowCase
-from haloscope.solvers.flow.conditions import signal_notices
-from haloscope.solvers.flow.equations import UNKNOWNS
-from haloscope.solvers.flow.picture import flow_picture, require_plane
-from haloscope.solvers.flow.results import RunResults
+from haloscope.solvers.flow.derived_fields import shear_results
+from haloscope.solvers.flow.equations.equations import UNKNOWNS
+from haloscope.solvers.flow.equations.time_steps import Clock
+from haloscope.solvers.flow.results import RunResults, flow_picture, require_plane
 from haloscope.solvers.flow.scales import flow_scales
-from haloscope.solvers.flow.shear_results import shear_results
-from haloscope.solvers.flow.steps import SteadySteps, Steps, UnsteadySteps, start_state
+from haloscope.solvers.flow.steps import SteadySteps, Steps, UnsteadySteps, WorkModel, start_state
 from haloscope.solvers.flow.system import make_system
-from haloscope.solvers.flow.time_steps import Clock
-from haloscope.solvers.flow.work import WorkModel
 from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, Work
 
 if TYPE_CHECKING:
-    from haloscope.io.field_pictures import SlicesPicture
+    from haloscope.io.figures.field_pictures import SlicesPicture
 
 Position = tuple[float, float, float]
 Floats = NDArray[np.float64]
 
 _SETUP = Region("set-up")
-_SOURCE = Path(__file__).with_name("flow.cpp")
+_SOURCE = Path(__file__).with_name("equations") / "flow.cpp"
 _MEANINGS = {
     **{name: ("m/s", f"velocity along {axis}") for name, axis in zip("uvw", "xyz", strict=True)},
     "p": ("Pa", "pressure"),

@@ -1,27 +1,168 @@
-"""Steps of a flow case: one of Newton's iterations on steady flow, or a step in time."""
+"""Steps of a flow case: a Newton iteration of steady flow or a step in time; their work and the time of their parts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from haloscope import regions
 from haloscope.device.interface import Array
 from haloscope.errors import SolutionError, counted
+from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.regions import Region
+from haloscope.solvers.flow.boundaries.outlets import Windkessel
 from haloscope.solvers.flow.case import FlowTable
-from haloscope.solvers.flow.newton import NewtonHistory
-from haloscope.solvers.flow.resistances import Windkessel
-from haloscope.solvers.flow.space_time import SpaceTimeSlabs
-from haloscope.solvers.flow.system import System
-from haloscope.solvers.flow.time_steps import (
+from haloscope.solvers.flow.equations.equations import UNKNOWNS
+from haloscope.solvers.flow.equations.newton import NewtonHistory
+from haloscope.solvers.flow.equations.space_time import SpaceTimeSlabs
+from haloscope.solvers.flow.equations.time_steps import (
     BackwardDifferences,
     Clock,
     GeneralisedAlpha,
     TimeSteps,
     velocities,
 )
+from haloscope.solvers.flow.system import System
+from haloscope.solvers.interface import Work
+
+FORMING = "form left and right sides"
+SOLVING = "GMRES"
+PRODUCT = "matrix-vector product"
+GATHER, SCATTER = "gather", "scatter"
+COMPONENTS = (FORMING, SOLVING, PRODUCT, GATHER, SCATTER, "preconditioner", "reductions")
+"""Names of regions, each with all that is inside it, as Wylie, Geimer, Nicolai and Probst name the
+parts of XNS ("Performance analysis and tuning of the XNS CFD solver on Blue Gene/L", 2007), and two
+more: reductions are what inner products take over all ranks."""
+AWAITED = (FORMING, SOLVING)
+"""Those at whose ends the host waits for the device. Others lie within graphs that GPUs replay by
+themselves, or are launched and not waited for: what the host sees of them is not their time."""
+
+
+class PhaseTimes:
+    """Adds up the seconds of named regions while it listens: ``with phases: ...``, again and again.
+
+    A region within one of the same name counts once.
+    """
+
+    def __init__(self, names: Sequence[str] = COMPONENTS) -> None:
+        self._numbers = {Region(name).number: name for name in names}
+        self.seconds = dict.fromkeys(names, 0.0)
+        self.visits = dict.fromkeys(names, 0)
+        self._open: dict[int, tuple[int, float]] = {}
+
+    def __enter__(self) -> PhaseTimes:
+        regions.attach(self._on_enter, self._on_leave)
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        regions.detach()
+
+    def _on_enter(self, number: int) -> None:
+        if number in self._numbers:
+            depth, begun = self._open.get(number, (0, 0.0))
+            self._open[number] = (depth + 1, begun if depth else time.perf_counter())
+
+    def _on_leave(self, number: int) -> None:
+        if number not in self._open:
+            return
+        depth, begun = self._open.pop(number)
+        if depth > 1:
+            self._open[number] = (depth - 1, begun)
+            return
+        name = self._numbers[number]
+        self.seconds[name] += time.perf_counter() - begun
+        self.visits[name] += 1
+
+    def table(self, whole: float) -> Mapping[str, Mapping[str, float]]:
+        """Seconds, share of a whole time, and visits of the components that were met."""
+        return {
+            name: {"seconds": s, "share": s / whole, "visits": self.visits[name]}
+            for name, s in self.seconds.items()
+            if self.visits[name]
+        }
+
+
+_WORD = 8
+BYTES_OF_A_FACTOR = 4 * UNKNOWNS**2 + 4
+"""Of a block stored in single precision, with a number beside it."""
+# Of a row's node in forming it: state, what the time derivative has beside, position, residual.
+_WORDS_OF_A_NODE = UNKNOWNS + 3 + 3 + UNKNOWNS
+_BYTES_OF_A_TET = 17
+
+
+def bytes_of_forming(rows: BlockRows, tets: int) -> int:
+    """Least bytes that forming matrix and residual moves: elements read, blocks written."""
+    blocks = rows.pattern.blocks * _WORD * rows.size**2
+    return rows.nodes * _WORDS_OF_A_NODE * _WORD + tets * _BYTES_OF_A_TET + blocks
+
+
+@dataclass
+class Iterations:
+    """How many there were."""
+
+    # Steps, Newton's iterations in all of them, and GMRES' in all of these.
+    steps: int = 0
+    newton: int = 0
+    linear: int = 0
+
+    @property
+    def newton_a_step(self) -> float:
+        """Mean; one before the first step."""
+        return self.newton / self.steps if self.steps else 1.0
+
+    @property
+    def linear_a_newton(self) -> float:
+        """Mean; one before the first step."""
+        return self.linear / self.newton if self.newton else 1.0
+
+
+class WorkModel:
+    """Bytes and operations of steps; all ranks make one together."""
+
+    # A Newton iteration forms matrix and residual (elements read, blocks written). An iteration of
+    # GMRES multiplies by the matrix, applies the preconditioner, and reads half of a cycle's
+    # vectors twice: for products, and to take them off.
+
+    def __init__(self, system: System, restart: int) -> None:
+        self._system, self._restart = system, restart
+        rows, size = system.rows, system.rows.size
+        nodes, blocks, tets = rows.nodes, rows.pattern.blocks, len(system.part.tets)
+        matrix = blocks * _WORD * size**2
+        factors = blocks * (4 * size**2 + 4) if system.preconditioner != "point-blocks" else 0
+        vector = nodes * size * _WORD
+        own = np.array(
+            [
+                bytes_of_forming(rows, tets),
+                rows.bytes_of_product + factors + 2 * vector,
+                2 * vector,
+                blocks * 2 * size**2 * (2 if factors else 1),
+                4 * nodes * size,
+                matrix + factors + factors * 2 + (2 * restart + 9) * vector,
+            ],
+            np.float64,
+        )
+        whole = system.shared.world.sum(own).tolist()
+        self._form, self._iterate, self._a_vector, self._flops, self._flops_a_vector = whole[:5]
+        self._memory = int(whole[5])
+
+    def of(self, done: Iterations) -> Work:
+        """What a step is with the mean numbers of iterations."""
+        newton, linear = done.newton_a_step, done.linear_a_newton
+        vectors = min(linear, self._restart) / 2
+        return Work(
+            cells=self._system.part.whole_nodes,
+            size=self._system.part.whole_nodes,
+            bytes=newton * (self._form + linear * (self._iterate + vectors * self._a_vector)),
+            flops=newton * linear * (self._flops + vectors * self._flops_a_vector),
+            memory=self._memory,
+            unit="node",
+        )
+
 
 # Residuals below this part of the largest of a run are rounding: no step need reduce them.
 _ROUNDING = 1e-11
@@ -42,11 +183,11 @@ class Steps(Protocol):
 
     @property
     def past(self) -> Array:
-        """See :class:`haloscope.solvers.flow.time_steps.TimeSteps`."""
+        """See :class:`haloscope.solvers.flow.equations.time_steps.TimeSteps`."""
 
     @property
     def level_state(self) -> Array:
-        """See :class:`haloscope.solvers.flow.time_steps.TimeSteps`."""
+        """See :class:`haloscope.solvers.flow.equations.time_steps.TimeSteps`."""
 
     def advance(self, step: int) -> NewtonHistory:
         """Take the step that follows `step` others; one that fails leaves all as it was."""

@@ -10,35 +10,35 @@ from haloscope.case.tables import Machine
 from haloscope.device.interface import Device
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.tets.node_parts import NodePart
-from haloscope.mesh.tets.shared_node_parts import node_part_on_ranks
+from haloscope.mesh.tets.node_parts import NodePart, node_part_on_ranks
 from haloscope.numerics.krylov.block_ilu import BlockIlu
-from haloscope.numerics.krylov.block_pattern import pattern_of
-from haloscope.numerics.krylov.block_rows import BlockRows
+from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
+from haloscope.numerics.krylov.dense_blocks import PointBlocks
 from haloscope.numerics.krylov.flexible_gmres import Product
-from haloscope.numerics.krylov.point_blocks import PointBlocks
 from haloscope.numerics.krylov.two_level import TwoLevel
-from haloscope.numerics.shared_node_messages import transport_of
-from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
-from haloscope.solvers.flow.boundary_conditions import BoundaryConditions
-from haloscope.solvers.flow.boundary_means import boundary_areas, exact_sums
-from haloscope.solvers.flow.boundary_values import (
+from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct, transport_of
+from haloscope.solvers.flow.boundaries.boundary_equations import BoundaryConditions
+from haloscope.solvers.flow.boundaries.conditions import (
     BoundaryValues,
     OutsidePressure,
     Resistance,
     Slip,
     Traction,
     Velocity,
+    conditions_of,
 )
+from haloscope.solvers.flow.boundaries.integrals import Residual, boundary_areas, exact_sums
 from haloscope.solvers.flow.case import FlowTable
-from haloscope.solvers.flow.conditions import conditions_of
-from haloscope.solvers.flow.equations import UNKNOWNS, FlowEquations
-from haloscope.solvers.flow.forces import Residual
-from haloscope.solvers.flow.matrix_free import MatrixFreeEquations, UnstoredRows
+from haloscope.solvers.flow.equations.equations import (
+    UNKNOWNS,
+    FlowEquations,
+    MatrixFreeEquations,
+    UnstoredRows,
+)
+from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings, Updated
+from haloscope.solvers.flow.equations.space_time import SLAB_UNKNOWNS, SlabEnds, SlabEquations
 from haloscope.solvers.flow.meshes import make_mesh
-from haloscope.solvers.flow.newton import Newton, NewtonSettings, Updated
-from haloscope.solvers.flow.space_time import SLAB_UNKNOWNS, SlabEnds, SlabEquations
 
 # When velocities of a closed vessel are looked at, and what share of all that crosses boundaries or
 # runs along them, with these velocities, may be too much or too little.

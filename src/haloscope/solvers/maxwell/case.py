@@ -1,4 +1,4 @@
-"""The keys of a Maxwell case, and the numbers that follow from them."""
+"""Keys of a Maxwell case, and the numbers that follow from them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,73 @@ from haloscope.solvers.maxwell.case_media import (
     Units,
     WaveTable,
 )
-from haloscope.solvers.maxwell.case_results import FarFieldTable, SpectrumTable
-from haloscope.solvers.maxwell.currents import Current
 from haloscope.solvers.maxwell.elements import BOUNDARIES, FACE_VALUES, FACES, Material
-from haloscope.solvers.maxwell.exact import TimeHarmonic, named
-from haloscope.solvers.maxwell.incident import PlaneWave
-from haloscope.solvers.maxwell.layers import Layer
+from haloscope.solvers.maxwell.terms.incident import PlaneWave
+from haloscope.solvers.maxwell.terms.layers import Layer
+from haloscope.solvers.maxwell.terms.sources import Current
+from haloscope.solvers.maxwell.verification.exact import TimeHarmonic, named
+
+_SMALLEST, _LARGEST = 1e-30, 1e30
+Positive = Annotated[float, Field(ge=_SMALLEST, le=_LARGEST)]
+NotNegative = Annotated[float, Field(ge=0.0, le=_LARGEST)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Degrees = Annotated[float, Field(ge=-360.0, le=360.0)]
+
+
+class SpectrumTable(Table):
+    """Spectra and resonances at probes."""
+
+    band: tuple[NotNegative, Positive]
+    """Lowest and highest frequency in Hz (in natural units: oscillations a metre of c t)."""
+    start: NotNegative | None = None
+    """Series count from this time in s; when left out from where the last source has ended, or 0."""
+    probes: Annotated[tuple[Name, ...], Field(max_length=1000)] = ()
+    """Names of probes; all when left out."""
+    window: Literal["none", "hann", "fade"] = "fade"
+    """What the series is multiplied by for the spectrum (not for the resonances). none: for what has
+    died away; hann: for a steady oscillation; fade: 1 at first, 0 at the end, for what still rings."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SpectrumTable:
+        if not self.band[0] < self.band[1]:
+            raise ValueError(
+                f"band = {list(self.band)}: the lowest frequency is not below the highest; give "
+                "[low, high]"
+            )
+        return self
+
+
+class FarFieldTable(Table):
+    """Waves far away, from the fields on a closed surface; what is around it must be uniform.
+
+    The surface may end at complete plane walls (pec or pmc), for which image currents stand.
+
+    Amplitudes are those of a steady state in which the waveform of the first wave, or of the first
+    source where there is none, has the amplitude 1.
+    """
+
+    frequencies: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=1000)]
+    """In Hz (in natural units: oscillations a metre of c t)."""
+    box: tuple[Position, Position] | None = None
+    """Surface: around the elements whose centre lies between this lower and upper corner, in m."""
+    regions: tuple[Name, ...] = ()
+    """Surface: around these regions. With neither: around what holds the total field of a wave, or
+    else around all that is not in the absorbing layer."""
+    theta: Annotated[int, Field(ge=2, le=3601)] = 91
+    """Number of angles from +z, evenly from 0 to 180 degrees."""
+    phi: Annotated[tuple[Degrees, ...], Field(min_length=1, max_length=720)] = (0.0, 90.0)
+    """Angles from +x in degrees."""
+    start: NotNegative = 0.0
+    """Fields count from this time in s; with a sine give one when all is steady."""
+    interval: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Steps between two samples; when left out at least 12 fall in the shortest period."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> FarFieldTable:
+        if self.box is not None and self.regions:
+            raise ValueError("box and regions are both given; give one of them")
+        return self
+
 
 LIGHT = 299_792_458.0
 """Speed of light in vacuum, m/s (exact)."""
@@ -41,16 +102,12 @@ IMPEDANCE = 376.730313412
 HIGHEST_ORDER = 15
 FIELD_NAMES = ("Ex", "Ey", "Ez", "Hx", "Hy", "Hz")
 
-_SMALLEST, _LARGEST = 1e-30, 1e30
 _PLACE = ("x", "y", "z")
 # Of a node: coordinates, a Jacobian and a share of the mesh.
 _HOST_BYTES = 5 * 8.0
 
-Positive = Annotated[float, Field(ge=_SMALLEST, le=_LARGEST)]
-NotNegative = Annotated[float, Field(ge=0.0, le=_LARGEST)]
 Component = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
-Name = Annotated[str, Field(min_length=1, max_length=200)]
 Triple = tuple[Count, Count, Count]
 Axis = Literal["x", "y", "z"]
 

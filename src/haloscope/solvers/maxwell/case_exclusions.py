@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from haloscope.case.tables import Exclusion
-from haloscope.solvers.maxwell.media import Medium
+from haloscope.solvers.maxwell.terms.media import Medium
 
 if TYPE_CHECKING:
     from haloscope.solvers.maxwell.case import MaxwellCase, MaxwellTable

@@ -10,20 +10,25 @@ from pydantic import Field
 
 from haloscope.case.expressions import parse_quantity_or_expression
 from haloscope.case.tables import Position, Table
-from haloscope.solvers.maxwell.currents import Current, PointDipole, SheetCurrent, VolumeCurrent
 from haloscope.solvers.maxwell.elements import Material
-from haloscope.solvers.maxwell.incident import PlaneWave
-from haloscope.solvers.maxwell.layers import Layer
-from haloscope.solvers.maxwell.media import Debye, Drude, Lorentz, Medium, Pole
-from haloscope.solvers.maxwell.terms import Floats
-from haloscope.solvers.maxwell.waveforms import (
+from haloscope.solvers.maxwell.terms.incident import PlaneWave
+from haloscope.solvers.maxwell.terms.layers import Layer
+from haloscope.solvers.maxwell.terms.media import Debye, Drude, Lorentz, Medium, Pole
+from haloscope.solvers.maxwell.terms.sources import (
+    Current,
+    PointDipole,
+    SheetCurrent,
+    VolumeCurrent,
+)
+from haloscope.solvers.maxwell.terms.terms import Floats
+from haloscope.solvers.maxwell.terms.waveforms import (
     Gaussian,
     ModulatedGaussian,
     RampedSine,
     Ricker,
     Waveform,
 )
-from haloscope.solvers.maxwell.waveforms import Table as Sampled
+from haloscope.solvers.maxwell.terms.waveforms import Table as Sampled
 
 _SMALLEST, _LARGEST = 1e-30, 1e30
 Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]

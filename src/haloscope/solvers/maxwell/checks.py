@@ -9,11 +9,12 @@ from typing import Any
 from haloscope.device import open_device
 from haloscope.device.interface import Device
 from haloscope.solvers.interface import Check, Comparison
-from haloscope.solvers.maxwell import resonance_runs, verification
-from haloscope.solvers.maxwell.media import Debye, Drude, Lorentz, Medium
-from haloscope.solvers.maxwell.scattering import mie_scattering
-from haloscope.solvers.maxwell.sweeping import warped_energy
-from haloscope.solvers.maxwell.verification import Errors
+from haloscope.solvers.maxwell.sizing import warped_energy
+from haloscope.solvers.maxwell.terms.media import Debye, Drude, Lorentz, Medium
+from haloscope.solvers.maxwell.verification import runs as resonance_runs
+from haloscope.solvers.maxwell.verification import runs as verification
+from haloscope.solvers.maxwell.verification.mie import mie_scattering
+from haloscope.solvers.maxwell.verification.runs import Errors
 
 Solve = Callable[[dict[str, Any]], Any]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from haloscope.errors import InputError, counted
 from haloscope.mesh.hexes.mesh_parts import MeshPart
 from haloscope.numerics.elements.basis import gll_nodes
-from haloscope.numerics.elements.element_geometry import along_all_axes, tangents
+from haloscope.numerics.elements.element_maps import along_all_axes, tangents
 
 Floats = NDArray[np.float64]
 

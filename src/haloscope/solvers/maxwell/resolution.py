@@ -8,18 +8,27 @@ from dataclasses import dataclass
 import numpy as np
 
 from haloscope.case.expressions import Table, times_in_milliseconds
+from haloscope.exchange.plan import all_rows
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.rows import all_rows
 from haloscope.mesh.hexes.hexes import HexMesh, point_text
 from haloscope.numerics.runge_kutta import LSERK4
-from haloscope.solvers.maxwell.additions import PlacedAdditions
 from haloscope.solvers.maxwell.case import MaxwellTable
 from haloscope.solvers.maxwell.elements import Material
-from haloscope.solvers.maxwell.incident import PlacedWave
-from haloscope.solvers.maxwell.media import Medium
-from haloscope.solvers.maxwell.terms import Floats, Integers
-from haloscope.solvers.maxwell.waveform_spans import largest_cut, main_begin, main_frequency
-from haloscope.solvers.maxwell.waveforms import Gaussian, ModulatedGaussian, RampedSine, Ricker
+from haloscope.solvers.maxwell.terms.additions import (
+    PlacedAdditions,
+    largest_cut,
+    main_begin,
+    main_frequency,
+)
+from haloscope.solvers.maxwell.terms.incident import PlacedWave
+from haloscope.solvers.maxwell.terms.media import Medium
+from haloscope.solvers.maxwell.terms.terms import Floats, Integers
+from haloscope.solvers.maxwell.terms.waveforms import (
+    Gaussian,
+    ModulatedGaussian,
+    RampedSine,
+    Ricker,
+)
 
 FEWEST_NODES = 7.0
 """Nodes per wavelength that are enough at order 7; below, waves are slow and damped."""

@@ -18,40 +18,37 @@ from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.mesh.hexes.mesh_parts import MeshPart
 from haloscope.numerics.elements.element_fields import ElementFields, LocatedPoints, Position
-from haloscope.numerics.elements.element_geometry import nodes
+from haloscope.numerics.elements.element_maps import nodes
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.regions import Region
 from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, Work
-from haloscope.solvers.maxwell.additions import PlacedAdditions, PointwiseAdditions
-from haloscope.solvers.maxwell.case import (
-    FIELD_NAMES,
-    MaxwellCase,
-    bytes_a_step,
-    flops_a_step,
-)
+from haloscope.solvers.maxwell.case import FIELD_NAMES, MaxwellCase, bytes_a_step, flops_a_step
 from haloscope.solvers.maxwell.elements import AFFINE, CORNERS, FACES, STORED, known_by
-from haloscope.solvers.maxwell.energy_balance import EnergyBalance
-from haloscope.solvers.maxwell.exponential import ExponentialSteps
+from haloscope.solvers.maxwell.meshes import SetUp, place_in, share_out
+from haloscope.solvers.maxwell.outputs.results import EnergyBalance, RunResults
 from haloscope.solvers.maxwell.resolution import (
     limit_text,
     resolution,
     source_warnings,
     timing_warnings,
 )
-from haloscope.solvers.maxwell.results import RunResults
-from haloscope.solvers.maxwell.shares import SetUp, place_in, share_out
-from haloscope.solvers.maxwell.stepping import SOURCE, Stepping, kind_of
+from haloscope.solvers.maxwell.stepping import SOURCE, ExponentialSteps, Stepping, kind_of
+from haloscope.solvers.maxwell.terms.additions import (
+    PlacedAdditions,
+    PointwiseAdditions,
+    end,
+    sources_end,
+)
+from haloscope.solvers.maxwell.terms.waveforms import RampedSine
 from haloscope.solvers.maxwell.time_step import (
     find_bound,
     geometric_bounds,
     random_start,
     require_stable,
 )
-from haloscope.solvers.maxwell.waveform_spans import end, sources_end
-from haloscope.solvers.maxwell.waveforms import RampedSine
 
 if TYPE_CHECKING:
-    from haloscope.io.field_pictures import FieldPanel, SlicesPicture
+    from haloscope.io.figures.field_pictures import FieldPanel, SlicesPicture
 
 _SETUP = Region("set-up")
 _MEANINGS = {"E": ("V/m", "electric field"), "H": ("A/m", "magnetic field")}

@@ -1,4 +1,4 @@
-"""Fields on the device, and the steps that take them forward in time."""
+"""Fields on the device and their time steps: Runge-Kutta, or the exponential of the operator in a Krylov space."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.mesh.hexes.mesh_parts import MeshPart, Range, take
 from haloscope.numerics.elements.basis import derivative_matrix
-from haloscope.numerics.elements.element_geometry import jacobians, volume_weights
+from haloscope.numerics.elements.element_maps import jacobians, volume_weights
+from haloscope.numerics.krylov.krylov import KrylovSpace
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.regions import Region
 from haloscope.solvers.maxwell.elements import (
@@ -444,3 +445,31 @@ class Stepping:
     def energy(self) -> float:
         """Energy of the field of this rank: half the integral of eps E^2 + mu H^2."""
         return float(self.energies().sum())
+
+
+class ExponentialSteps:
+    """Takes steps ``u <- exp(dt A) u``, exact but for the Krylov space and the mesh.
+
+    Sums over ranks enter, so fields depend on the number of ranks in their last bits.
+    """
+
+    def __init__(
+        self, stepping: Stepping, device: Device, world: World, dimension: int, tolerance: float
+    ) -> None:
+        self._stepping, self._tolerance = stepping, tolerance
+        fields = stepping.fields
+        self._space = KrylovSpace(device, len(fields), dimension, fields.dtype, world)
+        self._state = device.zeros((len(fields),), fields.dtype)
+        self.substeps = 0
+
+    def advance(self, steps: int, dt: float) -> None:
+        """Take steps; a step whose error would be too large is cut."""
+        stepping = self._stepping
+        self._state[:] = stepping.fields
+        for _ in range(steps):
+            substeps, _ = self._space.exponential(
+                stepping.right_hand_side, self._state, dt, self._tolerance
+            )
+            self.substeps += substeps
+        stepping.fields[:] = self._state
+        stepping.renew_traces()

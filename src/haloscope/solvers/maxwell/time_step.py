@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
-from haloscope.numerics.elements.element_geometry import tangents
+from haloscope.numerics.elements.element_maps import tangents
 from haloscope.numerics.krylov.krylov import KrylovSpace, Operator
 from haloscope.numerics.runge_kutta import LSERK4, LowStorage, step_limits
 

@@ -1,10 +1,13 @@
-"""Who holds which cells: hand-overs between ranks, with the rows that cells have on the device."""
+"""Migration of cells between ranks: when it happens, and the rows that cells have on the device."""
 
 from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +17,6 @@ from haloscope.device.interface import Array, Device
 from haloscope.errors import SolutionError
 from haloscope.exchange.ranks.world import World
 from haloscope.solvers.blood.cells.local_cells import CellKind, LocalCells
-from haloscope.solvers.blood.cells.rows import CellRows, Outlines, fields_of
 from haloscope.solvers.blood.cells.shared_vertices import MARGIN, SharedVertices, margin_for
 from haloscope.solvers.blood.cells.sharing import (
     Arrival,
@@ -26,6 +28,156 @@ from haloscope.solvers.blood.cells.sharing import (
 )
 from haloscope.solvers.blood.membranes.membranes import Membranes
 
+SOURCE = Path(__file__).with_name("cell_rows.cpp")
+_DIMENSIONS = 3
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.integer[Any]]
+
+# As in cell_rows.cpp.
+_QUANTITIES = 14
+_OUTLINE_BLOCK, _ROWS_BLOCK = 32, 128
+
+
+@dataclass(frozen=True)
+class Outlines:
+    """Where n cells are, and how fast, in lattice units."""
+
+    # (n, 3) corners of their bounding boxes, and means of their vertices; not wrapped.
+    low: Floats
+    high: Floats
+    centre: Floats
+    velocity: Floats  # (n, 3) means of their vertices' velocities
+    fastest: Floats  # (n,) largest component of a vertex' velocity
+    finite: NDArray[np.bool_]  # (n,) whether all positions and velocities are finite numbers
+
+
+def fields_of(cells: Membranes) -> int:
+    """Values of a vertex in a state."""
+    return _DIMENSIONS * len(cells.state)
+
+
+class CellRows:
+    """Reads and rearranges the rows that :class:`Membranes` has for cells, on the device."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._outline, self._give, self._take = (
+            device.kernel(SOURCE, name, {"real": "double"})
+            for name in ("outline", "give_rows", "take_rows")
+        )
+
+    def outlines(self, cells: Membranes, count: int) -> Outlines:
+        """Where the first `count` cells are; sums run in an order of their own, the same anywhere."""
+        outlines = self._device.zeros((_QUANTITIES * count,), "f8")
+        if count:
+            self._outline.bind(
+                *(
+                    cells.positions,
+                    cells.velocities,
+                    cells.capacity,
+                    cells.vertices,
+                    count,
+                    outlines,
+                ),
+                extent=(_OUTLINE_BLOCK * count,),
+                block=(_OUTLINE_BLOCK,),
+            )()
+        table = self._device.to_host(outlines).reshape(_QUANTITIES, count)
+        low, high, centre, velocity = (table[first : first + 3].T for first in (0, 3, 6, 9))
+        return Outlines(low, high, centre, velocity, table[12], table[13] == 1)
+
+    def states(self, cells: Membranes, rows: Rows) -> Floats:
+        """States (n, fields, V) of the cells in n rows, on the host: 3 of each array of the state."""
+        count, vertices, fields = len(rows), cells.vertices, fields_of(cells)
+        if count == 0:
+            return np.empty((0, fields, vertices))
+        gathered = self._device.empty((count, fields, vertices), "f8")
+        places = self._device.from_host(rows.astype(np.int32))
+        for number, array in enumerate(cells.state):
+            self._give.bind(
+                *(array, cells.capacity, vertices, places, count),
+                *(gathered, _DIMENSIONS * number, fields),
+                extent=(_DIMENSIONS * count * _ROWS_BLOCK,),
+                block=(_ROWS_BLOCK,),
+            )()
+        states: Floats = self._device.to_host(gathered)
+        return states
+
+    def rearrange(self, cells: Membranes, into: Membranes, rows: Rows, came: Floats) -> None:
+        """Make a cell's row that of another, or one that came.
+
+        `rows`: (n,) which row of `cells` each of the first n rows of `into` comes from; -1 - k
+        where it is state k of `came`; `came`: states (m, fields, V), on the host.
+        """
+        count, vertices = len(rows), cells.vertices
+        if count == 0:
+            return
+        states = self._device.from_host(came if len(came) else np.empty((1, 1, 1)))
+        places = self._device.from_host(rows.astype(np.int32))
+        fields = fields_of(cells)
+        for number, (old, new) in enumerate(zip(cells.state, into.state, strict=True)):
+            # Forces are set anew before they are used again.
+            target: Array = into.forces if cells is into else new
+            self._take.bind(
+                *(old, cells.capacity, states, _DIMENSIONS * number, fields, vertices),
+                *(places, count, target, into.capacity),
+                extent=(_DIMENSIONS * count * _ROWS_BLOCK,),
+                block=(_ROWS_BLOCK,),
+            )()
+            if cells is into:
+                used = (slice(None), slice(count))
+                shape = (_DIMENSIONS, into.capacity, vertices)
+                new.reshape(shape)[used] = target.reshape(shape)[used]
+
+
+FIRST_STEPS = 4
+"""Steps after the start, in which cells may gain any sound speed."""
+
+# Speeds in spacings a step below which it does not matter how slow vertices are.
+_STILL = 1e-6
+
+
+class CellTimetable:
+    """Says at which steps cells are looked at and handed over.
+
+    Looks tell the largest speed. Cells are handed over before a vertex at twice that can have left
+    the margin since they were handed over last; as long as it cannot have, a look is enough.
+    """
+
+    def __init__(self, interval: int, *, hands_over: bool) -> None:
+        self._interval, self._hands_over = interval, hands_over
+        # Steps after which cells are to be handed over, and after which they are to be looked at;
+        # :data:`sys.maxsize`: not before the other.
+        self.due, self.look_at = 0, sys.maxsize
+        # Steps that were thought of last, and spacings that a vertex may have moved since a hand-over
+        # when the next look is due.
+        self._last, self._moved = FIRST_STEPS, 0.0
+        self._margin = MARGIN
+
+    def handed_over(self, step: int, fastest: float, margin: float = MARGIN) -> None:
+        """Take note that cells were handed over after a step, with this largest speed and margin."""
+        self._moved, self._margin = 0.0, margin
+        if step or not self._hands_over:
+            self.looked(step, fastest)
+        else:
+            self.due, self.look_at = FIRST_STEPS, sys.maxsize
+
+    def looked(self, step: int, fastest: float) -> None:
+        """Take note that cells were looked at."""
+        pace = max(2 * fastest, _STILL)
+        # Speeds grow no faster than this looks again.
+        steps = min(self._interval, 2 * max(self._last, FIRST_STEPS))
+        self._last = max(1, min(steps, int(self._margin / pace)))
+        left = int((self._margin - self._moved) / pace)
+        self.due = self.look_at = sys.maxsize
+        if self._hands_over and left <= steps:
+            self.due = step + max(1, left)
+        else:
+            self.look_at = step + steps
+            self._moved += steps * pace
+
+
 SPARE = 1 / 64
 """Rows that are worked on beyond those of cells, over the number of these, on several ranks."""
 
@@ -33,9 +185,8 @@ SPARE = 1 / 64
 _ROOM = 1.25
 # Beyond what kernels take for a place, and near enough for a cell to keep its shape.
 _PARKED = 2e9
-_DIMENSIONS = 3
 
-Rows = NDArray[np.int64]
+RowNumbers = NDArray[np.int64]
 
 
 class CellMigration:
@@ -65,7 +216,7 @@ class CellMigration:
         # largest speed so far, so that hand-overs are not too many.
         self.margin = MARGIN
         # Numbers of cells of each kind, and their centres, when they were looked at last.
-        self._seen: dict[str, tuple[Rows, NDArray[np.float64]]] = {}
+        self._seen: dict[str, tuple[RowNumbers, NDArray[np.float64]]] = {}
         self._rows = CellRows(device)
 
     def own_states(self, local: LocalCells) -> np.ndarray:
@@ -232,7 +383,7 @@ def _require_all(kinds: Sequence[LocalCells], owned: Sequence[int]) -> None:
             )
 
 
-def _parts(held: CellOwnership) -> tuple[Rows, Rows, Rows]:
+def _parts(held: CellOwnership) -> tuple[RowNumbers, RowNumbers, RowNumbers]:
     """Places of own cells that no other rank holds, of own cells that others hold, too, and of others'."""
     shared = held.holders.sum(axis=1) > 1
     parts = ~shared, shared & held.own, shared & ~held.own

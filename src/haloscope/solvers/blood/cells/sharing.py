@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.partition.bisection import Boxes
+from haloscope.mesh.bisection import Boxes
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -16,11 +16,15 @@ from haloscope.mesh.lattice.lattice_parts import LatticePart
 from haloscope.regions import Region as TimedRegion
 from haloscope.solvers.blood.cells.entering import EnteringCells
 from haloscope.solvers.blood.cells.local_cells import ALONE, OWN, SHARED, CellKind, LocalCells
-from haloscope.solvers.blood.cells.migration import CellMigration, raise_together, room_for
-from haloscope.solvers.blood.cells.rows import Outlines
+from haloscope.solvers.blood.cells.migration import (
+    CellMigration,
+    CellTimetable,
+    Outlines,
+    raise_together,
+    room_for,
+)
 from haloscope.solvers.blood.cells.shared_vertices import MARGIN
 from haloscope.solvers.blood.cells.sharing import CellOwnership, Region
-from haloscope.solvers.blood.cells.timetable import CellTimetable
 from haloscope.solvers.blood.coupling.coupling import Coupling, OwnBox, SomeCells
 from haloscope.solvers.blood.coupling.inside import Insides, Surfaces
 from haloscope.solvers.blood.coupling.repulsion import (
@@ -31,7 +35,7 @@ from haloscope.solvers.blood.coupling.repulsion import (
 )
 from haloscope.solvers.blood.fluid.flow import Flow
 from haloscope.solvers.blood.membranes.cell_shapes import smoothed
-from haloscope.solvers.saved_arrays import saved_counts, saved_numbers
+from haloscope.solvers.interface import saved_counts, saved_numbers
 
 _INTERPOLATE = TimedRegion("interpolate")
 _SHARE = {quantity: TimedRegion(f"share {quantity}") for quantity in ("velocities", "forces")}

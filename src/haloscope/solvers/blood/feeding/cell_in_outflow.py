@@ -13,8 +13,7 @@ from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.case_vessels import OpeningTable
 from haloscope.solvers.blood.feeding.pre_inlet import PreInlet
 from haloscope.solvers.blood.fluid_with_cells import FluidWithCells
-from haloscope.solvers.interface import Results
-from haloscope.solvers.saved_arrays import saved_counts
+from haloscope.solvers.interface import Results, saved_counts
 
 # A cell leaves once a vertex is so near to an opening's plane that its support reaches beyond.
 _GOES = 1.5

@@ -23,13 +23,17 @@ from haloscope.solvers.blood.case_vessels import OpeningTable
 from haloscope.solvers.blood.cell_kinds import starting_cells
 from haloscope.solvers.blood.cells.entering import EnteringCells, Threshold
 from haloscope.solvers.blood.coupling.coupling import KERNELS
-from haloscope.solvers.blood.feeding.drive import PreInletDrive
-from haloscope.solvers.blood.feeding.inlet import FedInlet
-from haloscope.solvers.blood.feeding.segment import best_length, segment_of, whole_cells
+from haloscope.solvers.blood.feeding.periodic_flow import (
+    FedInlet,
+    PreInletDrive,
+    best_length,
+    segment_of,
+    whole_cells,
+)
 from haloscope.solvers.blood.fluid_with_cells import FluidWithCells
 from haloscope.solvers.blood.membranes.cell_shapes import CREASED, SMOOTHING_STEPS
 from haloscope.solvers.blood.vessels.vessels import developed_profile, relative_velocities
-from haloscope.solvers.saved_arrays import saved_counts, saved_numbers
+from haloscope.solvers.interface import saved_counts, saved_numbers
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

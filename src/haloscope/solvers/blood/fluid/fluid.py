@@ -16,17 +16,15 @@ from haloscope.solvers.blood.fluid.boundaries import (
     Opening,
     OpeningTables,
     WallLinks,
-    link_tables,
-)
-from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS, OPPOSITE, VELOCITIES, equilibrium
-from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant, fastest_way, room_for_two
-from haloscope.solvers.blood.fluid.launches import Binder, orders
-from haloscope.solvers.blood.fluid.populations import HALF_SCALE, Populations
-from haloscope.solvers.blood.fluid.wall_link_tables import (
     WallLinkTables,
     lanes_find_room,
+    link_tables,
     split_links,
 )
+from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant, fastest_way, room_for_two
+from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, OPPOSITE, VELOCITIES, equilibrium
+from haloscope.solvers.blood.fluid.launches import Binder, orders
+from haloscope.solvers.blood.fluid.populations import HALF_SCALE, Populations
 
 __all__ = ["EXACT_MAGIC", "SOURCE", "Carreau", "Fluid", "LatticePart", "Opening", "WallLinks"]
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.jit import Constants
-from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS, VELOCITIES
+from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, VELOCITIES
 
 Indices = NDArray[np.int32]
 

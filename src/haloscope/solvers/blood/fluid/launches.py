@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Array, ByValue, Device, Launch
 from haloscope.solvers.blood.fluid.boundaries import LatticePart
 from haloscope.solvers.blood.fluid.gpu_layout import LINE, SKIPPED, KernelVariant, neighbours
+from haloscope.solvers.blood.fluid.lattice import rows_and_points
 from haloscope.solvers.blood.fluid.populations import Turn
-from haloscope.solvers.blood.fluid.rows import rows_and_points
 
 _GPU_BLOCK = (256,)
 # As OPENINGS_BOUNDS of fluid_threads.hpp: their kernel holds whole points in registers.

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from haloscope.device.interface import Device
 from haloscope.mesh.lattice.lattice_parts import LatticePart
-from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS, OPPOSITE, VELOCITIES, equilibrium
 from haloscope.solvers.blood.fluid.fluid import Carreau, Fluid
+from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, OPPOSITE, VELOCITIES, equilibrium
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

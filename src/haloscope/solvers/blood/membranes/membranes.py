@@ -16,8 +16,12 @@ from haloscope.device.interface import Array, ByValue, Device, Kernel, Launch
 from haloscope.device.jit import Constants
 from haloscope.errors import InputError, SolutionError
 from haloscope.solvers.blood.membranes.cell_shapes import CellShapes, fault, fold_onset
-from haloscope.solvers.blood.membranes.chunks import ChunkWay, chunk_tables
-from haloscope.solvers.blood.membranes.loop_elements import SUPPORT, loop_elements
+from haloscope.solvers.blood.membranes.loop_elements import (
+    SUPPORT,
+    ChunkWay,
+    chunk_tables,
+    loop_elements,
+)
 from haloscope.solvers.blood.membranes.meshes import MembraneMesh
 
 SOURCE = Path(__file__).with_name("membrane.cpp")

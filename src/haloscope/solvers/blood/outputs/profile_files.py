@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from haloscope.io.spectrum_pictures import write_columns
+from haloscope.io.figures.spectrum_pictures import write_columns
 from haloscope.solvers.blood.case import BloodTable
 from haloscope.solvers.blood.case_vessels import MICRO
 from haloscope.solvers.blood.outputs.profiles import MeanProfiles
 from haloscope.solvers.blood.outputs.steadiness import Steadiness
-from haloscope.solvers.blood.vessels.rheology import pries_viscosity
-from haloscope.solvers.blood.vessels.straight_vessels import StraightVessel
+from haloscope.solvers.blood.vessels.straight_vessels import StraightVessel, pries_viscosity
 from haloscope.solvers.interface import Results
 
 TABLE, PICTURE = "profile.csv", "profile.png"
@@ -195,7 +194,7 @@ def _draw(
     numbers: dict[str, Any],
     title: str,
 ) -> None:
-    from haloscope.io.profile_pictures import ProfilePanel, save_profiles
+    from haloscope.io.figures.spectrum_pictures import ProfilePanel, save_profiles
 
     sampled = profiles.points > 0
     places = np.linspace(0.0, straight.wall, _LINE_POINTS)

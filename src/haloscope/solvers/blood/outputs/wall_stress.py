@@ -14,13 +14,13 @@ from haloscope.exchange.ranks.world import World
 from haloscope.mesh.lattice.lattice_parts import LatticePart
 from haloscope.mesh.lattice.point_fields import PointFields
 from haloscope.solvers.blood.cells.sharing import Region
-from haloscope.solvers.blood.fluid.d3q19 import DIRECTIONS, VELOCITIES
 from haloscope.solvers.blood.fluid.fluid import Carreau, Fluid
+from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, VELOCITIES
 from haloscope.solvers.blood.fluid.local_stress import COMPONENTS, ChosenPoints, viscous_stress
 from haloscope.solvers.blood.units import LatticeUnits
 from haloscope.solvers.blood.vessels.vessels import Vessel
 from haloscope.solvers.blood.vessels.wall_normals import distances_and_normals, wall_points
-from haloscope.solvers.saved_arrays import saved_counts, saved_numbers
+from haloscope.solvers.interface import saved_counts, saved_numbers
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

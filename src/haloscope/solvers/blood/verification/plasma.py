@@ -1,17 +1,243 @@
-"""Cases of plasma alone in channels and tubes, and what their flows miss exact solutions by."""
+"""Plasma in channels, tubes and around spheres, compared with exact solutions."""
 
 from __future__ import annotations
 
+import cmath
+import csv
 import math
 from collections.abc import Callable, Sequence
+from importlib import resources
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.solvers.blood.verification import exact
+from haloscope.device.interface import Device
+from haloscope.errors import SolutionError
+from haloscope.mesh.lattice.lattice_parts import LatticePart, take
+from haloscope.solvers.blood.fluid.fluid import Fluid, WallLinks
+from haloscope.solvers.blood.fluid.lattice import VELOCITIES
 
 Floats = NDArray[np.float64]
+
+
+def between_plates(y: Floats, height: float, gradient: float, viscosity: float) -> Floats:
+    """Steady velocity in m/s at heights y over the lower of two plates (Poiseuille).
+
+    `y`: in m; `height`: of the gap in m; `gradient`: fall of the pressure along the flow in Pa/m;
+    `viscosity`: in Pa s.
+    """
+    velocity: Floats = gradient / (2 * viscosity) * y * (height - y)
+    return velocity
+
+
+def in_tube(r: Floats, radius: float, gradient: float, viscosity: float) -> Floats:
+    """Steady velocity in m/s at distances r in m from the axis of a round tube (Poiseuille)."""
+    velocity: Floats = gradient / (4 * viscosity) * (radius**2 - r**2)
+    return velocity
+
+
+def pulsating_between_plates(
+    y: Floats,
+    time: float,
+    height: float,
+    gradient: float,
+    viscosity: float,
+    density: float,
+    frequency: float,
+) -> Floats:
+    """Velocity in m/s between plates under a gradient times cos(2 pi f t), long after its start.
+
+    The plane form of J. R. Womersley, J. Physiol. 127 (1955) 553.
+    `time`, `frequency`: t in s, f in Hz.
+    """
+    omega = 2 * math.pi * frequency
+    k = np.sqrt(1j * omega * density / viscosity)
+    shape = 1 - np.cosh(k * (y - height / 2)) / np.cosh(k * height / 2)
+    velocity: Floats = (gradient / (1j * omega * density) * shape * np.exp(1j * omega * time)).real
+    return velocity
+
+
+def layers(y: Floats, height: float, edge: float, push: float, ratio: float) -> Floats:
+    """Velocity between plates of a fluid with another viscosity in the middle.
+
+    Stress is continuous at y = edge and y = height - edge, and so is the velocity.
+    """
+
+    def parabola(at: Floats | float) -> Floats | float:
+        return push / 2 * at * (height - at)
+
+    there = parabola(edge)
+    inside = (y > edge) & (y < height - edge)
+    velocities: Floats = np.where(inside, there + (parabola(y) - there) / ratio, parabola(y))
+    return velocities
+
+
+def blood_in_tube(diameter: float, hematocrit: float) -> float:
+    """Apparent viscosity of blood in a glass tube over that of plasma, fitted to measurements.
+
+    A. R. Pries, D. Neuhaus, P. Gaehtgens, Am. J. Physiol. 263 (1992) H1770.
+    `diameter`: in um.
+    """
+    at_045 = 220 * math.exp(-1.3 * diameter) + 3.2 - 2.44 * math.exp(-0.06 * diameter**0.645)
+    wide = 1 / (1 + 1e-11 * diameter**12)
+    c = (0.8 + math.exp(-0.075 * diameter)) * (wide - 1) + wide
+    bent: float = ((1 - hematocrit) ** c - 1) / ((1 - 0.45) ** c - 1)
+    return 1 + (at_045 - 1) * bent
+
+
+def viscous_capsule(
+    capillary_number: float, dilation: float, viscous: float, late: float
+) -> tuple[float, float]:
+    """Deformation (L - B)/(L + B) and inclination in radians of a stiff spherical capsule in shear."""
+    # Where strains are small the deformation is 5/8 mu k a (3/G + 1/K) at half a right angle (D.
+    # Barthes-Biesel, J. M. Rallison, J. Fluid Mech. 113 (1981) 251). The membrane goes around once
+    # in a vorticity of 4 pi/k and meets the same strain twice, so that its viscosity makes of G a
+    # complex modulus at the frequency k (viscous membranes: D. Barthes-Biesel, H. Sgaier, J. Fluid
+    # Mech. 160 (1985) 119), that of Maxwell's model in parallel with G where a spring is in series.
+    shear = 1 + 1j * viscous / (1 + 1j * late)
+    deformation = 5 / 8 * capillary_number * (3 / shear + 1 / dilation)
+    return abs(deformation), math.pi / 4 + cmath.phase(deformation) / 2
+
+
+def tank_treading(long: float, short: float) -> tuple[float, float]:
+    """Inclination in radians, and turns of the membrane a unit of shear, of an ellipsoid in shear."""
+    # S. R. Keller, R. Skalak, J. Fluid Mech. 120 (1982) 27, at the same viscosity inside and
+    # outside and without resistance of the membrane. Then their balance is solved by tan(theta) =
+    # b/a and a rate of the membrane of shear rate times a b/(a^2 + b^2), whatever the third axis.
+    return math.atan2(short, long), long * short / (long**2 + short**2) / (2 * math.pi)
+
+
+# No case has such an inside without a cell around it: the lattice and its flags are made here.
+
+_TAU = 0.8
+# On the lattice, of the fluid alone between the plates.
+_SPEED = 1e-3
+_ALONG = 4
+_STEADY = 1e-12
+_MOST_STEPS = 400_000
+
+
+def error_of_layers(device: Device, ratio: float, points: int) -> float:
+    """Root mean square error of the steady velocity over its mean."""
+    shape = (_ALONG, points, _ALONG)
+    part = take(
+        np.arange(points * _ALONG**2),
+        shape,
+        ((0, 0, 0), shape),
+        1,
+        VELOCITIES[1:],
+        periodic=(True, False, True),
+    )
+    viscosity = (_TAU - 0.5) / 3
+    push = 12 * viscosity * _SPEED / points**2
+    fluid = Fluid(
+        device,
+        part,
+        tau=_TAU,
+        with_cells=True,
+        inside_tau=0.5 + 3 * ratio * viscosity,
+        body_force=(push, 0.0, 0.0),
+    )
+    y = part.coordinates[: part.owned, 1].astype(np.float64) + 0.5
+    middle = np.abs(y - points / 2) < points / 4
+    fluid.inside[: part.owned] = device.from_host(middle.astype(np.uint8))
+    true = layers(y, float(points), points / 4, push / viscosity, ratio)
+    velocity = np.zeros_like(true)
+    for _ in range(_MOST_STEPS // 500):
+        for _ in range(500):
+            fluid.step()
+        before, velocity = velocity, fluid.moments()[1][0]
+        if np.abs(velocity - before).max() < _STEADY * np.abs(velocity).max():
+            return float(np.sqrt(((velocity - true) ** 2).mean()) / true.mean())
+    raise SolutionError(
+        f"the flow between plates is not steady after {_MOST_STEPS} steps; take fewer points"
+    )
+
+
+# No case has spheres for walls: the lattice is made here.
+
+_DATA = "sphere_drag_zick_homsy1982.csv"
+_SPHERE_TAU = 1.2
+# On the lattice: the Reynolds number is below 1e-3.
+_SPHERE_SPEED = 1e-5
+_CLOSED = (True, True, True)
+_SPHERE_MOST_STEPS = 100_000
+
+
+def published() -> dict[float, float]:
+    """Drag over that of Stokes by the spheres' share of the volume (Zick and Homsy, 1982)."""
+    text = resources.files("haloscope.solvers.blood.verification").joinpath(_DATA).read_text()
+    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    return {float(row["share"]): float(row["drag"]) for row in rows}
+
+
+def sphere_drag(
+    device: Device,
+    share: float,
+    points: int,
+    *,
+    walls: str = "interpolated",
+    tolerance: float = 1e-6,
+) -> float:
+    """Drag on a sphere of a simple cubic array over that of Stokes, 6 pi mu a U.
+
+    `walls`: ``interpolated`` (Bouzidi) or ``halfway``.
+    """
+    # U is the mean velocity over the whole volume, spheres included, and the drag the fall of the
+    # mean pressure times that volume, as Zick and Homsy have both. A body force g stands for the
+    # pressure gradient here: the fluid's momentum balance gives the sphere g times the volume of
+    # the fluid, and the gradient would add g times that of the sphere.
+    radius = points * (3 * share / (4 * math.pi)) ** (1 / 3)
+    shape = (points, points, points)
+    # A centre off the lattice's own symmetry, so that links of all lengths occur.
+    centre = points / 2 - np.array([0.37, 0.21, 0.44])
+    part = _around_a_sphere(shape, centre, radius)
+    nu = (_SPHERE_TAU - 0.5) / 3
+    stokes = 6 * math.pi * nu * radius * _SPHERE_SPEED
+    links = _links(part, shape, centre, radius) if walls == "interpolated" else None
+    fluid = Fluid(
+        device, part, tau=_SPHERE_TAU, walls=links, body_force=(stokes / points**3, 0.0, 0.0)
+    )
+    drag = math.inf
+    for _ in range(_SPHERE_MOST_STEPS // 100):
+        for _ in range(100):
+            fluid.step()
+        before = drag
+        drag = _SPHERE_SPEED * points**3 / float(fluid.moments()[1][0].sum())
+        if abs(drag - before) < tolerance * abs(drag):
+            return drag
+    raise SolutionError(
+        f"the flow around spheres is not steady after {_SPHERE_MOST_STEPS} steps; take fewer points"
+    )
+
+
+def _from_centre(x: Floats, centre: Floats, edge: int) -> Floats:
+    """Vectors from the nearest image of the sphere's centre."""
+    away: Floats = x - centre
+    return away - edge * np.round(away / edge)
+
+
+def _around_a_sphere(shape: tuple[int, int, int], centre: Floats, radius: float) -> LatticePart:
+    numbers = np.arange(math.prod(shape))
+    places = np.unravel_index(numbers, shape[::-1])[::-1]
+    x = np.stack(places, axis=1).astype(np.float64)
+    outside = (_from_centre(x, centre, shape[0]) ** 2).sum(axis=1) > radius**2
+    return take(numbers[outside], shape, ((0, 0, 0), shape), 1, VELOCITIES[1:], periodic=_CLOSED)
+
+
+def _links(
+    part: LatticePart, shape: tuple[int, int, int], centre: Floats, radius: float
+) -> WallLinks:
+    """Where links meet the sphere: the nearer root of |x - s c - centre| = radius."""
+    rows, points = np.nonzero(part.sources == -1)
+    c = VELOCITIES[rows + 1]
+    away = _from_centre(part.coordinates[points].astype(np.float64), centre, shape[0])
+    a, b = (c**2).sum(axis=1), (away * c).sum(axis=1)
+    fractions = (b - np.sqrt(b**2 - a * ((away**2).sum(axis=1) - radius**2))) / a
+    return WallLinks(points, rows + 1, np.clip(fractions, 1e-6, 1.0), np.zeros((len(points), 3)))
+
+
 Solve = Callable[[dict[str, Any]], Any]
 
 VISCOSITY, DENSITY = 1.2e-3, 1025.0
@@ -20,7 +246,7 @@ MICRO = 1e-6
 WIDTH = 8.0
 """Of channels and tubes in um."""
 # Largest velocities on the lattice, far below its speed of sound.
-_SPEED = 0.02
+_PLASMA_SPEED = 0.02
 # Of a flow along which the pressure, and so the density, falls.
 _SLOW = 0.001
 # Points along an axis on which nothing changes.
@@ -78,7 +304,7 @@ def observed_order(errors: Sequence[float]) -> float:
 def channel_error(points: int, solve: Solve, **keys: Any) -> float:
     """Flow between plates so many spacings apart, driven by a pressure gradient."""
     spacing = WIDTH / points
-    fastest = _SPEED * 8 / points * spacing * MICRO / step_of(spacing)
+    fastest = _PLASMA_SPEED * 8 / points * spacing * MICRO / step_of(spacing)
     gradient = 8 * VISCOSITY * fastest / (WIDTH * MICRO) ** 2
     case = case_of(
         spacing,
@@ -88,7 +314,7 @@ def channel_error(points: int, solve: Solve, **keys: Any) -> float:
         **keys,
     )
     x, u = places_and_velocities(solve(case))
-    return _error(u[:, 0], exact.between_plates(x[:, 1], WIDTH * MICRO, gradient, VISCOSITY))
+    return _error(u[:, 0], between_plates(x[:, 1], WIDTH * MICRO, gradient, VISCOSITY))
 
 
 def tube_error(points: int, walls: str, solve: Solve, **keys: Any) -> float:
@@ -106,14 +332,14 @@ def tube_error(points: int, walls: str, solve: Solve, **keys: Any) -> float:
         **keys,
     )
     x, u = places_and_velocities(solve(case))
-    true = exact.in_tube(np.hypot(x[:, 1], x[:, 2]), radius, gradient, VISCOSITY)
+    true = in_tube(np.hypot(x[:, 1], x[:, 2]), radius, gradient, VISCOSITY)
     return _error(u[:, 0], true)
 
 
 def couette_error(points: int, solve: Solve) -> float:
     """Flow between plates of which the upper one moves along x and z."""
     spacing = WIDTH / points
-    speed = _SPEED * spacing * MICRO / step_of(spacing)
+    speed = _PLASMA_SPEED * spacing * MICRO / step_of(spacing)
     moving = np.array([speed, 0.0, -0.5 * speed])
     case = case_of(
         spacing,
@@ -134,7 +360,7 @@ def pulsating_error(points: int, solve: Solve, *, womersley: float = 4.0) -> flo
     steps = _PHASES * max(1, round(wanted / _PHASES))
     tau = 0.5 + 0.4 * wanted / steps
     period = steps * step_of(spacing, tau)
-    speed = _SPEED * 8 / points * spacing * MICRO / step_of(spacing)
+    speed = _PLASMA_SPEED * 8 / points * spacing * MICRO / step_of(spacing)
     gradient = speed * DENSITY * omega
     case = case_of(
         spacing,
@@ -151,7 +377,7 @@ def pulsating_error(points: int, solve: Solve, *, womersley: float = 4.0) -> flo
         x, u = places_and_velocities(simulation)
         velocities.append(u[:, 0])
         true.append(
-            exact.pulsating_between_plates(
+            pulsating_between_plates(
                 x[:, 1],
                 simulation.solver.time,
                 height,
@@ -185,7 +411,7 @@ def open_channel(points: int, solve: Solve) -> tuple[float, float]:
     x, u = places_and_velocities(simulation)
     middle = np.abs(x[:, 0] - _LENGTH / 2 * height) < height / 2
     gradient = 12 * VISCOSITY * mean / height**2
-    true = exact.between_plates(x[middle, 1], height, gradient, VISCOSITY)
+    true = between_plates(x[middle, 1], height, gradient, VISCOSITY)
     pressure = simulation.solver.relative("p")[middle]
     fall = -np.polyfit(x[middle, 0], pressure, 1)[0]
     return _error(u[middle, 0], true), float(fall / gradient)

@@ -1,4 +1,4 @@
-"""From the vessel of a case to lattice points, openings with their profiles, and walls."""
+"""From the vessel of a case to lattice points, openings with their profiles, and walls; implausible sizes and openings."""
 
 from __future__ import annotations
 
@@ -12,25 +12,82 @@ from numpy.typing import NDArray
 from haloscope.case.expressions import Table
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.files.length_units import MICROMETRE
-from haloscope.mesh.grid.blocks import SIDES
+from haloscope.mesh.blocks import SIDES
+from haloscope.mesh.files.meshio_files import MICROMETRE
 from haloscope.mesh.lattice.lattice_parts import LatticePart
 from haloscope.mesh.lattice.openings import Opening as OpeningPoints
 from haloscope.mesh.lattice.openings import OpeningPlane
 from haloscope.mesh.lattice.shapes import Box, Ends, Shape, Tube
 from haloscope.mesh.lattice.voxels import Lattice, voxelise
-from haloscope.mesh.lattice.wall_distances import wall_distances
-from haloscope.mesh.lattice.wall_links import link_fractions
+from haloscope.mesh.lattice.wall_links import link_fractions, wall_distances
 from haloscope.mesh.surfaces import surface_generators
+from haloscope.mesh.surfaces.surface_openings import flat_ends, vessel_direction, wall_diameter
 from haloscope.mesh.surfaces.surfaces import Surface
 from haloscope.solvers.blood import case_vessels as keys
 from haloscope.solvers.blood.case import BloodTable
-from haloscope.solvers.blood.case import Shape as Vessels
-from haloscope.solvers.blood.fluid.d3q19 import OPPOSITE, VELOCITIES
+from haloscope.solvers.blood.case_vessels import SurfaceFile
+from haloscope.solvers.blood.fluid.flow import solved_for_ones
 from haloscope.solvers.blood.fluid.fluid import Opening, WallLinks
-from haloscope.solvers.blood.fluid.lattice_flow import solved_for_ones
+from haloscope.solvers.blood.fluid.lattice import OPPOSITE, VELOCITIES
 from haloscope.solvers.blood.units import LatticeUnits
-from haloscope.solvers.blood.vessels.plausible_sizes import implausible_vessel
+
+Vessels = keys.Channel | keys.Tube | keys.Bifurcation | keys.Tree | keys.SurfaceFile
+
+# In um: of the narrowest slits and the widest arteries, and of what a remedy is to give.
+_LEAST, _MOST = 2.0, 4e4
+_LEAST_PLAUSIBLE = 5.0
+_UNITS = {"micrometres": 1.0, "millimetres": 1e3, "centimetres": 1e4, "metres": 1e6}
+_SCALES = {1.0: "1", 1e3: "1000", 1e4: "1e4", 1e6: "1e6"}
+
+
+def surface_diameter(surface: Surface) -> float:
+    """Diameter in m of the largest flat end of a surface; without one that of a tube as wide."""
+    ends = flat_ends(surface)
+    return ends[0].diameter if ends else wall_diameter(surface)
+
+
+def implausible_surface(table: keys.SurfaceFile, surface: Surface) -> str:
+    """One clause on a surface whose unit of length must be wrong; empty where its size is plausible."""
+    diameter = surface_diameter(surface) / keys.MICRO
+    if not math.isfinite(diameter) or _LEAST <= diameter <= _MOST:
+        return ""
+    extent = " x ".join(f"{side / keys.MICRO:.3g}" for side in np.ptp(surface.bounds, axis=0))
+    assumed = next((unit for unit, scale in _UNITS.items() if scale == table.scale_um), "")
+    taken = f", which takes it for {assumed}" if assumed else ""
+    raw = diameter / table.scale_um
+    fitting = [
+        (unit, scale) for unit, scale in _UNITS.items() if _LEAST_PLAUSIBLE <= raw * scale <= _MOST
+    ]
+    remedy = "check the unit of the file"
+    if fitting:
+        unit, scale = fitting[0]
+        remedy = f"{unit}? scale_um = {_SCALES[scale]}"
+    return (
+        f"blood.surface: {table.file} is {extent} um with scale_um = {table.scale_um:g}{taken}: diameter "
+        f"{diameter:.2g} um is implausible; {remedy}"
+    )
+
+
+def implausible_vessel(table: Vessels, surface: Surface | None = None) -> str:
+    """The same of any vessel of a case; a file's needs its surface."""
+    if isinstance(table, keys.SurfaceFile):
+        return "" if surface is None else implausible_surface(table, surface)
+    if isinstance(table, keys.Channel):
+        walled = [
+            size
+            for axis, size in zip("xyz", table.size_um, strict=True)
+            if axis not in table.periodic and axis not in table.open
+        ]
+        key, width = "blood.channel.size_um", min(walled, default=_LEAST)
+    else:
+        key, width = f"blood.{type(table).__name__.lower()}.radius_um", 2 * table.radius_um
+    if _LEAST <= width <= _MOST:
+        return ""
+    return (
+        f"{key} gives a width of {width:.2g} um, which is implausible: vessels are {_LEAST:g} to {_MOST:g} um "
+        "wide; this key is in micrometres"
+    )
+
 
 Floats = NDArray[np.float64]
 MICRO = keys.MICRO
@@ -298,3 +355,62 @@ def distances_from_walls(vessel: Vessel, part: LatticePart, reach: float) -> Flo
         result[near] = distances[near]
     clipped: Floats = np.maximum(result, 0.0)
     return clipped
+
+
+# Between the normal of an opening and its vessel.
+_OBLIQUE_DEG, _REFUSED_DEG = 20.0, 50.0
+# A group is flat if its end makes up this share of its area.
+_FLAT_SHARE = 0.99
+
+
+def on_surface_openings(table: BloodTable, vessel: Vessel) -> list[str]:
+    """Lines on openings that cut their vessel obliquely, and on flat groups of a file that are closed."""
+    surface, shape = vessel.geometry, table.vessel
+    if not isinstance(surface, Surface) or not isinstance(shape, SurfaceFile):
+        return []
+    lines = []
+    for points, opening in zip(vessel.lattice.openings, vessel.openings, strict=True):
+        positions = vessel.lattice.positions(points.numbers)
+        radius = math.sqrt(len(positions) / math.pi) * table.spacing
+        normal = np.zeros(3)
+        normal[points.axis] = points.direction
+        direction = vessel_direction(surface, positions.mean(axis=0), normal, radius)
+        if direction is None:
+            continue
+        angle = math.degrees(math.acos(min(1.0, float(direction @ normal))))
+        if angle <= _OBLIQUE_DEG:
+            continue
+        line = (
+            f"opening '{opening.name}' at {surface.unit.place(positions.mean(axis=0))} cuts the vessel obliquely: "
+            f"its normal is {angle:.0f} degrees from the vessel's axis ({direction[0]:.2f}, {direction[1]:.2f}, "
+            f"{direction[2]:.2f})"
+        )
+        limits = f"allowed are at most {_REFUSED_DEG:g}, sound at most {_OBLIQUE_DEG:g}"
+        remedy = "move the opening to where the vessel runs along the normal, or turn the geometry"
+        if angle > _REFUSED_DEG:
+            raise InputError(f"{line}; {limits}: {remedy}")
+        lines.append(
+            f"{line}, and velocity profile and flow there are inaccurate; {limits}: {remedy}"
+        )
+    closed = closed_groups(surface, [opening.name for opening in table.openings])
+    if closed and table.openings:
+        names = ", ".join(f"'{name}'" for name in closed)
+        lines.append(
+            f"group{'s' if len(closed) > 1 else ''} {names} of {shape.file} "
+            f"{'are' if len(closed) > 1 else 'is'} flat and without [[blood.openings]], so closed by a wall; give "
+            "an opening of that name if the vessel goes on there"
+        )
+    return lines
+
+
+def closed_groups(surface: Surface, openings: Sequence[str]) -> list[str]:
+    """Flat groups of a surface without an opening, but for those that are called walls."""
+    return [
+        end.group
+        for end in flat_ends(surface)
+        if end.group not in openings
+        and not end.group.lower().startswith("wall")
+        and len(surface.names) > 1
+        and end.area
+        >= _FLAT_SHARE * np.linalg.norm(surface.normals[surface.group(end.group)], axis=1).sum()
+    ]

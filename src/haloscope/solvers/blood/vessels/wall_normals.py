@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.mesh.lattice.lattice_parts import WALL, LatticePart
-from haloscope.mesh.lattice.wall_distances import wall_distances
+from haloscope.mesh.lattice.wall_links import wall_distances
 from haloscope.mesh.surfaces.surfaces import Surface
-from haloscope.solvers.blood.fluid.d3q19 import VELOCITIES
+from haloscope.solvers.blood.fluid.lattice import VELOCITIES
 from haloscope.solvers.blood.vessels.vessels import Vessel
 
 Floats = NDArray[np.float64]

@@ -1,0 +1,472 @@
+"""Pictures of many bodies in a vessel: triangles to pixels, shaded, coloured by a value, behind a wall of glass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.errors import InputError
+from haloscope.io.figures.pictures import (
+    DOTS_PER_INCH,
+    INK,
+    MUTED,
+    check_suffix,
+    fitting,
+    new_figure,
+    save_figure,
+    style_axes,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+# The projection is parallel, so that lengths in a picture can be measured. A picture of surfaces
+# holds, for each pixel, the depth of what is in front there: pictures of parts of a scene can be
+# drawn apart, by ranks for example, and merged. Visibility is found first and values afterwards, only
+# where they are seen. The result does not depend on the order of the parts, but for surfaces that
+# touch to within the resolution of depths.
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+NOTHING = np.uint32(0xFFFFFFFF)
+"""Depth of a pixel without a surface."""
+PIXEL = np.dtype([("depth", "u4"), ("value", "f4"), ("light", "f4"), ("body", "i8")])
+"""What travels of a pixel."""
+AZIMUTH, ELEVATION = np.radians(24.0), np.radians(20.0)
+
+# Pixels filled in one go.
+_PORTION = 1 << 21
+_DEPTHS = float(2**32 - 2)
+# Towards the light, along right, up and toward the viewer.
+_LIGHT = np.array([-0.35, 0.55, 0.76])
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A parallel projection onto pixels."""
+
+    axes: Floats  # (3, 3): unit vectors to the right, up and toward the viewer
+    middle: Floats  # (3,): what is seen at the middle
+    scale: float  # Pixels a unit of length
+    # In pixels.
+    width: int
+    height: int
+    reach: float  # Distance from the middle up to which surfaces are seen
+
+    @classmethod
+    def of_points(cls, points: Floats, most: tuple[int, int]) -> View:
+        """Look at all of some points, turned a little.
+
+        The longest side of the box around them runs to the right and the next one up.
+        `points`: (n, 3), not all of them on a line.
+        """
+        # `most`: pixels that the picture is at most wide and high.
+        sides = np.ptp(points, axis=0)
+        # Of sides that are alike to rounding x runs to the right, and z up.
+        along = int(np.flatnonzero(sides >= sides.max() * (1 - 1e-9))[0])
+        rest = [axis for axis in (2, 1, 0) if axis != along]
+        upright = rest[0] if sides[rest[0]] >= sides[rest[1]] * (1 - 1e-9) else rest[1]
+        right, up = np.eye(3)[along], np.eye(3)[upright]
+        toward = np.cross(right, up)
+        toward = np.cos(AZIMUTH) * toward + np.sin(AZIMUTH) * right
+        toward = np.cos(ELEVATION) * toward + np.sin(ELEVATION) * up
+        right = np.cross(up, toward)
+        right /= np.linalg.norm(right)
+        axes = np.stack([right, np.cross(toward, right), toward])
+        seen = points @ axes.T
+        low, high = seen.min(axis=0), seen.max(axis=0)
+        extent = high - low
+        scale = float(min(most[0] / extent[0], most[1] / extent[1]))
+        width, height = (max(1, int(np.ceil(scale * side - 1e-9))) for side in extent[:2])
+        middle = (low + high) / 2 @ axes
+        return cls(axes, middle, scale, width, height, float(extent[2]) or 1.0 / scale)
+
+    def project(self, points: Floats) -> Floats:
+        """Points (n, 3) as pixels from the left, pixels from the top, and depths 0 to 1."""
+        x, y, toward = ((points - self.middle) @ self.axes.T).T
+        depth = np.clip(0.5 - toward / (2 * self.reach), 0.0, 1.0)
+        across = x * self.scale + self.width / 2
+        return np.stack([across, self.height / 2 - y * self.scale, depth], axis=1)
+
+
+class SurfaceImage:
+    """What is in front at each pixel."""
+
+    def __init__(self, view: View) -> None:
+        shape = view.height, view.width
+        self.view = view
+        # (height, width) uint32, :data:`NOTHING` where there is nothing.
+        self.depth = np.full(shape, NOTHING)
+        # (height, width) float32: the value of the surface, and how much light it throws back, 0 to
+        # 1 (Lambert's cosine law).
+        self.value = np.zeros(shape, np.float32)
+        self.light = np.zeros(shape, np.float32)
+        # (height, width) int64: to what the surface belongs.
+        self.body = np.full(shape, -1, np.int64)
+
+    def draw(self, points: Floats, triangles: Integers, values: Floats, bodies: Integers) -> None:
+        """Draw closed surfaces; of their triangles only those that face the viewer are seen.
+
+        `points`: (n, 3) positions; `triangles`: (m, 3) corners, counter-clockwise seen from
+        outside; `values`: (n,) at the points; `bodies`: (n,) to what points belong.
+        """
+        view = self.view
+        seen = view.project(points)
+        front = np.flatnonzero(_turns(seen, triangles) < 0)
+        chosen = triangles[front]
+        # Depth above, number of the triangle below: the least is in front.
+        keys = np.full(view.height * view.width, np.iinfo(np.uint64).max)
+        depths = _Linear(seen, chosen, seen[chosen, 2] * _DEPTHS)
+        for which, x, y in _fragments(view, seen, chosen):
+            key = depths.at(which, x, y).astype(np.uint64) << np.uint64(32)
+            np.minimum.at(keys, y * view.width + x, key | which.astype(np.uint64))
+        depth = (keys >> np.uint64(32)).astype(np.uint32)
+        pixels = np.flatnonzero(depth < self.depth.ravel())
+        which = (keys[pixels] & np.uint64(NOTHING)).astype(np.int64)
+        y, x = np.divmod(pixels, view.width)
+        normals = point_normals(points, triangles) @ view.axes.T
+        lit, square = np.zeros((2, len(pixels)))
+        for component, light in zip(normals.T, _LIGHT / np.linalg.norm(_LIGHT), strict=True):
+            intensity = _Linear(seen, chosen, component[chosen]).at(which, x, y)
+            lit += light * intensity
+            square += intensity**2
+        lit /= np.sqrt(np.maximum(square, 1e-300))
+        self.depth.ravel()[pixels] = depth[pixels]
+        self.value.ravel()[pixels] = _Linear(seen, chosen, values[chosen]).at(which, x, y)
+        self.light.ravel()[pixels] = np.clip(lit, 0, 1)
+        self.body.ravel()[pixels] = bodies[chosen[which, 0]]
+
+    def merge(self, top: int, left: int, part: NDArray[Any]) -> None:
+        """Put a part of another image of the same view in front where it is."""
+        height, width = part.shape
+        region = np.s_[top : top + height, left : left + width]
+        nearer = part["depth"] < self.depth[region]
+        for name in ("depth", "value", "light", "body"):
+            mine = getattr(self, name)[region]
+            mine[nearer] = part[name][nearer]
+
+    def part(self) -> tuple[int, int, NDArray[Any]]:
+        """The least rectangle that holds all that is drawn: top, left, pixels."""
+        drawn = self.depth != NOTHING
+        rows, columns = np.flatnonzero(drawn.any(axis=1)), np.flatnonzero(drawn.any(axis=0))
+        if not rows.size:
+            return 0, 0, np.zeros((0, 0), PIXEL)
+        top, left = int(rows[0]), int(columns[0])
+        region = np.s_[top : rows[-1] + 1, left : columns[-1] + 1]
+        pixels = np.zeros(self.depth[region].shape, PIXEL)
+        for name in ("depth", "value", "light", "body"):
+            pixels[name] = getattr(self, name)[region]
+        return top, left, pixels
+
+    def clearness(
+        self, points: Floats, triangles: Integers, plain: float, edge: float
+    ) -> NDArray[np.float32]:
+        """Share of light that passes thin sheets in front of what is drawn, as through glass.
+
+        A sheet takes the share `plain` where it is seen straight on and `edge` more where it is
+        seen along itself, in between by the square of the sine.
+        """
+        # `points`, `triangles`: (n, 3) and (m, 3); which way they face does not matter.
+        # Returns: (height, width).
+        view = self.view
+        seen = view.project(points)
+        normals = point_normals(points, triangles) @ view.axes.T
+        logarithms = np.zeros(view.height * view.width)
+        front = self.depth.ravel()
+        depths = _Linear(seen, triangles, seen[triangles, 2] * _DEPTHS)
+        square = np.maximum((normals**2).sum(axis=1), 1e-300)
+        taken = np.clip(plain + edge * (1 - normals[:, 2] ** 2 / square), 0.0, 0.999)
+        losses = _Linear(seen, triangles, np.log1p(-taken)[triangles])
+        for which, x, y in _fragments(view, seen, triangles):
+            pixels = y * view.width + x
+            before = np.flatnonzero(depths.at(which, x, y) < front[pixels])
+            lost = losses.at(which[before], x[before], y[before])
+            np.add.at(logarithms, pixels[before], lost)
+        return np.exp(logarithms).reshape(view.height, view.width).astype(np.float32)
+
+    def lines(self, segments: Floats, width: float) -> NDArray[np.bool_]:
+        """Which pixels lines (n, 2, 3) of a width in pixels cover, where nothing is before them."""
+        view, drawn = self.view, np.zeros(self.depth.shape, bool)
+        ends = view.project(segments.reshape(-1, 3)).reshape(-1, 2, 3)
+        brush = int(np.ceil(width / 2))
+        offsets = np.stack(np.meshgrid(*[np.arange(-brush, brush + 1)] * 2), -1).reshape(-1, 2)
+        offsets = offsets[(offsets**2).sum(axis=1) <= (width / 2) ** 2]
+        for begin, end in ends:
+            count = 2 + int(2 * np.abs(end - begin)[:2].max())
+            places = begin + np.linspace(0, 1, count)[:, None] * (end - begin)
+            pixels = (np.floor(places[:, None, :2]) + offsets).astype(np.int64)
+            depth = np.repeat(places[:, 2] * _DEPTHS, len(offsets))
+            x, y = pixels.reshape(-1, 2).T
+            inside = (x >= 0) & (x < view.width) & (y >= 0) & (y < view.height)
+            x, y = x[inside], y[inside]
+            seen = depth[inside] < self.depth[y, x]
+            drawn[y[seen], x[seen]] = True
+        return drawn
+
+
+def point_normals(points: Floats, triangles: Integers) -> Floats:
+    """(n, 3) mean normals at points, weighted by the areas around them; not of unit length."""
+    a, b, c = (points[triangles[:, corner]] for corner in range(3))
+    facing = np.repeat(np.cross(b - a, c - a), 3, axis=0)
+    at = triangles.ravel()
+    return np.stack([np.bincount(at, facing[:, k], len(points)) for k in range(3)], axis=1)
+
+
+def _turns(seen: Floats, triangles: Integers) -> Floats:
+    """Twice the areas of triangles on the screen, positive for those clockwise as it is seen."""
+    a, b, c = (seen[triangles[:, corner], :2] for corner in range(3))
+    u, v = b - a, c - a
+    return u[:, 0] * v[:, 1] - u[:, 1] * v[:, 0]
+
+
+def _fragments(
+    view: View, seen: Floats, triangles: Integers
+) -> Iterator[tuple[Integers, Integers, Integers]]:
+    """Pixels whose middles lie in triangles: numbers of triangles, columns and rows, in portions.
+
+    Each row of a triangle is filled from one edge up to the next. Triangles that share an edge
+    find it at the same place, so that between them no pixel is left out and none is taken twice.
+    """
+    corners = seen[triangles, :2]
+    low = np.clip(np.ceil(corners[:, :, 1].min(axis=1) - 0.5), 0, view.height).astype(np.int64)
+    high = np.clip(np.ceil(corners[:, :, 1].max(axis=1) - 0.5), 0, view.height).astype(np.int64)
+    which, number = _counted(high - low)
+    rows = low[which] + number
+    left, right = np.full(len(rows), np.inf), np.full(len(rows), -np.inf)
+    for one, other in ((0, 1), (1, 2), (2, 0)):
+        p, q = corners[:, one], corners[:, other]
+        upper = np.where((p[:, 1] < q[:, 1])[:, None], p, q)
+        lower = np.where((p[:, 1] < q[:, 1])[:, None], q, p)
+        along = lower - upper
+        slope = along[:, 0] / np.where(along[:, 1] > 0, along[:, 1], 1.0)
+        crossed = (upper[which, 1] <= rows + 0.5) & (rows + 0.5 < lower[which, 1])
+        x = upper[which, 0] + (rows + 0.5 - upper[which, 1]) * slope[which]
+        left = np.where(crossed, np.minimum(left, x), left)
+        right = np.where(crossed, np.maximum(right, x), right)
+    begin = np.ceil(np.clip(left, 0.0, view.width) - 0.5).astype(np.int64)
+    end = np.ceil(np.clip(right, 0.0, view.width) - 0.5).astype(np.int64)
+    counts = np.maximum(end - begin, 0)
+    portions = np.cumsum(counts) // _PORTION
+    for first, last in pairwise([0, *(np.flatnonzero(np.diff(portions)) + 1).tolist(), len(rows)]):
+        row, number = _counted(counts[first:last])
+        row += first
+        yield which[row], begin[row] + number, rows[row]
+
+
+def _counted(counts: Integers) -> tuple[Integers, Integers]:
+    """Which count each of so many things belongs to, and its number among them."""
+    owner = np.repeat(np.arange(len(counts)), counts)
+    return owner, np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+class _Linear:
+    """Values (m, 3) at the corners of triangles, in between by their planes on the screen."""
+
+    def __init__(self, seen: Floats, triangles: Integers, values: Floats) -> None:
+        a, b, c = (seen[triangles[:, corner], :2] for corner in range(3))
+        u, v = b - a, c - a
+        area = u[:, 0] * v[:, 1] - u[:, 1] * v[:, 0]
+        area = np.where(area == 0.0, np.inf, area)
+        f, g = values[:, 1] - values[:, 0], values[:, 2] - values[:, 0]
+        self._across = (f * v[:, 1] - g * u[:, 1]) / area
+        self._down = (g * u[:, 0] - f * v[:, 0]) / area
+        # At the middle of the first pixel of all.
+        self._start = values[:, 0] - self._across * (a[:, 0] - 0.5) - self._down * (a[:, 1] - 0.5)
+        # Beyond them only rounding leads, in triangles seen from their edge.
+        self._least, self._most = values.min(axis=1), values.max(axis=1)
+
+    def at(self, which: Integers, x: Integers, y: Integers) -> Floats:
+        values = self._start[which] + self._across[which] * x + self._down[which] * y
+        within: Floats = np.clip(values, self._least[which], self._most[which])
+        return within
+
+
+FINER = 2
+"""Pixels drawn along each side of one that is shown, against jagged edges."""
+MOST_PIXELS = (1280, 850)
+"""Shown, without the margins."""
+
+LEAST_WIDTH = 3.6  # inch, without the margins
+LEFT, RIGHT, HEAD, FOOT = 0.3, 1.15, 0.62, 0.85  # inch
+TRIAD = 0.32  # inch
+COLOUR_MAP = "viridis"
+WALL = (0.52, 0.61, 0.70)
+AMBIENT = 0.42
+OUTLINE = 0.45
+PLAIN, EDGE = 0.03, 0.30
+"""Shares of light that a wall takes, straight on and along it."""
+LINE_WIDTH = 1.5  # pixels shown
+SCALE_BAR = 0.2  # of the width, about
+
+
+@dataclass(frozen=True, eq=False)
+class Walls:
+    """What surrounds the bodies; in the unit of length of the view."""
+
+    # (n, 3) and (m, 3): drawn as glass.
+    points: Floats
+    triangles: NDArray[np.int64]
+    segments: Floats  # (k, 2, 3): drawn as lines
+
+
+def picture_view(points: Floats) -> View:
+    """How all of some points (n, 3) are looked at in a picture."""
+    return View.of_points(points, (FINER * MOST_PIXELS[0], FINER * MOST_PIXELS[1]))
+
+
+def save_surfaces(
+    path: str | Path,
+    image: SurfaceImage,
+    walls: Walls,
+    *,
+    label: str,
+    largest: float,
+    unit: str,
+    title: str,
+    subtitle: str = "",
+) -> None:
+    """Draw bodies coloured by their values from 0 up, with walls, colour bar and scale bar."""
+    check_suffix(path)
+    if not 0.0 <= largest < math.inf:
+        raise InputError(
+            f"cannot draw {path}: the largest value is {largest}; allowed is a finite number from "
+            "0 on: look for where the solution broke"
+        )
+    from matplotlib.colors import Normalize
+
+    scale = Normalize(0.0, largest or 1.0)
+    pixels = _shown(_coloured(image, walls, scale))
+    height, width = (side / DOTS_PER_INCH for side in pixels.shape[:2])
+    room = max(width, LEAST_WIDTH)
+    size = LEFT + room + RIGHT, HEAD + height + FOOT
+    figure = new_figure(size)
+    figure.set_layout_engine("none")
+    corner = LEFT + (room - width) / 2, FOOT
+    axes = figure.add_axes(
+        (corner[0] / size[0], corner[1] / size[1], width / size[0], height / size[1])
+    )
+    axes.imshow(pixels, interpolation="none", aspect="auto")
+    axes.set_axis_off()
+    _draw_colour_bar(figure, axes, scale, label, (width, height))
+    _draw_scale_bar(figure, image.view, unit, room, size)
+    _draw_triad(figure, image.view, size)
+    for text, points, colour, down in ((title, 12.0, INK, 0.12), (subtitle, 9.0, MUTED, 0.36)):
+        figure.text(
+            LEFT / size[0],
+            1 - down / size[1],
+            text,
+            va="top",
+            fontsize=fitting(text, points, size[0] - 2 * LEFT),
+            color=colour,
+            parse_math=False,
+        )
+    save_figure(figure, path)
+
+
+def _coloured(image: SurfaceImage, walls: Walls, scale: Any) -> NDArray[np.float32]:
+    """Colours (height, width, 3) of all pixels drawn."""
+    import matplotlib
+    from matplotlib.colors import to_rgb
+
+    colours = np.ones((*image.depth.shape, 3), np.float32)
+    drawn = image.depth != NOTHING
+    light = AMBIENT + (1 - AMBIENT) * image.light[drawn]
+    light *= np.where(_outlines(image)[drawn], OUTLINE, 1.0)
+    base = matplotlib.colormaps[COLOUR_MAP](scale(image.value[drawn]))[:, :3]
+    colours[drawn] = base * light[:, None]
+    if len(walls.triangles):
+        clear = image.clearness(walls.points, walls.triangles, PLAIN, EDGE)[:, :, None]
+        colours = clear * colours + (1 - clear) * np.array(WALL, np.float32)
+    if len(walls.segments):
+        colours[image.lines(walls.segments, FINER * LINE_WIDTH)] = to_rgb(MUTED)
+    return colours
+
+
+def _outlines(image: SurfaceImage) -> NDArray[np.bool_]:
+    """Pixels of bodies beside something that lies behind them."""
+    body, depth = image.body, image.depth
+    outlines = np.zeros(body.shape, bool)
+    for one, other in ((np.s_[1:], np.s_[:-1]), (np.s_[:, 1:], np.s_[:, :-1])):
+        border = body[one] != body[other]
+        nearer = depth[one] < depth[other]
+        outlines[one] |= border & nearer
+        outlines[other] |= border & ~nearer
+    return outlines
+
+
+def _shown(colours: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Means over blocks of the pixels drawn; the rest of the last blocks is white."""
+    height, width = (-(-side // FINER) for side in colours.shape[:2])
+    whole = np.ones((height * FINER, width * FINER, 3), np.float32)
+    whole[: colours.shape[0], : colours.shape[1]] = colours
+    means: NDArray[np.float32] = whole.reshape(height, FINER, width, FINER, 3).mean(axis=(1, 3))
+    return means
+
+
+def _draw_colour_bar(
+    figure: Figure, axes: Axes, scale: Any, label: str, size: tuple[float, float]
+) -> None:
+    from matplotlib.cm import ScalarMappable
+
+    width, height = size
+    # Beside the picture and no taller than can be looked over at once.
+    share = min(1.0, 3.0 / height)
+    beside = axes.inset_axes((1 + 0.12 / width, (1 - share) / 2, 0.12 / width, share))
+    bar = figure.colorbar(ScalarMappable(scale, COLOUR_MAP), cax=beside)
+    bar.outline.set_linewidth(0.6)
+    bar.ax.ticklabel_format(axis="y", useOffset=False, scilimits=(-2, 3))
+    style_axes(bar.ax)
+    bar.ax.set_title(label, loc="left", fontsize=9.5, color=INK, pad=7, parse_math=False)
+
+
+def round_length(most: float) -> float:
+    """The largest of 1, 2 and 5 times a power of ten that is not longer."""
+    power = 10.0 ** math.floor(math.log10(most))
+    return max(step * power for step in (1, 2, 5) if step * power <= most * (1 + 1e-9))
+
+
+def _draw_scale_bar(
+    figure: Figure, view: View, unit: str, room: float, size: tuple[float, float]
+) -> None:
+    from matplotlib.lines import Line2D
+
+    per_inch = FINER * DOTS_PER_INCH / view.scale
+    length = round_length(SCALE_BAR * room * per_inch)
+    end, level = (LEFT + room) / size[0], 0.42 / size[1]
+    begin = end - length / per_inch / size[0]
+    figure.add_artist(
+        Line2D([begin, end], [level, level], color=INK, linewidth=2.0, solid_capstyle="butt")
+    )
+    figure.text(
+        (begin + end) / 2,
+        level - 0.07 / size[1],
+        f"{length:g} {unit}",
+        ha="center",
+        va="top",
+        fontsize=9,
+        color=INK,
+        parse_math=False,
+    )
+
+
+def _draw_triad(figure: Figure, view: View, size: tuple[float, float]) -> None:
+    """Directions of the axes, as they are seen."""
+    from matplotlib.lines import Line2D
+
+    tips = TRIAD * view.axes[:2].T
+    begin = np.array([LEFT + 0.05, 0.14]) + np.maximum(0.0, -tips.min(axis=0))
+    for name, tip in zip("xyz", tips, strict=True):
+        (x0, y0), (x1, y1) = begin / size, (begin + tip) / size
+        figure.add_artist(Line2D([x0, x1], [y0, y1], color=INK, linewidth=1.2))
+        x, y = (begin + tip * (1 + 0.09 / max(float(np.linalg.norm(tip)), 1e-9))) / size
+        figure.text(x, y, name, ha="center", va="center", fontsize=9, color=INK)

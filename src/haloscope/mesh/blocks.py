@@ -1,0 +1,425 @@
+"""Cartesian grids cut into blocks, one a rank, and fields on them: gathered for files, read back, sampled at points."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.errors import InputError, counted
+from haloscope.exchange.ranks.world import World
+
+# Triples are in the order (x, y, z), x fastest in memory; arrays are indexed (z, y, x).
+
+Triple = tuple[int, int, int]
+AXES = "xyz"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the six sides of a block: axis 0, 1, 2 and direction -1 (low) or +1 (high)."""
+
+    axis: int
+    direction: int
+
+    @property
+    def opposite(self) -> Side:
+        """The side that faces this one."""
+        return Side(self.axis, -self.direction)
+
+    @property
+    def name(self) -> str:
+        """Name as in case files, such as ``x_low``."""
+        return f"{AXES[self.axis]}_{'low' if self.direction < 0 else 'high'}"
+
+
+SIDES = tuple(Side(axis, direction) for axis in range(3) for direction in (-1, 1))
+
+
+@dataclass(frozen=True)
+class Block:
+    """The part of the grid that one rank owns."""
+
+    rank: int  # Its owner
+    place: Triple  # Position among the blocks, (x, y, z)
+    # First owned node and the one after the last, in global numbers.
+    start: Triple
+    stop: Triple
+    # Rank across each side; a side at the edge of a grid that is not periodic is absent.
+    neighbours: dict[Side, int]
+
+    @property
+    def shape(self) -> Triple:
+        """Owned nodes along x, y, z."""
+        return (
+            self.stop[0] - self.start[0],
+            self.stop[1] - self.start[1],
+            self.stop[2] - self.start[2],
+        )
+
+    @property
+    def walls(self) -> tuple[Side, ...]:
+        """Sides without a neighbour."""
+        return tuple(side for side in SIDES if side not in self.neighbours)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A grid of nodes cut into a Cartesian arrangement of blocks."""
+
+    nodes: Triple
+    parts: Triple
+    periodic: tuple[bool, bool, bool] = (False, False, False)
+
+    @property
+    def count(self) -> int:
+        """Number of blocks."""
+        return self.parts[0] * self.parts[1] * self.parts[2]
+
+    def _bounds(self, axis: int, place: int) -> tuple[int, int]:
+        nodes, parts = self.nodes[axis], self.parts[axis]
+        return place * nodes // parts, (place + 1) * nodes // parts
+
+    def _rank(self, place: tuple[int, ...]) -> int:
+        return place[0] + self.parts[0] * (place[1] + self.parts[1] * place[2])
+
+    def block(self, rank: int) -> Block:
+        """Block of a rank."""
+        px, py, _ = self.parts
+        place = (rank % px, rank // px % py, rank // (px * py))
+        bounds = [self._bounds(axis, place[axis]) for axis in range(3)]
+        neighbours = {}
+        for side in SIDES:
+            other = list(place)
+            other[side.axis] += side.direction
+            inside = 0 <= other[side.axis] < self.parts[side.axis]
+            if inside or self.periodic[side.axis]:
+                other[side.axis] %= self.parts[side.axis]
+                neighbours[side] = self._rank(tuple(other))
+        (x0, x1), (y0, y1), (z0, z1) = bounds
+        return Block(rank, place, (x0, y0, z0), (x1, y1, z1), neighbours)
+
+    def all(self) -> Iterator[Block]:
+        """Every block, in the order of ranks."""
+        return (self.block(rank) for rank in range(self.count))
+
+    @cached_property
+    def thinnest(self) -> Triple:
+        """Nodes of the thinnest block along each axis."""
+        return (
+            self.nodes[0] // self.parts[0],
+            self.nodes[1] // self.parts[1],
+            self.nodes[2] // self.parts[2],
+        )
+
+
+def _arrangements(ranks: int, cut_axes: int) -> list[Triple]:
+    """All ways to write `ranks` as px * py * pz with 1 along the axes that are not cut."""
+    arrangements = []
+    divisors = [part for part in range(1, ranks + 1) if ranks % part == 0]
+    for px, py in itertools.product(divisors, repeat=2):
+        if ranks % (px * py) == 0:
+            parts = (px, py, ranks // (px * py))
+            if sum(part > 1 for part in parts) <= cut_axes:
+                arrangements.append(parts)
+    return arrangements
+
+
+def arrange(
+    nodes: Triple, ranks: int, wanted: str | Triple = "auto", *, thinnest: int = 1
+) -> Blocks:
+    """Cut a grid for a number of ranks."""
+    # `wanted`: ``auto``: as even as possible in all axes, the slowest index (z) cut first, as in
+    # Xue and Roy, section 3.2; ``1d``, ``2d``, ``3d``: the same with at most that many axes cut; or
+    # the blocks along x, y, z.
+    usable = [n for n in nodes if n > 1]
+    most = 1
+    for n in usable:
+        most *= max(1, n // thinnest)
+
+    def fits(parts: Triple) -> bool:
+        return all(p == 1 or n // p >= thinnest for n, p in zip(nodes, parts, strict=True))
+
+    if not isinstance(wanted, str):
+        product = wanted[0] * wanted[1] * wanted[2]
+        if product != ranks:
+            raise InputError(
+                f"machine.decomposition = {list(wanted)} makes {counted(product, 'block')}, but the run has "
+                f"{counted(ranks, 'rank')}; give three numbers whose product is {ranks}"
+            )
+        if not fits(wanted):
+            limits = [max(1, n // thinnest) for n in nodes]
+            raise InputError(
+                f"machine.decomposition = {list(wanted)} cuts {list(nodes)} nodes into blocks "
+                f"thinner than {thinnest} nodes; at most {limits} blocks fit along x, y, z"
+            )
+        return Blocks(nodes, wanted)
+    axes = {"auto": 3, "1d": 1, "2d": 2, "3d": 3}[wanted]
+    # Ties are broken towards cutting the slow axes: fewest along x, then along y.
+    candidates = [parts for parts in _arrangements(ranks, axes) if fits(parts)]
+    if not candidates:
+        raise InputError(
+            f"{ranks} ranks do not fit on {list(nodes)} nodes with blocks at least {thinnest} "
+            f"nodes thick and {counted(axes, 'axis', 'axes')} cut; at most "
+            f"{counted(most, 'rank fits', 'ranks fit')} (blocks in all axes)"
+        )
+    return Blocks(nodes, min(candidates, key=lambda parts: (sum(parts), parts)))
+
+
+Region = tuple[slice, slice, slice]
+
+
+def whole(blocks: Blocks) -> Region:
+    """The region of all nodes, as slices along x, y, z."""
+    return (slice(0, blocks.nodes[0]), slice(0, blocks.nodes[1]), slice(0, blocks.nodes[2]))
+
+
+def _overlap(start: Triple, stop: Triple, region: Region) -> Region | None:
+    cuts = []
+    for low, high, part in zip(start, stop, region, strict=True):
+        begin, end = max(low, part.start), min(high, part.stop)
+        if begin >= end:
+            return None
+        cuts.append(slice(begin, end))
+    return (cuts[0], cuts[1], cuts[2])
+
+
+def _relative(cut: Region, start: tuple[int, ...]) -> tuple[slice, slice, slice]:
+    """Slices for an array in the order (z, y, x) whose first node is `start` along x, y, z."""
+    x, y, z = (
+        slice(part.start - first, part.stop - first) for part, first in zip(cut, start, strict=True)
+    )
+    return (z, y, x)
+
+
+def collect(world: World, blocks: Blocks, owned: np.ndarray, region: Region) -> np.ndarray | None:
+    """Gather a region of a field on rank 0.
+
+    `owned`: this rank's owned values, shape (nz, ny, nx) of its block; Returns: on rank 0 the
+    values, shape (z, y, x) of the region; None elsewhere.
+    """
+    mine = blocks.block(world.rank)
+    cut = _overlap(mine.start, mine.stop, region)
+    if not world.is_root:
+        if cut is not None:
+            world.send(owned[_relative(cut, mine.start)], 0)
+        return None
+    origin = tuple(part.start for part in region)
+    result = np.empty(tuple(part.stop - part.start for part in reversed(region)), owned.dtype)
+    for block in blocks.all():
+        part = _overlap(block.start, block.stop, region)
+        if part is None:
+            continue
+        place = _relative(part, origin)
+        if block.rank == world.rank:
+            result[place] = owned[_relative(part, block.start)]
+        else:
+            shape = tuple(s.stop - s.start for s in place)
+            result[place] = world.receive(shape, owned.dtype, block.rank)
+    return result
+
+
+def node_values(world: World, blocks: Blocks, owned: np.ndarray, nodes: list[Triple]) -> np.ndarray:
+    """Values of single nodes on every rank, exactly as their owners hold them.
+
+    `nodes`: global node numbers (x, y, z); Returns: one float64 a node.
+    """
+    mine = blocks.block(world.rank)
+    values = np.zeros(len(nodes))
+    for i, node in enumerate(nodes):
+        if all(a <= n < b for a, n, b in zip(mine.start, node, mine.stop, strict=True)):
+            x, y, z = (n - a for n, a in zip(node, mine.start, strict=True))
+            values[i] = owned[z, y, x]
+    # One owner each: all other terms are zero, so the sum is exact.
+    return world.sum(values)
+
+
+def interpolation(
+    position: tuple[float, float, float], spacing: tuple[float, float, float], nodes: Triple
+) -> tuple[list[Triple], np.ndarray]:
+    """Nodes and weights of trilinear interpolation at a point of a grid that starts at 0.
+
+    A point on the last node takes the cell below it; an axis with one node has weight 1 on it.
+    """
+    low, fraction = [], []
+    for x, h, n in zip(position, spacing, nodes, strict=True):
+        cell = min(max(int(x / h), 0), max(n - 2, 0))
+        low.append(cell)
+        fraction.append(x / h - cell if n > 1 else 0.0)
+    corners: list[Triple] = []
+    weights = []
+    for corner in itertools.product((0, 1), repeat=3):
+        weight = 1.0
+        for c, f in zip(corner, fraction, strict=True):
+            weight *= f if c else 1.0 - f
+        if weight != 0.0:
+            corners.append((low[0] + corner[0], low[1] + corner[1], low[2] + corner[2]))
+            weights.append(weight)
+    return corners, np.array(weights)
+
+
+_SLAB_BYTES = 1 << 28
+
+Read = Callable[[tuple[slice, ...]], np.ndarray]
+
+
+class BlockFields:
+    """Where the values of fields on a grid lie: in space, on ranks, in files.
+
+    A field as a whole has the shape (nz, ny, nx); a rank's own values that of its block.
+    `spacing`: distances of nodes in m.
+    """
+
+    def __init__(self, world: World, blocks: Blocks, spacing: tuple[float, float, float]) -> None:
+        self._world, self._blocks, self._spacing = world, blocks, spacing
+        nx, ny, nz = blocks.nodes
+        self.shape = (nz, ny, nx)
+        self.parts = list(blocks.parts)
+
+    def describe(self) -> str:
+        """What there is, for people."""
+        return " x ".join(str(n) for n in self._blocks.nodes if n > 1) + " nodes"
+
+    def describe_parts(self) -> str:
+        """How it is shared out, for people."""
+        return " x ".join(map(str, self._blocks.parts))
+
+    def collect(self, owned: np.ndarray, begin: int, end: int) -> np.ndarray | None:
+        """Planes `begin` to `end` of a field on rank 0, from all ranks' own values."""
+        region = whole(self._blocks)
+        part = (region[0], region[1], slice(begin, end))
+        return collect(self._world, self._blocks, owned, part)
+
+    def own(self, read: Read) -> np.ndarray:
+        """Own values of a field on this rank, which `read` gives by slices of its axes."""
+        block = self._blocks.block(self._world.rank)
+        cuts = (slice(a, b) for a, b in zip(block.start, block.stop, strict=True))
+        return read(tuple(reversed(tuple(cuts))))
+
+    def numbers(self) -> Iterator[NDArray[np.uint64]]:
+        """Global numbers of a rank's own values, a plane at a time."""
+        block, (nx, ny, _) = self._blocks.block(self._world.rank), self._blocks.nodes
+        x, y, z = (
+            np.arange(a, b, dtype=np.uint64) for a, b in zip(block.start, block.stop, strict=True)
+        )
+        in_plane = y[:, None] * np.uint64(nx) + x
+        for plane in z:
+            yield in_plane + plane * np.uint64(nx * ny)
+
+    def describe_grid(self) -> str:
+        """Nodes, and their distances."""
+        distances = " x ".join(f"{h:.9g}" for h in self._spacing)
+        return f"{' x '.join(map(str, self._blocks.nodes))} nodes, {distances} m apart"
+
+    def landmarks(self) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.float64]]]:
+        """None: the description tells where all nodes lie."""
+        return iter(())
+
+    def require_inside(self, location: str, position: tuple[float, float, float]) -> None:
+        """Refuse a point outside."""
+        nodes = self._blocks.nodes
+        for axis, (x, h, n) in enumerate(zip(position, self._spacing, nodes, strict=True)):
+            limit = h * (n - 1)
+            if not -1e-9 * h <= x <= limit * (1 + 1e-9):
+                raise InputError(
+                    f"{location}: {'xyz'[axis]} = {x:g} m lies outside the grid; "
+                    f"allowed are 0 to {limit:g} m"
+                )
+
+    def sample(
+        self, positions: Sequence[tuple[float, float, float]], owned: np.ndarray
+    ) -> list[float]:
+        """Values at points by linear interpolation, the same on every rank."""
+        samples = []
+        for position in positions:
+            corners, weights = interpolation(position, self._spacing, self._blocks.nodes)
+            samples.append(float(node_values(self._world, self._blocks, owned, corners) @ weights))
+        return samples
+
+    def write(
+        self,
+        path: Path,
+        values: Mapping[str, Callable[[], np.ndarray]],
+        vectors: Mapping[str, Sequence[str]],
+        time: float,
+    ) -> None:
+        """Write fields as VTKHDF, gathered on rank 0 some planes at a time."""
+        from haloscope.io.vtkhdf import ImageWriter
+
+        with contextlib.ExitStack() as stack:
+            writer = None
+            if self._world.is_root:
+                writer = stack.enter_context(
+                    ImageWriter(
+                        path,
+                        shape=self.shape,
+                        origin=(0.0, 0.0, 0.0),
+                        spacing=self._spacing,
+                        time=time,
+                    )
+                )
+            for name, begin, part in arrays_of(self, values, vectors, writer, axis=-1):
+                if writer is not None:
+                    writer.write(name, (begin, 0, 0), part)
+
+
+class Creating(Protocol):
+    """A writer of files."""
+
+    def create(self, name: str, dtype: np.dtype, components: int = 1) -> None:
+        """Add an array of scalars or vectors."""
+
+
+class Collected(Protocol):
+    """Fields that can be gathered on rank 0."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a whole field."""
+
+    def collect(self, owned: np.ndarray, begin: int, end: int) -> np.ndarray | None:
+        """Part of a field's slowest axis on rank 0; None on other ranks."""
+
+
+def gathered(fields: Collected, owned: np.ndarray) -> Iterator[tuple[int, np.ndarray | None]]:
+    """A field in ranges of its slowest axis of about 256 MiB, gathered on rank 0.
+
+    Yields where each begins and the values; None on other ranks, all of which must go through it.
+    """
+    row = int(np.prod(fields.shape[1:], dtype=np.int64)) * owned.dtype.itemsize
+    step = max(1, _SLAB_BYTES // row)
+    for begin in range(0, fields.shape[0], step):
+        end = min(begin + step, fields.shape[0])
+        yield begin, fields.collect(owned, begin, end)
+
+
+def arrays_of(
+    fields: Collected,
+    values: Mapping[str, Callable[[], np.ndarray]],
+    vectors: Mapping[str, Sequence[str]],
+    writer: Creating | None,
+    *,
+    axis: int,
+) -> Iterator[tuple[str, int, np.ndarray]]:
+    """What goes to a file: scalars and vectors piece by piece, each array made before its first."""
+    components = {name for group in vectors.values() for name in group}
+    groups = {name: (name,) for name in values if name not in components}
+    for array, names in {**groups, **vectors}.items():
+        owned = [values[name]() for name in names]
+        if writer is not None:
+            writer.create(array, owned[0].dtype, 1 if array in groups else 3)
+        for pieces in zip(*(gathered(fields, own) for own in owned), strict=True):
+            arrays = [part for _, part in pieces if part is not None]
+            if not arrays:
+                continue
+            if array not in groups:
+                arrays += [np.zeros_like(arrays[0])] * (3 - len(arrays))
+            part = arrays[0] if array in groups else np.stack(arrays, axis=axis)
+            yield array, pieces[0][0], part

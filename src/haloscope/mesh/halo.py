@@ -1,0 +1,238 @@
+"""The halo of a Cartesian block: its plan, its exchange, and ghosts that a kernel stores without messages."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from haloscope.device.interface import Array, Device
+from haloscope.errors import InputError, MachineError
+from haloscope.exchange.choice import open_exchange
+from haloscope.exchange.packed import Exchange
+from haloscope.exchange.plan import Box, Message, Plan
+from haloscope.exchange.ranks.world import World
+from haloscope.exchange.unpacked import SeveralExchanges, UnpackedExchange
+from haloscope.mesh.blocks import SIDES, Block, Side, Triple
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the fields of a block lie in one flat array."""
+
+    shape: Triple  # Owned nodes along x, y, z
+    strides: Triple  # Distance between neighbours along x, y, z, in values
+    first: int  # Index of the first owned node within a field
+    field_stride: int  # Distance between the starts of two fields
+    ghosts: Triple  # Ghost layers that are allocated around the owned nodes along x, y, z
+    # Axes from the one whose nodes lie side by side in memory to the one whose nodes lie furthest
+    # apart; of one order on all ranks.
+    axes: Triple = (0, 1, 2)
+
+
+def halo_plan(
+    block: Block, layout: Layout, widths: Sequence[int], axes: Sequence[int] = (0, 1, 2)
+) -> Plan:
+    """Plan that fills the ghost layers of a block from its neighbours, sides only.
+
+    Edges and corners stay as they are: star stencils do not read them.
+    """
+    for side in block.neighbours:
+        thickness = min(layout.ghosts[side.axis], layout.shape[side.axis])
+        if max(widths) > thickness:
+            raise InputError(
+                f"a halo {max(widths)} layers wide does not fit: along {'xyz'[side.axis]} a "
+                f"block has {layout.shape[side.axis]} nodes and {layout.ghosts[side.axis]} ghost "
+                "layers; use fewer ranks along this axis"
+            )
+    sends: dict[int, list[Box]] = {}
+    receives: dict[int, list[Box]] = {}
+    for side in SIDES:
+        if side.axis not in axes:
+            continue
+        if side in block.neighbours:
+            other = block.neighbours[side]
+            sends.setdefault(other, []).extend(_layers(layout, side, widths, inside=True))
+        # A message is packed in the order of the sender's sides, so the receiver goes through
+        # the sides that face them.
+        if side.opposite in block.neighbours:
+            other = block.neighbours[side.opposite]
+            boxes = _layers(layout, side.opposite, widths, inside=False)
+            receives.setdefault(other, []).extend(boxes)
+
+    def messages(lists: dict[int, list[Box]]) -> tuple[Message, ...]:
+        return tuple(Message(rank, tuple(lists[rank])) for rank in sorted(lists) if lists[rank])
+
+    return Plan(messages(sends), messages(receives))
+
+
+def _layers(layout: Layout, side: Side, widths: Sequence[int], *, inside: bool) -> list[Box]:
+    """Boxes, one a field: the owned layers at a side, or the ghost layers beyond it."""
+    boxes = []
+    for field, width in enumerate(widths):
+        if width == 0:
+            continue
+        counts = list(layout.shape)
+        counts[side.axis] = width
+        if side.direction < 0:
+            start = 0 if inside else -width
+        else:
+            start = layout.shape[side.axis] - (width if inside else 0)
+        first = field * layout.field_stride + layout.first + start * layout.strides[side.axis]
+        # A long direction goes innermost: along rows unless these are cut.
+        a, b, c = layout.axes
+        if side.axis == a:
+            a, b, c = b, c, a
+        boxes.append(
+            Box(
+                first,
+                (counts[a], counts[b], counts[c]),
+                (layout.strides[a], layout.strides[b], layout.strides[c]),
+            )
+        )
+    return boxes
+
+
+# The rungs are those of Xue and Roy, section 4.5: nothing packed and all fields as wide as the widest
+# (baseline); the fastest direction packed (V1); the same with each field as wide as its stencil needs
+# (V2); all directions packed (V3).
+
+PACKED_AXES = {"auto": (0, 1, 2), "all": (0, 1, 2), "x": (0,), "none": ()}
+
+
+class Choices(Protocol):
+    """What a case's machine table says about exchanges."""
+
+    @property
+    def transport(self) -> str:
+        """Name of a transport, or auto."""
+
+    @property
+    def packing(self) -> str:
+        """Directions that are packed: auto (all), all, x or none."""
+
+    @property
+    def widths(self) -> str:
+        """Layers: as fields need, or uniform."""
+
+    @property
+    def graphs(self) -> bool:
+        """Whether steps are to be replayed as graphs."""
+
+
+def open_halo(
+    world: World,
+    device: Device,
+    block: Block,
+    layout: Layout,
+    widths: Sequence[int],
+    states: Sequence[Array],
+    choices: Choices,
+    *,
+    stream: Any = None,
+    log: Callable[[str], None] | None = None,
+) -> Exchange | SeveralExchanges | UnpackedExchange | None:
+    """Open the exchange that fills a block's ghost layers; all ranks call this."""
+    if choices.widths == "uniform":
+        widths = [max(widths)] * len(widths)
+    packed = PACKED_AXES[choices.packing]
+    bare = tuple(axis for axis in range(3) if axis not in packed)
+    plans = [halo_plan(block, layout, widths, axes) for axes in (packed, bare)]
+    counts = [world.any(bool(plan.sends or plan.receives)) for plan in plans]
+    dtype = states[0].dtype
+    parts: list[Any] = []
+    if counts[0]:
+        parts.append(
+            open_exchange(
+                world,
+                device,
+                plans[0],
+                dtype,
+                choices.transport,
+                state=states[1],
+                stream=stream,
+                graphs=choices.graphs,
+                log=log,
+            )
+        )
+    if counts[1]:
+        name = choices.transport
+        if name == "auto":
+            name = "host" if device.kind == "cpu" else "staged"
+        parts.append(UnpackedExchange(world, device, plans[1], dtype, name, states, stream))
+    if len(parts) > 1:
+        return SeveralExchanges(parts)
+    return parts[0] if parts else None
+
+
+_HANDLE = 64
+_FLAG_STRIDE = 16  # values: each flag has a cache line of its own
+_LAYOUT = 8  # numbers that tell a layout
+
+
+class DirectHalo:
+    """Where the ghosts of the neighbours lie, for a kernel that fills them as it computes."""
+
+    # For GPUs of one host. A step reads one of two arrays and writes the other, and its ghosts in
+    # the neighbours' arrays with it. Flags count the steps of which a neighbour's ghosts have
+    # arrived. A block of threads that reads ghosts waits for them first; as what has come from a
+    # neighbour also says that it has read what it got before, two arrays are enough.
+
+    def __init__(
+        self, world: World, device: Device, block: Block, layout: Layout, states: Sequence[Array]
+    ) -> None:
+        self._block, self._layout, self._size = block, layout, states[0].itemsize
+        # One counter on the device: steps that were done; the kernel counts.
+        self.epoch = device.zeros((1,), np.int64)
+        # Counters on the device for the kernel's own use: one for each side, and one for all.
+        self.arrivals = device.zeros((len(SIDES) + 1,), np.int64)
+        self._flags = device.shared_zeros((len(SIDES) * _FLAG_STRIDE,), np.int64)
+        shared = [device.share(array) for array in (*states, self._flags)]
+        fault = next((problem for _, problem in shared if problem), "")
+        handles = b"".join(handle.ljust(_HANDLE, b"\0") for handle, _ in shared)
+        mine = np.array(
+            [*layout.shape, *layout.strides, layout.first, layout.field_stride], np.int64
+        )
+        row = np.frombuffer(handles + mine.tobytes(), np.uint8)
+        rows = world.alltoall(np.tile(row, (world.size, 1)))
+        self._flag_address = device.address(self._flags)
+        self._there: dict[int, tuple[list[int], np.ndarray]] = {}
+        for rank in sorted(set(block.neighbours.values())) if not fault else ():
+            addresses = []
+            for number in range(len(shared)):
+                handle = rows[rank][_HANDLE * number : _HANDLE * (number + 1)].tobytes()
+                try:
+                    addresses.append(device.map_region(handle))
+                except MachineError as error:
+                    fault = str(error)
+                    break
+                weakref.finalize(self, device.unmap_region, addresses[-1]).atexit = False
+            there = rows[rank][-8 * _LAYOUT :].view(np.int64)
+            across = layout.axes[1]
+            apart = (layout.strides[across], layout.field_stride)
+            if (there[3 + across], there[7]) != apart:
+                fault = fault or f"the rows of rank {rank} are of another length"
+            self._there[rank] = (addresses, there)
+        faults = [text for text in world.gather_texts(fault) if text]
+        if faults:
+            raise MachineError(faults[0])
+
+    def cut(self, side: Side, turn: int) -> tuple[int, int, int, int]:
+        """What a kernel needs to know of a side."""
+        rank = self._block.neighbours.get(side)
+        if rank is None:
+            return (0, 0, 0, 0)
+        addresses, there = self._there[rank]
+        shape, strides, first = there[:3], there[3:6], int(there[6])
+        # The layer behind its last node, or before its first one, is this block's outermost.
+        own = self._layout.shape[side.axis]
+        offset = int(shape[side.axis] if side.direction < 0 else -own)
+        place = first + offset * int(strides[side.axis])
+        base = addresses[turn] + place * self._size
+        flag = 8 * _FLAG_STRIDE
+        mine = self._flag_address + flag * SIDES.index(side)
+        raised = addresses[-1] + flag * SIDES.index(side.opposite)
+        return (base, int(strides[self._layout.axes[2]]), mine, raised)

@@ -1,4 +1,0 @@
-"""Cuts elements between ranks: recursive bisection and graphs.
-
-Knows centres, loads and neighbours, no kind of mesh.
-"""

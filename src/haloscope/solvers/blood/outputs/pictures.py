@@ -1,0 +1,265 @@
+"""Pictures of a blood run: cells in their vessel, and a plane of lattice points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.errors import InputError
+from haloscope.exchange.ranks.world import World
+from haloscope.io.figures.surface_pictures import (
+    PIXEL,
+    SurfaceImage,
+    Walls,
+    picture_view,
+    save_surfaces,
+)
+from haloscope.mesh.blocks import SIDES
+from haloscope.mesh.lattice.lattice_parts import LatticePart
+from haloscope.mesh.lattice.shapes import Box, Tube
+from haloscope.mesh.lattice.voxels import Lattice
+from haloscope.mesh.surfaces.surface_openings import walls_of
+from haloscope.mesh.surfaces.surfaces import Surface
+from haloscope.solvers.blood.case import Slice
+from haloscope.solvers.blood.case_cells import MICRO
+from haloscope.solvers.blood.cells.local_cells import own_cells
+from haloscope.solvers.blood.cells.sharing import Region
+from haloscope.solvers.blood.cells.suspension import Suspension
+from haloscope.solvers.blood.units import LatticeUnits
+from haloscope.solvers.blood.vessels.vessels import Vessel
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+# Flat faces that a round tube is drawn with.
+_AROUND = 96
+# How far before an inlet that feeds cells may be seen, over their largest radius.
+_BEFORE = 3.5
+# Triangles drawn at a time.
+_PORTION = 1 << 18
+
+
+def cell_picture(
+    path: Path | None,
+    suspension: Suspension,
+    vessel: Vessel,
+    region: Region,
+    units: LatticeUnits,
+    world: World,
+    *,
+    title: str,
+    subtitle: str = "",
+) -> None:
+    """Draw all cells coloured by the speed of their membranes; all ranks call this.
+
+    Each rank draws its own cells, and rank 0 puts in front what is in front.
+    """
+    walls = vessel_walls(vessel)
+    spacing, origin = units.spacing / MICRO, vessel.lattice.origin / MICRO
+    image = SurfaceImage(picture_view(_ends(vessel, suspension, spacing, walls)))
+    largest = 0.0
+    kinds = len(suspension.kinds)
+    for number, local in enumerate(suspension.kinds):
+        cells = own_cells(local, region)
+        points = origin + spacing * cells.positions
+        speeds = np.linalg.norm(cells.velocities, axis=2) * units.velocity * 1e3
+        largest = max(largest, float(speeds.max(initial=0.0)))
+        triangles = local.kind.mesh.triangles.astype(np.int64)
+        portion = max(1, _PORTION // len(triangles))
+        for first in range(0, len(cells.ids), portion):
+            span = slice(first, first + portion)
+            count, vertices = points[span].shape[:2]
+            firsts = np.arange(count)[:, None, None] * vertices
+            image.draw(
+                points[span].reshape(-1, 3),
+                (triangles + firsts).reshape(-1, 3),
+                speeds[span].ravel(),
+                np.repeat(cells.ids[span] * kinds + number, vertices),
+            )
+    largest = world.largest(largest)
+    _merge(world, image)
+    if world.is_root and path is not None:
+        save_surfaces(
+            path,
+            image,
+            walls,
+            label="speed (mm/s)",
+            largest=largest,
+            unit="um",
+            title=title,
+            subtitle=subtitle,
+        )
+
+
+def vessel_walls(vessel: Vessel) -> Walls:
+    """What is drawn of a vessel, in um: its walls without inlets and outlets, and lines."""
+    geometry = vessel.geometry
+    if isinstance(geometry, Tube):
+        return _tube(geometry)
+    if isinstance(geometry, Box):
+        return _box(geometry)
+    assert isinstance(geometry, Surface)
+    wall = walls_of(vessel.lattice, geometry)
+    points, triangles = wall.points / MICRO, wall.triangles.astype(np.int64)
+    return Walls(points, triangles, rims(points, triangles))
+
+
+def _tube(tube: Tube) -> Walls:
+    """Rings of points at both ends, joined; the round tube touches the flat faces from inside."""
+    turns = np.arange(_AROUND) * (2 * np.pi / _AROUND)
+    radius = tube.radius / MICRO / np.cos(np.pi / _AROUND)
+    ring = np.zeros((_AROUND, 3))
+    ring[:, (tube.axis + 1) % 3] = np.cos(turns) * radius
+    ring[:, (tube.axis + 2) % 3] = np.sin(turns) * radius
+    end = ring.copy()
+    end[:, tube.axis] = tube.length / MICRO
+    here = np.arange(_AROUND)
+    there = np.roll(here, -1)
+    triangles = np.concatenate(
+        [
+            np.stack([here, there, there + _AROUND], axis=1),
+            np.stack([here, there + _AROUND, here + _AROUND], axis=1),
+        ]
+    )
+    rings = [np.stack([points_on, points_on[there]], axis=1) for points_on in (ring, end)]
+    return Walls(np.concatenate([ring, end]), triangles, np.concatenate(rings))
+
+
+def _box(box: Box) -> Walls:
+    """The sides that are walls, and all twelve edges."""
+    lengths = np.array(box.lengths) / MICRO
+    corners = np.array(list(np.ndindex(2, 2, 2))) * lengths
+    edges = [
+        (corners[a], corners[a + step]) for step in (4, 2, 1) for a in range(8) if not a & step
+    ]
+    points: list[Floats] = []
+    for side in SIDES:
+        if box.ends[side.axis] != "walls":
+            continue
+        on = corners[:, side.axis] == (lengths[side.axis] if side.direction > 0 else 0.0)
+        points.append(corners[on])
+    # Each side has its own points, so that it is lit as a plane: two by two in raster order.
+    firsts = 4 * np.arange(len(points))[:, None, None]
+    triangles = (firsts + np.array([[0, 1, 3], [0, 3, 2]])).reshape(-1, 3)
+    places = np.concatenate(points) if points else np.zeros((0, 3))
+    return Walls(places, triangles, np.array(edges))
+
+
+def rims(points: Floats, triangles: Integers) -> Floats:
+    """Edges (n, 2, 3) of a surface that have one triangle only."""
+    tail, head = triangles.ravel(), np.roll(triangles, -1, axis=1).ravel()
+    edges = np.minimum(tail, head) * len(points) + np.maximum(tail, head)
+    keys, met = np.unique(edges, return_counts=True)
+    rims: Floats = points[np.stack(np.divmod(keys[met == 1], len(points)), axis=1)]
+    return rims
+
+
+def _ends(vessel: Vessel, suspension: Suspension, spacing: float, walls: Walls) -> Floats:
+    """Points around all that may be seen, in um: cells reach beyond the ends of a periodic axis, and inlets."""
+    places = np.concatenate([walls.points, walls.segments.reshape(-1, 3)])
+    widest = max(
+        float(np.linalg.norm(local.kind.mesh.vertices, axis=1).max()) for local in suspension.kinds
+    )
+    beyond = np.where(vessel.lattice.periodic, widest * spacing, 0.0)
+    before = []
+    for table, opening in zip(vessel.openings, vessel.lattice.openings, strict=True):
+        if table.feeds:
+            ends = vessel.lattice.positions(opening.numbers) / MICRO
+            ends[:, opening.axis] += opening.direction * _BEFORE * widest * spacing
+            before.append(ends)
+    return np.concatenate([places - beyond, places + beyond, *before])
+
+
+def _merge(world: World, image: SurfaceImage) -> None:
+    """Bring to rank 0 what others have drawn; all ranks call this."""
+    if not world.is_root:
+        top, left, part = image.part()
+        world.send(np.array([top, left, *part.shape], np.int64), 0)
+        if part.size:
+            world.send(part.reshape(-1).view(np.uint8), 0)
+        return
+    for rank in range(1, world.size):
+        top, left, height, width = world.receive((4,), np.int64, rank).tolist()
+        if height * width:
+            size = height * width * PIXEL.itemsize
+            sizes = world.receive((size,), np.uint8, rank)
+            image.merge(top, left, sizes.view(PIXEL).reshape(height, width))
+
+
+# Of a spacing: what rounding may put beyond a wall.
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Values on a plane of lattice points."""
+
+    # Positions in m along the plane's two axes.
+    x: Floats
+    y: Floats
+    offset: float  # Position of the plane on its normal, in m
+    values: Floats  # (fields, len(y), len(x)); nan where there is no point
+
+
+def require_plane(lattice: Lattice, wanted: Slice) -> None:
+    """Refuse a plane that misses the vessel, before the run."""
+    if wanted.offset_um is None:
+        return
+    low, high = (float(corner["xyz".index(wanted.axis)]) / MICRO for corner in lattice.bounds)
+    slack = _ROUNDING * lattice.spacing / MICRO
+    if not low - slack <= wanted.offset_um <= high + slack:
+        # Rounding must not make 1e-16 of 0.
+        low, high = (round(end / slack) * slack for end in (low, high))
+        raise InputError(
+            f"blood.slice.offset_um = {wanted.offset_um:g} misses the vessel, which reaches from {low:.6g} to "
+            f"{high:.6g} um along {wanted.axis}; give a value between these"
+        )
+
+
+def plane_of(
+    world: World,
+    lattice: Lattice,
+    part: LatticePart,
+    fields: Floats,
+    axis: int,
+    offset: float | None,
+) -> Plane | None:
+    """Fields on the plane of points nearest to an offset, on rank 0; all ranks call this.
+
+    `fields`: own values, (fields, owned); `axis`, `offset`: normal of the plane and its position in
+    m; None: the middle.
+    """
+    planes = lattice.shape[axis]
+    index = planes // 2
+    if offset is not None:
+        low, high = (int(end[axis]) for end in lattice.runs.extent())
+        index = round((offset - float(lattice.origin[axis])) / lattice.spacing)
+        index = min(max(index, low), high)
+    coordinates = part.coordinates[: part.owned]
+    chosen = np.flatnonzero(coordinates[:, axis] == index)
+    across = [other for other in range(3) if other != axis]
+    places = np.ascontiguousarray(coordinates[chosen][:, across], np.int32)
+    values = np.ascontiguousarray(fields[:, chosen], np.float64)
+    nothing = np.empty(0, np.uint8)
+    sent = [nothing] * world.size
+    sent[0] = places.reshape(-1).view(np.uint8)
+    came = world.exchange(sent)
+    sent[0] = values.T.reshape(-1).view(np.uint8) if values.size else nothing
+    received = world.exchange(sent)
+    if not world.is_root:
+        return None
+    width, height = (lattice.shape[other] for other in across)
+    result = np.full((len(fields), height, width), np.nan)
+    for where, plane_values in zip(came, received, strict=True):
+        if not len(where):
+            continue
+        i, j = np.frombuffer(where.tobytes(), np.int32).reshape(-1, 2).T
+        result[:, j, i] = np.frombuffer(plane_values.tobytes()).reshape(-1, len(fields)).T
+    x, y = (
+        np.float64(lattice.origin[other]) + lattice.spacing * np.arange(lattice.shape[other])
+        for other in across
+    )
+    return Plane(x, y, float(lattice.origin[axis]) + lattice.spacing * index, result)

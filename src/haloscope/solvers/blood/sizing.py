@@ -1,0 +1,195 @@
+"""Size of a blood case: memory and work before a run, and the axes of studies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from haloscope.case.tables import check
+from haloscope.errors import InputError
+from haloscope.solvers.blood.case import (
+    DIRECTIONS,
+    FLOPS_A_POINT,
+    LONGEST_SEGMENT,
+    MICRO,
+    BloodCase,
+    BloodTable,
+    bytes_a_step,
+    bytes_beside_populations,
+)
+from haloscope.solvers.blood.case_vessels import Channel, SurfaceFile, Tube
+from haloscope.solvers.blood.vessels.vessels import implausible_file
+from haloscope.solvers.sweeping import Column, Columns, Layout, doublings, spelled, transport_check
+
+# Of a surface: what no machine holds comes of a wrong unit.
+_MOST_POINTS = 1e12
+
+
+def _points_before_inlets(table: BloodTable) -> float:
+    """About how many points the periodic flows have that feed cells; of a file's inlets it is not known."""
+    vessel, points = table.vessel, 0.0
+    widest = max((2 * kind.radius_um for kind in table.cells if kind.hematocrit), default=0.0)
+    for opening in table.openings:
+        if not opening.feeds or isinstance(vessel, SurfaceFile):
+            continue
+        if isinstance(vessel, Channel):
+            along = "xyz".find(opening.name[0])
+            area = math.prod(size for axis, size in enumerate(vessel.size_um) if axis != along)
+        else:
+            area = math.pi * vessel.radius_um**2
+        points += area * LONGEST_SEGMENT * widest * (MICRO / table.spacing) ** 3
+    return points
+
+
+def _too_large(table: BloodTable, surface: SurfaceFile, points: float) -> str:
+    implausible = implausible_file(surface)
+    if implausible:
+        return (
+            f"{implausible}; it would hold about {points:.2g} lattice points at blood.spacing_um = "
+            f"{table.spacing_um:g}, and at most {_MOST_POINTS:.0e} are taken"
+        )
+    size = " x ".join(f"{length / MICRO:.6g}" for length in surface.size())
+    return (
+        f"the surface in {surface.file} is {size} um with blood.surface.scale_um = {surface.scale_um:g}, about "
+        f"{points:.2g} lattice points at blood.spacing_um = {table.spacing_um:g}; at most {_MOST_POINTS:.0e} are "
+        "taken: check scale_um, which is 1 for a file in um and 1000 for one in mm, or give a larger spacing"
+    )
+
+
+def estimate(case: BloodCase) -> dict[str, float]:
+    """Memory and work of a case, before anything is allocated.
+
+    Two buffers of populations are counted where the case asks for them.
+    Returns: ``memory_bytes`` held on the devices and ``bytes_per_step`` moved at least.
+    """
+    table = case.blood
+    points = table.vessel.points(table.spacing) + _points_before_inlets(table)
+    if isinstance(table.vessel, SurfaceFile) and points > _MOST_POINTS:
+        raise InputError(_too_large(table, table.vessel, points))
+    buffers = 2 if table.streaming in ("two buffers", "push") else 1
+    memory = points * buffers * DIRECTIONS * table.stored_bytes
+    memory += bytes_beside_populations(table, points)
+    if case.output.average is not None:
+        memory += 8.0 * 4 * points
+    return {"memory_bytes": memory, "bytes_per_step": points * bytes_a_step(table)}
+
+
+def check_ranks(case: BloodCase, ranks: int) -> Any:
+    """Refuse more ranks than the vessel has room for."""
+    table = case.blood
+    points = table.vessel.points(table.spacing)
+    least = (4 * table.halo) ** 3
+    if points / ranks < least:
+        raise InputError(
+            f"{points:.3g} lattice points are too few for {ranks} ranks; allowed are at most "
+            f"{max(1, int(points / least))}, or give a smaller blood.spacing_um"
+        )
+    return None
+
+
+OWN_AXES = ("spacing", "size", "hematocrit", "delta", "precision")
+MACHINE_AXES: tuple[str, ...] = ()
+GROWTHS = ("strong", "type1")
+ALONE: Mapping[str, Any] = {}
+SAME_BITS = ("streaming",)
+check_transport = transport_check("repacked")
+COLUMNS = Columns(
+    problem=(
+        Column("vessel", str),
+        Column("points", int),
+        Column("spacing", float, "spacing (um)"),
+        Column("hematocrit", float),
+    ),
+    options=(
+        *(Column(name, str) for name in ("transport", "transport_used")),
+        Column("overlap", bool),
+        Column("graphs", bool),
+        Column("threads", int),
+        Column("precision", str),
+        Column("collision", str),
+        Column("delta", str),
+        Column("streaming", str),
+    ),
+    rates=(Column("mlups", float, "MLUPS"), Column("gflop_s", float, "GFlop/s")),
+    energy=Column("joules_per_point_step", float, "nJ a point and step"),
+    panel=("mlups", "MLUPS"),
+    meaning=(
+        "A point is one of the lattice, inside the vessel. MLUPS are million point updates a "
+        "second, cells included; GFlop/s counts the fluid's collisions alone. Efficiency is the "
+        "rate of a rank over that of one alone."
+    ),
+    size="points",
+    peak="mlups",
+)
+
+
+def put(table: dict[str, Any], axis: str, value: Any) -> None:
+    """Set an axis in the table blood of a case's data."""
+    if axis == "spacing":
+        table["spacing_um"] = value
+    elif axis == "hematocrit":
+        if not table.get("cells"):
+            raise InputError(
+                "hematocrit is that of cells; give the case a [[blood.cells]] table, or remove the "
+                "axis"
+            )
+        table["cells"][0]["hematocrit"] = value
+    elif axis == "size":
+        if not isinstance(table.get("channel"), dict) or not isinstance(value, tuple):
+            raise InputError(
+                "sizes are those of a channel, three in um in a list of their own: "
+                "[[20.0, 20.0, 40.0]]; give the case a table blood.channel, or remove the axis"
+            )
+        table["channel"]["size_um"] = list(value)
+    else:
+        table[axis] = value
+
+
+def lay_out(data: dict[str, Any], ranks: int, wanted: Any, growth: str) -> Layout:
+    """Let the vessel of a case grow with its ranks: axes of a channel double in turn, z first."""
+    case = _checked(data)
+    if growth == "type1":
+        _enlarge(case.blood.vessel, data["blood"], ranks)
+        case = _checked(data)
+    check_ranks(case, ranks)
+    table = case.blood
+    points = round(table.vessel.points(table.spacing))
+    hematocrit = sum(kind.hematocrit for kind in table.cells)
+    vessel = type(table.vessel).__name__.lower()
+    if isinstance(table.vessel, Channel):
+        vessel = f"{spelled(table.vessel.size_um)} um"
+    columns = {
+        "vessel": vessel,
+        "points": points,
+        "spacing": table.spacing_um,
+        "hematocrit": hematocrit,
+    }
+    cells = f", hematocrit {hematocrit:g}" if table.cells else ""
+    return Layout((points,), (ranks,), columns, f"{vessel}, {points} points{cells}")
+
+
+def _enlarge(vessel: object, table: dict[str, Any], ranks: int) -> None:
+    if isinstance(vessel, Channel):
+        factors = doublings(ranks, (2, 1, 0))
+        sizes = zip(vessel.size_um, factors, strict=True)
+        table["channel"]["size_um"] = [size * factor for size, factor in sizes]
+    elif isinstance(vessel, Tube):
+        table["tube"]["length_um"] = vessel.length_um * ranks
+    else:
+        raise InputError(
+            "growth = type1 enlarges a channel or a tube; give the case a table blood.channel or "
+            "blood.tube"
+        )
+
+
+def rates(case: Mapping[str, Any], cells: int, seconds: float) -> dict[str, float]:
+    """Point updates and operations a second."""
+    flops = FLOPS_A_POINT[case["blood"]["collision"]]
+    return {"mlups": cells / seconds / 1e6, "gflop_s": flops * cells / seconds / 1e9}
+
+
+def _checked(data: dict[str, Any]) -> BloodCase:
+    case = check(data, BloodCase, "case")
+    assert isinstance(case, BloodCase)
+    return case

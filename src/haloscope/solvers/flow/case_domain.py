@@ -1,0 +1,233 @@
+"""Keys of a flow case for its mesh and its boundaries."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from haloscope.case.expressions import SPACE_AND_TIME, Expression, parse_quantity_or_expression
+from haloscope.case.tables import Position, Table
+
+_LARGEST = 1e30
+
+Positive = Annotated[float, Field(ge=1e-30, le=_LARGEST)]
+Component = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+_Ratio = Annotated[float, Field(ge=1.0, le=1000.0)]
+_Resolution = Annotated[int, Field(ge=4, le=10_000)]
+_TETS_OF_A_BRICK = 6
+
+
+class Box(Table):
+    """A box of bricks, each cut into six tetrahedra; its sides are x_low, x_high, ..., z_high."""
+
+    cells: tuple[Count, Count, Count]
+    """Bricks along x, y, z."""
+    lower: Position = (0.0, 0.0, 0.0)
+    """Corner in m."""
+    upper: Position = (1.0, 1.0, 1.0)
+    """The opposite corner in m."""
+    grading: Position = (1.0, 1.0, 1.0)
+    """Size of the last brick over that of the first along each axis."""
+    to_walls: Annotated[float, Field(ge=0.0, le=0.99)] = 0.0
+    """How far bricks are drawn towards both ends of each axis: 0 leaves them as they are."""
+
+    def tetrahedra(self) -> int:
+        """How many there are."""
+        x, y, z = self.cells
+        return _TETS_OF_A_BRICK * x * y * z
+
+
+class CylinderChannel(Table):
+    """Channel with a cylinder across it, 2.5 m x 0.41 m x 0.41 m, D = 0.1 m: DFG 3D-1Z to 3D-3Z.
+
+    Boundaries: inlet, outlet, walls, cylinder.
+    """
+
+    resolution: _Resolution = 14
+    """Cells from wall to wall, and on each quarter of the cylinder; 14 makes 118,440 elements with
+    15 layers, 29 about a million."""
+    layers: Count | None = None
+    """Layers of cells along the cylinder; by default as many as the resolution."""
+    rings: Count | None = None
+    """Rings of cells around the cylinder; by default as many as the resolution."""
+    growth: _Ratio = 6.0
+    """Thickness of the outermost ring over the innermost."""
+    stretch: _Ratio = 6.0
+    """Length of the last cell before the outlet over the first behind the cylinder's block."""
+
+
+class CylinderSlice(Table):
+    """Thin slice of a channel around a cylinder, 2.2 m x 0.41 m, D = 0.1 m: DFG 2D-2.
+
+    Boundaries: inlet, outlet, walls, cylinder, back (z = 0), front.
+    """
+
+    resolution: _Resolution = 24
+    """Cells from wall to wall, and on each quarter of the cylinder."""
+    layers: Count = 1
+    """Layers of cells along z."""
+    thickness: Positive | None = None
+    """Along z, in m; by default such that layers are as thick as cells are high."""
+    rings: Count | None = None
+    """Rings of cells around the cylinder; by default as many as the resolution."""
+    growth: _Ratio = 8.0
+    """Thickness of the outermost ring over the innermost."""
+    stretch: _Ratio = 3.0
+    """Length of the last cell before the outlet over the first behind the cylinder's block."""
+
+
+class MeshFile(Table):
+    """A mesh of tetrahedra in a file; physical groups name boundaries and zones."""
+
+    file: Name
+    """Path of a Gmsh file (.msh, 2.2 or 4.1), or of a .vtu or .vtk file."""
+    scale: Positive = 1.0
+    """From the file's unit of length to metres: 0.001 for millimetres."""
+    smallest_quality: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.01
+    """Elements with a lower quality (Gmsh's SICN: 1 is regular, 0 is flat) are refused as slivers."""
+
+
+Plain = Literal["no-slip", "slip", "open"]
+"""Boundaries that need no numbers."""
+Quantity = Component | Annotated[str, Field(min_length=1)]
+_KINDS = ("velocity", "speed", "flow_rate", "moving", "pressure", "traction", "resistance")
+_OF_TIME = ("speed", "flow_rate")
+_WITH_SIGNAL = (*_OF_TIME, "pressure")
+_OPEN = ("pressure", "traction", "resistance")
+_NotNegative = Annotated[float, Field(ge=0.0, le=1e30)]
+
+
+class Moving(Table):
+    """How a wall moves in itself: along, or around an axis."""
+
+    velocity: Position = (0.0, 0.0, 0.0)
+    """In m/s."""
+    rotation: Position = (0.0, 0.0, 0.0)
+    """Angular velocity along x, y, z in rad/s."""
+    centre: Position = (0.0, 0.0, 0.0)
+    """A point on its axis, in m."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Moving:
+        if any(self.centre) and not any(self.rotation):
+            raise ValueError("centre is a point on the axis of a rotation; give rotation, too")
+        return self
+
+
+class ResistanceTable(Table):
+    """More vessels behind an outlet: p = outside + proximal Q + c, with a Windkessel's c."""
+
+    proximal: _NotNegative
+    """In Pa s/m^3."""
+    distal: _NotNegative = 0.0
+    """In Pa s/m^3."""
+    compliance: _NotNegative = 0.0
+    """In m^3/Pa."""
+    outside: Component = 0.0
+    """In Pa."""
+    start: Component = 0.0
+    """c at the start, in Pa."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ResistanceTable:
+        if self.start and not self.compliance:
+            raise ValueError(
+                "start is the pressure of the compliance at the start; give compliance"
+            )
+        return self
+
+
+class BoundaryTable(Table):
+    """What is given on a boundary: one of the keys down to resistance."""
+
+    velocity: tuple[Quantity, Quantity, Quantity] | None = None
+    """Along x, y, z in m/s: numbers, or expressions of x, y, z (m) and t (s)."""
+    speed: Quantity | None = None
+    """Mean velocity of the fluid that comes in across a plane boundary, in m/s: a number or an
+    expression of t. Negative: it goes out."""
+    flow_rate: Quantity | None = None
+    """Volume that comes in across a plane boundary, in m^3/s: a number or an expression of t."""
+    moving: Moving | None = None
+    """A wall that moves in itself and drags the fluid along, such as a rotor's."""
+    pressure: Quantity | None = None
+    """That acts from outside, without friction, in Pa: a number, or an expression of x, y, z, t.
+    Where fluid leaves, and one at least where any comes in or goes out."""
+    traction: tuple[Quantity, Quantity, Quantity] | None = None
+    """Stress that acts from outside, along x, y, z in Pa (-p n for a pressure p): numbers or
+    expressions of x, y, z, t."""
+    resistance: ResistanceTable | None = None
+    """The more flows out, the higher is the pressure outside."""
+    profile: Literal["developed", "uniform"] = "developed"
+    """Of speed and flow_rate. developed: as in a long straight pipe of this cross-section (the
+    parabola of a round one), zero at its edge; uniform: everywhere the same."""
+    signal: Name | None = None
+    """CSV file of two columns, time in s and a factor, by which speed, flow_rate or pressure are
+    multiplied; linear between its rows."""
+    straight: bool = False
+    """Whether fluid crosses at right angles, as in a long straight pipe: of pressure and
+    resistance."""
+    backflow: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    """Of pressure, traction and resistance: what enters again through an outlet is held back by
+    backflow rho (u.n) u. 0: not at all; 0.5 and more: it brings no energy."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> BoundaryTable:
+        kinds = [name for name in _KINDS if getattr(self, name) is not None]
+        if len(kinds) != 1:
+            said = f"{' and '.join(kinds)} are given" if kinds else "none is given"
+            raise ValueError(f"a boundary has one of {', '.join(_KINDS)}; {said}")
+        kind = kinds[0]
+        if self.signal is not None and kind not in _WITH_SIGNAL:
+            raise ValueError(f"signal is a factor on {', '.join(_WITH_SIGNAL)}, not on {kind}")
+        if self.backflow and kind not in _OPEN:
+            raise ValueError(f"backflow is for {', '.join(_OPEN)}, not for {kind}")
+        if self.straight and kind not in ("pressure", "resistance"):
+            raise ValueError(f"straight is for pressure and resistance, not for {kind}")
+        if self.profile != "developed" and kind not in _OF_TIME:
+            raise ValueError(f"profile is for {' and '.join(_OF_TIME)}, not for {kind}")
+        return self
+
+    def components(self, key: str) -> list[Expression]:
+        """Velocity or traction as expressions of x, y, z, t; none where neither is given."""
+        name = "velocity" if self.traction is None else "traction"
+        return [
+            parse_quantity_or_expression(value, f"{key}{name}", SPACE_AND_TIME)
+            for value in getattr(self, name) or ()
+        ]
+
+    def course(self, key: str) -> Expression | None:
+        """Speed or flow rate as an expression of t, or pressure as one of x, y, z, t."""
+        for name in _WITH_SIGNAL:
+            value = getattr(self, name)
+            if value is not None:
+                variables = ("t",) if name in _OF_TIME else SPACE_AND_TIME
+                return parse_quantity_or_expression(value, f"{key}{name}", variables)
+        return None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the velocity is left free."""
+        return any(getattr(self, name) is not None for name in _OPEN)
+
+    def changes(self, key: str) -> list[str]:
+        """Keys under which something depends on t."""
+        kind = next(name for name in _KINDS if getattr(self, name) is not None)
+        course = self.course(key)
+        components = self.components(key) if course is None else [course]
+        varying = [kind] if any("t" in component.uses for component in components) else []
+        return [*varying, "signal"] if self.signal is not None else varying
+
+
+def _form(form: Any) -> str:
+    return "[table]" if isinstance(form, dict | BoundaryTable) else "[words]"
+
+
+# Faults are told of the form that was given. Names with a bracket are no keys.
+Boundary = Annotated[
+    Annotated[Plain, Tag("[words]")] | Annotated[BoundaryTable, Tag("[table]")],
+    Discriminator(_form),
+]
+"""What is given on a boundary, in a word or as a table."""

@@ -1,0 +1,314 @@
+"""The discrete flow equations on a rank's tetrahedra: residual, and the matrix stored or applied without storing it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device.interface import Array, Device, Kernel, Launch
+from haloscope.numerics.krylov.block_rows import OFFSET_TYPES, BlockPattern, BlockRows, RowRange
+
+Floats = NDArray[np.float64]
+Vector = tuple[float, float, float]
+
+UNKNOWNS = 4
+"""Of a node: velocity along x, y, z, and pressure."""
+VISCOUS_CONSTANT = 36.0
+"""C_I of the viscous part of tau."""
+TEAM = 32
+"""Threads of a GPU that have a row, as in places.hpp."""
+_MOST_ZONES = 256
+
+
+@dataclass(frozen=True)
+class Carreau:
+    """mu = mu_inf + (mu_0 - mu_inf) (1 + (time * rate)^2)^((exponent - 1)/2), in Pa s and s.
+
+    P. J. Carreau, Trans. Soc. Rheol. 16 (1972) 99. mu_0 is the medium's viscosity.
+    """
+
+    at_high_shear: float
+    time: float
+    exponent: float
+
+
+@dataclass(frozen=True)
+class Medium:
+    """What fills a zone, and the frame in which it is seen."""
+
+    # In kg/m^3 and Pa s.
+    density: float
+    viscosity: float
+    force: Vector = (0.0, 0.0, 0.0)  # Body force per mass in m/s^2
+    # Angular velocity of the zone's frame in rad/s, and a point on its axis in m. Velocities are
+    # those of the frame at rest.
+    rotation: Vector = (0.0, 0.0, 0.0)
+    centre: Vector = (0.0, 0.0, 0.0)
+    carreau: Carreau | None = None  # How the viscosity falls with the shear rate
+
+
+def medium_values(
+    media: Sequence[Medium], alpha: float = 0.0, by_dt: float = 0.0, *, lsic: bool = True
+) -> Floats:
+    """Numbers of all media, one after the other, as elements.hpp's Medium has them.
+
+    alpha and by_dt are those of :meth:`ElementEquations.set_time`.
+    """
+    values: list[float] = []
+    for medium in media:
+        law = medium.carreau
+        values += [medium.density, medium.viscosity, alpha, by_dt]
+        values += [*medium.force, *medium.rotation, *medium.centre]
+        values += [VISCOUS_CONSTANT, float(lsic)]
+        values += [0.0] * 3 if law is None else [
+            law.at_high_shear, law.time**2, (law.exponent - 1) / 2
+        ]  # fmt: skip
+    return np.array(values)
+
+
+class ElementEquations:
+    """Residual and derivatives of equations on a rank's tetrahedra, row by row of the nodes.
+
+    With several ranks each gives what its own elements add; sums over the ranks that share a node
+    are the caller's.
+    """
+
+    # `nodes`: positions in m, (nodes, 3).
+    # `zones`: of each element, (elements,); all the first by default.
+
+    source: ClassVar[Path]
+    """Where the kernels are."""
+    residuals_kernel: ClassVar[str]
+    linearise_kernel: ClassVar[str]
+
+    def __init__(
+        self,
+        rows: BlockRows,
+        nodes: Floats,
+        media: Sequence[Medium],
+        zones: NDArray[np.integer] | None = None,
+        *,
+        lsic: bool = True,
+        linearise_tau: bool = False,
+    ) -> None:
+        if len(media) > _MOST_ZONES:
+            raise ValueError(f"{len(media)} zones are too many; at most {_MOST_ZONES} are possible")
+        self.device: Device = rows.device
+        self.rows, self.media, self.lsic = rows, tuple(media), lsic
+        give = self.device.from_host
+        elements = len(rows.pattern.element_nodes)
+        of_elements = np.zeros(elements) if zones is None else np.asarray(zones)
+        self._zones = give(of_elements.astype(np.uint8))
+        self._nodes = give(np.pad(np.asarray(nodes, np.float64), ((0, 0), (0, 1))).ravel())
+        self._media = give(medium_values(self.media, lsic=lsic))
+        carreau = any(medium.carreau is not None for medium in media)
+        self._terms: dict[str, int | float | str] = {
+            "CARREAU": int(carreau),
+            "TAU_SLOPE": int(linearise_tau),
+        }
+        self._residuals = self._kernel(self.residuals_kernel)
+        self._linearise = self._kernel(self.linearise_kernel)
+
+    def set_time(self, alpha: float, by_dt: float) -> None:
+        """Set the factor of u in its time derivative, and 1 over the time step that tau knows.
+
+        Both in 1/s; 0 in steady flow.
+        """
+        values = medium_values(self.media, alpha, by_dt, lsic=self.lsic)
+        self._media[...] = self.device.from_host(values)
+
+    def residual(self, state: Array, past: Array, residual: Array) -> None:
+        """Put the residual of a state into an array, a number an unknown."""
+        rows = self.rows
+        self._residuals.bind(
+            *(self._nodes, state, self._in_fours(past), rows.element_nodes, self._zones),
+            *(self._media, rows.node_starts, rows.node_places, rows.nodes, residual),
+            extent=(rows.nodes * TEAM,),
+            block=(TEAM,),
+        )()
+
+    def linearise(self, state: Array, past: Array, residual: Array) -> None:
+        """As :meth:`residual`, and put its derivatives by all unknowns in the matrix."""
+        rows = self.rows
+        self._linearise.bind(
+            *(self._nodes, state, self._in_fours(past), rows.element_nodes, self._zones),
+            *(self._media, rows.node_starts, rows.node_places, rows.offsets, rows.starts),
+            *(rows.nodes, rows.values, residual),
+            extent=(rows.nodes * TEAM,),
+            block=(TEAM,),
+        )()
+
+    def _kernel(self, name: str) -> Kernel:
+        offset = OFFSET_TYPES[self.rows.pattern.offsets.itemsize]
+        return self.device.kernel(self.source, name, {**self._terms, "offset": offset})
+
+    def _in_fours(self, past: Array) -> Array:
+        """The past with four numbers a node, which cores and GPUs load at once."""
+        return past
+
+
+class FlowEquations(ElementEquations):
+    """The stabilised equations at a time; see elements.hpp.
+
+    States are (u, v, w, p) of each node, in blocks of 4; the past is what the time derivative has
+    beside alpha times the velocity, 3 a node.
+    """
+
+    source = Path(__file__).with_name("flow.cpp")
+    residuals_kernel, linearise_kernel = "residuals", "linearise"
+
+    def __init__(
+        self,
+        rows: BlockRows,
+        nodes: Floats,
+        media: Sequence[Medium],
+        zones: NDArray[np.integer] | None = None,
+        *,
+        lsic: bool = True,
+        linearise_tau: bool = False,
+    ) -> None:
+        super().__init__(rows, nodes, media, zones, lsic=lsic, linearise_tau=linearise_tau)
+        self._past = self.device.zeros((4 * len(nodes),), np.float64)
+        self._spread = self._kernel("spread")
+
+    def _in_fours(self, past: Array) -> Array:
+        nodes = self.rows.nodes
+        self._spread.bind(past, nodes, self._past, extent=(nodes,))()
+        return self._past
+
+
+SOURCE = Path(__file__).with_name("matrix_free.cpp")
+
+
+@dataclass(frozen=True)
+class _Elements:
+    """Where the equations were linearised, and what else elements need for their derivatives."""
+
+    nodes: Array
+    state: Array
+    past: Array
+    zones: Array
+    media: Array
+    kernel_constants: dict[str, int | float | str]
+
+
+class UnstoredRows(BlockRows):
+    """The matrix of :class:`MatrixFreeEquations`: it holds the nodes' own blocks alone."""
+
+    # It takes the place of stored rows in products, also over ranks
+    # (:class:`haloscope.numerics.shared_nodes.SharedProduct`), in point blocks, where unknowns are
+    # given, and where boundaries add to own blocks. It has no other blocks for a preconditioner,
+    # and none for walls with slip.
+    #
+    # A node of a tetrahedral mesh has about 15 blocks. Stored ones take 2.2 kB a node with their
+    # lists; these take 0.4, the state of the linearisation included.
+
+    def __init__(self, device: Device, pattern: BlockPattern) -> None:
+        own = np.arange(pattern.nodes, dtype=np.int32)
+        kept = replace(
+            pattern,
+            starts=np.arange(pattern.nodes + 1, dtype=np.int32),
+            columns=own,
+            diagonal=own,
+            offsets=np.zeros((1, pattern.element_nodes.shape[1]), np.uint8),
+        )
+        super().__init__(device, kept, UNKNOWNS)
+        self.is_fixed = device.zeros((self.nodes * UNKNOWNS,), np.uint8)
+        self._elements: _Elements | None = None
+
+    @property
+    def bytes_of_product(self) -> int:
+        """Bytes that a product moves if each number is moved once."""
+        own = 8 * UNKNOWNS**2 + UNKNOWNS
+        fields = 3 * 8 * UNKNOWNS
+        lists = 4 * (self.nodes + 1) + self.pattern.element_nodes.size * 8
+        zones = len(self.pattern.element_nodes)
+        return self.nodes * (own + fields + 2 * 8 * UNKNOWNS) + lists + zones
+
+    def follow(self, elements: _Elements) -> None:
+        """Multiply with the derivatives of these elements from now on."""
+        self._elements = elements
+        self._multiply = self.device.kernel(SOURCE, "multiply_unstored", elements.kernel_constants)
+        self._give = self.device.kernel(SOURCE, "give", elements.kernel_constants)
+
+    def product(self, x: Array, y: Array, rows: RowRange, values: Array | None = None) -> Launch:
+        """Bind the product to two arrays that do not overlap, to be launched again and again."""
+        if values is not None:
+            raise ValueError(
+                "rows that are not stored have no copy in single precision; give Newton's method a "
+                "product of its own"
+            )
+        of = self._elements
+        assert of is not None
+        count = rows.end - rows.first
+        return self._multiply.bind(
+            *(of.nodes, of.state, of.past, self.element_nodes, of.zones, of.media),
+            *(self.node_starts, self.node_places, self.values, self.is_fixed),
+            *(rows.first, count, x, y),
+            extent=(count * TEAM,),
+            block=(TEAM,),
+        )
+
+    def fixing(self, unknowns: np.ndarray, owned: np.ndarray | None = None) -> Launch:
+        """As of stored rows: until the equations are linearised again."""
+        chosen = np.asarray(unknowns, np.int32)
+        ones = np.ones(len(chosen)) if owned is None else owned[chosen // UNKNOWNS]
+        return self._give.bind(
+            *(self.device.from_host(chosen), self.device.from_host(np.asarray(ones, np.float64))),
+            *(len(chosen), self.values, self.is_fixed),
+            extent=(len(chosen),),
+        )
+
+
+class MatrixFreeEquations(FlowEquations):
+    """The equations, linearised without a matrix; see matrix_free.cpp."""
+
+    # :meth:`linearise` computes the residual and the nodes' own blocks, and keeps the state. Each
+    # product then computes what elements add to a row from that state, element by element, and
+    # multiplies at once. Sums run row by row in the order of elements, as those of stored rows do,
+    # with the same bits for any number of threads; they differ from a stored matrix's by rounding,
+    # since that adds first what elements have in a block.
+
+    rows: UnstoredRows
+
+    def __init__(
+        self,
+        rows: UnstoredRows,
+        nodes: Floats,
+        media: Sequence[Medium],
+        zones: NDArray[np.integer] | None = None,
+        *,
+        lsic: bool = True,
+        linearise_tau: bool = False,
+    ) -> None:
+        super().__init__(rows, nodes, media, zones, lsic=lsic, linearise_tau=linearise_tau)
+        zeros = self.device.zeros
+        self._frozen = _Elements(
+            self._nodes,
+            rows.vector(),
+            zeros((rows.nodes * UNKNOWNS,), np.float64),
+            self._zones,
+            zeros(self._media.shape, np.float64),
+            self._terms,
+        )
+        self._linearise_own = self.device.kernel(SOURCE, "linearise_own", self._terms)
+        rows.follow(self._frozen)
+
+    def linearise(self, state: Array, past: Array, residual: Array) -> None:
+        """As :meth:`residual`, and keep what products with the derivatives need."""
+        rows, frozen = self.rows, self._frozen
+        frozen.state[:] = state
+        frozen.past[:] = self._in_fours(past)
+        frozen.media[:] = self._media
+        self._linearise_own.bind(
+            *(frozen.nodes, frozen.state, frozen.past, rows.element_nodes, frozen.zones),
+            *(frozen.media, rows.node_starts, rows.node_places, rows.nodes),
+            *(rows.values, rows.is_fixed, residual),
+            extent=(rows.nodes * TEAM,),
+            block=(TEAM,),
+        )()

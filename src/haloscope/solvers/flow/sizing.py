@@ -1,0 +1,165 @@
+"""Size of a flow case: memory and work before a run, and the axes of studies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from haloscope.case.tables import check
+from haloscope.errors import InputError
+from haloscope.solvers.flow.case import FlowCase
+from haloscope.solvers.flow.meshes import elements_of, require_elements
+from haloscope.solvers.sweeping import (
+    Column,
+    Columns,
+    Layout,
+    double_box,
+    plain,
+    spelled,
+    transport_check,
+)
+
+# Of a node: blocks of its row and what is stored of a block (matrix, factors, numbers), vectors of
+# the Krylov space, and others.
+_BLOCKS_OF_A_ROW = 14.8
+
+
+_BYTES_OF_A_BLOCK = 128 + 128 + 64 + 8
+
+
+_OTHER_BYTES = 1200
+
+
+_NODES_OF_A_TET = 0.2
+
+
+def bytes_a_node(restart: int, levels: int) -> float:
+    """Device memory of a node with unknowns at one or two levels of time."""
+    blocks = _BLOCKS_OF_A_ROW * _BYTES_OF_A_BLOCK * levels**2
+    return blocks + 32 * levels * (2 * restart + 1) + _OTHER_BYTES
+
+
+def estimate(case: FlowCase) -> dict[str, float]:
+    """Memory and work of a case, before anything is allocated.
+
+    Returns: ``memory_bytes`` held on the devices and ``bytes_per_step`` moved at least, by one
+    Newton iteration with one of GMRES.
+    """
+    nodes = _NODES_OF_A_TET * elements_of(case.flow)
+    levels = 2 if case.flow.time.scheme == "space-time" else 1
+    return {
+        "memory_bytes": nodes * bytes_a_node(case.flow.linear.restart, levels),
+        "bytes_per_step": nodes * 2 * 132 * _BLOCKS_OF_A_ROW * levels**2,
+    }
+
+
+def check_ranks(case: FlowCase, ranks: int) -> None:
+    """Refuse more ranks than elements."""
+    require_elements(case.flow, ranks)
+
+
+OWN_AXES = ("elements", "messages", "preconditioner")
+MACHINE_AXES: tuple[str, ...] = ()
+GROWTHS = ("strong", "type1")
+ALONE: Mapping[str, Any] = {}
+SAME_BITS = ("messages",)
+# Pressures of a flow that starts at once miss by some thirty times the part of the residual that is left.
+_AMPLIFIED, _LEAST = 100.0, 1e-9
+
+
+def nearness(case: Mapping[str, Any]) -> float:
+    """How near several ranks come to one: what Newton's tolerance leaves, or its iterations do."""
+    flow = case["flow"]
+    newton, linear = flow["newton"], flow["linear"]
+    iterations = 1 if flow["time"]["scheme"] == "steady" else newton["iterations"]
+    left = linear["tolerance"] ** iterations
+    return float(_AMPLIFIED * max(left, newton["tolerance"], _LEAST))
+
+
+check_transport = transport_check()
+COLUMNS = Columns(
+    problem=(Column("elements", str), Column("tetrahedra", int)),
+    options=(
+        *(Column(name, str) for name in ("transport", "transport_used")),
+        Column("threads", int),
+        *(Column(name, str) for name in ("messages", "preconditioner")),
+    ),
+    rates=(Column("steps_per_hour", float, "timesteps/hour"),),
+    energy=Column("joules_per_node_step", float, "nJ a node and step"),
+    panel=("steps_per_hour", "timesteps/hour"),
+    meaning=(
+        "A step of unsteady flow is a time step with all of Newton's iterations in it, one of steady "
+        "flow an iteration. Efficiency is the rate of a rank over that of one alone. Several ranks "
+        "give what one gives to the tolerance of the solver, not to the last bit."
+    ),
+    nearness=nearness,
+)
+
+_SECONDS_AN_HOUR = 3600.0
+
+
+def put(table: dict[str, Any], axis: str, value: Any) -> None:
+    """Set an axis in the table flow of a case's data: elements are cells, each of six tetrahedra."""
+    if axis == "messages":
+        table["messages"] = value
+    elif axis == "preconditioner":
+        table.setdefault("linear", {})["preconditioner"] = value
+    elif isinstance(table.get("box"), dict):
+        if isinstance(value, tuple) and len(value) != len("xyz"):
+            raise InputError(
+                f"elements = {plain(value)} is out of range; give a number, or three in a list of "
+                "their own: [[8, 8, 16]]"
+            )
+        table["box"]["cells"] = list(value) if isinstance(value, tuple) else [value] * 3
+    elif isinstance(table.get("cylinder_channel"), dict) and isinstance(value, int):
+        table["cylinder_channel"]["resolution"] = value
+    else:
+        raise InputError(
+            "elements are the cells of a box, or one number for flow.cylinder_channel.resolution; give "
+            "the case one of these tables, or remove the axis"
+        )
+
+
+def lay_out(data: dict[str, Any], ranks: int, wanted: Any, growth: str) -> Layout:
+    """Let the box of a case grow with its ranks."""
+    case = _checked(data)
+    if growth == "type1":
+        _enlarge(case, data["flow"], ranks)
+        case = _checked(data)
+    check_ranks(case, ranks)
+    table = case.flow
+    count = elements_of(table)
+    if table.box is not None:
+        nodes: tuple[int, ...] = table.box.cells
+    elif table.cylinder_channel is not None:
+        nodes = (table.cylinder_channel.resolution,)
+    else:
+        nodes = (count,)
+    columns = {
+        "elements": spelled(nodes),
+        "tetrahedra": count,
+        "preconditioner": table.linear.preconditioner,
+    }
+    return Layout(nodes, (ranks,), columns, f"{count} tetrahedra")
+
+
+def _enlarge(case: FlowCase, table: dict[str, Any], ranks: int) -> None:
+    box = case.flow.box
+    if box is None:
+        raise InputError("growth = type1 doubles a box; give the case a table flow.box")
+    if box.grading != (1.0, 1.0, 1.0) or box.to_walls:
+        raise InputError(
+            "growth = type1 needs cells of one size; remove flow.box.grading and flow.box.to_walls"
+        )
+    double_box(table["box"], "cells", box, ranks)
+
+
+def rates(case: Mapping[str, Any], cells: int, seconds: float) -> dict[str, float]:
+    """Steps an hour."""
+    return {"steps_per_hour": _SECONDS_AN_HOUR / seconds}
+
+
+def _checked(data: dict[str, Any]) -> FlowCase:
+    case = check(data, FlowCase, "case")
+    assert isinstance(case, FlowCase)
+    return case

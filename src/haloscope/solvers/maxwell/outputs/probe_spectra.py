@@ -1,0 +1,356 @@
+"""Spectra and resonances of a run's fields at probes: checked before it, written at its end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.errors import InputError, SolutionError, counted
+from haloscope.io.figures.spectrum_pictures import prefixed, save_spectrum, write_columns
+from haloscope.numerics.spectrum import (
+    FEWEST_PERIODS,
+    SHORTEST,
+    Resonance,
+    Spectrum,
+    resonances,
+    spectrum,
+)
+from haloscope.solvers.interface import Results
+from haloscope.solvers.maxwell.case import FIELD_NAMES, MaxwellCase
+
+Floats = NDArray[np.float64]
+
+_PADDING = 4
+# A component below this part of the largest one is rounding.
+_SILENT = 1e-9
+# Peaks of a component in the summary, and of a probe on the screen: the strongest.
+_MOST_PEAKS = 20
+_MOST_LISTED = 3
+# Peaks whose frequency is less certain than this part of it, or of the band's width where that is
+# less, are fits to noise; those that fall to 1/e within a period (Q below pi) are pulses. They stand in
+# the tables with their errors, not on the screen.
+_SURE = 0.01
+# The last part of a series, and the part of the largest value below which it has died away.
+_LATE, _DIED_AWAY = 20, 0.01
+# The picture and the table of the spectrum reach beyond the band by this part of its width.
+_BEYOND = 0.1
+# Times are equal if they differ by less than this part of a time step.
+_SLACK = 1e-6
+
+
+@dataclass(frozen=True)
+class _Series:
+    """Evenly spaced samples of the six fields at a probe, in the units of the case."""
+
+    interval: float
+    values: Floats
+
+
+class ProbeSpectra:
+    """What a table [maxwell.spectrum] asks for."""
+
+    def __init__(self, case: MaxwellCase, dt: float, last_step: int, sources_end: float) -> None:
+        table = case.maxwell.spectrum
+        assert table is not None
+        self._table, self._dt = table, dt
+        self._last_step, self._sources_end = last_step, sources_end
+        self._si = case.maxwell.units == "si"
+        self._natural = np.repeat([1.0, case.maxwell.impedance], 3)
+        known = [probe.name for probe in case.output.probes]
+        for name in table.probes:
+            if name not in known:
+                raise InputError(
+                    f"maxwell.spectrum.probes: there is no probe {name!r}; there is "
+                    f"{', '.join(known) or 'none'}"
+                )
+        if not known:
+            raise InputError(
+                "maxwell.spectrum needs a probe; give one as an [[output.probes]] table"
+            )
+        self._probes = list(table.probes) or known
+        self._start = sources_end if table.start is None else table.start
+        if math.isinf(self._start):
+            raise InputError(
+                "maxwell.spectrum: a source never ends; give maxwell.spectrum.start, from when the "
+                "series at the probes are to count"
+            )
+        self._require_samples(case.output.probe_interval, last_step)
+
+    def _require_samples(self, every: int, last_step: int) -> None:
+        """Refuse a band that the probes' samples cannot resolve."""
+        low, high = self._table.band
+        unit = self._unit
+        interval = every * self._dt
+        if high > 0.5 / interval:
+            most = int(0.5 / (high * self._dt))
+            advice = f"lower it to {most} or less" if most else "lower the band"
+            raise InputError(
+                f"maxwell.spectrum.band = {[low, high]}: output.probe_interval = {every} steps of "
+                f"{self._dt:.4g} show frequencies up to {0.5 / interval:.4g}{unit}; {advice}"
+            )
+        lasts = last_step * self._dt - self._start
+        needed = max((SHORTEST + 1) * interval, FEWEST_PERIODS * 2 / (low + high))
+        if lasts < needed:
+            raise InputError(
+                f"maxwell.spectrum: from its start at {self._start:.4g} to the end of the run at "
+                f"{last_step * self._dt:.4g} there are {max(lasts, 0.0):.4g}; the band and "
+                f"output.probe_interval need {needed:.4g} at least: run longer or sample more often"
+            )
+
+    @property
+    def _unit(self) -> str:
+        return " Hz" if self._si else ""
+
+    def finish(
+        self,
+        out: Path | None,
+        probes: Mapping[str, Sequence[Sequence[float]]],
+        title: str,
+        step: int,
+    ) -> Results:
+        """Spectra and resonances of all probes at a step, and files where there is a folder."""
+        notices = self._unfinished(step)
+        summary: dict[str, Any] = {}
+        files: dict[str, Path] = {}
+        lines: list[str] = []
+        for name in self._probes:
+            try:
+                series = self._series(probes[name])
+                resonances = self._resonances(series)
+                spectra = {
+                    component: spectrum(
+                        values, series.interval, window=self._table.window, padding=_PADDING
+                    )
+                    for component, values in self._audible(series).items()
+                }
+                if out is not None:
+                    files |= self._write(out, name, resonances, spectra, title)
+            except (InputError, SolutionError) as error:
+                # The run itself is good: its other results are kept.
+                notices.append(f"warning: no spectrum at probe {name}: {error}")
+                continue
+            notices += self._cut_off(name, series)
+            summary[name] = {key: _strongest(peaks) for key, peaks in resonances.items()}
+            lines.append(self._headline_of(name, resonances, len(series.values) * series.interval))
+        return Results({"spectrum": summary}, files, lines, notices)
+
+    def _unfinished(self, step: int) -> list[str]:
+        """Warnings of series that are shorter than planned, or of driven fields."""
+        notices = []
+        if step < self._last_step:
+            notices.append(
+                f"warning: spectra and resonances are not final: the run ended at step {step} of "
+                f"{self._last_step}, so that the series at the probes are shorter than planned"
+            )
+        if self._start < self._sources_end < math.inf:
+            notices.append(
+                f"warning: spectra and resonances count from {self._start:.4g}, before the sources "
+                f"end at {self._sources_end:.4g}: lines may be those of the sources; give a later "
+                "maxwell.spectrum.start, or leave it out"
+            )
+        return notices
+
+    def _cut_off(self, probe: str, series: _Series) -> list[str]:
+        """A warning where the spectrum without a window ends before the fields have died away."""
+        if self._table.window != "none":
+            return []
+        heights = np.abs(series.values * self._natural).max(axis=1)
+        late = heights[-max(1, len(heights) // _LATE) :].max()
+        share = float(late / heights.max()) if heights.max() > 0 else 0.0
+        if share <= _DIED_AWAY:
+            return []
+        return [
+            f"warning: spectrum at probe {probe}: not final: the fields are still at "
+            f"{100 * share:.3g} % of their largest value at the end, which the window 'none' cuts "
+            "off; run longer, or take window = 'fade'"
+        ]
+
+    def _series(self, rows: Sequence[Sequence[float]]) -> _Series:
+        table = np.array(rows, np.float64).reshape(-1, 2 + len(FIELD_NAMES))
+        table = table[table[:, 1] >= self._start - _SLACK * self._dt]
+        steps = np.diff(table[:, 0])
+        if len(steps) < SHORTEST:
+            raise InputError(
+                f"there are {len(table)} samples from {self._start:.4g} on; at least "
+                f"{SHORTEST + 1} are needed: run longer"
+            )
+        if (steps != steps[0]).any():
+            raise InputError(
+                "its samples are not evenly spaced, as output.probe_interval was changed at a "
+                "restart; run anew, or give a later maxwell.spectrum.start"
+            )
+        return _Series(float(steps[0]) * self._dt, table[:, 2:])
+
+    def _audible(self, series: _Series) -> dict[str, Floats]:
+        """Components that are more than rounding."""
+        heights = np.abs(series.values * self._natural).max(axis=0)
+        if not np.isfinite(heights).all():
+            raise SolutionError("values at the probe are not finite; look where the solution broke")
+        return {
+            name: series.values[:, number]
+            for number, name in enumerate(FIELD_NAMES)
+            if heights[number] > _SILENT * heights.max()
+        }
+
+    def _resonances(self, series: _Series) -> dict[str, list[Resonance]]:
+        return {
+            name: resonances(values, series.interval, self._table.band)
+            for name, values in self._audible(series).items()
+        }
+
+    def _frequency_text(self, peak: Resonance, digits: int) -> str:
+        if not self._si:
+            return f"{peak.frequency:.{digits}g}"
+        return prefixed(peak.frequency, "Hz", digits)
+
+    def _by_strength(
+        self, resonances: Mapping[str, list[Resonance]], duration: float
+    ) -> list[tuple[str, Resonance]]:
+        """Peaks of all components with a small error, the strongest first; each frequency once."""
+        factors = dict(zip(FIELD_NAMES, self._natural, strict=True))
+        peaks = [
+            (name, peak) for name, peaks in resonances.items() for peak in peaks if self._sure(peak)
+        ]
+        peaks.sort(key=lambda entry: -entry[1].amplitude * factors[entry[0]])
+        chosen: list[tuple[str, Resonance]] = []
+        for name, peak in peaks:
+            if all(abs(peak.frequency - other.frequency) > 0.5 / duration for _, other in chosen):
+                chosen.append((name, peak))
+        return chosen
+
+    def _sure(self, peak: Resonance) -> bool:
+        low, high = self._table.band
+        certain = peak.frequency_error <= _SURE * min(peak.frequency, high - low)
+        return certain and abs(peak.decay_rate) < peak.frequency
+
+    def _headline_of(
+        self, probe: str, resonances: Mapping[str, list[Resonance]], duration: float
+    ) -> str:
+        strongest = self._by_strength(resonances, duration)[:_MOST_LISTED]
+        unsure = sum(not self._sure(peak) for peaks in resonances.values() for peak in peaks)
+        left_out = ""
+        if unsure:
+            left_out = (
+                f"; {counted(unsure, 'line')} left out, uncertain by more than {100 * _SURE:g} % "
+                f"or with Q below 3 (see resonances-{probe}.csv)"
+            )
+        if not strongest:
+            return f"probe {probe}: no resonance in the band{left_out}"
+        line = ", ".join(
+            f"{self._frequency_text(peak, 7)} ({name}, {_quality_text(peak) or 'no decay seen'})"
+            for name, peak in strongest
+        )
+        return f"probe {probe} rings at {line}{left_out}"
+
+    def _write(
+        self,
+        out: Path,
+        probe: str,
+        resonances: Mapping[str, list[Resonance]],
+        spectra: Mapping[str, Spectrum],
+        title: str,
+    ) -> dict[str, Path]:
+        paths = {
+            f"spectrum {probe}": out / f"spectrum-{probe}.csv",
+            f"resonances {probe}": out / f"resonances-{probe}.csv",
+            f"spectrum picture {probe}": out / f"spectrum-{probe}.png",
+        }
+        table, peaks_table, picture = paths.values()
+        self._write_resonances(peaks_table, resonances)
+        if not spectra:
+            return {f"resonances {probe}": peaks_table}
+        every = next(iter(spectra.values())).frequencies
+        low, high = self._table.band
+        margin = _BEYOND * (high - low)
+        band = (every >= low - margin) & (every <= high + margin)
+        shown = every[band]
+        hz, per = ("_Hz", "per_Hz") if self._si else ("", "")
+        columns: dict[str, Any] = {f"frequency{hz}": shown}
+        for name, curve in spectra.items():
+            unit = f"_{_unit_of(name)}_{per}".rstrip("_") if self._si else ""
+            columns[f"{name}{unit}"] = curve.values[band]
+        note = (
+            f"integral of field exp(+2 pi i f t) dt from the time {self._start:.8g}, "
+            f"window {self._table.window}"
+        )
+        write_columns(table, columns, note)
+        kind = "E" if any(name[0] == "E" for name in spectra) else "H"
+        duration = 1 / float(every[1]) / _PADDING
+        own = {name: peaks for name, peaks in resonances.items() if name[0] == kind}
+        unit = f" ({_unit_of(kind).replace('_per_', '/')}/Hz)" if self._si else ""
+        save_spectrum(
+            picture,
+            frequencies=shown,
+            series={
+                name: spectrum.magnitude[band]
+                for name, spectrum in spectra.items()
+                if name[0] == kind
+            },
+            ylabel=f"|{kind}|{unit}",
+            title=f"Spectrum at probe {probe}",
+            subtitle=title,
+            peaks=[
+                (peak.frequency, f"{self._frequency_text(peak, 4)} {_quality_text(peak)}".rstrip())
+                for _, peak in self._by_strength(own, duration)
+            ],
+            unit="Hz" if self._si else "1/m",
+        )
+        return paths
+
+    def _write_resonances(self, path: Path, resonances: Mapping[str, list[Resonance]]) -> None:
+        rows = [(name, peak) for name, peaks in resonances.items() for peak in peaks]
+        hz, per_s = ("_Hz", "_per_s") if self._si else ("", "")
+        columns = {
+            "component": np.array([name for name, _ in rows], dtype=str),
+            f"frequency{hz}": np.array([peak.frequency for _, peak in rows]),
+            f"frequency_error{hz}": np.array([peak.frequency_error for _, peak in rows]),
+            "quality": np.array([peak.quality for _, peak in rows]),
+            "quality_error": np.array([peak.quality_error for _, peak in rows]),
+            f"decay_rate{per_s}": np.array([peak.decay_rate for _, peak in rows]),
+            f"decay_rate_error{per_s}": np.array([peak.decay_rate_error for _, peak in rows]),
+            "amplitude": np.array([peak.amplitude for _, peak in rows]),
+            "phase_rad": np.array([peak.phase for _, peak in rows]),
+        }
+        note = (
+            "amplitude exp(-decay_rate s) cos(2 pi frequency s + phase), s counted from the time "
+            f"{self._start:.8g}"
+        )
+        write_columns(path, columns, f"{note}; amplitudes in V/m and A/m" if self._si else note)
+
+
+def _unit_of(component: str) -> str:
+    return "V_per_m" if component[0] == "E" else "A_per_m"
+
+
+def _quality_text(peak: Resonance) -> str:
+    """The quality factor where a decay is seen."""
+    if peak.decay_rate <= 2 * peak.decay_rate_error:
+        return ""
+    return f"Q = {peak.quality:.4g}"
+
+
+def _strongest(peaks: Sequence[Resonance]) -> list[dict[str, float | None]]:
+    """The strongest peaks by frequency, as JSON holds them."""
+    chosen = sorted(peaks, key=lambda peak: -peak.amplitude)[:_MOST_PEAKS]
+    return [
+        {
+            key: value if math.isfinite(value) else None
+            for key, value in (
+                ("frequency", peak.frequency),
+                ("frequency_error", peak.frequency_error),
+                ("quality", peak.quality),
+                ("quality_error", peak.quality_error),
+                ("decay_rate", peak.decay_rate),
+                ("decay_rate_error", peak.decay_rate_error),
+                ("amplitude", peak.amplitude),
+                ("phase", peak.phase),
+            )
+        }
+        for peak in sorted(chosen, key=lambda peak: peak.frequency)
+    ]

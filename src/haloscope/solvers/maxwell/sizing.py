@@ -1,0 +1,229 @@
+"""Size of a Maxwell case: memory and work before a run, cuts over ranks, and the axes of studies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.case.tables import check
+from haloscope.device.interface import Device
+from haloscope.errors import InputError
+from haloscope.mesh.hexes.hex_generators import box
+from haloscope.mesh.partition import require_parts
+from haloscope.numerics.elements.element_maps import nodes
+from haloscope.solvers.maxwell.case import (
+    _HOST_BYTES,
+    Box,
+    MaxwellCase,
+    bytes_a_node,
+    bytes_a_step,
+    flops_a_step,
+)
+from haloscope.solvers.maxwell.meshes import elements_of
+from haloscope.solvers.maxwell.stepping import Stepping
+from haloscope.solvers.maxwell.time_step import geometric_bounds
+from haloscope.solvers.sweeping import (
+    Column,
+    Columns,
+    Layout,
+    double_box,
+    plain,
+    spelled,
+    transport_check,
+)
+
+
+def estimate(case: MaxwellCase) -> dict[str, float]:
+    """Memory and work of a case, before anything is allocated.
+
+    Returns: ``memory_bytes`` held on the devices, ``host_bytes`` beside them (coordinates,
+    Jacobians, the mesh) and ``bytes_per_step`` moved at least.
+    """
+    table = case.maxwell
+    nodes = elements_of(table) * (table.order + 1) ** 3
+    single = table.precision == "single"
+    memory = nodes * bytes_a_node(table.order, single)
+    if case.output.average is not None:
+        memory += 8.0 * 6 * nodes
+    return {
+        "memory_bytes": memory,
+        "host_bytes": _HOST_BYTES * nodes,
+        "bytes_per_step": 5 * nodes * bytes_a_step(table.order, single),
+    }
+
+
+def check_ranks(case: MaxwellCase, ranks: int) -> None:
+    """Refuse more ranks than elements."""
+    require_parts(ranks, elements_of(case.maxwell))
+
+
+_RECORDS = 30
+_SEED = 3
+
+
+@dataclass(frozen=True)
+class EnergyHistory:
+    """Energy over that at the begin, at times that follow each other."""
+
+    times: NDArray[np.float64]
+    energies: NDArray[np.float64]
+
+    @property
+    def final(self) -> float:
+        """Energy at the end over that at the begin."""
+        return float(self.energies[-1])
+
+    @property
+    def grows(self) -> bool:
+        """Whether it has grown anywhere by more than rounding."""
+        return bool((np.diff(self.energies) > 1e-12 * self.energies[:-1]).any())
+
+    @property
+    def rate(self) -> float:
+        """Exponential rate of growth over the last third."""
+        first = 2 * len(self.times) // 3
+        span = self.times[-1] - self.times[first]
+        return math.log(self.energies[-1] / self.energies[first]) / float(span)
+
+
+def warped_energy(
+    order: int, warp: float, until: float, chain_rule: bool, device: Device
+) -> EnergyHistory:
+    """Energy of random fields in a periodic box of 2^3 warped elements with upwind flux.
+
+    `warp`: share of the length that nodes are shifted by at most; 0.06 is a lot; `until`: time to
+    run to, in units of length over c.
+    """
+    # The box is [0, 2 pi]^3, each coordinate shifted by `warp` times its length times a product of
+    # sines. With the covariant curl the semi-discrete energy cannot grow, by summation by parts;
+    # with the chain rule it does on curved elements, as products of polynomials are not integrated
+    # exactly.
+    length = 2 * math.pi
+    mesh = box((2, 2, 2), upper=(length,) * 3, periodic=(True,) * 3, warp=warp)
+    coordinates = nodes(mesh, order)
+    stepping = Stepping(mesh, coordinates, order, device, chain_rule=chain_rule)
+    shape = (mesh.count, 6, (order + 1) ** 3)
+    stepping.set_fields(np.random.default_rng(_SEED).standard_normal(shape))
+    bound = float(geometric_bounds(coordinates, 1.0).min())
+    steps = math.ceil(until / bound / _RECORDS)
+    stepping.set_step(until / (steps * _RECORDS))
+    energies = [stepping.energy()]
+    for _ in range(_RECORDS):
+        stepping.advance(steps)
+        energies.append(stepping.energy())
+    times = np.linspace(0.0, until, _RECORDS + 1)
+    return EnergyHistory(times, np.array(energies) / energies[0])
+
+
+OWN_AXES = ("elements", "order", "precision")
+MACHINE_AXES: tuple[str, ...] = ()
+GROWTHS = ("strong", "type1")
+ALONE: Mapping[str, Any] = {}
+SAME_BITS: tuple[str, ...] = ()
+check_transport = transport_check()
+COLUMNS = Columns(
+    problem=(Column("elements", str), Column("order", int), Column("points", int)),
+    options=(
+        *(Column(name, str) for name in ("transport", "transport_used")),
+        Column("overlap", bool),
+        Column("graphs", bool),
+        Column("threads", int),
+        Column("precision", str),
+        *(Column(name, str) for name in ("flux", "curl")),
+    ),
+    rates=(
+        Column("mpoints_s", float, "Mpoints/s"),
+        Column("gdof_s", float, "GDOF/s"),
+        Column("gflop_s", float, "GFlop/s"),
+    ),
+    energy=Column("joules_per_point_step", float, "nJ a point and step"),
+    panel=("gdof_s", "GDOF/s"),
+    meaning=(
+        "A point is a node of an element: elements x (order + 1)^3. GDOF/s counts the six values of "
+        "a point in each of the five stages of a step, GFlop/s 180 (order + 1) + 420 operations a "
+        "point and step, as published for NekCEM. Efficiency is the rate of a rank over that of "
+        "one alone."
+    ),
+    size="points",
+    peak="gflop_s",
+)
+
+_VALUES_OF_A_STEP = 6 * 5
+
+
+def put(table: dict[str, Any], axis: str, value: Any) -> None:
+    """Set an axis in the table maxwell of a case's data."""
+    if axis != "elements":
+        table[axis] = value
+        return
+    if not isinstance(table.get("box"), dict):
+        raise InputError(
+            "elements are those of a box; give the case a table maxwell.box, or remove the axis"
+        )
+    if isinstance(value, tuple) and len(value) != len("xyz"):
+        raise InputError(
+            f"elements = {plain(value)} is out of range; give a number, or three in a list of "
+            "their own: [[2, 2, 4]]"
+        )
+    table["box"]["elements"] = list(value) if isinstance(value, tuple) else [value] * 3
+
+
+def lay_out(data: dict[str, Any], ranks: int, wanted: Any, growth: str) -> Layout:
+    """Let the box of a case grow with its ranks: axes double in turn, z first.
+
+    Its sides grow with its elements, which so keep their size. Who has which elements is found
+    when a point is run (maxwell.partition).
+    """
+    case = _checked(data)
+    if growth == "type1":
+        _enlarge(case.maxwell.box, data["maxwell"], ranks)
+        case = _checked(data)
+    check_ranks(case, ranks)
+    table = case.maxwell
+    if table.box is not None:
+        elements: tuple[int, ...] = table.box.elements
+    else:
+        elements = (elements_of(table),)
+    columns = {
+        "elements": spelled(elements),
+        "order": table.order,
+        "points": math.prod(elements) * (table.order + 1) ** 3,
+    }
+    return Layout(
+        elements, (ranks,), columns, f"{columns['elements']} elements of order {table.order}"
+    )
+
+
+def _enlarge(box: Box | None, table: dict[str, Any], ranks: int) -> None:
+    if box is None:
+        raise InputError("growth = type1 doubles a box; give the case a table maxwell.box")
+    if box.grading != (1.0, 1.0, 1.0):
+        raise InputError(
+            f"growth = type1 needs elements of one size; maxwell.box.grading is "
+            f"{list(box.grading)}, remove it"
+        )
+    double_box(table["box"], "elements", box, ranks)
+
+
+def rates(case: Mapping[str, Any], cells: int, seconds: float) -> dict[str, float]:
+    """Points, values and operations a second."""
+    # The operations are those of Equation 16 of Otten et al., An MPI/OpenACC implementation of a
+    # high-order electromagnetics solver with GPUDirect communication, 2016. A step of the
+    # exponential integrator has no fixed number of stages: then points alone are told.
+    table = case["maxwell"]
+    rates = {"mpoints_s": cells / seconds / 1e6}
+    if table["integrator"] == "runge-kutta":
+        rates["gdof_s"] = _VALUES_OF_A_STEP * cells / seconds / 1e9
+        rates["gflop_s"] = flops_a_step(table["order"]) * cells / seconds / 1e9
+    return rates
+
+
+def _checked(data: dict[str, Any]) -> MaxwellCase:
+    case = check(data, MaxwellCase, "case")
+    assert isinstance(case, MaxwellCase)
+    return case

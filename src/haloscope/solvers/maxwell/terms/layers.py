@@ -1,0 +1,215 @@
+"""Absorbing layers at the sides of a box: perfectly matched, and their terms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device.interface import Array, Launch
+from haloscope.errors import InputError
+from haloscope.mesh.hexes.hexes import HexMesh
+from haloscope.numerics.runge_kutta import LSERK4
+from haloscope.solvers.maxwell.terms.terms import Bound, Floats, Integers, Setting
+
+SOURCE = Path(__file__).with_name("layers.cpp")
+SIDES = ("x-", "x+", "y-", "y+", "z-", "z+")
+
+# Lengths below this share of a layer's thickness are rounding.
+_SLACK = 1e-6
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Perfectly matched layers inside the sides of the mesh's box."""
+
+    # By side (x-, x+, y-, y+, z-, z+): lengths, counted from the outermost nodes of the mesh
+    # inwards. The layer begins where an element begins.
+    thickness: Mapping[str, float]
+    grading: float = 3.0  # Power with which the absorption grows from the layer's beginning
+    # What a wave at normal incidence is damped to on its way to the end and back.
+    reflection: float = 1e-6
+
+    def __post_init__(self) -> None:
+        for side, value in self.thickness.items():
+            if side not in SIDES:
+                raise InputError(
+                    f"an absorbing layer at {side!r} is not possible; sides are {', '.join(SIDES)}"
+                )
+            if not (math.isfinite(value) and value > 0):
+                raise InputError(
+                    f"thickness = {value:g} of the layer at {side} is out of range; a length above "
+                    "0 is needed"
+                )
+        if not self.thickness:
+            raise InputError(f"an absorbing layer has no side; give some of {', '.join(SIDES)}")
+        if not 1 <= self.grading <= 8:
+            raise InputError(f"grading = {self.grading:g} is out of range; allowed are 1 to 8")
+        if not 0 < self.reflection < 1:
+            raise InputError(
+                f"reflection = {self.reflection:g} is out of range; give a number between 0 and 1, "
+                "such as 1e-6"
+            )
+
+    def placed(self, mesh: HexMesh, speed: float = 1.0) -> PlacedLayer:
+        """Find where the layers begin and how strong they are."""
+        flat = mesh.coordinates.reshape(mesh.count, -1, 3)
+        lowest, highest = flat.min(axis=1), flat.max(axis=1)
+        begins, depths = np.full(6, np.nan), np.zeros(6)
+        for number, side in enumerate(SIDES):
+            if side not in self.thickness:
+                continue
+            axis, upper = divmod(number, 2)
+            thick = self.thickness[side]
+            sign = 1.0 if upper else -1.0
+            # Along the outward direction.
+            near = (lowest if upper else -highest)[:, axis]
+            far = (highest if upper else -lowest)[:, axis]
+            end = far.max()
+            within = (near + far) / 2 > end - thick * (1 + _SLACK)
+            if not within.any():
+                raise InputError(
+                    f"no element lies within the layer at {side}, {thick:g} thick; make it at "
+                    f"least one element thick, that is {end - near[far > end - _SLACK].max():g}"
+                )
+            begin = near[within].min()
+            begins[number], depths[number] = sign * begin, end - begin
+        for axis, name in enumerate("xyz"):
+            low, high = begins[2 * axis : 2 * axis + 2]
+            if low > high + _SLACK * (depths[2 * axis] + depths[2 * axis + 1]):
+                raise InputError(
+                    f"the absorbing layers at {name}- and {name}+ overlap; make them thinner"
+                )
+        strengths = np.zeros(6)
+        inside = depths > 0
+        strengths[inside] = -(self.grading + 1) * math.log(self.reflection) * speed / 2
+        strengths[inside] /= depths[inside]
+        return PlacedLayer(begins, depths, strengths, self.grading)
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedLayer:
+    """Layers whose place is known."""
+
+    # For each side: coordinate at which its layer begins, thickness (0: none), and the rate of
+    # absorption at its end.
+    begins: Floats
+    depths: Floats
+    strengths: Floats
+    grading: float  # Power
+
+    def rates(self, points: Floats) -> Floats:
+        """Rates r_x, r_y, r_z at points (..., 3)."""
+        result = np.zeros(points.shape)
+        for number in np.flatnonzero(self.depths > 0):
+            axis, upper = divmod(int(number), 2)
+            inward = points[..., axis] - self.begins[number]
+            share = (inward if upper else -inward) / self.depths[number]
+            share = np.where(share > _SLACK, share, 0.0)
+            result[..., axis] += self.strengths[number] * share**self.grading
+        return result
+
+    def reached(self, mesh: HexMesh) -> NDArray[np.bool_]:
+        """Whether each element of the whole mesh reaches into a layer of an axis, (elements, 3)."""
+        rates = self.rates(mesh.coordinates.reshape(mesh.count, -1, 3))
+        return np.asarray((rates > 0).any(axis=1))
+
+    @property
+    def fastest(self) -> float:
+        """Largest rate that it adds: at an edge those of two axes act on one component.
+
+        At a node alone the eigenvalues are the single rates, but with the curl beside them steps
+        that allow for one rate only are unstable where layers meet (seen at N = 4 and 6).
+        """
+        return float(np.sort(self.strengths.reshape(3, 2).max(axis=1))[1:].sum())
+
+
+class LayerTerm:
+    """Elements of the layer that are treated alike.
+
+    `rates`: at their nodes (elements, nodes, 3).
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        elements: Integers,
+        rates: Floats,
+        axis: int | None,
+        lossy: bool = False,
+    ) -> None:
+        self.elements, self.axis, self.lossy = elements, axis, lossy
+        self._setting = setting
+        self.width = 6 if axis is None else 2
+        chosen = np.moveaxis(rates, 2, 1) if axis is None else rates[:, :, axis]
+        self._rates = setting.put(chosen)
+        self._elements = setting.put(elements, np.int64)
+        name = "corner_layer" if axis is None else "side_layer"
+        self._kernel = setting.kernel(SOURCE, name)
+        count = len(elements) * self.width * setting.nodes
+        self._states, self._steps = setting.zeros(count), setting.zeros(count)
+        # What a medium in the layer answers to beside the fields.
+        self.beyond, self._beyond_steps = (setting.zeros(count if lossy else 1) for _ in range(2))
+
+    def _bound(self, to: Bound, a: float, b: float) -> Launch:
+        count = len(self.elements)
+        grid = self._setting.blocks(count, self._setting.nodes)
+        begin: tuple[Array, ...] = (to.fields, to.increments, self._states, self._steps)
+        if self.axis is None:
+            begin += (self.beyond, self._beyond_steps)
+        which = int(self.lossy) if self.axis is None else self.axis
+        listed = (self._rates, self._elements, count, which)
+        return self._kernel.bind(*begin, *listed, to.dt, a, b, **grid)
+
+    def bind(self, to: Bound) -> list[list[Launch]]:
+        """Launches for each stage."""
+        return [[self._bound(to, a, b)] for a, b in zip(LSERK4.a, LSERK4.b, strict=True)]
+
+    @property
+    def states(self) -> Floats:
+        """Q on the host, (elements, 2 or 6, nodes); of lossy elements P follows, (.., 12, ..)."""
+        device, shape = self._setting.device, (len(self.elements), self.width, self._setting.nodes)
+        parts = [self._states, self.beyond] if self.lossy else [self._states]
+        host = [device.to_host(part).astype(np.float64).reshape(shape) for part in parts]
+        return np.concatenate(host, axis=1)
+
+    @states.setter
+    def states(self, values: Floats) -> None:
+        zeros = self._setting.zeros(len(self._states))
+        self._states[:] = self._setting.put(values[:, : self.width])
+        self._steps[:] = zeros
+        if self.lossy:
+            self.beyond[:] = self._setting.put(values[:, self.width :])
+            self._beyond_steps[:] = zeros
+
+
+def layer_terms(
+    setting: Setting,
+    layer: PlacedLayer,
+    axes: NDArray[np.bool_],
+    places: Floats,
+    lossy: NDArray[np.bool_],
+) -> list[LayerTerm]:
+    """Terms for the layer's elements: of each single axis, of several, of several and lossy.
+
+    `axes`: whether each element of this rank reaches into it, by axis (elements, 3).
+    """
+    flat = places.reshape(len(places), -1, 3)
+    alone = axes.sum(axis=1) == 1
+    groups: Sequence[tuple[Any, int | None, bool]] = (
+        *((alone & axes[:, axis] & ~lossy, axis, False) for axis in range(3)),
+        (axes.any(axis=1) & ~alone & ~lossy, None, False),
+        (axes.any(axis=1) & lossy, None, True),
+    )
+    result = []
+    for chosen, axis, wet in groups:
+        elements = np.flatnonzero(chosen)
+        if len(elements):
+            rates = layer.rates(flat[elements])
+            result.append(LayerTerm(setting, elements, rates, axis, wet))
+    return result

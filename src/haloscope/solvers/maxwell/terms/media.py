@@ -1,0 +1,320 @@
+"""Media that conduct and media with memory (Drude, Lorentz, Debye), and their terms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from haloscope.device.interface import Array, Launch
+from haloscope.errors import InputError
+from haloscope.numerics.runge_kutta import LSERK4
+from haloscope.solvers.maxwell.elements import Material
+from haloscope.solvers.maxwell.terms.terms import Bound, Floats, Integers, Setting
+
+SOURCE = Path(__file__).with_name("media.cpp")
+
+_SAMPLES = 4000
+_DECADES = 3.0
+# A gain that is smaller than this share of the response is rounding.
+_LEAST_GAIN = 1e-12
+
+
+def _require(key: str, value: float, *, positive: bool = False) -> None:
+    if not math.isfinite(value) or value < 0 or (positive and value == 0):
+        allowed = "above 0" if positive else "0 or more"
+        raise InputError(
+            f"{key} = {value:g} is out of range: such a medium would be unstable; give a number "
+            f"{allowed}"
+        )
+
+
+@dataclass(frozen=True)
+class Drude:
+    """Free charges: adds ``-plasma^2 / (w (w + i collisions))`` to the permittivity."""
+
+    # Radians a unit of time; reference form dJ = -a J + b E with a = collision_rate and b =
+    # plasma_frequency^2.
+    plasma_frequency: float
+    collision_rate: float = 0.0
+    states: ClassVar[int] = 1
+    conductance: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        _require("plasma_frequency of a Drude pole", self.plasma_frequency, positive=True)
+        _require("collision_rate of a Drude pole", self.collision_rate)
+
+    @property
+    def numbers(self) -> tuple[float, float, float, float]:
+        """The a, b, c, w of media.cpp."""
+        return self.collision_rate, 0.0, self.plasma_frequency**2, 1.0
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Frequencies at which something happens."""
+        return self.plasma_frequency, self.collision_rate
+
+    def susceptibility(self, w: NDArray[Any]) -> NDArray[np.complex128]:
+        """What it adds to the relative permittivity, for exp(-i w t)."""
+        return np.asarray(-(self.plasma_frequency**2) / (w * (w + 1j * self.collision_rate)))
+
+
+@dataclass(frozen=True)
+class Lorentz:
+    """Bound charges: adds ``strength w0^2 / (w0^2 - i damping w - w^2)`` to the permittivity."""
+
+    strength: float  # What it adds at rest
+    # w0 and the width of the line, radians a unit of time; reference form dJ = -a J - b P + c E, dP
+    # = J with a = damping, b = w0^2, c = strength w0^2.
+    resonance: float
+    damping: float = 0.0
+    states: ClassVar[int] = 2
+    conductance: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.strength):
+            _require("strength of a Lorentz pole", self.strength)
+        _require("resonance of a Lorentz pole", self.resonance, positive=True)
+        _require("damping of a Lorentz pole", self.damping)
+
+    @property
+    def numbers(self) -> tuple[float, float, float, float]:
+        """The a, b, c, w of media.cpp."""
+        return self.damping, self.resonance**2, self.strength * self.resonance**2, 1.0
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Frequencies at which something happens."""
+        return self.resonance, self.damping, self.resonance * abs(self.strength) ** 0.5
+
+    def susceptibility(self, w: NDArray[Any]) -> NDArray[np.complex128]:
+        """What it adds to the relative permittivity, for exp(-i w t)."""
+        b = self.resonance**2
+        return np.asarray(self.strength * b / (b - 1j * self.damping * w - w * w))
+
+
+@dataclass(frozen=True)
+class Debye:
+    """Charges that relax: adds ``strength / (1 - i w relaxation_time)`` to the permittivity."""
+
+    strength: float  # What it adds at rest
+    relaxation_time: float  # Time
+    states: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.strength):
+            _require("strength of a Debye pole", self.strength)
+        _require("relaxation_time of a Debye pole", self.relaxation_time, positive=True)
+
+    @property
+    def conductance(self) -> float:
+        """The part of its current that goes with the field: J = conductance E - P / time."""
+        return self.strength / self.relaxation_time
+
+    @property
+    def numbers(self) -> tuple[float, float, float, float]:
+        """The a, b, c, w of media.cpp; the state is the polarisation P."""
+        rate = 1 / self.relaxation_time
+        return rate, 0.0, self.strength * rate, -rate
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Frequencies at which something happens."""
+        return (1 / self.relaxation_time,)
+
+    def susceptibility(self, w: NDArray[Any]) -> NDArray[np.complex128]:
+        """What it adds to the relative permittivity, for exp(-i w t)."""
+        return np.asarray(self.strength / (1 - 1j * w * self.relaxation_time))
+
+
+Pole = Drude | Lorentz | Debye
+
+
+@dataclass(frozen=True)
+class Medium(Material):
+    """A medium that may conduct and have memory."""
+
+    # J = sigma E, and its like for H; in natural units (times the impedance of vacuum, and over
+    # it): an inverse length.
+    conductivity: float = 0.0
+    magnetic_conductivity: float = 0.0
+    poles: tuple[Pole, ...] = ()  # Each adds to the permittivity
+
+    def __post_init__(self) -> None:
+        _require("permittivity", self.permittivity, positive=True)
+        _require("permeability", self.permeability, positive=True)
+        _require("conductivity", self.conductivity)
+        _require("magnetic_conductivity", self.magnetic_conductivity)
+        self._refuse_gain()
+
+    def _refuse_gain(self) -> None:
+        """Refuse a medium whose poles together give energy to a wave of some frequency."""
+        # Lines of no width neither take nor give energy beside their resonance.
+        lines = [pole for pole in self.poles if isinstance(pole, Lorentz) and pole.damping == 0]
+        _refuse_lines_of_gain(lines)
+        poles = [pole for pole in self.poles if pole not in lines]
+        rates = [rate for pole in poles for rate in pole.rates if rate > 0]
+        if not rates:
+            return
+        low, high = math.log10(min(rates)) - _DECADES, math.log10(max(rates)) + _DECADES
+        near = [rate * (1 + np.linspace(-0.1, 0.1, 201)) for rate in rates]
+        w = np.concatenate([np.logspace(low, high, _SAMPLES), *near])
+        gain = np.stack([pole.susceptibility(w).imag for pole in poles])
+        loss = gain.sum(axis=0) + self.conductivity / w
+        size = np.abs(gain).sum(axis=0) + self.conductivity / w
+        bad = np.flatnonzero(loss < -_LEAST_GAIN * size)
+        if len(bad):
+            at = bad[np.argmin(loss[bad])]
+            raise InputError(
+                "the poles of a medium give energy to waves of "
+                f"{w[at] / max(rates):.4g} times the highest of their angular frequencies and rates "
+                f"(imaginary permittivity {loss[at]:.3g}), which grows without bound; make the "
+                "strengths positive or add loss there"
+            )
+
+    @property
+    def plain(self) -> bool:
+        """Whether permittivity and permeability say it all."""
+        return not (self.conductivity or self.magnetic_conductivity or self.poles)
+
+    @property
+    def singles(self) -> tuple[Pole, ...]:
+        """Poles with one state."""
+        return tuple(pole for pole in self.poles if pole.states == 1)
+
+    @property
+    def pairs(self) -> tuple[Pole, ...]:
+        """Poles with two states, J and P."""
+        return tuple(pole for pole in self.poles if pole.states == 2)
+
+    @property
+    def states(self) -> int:
+        """States a component and node: those of the first kind, then J and P of each other."""
+        return sum(pole.states for pole in self.poles)
+
+    @property
+    def electric_rate(self) -> float:
+        """Share of E that is lost a unit of time at once."""
+        conductance = self.conductivity + sum(pole.conductance for pole in self.poles)
+        return conductance / self.permittivity
+
+    @property
+    def magnetic_rate(self) -> float:
+        """Share of H that is lost a unit of time."""
+        return self.magnetic_conductivity / self.permeability
+
+    def permittivity_at(self, w: ArrayLike) -> NDArray[np.complex128]:
+        """Complex relative permittivity at angular frequencies, for exp(-i w t)."""
+        w = np.asarray(w, np.complex128)
+        permittivity = self.permittivity + 1j * self.conductivity / w
+        return np.asarray(permittivity + sum(pole.susceptibility(w) for pole in self.poles))
+
+    def matrix(self) -> Floats:
+        """Rates of change of E and the states at a node where curl H vanishes."""
+        rates = np.zeros((1 + self.states, 1 + self.states))
+        rates[0, 0] = -self.electric_rate
+        at = 1
+        for pole in (*self.singles, *self.pairs):
+            a, b, c, w = pole.numbers
+            rates[0, at] = -w / self.permittivity
+            rates[at, 0], rates[at, at] = c, -a
+            if pole.states == 2:
+                rates[at, at + 1], rates[at + 1, at] = -b, 1.0
+            at += pole.states
+        return rates
+
+    @property
+    def fastest(self) -> float:
+        """Largest magnitude of an eigenvalue that it adds; the curl's own come on top."""
+        return float(max(np.abs(np.linalg.eigvals(self.matrix())).max(), self.magnetic_rate))
+
+
+def _refuse_lines_of_gain(lines: Sequence[Lorentz]) -> None:
+    """Refuse poles without damping that give energy at their resonance."""
+    for line in lines:
+        strength = sum(one.strength for one in lines if one.resonance == line.resonance)
+        if strength < 0:
+            raise InputError(
+                f"strength = {strength:g} of a Lorentz pole without damping is out of range: such "
+                "a medium would be unstable; give a number 0 or more"
+            )
+
+
+class MediumTerm:
+    """Elements of one medium."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        medium: Medium,
+        elements: Integers,
+        beyond: Array,
+        beyond_at: Integers,
+    ) -> None:
+        self.medium, self.elements = medium, elements
+        self._setting, self._beyond = setting, beyond
+        singles, pairs = medium.singles, medium.pairs
+        self._kernel = setting.kernel(SOURCE, "media", SINGLES=len(singles), PAIRS=len(pairs))
+        numbers = np.array([pole.numbers for pole in (*singles, *pairs)]).reshape(-1, 4)
+        numbers[:, 3] /= medium.permittivity
+        self._poles = setting.put(numbers)
+        self._elements = setting.put(elements, np.int64)
+        self._beyond_at = setting.put(beyond_at, np.int64)
+        self.width = 3 * medium.states
+        self._states, self._steps = (
+            setting.zeros(len(elements) * self.width * setting.nodes) for _ in range(2)
+        )
+
+    def bind(self, to: Bound) -> list[list[Launch]]:
+        """Launches for each stage."""
+        setting, medium = self._setting, self.medium
+        grid = setting.blocks(len(self.elements), 3 * setting.nodes)
+        arrays = (self._states, self._steps, self._beyond, self._elements, self._beyond_at)
+        rates = medium.electric_rate, medium.magnetic_rate
+        return [
+            [
+                self._kernel.bind(
+                    *(to.fields, to.increments, *arrays, len(self.elements), self._poles),
+                    *(*rates, to.dt, a, b),
+                    **grid,
+                )
+            ]
+            for a, b in zip(LSERK4.a, LSERK4.b, strict=True)
+        ]
+
+    @property
+    def states(self) -> Floats:
+        """States on the host, (elements, 3 states, nodes)."""
+        count = len(self.elements) * self.width * self._setting.nodes
+        host = self._setting.device.to_host(self._states)[:count].astype(np.float64)
+        return host.reshape(len(self.elements), self.width, self._setting.nodes)
+
+    @states.setter
+    def states(self, values: Floats) -> None:
+        self._states[:] = self._setting.put(values)
+        self._steps[:] = self._setting.zeros(len(self._steps))
+
+
+def media_terms(
+    setting: Setting,
+    media: Mapping[int, Medium],
+    regions: NDArray[np.integer],
+    beyond: Array,
+    beyond_at: Integers,
+) -> list[MediumTerm]:
+    """A term for each medium that needs one; regions of equal media share it."""
+    by_medium: dict[Medium, list[int]] = {}
+    for region, medium in media.items():
+        if not medium.plain:
+            by_medium.setdefault(medium, []).append(region)
+    result = []
+    for medium, own in by_medium.items():
+        elements = np.flatnonzero(np.isin(regions, own))
+        if len(elements):
+            result.append(MediumTerm(setting, medium, elements, beyond, beyond_at[elements]))
+    return result

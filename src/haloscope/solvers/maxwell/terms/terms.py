@@ -1,0 +1,134 @@
+"""What the terms added to Maxwell's right-hand sides share, and the elements that hold point sources."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.device.interface import Array, Device, Kernel, Launch
+from haloscope.errors import InputError
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.hexes.hexes import HexMesh, point_text
+from haloscope.numerics.elements.element_maps import gll_basis
+from haloscope.numerics.elements.locate import Locator, PartLocator
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+COMPONENTS = 6
+_WARP = 32
+_MOST_THREADS = 256
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where the fields live and how many nodes an element has."""
+
+    device: Device  # Where to compute
+    order: int  # Polynomial order N
+    real: np.dtype[Any]  # Type of the fields
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of an element."""
+        return (self.order + 1) ** 3
+
+    def put(self, values: NDArray[Any], dtype: Any = None) -> Array:
+        """Copy on the device, flat, of the fields' type or another."""
+        flat = np.ascontiguousarray(values, dtype or self.real).ravel()
+        return self.device.from_host(flat if len(flat) else np.zeros(1, flat.dtype))
+
+    def zeros(self, count: int) -> Array:
+        """Zeros of the fields' type."""
+        return self.device.zeros((max(1, count),), self.real)
+
+    def kernel(self, file: Path, name: str, **constants: int) -> Kernel:
+        """Kernel of a file for elements of this order."""
+        real = "float" if self.real == np.float32 else "double"
+        return self.device.kernel(file, name, {"real": real, "N": self.order, **constants})
+
+    def blocks(self, count: int, values: int) -> Mapping[str, Any]:
+        """Grid of as many blocks, whose threads go through so many values each."""
+        threads = min(_MOST_THREADS, -(-values // _WARP) * _WARP)
+        return {"extent": (count * threads,), "block": (threads,)}
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What a term's launches are bound to."""
+
+    # Of all elements of the rank.
+    fields: Array
+    increments: Array
+    clock: Array  # Device array of two doubles: the time at which counting began, and steps since
+    dt: float  # Time step
+
+
+class SourceTerm(Protocol):
+    """Something that is added to increments before each stage."""
+
+    def bind(self, to: Bound) -> list[list[Launch]]:
+        """Launches for each stage."""
+
+
+# Share of its size by which a curved element may bulge out of the box of its geometry nodes.
+_BULGE = 0.2
+
+
+def lagrange(order: int, reference: Floats) -> Floats:
+    """The nodes' polynomials at a point of the reference cube, ((N + 1)^3,), i fastest."""
+    i, j, k = gll_basis(order, reference)
+    return np.asarray((k[:, None, None] * j[:, None] * i).ravel())
+
+
+def locate(mesh: HexMesh, order: int, point: Floats) -> tuple[int, Floats]:
+    """Element that holds a point, and the point's place in its reference cube.
+
+    On a face that elements share it is that of the lowest number.
+    `order`: of the polynomials that give the elements their shape.
+    """
+    low, high = _boxes(mesh)
+    located = Locator(mesh, order, _near(low, high, point)).find(point[None])
+    if not located.inside[0]:
+        raise _nowhere(point, low.min(axis=0), high.max(axis=0))
+    return int(located.elements[0]), located.reference[0]
+
+
+def locate_on_ranks(
+    world: World, mesh: HexMesh, numbers: Integers, order: int, point: Floats
+) -> tuple[int, Floats]:
+    """As :func:`locate`, on ranks that know some elements each; all ranks call this."""
+    low, high = _boxes(mesh)
+    located = PartLocator(mesh, order, numbers, _near(low, high, point)).find(point[None])
+    here = float(located.elements[0]) if located.inside[0] else math.inf
+    lowest = -world.largest(-here)
+    if math.isinf(lowest) and world.present:
+        ends = [[world.largest(float(at)) for at in (-low).max(axis=0)]]
+        ends.append([world.largest(float(at)) for at in high.max(axis=0)])
+        raise _nowhere(point, -np.array(ends[0]), np.array(ends[1]))
+    mine = here == lowest and bool(located.inside[0])
+    return (int(located.rows[0]), located.reference[0]) if mine else (-1, np.zeros(3))
+
+
+def _boxes(mesh: HexMesh) -> tuple[Floats, Floats]:
+    flat = mesh.coordinates.reshape(mesh.count, -1, 3)
+    return flat.min(axis=1), flat.max(axis=1)
+
+
+def _near(low: Floats, high: Floats, point: Floats) -> Integers:
+    """Elements that may hold a point."""
+    room = ((high - low).max(axis=1) * _BULGE)[:, None]
+    return np.flatnonzero(((point >= low - room) & (point <= high + room)).all(axis=1))
+
+
+def _nowhere(point: Floats, lower: Floats, upper: Floats) -> InputError:
+    return InputError(
+        f"the point {point_text(point)} lies in no element; the mesh reaches from "
+        f"{point_text(lower)} to {point_text(upper)}"
+    )

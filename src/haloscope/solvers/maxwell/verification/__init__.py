@@ -1,0 +1,4 @@
+"""Exact solutions of Maxwell's equations, and runs compared with them.
+
+Used by checks; imports the Maxwell solver.
+"""

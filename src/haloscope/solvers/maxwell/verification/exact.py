@@ -1,0 +1,374 @@
+"""Exact solutions of Maxwell's equations: resonators, waves, and Fresnel's coefficients of half spaces and slabs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.errors import InputError
+from haloscope.numerics.bessel import (
+    bessel,
+    bessel_derivative_zero,
+    bessel_zero,
+    riccati_derivative,
+    riccati_derivative_zero,
+    spherical_over_argument,
+    spherical_zero,
+)
+from haloscope.numerics.elements.basis import legendre
+from haloscope.solvers.maxwell.elements import Material
+
+# All in natural units: c = 1, vacuum impedance 1, H times eta0, time in metres of light. A solution
+# takes points (3, ...) and a time and gives (6, ...): Ex, Ey, Ez, Hx, Hy, Hz.
+
+Floats = NDArray[np.float64]
+Complexes = NDArray[np.complex128]
+Solution = Callable[[Floats, float], Floats]
+
+TAU = 2 * np.pi
+Triple = tuple[int, int, int]
+Lengths = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class TimeHarmonic:
+    """A solution that swings at one frequency: the real part of phasor times exp(-i w t)."""
+
+    frequency: float  # Angular frequency w
+    phasor: Callable[[Floats], Complexes]  # Of points (3, ...): complex fields (6, ...)
+
+    def __call__(self, points: Floats, time: float) -> Floats:
+        """Fields (6, ...) at points (3, ...) and a time."""
+        fields = self.phasor(np.asarray(points, np.float64))
+        return np.asarray((fields * np.exp(-1j * self.frequency * time)).real)
+
+
+def _standing(electric: list[Floats], magnetic: list[Floats]) -> Complexes:
+    """Phasor of an electric field that goes with cos w t and a magnetic one with sin w t."""
+    return np.concatenate([np.stack(electric) + 0j, 1j * np.stack(magnetic)])
+
+
+def periodic_box(length: float = TAU) -> TimeHarmonic:
+    """Standing wave in a periodic cube: E as cos w t, w = sqrt 3 on [0, 2 pi]^3.
+
+    From the tests of NekCEM (3dboxper); the equations hold by insertion.
+    """
+    scale = TAU / length
+    w = np.sqrt(3)
+
+    def phasor(points: Floats) -> Complexes:
+        s, c = np.sin(scale * points), np.cos(scale * points)
+        electric = [np.zeros_like(s[0]), c[0] * s[1] * s[2], c[0] * c[1] * c[2]]
+        magnetic = [2 * c[0] * s[1] * c[2], -s[0] * c[1] * c[2], s[0] * s[1] * s[2]]
+        return _standing(electric, [part / w for part in magnetic])
+
+    return TimeHarmonic(float(w * scale), phasor)
+
+
+def conducting_box(length: float = 1.0) -> TimeHarmonic:
+    """Standing wave in a cube [0, length]^3 with perfectly conducting walls: H as cos w t.
+
+    From the tests of NekCEM (3dboxpec); w = pi sqrt 3 on the unit cube.
+    """
+    w = np.pi * np.sqrt(3) / length
+
+    def phasor(points: Floats) -> Complexes:
+        s, c = np.sin(np.pi * points / length), np.cos(np.pi * points / length)
+        electric = [-c[0] * s[1] * s[2], s[0] * c[1] * s[2], np.zeros_like(s[0])]
+        magnetic = [-s[0] * c[1] * c[2], -c[0] * s[1] * c[2], 2 * c[0] * c[1] * s[2]]
+        # E goes with sin w t and H with cos w t: i times what goes the other way.
+        fields = _standing(
+            [part / np.sqrt(2) for part in electric], [-part / np.sqrt(6) for part in magnetic]
+        )
+        return np.asarray(1j * fields)
+
+    return TimeHarmonic(float(w), phasor)
+
+
+def cavity(kind: str, numbers: Triple, size: Lengths = (1.0, 1.0, 1.0)) -> TimeHarmonic:
+    """Mode of the rectangular cavity [0, a] x [0, b] x [0, d] with conducting walls.
+
+    Pozar, Microwave Engineering, section 6.3: E = A (c s s, s c s, s s c) with A . k = 0.
+    """
+    k = np.pi * np.array(numbers) / np.array(size)
+    across = k[0] ** 2 + k[1] ** 2
+    te = np.array([k[1], -k[0], 0.0])
+    A = te if kind == "te" else np.array([-k[0] * k[2], -k[1] * k[2], across])
+    # Which components do not vanish for want of half waves.
+    seen = [k[(i + 1) % 3] > 0 and k[(i + 2) % 3] > 0 for i in range(3)]
+    if not any(seen[i] and A[i] != 0 for i in range(3)):
+        label = "".join(str(number) for number in numbers)
+        raise InputError(f"the cavity has no mode {kind}{label}; more half waves are needed")
+    A = A / np.linalg.norm(A)
+    w = float(np.linalg.norm(k))
+    B = np.cross(k, A) / w
+
+    def phasor(points: Floats) -> Complexes:
+        s, c = (np.stack([wave(k[i] * points[i]) for i in range(3)]) for wave in (np.sin, np.cos))
+        electric = [A[i] * c[i] * s[(i + 1) % 3] * s[(i + 2) % 3] for i in range(3)]
+        magnetic = [-B[i] * s[i] * c[(i + 1) % 3] * c[(i + 2) % 3] for i in range(3)]
+        return _standing(electric, magnetic)
+
+    return TimeHarmonic(w, phasor)
+
+
+def plane_wave(wave_vector: Lengths, polarisation: Lengths) -> TimeHarmonic:
+    """Plane wave E = p cos(k . x - w t) in vacuum; the part of p along k is left out."""
+    k, p = np.array(wave_vector), np.array(polarisation)
+    w = float(np.linalg.norm(k))
+    p = p - k * (k @ p) / w**2
+    both = np.concatenate([p, np.cross(k, p) / w])
+
+    def phasor(points: Floats) -> Complexes:
+        return np.asarray(np.multiply.outer(both, np.exp(1j * np.tensordot(k, points, 1))))
+
+    return TimeHarmonic(w, phasor)
+
+
+def waveguide(
+    kind: str,
+    azimuthal: int = 0,
+    radial: int = 1,
+    *,
+    radius: float = 1.0,
+    length: float = TAU,
+    periods: int = 1,
+) -> TimeHarmonic:
+    """Mode that runs along z in a circular guide around the z axis with a conducting wall.
+
+    Pozar, Microwave Engineering, section 3.4: the axial field is J_m(K rho) cos(m phi) cos(w t - k
+    z), w^2 = k^2 + K^2, K R a zero of J_m (``tm``: Ez) or of J_m' (``te``: Hz).
+    """
+    # `azimuthal`, `radial`: m from 0, and which zero, from 1.
+    m = azimuthal
+    K = (bessel_zero if kind == "tm" else bessel_derivative_zero)(m, radial) / radius
+    k = TAU * periods / length
+    w = float(np.hypot(k, K))
+
+    def phasor(points: Floats) -> Complexes:
+        x, y, z = points
+        rho, phi = np.hypot(x, y), np.arctan2(y, x)
+        below, above = bessel(m - 1, K * rho), bessel(m + 1, K * rho)
+        axial = bessel(m, K * rho) * np.cos(m * phi)
+        outward = K * (below - above) / 2 * np.cos(m * phi)
+        around = -K * (below + above) / 2 * np.sin(m * phi) if m else np.zeros_like(x)
+        dx = np.cos(phi) * outward - np.sin(phi) * around
+        dy = np.sin(phi) * outward + np.cos(phi) * around
+        # With exp(i k z - i w t): the field along z, its own transverse part, and the other's.
+        own = [1j * k / K**2 * dx, 1j * k / K**2 * dy, axial + 0j]
+        turned = [-1j * w / K**2 * dy, 1j * w / K**2 * dx, 0j * axial]
+        parts = own + turned if kind == "tm" else [-part for part in turned] + own
+        return np.asarray(np.stack(parts) * np.exp(1j * k * z))
+
+    return TimeHarmonic(w, phasor)
+
+
+def sphere_frequency(kind: str, degree: int = 1, radial: int = 1, radius: float = 1.0) -> float:
+    """Angular frequency of a resonance of a sphere with a conducting wall."""
+    # w R is a zero of j_l (``te``) or of (x j_l)' (``tm``); Jackson, Classical Electrodynamics,
+    # section 9.8 and problem 9.22. Lowest: TM11 2.743707269992269, TM21 3.870238580222165, TE11
+    # 4.493409457909064.
+    zero = riccati_derivative_zero if kind == "tm" else spherical_zero
+    return zero(degree, radial) / radius
+
+
+def sphere(kind: str, degree: int = 1, radial: int = 1, radius: float = 1.0) -> TimeHarmonic:
+    """Resonance of a sphere around the origin with a conducting wall, alike around the z axis.
+
+    Stratton, Electromagnetic Theory, section 7.11: M = curl(r psi), N = curl M / w with psi = j_l(w
+    r) P_l(cos theta); E goes with cos w t and is N (``tm``) or M (``te``).
+    """
+    w = sphere_frequency(kind, degree, radial, radius)
+    many = degree * (degree + 1)
+
+    def phasor(points: Floats) -> Complexes:
+        x, y, z = points
+        r = np.sqrt(x * x + y * y + z * z)
+        middle = r == 0
+        by_r = 1 / np.where(middle, 1.0, r)
+        cosine = z * by_r
+        value, slope = legendre(degree, cosine), _legendre_slope(degree, cosine)
+        q = spherical_over_argument(degree, w * r)
+        around = w * q * slope
+        across = riccati_derivative(degree, w * r)
+        outward = (many * q * value - across * slope * cosine) * by_r
+        M = [-y * around, x * around, np.zeros_like(x)]
+        N = [x * outward, y * outward, z * outward + across * slope]
+        return (
+            _standing(N, [-part for part in M])
+            if kind == "tm"
+            else _standing(M, [-part for part in N])
+        )
+
+    return TimeHarmonic(w, phasor)
+
+
+def _legendre_slope(degree: int, x: Floats) -> Floats:
+    """P_l'(x) as the sum of (2 n + 1) P_n over n = l - 1, l - 3, ..., DLMF 14.10."""
+    result = np.zeros_like(x)
+    for n in range(degree - 1, -1, -2):
+        result += (2 * n + 1) * legendre(n, x)
+    return result
+
+
+def pulse_at_interface(
+    shape: Callable[[Floats], Floats], first: Material, second: Material
+) -> Solution:
+    """Pulse along x that meets another medium at x = 0, without dispersion.
+
+    With Z = sqrt(mu / eps) the reflected E is r = (Z2 - Z1) / (Z1 + Z2) times the incident one, the
+    transmitted one 2 Z2 / (Z1 + Z2) (Jackson, section 7.3). E along y, H along z.
+    """
+    Z1, Z2 = first.impedance, second.impedance
+    r, t = (Z2 - Z1) / (Z1 + Z2), 2 * Z2 / (Z1 + Z2)
+    v1, v2 = (1 / np.sqrt(m.permittivity * m.permeability) for m in (first, second))
+
+    def solution(points: Floats, time: float) -> Floats:
+        x = points[0]
+        there, back = shape(x - v1 * time), r * shape(-x - v1 * time)
+        beyond = t * shape(v1 / v2 * x - v1 * time)
+        result = np.zeros((6, *x.shape))
+        result[1] = np.where(x < 0, there + back, beyond)
+        result[5] = np.where(x < 0, (there - back) / Z1, beyond / Z2)
+        return result
+
+    return solution
+
+
+_ROUND = re.compile(r"(waveguide|sphere)-(te|tm)(\d)(\d)")
+_CAVITY = re.compile(r"cavity-(te|tm)(\d)(\d)(\d)")
+FORMS = (
+    "periodic-box, conducting-box, cavity-te101 (te or tm and three numbers), waveguide-tm01 (te "
+    "or tm and two numbers), sphere-tm11 (the same, the first from 1)"
+)
+
+
+def named(
+    name: str,
+    *,
+    radius: float = 1.0,
+    length: float = 1.0,
+    size: Lengths = (1.0, 1.0, 1.0),
+) -> TimeHarmonic:
+    """Solution by the name that a case file gives."""
+    if name == "periodic-box":
+        return periodic_box(length)
+    if name == "conducting-box":
+        return conducting_box(length)
+    if match := _CAVITY.fullmatch(name):
+        kind, m, n, p = match.groups()
+        return cavity(kind, (int(m), int(n), int(p)), size)
+    if match := _ROUND.fullmatch(name):
+        shape, kind, first, second = match.groups()
+        m, n = int(first), int(second)
+        if n >= 1 and shape == "waveguide":
+            return waveguide(kind, m, n, radius=radius, length=length)
+        if n >= 1 and m >= 1:
+            return sphere(kind, m, n, radius)
+    raise InputError(f"{name!r} is no known solution; there is {FORMS}")
+
+
+# All in natural units (c = 1, vacuum impedance 1), with the factor exp(-i w t). The wave runs along
+# x with E along y and H along z; coefficients are those of E. For H they differ: a published table
+# that has Z1 and Z2 exchanged gives those of H, or means admittances.
+
+
+@dataclass(frozen=True)
+class Response:
+    """What a wave of one frequency sees of a medium, such as Medium.permittivity_at says."""
+
+    # Relative, with an imaginary part of at least 0 where the medium absorbs.
+    permittivity: complex = 1.0
+    permeability: complex = 1.0
+
+    @property
+    def index(self) -> complex:
+        """Refractive index; its imaginary part is not negative, so that waves decay."""
+        root = np.sqrt(complex(self.permittivity * self.permeability))
+        return complex(-root if root.imag < 0 else root)
+
+    @property
+    def impedance(self) -> complex:
+        """Z = sqrt(mu / eps), as mu / n, which takes the branch of the index."""
+        return complex(self.permeability / self.index)
+
+
+VACUUM = Response()
+
+
+def interface(first: Response, second: Response) -> tuple[complex, complex]:
+    """Reflected and transmitted amplitude of E over the incident one, on a half space.
+
+    r = (Z2 - Z1) / (Z1 + Z2), t = 2 Z2 / (Z1 + Z2); Jackson, Classical Electrodynamics,
+    section 7.3 at normal incidence.
+    """
+    total = first.impedance + second.impedance
+    return (second.impedance - first.impedance) / total, 2 * second.impedance / total
+
+
+def slab(
+    frequency: float,
+    thickness: float,
+    inside: Response,
+    before: Response = VACUUM,
+    behind: Response = VACUUM,
+) -> tuple[complex, complex]:
+    """Reflected E at the front face and transmitted E at the back face over the incident one.
+
+    The sum over all passages, Born and Wolf, Principles of Optics, section 1.6.4:
+    r = (r12 + r23 p^2) / (1 + r12 r23 p^2), t = t12 t23 p / (1 + r12 r23 p^2), p = exp(i n w d).
+    """
+    r12, t12 = interface(before, inside)
+    r23, t23 = interface(inside, behind)
+    p = np.exp(1j * inside.index * frequency * thickness)
+    total = 1 + r12 * r23 * p**2
+    return complex((r12 + r23 * p**2) / total), complex(t12 * t23 * p / total)
+
+
+def slab_wave(
+    frequency: float,
+    thickness: float,
+    inside: Response,
+    before: Response = VACUUM,
+    behind: Response = VACUUM,
+) -> TimeHarmonic:
+    """The steady field around a slab in 0 < x < d, lit from x < 0 by E = cos(n1 w x - w t).
+
+    A thickness of infinity makes it a half space. With the phasor's E also the currents of a medium
+    with memory are known: J = -i w (eps - eps_inf) E.
+    """
+    half_space = np.isinf(thickness)
+    r12, t12 = interface(before, inside)
+    if half_space:
+        r, forward, backward, t = r12, t12, 0j, 0j
+    else:
+        r, t = slab(frequency, thickness, inside, before, behind)
+        r23, _ = interface(inside, behind)
+        p = np.exp(1j * inside.index * frequency * thickness)
+        forward = complex(t12 / (1 + r12 * r23 * p**2))
+        backward = complex(forward * r23 * p**2)
+
+    def phasor(points: Floats) -> Complexes:
+        x = points[0]
+        result = np.zeros((6, *x.shape), np.complex128)
+
+        def fill(
+            tangential: Floats, medium: Response, start: float, to: complex, back: complex
+        ) -> None:
+            phase = 1j * medium.index * frequency * (x[tangential] - start)
+            there = to * np.exp(phase)
+            again = back * np.exp(-phase) if back else np.zeros_like(phase)
+            result[1, tangential] = there + again
+            result[5, tangential] = (there - again) / medium.impedance
+
+        fill(x < 0, before, 0.0, 1.0, r)
+        fill((x >= 0) & (x <= thickness), inside, 0.0, forward, backward)
+        if not half_space:
+            fill(x > thickness, behind, thickness, t, 0j)
+        return result
+
+    return TimeHarmonic(frequency, phasor)
