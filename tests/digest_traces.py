@@ -6,9 +6,8 @@ import itertools
 import sys
 from pathlib import Path
 
+from synthetic_traces import COLLECTIVES, PATTERNS, STYLES, write_synthetic
 from trace_text import parse, write
-
-from haloscope.scope.trace.synthetic import COLLECTIVES, PATTERNS, STYLES, write_synthetic
 
 STORED = Path(__file__).parent / "unit"
 # Lines about tables that the unit tests of GPUs read themselves.

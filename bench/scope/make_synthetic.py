@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from haloscope.errors import HaloscopeError
-from haloscope.scope.trace import synthetic
+import synthetic_traces
 
 
 def main() -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from synthetic_traces import events_of, write_synthetic
 
 from haloscope.scope.analysis.metrics import BY_NAME, METRICS, children
 from haloscope.scope.analysis.result import FILE, Result
@@ -16,7 +17,6 @@ from haloscope.scope.explorer.embed import write_page
 from haloscope.scope.explorer.report import Report
 from haloscope.scope.replay import analyse
 from haloscope.scope.trace.measurement import Communicator, Location, Node, Region, open_measurement
-from haloscope.scope.trace.synthetic import events_of, write_synthetic
 
 Show = Callable[..., Any]
 

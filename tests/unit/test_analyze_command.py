@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from synthetic_traces import write_synthetic
 from trace_text import parse, write
 
 from haloscope.commands import analyze as command
@@ -22,7 +23,6 @@ from haloscope.scope.analysis.metrics import METRICS
 from haloscope.scope.analysis.result import Result
 from haloscope.scope.report import terminal
 from haloscope.scope.trace.measurement import Node, Region
-from haloscope.scope.trace.synthetic import write_synthetic
 from haloscope.scope.trace.trace import DefinitionsWriter
 
 Call = Callable[..., tuple[int, str, str]]

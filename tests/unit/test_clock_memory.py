@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from haloscope.scope.trace.synthetic import write_synthetic
+from synthetic_traces import write_synthetic
 
 RANKS = 4
 MEBIBYTE = 1 << 20

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from synthetic_traces import write_synthetic
 from trace_text import parse, write
 
 from haloscope.scope.replay.logical_clock import Correction, correct
 from haloscope.scope.trace.measurement import line_through, open_measurement, run_begin
-from haloscope.scope.trace.synthetic import write_synthetic
 from haloscope.scope.trace.trace import Kind, read_events
 
 # Ticks are nanoseconds. After a jump the shift shrinks by 0.01 of the time that goes by, before

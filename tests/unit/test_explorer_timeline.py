@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from explorer_samples import write_sample
 from numpy.typing import NDArray
+from synthetic_traces import write_synthetic
 
 from haloscope.errors import InputError
 from haloscope.scope.explorer import preparation
@@ -33,7 +34,6 @@ from haloscope.scope.explorer.view import Preparing, TimelineView
 from haloscope.scope.replay import logical_clock
 from haloscope.scope.trace import measurement as clocks
 from haloscope.scope.trace.measurement import open_measurement
-from haloscope.scope.trace.synthetic import write_synthetic
 from haloscope.scope.trace.trace import (
     WORDS_OF_KIND,
     DefinitionsWriter,

@@ -11,11 +11,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from synthetic_traces import write_synthetic
 
 from haloscope.scope.analysis.analyze import result_of
 from haloscope.scope.analysis.result import Result
 from haloscope.scope.trace.measurement import open_measurement
-from haloscope.scope.trace.synthetic import write_synthetic
 
 needs_otf2 = pytest.mark.skipif(
     find_spec("otf2") is None,

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from meant_events import canonical, seconds, word
+from synthetic_traces import write_synthetic
 
 from haloscope.errors import InputError
 from haloscope.scope.export.otf2_export import Written, export_otf2
 from haloscope.scope.export.otf2_import import import_otf2
 from haloscope.scope.trace.measurement import open_measurement
-from haloscope.scope.trace.synthetic import write_synthetic
 from haloscope.scope.trace.trace import (
     NOBODY,
     DefinitionsWriter,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from synthetic_traces import write_synthetic
 
 from haloscope.errors import InputError
 from haloscope.scope.analysis.metrics import NUMBER
@@ -17,7 +18,6 @@ from haloscope.scope.analysis.result import WAITS, Result
 from haloscope.scope.export import perfetto
 from haloscope.scope.export.perfetto import Timeline, export_perfetto
 from haloscope.scope.trace.measurement import Measurement, open_measurement
-from haloscope.scope.trace.synthetic import write_synthetic
 from haloscope.scope.trace.trace import (
     NOBODY,
     DefinitionsWriter,

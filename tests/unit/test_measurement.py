@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from synthetic_traces import write_synthetic
 
 from haloscope.scope.replay.inputs import make_inputs
 from haloscope.scope.trace.measurement import MOST_RANKS, open_measurement
-from haloscope.scope.trace.synthetic import write_synthetic
 from haloscope.scope.trace.trace import DefinitionsWriter
 
 

@@ -12,12 +12,12 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from synthetic_traces import write_synthetic
 
 from haloscope.errors import InputError
 from haloscope.scope.analysis.analyze import result_of
 from haloscope.scope.analysis.result import FILE, Result
 from haloscope.scope.trace.measurement import open_measurement
-from haloscope.scope.trace.synthetic import write_synthetic
 
 Call = Callable[..., tuple[int, str, str]]
 REFUSED = "is not a result that this version reads"

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from synthetic_traces import Expected, events_of, write_synthetic
 
 from haloscope.errors import InputError
 from haloscope.scope.trace.measurement import open_measurement
-from haloscope.scope.trace.synthetic import Expected, events_of, write_synthetic
 from haloscope.scope.trace.trace import NOBODY, Kind, Operation, iterate, read_events
 
 

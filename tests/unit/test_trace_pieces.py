@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from synthetic_traces import write_synthetic
 
-from haloscope.scope.trace.synthetic import write_synthetic
 from haloscope.scope.trace.trace import read_events, read_pieces
 
 SIZES = (1, 2, 3, 5, 7, 64, 1000, 1 << 18)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from synthetic_traces import write_synthetic
 
 from haloscope.scope.replay import patterns
 from haloscope.scope.replay.inputs import make_inputs
 from haloscope.scope.trace.measurement import Measurement, open_measurement
-from haloscope.scope.trace.synthetic import write_synthetic
 
 
 @pytest.fixture(scope="module")

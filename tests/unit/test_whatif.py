@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from predicted_traces import PING, predicted
+from synthetic_traces import write_synthetic
 from trace_text import parse, write
 
 from haloscope.errors import InputError
 from haloscope.scope.analysis.whatif import CHANGES, predict
 from haloscope.scope.trace.measurement import open_measurement
-from haloscope.scope.trace.synthetic import write_synthetic
 
 FILES = sorted(Path(__file__).with_name("traces").glob("*.trace"))
 EVERY = [

@@ -16,10 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-
-from haloscope.errors import InputError
-from haloscope.scope.trace.measurement import HEADER_WORDS, MAGIC, MOST_RANKS
-from haloscope.scope.trace.synthetic_program import (
+from synthetic_programs import (
     CALL,
     COLLECTIVES,
     GAP,
@@ -37,6 +34,9 @@ from haloscope.scope.trace.synthetic_program import (
     program_of,
     steps_of,
 )
+
+from haloscope.errors import InputError
+from haloscope.scope.trace.measurement import HEADER_WORDS, MAGIC, MOST_RANKS
 from haloscope.scope.trace.trace import MOST_DELTA, WORDS_OF_KIND, DefinitionsWriter, Kind
 
 __all__ = [
