@@ -51,10 +51,10 @@ def filled(device: Device, pattern: BlockPattern, size: int) -> BlockRows:
     """Rows with random blocks, strong on the diagonal."""
     rows, rng = BlockRows(device, pattern, size), np.random.default_rng(1)
     # The same numbers again and again: making so many new ones takes long.
-    some = device.from_host(rng.standard_normal((1000, size, size)))
+    blocks = device.from_host(rng.standard_normal((1000, size, size)))
     for first in range(0, pattern.blocks, 1000):
         part = rows.values[first : first + 1000]
-        part[...] = some[: len(part)]
+        part[...] = blocks[: len(part)]
     rows.values[rows.diagonal] += device.from_host(10.0 * size * np.eye(size))
     return rows
 
@@ -103,8 +103,8 @@ def work_of(
             timed[name] = (lambda ilu=ilu: ilu.apply(x, y), moved)
     space = NodeVectors(device, restart + 1, size, np.ones(nodes, bool))
     rng = np.random.default_rng(3)
-    for each in space.vectors:
-        each[:] = device.from_host(rng.standard_normal(nodes * size))
+    for krylov_vector in space.vectors:
+        krylov_vector[:] = device.from_host(rng.standard_normal(nodes * size))
     space.start()
     for j in range(1, restart + 1):
         space.orthonormalise(j)
@@ -145,8 +145,8 @@ def main() -> None:
         ceilings.append(probe.measure())
         for name, (work, _) in timed.items():
             seconds[name].append(device.seconds(work))
-    copy = statistics.median(each.copy for each in ceilings)
-    best = statistics.median(each.best for each in ceilings)
+    copy = statistics.median(ceiling.copy for ceiling in ceilings)
+    best = statistics.median(ceiling.best for ceiling in ceilings)
     print(f"copy {copy:.1f} GB/s, best ceiling {best:.1f} GB/s")
     for name, (_, moved) in timed.items():
         median = statistics.median(seconds[name])

@@ -80,7 +80,7 @@ def main() -> int:
         assert peer.stdin is not None
         peer.stdin.write("quit\n")
         peer.stdin.flush()
-    medians = {name: statistics.median(some) for name, some in times.items()}
+    medians = {name: statistics.median(seconds) for name, seconds in times.items()}
     rates = ", ".join(f"{name} {count / s / 1e6:.0f}" for name, s in medians.items())
     print(f"medians at {options.points}^3, {options.threads} threads: {rates} MLUPS")
     ours, ceiling = medians.pop("Haloscope"), medians.pop("update in place")

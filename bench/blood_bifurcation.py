@@ -96,10 +96,10 @@ def fault_of(solver: BloodSolver, started: int) -> str:
 def folded(solver: BloodSolver, world: World) -> int:
     """Own cells of all ranks of which an element is inverted. All ranks call this."""
     assert solver.suspension is not None
-    given = solver.suspension.kinds[0]
+    cells = solver.suspension.kinds[0]
     bad = 0
-    if given.count:
-        bad = int((given.membranes.shapes(given.count).quality <= 0)[given.own].sum())
+    if cells.count:
+        bad = int((cells.membranes.shapes(cells.count).quality <= 0)[cells.own].sum())
     return int(world.sum(np.array([bad]))[0])
 
 
@@ -135,13 +135,13 @@ def main() -> int:
                 if world.is_root:
                     print(f"FAILED at step {solver.step}: {fault}", flush=True)
                 return 1
-        found = solver.diagnostics()
+        diagnostics = solver.diagnostics()
         inverted = folded(solver, world)
         traffic, there = solver.traffic, solver.suspension.kinds[0].total
         if world.is_root:
             print(
                 f"step {solver.step}: {there} cells = {started} + {traffic.entered[0]} in - "
-                f"{traffic.left[0]} out, {inverted} folded; Mach {found['mach']:.3f}, "
+                f"{traffic.left[0]} out, {inverted} folded; Mach {diagnostics['mach']:.3f}, "
                 f"{time.perf_counter() - begun:.0f} s",
                 flush=True,
             )

@@ -67,17 +67,17 @@ def main() -> None:
     world = open_world()
     device = open_device(options.device, local_rank=world.local_rank)
 
-    def tell(what: str, solver: Any) -> None:
+    def print_times(label: str, solver: Any) -> None:
         solver.advance(2 * options.steps)
         times = step_times(world, device, solver.advance, options.steps)
         if world.is_root:
             print(
-                f"  {what}: {1e6 * statistics.median(times):.1f} us a step "
+                f"  {label}: {1e6 * statistics.median(times):.1f} us a step "
                 f"({1e6 * min(times):.1f} to {1e6 * max(times):.1f})",
                 flush=True,
             )
 
-    vessel, fed = (solver_of(options, device, world, feeds=each) for each in (False, True))
+    vessel, fed = (solver_of(options, device, world, feeds=feeds) for feeds in (False, True))
     (feeder,) = fed.traffic.feeders.values()
     if world.is_root:
         there = fed.suspension.kinds[0].total
@@ -89,14 +89,14 @@ def main() -> None:
         )
     beside = feeder._alone
     for _ in range(2):
-        tell("not fed", vessel)
+        print_times("not fed", vessel)
         feeder._alone = beside
-        tell("fed", fed)
+        print_times("fed", fed)
         feeder._alone = False
-        tell("fed, in a row", fed)
+        print_times("fed, in a row", fed)
     looks, fed._steps_between_checks = fed._steps_between_checks, NEVER
     feeder._alone = beside
-    tell(f"fed, without looks (each {looks} steps)", fed)
+    print_times(f"fed, without looks (each {looks} steps)", fed)
     inflow = fed._drive.inflow()["inlet"]
     parts = {
         "the segment's step": lambda steps: [feeder.medium.take() for _ in range(steps)],
@@ -105,13 +105,13 @@ def main() -> None:
             feeder.look(inflow, list(fed.traffic._next)) for _ in range(steps // looks)
         ],
     }
-    found = []
+    medians = []
     for name, work in parts.items():
         work(options.steps)
         times = step_times(world, device, work, options.steps)
-        found.append(f"{name} {1e6 * statistics.median(times):.1f}")
+        medians.append(f"{name} {1e6 * statistics.median(times):.1f}")
     if world.is_root:
-        print(f"  alone, in us a step: {', '.join(found)}", flush=True)
+        print(f"  alone, in us a step: {', '.join(medians)}", flush=True)
 
 
 if __name__ == "__main__":

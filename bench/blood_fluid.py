@@ -81,7 +81,7 @@ def main() -> None:
             rates.append(device.seconds(update))
             for parity in range(2):
                 times[parity].append(device.seconds(fluid.step))
-        even, odd = (statistics.median(some) for some in times)
+        even, odd = (statistics.median(seconds) for seconds in times)
         size = fluid.populations_array.dtype.itemsize
         values = 2 * 19 * size * part.owned
         ceiling = 2 * 19 * size * (part.owned // 1024 * 1024) / statistics.median(rates) / 1e9

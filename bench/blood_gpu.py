@@ -90,9 +90,9 @@ RADIUS, CELL_VOLUME, HEMATOCRIT = 3.91, 94.1, 0.4
 
 def understood(name: str) -> KernelVariant:
     """The way that a name stands for."""
-    found = _WAY.fullmatch(name)
-    assert found is not None, name
-    lists, threads, blocks, two, early, lines = found.groups()
+    match = _WAY.fullmatch(name)
+    assert match is not None, name
+    lists, threads, blocks, two, early, lines = match.groups()
     return KernelVariant(
         kinds=lists != "l",
         compact=lists == "c",
@@ -111,7 +111,7 @@ class Bench:
         self.options = options
         self.device = open_device(options.device)
         self.ceiling = measure_ceilings(self.device)
-        self.found: dict[str, Any] = {
+        self.records: dict[str, Any] = {
             "device": self.device.name,
             "ceilings": self.ceiling.as_dict(),
             "rows": [],
@@ -122,9 +122,9 @@ class Bench:
     def note(self, text: str, **values: Any) -> None:
         """Print a line, and keep its values."""
         print(text, flush=True)
-        self.found["rows"].append(values)
+        self.records["rows"].append(values)
         if self.options.json is not None:
-            self.options.json.write_text(json.dumps(self.found, indent=1))
+            self.options.json.write_text(json.dumps(self.records, indent=1))
 
     def seconds(self, work: Callable[[], None], times: int = 1, repeats: int = REPEATS) -> float:
         """Median of what work takes, divided by a number of times."""
@@ -192,7 +192,7 @@ class Bench:
         for _ in range(2 * REPEATS):
             streamed = fluid.streamed
             taken[streamed].append(self.device.seconds(fluid.step))
-        even, odd = (statistics.median(some) if some else None for some in taken)
+        even, odd = (statistics.median(seconds) if seconds else None for seconds in taken)
         alone = " and ".join(f"{t * 1e6:.0f}" for t in (even, odd) if t is not None)
         moved = fluid.bytes_a_point
         rate = fluid.owned / both
@@ -231,10 +231,10 @@ class Bench:
         free.append(self.free())
         set_up = time.perf_counter() - began
         of_points, of_vertices = free[0] - free[1], free[1] - free[2]
-        what = {"n": n, "spacing_um": spacing, "cells": case.cells, "vertices": case.total}
+        sizes = {"n": n, "spacing_um": spacing, "cells": case.cells, "vertices": case.total}
         if phases:
-            self._time_parts(case, case.parts(), what)
-            self._time_kernels(case, what)
+            self._time_parts(case, case.parts(), sizes)
+            self._time_kernels(case, sizes)
         repeats = REPEATS if phases else FEW_REPEATS
         pair = self.seconds(device.graph(case.two_steps).replay, 2, repeats)
         began = time.perf_counter()
@@ -262,7 +262,7 @@ class Bench:
             bytes_a_point=of_points / n**3,
             bytes_a_vertex=of_vertices / case.total,
             hematocrit=case.hematocrit,
-            **what,
+            **sizes,
         )
         points, way = case.points, case.way
         # The fluid alone comes last: it does not fit beside the largest cases.
@@ -274,10 +274,10 @@ class Bench:
             section="fluid alone",
             fluid=alone,
             times=pair / alone,
-            **what,
+            **sizes,
         )
         if moving is not None:
-            rate = what["vertices"] / (moving - alone)
+            rate = sizes["vertices"] / (moving - alone)
             self.note(
                 f"  in flow {moving / alone:.2f} times as long; all but the fluid, lists and repulsion "
                 f"included: {rate / 1e6:.0f} M vertices/s",
@@ -285,7 +285,7 @@ class Bench:
                 step=moving,
                 times=moving / alone,
                 vertices_a_second=rate,
-                **what,
+                **sizes,
             )
 
     def _time_moving(self, case: Suspended, repeats: int) -> float:
@@ -318,18 +318,18 @@ class Bench:
         for n in sizes:
             free = self.free()
             needed = _beside_populations(n, spacing, vertices) + DIRECTIONS * 8.0 * n**3
-            what = f"{n}^3 points need about {needed / 1e9:.1f} GB, {free / 1e9:.1f} are free"
+            message = f"{n}^3 points need about {needed / 1e9:.1f} GB, {free / 1e9:.1f} are free"
             if needed < free:
                 try:
                     # Each way of spreading has lists of its own: all of them do not fit beside so many cells.
                     self.cells(n, spacing, vertices, phases=False)
                     return
                 except MemoryError as error:
-                    what = f"{what}: {error}"
-            self.note(what, section="too large", n=n, needed=needed, free=free)
+                    message = f"{message}: {error}"
+            self.note(message, section="too large", n=n, needed=needed, free=free)
 
     def _time_parts(
-        self, case: Suspended, parts: dict[str, Callable[[], None]], what: dict[str, Any]
+        self, case: Suspended, parts: dict[str, Callable[[], None]], sizes: dict[str, Any]
     ) -> None:
         chain = 0.0
         spreading = []
@@ -345,7 +345,7 @@ class Bench:
                 section="part",
                 part=name,
                 seconds=taken,
-                **what,
+                **sizes,
             )
         for name, taken in zip(WAYS, spreading, strict=False):
             rate = case.total / (chain + taken)
@@ -354,10 +354,10 @@ class Bench:
                 section="chain",
                 way=name,
                 vertices_a_second=rate,
-                **what,
+                **sizes,
             )
 
-    def _time_kernels(self, case: Suspended, what: dict[str, Any]) -> None:
+    def _time_kernels(self, case: Suspended, sizes: dict[str, Any]) -> None:
         """Each kernel of spreading and repulsion, whether sums stay the same, and membranes without the guard."""
         device, m, force = self.device, case.membranes, case.fluid.force
         bound = {
@@ -378,22 +378,22 @@ class Bench:
                 section="bits",
                 way=way,
                 differ=differ,
-                **what,
+                **sizes,
             )
         for way, launches in bound.items():
-            self._kernel_by_kernel(f"spread {way}", launches, what, lambda: None)
-        self._kernel_by_kernel(f"{WAYS[0]}, made anew", bound[WAYS[0]], what, case.shift)
+            self._kernel_by_kernel(f"spread {way}", launches, sizes, lambda: None)
+        self._kernel_by_kernel(f"{WAYS[0]}, made anew", bound[WAYS[0]], sizes, case.shift)
         free = Membranes(device, m.mesh, case.cells, dataclasses.replace(LAW, fold_guard=0.0))
         free.positions[:] = m.positions
         free.compute_forces(case.cells)
         taken = self.seconds(device.graph(lambda: free.compute_forces(case.cells)).replay)
         part = "membranes without the guard against folds"
         self.note(
-            f"  {part}: {taken * 1e3:.3f} ms", section="part", part=part, seconds=taken, **what
+            f"  {part}: {taken * 1e3:.3f} ms", section="part", part=part, seconds=taken, **sizes
         )
         launches = case.repulsion.launches(case.kinds)
-        self._kernel_by_kernel("repulsion", launches, what, lambda: None)
-        self._kernel_by_kernel("repulsion, all moved", launches, what, case.shift)
+        self._kernel_by_kernel("repulsion", launches, sizes, lambda: None)
+        self._kernel_by_kernel("repulsion, all moved", launches, sizes, case.shift)
         # What binds arrays cannot come into a graph.
         case.two_steps()
         device.synchronise()
@@ -402,7 +402,7 @@ class Bench:
         self,
         part: str,
         launches: dict[str, Callable[[], None]],
-        what: dict[str, Any],
+        sizes: dict[str, Any],
         before: Callable[[], None],
     ) -> None:
         taken: dict[str, list[float]] = {name: [] for name in launches}
@@ -410,9 +410,11 @@ class Bench:
             before()
             for name, launch in launches.items():
                 taken[name].append(self.device.seconds(launch))
-        found = {name: statistics.median(times) for name, times in taken.items()}
-        shares = ", ".join(f"{name} {seconds * 1e6:.0f}" for name, seconds in found.items())
-        self.note(f"  {part} (us): {shares}", section="kernels", part=part, kernels=found, **what)
+        medians = {name: statistics.median(times) for name, times in taken.items()}
+        shares = ", ".join(f"{name} {seconds * 1e6:.0f}" for name, seconds in medians.items())
+        self.note(
+            f"  {part} (us): {shares}", section="kernels", part=part, kernels=medians, **sizes
+        )
 
 
 class Suspended:
@@ -474,7 +476,7 @@ class Suspended:
         """What a step is made of, by name."""
         m, force = self.membranes, self.fluid.force
         first = self.couplings[WAYS[0]]
-        found: dict[str, Callable[[], None]] = {
+        parts: dict[str, Callable[[], None]] = {
             "interpolate": lambda: first.interpolate(
                 self.fluid.velocity, m.positions, m.velocities, self.total
             ),
@@ -484,10 +486,10 @@ class Suspended:
             "clear force": lambda: force.fill(0),
         }
         for way, coupling in self.couplings.items():
-            found[f"spread {way}"] = lambda coupling=coupling: coupling.spread(
+            parts[f"spread {way}"] = lambda coupling=coupling: coupling.spread(
                 force, m.positions, m.forces, self.total
             )
-        return found
+        return parts
 
     def shift(self) -> None:
         """Move all vertices by a spacing."""

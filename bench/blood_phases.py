@@ -28,7 +28,7 @@ def phases_of(solver: BloodSolver, device: Device) -> dict[str, tuple[Work, bool
     """
     flow, suspension = solver.flow, solver.suspension
     fluid = flow.fluid
-    found: dict[str, tuple[Work, bool]] = {}
+    phases: dict[str, tuple[Work, bool]] = {}
 
     def edge() -> None:
         device.fork()
@@ -36,21 +36,21 @@ def phases_of(solver: BloodSolver, device: Device) -> dict[str, tuple[Work, bool
         device.join()
 
     if not fluid.in_place:
-        found["edge"] = edge, True
-        found["interior"] = fluid.collide_interior, True
+        phases["edge"] = edge, True
+        phases["interior"] = fluid.collide_interior, True
     if suspension is None:
-        return found
+        return phases
     coupling, kinds = suspension._coupling, suspension.kinds
 
     def spread() -> None:
-        for number, given in enumerate(kinds):
-            m, first = given.membranes, number == 0
-            coupling.spread(fluid.force, m.positions, m.forces, given.vertices, afresh=first)
+        for number, cells in enumerate(kinds):
+            m, first = cells.membranes, number == 0
+            coupling.spread(fluid.force, m.positions, m.forces, cells.vertices, afresh=first)
 
     def repel() -> None:
         cells = [
-            CellsOfKind(m.positions, m.forces, given.rows, m.vertices)
-            for given, m in ((given, given.membranes) for given in kinds)
+            CellsOfKind(m.positions, m.forces, cells.rows, m.vertices)
+            for cells, m in ((cells, cells.membranes) for cells in kinds)
         ]
         for repulsion in (*suspension._between_cells, *suspension._walls):
             repulsion.apply(cells)
@@ -58,8 +58,8 @@ def phases_of(solver: BloodSolver, device: Device) -> dict[str, tuple[Work, bool
     signs = [1.0]
 
     def move() -> None:
-        for given in kinds:
-            given.membranes.positions += signs[0] * _AWAY
+        for cells in kinds:
+            cells.membranes.positions += signs[0] * _AWAY
         signs[0] = -signs[0]
 
     def move_and(work: Work) -> Work:
@@ -76,17 +76,17 @@ def phases_of(solver: BloodSolver, device: Device) -> dict[str, tuple[Work, bool
         device.join()
 
     for part, name in ((SHARED, "shared"), (ALONE, "alone")):
-        found[f"interpolate, cells {name}"] = partial(interpolate, part), True
+        phases[f"interpolate, cells {name}"] = partial(interpolate, part), True
     for part, name in ((OWN, "shared"), (ALONE, "alone")):
-        found[f"membranes, cells {name}"] = partial(suspension._strain, part), True
-    found["repulsion"] = repel, True
-    found["spread"] = spread, True
-    found["move"] = move, False
-    found["move, repulsion"] = move_and(repel), False
-    found["move, spread"] = move_and(spread), False
+        phases[f"membranes, cells {name}"] = partial(suspension._strain, part), True
+    phases["repulsion"] = repel, True
+    phases["spread"] = spread, True
+    phases["move"] = move, False
+    phases["move, repulsion"] = move_and(repel), False
+    phases["move, spread"] = move_and(spread), False
     for part, name in ((SHARED, "shared"), (ALONE, "alone")):
-        found[f"advance, cells {name}"] = partial(suspension._advance, part), True
-    return found
+        phases[f"advance, cells {name}"] = partial(suspension._advance, part), True
+    return phases
 
 
 def tell_phases(
@@ -100,8 +100,8 @@ def tell_phases(
     for name, (work, alone) in phases_of(solver, device).items():
         if name.startswith("advance"):
             # With no speed vertices stay where they are.
-            for given in solver.suspension.kinds if solver.suspension else ():
-                given.membranes.velocities.fill(0)
+            for cells_of_kind in solver.suspension.kinds if solver.suspension else ():
+                cells_of_kind.membranes.velocities.fill(0)
         parts[name] = 1e6 * seconds_of(work, device, world, alone)
     if "move" in parts:
         moving = parts.pop("move")
@@ -112,23 +112,25 @@ def tell_phases(
         print("  alone, in us: " + ", ".join(f"{name} {us:.1f}" for name, us in parts.items()))
     if solver.suspension is None:
         return
-    counts = np.sum([_counts(solver, given) for given in solver.suspension.kinds], axis=0)
+    counts = np.sum([_counts(solver, cells) for cells in solver.suspension.kinds], axis=0)
     counts = world.sum(counts) / world.size
     if world.is_root:
         names = ("own", "held", "alone", "shared", "copies of others'")
         cells = ", ".join(f"{count:.0f} {name}" for count, name in zip(counts, names, strict=False))
         places = ("in the own box", f"within {_SPREADS:g}", f"within {_LISTED:g}")
-        some = ", ".join(
+        vertex_counts = ", ".join(
             f"{count / counts[1]:.3f} {name}"
             for count, name in zip(counts[5:], places, strict=True)
         )
-        print(f"  cells a rank: {cells}; of the vertices of those held: {some}", flush=True)
+        print(
+            f"  cells a rank: {cells}; of the vertices of those held: {vertex_counts}", flush=True
+        )
 
 
-def _counts(solver: BloodSolver, given: LocalCells) -> np.ndarray:
+def _counts(solver: BloodSolver, cells: LocalCells) -> np.ndarray:
     """Cells: own, held, of each part; vertices over those of a cell, by where they are."""
-    m, box = given.membranes, solver.suspension._box
-    x = m.on_host(m.positions, given.count)
+    m, box = cells.membranes, solver.suspension._box
+    x = m.on_host(m.positions, cells.count)
     far = np.zeros(x.shape[:2])
     for axis, (low, high, points, again) in enumerate(
         zip(box.low, box.high, box.shape, box.periodic, strict=True)
@@ -142,4 +144,4 @@ def _counts(solver: BloodSolver, given: LocalCells) -> np.ndarray:
         inside = (after >= 0) & (after < high - low)
         far = np.maximum(far, np.where(inside, 0, np.maximum(beyond, -after)))
     reached = [(far <= most).sum() / m.vertices for most in (0.0, _SPREADS, _LISTED)]
-    return np.array([given.own.sum(), given.count, *m.parts, *reached])
+    return np.array([cells.own.sum(), cells.count, *m.parts, *reached])

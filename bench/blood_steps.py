@@ -71,7 +71,7 @@ def seconds_of(exchange: Callable[[], None], device: Device, world: World, alone
 
 def exchanges_of(solver: BloodSolver, device: Device) -> dict[str, tuple[Callable[[], None], bool]]:
     """What goes between ranks in each step, by name, and whether it can be captured into a graph."""
-    found: dict[str, tuple[Callable[[], None], bool]] = {}
+    exchanges: dict[str, tuple[Callable[[], None], bool]] = {}
     flow = solver.flow
     populations, velocities = flow._populations, flow._velocities
 
@@ -83,22 +83,26 @@ def exchanges_of(solver: BloodSolver, device: Device) -> dict[str, tuple[Callabl
 
     if populations is not None:
         state = flow.fluid.destination
-        found["populations"] = partial(swap, populations.forward, state), populations.capturable
+        exchanges["populations"] = partial(swap, populations.forward, state), populations.capturable
     if velocities is not None:
         values = flow.fluid.velocity
-        found["velocities"] = partial(swap, velocities.forward, values), velocities.capturable
+        exchanges["velocities"] = partial(swap, velocities.forward, values), velocities.capturable
     kinds = solver.suspension.kinds if velocities else []
-    shared = [(given.shared, given.membranes) for given in kinds if given.shared]
+    shared = [
+        (cells_of_kind.shared, cells_of_kind.membranes)
+        for cells_of_kind in kinds
+        if cells_of_kind.shared
+    ]
     if shared:
 
-        def swap_all(what: str) -> None:
-            for each, cells in shared:
-                swap(getattr(each, what), getattr(cells, what))
+        def swap_all(name: str) -> None:
+            for vertices, cells in shared:
+                swap(getattr(vertices, name), getattr(cells, name))
 
-        alone = all(each.capturable for each, _ in shared)
-        found["velocities of vertices"] = partial(swap_all, "velocities"), alone
-        found["forces of vertices"] = partial(swap_all, "forces"), alone
-    return found
+        alone = all(vertices.capturable for vertices, _ in shared)
+        exchanges["velocities of vertices"] = partial(swap_all, "velocities"), alone
+        exchanges["forces of vertices"] = partial(swap_all, "forces"), alone
+    return exchanges
 
 
 class _Still:
@@ -121,9 +125,9 @@ def still(solver: BloodSolver) -> None:
     flow._populations = _Still()
     flow._velocities = flow._velocities and _Still()
     if suspension is not None:
-        for given in suspension.kinds:
-            if given.shared:
-                given.shared.velocities = given.shared.forces = _Still()
+        for cells_of_kind in suspension.kinds:
+            if cells_of_kind.shared:
+                cells_of_kind.shared.velocities = cells_of_kind.shared.forces = _Still()
         suspension._timetable.due = suspension._timetable.look_at = sys.maxsize
         # Creases that copies get now are nobody's, and smoothing would hand cells over.
         suspension.smooth = lambda *_: None
@@ -153,30 +157,37 @@ def tell_moves(solver: BloodSolver, device: Device, world: World, steps: int, st
 
     Hand-overs are timed in a number of steps.
     """
-    parts, told = {}, []
+    parts, remarks = {}, []
     if solver.suspension is not None:
         times = watch_hand_overs(solver, device, world)
         begun = time.perf_counter()
         solver.advance(steps)
         device.synchronise()
         took = world.largest(time.perf_counter() - begun) / steps
-        slowest = [world.largest(each) for each in times]
+        slowest = [world.largest(seconds) for seconds in times]
         parts["hand-overs and looks"] = sum(slowest) / steps
         if slowest:
-            told.append(
+            remarks.append(
                 f"{len(slowest)} hand-overs and looks in {steps} steps of {1e6 * took:.1f} us take "
                 f"{1e3 * statistics.median(slowest):.2f} ms each (to {1e3 * max(slowest):.2f})"
             )
-        shared = [given.shared for given in solver.suspension.kinds if given.shared]
-        told += [f"{1e-6 * sum(each.bytes_sent for each in shared):.2f} MB for shared vertices"]
+        shared = [
+            cells_of_kind.shared
+            for cells_of_kind in solver.suspension.kinds
+            if cells_of_kind.shared
+        ]
+        remarks += [
+            f"{1e-6 * sum(vertices.bytes_sent for vertices in shared):.2f} MB for shared vertices"
+        ]
     for name, (exchange, alone) in exchanges_of(solver, device).items():
         parts[name] = seconds_of(exchange, device, world, alone)
     if world.is_root and parts:
-        each = ", ".join(f"{name} {1e6 * part:.1f}" for name, part in parts.items())
+        part_times = ", ".join(f"{name} {1e6 * part:.1f}" for name, part in parts.items())
         total = sum(parts.values())
         print(
-            f"  moved, each alone, in us a step: {each}; in all {1e6 * total:.1f}, "
-            f"{100 * total / step:.1f} % of the step" + (f" ({'; '.join(told)})" if told else ""),
+            f"  moved, each alone, in us a step: {part_times}; in all {1e6 * total:.1f}, "
+            f"{100 * total / step:.1f} % of the step"
+            + (f" ({'; '.join(remarks)})" if remarks else ""),
             flush=True,
         )
 

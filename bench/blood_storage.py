@@ -41,7 +41,7 @@ _TIMES = 10
 _THIN = 2
 
 
-def found(
+def errors_of(
     shape: str, points: int, speed: float, kept: str, relaxation_time: float, device: Any
 ) -> tuple[float, float]:
     """Error of the velocity, and drift of the mean density."""
@@ -84,15 +84,15 @@ def main() -> None:
         for speed in options.speeds:
             for points in options.points:
                 began = time.perf_counter()
-                told = []
+                errors = []
                 for kept in KEPT:
-                    error, drift = found(
+                    error, drift = errors_of(
                         shape, points, speed, kept, options.relaxation_time, device
                     )
-                    told.append(f"{kept} {error:.2e} (density {drift:+.1e})")
+                    errors.append(f"{kept} {error:.2e} (density {drift:+.1e})")
                 print(
                     f"{shape}, {points} points across, largest velocity {speed:g}: "
-                    f"{', '.join(told)}; {time.perf_counter() - began:.1f} s",
+                    f"{', '.join(errors)}; {time.perf_counter() - began:.1f} s",
                     flush=True,
                 )
 

@@ -46,9 +46,9 @@ def compiled(constants: jit.Constants, architecture: str) -> tuple[str, bytes]:
 
     def sized(ask: Any, fetch: Any) -> bytes:
         _, size = ask(program)
-        found = b" " * size
-        fetch(program, found)
-        return found
+        buffer = b" " * size
+        fetch(program, buffer)
+        return buffer
 
     _, program = nvrtc.nvrtcCreateProgram(text.encode(), SOURCE.name.encode(), 0, [], [])
     (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
@@ -89,15 +89,15 @@ def main() -> None:
                     tile = tiles[str(constants["real"])]
                     every = {**constants, **block_nodes.tile_constants(tile)}
                     log, cubin = compiled(every, options.architecture)
-                    found = _OF_UPDATE.search(log)
-                    stack, registers = found.groups() if found else ("?", "?")
-                    told = ""
+                    match = _OF_UPDATE.search(log)
+                    stack, registers = match.groups() if match else ("?", "?")
+                    local_memory = ""
                     if options.nvdisasm:
                         count = local_memory_of_planes(cubin, options.nvdisasm)
-                        told = f", local memory {count} times a plane"
+                        local_memory = f", local memory {count} times a plane"
                     print(
                         f"{precision} {mode:6} axes {axes} cut {cut!s:6} tile {tile.x}x{tile.y}: "
-                        f"{registers} registers, stack {stack} B{told}",
+                        f"{registers} registers, stack {stack} B{local_memory}",
                         flush=True,
                     )
 

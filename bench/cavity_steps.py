@@ -41,7 +41,7 @@ def seconds(world: World, device: Device, work: Callable[[int], None]) -> tuple[
     return statistics.median(steps), statistics.median(host)
 
 
-def tell(world: World, device: Device, nodes: int | list[int], settings: list[str]) -> None:
+def print_times(world: World, device: Device, nodes: int | list[int], settings: list[str]) -> None:
     """Print a line on rank 0."""
     data = {"solver": "cavity", "cavity": {"nodes": nodes, "time_step": "global"}}
     override(data, settings)
@@ -75,8 +75,8 @@ def main() -> None:
     world = open_world()
     device = open_device(options.device, local_rank=world.local_rank)
     nodes = options.nodes[0] if len(options.nodes) == 1 else options.nodes
-    for each in options.cubes or [nodes]:
-        tell(world, device, each, options.set)
+    for node_counts in options.cubes or [nodes]:
+        print_times(world, device, node_counts, options.set)
         # What others have mapped goes when all have let go of it.
         gc.collect()
         world.barrier()

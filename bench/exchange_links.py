@@ -65,7 +65,7 @@ def measure(world: World, device: Any, name: str, size: int) -> dict[str, float]
             exchange.start(state)
             exchange.finish(state)
 
-    found: dict[str, float] = {}
+    medians: dict[str, float] = {}
     for label, work in (("swap", swaps), ("start and finish", halves)):
         run = device.graph(work).replay if exchange.capturable else work
         times, host = [], []
@@ -78,14 +78,14 @@ def measure(world: World, device: Any, name: str, size: int) -> dict[str, float]
             device.synchronise()
             world.barrier()
             times.append(world.largest(device.seconds(run)) / TURNS)
-        found[label] = statistics.median(times[2:])
-        found["host"] = statistics.median(host[2:])
+        medians[label] = statistics.median(times[2:])
+        medians["host"] = statistics.median(host[2:])
     got = device.to_host(state)
     low, high = (world.rank - 1) % world.size, (world.rank + 1) % world.size
     numbers = np.arange(2 * values, dtype=np.float64)
     assert np.array_equal(got[:values], numbers[values:] + 1e9 * low)
     assert np.array_equal(got[3 * values :], numbers[:values] + 1e9 * high)
-    return found
+    return medians
 
 
 def main() -> None:
@@ -101,17 +101,17 @@ def main() -> None:
     for name in options.transports or usual:
         for size in options.bytes:
             try:
-                found = measure(world, device, name, size)
+                medians = measure(world, device, name, size)
             except HaloscopeError as error:
                 if world.is_root:
                     print(f"{name:<8} {error}", flush=True)
                 break
             if world.is_root:
-                rate = 2 * size / found["swap"] / 1e9
+                rate = 2 * size / medians["swap"] / 1e9
                 print(
-                    f"{name:<8}{size:>12} B each way{1e6 * found['swap']:>10.1f} us"
-                    f"{rate:>8.1f} GB/s out{1e6 * found['start and finish']:>10.1f} us in halves"
-                    f"{1e6 * found['host']:>10.2f} us of the host",
+                    f"{name:<8}{size:>12} B each way{1e6 * medians['swap']:>10.1f} us"
+                    f"{rate:>8.1f} GB/s out{1e6 * medians['start and finish']:>10.1f} us in halves"
+                    f"{1e6 * medians['host']:>10.2f} us of the host",
                     flush=True,
                 )
 

@@ -67,8 +67,8 @@ class Channel:
         equations.set_time(0.0, 0.0)
         walls = {"walls": Velocity(), "cylinder": Velocity()}
         ends = {"inlet": Velocity(inflow), "outlet": OutsidePressure()}
-        given = BoundaryValues(self.part, shared, {**walls, **ends})
-        self.fixed, self.values = given.numbers, given.values(0.0)
+        boundary_values = BoundaryValues(self.part, shared, {**walls, **ends})
+        self.fixed, self.values = boundary_values.numbers, boundary_values.values(0.0)
         settings = NewtonSettings(
             iterations=iterations,
             linear_tolerance=tolerance,
@@ -153,15 +153,15 @@ class Peer:
 
 def compare_states(python: str, threads: int, folder: Path) -> float:
     """Largest difference of the two programs' states on a coarse mesh, of the largest value."""
-    problem, found = folder / "coarse.npz", folder / "state.npz"
+    problem, state_file = folder / "coarse.npz", folder / "state.npz"
     channel = Channel(_CHECK_RESOLUTION, threads, _CHECK_ITERATIONS, _CHECK_TOLERANCE, True)
     channel.write(problem)
     channel.run()
     peer = Peer(python, 1, problem, _CHECK_ITERATIONS, _CHECK_TOLERANCE)
     peer.ask("run")
-    peer.ask(f"fields {found}")
+    peer.ask(f"fields {state_file}")
     peer.close()
-    with np.load(found, allow_pickle=False) as data:
+    with np.load(state_file, allow_pickle=False) as data:
         theirs = data["state"].ravel()
     return float(np.abs(channel.state - theirs).max() / np.abs(theirs).max())
 
@@ -209,27 +209,33 @@ def main() -> int:
             taken = {"Haloscope": channel.run()}
             for processes, peer in peers.items():
                 taken[names[processes]] = peer.ask("run")
-            for each, answer in taken.items():
+            for program, answer in taken.items():
                 for key, kept in (("", times), ("processor_", work)):
                     seconds = answer[f"{key}seconds_per_iteration"] / tets * 1e6
-                    kept.setdefault(each, []).append(seconds)
+                    kept.setdefault(program, []).append(seconds)
             ceiling = measure_ceilings(channel.device, repeats=1).copy
-            told = ", ".join(
-                f"{each} {times[each][-1]:.2f} s {answer['linear_iterations']}"
-                for each, answer in taken.items()
+            times_text = ", ".join(
+                f"{program} {times[program][-1]:.2f} s {answer['linear_iterations']}"
+                for program, answer in taken.items()
             )
             print(
-                f"repeat {repeat}: {told}; copy {ceiling:.0f} GB/s, load {os.getloadavg()[0]:.1f}",
+                f"repeat {repeat}: {times_text}; copy {ceiling:.0f} GB/s, load {os.getloadavg()[0]:.1f}",
                 flush=True,
             )
         for peer in peers.values():
             peer.close()
     print(f"medians per million tetrahedra and Newton iteration, {tets} tetrahedra:")
     for kind, kept in (("of processors", work), ("by the clock", times)):
-        medians = {each: statistics.median(some) for each, some in kept.items()}
-        print(f"{kind}: " + ", ".join(f"{each} {some:.2f} s" for each, some in medians.items()))
+        medians = {
+            program: statistics.median(seconds_of_program)
+            for program, seconds_of_program in kept.items()
+        }
+        print(
+            f"{kind}: "
+            + ", ".join(f"{program} {median:.2f} s" for program, median in medians.items())
+        )
     ours = medians.pop("Haloscope")
-    best = min(medians, key=lambda each: medians[each])
+    best = min(medians, key=lambda program: medians[program])
     print(f"ratio to {best}: {medians[best] / ours:.2f}")
     return 0 if ours <= medians[best] else 1
 

@@ -68,7 +68,7 @@ class Duct:
         self.all_nodes, self.all_tets = (along + 1) * side**2, 6 * along * cells**2
         wall = (y == 0) | (y == cells) | (z == 0) | (z == cells)
         entry = x == 0
-        self.given = (4 * np.flatnonzero(wall | entry)[:, None] + np.arange(3)).ravel()
+        self.fixed = (4 * np.flatnonzero(wall | entry)[:, None] + np.arange(3)).ravel()
         x, y, z = self.nodes.T
         state = np.zeros((len(x), 4))
         state[:, 0] = 16 * y * (1 - y) * z * (1 - z)
@@ -126,10 +126,10 @@ class Iteration:
             *(rows.device, USUAL_COLUMN + 1, rows.size, shared.owned),
             *(None if shared.alone else world, shared.transport),
         )
-        for number, each in enumerate(space.vectors):
+        for number, krylov_vector in enumerate(space.vectors):
             of_numbers = np.asarray(shared.numbers)[:, None] * 4 + np.arange(4)
             values = np.sin((1.0 + 0.37 * number) * of_numbers.ravel())
-            each[:] = rows.device.from_host(values)
+            krylov_vector[:] = rows.device.from_host(values)
         space.start()
         for j in range(1, USUAL_COLUMN + 1):
             space.orthonormalise(j)
@@ -174,32 +174,32 @@ class Clock:
                 work()
 
         work()
-        found = []
+        seconds = []
         for _ in range(REPEATS):
             self._device.synchronise()
             self._world.barrier()
-            found.append(self._device.seconds(several) / turns)
-        return self._world.largest(statistics.median(found))
+            seconds.append(self._device.seconds(several) / turns)
+        return self._world.largest(statistics.median(seconds))
 
 
 def variants(rows: BlockRows, x: Any, y: Any) -> dict[str, Callable[[], None]]:
     """Products on a GPU with other numbers of blocks under way."""
     if rows.device.kind == "cpu":
         return {}
-    found: dict[str, Callable[[], None]] = {}
+    variants_by_name: dict[str, Callable[[], None]] = {}
     source = Path(BlockRows.__init__.__code__.co_filename).with_name("block_rows.cpp")
     for batch in BATCHES:
         constants = {"B": 4, "K": 4, "BATCH": batch}
         offset = OFFSET_TYPES[rows.pattern.offsets.itemsize]
         kernel = rows.device.kernel(source, "multiply", {**constants, "offset": offset})
         for block in (128, 256):
-            found[f"product, {batch} blocks under way, {block} threads"] = kernel.bind(
+            variants_by_name[f"product, {batch} blocks under way, {block} threads"] = kernel.bind(
                 *(rows.starts, rows.columns, rows.values, x, y),
                 *(rows.all_rows.shares, 96, 0, rows.nodes),
                 extent=(rows.nodes * 8,),
                 block=(block,),
             )
-    return found
+    return variants_by_name
 
 
 def parts_of(
@@ -231,8 +231,8 @@ def parts_of(
     counts = [count for count in (5, 10, 20, 40, 80) if count <= restart]
     space = NodeVectors(device, counts[-1] + 1, 4, shared.owned, world_or_none, shared.transport)
     of_numbers = np.asarray(shared.numbers)[:, None] * 4 + np.arange(4)
-    for number, each in enumerate(space.vectors):
-        each[:] = device.from_host(np.sin((1.0 + 0.37 * number) * of_numbers.ravel()))
+    for number, krylov_vector in enumerate(space.vectors):
+        krylov_vector[:] = device.from_host(np.sin((1.0 + 0.37 * number) * of_numbers.ravel()))
     space.start()
     for j in range(1, counts[-1] + 1):
         space.orthonormalise(j)
@@ -269,7 +269,7 @@ def main() -> None:
     if options.launches:
         device = TimedDevice(device)
 
-    def tell(text: str) -> None:
+    def log(text: str) -> None:
         if world.is_root:
             print(text, flush=True)
 
@@ -279,7 +279,7 @@ def main() -> None:
     shared = SharedNodes(world, device, duct.numbers, options.transport)
     rows = BlockRows(device, pattern, 4)
     equations = FlowEquations(rows, duct.nodes, [Medium(1.0, VISCOSITY)])
-    tell(
+    log(
         f"{world.size} x {device.name}: {duct.all_nodes} nodes, {duct.all_tets} tetrahedra, "
         f"{pattern.blocks / rows.nodes:.2f} blocks and {rows.bytes_of_product / rows.nodes:.0f} "
         f"bytes a row, set up in {time.perf_counter() - begun:.1f} s"
@@ -294,10 +294,10 @@ def main() -> None:
     pieces: dict[str, tuple[Callable[[], Any], int]] = {
         "residual": (lambda: equations.residual(state, past, residual), 0),
         "residual and matrix": (lambda: equations.linearise(state, past, residual), 0),
-        "given rows": (lambda: rows.fix_rows(duct.given, shared.owned), 0),
+        "given rows": (lambda: rows.fix_rows(duct.fixed, shared.owned), 0),
     }
     copy = CeilingProbe(device).measure(5).copy
-    told: dict[str, Any] = {
+    report: dict[str, Any] = {
         "device": device.name,
         "ranks": world.size,
         "nodes": duct.all_nodes,
@@ -305,7 +305,7 @@ def main() -> None:
         "copy_gb_s": copy,
         "pieces": {},
     }
-    tell(f"copy {copy:.0f} GB/s")
+    log(f"copy {copy:.0f} GB/s")
     seconds = {name: clock(work, 1) for name, (work, _) in pieces.items()}
     if options.pieces:
         more = parts_of(rows, shared, world, options.restart)
@@ -314,9 +314,9 @@ def main() -> None:
         del more
     for name, (_, moved) in pieces.items():
         rate = moved / seconds[name] / 1e9
-        told["pieces"][name] = {"ms": 1e3 * seconds[name], "of_copy": rate / copy}
+        report["pieces"][name] = {"ms": 1e3 * seconds[name], "of_copy": rate / copy}
         share = f"{rate:8.0f} GB/s {rate / copy:6.2f} of copy" if moved else ""
-        tell(f"  {name:42s} {1e3 * seconds[name]:9.3f} ms {share}")
+        log(f"  {name:42s} {1e3 * seconds[name]:9.3f} ms {share}")
     del pieces
 
     settings = NewtonSettings(
@@ -328,13 +328,13 @@ def main() -> None:
     )
     begun = time.perf_counter()
     preconditioner = preconditioner_of(options.preconditioner, rows, shared, duct.nodes)
-    tell(f"preconditioner {options.preconditioner} set up in {time.perf_counter() - begun:.1f} s")
+    log(f"preconditioner {options.preconditioner} set up in {time.perf_counter() - begun:.1f} s")
     newton = Newton(equations, shared, preconditioner, settings)
     steps = BackwardDifferences(newton, state, time_step)
-    given = device.from_host(duct.start[duct.given])
+    fixed_values = device.from_host(duct.start[duct.fixed])
 
     def step() -> NewtonHistory:
-        return steps.step(duct.given, given)
+        return steps.step(duct.fixed, fixed_values)
 
     taken, counts, residuals = [], [], []
     for number in range(2 + options.steps):
@@ -345,69 +345,69 @@ def main() -> None:
         device.synchronise()
         if number >= 2:
             taken.append(world.largest(time.perf_counter() - begun))
-        counts.append([each.iterations for each in history.linear])
+        counts.append([record.iterations for record in history.linear])
         residuals.append(history.residuals)
-        ended = sorted({each.reason for each in history.linear})
-        tell(
+        ended = sorted({record.reason for record in history.linear})
+        log(
             f"  step {number + 1}: GMRES {counts[-1]} ({', '.join(ended)}), residuals "
-            f"{' '.join(f'{each:.1e}' for each in history.residuals)}"
+            f"{' '.join(f'{residual:.1e}' for residual in history.residuals)}"
         )
     median = statistics.median(taken)
-    told |= {
+    report |= {
         "step_s": median,
         "steps_per_hour": 3600 / median,
         "gmres": counts,
         "residuals": residuals,
         "preconditioner": options.preconditioner,
     }
-    tell(f"{median:.3f} s a step, {3600 / median:.0f} steps an hour")
+    log(f"{median:.3f} s a step, {3600 / median:.0f} steps an hour")
     ends = device.to_host(steps.state).reshape(-1, 4)[shared.owned]
     numbers = duct.numbers[shared.owned, None] + 0.25 * np.arange(4)
-    told["state"] = [
+    report["state"] = [
         float(v) for v in world.sum(np.array([(ends**2).sum(), (ends * np.sin(numbers)).sum()]))
     ]
-    tell("state: sum of squares {:.12e}, times a sine of numbers {:.12e}".format(*told["state"]))
+    log("state: sum of squares {:.12e}, times a sine of numbers {:.12e}".format(*report["state"]))
     x = rows.vector()
     x[:] = 1.0
     for name, work in (
         ("update", preconditioner.update),
         ("apply", lambda: preconditioner.apply(x, residual)),
     ):
-        told[f"preconditioner_{name}_ms"] = 1e3 * clock(work)
-        tell(f"  preconditioner, {name}: {told[f'preconditioner_{name}_ms']:.3f} ms")
+        report[f"preconditioner_{name}_ms"] = 1e3 * clock(work)
+        log(f"  preconditioner, {name}: {report[f'preconditioner_{name}_ms']:.3f} ms")
     iteration = Iteration(rows, shared, preconditioner, world)
-    told["replayed_ms"] = {name: 1e3 * clock(part) for name, part in iteration.replayed().items()}
-    for name, ms in told["replayed_ms"].items():
-        tell(f"  {name:42s} {ms:9.3f} ms")
+    report["replayed_ms"] = {name: 1e3 * clock(part) for name, part in iteration.replayed().items()}
+    for name, ms in report["replayed_ms"].items():
+        log(f"  {name:42s} {ms:9.3f} ms")
     newton = Newton(equations, shared, Seen(preconditioner), settings)
     seen = BackwardDifferences(newton, steps.state, time_step)
-    seen.step(duct.given, given)
+    seen.step(duct.fixed, fixed_values)
     with Phases(device) as phases:
         begun = time.perf_counter()
-        seen.step(duct.given, given)
+        seen.step(duct.fixed, fixed_values)
         device.synchronise()
         whole = time.perf_counter() - begun
-    told["components"] = phases.table(whole)
-    tell(f"one more step, waiting at each component's ends: {whole:.3f} s")
-    for name, found in told["components"].items():
-        tell(f"  {name:42s} {1e3 * found['seconds']:9.2f} ms in {found['visits']} visits")
+    report["components"] = phases.table(whole)
+    log(f"one more step, waiting at each component's ends: {whole:.3f} s")
+    for name, component in report["components"].items():
+        log(f"  {name:42s} {1e3 * component['seconds']:9.2f} ms in {component['visits']} visits")
     if options.launches:
         times = LaunchTimes(device, world.barrier)
-        told["launches"] = {}
+        report["launches"] = {}
         for name, work in {
             "residual and matrix": lambda: equations.linearise(steps.state, past, residual),
             "update of the preconditioner": preconditioner.update,
             **iteration.parts,
         }.items():
             launches, whole = times.of(work)
-            told["launches"][name] = {"ms": 1e3 * whole, "kernels": [vars(e) for e in launches]}
-            tell(f"{name}: {1e3 * whole:.3f} ms from the first launch to the last, on this rank")
-            for each in launches:
-                tell(
-                    f"  {each.name:20s} {each.threads:10d} {each.count:4d} {1e6 * each.seconds:9.1f} us"
+            report["launches"][name] = {"ms": 1e3 * whole, "kernels": [vars(e) for e in launches]}
+            log(f"{name}: {1e3 * whole:.3f} ms from the first launch to the last, on this rank")
+            for launch in launches:
+                log(
+                    f"  {launch.name:20s} {launch.threads:10d} {launch.count:4d} {1e6 * launch.seconds:9.1f} us"
                 )
     if options.json and world.is_root:
-        options.json.write_text(json.dumps(told, indent=1))
+        options.json.write_text(json.dumps(report, indent=1))
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def main() -> None:
     world = open_world()
     device = open_device(options.device, local_rank=world.local_rank, threads=options.threads)
 
-    def tell(text: str) -> None:
+    def log(text: str) -> None:
         if world.is_root:
             print(text, flush=True)
 
@@ -56,13 +56,13 @@ def main() -> None:
     shared = SharedNodes(world, device, duct.numbers, options.transport)
     rows = BlockRows(device, pattern, SLAB_UNKNOWNS)
     equations = SlabEquations(rows, duct.nodes, [Medium(1.0, VISCOSITY)])
-    tell(
+    log(
         f"{world.size} x {device.name}: {duct.all_nodes} nodes, {duct.all_tets} tetrahedra, "
         f"{rows.bytes_of_product / rows.nodes:.0f} bytes a row"
     )
     time_step = options.cfl / options.cells
     copy, clock = CeilingProbe(device).measure(5).copy, Clock(world, device)
-    told: dict[str, Any] = {
+    report: dict[str, Any] = {
         "device": device.name,
         "ranks": world.size,
         "nodes": duct.all_nodes,
@@ -81,33 +81,33 @@ def main() -> None:
         ("product", lambda: rows.multiply(x, y), rows.bytes_of_product),
     ):
         seconds = clock(work, 1)
-        told["pieces"][name] = {"ms": 1e3 * seconds, "of_copy": moved / seconds / 1e9 / copy}
+        report["pieces"][name] = {"ms": 1e3 * seconds, "of_copy": moved / seconds / 1e9 / copy}
         share = f"{moved / seconds / 1e9 / copy:6.2f} of copy" if moved else ""
-        tell(f"  {name:24s} {1e3 * seconds:9.3f} ms {share}")
+        log(f"  {name:24s} {1e3 * seconds:9.3f} ms {share}")
     preconditioner = preconditioner_of(options.preconditioner, rows, shared, duct.nodes)
     settings = NewtonSettings(
         iterations=4, linear_tolerance=1e-2, linear_iterations=600, restart=options.restart
     )
     newton = Newton(equations, shared, preconditioner, settings)
     steps = SpaceTimeSlabs(newton, start, time_step)
-    values = device.from_host(np.tile(duct.start[duct.given], (2, 1)))
+    values = device.from_host(np.tile(duct.start[duct.fixed], (2, 1)))
     taken, counts = [], []
     for number in range(2 + options.slabs):
         device.synchronise()
         world.barrier()
         begun = time.perf_counter()
-        history = steps.step(duct.given, values)
+        history = steps.step(duct.fixed, values)
         device.synchronise()
         if number >= 2:
             taken.append(world.largest(time.perf_counter() - begun))
-        counts.append([each.iterations for each in history.linear])
-        fall = " ".join(f"{each:.1e}" for each in history.residuals)
-        tell(f"  slab {number + 1}: GMRES {counts[-1]}, residuals {fall}")
+        counts.append([record.iterations for record in history.linear])
+        fall = " ".join(f"{residual:.1e}" for residual in history.residuals)
+        log(f"  slab {number + 1}: GMRES {counts[-1]}, residuals {fall}")
     median = statistics.median(taken)
-    told |= {"slab_s": median, "slabs_per_hour": 3600 / median, "gmres": counts}
-    tell(f"{median:.3f} s a slab, {3600 / median:.0f} slabs an hour")
+    report |= {"slab_s": median, "slabs_per_hour": 3600 / median, "gmres": counts}
+    log(f"{median:.3f} s a slab, {3600 / median:.0f} slabs an hour")
     if options.json and world.is_root:
-        options.json.write_text(json.dumps(told, indent=1))
+        options.json.write_text(json.dumps(report, indent=1))
 
 
 if __name__ == "__main__":

@@ -99,10 +99,10 @@ def main() -> None:
                 if world.is_root:
                     print(f"{transport:<8} {error}", flush=True)
                 break
-            found = seconds(world, device, opened, state)
+            sum_seconds = seconds(world, device, opened, state)
             if world.is_root:
                 print(
-                    f"{opened.transport:<8}{name:<32}{1e6 * found:>9.1f} us"
+                    f"{opened.transport:<8}{name:<32}{1e6 * sum_seconds:>9.1f} us"
                     f"{opened.bytes_sent / 1e3:>9.1f} kB out in {opened.messages_sent:>2} messages"
                     f"{set_up:>8.3f} s of set-up",
                     flush=True,

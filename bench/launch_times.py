@@ -116,16 +116,16 @@ class LaunchTimes:
             self._barrier()
             for _ in range(BUSY_TURNS if self._room is not None else 0):
                 self._room += 1.0
-            self._device.times = found = []
+            self._device.times = launches = []
             work()
             self._device.times = None
             self._device.synchronise()
             sums: dict[tuple[str, int], list[float]] = {}
-            for name, threads, first, last in found:
+            for name, threads, first, last in launches:
                 sums.setdefault((name, threads), []).append(self._device.between(first, last))
             turns.append(sums)
-            whole.append(self._device.between(found[0][2], found[-1][3]) if found else 0.0)
+            whole.append(self._device.between(launches[0][2], launches[-1][3]) if launches else 0.0)
         return [
-            LaunchTime(*key, len(each), statistics.median(sum(turn[key]) for turn in turns))
-            for key, each in turns[0].items()
+            LaunchTime(*key, len(durations), statistics.median(sum(turn[key]) for turn in turns))
+            for key, durations in turns[0].items()
         ], statistics.median(whole)

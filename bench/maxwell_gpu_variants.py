@@ -47,8 +47,8 @@ def understood(way: str, order: int, size: int) -> Shape:
     launch, *letters = way.split(",")
     threads, blocks = map(int, launch.split("x"))
     names = {"m": "matrix_units", "b": "buffers", "n": "near", "u": "unroll"}
-    given = {names[one[0]]: int(one[1:] or 1) for one in letters if one[0] in names}
-    chosen = KernelVariant(threads, blocks, behind=int("-t" not in letters), **given)
+    numbers = {names[one[0]]: int(one[1:] or 1) for one in letters if one[0] in names}
+    chosen = KernelVariant(threads, blocks, behind=int("-t" not in letters), **numbers)
     mode = TRILINEAR if "g2" in letters else STORED
     return shape_of(chosen, order, size, mode, covariant="c" in letters)
 
@@ -125,13 +125,13 @@ def difference(device: Any, order: int, dtype: type, shape: Shape) -> float:
     stepping._traces[0][:] = traces
     stepping.increments[:] = np.nan
     steps_of(device, stepping, shape, elements)(2)
-    found = stepping.values().reshape(fields.shape)
+    fields_stepped = stepping.values().reshape(fields.shape)
     if shape.constants["COVARIANT"]:
         matrices = np.moveaxis(a, 3, 1)[:, None]
-        found = np.moveaxis(
-            np.linalg.solve(matrices, np.moveaxis(found, 3, 2)[..., None])[..., 0], 2, 3
+        fields_stepped = np.moveaxis(
+            np.linalg.solve(matrices, np.moveaxis(fields_stepped, 3, 2)[..., None])[..., 0], 2, 3
         )
-    return float(np.abs(found.reshape(wanted.shape) - wanted).max())
+    return float(np.abs(fields_stepped.reshape(wanted.shape) - wanted).max())
 
 
 def bytes_a_node(order: int, size: int, shape: Shape) -> float:

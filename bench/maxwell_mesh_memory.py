@@ -103,9 +103,9 @@ def _measure(world: World, mesh: dict[str, Any], settings: list[str]) -> None:
     fields = ElementFields(world, part, case.maxwell.order)
     seconds = world.largest(time.perf_counter() - begun)
     gc.collect()
-    found = tracemalloc.get_traced_memory()
-    kept, peak = (world.largest(float(value)) for value in found)
-    others = world.largest(0.0 if world.is_root else float(found[1]))
+    traced = tracemalloc.get_traced_memory()
+    kept, peak = (world.largest(float(value)) for value in traced)
+    others = world.largest(0.0 if world.is_root else float(traced[1]))
     own = world.largest(float(part.mesh.count))
     if world.is_root:
         print(

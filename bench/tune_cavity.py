@@ -47,22 +47,22 @@ def main() -> None:
     for tile, ahead, drift in itertools.product(TILES, (2, 3), DRIFTS):
         block_nodes.TILES = block_nodes.LARGE_TILES = dict.fromkeys(block_nodes.TILES, tile)
         block_nodes.AHEAD, block_nodes.DRIFT = ahead, drift
-        what = f"tiles {tile.x}x{tile.y}, {tile.nodes} nodes a thread, {ahead} planes ahead, drift {drift}"
+        variant = f"tiles {tile.x}x{tile.y}, {tile.nodes} nodes a thread, {ahead} planes ahead, drift {drift}"
         try:
             solver = CavitySolver(case, device, World())
             steps = options.steps
             device.seconds(lambda s=solver, n=steps: s.stepping.take(n))
         except Exception as error:  # a variant that needs too many registers or too much memory
-            print(f"{what}: {error}")
+            print(f"{variant}: {error}")
             continue
         taken = statistics.median(
             device.seconds(lambda s=solver, n=steps: s.stepping.take(n)) / steps for _ in range(3)
         )
-        rows.append((solver.work.cells / taken / 1e9, what))
-    for rate, what in sorted(rows)[-options.show :]:
+        rows.append((solver.work.cells / taken / 1e9, variant))
+    for rate, variant in sorted(rows)[-options.show :]:
         print(
             f"{options.nodes}^3 {rate:7.2f} Gcells/s {80 * rate / ceilings.copy:5.2f} of copy  "
-            f"{what}"
+            f"{variant}"
         )
 
 

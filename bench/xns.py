@@ -60,14 +60,14 @@ _YIELDING = {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
 def shares_of(options: argparse.Namespace) -> list[Values]:
     """Pairs of parts that share nodes, by number of parts."""
     mesh = FLOWS[options.mesh]().mesh()
-    found = []
+    rows = []
     parts = 2
     while parts <= options.parts:
         shares = share_nodes(mesh, partition_tets(mesh, parts, "graph").parts, parts)
         between = shares.between()
         np.fill_diagonal(between, 0)
         pairs = int(np.count_nonzero(between))
-        found.append(
+        rows.append(
             {
                 "parts": parts,
                 "pairs": pairs,
@@ -79,7 +79,7 @@ def shares_of(options: argparse.Namespace) -> list[Values]:
             }
         )
         parts *= 2
-    return found
+    return rows
 
 
 def command_of(ranks: int, messages: str, options: argparse.Namespace, *more: str) -> list[str]:
@@ -95,8 +95,8 @@ def done_by(command: list[str], limit: float) -> Values:
     done = run(command, limit, environment=_YIELDING)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command)} ended with {done.returncode}: {done.stderr}")
-    told: Values = json.loads(next(x for x in done.stdout.splitlines() if x.startswith("{")))
-    return told
+    record: Values = json.loads(next(x for x in done.stdout.splitlines() if x.startswith("{")))
+    return record
 
 
 def measured(ranks: int, messages: str, folder: Path, options: argparse.Namespace) -> Values:
@@ -106,21 +106,21 @@ def measured(ranks: int, messages: str, folder: Path, options: argparse.Namespac
     # What an interrupted run left: a measurement overwrites nothing.
     shutil.rmtree(folder, ignore_errors=True)
     measure = haloscope("measure", "--trace", "--phase", "time step", "--out", folder, "--")
-    told = done_by([*measure, *command], options.limit)
+    record = done_by([*measure, *command], options.limit)
     analysis = analyze(folder, what_if=["no-empty-messages"] if messages == _ORIGINAL else [])
-    found = as_json(analysis)
+    document = as_json(analysis)
     by_rank = receivers(analysis.traffic)
     return {
-        **told,
-        **{key: found[key] for key in _KEPT if key in found},
+        **record,
+        **{key: document[key] for key in _KEPT if key in document},
         "ranks": ranks,
         "messages": messages,
         "most_iterations": options.most_iterations,
-        "totals": {name: found["metrics"][name]["total"] for name in _TIMES},
-        "sent": found["messages"]["count"],
-        "empty": found["messages"]["zero_sized"],
-        "bytes": found["messages"]["bytes"],
-        "pairs": found["messages"]["pairs"],
+        "totals": {name: document["metrics"][name]["total"] for name in _TIMES},
+        "sent": document["messages"]["count"],
+        "empty": document["messages"]["zero_sized"],
+        "bytes": document["messages"]["bytes"],
+        "pairs": document["messages"]["pairs"],
         "senders": [int(by_rank["senders"].min()), float(by_rank["senders"].mean())],
         "most_senders": int(by_rank["senders"].max()),
         "map": str((folder / "maps" / "map.png").relative_to(options.out)),
@@ -133,21 +133,21 @@ def timed(options: argparse.Namespace) -> list[Values]:
     """Steps by the clock on ranks that have a core each, all kinds of messages in turns."""
     counts = [ranks for ranks in (1, *options.ranks) if ranks <= available_cores()]
     more = ("--timed", "--steps", str(options.steps))
-    found: dict[tuple[int, str], list[Values]] = {}
+    runs: dict[tuple[int, str], list[Values]] = {}
     for turn in range(options.turns):
         for ranks in counts:
             # One rank has nobody to send to.
             for messages in options.messages[: None if ranks > 1 else 1]:
                 path = options.out / "points" / f"timed-{turn}-{ranks:03}-{messages}.json"
                 command = command_of(ranks, messages, options, *more)
-                told = kept(path, functools.partial(done_by, command, options.limit))
-                found.setdefault((ranks, messages), []).append(told)
+                record = kept(path, functools.partial(done_by, command, options.limit))
+                runs.setdefault((ranks, messages), []).append(record)
     rows = []
-    for (ranks, messages), told in found.items():
-        seconds = [second for one in told for second in one["seconds"]]
+    for (ranks, messages), records in runs.items():
+        seconds = [second for one in records for second in one["seconds"]]
         components = {
-            name: statistics.median(one["components"][name] for one in told)
-            for name in told[0]["components"]
+            name: statistics.median(one["components"][name] for one in records)
+            for name in records[0]["components"]
         }
         rows.append(
             {
@@ -156,9 +156,9 @@ def timed(options: argparse.Namespace) -> list[Values]:
                 "seconds": seconds,
                 "timesteps_per_hour": 3600 / statistics.median(seconds),
                 "components": components,
-                "iterations": told[0]["iterations"],
-                "digests": sorted({one["digest"] for one in told}),
-                "loads": [one["load"] for one in told],
+                "iterations": records[0]["iterations"],
+                "digests": sorted({one["digest"] for one in records}),
+                "loads": [one["load"] for one in records],
                 "cores": available_cores(),
             }
         )

@@ -143,38 +143,38 @@ def main() -> None:
         for name in part.zone_names
     ]
     equations = FlowEquations(rows, part.nodes, media, part.zones)
-    given = BoundaryValues(part, shared, flow.conditions)
+    boundary_values = BoundaryValues(part, shared, flow.conditions)
     settings = NewtonSettings(iterations=4, linear_iterations=options.most_iterations)
     newton = Newton(equations, shared, BlockIlu(rows, shared), settings)
     steps = BackwardDifferences(newton, rows.vector(), flow.time_step)
     first = 1
     if options.timed:
-        steps.step(given.numbers, given.values(flow.time_step))
+        steps.step(boundary_values.numbers, boundary_values.values(flow.time_step))
         first = 2
     histories, seconds, phases = [], [], PhaseTimes()
     for number in range(first, first + options.steps):
-        values = given.values(number * flow.time_step)
+        values = boundary_values.values(number * flow.time_step)
         world.barrier()
         begin = time.perf_counter()
         with _STEP, phases:
-            histories.append(steps.step(given.numbers, values))
+            histories.append(steps.step(boundary_values.numbers, values))
         seconds.append(world.largest(time.perf_counter() - begin))
     components = by_component(world, phases.seconds, options.steps)
     whole = np.zeros((part.whole_nodes, 4))
     whole[part.node_numbers[shared.owned]] = steps.state.reshape(-1, 4)[shared.owned]
     state = world.sum(whole.ravel())
     if world.is_root:
-        told = {
+        report = {
             "seconds": seconds,
             "components": components,
-            "iterations": [[one.iterations for one in each.linear] for each in histories],
-            "residuals": [each.residuals for each in histories],
+            "iterations": [[one.iterations for one in history.linear] for history in histories],
+            "residuals": [history.residuals for history in histories],
             "elements": part.whole_tets,
             "nodes": part.whole_nodes,
             "digest": f"{zlib.crc32(state.tobytes()):08x}",
             "load": os.getloadavg()[0],
         }
-        print(json.dumps(told), flush=True)
+        print(json.dumps(report), flush=True)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def run_all(device: Any, real: str) -> dict[str, np.ndarray]:
         Host arrays by the name of the kernel, or of the array where a kernel fills several.
     """
     dtype = REALS[real]
-    found: dict[str, np.ndarray] = {}
+    outputs: dict[str, np.ndarray] = {}
 
     def launch(name: str, *arguments: Any, extent: Any, block: Any = None) -> None:
         kernel = device.kernel(SOURCE, name, constants(real))
@@ -69,19 +69,19 @@ def run_all(device: Any, real: str) -> dict[str, np.ndarray]:
     a, b, c = (device.from_host(values) for values in operands(real))
     into = device.zeros((VALUES,), dtype)
     launch("each", a, into, VALUES, extent=(VALUES,))
-    found["each"] = device.to_host(into)
+    outputs["each"] = device.to_host(into)
 
     into = device.zeros((VALUES,), dtype)
     for backward in range(2):
         launch("from_an_end", a, into, VALUES, backward, extent=(VALUES,))
-    found["from either end"] = device.to_host(into)
+    outputs["from either end"] = device.to_host(into)
 
     size = BOX[0] * BOX[1] * BOX[2]
     into = device.zeros((size,), "i8")
     launch("cells", into, *BOX, extent=BOX)
-    found["cells"] = device.to_host(into)
+    outputs["cells"] = device.to_host(into)
 
-    given = device.from_host(np.arange(BLOCKS * WIDTH**2).astype(dtype))
+    source = device.from_host(np.arange(BLOCKS * WIDTH**2).astype(dtype))
     for name, values, block in (
         ("blocks", WIDTH, (WIDTH,)),
         ("kept", WIDTH, (WIDTH,)),
@@ -89,12 +89,12 @@ def run_all(device: Any, real: str) -> dict[str, np.ndarray]:
     ):
         into = device.zeros((BLOCKS * values,), dtype)
         extent = (BLOCKS * WIDTH,) if len(block) == 1 else (BLOCKS * WIDTH, WIDTH)
-        launch(name, given, into, BLOCKS, extent=extent, block=block)
-        found[name] = device.to_host(into)
+        launch(name, source, into, BLOCKS, extent=extent, block=block)
+        outputs[name] = device.to_host(into)
 
     visits, counts = device.zeros((size,), "i8"), device.zeros((PARTS,), "i8")
     launch("parts", visits, counts, PARTS, *BOX, extent=(PARTS,))
-    found["visits"], found["cells in all parts"] = (
+    outputs["visits"], outputs["cells in all parts"] = (
         device.to_host(visits),
         np.array([device.to_host(counts).sum()]),
     )
@@ -102,17 +102,17 @@ def run_all(device: Any, real: str) -> dict[str, np.ndarray]:
     sums = [device.zeros((BINS,), kind) for kind in ("f4", "f8", "i8")]
     launch("bins", *sums, BINS, ADDITIONS, extent=(ADDITIONS,))
     for name, into in zip(("float bins", "double bins", "integer bins"), sums, strict=True):
-        found[name] = device.to_host(into)
+        outputs[name] = device.to_host(into)
 
     into = device.zeros((3 * ROOTS,), dtype)
     numbers = device.from_host(normal_numbers(real))
     launch("roots", numbers, into, ROOTS, extent=(ROOTS,))
     names = ("root_of_normal", "roots", "reciprocal_of_normal")
-    found.update(zip(names, device.to_host(into).reshape(3, ROOTS), strict=True))
+    outputs.update(zip(names, device.to_host(into).reshape(3, ROOTS), strict=True))
 
     into = device.zeros((6 * VALUES,), dtype)
     launch("arithmetic", a, b, c, into, VALUES, extent=(VALUES,))
     rows = device.to_host(into).reshape(6, VALUES)
     names = ("fused", "apart", "larger", "smaller", "square_root", "absolute")
-    found.update(zip(names, rows, strict=True))
-    return found
+    outputs.update(zip(names, rows, strict=True))
+    return outputs

@@ -148,7 +148,7 @@ def _main() -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         sources = {"played": played(Path(folder))}
         if not options.played and not tutorial.lacks():
-            sources["tutorial"] = tutorial.follow(Path(folder) / "tutorial", told=print)
+            sources["tutorial"] = tutorial.follow(Path(folder) / "tutorial", show=print)
         if options.gpus:
             sources["gpus"] = tuple(options.gpus)
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])

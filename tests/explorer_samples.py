@@ -256,12 +256,12 @@ class Play:
 
     def _analysed(self) -> NDArray[Any]:
         """Wait states as an analysis finds them, and what their causes are charged."""
-        found = analyse(open_measurement(self.folder), 1, correct_clocks=False)
-        assert [one.parent for one in found.nodes] == [one.parent for one in self.nodes]
-        assert [one.rank for one in found.locations] == [one.rank for one in self.locations]
+        analysis = analyse(open_measurement(self.folder), 1, correct_clocks=False)
+        assert [one.parent for one in analysis.nodes] == [one.parent for one in self.nodes]
+        assert [one.rank for one in analysis.locations] == [one.rank for one in self.locations]
         for name in ("delay", "delay_short", "delay_long", "critical_path", "imbalance"):
-            self.values[name] = found.value(name)
-        return found.waits
+            self.values[name] = analysis.value(name)
+        return analysis.waits
 
     def _write_trace(self, grid: tuple[int, int]) -> None:
         for rank in range(self.ranks):
@@ -380,7 +380,7 @@ def _step(play: Play, load: NDArray[np.float64], neighbours_only: bool, streams:
 def write_findings(folder: Path, result: Result, *, hostile: bool = False) -> None:
     """The diagnosis as the analysis writes it: the greatest call path of a few metrics."""
     empty = result.total("empty_messages_sent") / result.total("messages_sent")
-    found = []
+    findings = []
     for metric, (title, cause, remedy) in _CAUSES.items():
         values = result.value(metric)
         if not values.any():
@@ -388,7 +388,7 @@ def write_findings(folder: Path, result: Result, *, hostile: bool = False) -> No
         node = int(values.sum(axis=1).argmax())
         path = result.path_of(node)
         ranks = np.argsort(-values[node])[:3]
-        found.append(
+        findings.append(
             Finding(
                 metric,
                 float(values.sum()),
@@ -402,15 +402,15 @@ def write_findings(folder: Path, result: Result, *, hostile: bool = False) -> No
                 once=metric == "mpi_management",
             )
         )
-    found.sort(key=lambda one: (one.once, -one.seconds))
+    findings.sort(key=lambda one: (one.once, -one.seconds))
     took = replace(
         Intrusion.of(result), is_at_least=False, recording=_RECORDING * result.total("time")
     )
     result.about["without_core"] = (_WITHOUT_CORE * result.by_rank("time")).tolist()
-    told = {
+    document = {
         "notes": _lack_of_cores(result),
-        "answer": answer(result, found),
+        "answer": answer(result, findings),
         "measuring": took.as_json(),
-        "findings": [one.as_json() for one in found],
+        "findings": [one.as_json() for one in findings],
     }
-    (folder / "findings.json").write_text(json.dumps(told))
+    (folder / "findings.json").write_text(json.dumps(document))

@@ -66,14 +66,16 @@ class ThreadsGpu(CpuDevice):
         defined = "".join(f"#define {name} {value}\n" for name, value in constants.items())
         prelude = (Path(__file__).parent / "unit" / "threads_gpu.hpp").read_text()
         runs = []
-        found = _KERNEL.findall(text)
+        kernels = _KERNEL.findall(text)
         # Of those that are written twice the GPU's comes first.
-        for name, parameters in dict(reversed(found)).items():
-            given = ", ".join(re.split(r"[ *]", each)[-1] for each in parameters.split(","))
+        for name, parameters in dict(reversed(kernels)).items():
+            arguments = ", ".join(
+                re.split(r"[ *]", parameter)[-1] for parameter in parameters.split(",")
+            )
             runs.append(
                 f'extern "C" void run_{name}(long of_blocks, long of_threads, long of_shared, '
                 f"{parameters}) {{ "
-                f"if (!launch(of_blocks, of_threads, of_shared, [=] {{ {name}({given}); }})) abort(); }}"
+                f"if (!launch(of_blocks, of_threads, of_shared, [=] {{ {name}({arguments}); }})) abort(); }}"
             )
         source, built = place.with_suffix(".cpp"), place.with_suffix(".so")
         source.write_text("\n".join([prelude, _WORDS, defined, text, *runs]))

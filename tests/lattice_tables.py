@@ -41,13 +41,13 @@ def box_part(shape, periodic=(True, True, True), solid=None, openings=()):
         y = at - VELOCITIES[i]
         beyond = np.zeros((len(at), 3, 2), bool)
         beyond[:, :, 0], beyond[:, :, 1] = y < 0, y >= shape
-        found = index[tuple((y % shape).T)]
+        source = index[tuple((y % shape).T)]
         for axis in range(3):
             if not periodic[axis]:
-                found = np.where(beyond[:, axis].any(axis=1), -1, found)
+                source = np.where(beyond[:, axis].any(axis=1), -1, source)
         for k, (axis, side) in enumerate(openings):
-            found = np.where(beyond[:, axis, side], -2 - k, found)
-        sources[i - 1] = found
+            source = np.where(beyond[:, axis, side], -2 - k, source)
+        sources[i - 1] = source
     return Part(at.astype(np.int32), len(at), int((~in_opening).sum()), raster, sources)
 
 

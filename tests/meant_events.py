@@ -23,23 +23,23 @@ def canonical(measurement: Measurement, rank: int, path: Path) -> list[tuple[Any
     assert events.whole
     comms = [measurement.comms[number].members for number in said.comms.tolist()]
     remotes = [measurement.comms[number].remote for number in said.comms.tolist()]
-    found: list[tuple[Any, ...]] = []
+    rows: list[tuple[Any, ...]] = []
     for _, kind, payload, words in iterate(events):
-        what: Any = payload
+        subject: Any = payload
         if kind in (Kind.ENTER, Kind.LEAVE):
             node = int(said.nodes[payload])
-            what = (measurement.path_of(node), measurement.nodes[node].site)
+            subject = (measurement.path_of(node), measurement.nodes[node].site)
         elif kind in (Kind.COLLECTIVE, Kind.ICOLLECTIVE):
-            what = (comms[payload], remotes[payload])
+            subject = (comms[payload], remotes[payload])
         elif kind in (Kind.SEND, Kind.ISEND, Kind.RECV, Kind.IRECV_DONE):
             about = (comms[words[0] & NOBODY], remotes[words[0] & NOBODY], words[0] >> 32)
-            found.append((kind.name, what, about, *words[1:]))
+            rows.append((kind.name, subject, about, *words[1:]))
             continue
         elif kind in (Kind.POST, Kind.START):
-            found.append((kind.name, what, said.groups[words[0]]))
+            rows.append((kind.name, subject, said.groups[words[0]]))
             continue
-        found.append((kind.name, what, *words))
-    return found
+        rows.append((kind.name, subject, *words))
+    return rows
 
 
 def seconds(measurement: Measurement, rank: int, path: Path) -> np.ndarray:

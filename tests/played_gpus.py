@@ -127,7 +127,7 @@ def work_of(run: Recorded, name: str = "GPU 0 stream 7") -> list[Work]:
     number = next(i for i, place in enumerate(measurement.locations) if place.name == name)
     rate, zero = measurement.ticks_to_seconds(measurement.locations[number].rank)
     nodes = measurement.ranks[measurement.locations[number].rank].nodes
-    found: list[Work] = []
+    works: list[Work] = []
     opened: list[tuple[int, int]] = []
     correlation, copied, last = 0, None, 0
     for tick, kind, payload, words in run.events(number):
@@ -146,6 +146,6 @@ def work_of(run: Recorded, name: str = "GPU 0 stream 7") -> list[Work]:
             node, begin = opened.pop()
             assert (kind, payload) == (Kind.LEAVE, node)
             path = "/".join(measurement.path_of(int(nodes[node])))
-            found.append((path, begin * rate + zero, tick * rate + zero, correlation, copied))
+            works.append((path, begin * rate + zero, tick * rate + zero, correlation, copied))
     assert not opened
-    return found
+    return works

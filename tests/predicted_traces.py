@@ -21,7 +21,7 @@ span 0 10
 def predicted(folder: Path, text: str, name: str, value: str | None = None) -> Prediction:
     """Predict a change of a trace whose measured time the replay gives exactly."""
     write(parse(text), folder)
-    found = predict(open_measurement(folder), name, value)
-    assert found.baseline == pytest.approx(found.measured)
-    assert found.model_error == pytest.approx(0)
-    return found
+    prediction = predict(open_measurement(folder), name, value)
+    assert prediction.baseline == pytest.approx(prediction.measured)
+    assert prediction.model_error == pytest.approx(0)
+    return prediction

@@ -120,11 +120,11 @@ class Recorded:
                 counts[1] += sizes[index] == 0
                 counts[2] += sizes[index]
         assert not (closed and stack), "something was never left"
-        found: dict[str, CallPath] = {}
+        call_paths: dict[str, CallPath] = {}
         for node, path in nodes.items():
             name = "/".join(measurement.path_of(int(own[node])))
-            found.setdefault(name, CallPath()).add(path)
-        return found
+            call_paths.setdefault(name, CallPath()).add(path)
+        return call_paths
 
     def visits(self, location: int = 0, *, closed: bool = True) -> dict[str, int]:
         """Visits by call path."""

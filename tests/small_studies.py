@@ -136,7 +136,7 @@ def sweep_file(path: Path, **options: Any) -> Sweep:
 
 
 def make_point(**changes: Any) -> Point:
-    given = {
+    fields = {
         "id": "x",
         "kind": "timed",
         "ranks": 2,
@@ -150,4 +150,4 @@ def make_point(**changes: Any) -> Point:
         "steps": 1,
         "repeats": 1,
     }
-    return Point(**{**given, **changes})
+    return Point(**{**fields, **changes})

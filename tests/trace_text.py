@@ -391,8 +391,8 @@ class _RankWriter:
 
     def _words(self, event: Event, stack: list[str]) -> tuple[Kind, int, tuple[int, ...]]:
         words, options, verb = event.words, event.options, event.verb
-        told = options.get("bytes", "0")
-        size = BYTES_UNKNOWN if told == "not_told" else int(told)
+        bytes_text = options.get("bytes", "0")
+        size = BYTES_UNKNOWN if bytes_text == "not_told" else int(bytes_text)
         peer = 0
         if verb in ("send", "isend", "recv", "put", "get", "lock", "unlock"):
             peer = NOBODY if words[0] == "nobody" else int(words[0])

@@ -32,10 +32,10 @@ def turned(mesh: HexMesh, seed: int = 0) -> HexMesh:
     choice = np.random.default_rng(seed).integers(len(TURNS), size=mesh.count)
     coordinates, vertices = mesh.coordinates.copy(), mesh.vertices.copy()
     for number, (axes, flips) in enumerate(TURNS):
-        some = choice == number
-        coordinates[some] = turn(mesh.coordinates[some], axes, flips)
-        corners = mesh.vertices[some].reshape(-1, 2, 2, 2)
-        vertices[some] = turn(corners, axes, flips).reshape(-1, 8)
+        chosen = choice == number
+        coordinates[chosen] = turn(mesh.coordinates[chosen], axes, flips)
+        corners = mesh.vertices[chosen].reshape(-1, 2, 2, 2)
+        vertices[chosen] = turn(corners, axes, flips).reshape(-1, 8)
     # Names of faces go by their corners, which keep their numbers.
     result = connect(coordinates, vertices, regions=mesh.regions, region_names=mesh.region_names)
     names = named_like(mesh, result)
@@ -51,9 +51,9 @@ def turned(mesh: HexMesh, seed: int = 0) -> HexMesh:
 
 def named_like(mesh: HexMesh, other: HexMesh) -> np.ndarray:
     """Boundary numbers of another mesh with the same elements and vertices, face by face."""
-    given = np.sort(mesh.vertices[:, FACE_CORNERS], axis=2)
+    corners = np.sort(mesh.vertices[:, FACE_CORNERS], axis=2)
     wanted = np.sort(other.vertices[:, FACE_CORNERS], axis=2)
-    same = (wanted[:, :, None] == given[:, None]).all(axis=3)
+    same = (wanted[:, :, None] == corners[:, None]).all(axis=3)
     return np.take_along_axis(mesh.boundaries, same.argmax(axis=2), axis=1)
 
 

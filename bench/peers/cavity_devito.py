@@ -414,13 +414,13 @@ def check(precision: str, threads: int) -> int:
         if str(cavity.operator(collapse).ccode).count("for (int z = ") != 1:
             failures.append(f"one loop nest for all fields (collapse={int(collapse)})")
         cavity.repeat()
-        found = cavity.state()
+        state = cavity.state()
         for name in NAMES:
             # Against the change over the steps where that can be resolved (T is 300 K and hardly
             # moves, so in single precision its own size is the measure).
             change = np.abs(expected[name] - cavity.start[name]).max()
             size = change if precision == "double" else np.abs(expected[name]).max()
-            error = float(np.abs(found[name] - expected[name]).max() / size)
+            error = float(np.abs(state[name] - expected[name]).max() / size)
             worst_of_all = max(worst_of_all, error)
             note(f"collapse={int(collapse)} {name}: change {change:.3e}, error {error:.3e}")
             if not error <= allowed:

@@ -43,13 +43,13 @@ class Problem:
 
     def __init__(self, file: str, restart: int, tolerance: float) -> None:
         with np.load(file, allow_pickle=False) as data:
-            given = {name: data[name] for name in data.files}
+            arrays = {name: data[name] for name in data.files}
         first = WORLD.rank == 0
-        cells = given["tets"].astype(np.int64) if first else np.zeros((0, 4), np.int64)
-        nodes = given["nodes"] if first else np.zeros((0, 3))
+        cells = arrays["tets"].astype(np.int64) if first else np.zeros((0, 4), np.int64)
+        nodes = arrays["nodes"] if first else np.zeros((0, 3))
         shape = ufl.Mesh(ufl.VectorElement("Lagrange", "tetrahedron", 1))
         mesh = dolfinx.mesh.create_mesh(WORLD, cells, nodes, shape)
-        self.tets, self.nodes = len(given["tets"]), len(given["nodes"])
+        self.tets, self.nodes = len(arrays["tets"]), len(arrays["nodes"])
         space = fem.FunctionSpace(mesh, ufl.VectorElement("Lagrange", "tetrahedron", 1, dim=4))
         self.state = fem.Function(space)
         self.mean = fem.Function(
@@ -59,10 +59,10 @@ class Problem:
             self.state, self.mean.function_space.element.interpolation_points()
         )
         self.original = _original_numbers(mesh, space)
-        self._fix(space, given)
+        self._fix(space, arrays)
         options = {"cffi_extra_compile_args": ["-O3", "-march=native"]}
         residual, derivative = self._forms(
-            space, float(given["density"]), float(given["viscosity"])
+            space, float(arrays["density"]), float(arrays["viscosity"])
         )
         self.residual = fem.form(residual, jit_params=options)
         self.derivative = fem.form(derivative, jit_params=options)
@@ -77,10 +77,10 @@ class Problem:
         pc = solver.getPC()
         pc.setType("ilu" if WORLD.size == 1 else "bjacobi")
 
-    def _fix(self, space: Any, given: dict[str, np.ndarray]) -> None:
+    def _fix(self, space: Any, arrays: dict[str, np.ndarray]) -> None:
         """What is given: numbers 4 * node + unknown of the file, and their values."""
         values = np.full(4 * self.nodes, np.nan)
-        values[given["fixed"]] = given["values"]
+        values[arrays["fixed"]] = arrays["values"]
         own = values.reshape(-1, 4)[self.original]
         self.initial = np.nan_to_num(own).ravel()
         self.fixed = np.flatnonzero(np.isfinite(own.ravel())).astype(np.int32)
@@ -175,11 +175,11 @@ class Problem:
 def _original_numbers(mesh: Any, space: Any) -> np.ndarray:
     """Of each node of this process, copies included, its number in the file."""
     nodes = space.dofmap.index_map.size_local + space.dofmap.index_map.num_ghosts
-    found = np.full(nodes, -1)
+    original = np.full(nodes, -1)
     numbers = np.asarray(mesh.geometry.input_global_indices)
     at = mesh.geometry.dofmap.array.reshape(-1, 4)
-    found[np.asarray(space.dofmap.list.array).reshape(-1, 4)] = numbers[at]
-    return found
+    original[np.asarray(space.dofmap.list.array).reshape(-1, 4)] = numbers[at]
+    return original
 
 
 def next_line() -> str:
@@ -194,8 +194,8 @@ def next_line() -> str:
         return line
     while not WORLD.iprobe(source=0):
         time.sleep(_LOOK_SECONDS)
-    told: str = WORLD.recv(source=0)
-    return told
+    received_line: str = WORLD.recv(source=0)
+    return received_line
 
 
 def main() -> None:

@@ -51,10 +51,13 @@ def main() -> None:
         for number in range(options.rounds):
             turn = number % len(ways)
             for way in [*list(ways)[turn:], *list(ways)[:turn]]:
-                given = ways[way]
+                recorder_options = ways[way]
                 measured: list[str | Path] = []
-                if given is not None:
-                    measured = [*haloscope("measure", "--out", folder / f"{way} {number}"), *given]
+                if recorder_options is not None:
+                    measured = [
+                        *haloscope("measure", "--out", folder / f"{way} {number}"),
+                        *recorder_options,
+                    ]
                     measured.append("--")
                 done = run([*measured, *command], environment={} if options.busy else _YIELDING)
                 if done.returncode != 0:

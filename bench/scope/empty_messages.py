@@ -47,12 +47,12 @@ def plainly(mpi: Flavour, ranks: int, command: list[str | Path]) -> float:
     return seconds_of(done.stdout)
 
 
-def ratio_of(found: dict[str, list[float]], above: str, below: str) -> float:
+def ratio_of(seconds: dict[str, list[float]], above: str, below: str) -> float:
     """Ratio of two medians."""
-    return statistics.median(found[above]) / statistics.median(found[below])
+    return statistics.median(seconds[above]) / statistics.median(seconds[below])
 
 
-def tell(name: str, values: list[float], middle: float, unit: str = "") -> None:
+def print_row(name: str, values: list[float], middle: float, unit: str = "") -> None:
     """Print a figure, and the values of the rounds."""
     listed = " ".join(f"{value:.3f}" for value in values)
     print(f"{name:34} {middle:8.3f}{unit:2}  {listed}".rstrip())
@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--mpi", default="mpi4py", help="mpi4py, mpich or openmpi")
     options = parser.parse_args()
     mpi = flavour(options.mpi)
-    found: dict[str, list[float]] = defaultdict(list)
+    seconds: dict[str, list[float]] = defaultdict(list)
     findings: list[str] = []
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -80,36 +80,38 @@ def main() -> None:
         measure(mpi, options.ranks, [program, "all", "1", "1"], folder / "warm")
         for _ in range(options.runs):
             for way in ("all", "neighbours"):
-                found[way].append(plainly(mpi, options.ranks, [program, way, *steps]))
+                seconds[way].append(plainly(mpi, options.ranks, [program, way, *steps]))
             for way in ("all", "neighbours"):
                 out = folder / way
                 measured, done = measure(
                     mpi, options.ranks, [program, way, *steps], out, environment=_YIELDING
                 )
-                found[f"{way}, measured"].append(seconds_of(done.stdout))
+                seconds[f"{way}, measured"].append(seconds_of(done.stdout))
                 if way == "all":
                     prediction = predict(measured, "no-empty-messages")
-                    found["foretold, measured"].append(prediction.measured - prediction.predicted)
-                    found["foretold"].append(prediction.gain_unmeasured)
-                    found["error of the replay"].append(prediction.model_error)
+                    seconds["foretold, measured"].append(prediction.measured - prediction.predicted)
+                    seconds["foretold"].append(prediction.gain_unmeasured)
+                    seconds["error of the replay"].append(prediction.model_error)
                     first = diagnose(analyse(measured))[:_TOLD]
                     findings.append(", ".join(f"{one.metric} {one.share:.1%}" for one in first))
                 shutil.rmtree(out)
             # At once, so that a limit of time loses no round.
-            told = ", ".join(f"{name} {values[-1]:.4f}" for name, values in found.items())
-            print(f"{told}; {findings[-1]}", flush=True)
-    for name, values in found.items():
-        tell(name, values, statistics.median(values), " s" if "error" not in name else "  ")
+            times_text = ", ".join(f"{name} {values[-1]:.4f}" for name, values in seconds.items())
+            print(f"{times_text}; {findings[-1]}", flush=True)
+    for name, values in seconds.items():
+        print_row(name, values, statistics.median(values), " s" if "error" not in name else "  ")
     for measured_too in ("", ", measured"):
         names = (f"all{measured_too}", f"neighbours{measured_too}", f"foretold{measured_too}")
         # By round, as what else the machine does changes from one round to the next.
-        rounds = zip(*(found[name] for name in names), strict=True)
+        rounds = zip(*(seconds[name] for name in names), strict=True)
         ratios = [foretold / (whole - real) for whole, real, foretold in rounds]
-        whole, real, foretold = (statistics.median(found[name]) for name in names)
-        tell(f"foretold over real gain{measured_too}", ratios, foretold / (whole - real))
-        tell(f"foretold over real time{measured_too}", [], (whole - foretold) / real)
-    tell("measured over unmeasured time", [], ratio_of(found, "all, measured", "all"))
-    tell("the same, neighbours only", [], ratio_of(found, "neighbours, measured", "neighbours"))
+        whole, real, foretold = (statistics.median(seconds[name]) for name in names)
+        print_row(f"foretold over real gain{measured_too}", ratios, foretold / (whole - real))
+        print_row(f"foretold over real time{measured_too}", [], (whole - foretold) / real)
+    print_row("measured over unmeasured time", [], ratio_of(seconds, "all, measured", "all"))
+    print_row(
+        "the same, neighbours only", [], ratio_of(seconds, "neighbours, measured", "neighbours")
+    )
     print(
         f"load of the machine at the end     {os.getloadavg()[0]:7.1f}     on {os.cpu_count()} cores"
     )

@@ -93,28 +93,33 @@ def overhead(folder: Path, nodes: int, steps: int, repeats: int) -> dict[str, An
     rates: dict[str, list[float]] = {"off": [], "trace": []}
     device = ""
     for turn in range(repeats + 1):
-        for mode, found in rates.items():
+        for mode, rates_of_mode in rates.items():
             command = cavity(nodes, steps, folder / f"{mode}-{turn}")
             more = ["--measure", mode] if mode != "off" else []
             said = json.loads(run([*command, *more]))
             device = said["device"]
             if turn:  # the first time compiles
-                found.append(said["rate"]["value"])
-    medians = {mode: statistics.median(found) for mode, found in rates.items()}
+                rates_of_mode.append(said["rate"]["value"])
+    medians = {mode: statistics.median(rates_of_mode) for mode, rates_of_mode in rates.items()}
     percent = 100 * (medians["off"] / medians["trace"] - 1)
     print(f"Cavity {nodes}^3, {steps} steps, {device}, medians of {repeats} runs in turn:\n")
     table(
         ("", "Mcells/s", "least", "most"),
         [
-            (mode, f"{medians[mode]:,.0f}", f"{min(found):,.0f}", f"{max(found):,.0f}")
-            for mode, found in rates.items()
+            (
+                mode,
+                f"{medians[mode]:,.0f}",
+                f"{min(rates_of_mode):,.0f}",
+                f"{max(rates_of_mode):,.0f}",
+            )
+            for mode, rates_of_mode in rates.items()
         ],
     )
     held = "below" if percent < MOST_OVERHEAD else "NOT below"
     print(f"Tracing costs {percent:.2f} %, {held} {MOST_OVERHEAD:g} %.\n")
-    told = _notes(folder / f"trace-{repeats}" / "measurement")
-    print(f"CUPTI told: `{json.dumps(told)}`\n")
-    return {"nodes": nodes, "steps": steps, "device": device, "rates": rates, "cupti": told,
+    cupti_notes = _notes(folder / f"trace-{repeats}" / "measurement")
+    print(f"CUPTI told: `{json.dumps(cupti_notes)}`\n")
+    return {"nodes": nodes, "steps": steps, "device": device, "rates": rates, "cupti": cupti_notes,
             "overhead_percent": percent}  # fmt: skip
 
 
@@ -129,7 +134,7 @@ def _notes(measurement: Path) -> dict[str, Any]:
 
 def transports(folder: Path, nodes: int, steps: int, names: Sequence[str]) -> dict[str, Any]:
     """Where the time of two ranks goes, by transport, within the steps."""
-    found: dict[str, Any] = {}
+    runs: dict[str, Any] = {}
     for name in names:
         out = folder / name
         command = cavity(nodes, steps, out, f"machine.transport={name}", ranks=2)
@@ -150,7 +155,7 @@ def transports(folder: Path, nodes: int, steps: int, names: Sequence[str]) -> di
         result = Result.load(measured / "analysis.h5")
         shown = breakdown(result)
         seconds = dict(zip(shown.parts, shown.seconds.mean(axis=0).tolist(), strict=True))
-        found[name] = {
+        runs[name] = {
             "transport": said["transport"],
             "rate": plain["rate"]["value"],
             "rate_traced": said["rate"]["value"],
@@ -162,24 +167,22 @@ def transports(folder: Path, nodes: int, steps: int, names: Sequence[str]) -> di
             "warnings": list(open_measurement(measured).warnings),
         }
     print(f"Cavity {nodes}^3 on two ranks, microseconds a step and rank:\n")
-    parts = [
-        part for part in TITLES if any(part in one["seconds_a_rank"] for one in found.values())
-    ]
+    parts = [part for part in TITLES if any(part in one["seconds_a_rank"] for one in runs.values())]
     rows = [
         (
             TITLES[part],
-            *(_micro(one["seconds_a_rank"].get(part, 0.0), steps) for one in found.values()),
+            *(_micro(one["seconds_a_rank"].get(part, 0.0), steps) for one in runs.values()),
         )
         for part in parts
     ]
-    rows.append(("Mcells/s, traced", *(f"{one['rate_traced']:,.0f}" for one in found.values())))
-    rows.append(("Mcells/s, not traced", *(f"{one['rate']:,.0f}" for one in found.values())))
+    rows.append(("Mcells/s, traced", *(f"{one['rate_traced']:,.0f}" for one in runs.values())))
+    rows.append(("Mcells/s, not traced", *(f"{one['rate']:,.0f}" for one in runs.values())))
     for metric, title in METRICS.items():
         scale = 1e9 if metric.startswith("gpu_bytes") else 1.0
-        values = (one["metrics"][metric] / scale for one in found.values())
+        values = (one["metrics"][metric] / scale for one in runs.values())
         rows.append((title, *(f"{value:,.4g}" for value in values)))
-    table(("", *found), rows)
-    return found
+    table(("", *runs), rows)
+    return runs
 
 
 def _micro(seconds: float, steps: int) -> str:
@@ -229,7 +232,7 @@ def main() -> None:
     parser.add_argument("--transports", nargs="+", default=["staged", "peer"])
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the measurements there")
     options = parser.parse_args()
-    found: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     failed = False
     with tempfile.TemporaryDirectory() as name:
         folder = options.keep or Path(name)
@@ -242,12 +245,12 @@ def main() -> None:
         }
         for part in options.only:
             try:
-                found[part] = parts[part]()
+                report[part] = parts[part]()
             except (subprocess.SubprocessError, OSError, LookupError, ValueError) as error:
                 print(f"{part} failed: {type(error).__name__}: {error}\n", flush=True)
                 failed = True
             options.out.parent.mkdir(parents=True, exist_ok=True)
-            options.out.write_text(json.dumps(found, indent=1) + "\n")
+            options.out.write_text(json.dumps(report, indent=1) + "\n")
     sys.exit(1 if failed else 0)
 
 

@@ -58,8 +58,8 @@ def main() -> int:
     try:
         iterations = options.iterations or 1000
         if options.events is not None:
-            each = synthetic.events_of(options.ranks, **_counting(parameters))
-            iterations = max(1, round(options.events / each))
+            events_per_iteration = synthetic.events_of(options.ranks, **_counting(parameters))
+            iterations = max(1, round(options.events / events_per_iteration))
         begin = time.perf_counter()
         expected = synthetic.write_synthetic(
             options.folder, options.ranks, iterations, progress=progress, **parameters

@@ -182,8 +182,8 @@ def _prepare_water(folder: Path, ranks: int) -> None:
 
 
 def _gromacs_data() -> Path:
-    found = shutil.which("gmx")
-    return (Path(found).parents[1] if found else Path("/usr")) / "share" / "gromacs" / "top"
+    gmx = shutil.which("gmx")
+    return (Path(gmx).parents[1] if gmx else Path("/usr")) / "share" / "gromacs" / "top"
 
 
 def _there(*tools: str) -> bool:

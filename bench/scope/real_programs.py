@@ -98,14 +98,14 @@ def differing(plain: list[Run], measured: list[Run]) -> tuple[list[str], int]:
     may do so when measured: but for numbers, they must be lines that a run without measurement has
     printed.
     """
-    counts = [Counter(each.lines) for each in plain]
+    counts = [Counter(program_run.lines) for program_run in plain]
     steady = {
         line for line in counts[0] if not line[1] and len({count[line] for count in counts}) == 1
     }
     known = {_NUMBER.sub("#", line) for count in counts for line, _ in count}
     changed = []
-    for each in measured:
-        count = Counter(each.lines)
+    for program_run in measured:
+        count = Counter(program_run.lines)
         changed += [f"{line[0]!r} is missing" for line in steady if count[line] < counts[0][line]]
         changed += [
             f"{line[0]!r} is new"
@@ -179,21 +179,21 @@ def summed(counted: Mapping[tuple[int, int, int, int, int], int]) -> Pairs:
     return {pair: (messages[pair], size[pair]) for pair in messages}
 
 
-def check_trace(measured: Measurement, result: Result, found: Findings) -> Pairs:
+def check_trace(measured: Measurement, result: Result, findings: Findings) -> Pairs:
     """Sends equal receives, by an account of its own of the events, and by the analysis."""
     try:
-        told = told_by(measured)
+        counts = told_by(measured)
     except (AssertionError, KeyError) as error:
-        found.wrong.append(f"events do not fit together: {error!r}")
+        findings.wrong.append(f"events do not fit together: {error!r}")
         return {}
-    sent, received = summed(told.sent), summed(told.received)
-    if told.sent != told.received:
-        odd = sorted((told.sent - told.received).items())[:3]
-        found.wrong.append(f"sent but not received: {odd}, or the other way round")
-    open_sends = sum(sum(left.values()) for left in told.open_sends.values())
-    open_receives = sum(told.open_receives.values())
+    sent, received = summed(counts.sent), summed(counts.received)
+    if counts.sent != counts.received:
+        odd = sorted((counts.sent - counts.received).items())[:3]
+        findings.wrong.append(f"sent but not received: {odd}, or the other way round")
+    open_sends = sum(sum(left.values()) for left in counts.open_sends.values())
+    open_receives = sum(counts.open_receives.values())
     if open_sends or open_receives:
-        found.notes.append(
+        findings.notes.append(
             f"{open_sends} sends and {open_receives} receives were not waited for (MPI_Request_free, or open at the end)"
         )
     analysed: Pairs = {}
@@ -202,14 +202,14 @@ def check_trace(measured: Measurement, result: Result, found: Findings) -> Pairs
         count, size = analysed.get(pair, (0, 0))
         analysed[pair] = count + int(row["messages"]), size + int(row["bytes"])
     if analysed != sent:
-        found.wrong.append(f"the analysis counts other messages than the events: {analysed}")
-    found.events = sum(sum(kinds.values()) for kinds in told.kinds.values())
-    found.messages = sum(count for count, _ in received.values())
-    found.sent_bytes = sum(size for _, size in received.values())
+        findings.wrong.append(f"the analysis counts other messages than the events: {analysed}")
+    findings.events = sum(sum(kinds.values()) for kinds in counts.kinds.values())
+    findings.messages = sum(count for count, _ in received.values())
+    findings.sent_bytes = sum(size for _, size in received.values())
     return sent
 
 
-def check_profile(result: Result, traced: Pairs, found: Findings) -> None:
+def check_profile(result: Result, traced: Pairs, findings: Findings) -> None:
     """What was sent to each rank was received by it, and is what the trace says."""
     pairs: Pairs = {}
     for row in result.pairs:
@@ -220,13 +220,15 @@ def check_profile(result: Result, traced: Pairs, found: Findings) -> None:
         for rank, value in enumerate(result.by_rank(metric)):
             sent = sum(counts[part] for (_, to), counts in pairs.items() if to == rank)
             if sent != int(value):
-                found.wrong.append(f"profile: {metric} of rank {rank} is {value:.0f}, sent {sent}")
+                findings.wrong.append(
+                    f"profile: {metric} of rank {rank} is {value:.0f}, sent {sent}"
+                )
     if pairs != traced:
         ours, theirs = (sum(count for count, _ in p.values()) for p in (pairs, traced))
-        found.notes.append(f"the profiled run sent {ours:,} messages, the traced one {theirs:,}")
+        findings.notes.append(f"the profiled run sent {ours:,} messages, the traced one {theirs:,}")
 
 
-def check_failing(program: Program, ranks: int, found: Findings, scratch: Path) -> None:
+def check_failing(program: Program, ranks: int, findings: Findings, scratch: Path) -> None:
     """A program that fails ends with the same exit code when it is measured."""
     if not program.failing:
         return
@@ -236,90 +238,101 @@ def check_failing(program: Program, ranks: int, found: Findings, scratch: Path) 
         run([*words, *command], _LONGEST, environment=_SURROUNDINGS, cwd=scratch).returncode
         for words in ([], inside)
     ]
-    found.failing = f"{codes[0]}"
+    findings.failing = f"{codes[0]}"
     if codes[0] != codes[1] or codes[0] == 0:
-        found.wrong.append(f"exit codes of a failing run: {codes[0]} alone, {codes[1]} measured")
+        findings.wrong.append(f"exit codes of a failing run: {codes[0]} alone, {codes[1]} measured")
 
 
 def check(program: Program, ranks: int, rounds: int, keep: Path) -> Findings:
     """Run one program in all ways and check it; measurements stay in `keep`."""
     ranks = min(ranks, program.most_ranks)
-    found = Findings(ranks, {"plain": [], "profile": [], "trace": []})
+    findings = Findings(ranks, {"plain": [], "profile": [], "trace": []})
     with tempfile.TemporaryDirectory() as scratch:
         prepared = Path(scratch) / "prepared"
         prepared.mkdir()
         program.prepare(prepared, ranks)
         once(program, ranks, prepared, Path(scratch) / "warm", "trace")
         for number in range(rounds):
-            for mode, runs in found.runs.items():
+            for mode, runs in findings.runs.items():
                 last = number == rounds - 1
                 out = keep / mode if last else Path(scratch) / f"{mode}-{number}"
                 runs.append(once(program, ranks, prepared, None if mode == "plain" else out, mode))
-        check_failing(program, ranks, found, Path(scratch))
-    measured = [*found.runs["profile"], *found.runs["trace"]]
-    codes = {each.code for each in (*found.runs["plain"], *measured)}
+        check_failing(program, ranks, findings, Path(scratch))
+    measured = [*findings.runs["profile"], *findings.runs["trace"]]
+    codes = {program_run.code for program_run in (*findings.runs["plain"], *measured)}
     if codes != {0}:
-        found.wrong.append(f"exit codes {sorted(codes)}: {measured[-1].stderr[-300:]}")
-    changed, equal = differing(found.runs["plain"], measured)
+        findings.wrong.append(f"exit codes {sorted(codes)}: {measured[-1].stderr[-300:]}")
+    changed, equal = differing(findings.runs["plain"], measured)
     if changed:
-        found.wrong.append(f"{len(changed)} lines change: {changed[0]}")
-    found.compared = equal, len(found.runs["plain"][0].lines)
-    said = [line for each in measured for line in each.stderr.splitlines() if "haloscope: " in line]
-    found.wrong += sorted({line for line in said if not _USUAL.match(line)})
+        findings.wrong.append(f"{len(changed)} lines change: {changed[0]}")
+    findings.compared = equal, len(findings.runs["plain"][0].lines)
+    said = [
+        line
+        for program_run in measured
+        for line in program_run.stderr.splitlines()
+        if "haloscope: " in line
+    ]
+    findings.wrong += sorted({line for line in said if not _USUAL.match(line)})
     traced: Pairs = {}
     for mode in ("trace", "profile"):
         opened = open_measurement(keep / mode)
         result = result_of(opened)
-        found.wrong += [f"{mode}: {text}" for text in result.about.get("warnings", [])]
-        found.off_by[mode] = off_by(opened, result)
-        if not found.off_by[mode] <= _OFF_BY:
-            found.wrong.append(f"{mode}: times add up to {found.off_by[mode]:.1%} beside the run's")
-        before = len(found.wrong)
+        findings.wrong += [f"{mode}: {text}" for text in result.about.get("warnings", [])]
+        findings.off_by[mode] = off_by(opened, result)
+        if not findings.off_by[mode] <= _OFF_BY:
+            findings.wrong.append(
+                f"{mode}: times add up to {findings.off_by[mode]:.1%} beside the run's"
+            )
+        before = len(findings.wrong)
         if mode == "trace":
-            found.without_core = without_core(opened)
-            traced = check_trace(opened, result, found)
+            findings.without_core = without_core(opened)
+            traced = check_trace(opened, result, findings)
         else:
-            check_profile(result, traced, found)
-        found.matched = len(found.wrong) == before and (found.matched or mode == "trace")
+            check_profile(result, traced, findings)
+        findings.matched = len(findings.wrong) == before and (findings.matched or mode == "trace")
         done = run(haloscope("analyze", keep / mode, "--json"), _LONGEST)
         if done.returncode != 0:
-            found.wrong.append(f"analyze {mode} ended with {done.returncode}: {done.stderr[-300:]}")
+            findings.wrong.append(
+                f"analyze {mode} ended with {done.returncode}: {done.stderr[-300:]}"
+            )
         elif mode == "trace":
-            told = json.loads(done.stdout)["findings"]
-            found.first = f"{told[0]['title']} ({told[0]['share']:.0%})" if told else "none"
-    return found
+            diagnosis = json.loads(done.stdout)["findings"]
+            findings.first = (
+                f"{diagnosis[0]['title']} ({diagnosis[0]['share']:.0%})" if diagnosis else "none"
+            )
+    return findings
 
 
-def dilation(found: Findings, mode: str, what: str) -> str:
+def dilation(findings: Findings, mode: str, attribute: str) -> str:
     """Median over the rounds of the time with measurement over that without, less one."""
     ratios = [
-        getattr(with_it, what) / getattr(without, what) - 1
-        for with_it, without in zip(found.runs[mode], found.runs["plain"], strict=True)
+        getattr(with_it, attribute) / getattr(without, attribute) - 1
+        for with_it, without in zip(findings.runs[mode], findings.runs["plain"], strict=True)
     ]
     return f"{statistics.median(ratios):+.1%}"
 
 
-def row(program: Program, found: Findings) -> str:
+def row(program: Program, findings: Findings) -> str:
     """A line of the table."""
-    alone = statistics.median(each.seconds for each in found.runs["plain"])
+    alone = statistics.median(program_run.seconds for program_run in findings.runs["plain"])
     ways = ["seconds", *(["own_seconds"] if program.seconds else [])]
     dilated = [
-        " / ".join(dilation(found, mode, way) for way in ways) for mode in ("profile", "trace")
+        " / ".join(dilation(findings, mode, way) for way in ways) for mode in ("profile", "trace")
     ]
-    equal, lines = found.compared
+    equal, lines = findings.compared
     cells = [
         program.name,
-        f"{found.ranks}",
+        f"{findings.ranks}",
         f"{alone:.2f}",
-        f"{found.events:,}",
-        f"{found.messages:,}, {found.sent_bytes / 1e6:,.1f} MB",
-        "yes" if found.matched else "no",
-        f"{max(found.off_by.values(), default=0):.0e}",
+        f"{findings.events:,}",
+        f"{findings.messages:,}, {findings.sent_bytes / 1e6:,.1f} MB",
+        "yes" if findings.matched else "no",
+        f"{max(findings.off_by.values(), default=0):.0e}",
         f"{equal:,} of {lines:,}",
-        found.failing,
+        findings.failing,
         *dilated,
-        f"{found.without_core:.0%}",
-        found.first,
+        f"{findings.without_core:.0%}",
+        findings.first,
     ]
     return "| " + " | ".join(cells) + " |"
 
@@ -365,10 +378,10 @@ def main() -> int:
             if program.present:
                 folder = keep.absolute() / re.sub(r"\W+", "-", program.name)
                 folder.mkdir(parents=True)
-                found = check(program, options.ranks, options.rounds, folder)
-                print(row(program, found), flush=True)
-                wrong += [f"{program.name}: {text}" for text in found.wrong]
-                notes += [f"{program.name}: {text}" for text in found.notes]
+                findings = check(program, options.ranks, options.rounds, folder)
+                print(row(program, findings), flush=True)
+                wrong += [f"{program.name}: {text}" for text in findings.wrong]
+                notes += [f"{program.name}: {text}" for text in findings.notes]
     print(f"\nload of the machine at the end {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     print("\n".join([*notes, *(f"WRONG {text}" for text in wrong)]))
     return 1 if wrong else 0

@@ -86,14 +86,14 @@ def main() -> None:
         modes = {
             mode: timings(program, HALOSCOPE_MODE=mode, **common) for mode in ("trace", "profile")
         }
-    clock = min(found["clock"] for found in modes.values())
-    system = min(found["system_clock"] for found in modes.values())
+    clock = min(costs["clock"] for costs in modes.values())
+    system = min(costs["system_clock"] for costs in modes.values())
     print(f"one reading of the clock {clock:.1f} ns (clock_gettime: {system:.1f} ns)\n")
     print(f"{'':34}{'trace':>10}{'less clock':>12}{'profile':>10}{'less clock':>12}")
     for name, words, readings in ROWS:
         cells = "".join(
-            f"{found[name]:>10.1f}{found[name] - readings * clock:>12.1f}"
-            for found in modes.values()
+            f"{costs[name]:>10.1f}{costs[name] - readings * clock:>12.1f}"
+            for costs in modes.values()
         )
         print(f"{words:34}{cells}")
     others = otf2()

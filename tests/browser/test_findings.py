@@ -23,13 +23,13 @@ Show = Callable[..., Any]
 
 def _diagnose(folder: Path, result: Result, recording: float) -> tuple[str, str]:
     """Give a measurement a diagnosis that finds nothing; its answer, and what measuring took."""
-    told = replace(Intrusion.of(result), writing=0.0, preparing=0.0, is_at_least=False)
-    told = replace(told, recording=recording * told.time)
+    intrusion = replace(Intrusion.of(result), writing=0.0, preparing=0.0, is_at_least=False)
+    intrusion = replace(intrusion, recording=recording * intrusion.time)
     sentences = answer(result, [])
     (folder / "findings.json").write_text(
-        json.dumps({"answer": sentences, "measuring": told.as_json(), "findings": []})
+        json.dumps({"answer": sentences, "measuring": intrusion.as_json(), "findings": []})
     )
-    return " ".join(sentences), told.sentence
+    return " ".join(sentences), intrusion.sentence
 
 
 def _looks(page: Any, text: str) -> tuple[str, str]:
@@ -48,10 +48,10 @@ def _looks(page: Any, text: str) -> tuple[str, str]:
 
 def test_diagnosis_that_finds_nothing_shows_its_answer(show: Show, tmp_path: Path) -> None:
     result = write_sample(tmp_path / "run", ranks=4, steps=1, trace=False)
-    told, _ = _diagnose(tmp_path / "run", result, 0.0)
+    sentences, _ = _diagnose(tmp_path / "run", result, 0.0)
     page = show(tmp_path / "run")
-    assert "Nothing stands out" in told
-    assert page.get_by_text(told, exact=True).is_visible()
+    assert "Nothing stands out" in sentences
+    assert page.get_by_text(sentences, exact=True).is_visible()
     assert page.get_by_text("There is no diagnosis").count() == 0
     # Neither does the page name anything to be changed.
     assert page.locator(".finding").count() == 0
@@ -62,11 +62,11 @@ def test_what_measuring_took_stands_below_the_answer_as_in_the_terminal(
     show: Show, tmp_path: Path, share: float, is_large: bool
 ) -> None:
     result = write_sample(tmp_path / "run", ranks=4, steps=1, trace=False)
-    told, took = _diagnose(tmp_path / "run", result, share)
+    sentences, took = _diagnose(tmp_path / "run", result, share)
     assert ("; " in took) == is_large  # what to do about it
     page = show(tmp_path / "run")
     lines = page.locator(".findings > *").all_inner_texts()
-    assert lines == [told, took]
+    assert lines == [sentences, took]
     colour, warning = _looks(page, took)
     assert (colour == warning) == is_large
 
@@ -94,9 +94,9 @@ def test_no_line_ends_within_an_option_of_a_command(show: Show, tmp_path: Path) 
             return new Set([...range.getClientRects()].map(one => one.top)).size;
         }));
     }"""
-    found = page.evaluate(lines_at_each_width, took)
-    assert len(found) == took.count("--") > 1
-    assert {lines for option in found for lines in option} == {1}
+    lines_of_options = page.evaluate(lines_at_each_width, took)
+    assert len(lines_of_options) == took.count("--") > 1
+    assert {lines for option in lines_of_options for lines in option} == {1}
 
 
 def _headings(page: Any) -> list[str]:
@@ -140,9 +140,9 @@ def test_microseconds_are_spelled_as_in_the_terminal(
 def test_findings_of_older_analyses_have_no_heading(show: Show, tmp_path: Path) -> None:
     write_sample(tmp_path / "run", ranks=4, steps=1, trace=False)
     path = tmp_path / "run" / "findings.json"
-    told = json.loads(path.read_text())
-    older = [{key: one[key] for key in one if key != "once"} for one in told["findings"]]
-    path.write_text(json.dumps({"answer": told["answer"], "findings": older}))
+    document = json.loads(path.read_text())
+    older = [{key: one[key] for key in one if key != "once"} for one in document["findings"]]
+    path.write_text(json.dumps({"answer": document["answer"], "findings": older}))
     page = show(tmp_path / "run")
     assert page.locator(".finding").count() == len(older)
     assert _headings(page) == []
@@ -153,13 +153,13 @@ def test_notes_of_the_terminal_stand_below_what_measuring_took(
     show: Show, before: tuple[Path, Result]
 ) -> None:
     folder, _ = before
-    told = json.loads((folder / "findings.json").read_text())
-    (note,) = told["notes"]
+    document = json.loads((folder / "findings.json").read_text())
+    (note,) = document["notes"]
     page = show(folder)
     lines = page.locator(".findings > p").all_inner_texts()
     assert lines == [
-        " ".join(told["answer"]).replace("`", ""),
-        told["measuring"]["text"],
+        " ".join(document["answer"]).replace("`", ""),
+        document["measuring"]["text"],
         f"Note: {note}.",
     ]
     colour, warning = _looks(page, lines[2])
@@ -186,11 +186,11 @@ def test_both_of_a_comparison_tell_their_notes_and_what_is_spent_once(
 
 
 def test_both_of_a_comparison_tell_what_measuring_took(show: Show, tmp_path: Path) -> None:
-    told = []
+    sentences = []
     for name, share in (("first", 0.02), ("second", 0.07)):
         result = write_sample(tmp_path / name, ranks=4, steps=1, trace=False)
-        told.append(_diagnose(tmp_path / name, result, share)[1])
+        sentences.append(_diagnose(tmp_path / name, result, share)[1])
     page = show(tmp_path / "first", tmp_path / "second")
     lines = page.locator(".findings > *").all_inner_texts()
-    assert lines.index(told[0]) == lines.index("First: first") + 2
-    assert lines.index(told[1]) == lines.index("Second: second") + 2
+    assert lines.index(sentences[0]) == lines.index("First: first") + 2
+    assert lines.index(sentences[1]) == lines.index("Second: second") + 2

@@ -55,8 +55,8 @@ def test_table_of_gpus_is_what_was_worked_out_by_hand(show: Show, tmp_path: Path
     tree = page.get_by_role("tree", name="Metrics").bounding_box()
     row = page.get_by_role("treeitem", name="GPU launches").bounding_box()
     assert tree["y"] <= row["y"] <= tree["y"] + tree["height"] - row["height"] + 1
-    found = {name: cells[:2] for name, cells in _table(page).items()}
-    assert found == {
+    rows = {name: cells[:2] for name, cells in _table(page).items()}
+    assert rows == {
         "Kernels": ["4.000 s", "40.0 %"],
         "Device-host transfer": ["2.000 s", "20.0 %"],
         "GPU calls": ["2.000 s", "20.0 %"],
@@ -82,19 +82,19 @@ def test_table_of_gpus_is_what_was_worked_out_by_hand(show: Show, tmp_path: Path
 def test_comparison_of_gpus_shows_both_and_the_difference(show: Show, tmp_path: Path) -> None:
     folders = [_measured(tmp_path, name) for name in ("work_of_streams", "nccl")]
     page = show(*folders, link="m=gpu_idle&d=gpus")
-    found = _table(page)
-    assert found["Kernels"] == ["4.000 s", "40.0 %", "2.000 s", "20.0 %", "\u22122.000 s"]
-    assert found["NCCL"] == ["0 s", "0.0 %", "2.000 s", "20.0 %", "+2.000 s"]
-    assert found["Together"] == ["10.00 s", "100.0 %", "10.00 s", "100.0 %", "0 s"]
-    assert found["Devices idle"] == ["4.000 s", "40.0 %", "6.000 s", "60.0 %", "+2.000 s"]
+    rows = _table(page)
+    assert rows["Kernels"] == ["4.000 s", "40.0 %", "2.000 s", "20.0 %", "\u22122.000 s"]
+    assert rows["NCCL"] == ["0 s", "0.0 %", "2.000 s", "20.0 %", "+2.000 s"]
+    assert rows["Together"] == ["10.00 s", "100.0 %", "10.00 s", "100.0 %", "0 s"]
+    assert rows["Devices idle"] == ["4.000 s", "40.0 %", "6.000 s", "60.0 %", "+2.000 s"]
     page.get_by_role("combobox", name="Measurement").select_option("1")
     assert _table(page)["Host"][:2] == ["5.000 s", "50.0 %"]
 
 
 def test_late_senders_are_divided_in_the_table_and_in_the_tree(show: Show, tmp_path: Path) -> None:
     page = show(_measured(tmp_path, "late_sender_and_its_transfer"), link="m=late_sender_transfer")
-    found = {name: cells[0] for name, cells in _table(page).items() if "Late" in name}
-    assert found == {
+    rows = {name: cells[0] for name, cells in _table(page).items() if "Late" in name}
+    assert rows == {
         "Late senders, device was late": "2.000 s",
         "Late senders, host was late": "3.000 s",
         "Late senders, transfer": "2.000 s",

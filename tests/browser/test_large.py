@@ -79,20 +79,20 @@ def test_large_report_is_one_file_below_its_limit_and_clicks_are_answered(
         print("\n" + capsys.readouterr().out)
 
 
-def _look(show: Show, folder: Path, what: str) -> None:
+def _look(show: Show, folder: Path, label: str) -> None:
     begun = time.perf_counter()
     page = show(folder)
-    print(f"{what}: open after {time.perf_counter() - begun:.2f} s")
-    _clicks(page, what)
+    print(f"{label}: open after {time.perf_counter() - begun:.2f} s")
+    _clicks(page, label)
 
 
-def _clicks(page: Any, what: str) -> None:
+def _clicks(page: Any, label: str) -> None:
     page.get_by_role("button", name="Open all call paths").click()
     page.wait_for_timeout(300)
     rows = page.locator("#pane-paths .row").evaluate_all("rows => rows.slice(2, 14).map(r => r.id)")
     taken = sorted(page.evaluate(_CLICK, f"#{row}") for row in rows)
     print(
-        f"{what}: click on a call path {taken[len(taken) // 2]:.0f} ms, at most {taken[-1]:.0f} ms"
+        f"{label}: click on a call path {taken[len(taken) // 2]:.0f} ms, at most {taken[-1]:.0f} ms"
     )
     # A call path with many below it, whose values are summed up.
     page.get_by_role("button", name="Close all call paths").click()
@@ -103,7 +103,7 @@ def _clicks(page: Any, what: str) -> None:
         "rows => rows.slice(1, 9).map(r => r.id)"
     )
     taken = sorted(page.evaluate(_CLICK, f"#{row}") for row in rows)
-    print(f"{what}: click on a metric {taken[len(taken) // 2]:.0f} ms, at most {taken[-1]:.0f} ms")
+    print(f"{label}: click on a metric {taken[len(taken) // 2]:.0f} ms, at most {taken[-1]:.0f} ms")
 
 
 _FRAMES = """async (steps) => {
@@ -130,8 +130,8 @@ def test_timeline_of_ten_million_events_can_be_zoomed(
     show: Show, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "trace"
-    each = events_of(64, functions=4)
-    write_synthetic(folder, 64, round(1e7 / each), functions=4)
+    events_per_iteration = events_of(64, functions=4)
+    write_synthetic(folder, 64, round(1e7 / events_per_iteration), functions=4)
     analyse(open_measurement(folder)).save(folder / FILE)
     begun = time.perf_counter()
     page = show(folder, link="d=timeline")

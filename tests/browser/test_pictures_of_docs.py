@@ -27,15 +27,15 @@ def test_every_picture_that_the_docs_show_has_its_maker() -> None:
 
 def _on_gpus(folder: Path) -> tuple[Path, Path]:
     """Two traces of GPUs that were worked out by hand."""
-    found = []
+    folders = []
     for name in ("work_of_streams", "nccl"):
         lines = (TRACES / f"{name}.trace").read_text().splitlines()
         tables = (["breakdown"], ["late"])
         (folder / name).mkdir()
         write(parse("\n".join(x for x in lines if x.split()[:1] not in tables)), folder / name)
         analyze(folder / name)
-        found.append(folder / name)
-    return found[0], found[1]
+        folders.append(folder / name)
+    return folders[0], folders[1]
 
 
 @pytest.mark.slow

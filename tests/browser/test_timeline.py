@@ -165,11 +165,11 @@ def test_link_restores_the_timeline_and_how_panels_are_arranged(
         one.wait_for_function("document.querySelector('.which').textContent.startsWith('4 of ')")
         one.wait_for_timeout(700)
         canvas = one.locator("canvas.timeline")
-        told = [one.locator(".which").inner_text(), canvas.bounding_box(), shown(one)]
+        state = [one.locator(".which").inner_text(), canvas.bounding_box(), shown(one)]
         pressed = "buttons => buttons.map(one => one.getAttribute('aria-pressed'))"
-        told.append(one.locator(".timeline-panel .strip button").evaluate_all(pressed))
-        told.append(one.evaluate("location.hash").lstrip("#"))
-        pictures.append((told, canvas.screenshot()))
+        state.append(one.locator(".timeline-panel .strip button").evaluate_all(pressed))
+        state.append(one.evaluate("location.hash").lstrip("#"))
+        pictures.append((state, canvas.screenshot()))
     assert pictures[0][0] == pictures[1][0]
     # The same frame around the instance, the same rows, the same bars.
     assert pictures[0][1] == pictures[1][1]

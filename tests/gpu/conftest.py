@@ -52,11 +52,11 @@ def assert_close(request: pytest.FixtureRequest) -> Any:
     Whether they are the same to the last bit, as they should be, is noted for the summary.
     """
 
-    def compare(found: dict[str, Any], wanted: dict[str, Any], within: float) -> None:
-        assert set(found) == set(wanted)
+    def compare(actual: dict[str, Any], wanted: dict[str, Any], within: float) -> None:
+        assert set(actual) == set(wanted)
         same = True
         for name, values in wanted.items():
-            a, b = (np.asarray(v, np.float64) for v in (found[name], values))
+            a, b = (np.asarray(v, np.float64) for v in (actual[name], values))
             assert np.isfinite(a).all(), name
             scale = np.abs(b).max() if b.size else 0.0
             assert np.abs(a - b).max(initial=0.0) <= within * scale, name

@@ -24,7 +24,7 @@ def test_assembly_and_product(gpu, cores, assert_close, size, n):
     elements = rng.permutation(len(points))[rng.permutation(elements)]
     nodes = len(points)
     matrices = rng.standard_normal((len(elements), 4, 4, size, size))
-    vectors, given = (
+    vectors, components = (
         rng.standard_normal((len(elements), 4, size)),
         rng.standard_normal(nodes * size),
     )
@@ -33,14 +33,14 @@ def test_assembly_and_product(gpu, cores, assert_close, size, n):
         rows = BlockRows(device, pattern_of(device, elements, nodes), size)
         rows.assemble(device.from_host(matrices))
         rows.fix_rows(np.array([1, size + 1]))
-        x, y, z, v = device.from_host(given), rows.vector(), rows.vector(), rows.vector()
+        x, y, z, v = device.from_host(components), rows.vector(), rows.vector(), rows.vector()
         rows.multiply(x, y, rows.range_of(1, nodes))
         rows.assemble_vector(device.from_host(vectors), v)
         points_of = PointBlocks(rows, SharedNodes(World(), device, np.arange(nodes)))
         points_of.update()
         points_of.apply(x, z)
-        found = {"matrix": rows.values, "product": y, "right-hand side": v, "point blocks": z}
-        results.append({name: device.to_host(values) for name, values in found.items()})
+        arrays = {"matrix": rows.values, "product": y, "right-hand side": v, "point blocks": z}
+        results.append({name: device.to_host(values) for name, values in arrays.items()})
     assert_close(*results, within=1e-12)
     assert all(np.array_equal(results[0][name], results[1][name]) for name in results[0])
 
@@ -49,12 +49,12 @@ def test_assembly_and_product(gpu, cores, assert_close, size, n):
 def test_orthogonalisation(gpu, cores, assert_close, nodes):
     rng = np.random.default_rng(2)
     count = min(20, nodes)
-    given, owned = rng.standard_normal((count, 4 * nodes)), rng.random(nodes) < 0.9
+    components, owned = rng.standard_normal((count, 4 * nodes)), rng.random(nodes) < 0.9
     owned[0] = True
     results = []
     for device in (gpu, cores):
         space = NodeVectors(device, count, 4, owned)
-        for vector, values in zip(space.vectors, given, strict=True):
+        for vector, values in zip(space.vectors, components, strict=True):
             vector[:] = device.from_host(values)
         numbers = [space.start()]
         for j in range(1, count):

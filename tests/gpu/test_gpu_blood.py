@@ -101,14 +101,14 @@ def _simulation(device: Any, name: str, **more: Any) -> Any:
 
 
 def _state(solver: Any) -> dict[str, np.ndarray]:
-    found = {name: solver.owned(name) for name in ("f00", "f05", "f14")}
+    arrays = {name: solver.owned(name) for name in ("f00", "f05", "f14")}
     speeds = [solver.owned(name) for name in "uvw"]
-    found["velocity"] = np.stack(speeds)
+    arrays["velocity"] = np.stack(speeds)
     if solver.suspension is not None:
         for kind in range(len(solver.suspension.kinds)):
             ids, state = solver.suspension.table(kind)
-            found[f"ids {kind}"], found[f"places {kind}"] = ids, state[:, 0]
-    return found
+            arrays[f"ids {kind}"], arrays[f"places {kind}"] = ids, state[:, 0]
+    return arrays
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_gpu_with_room_has_two_buffers_and_says_so(gpu):
     assert len(solver.fluid.buffers) == 2
     assert any("between two buffers" in notice for notice in solver.notices)
     halved = _simulation(gpu, "fluid", precision="single", storage="half").solver
-    assert 4 * sum(each.nbytes for each in halved.fluid.buffers) < 1.1 * solver.fluid.nbytes
+    assert 4 * sum(buffer.nbytes for buffer in halved.fluid.buffers) < 1.1 * solver.fluid.nbytes
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["from GPU to cores", "from cores to GPU"])
@@ -240,8 +240,8 @@ def test_a_vessel_that_is_fed_has_the_same_bits_on_ranks_that_share_a_gpu(gpu):
     except MachineError as error:
         pytest.skip(f"ranks cannot be started here: {error}")
     for transport in ("staged", "peer"):
-        found = _bits_on_ranks(2, "cuda", transport, overlap=True, **fed)
-        assert found == (alone, transport)
+        bits_and_transport = _bits_on_ranks(2, "cuda", transport, overlap=True, **fed)
+        assert bits_and_transport == (alone, transport)
 
 
 @pytest.mark.parametrize("transport", ["peer", "nccl", "staged", "repacked", "mpi"])
@@ -260,5 +260,7 @@ def test_ranks_with_a_gpu_each_agree_with_one(gpu, transport):
             pytest.skip(fault)
     for ranks in {2, min(count, 4)}:
         for overlap, streaming in ((True, "two buffers"), (False, "in place")):
-            found = _bits_on_ranks(ranks, "cuda", transport, overlap, streaming, apart=True)
-            assert found == (alone, transport)
+            bits_and_transport = _bits_on_ranks(
+                ranks, "cuda", transport, overlap, streaming, apart=True
+            )
+            assert bits_and_transport == (alone, transport)

@@ -67,8 +67,8 @@ def test_membranes_agree(gpu, cores, assert_close, elements, vertices, kind):
                 "forces of parts": parts,
                 **cells.energies(count),
                 **{
-                    f"natural {n}": cells.on_host(each, count)
-                    for n, each in enumerate(cells.natural)
+                    f"natural {n}": cells.on_host(array, count)
+                    for n, array in enumerate(cells.natural)
                 },
                 "quality": shapes.quality,
                 "volume": shapes.volume,
@@ -91,15 +91,15 @@ def test_rows_of_cells_agree(gpu, cores, assert_close, viscosity):
         for array, values in zip(cells.state, (places, speeds, *springs), strict=False):
             array.reshape(3, 11, 162)[:, :count] = device.from_host(values)
         handler = CellRows(device)
-        found = {}
+        arrays = {}
         for step, (source, into) in enumerate(((cells, cells), (cells, wider))):
-            found |= {f"{name} {step}": v for name, v in vars(handler.outlines(cells, 9)).items()}
+            arrays |= {f"{name} {step}": v for name, v in vars(handler.outlines(cells, 9)).items()}
             handler.rearrange(source, into, rows, came)
-            found[f"states {step}"] = handler.states(into, np.arange(len(rows)))
+            arrays[f"states {step}"] = handler.states(into, np.arange(len(rows)))
         cells.positions[5], cells.velocities[162] = np.nan, np.inf
         seen = handler.outlines(cells, 9).finite
         assert seen.tolist() == [False, False] + 7 * [True]
-        results.append({name: values.astype(float) for name, values in found.items()})
+        results.append({name: values.astype(float) for name, values in arrays.items()})
     assert_close(*results, _SAME_BITS)
 
 
@@ -132,12 +132,12 @@ def _vessel() -> tuple[OwnBox, np.ndarray, int]:
 def _vertices(count: int) -> np.ndarray:
     """Positions (3, count), crowded in places, some of them periods away, some outside."""
     random = np.random.default_rng(3)
-    found = random.uniform(-0.5, 1, (3, count)) * np.reshape(_SHAPE, (3, 1))
+    vertices = random.uniform(-0.5, 1, (3, count)) * np.reshape(_SHAPE, (3, 1))
     crowd = count // 4
-    found[:, :crowd] = np.reshape([30.2, 11.1, 9.4], (3, 1)) + random.normal(0, 1.5, (3, crowd))
-    found[:, crowd : crowd + 50] = np.round(2 * found[:, crowd : crowd + 50]) / 2
+    vertices[:, :crowd] = np.reshape([30.2, 11.1, 9.4], (3, 1)) + random.normal(0, 1.5, (3, crowd))
+    vertices[:, crowd : crowd + 50] = np.round(2 * vertices[:, crowd : crowd + 50]) / 2
     periods = random.integers(-3, 4, (3, count)) * np.reshape(_SHAPE, (3, 1))
-    return found + periods * np.reshape(_PERIODIC, (3, 1))
+    return vertices + periods * np.reshape(_PERIODIC, (3, 1))
 
 
 def _coupled(
@@ -157,11 +157,11 @@ def _coupled(
     force = give(before.ravel())
     coupling.interpolate(give(u.ravel()), positions, velocities, count)
     coupling.spread(force, positions, forces, count)
-    some = give(np.full((3, count), np.nan, dtype))
+    partial_velocities = give(np.full((3, count), np.nan, dtype))
     cells = SomeCells(
         give(np.array([9, 4, 0, 2], np.int32)), give(np.array([1, 4], np.int32)), 1000
     )
-    coupling.interpolate(give(u.ravel()), positions, some, count, cells)
+    coupling.interpolate(give(u.ravel()), positions, partial_velocities, count, cells)
     # On half of the processors' room, so that blocks take more than one turn.
     all_rows = np.arange(count // 1000, dtype=np.int32)
     beside = give(np.full((3, count), np.nan, dtype))
@@ -169,14 +169,14 @@ def _coupled(
     coupling.interpolate(give(u.ravel()), positions, beside, count, every)
     anew = give(before.ravel())
     coupling.spread(anew, positions, forces, count, afresh=True)
-    found = {
+    arrays = {
         "velocities": velocities,
         "force": force,
-        "of some": some,
+        "of some": partial_velocities,
         "beside others": beside,
         "force alone": anew.reshape(3, stride)[:, :points],
     }
-    return {name: np.nan_to_num(device.to_host(array), nan=9.0) for name, array in found.items()}
+    return {name: np.nan_to_num(device.to_host(array), nan=9.0) for name, array in arrays.items()}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -213,10 +213,12 @@ def test_kept_lists_spread_alike(gpu, cores, assert_close, dtype):
     for device in (gpu, cores):
         coupling = Coupling(device, box, _HALO, table, stride, kernel="peskin", dtype=dtype)
         positions = device.from_host(_vertices(count).astype(dtype))
-        force, given = device.zeros((3 * stride,), dtype), device.from_host(forces)
+        force, device_forces = device.zeros((3 * stride,), dtype), device.from_host(forces)
 
-        def spread(coupling=coupling, force=force, positions=positions, given=given) -> None:
-            coupling.spread(force, positions, given, count)
+        def spread(
+            coupling=coupling, force=force, positions=positions, device_forces=device_forces
+        ) -> None:
+            coupling.spread(force, positions, device_forces, count)
 
         spread()
         graph = device.graph(spread)
@@ -272,7 +274,7 @@ def test_insides_agree(gpu, cores, assert_close):
         (at + size * mesh.vertices.T[:, None, :]).reshape(3, -1)
         for at, size, mesh in zip(centres, (1.0, 0.5), meshes, strict=True)
     ]
-    found = []
+    outputs = []
     for device, times in ((gpu, 20), (cores, 1)):
         insides = Insides(device, box, _HALO, table)
         surfaces = [
@@ -287,8 +289,8 @@ def test_insides_agree(gpu, cores, assert_close):
         for _ in range(times):
             flags = device.zeros((points,), np.uint8)
             insides.mark(surfaces, flags)
-            found.append({"flags": device.to_host(flags)})
-    for one in found:
-        assert_close(one, found[-1], _SAME_BITS)
-    marked = np.count_nonzero(found[-1]["flags"])
+            outputs.append({"flags": device.to_host(flags)})
+    for one in outputs:
+        assert_close(one, outputs[-1], _SAME_BITS)
+    marked = np.count_nonzero(outputs[-1]["flags"])
     assert 100 < marked < points - 100, marked

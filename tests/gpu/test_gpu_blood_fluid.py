@@ -73,10 +73,10 @@ def _stepped(device: Any, part: Part, steps: int, **options: Any) -> dict[str, n
             fluid.drive(1, 1.0 - 0.001 * number)
         fluid.step()
     density, velocity = fluid.moments()
-    found = {"f": fluid.populations(), "density": density, "velocity": velocity}
+    arrays = {"f": fluid.populations(), "density": density, "velocity": velocity}
     if options.get("with_cells"):
-        found["kept"] = device.to_host(fluid.velocity)[:, : part.owned]
-    return found
+        arrays["kept"] = device.to_host(fluid.velocity)[:, : part.owned]
+    return arrays
 
 
 @pytest.mark.parametrize("steps", [4, 5])
@@ -87,9 +87,9 @@ def test_the_fluid_agrees(gpu, cores, assert_close, case, real, within, steps):
     there, here = (_stepped(device, part, steps, real=real, **options) for device in (gpu, cores))
     power = case == "Carreau"  # powers differ in their last digits
     moments = ("density", "velocity")  # summed up by the array modules
-    kernels = [{k: v for k, v in each.items() if k not in moments} for each in (there, here)]
+    kernels = [{k: v for k, v in arrays.items() if k not in moments} for arrays in (there, here)]
     assert_close(*kernels, within if power else _SAME_BITS)
-    assert_close(*({k: each[k] for k in moments} for each in (there, here)), within)
+    assert_close(*({k: arrays[k] for k in moments} for arrays in (there, here)), within)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_steps_that_begin_early_need_nothing_too_early(gpu, real, buffers):
     options = {"openings": _open_at_both_ends(part), "body_force": (1e-4, 0, 2e-4), "real": real}
     early = fastest_way(8 if real == "double" else 4, buffers)
     assert early.early
-    found = []
+    arrivals = []
     for way in (replace(early, early=False), early):
         fluid = Fluid(gpu, part, tau=0.7, way=way, **options)
         places = 0.37 * gpu.xp.arange(part.owned, dtype=np.float32)
@@ -168,6 +168,6 @@ def test_steps_that_begin_early_need_nothing_too_early(gpu, real, buffers):
         for turn in range(10):
             fluid.drive(0, 1.0 + 0.01 * turn)
             graph.replay()
-        found.append([fluid.arrived(i) for i in range(len(WEIGHTS))])
-    assert all(bool((a == b).all()) for a, b in zip(*found, strict=True))
-    assert bool(gpu.xp.isfinite(found[0][3]).all())
+        arrivals.append([fluid.arrived(i) for i in range(len(WEIGHTS))])
+    assert all(bool((a == b).all()) for a, b in zip(*arrivals, strict=True))
+    assert bool(gpu.xp.isfinite(arrivals[0][3]).all())

@@ -79,14 +79,14 @@ def _padded(solver: Any, state: Any) -> dict[str, np.ndarray]:
     size = host.itemsize
     bytes_apart = tuple(size * stride for stride in reversed(strides))
     first = layout.first - gx * strides[0] - gy * strides[1] - gz * strides[2]
-    found = {}
+    padded = {}
     for number, name in enumerate(solver.fields):
         begin = number * layout.field_stride + first
         reach = sum((n - 1) * s for n, s in zip(shape, reversed(strides), strict=True))
         assert begin >= 0
         assert begin + reach < host.size
-        found[name] = np.lib.stride_tricks.as_strided(host[begin:], shape, bytes_apart).copy()
-    return found
+        padded[name] = np.lib.stride_tricks.as_strided(host[begin:], shape, bytes_apart).copy()
+    return padded
 
 
 def _updated(solver: Any, state: Any) -> dict[str, np.ndarray]:
@@ -134,14 +134,14 @@ def test_a_hundred_steps_agree(gpu, cores, assert_close, grid, step, rescale, pr
         simulation = simulate(settings, device=device)
         simulation.run(100, ceilings=False)
         results.append(flow_data(simulation))
-    found, wanted = results
+    actual, wanted = results
     speed = max(np.abs(field).max() for name, field in wanted["fields"].items() if name in "uvw")
     for result in results:  # one scale for all velocities
         for name in set(result["fields"]) & set("uvw"):
             result["fields"][name] = np.append(result["fields"][name], speed)
-    assert_close(found["fields"], wanted["fields"], within)
-    assert_close(found["diagnostics"], wanted["diagnostics"], 100 * within)
-    assert [row[0] for row in found["history"]] == [row[0] for row in wanted["history"]]
+    assert_close(actual["fields"], wanted["fields"], within)
+    assert_close(actual["diagnostics"], wanted["diagnostics"], 100 * within)
+    assert [row[0] for row in actual["history"]] == [row[0] for row in wanted["history"]]
 
 
 @pytest.mark.parametrize("gravity", ["[3.0, -8.0, 2.0]", "[0.0, 0.0, -9.81]", "[-9.81, 0.0, 0.0]"])
@@ -227,11 +227,11 @@ def test_two_ranks_share_a_gpu_and_agree(gpu, assert_close, tmp_path):
     except MachineError as error:
         pytest.skip(f"ranks cannot be started here: {error}")
     results = pickle.loads((tmp_path / "results").read_bytes())
-    for job, found in zip(jobs, results, strict=True):
-        used = found["transport"].partition(",")[0]
+    for job, outcome in zip(jobs, results, strict=True):
+        used = outcome["transport"].partition(",")[0]
         assert f"machine.transport={used}" in job["settings"]
         of_ranks = ("machine.decomposition", "machine.transport")
         whole = [s for s in job["settings"] if not s.startswith(of_ranks)]
         for device in ("cuda", "cpu"):
             alone = run_job({**job, "settings": whole, "device": device}, World())
-            assert_close(found["fields"], alone["fields"], 1e-12)
+            assert_close(outcome["fields"], alone["fields"], 1e-12)

@@ -17,10 +17,10 @@ from haloscope.numerics.reduce import ChangeNorm
 
 @pytest.mark.parametrize("real", ["double", "float"])
 def test_every_word_of_the_dialect_gives_the_bits_of_the_cores(gpu, cores, real):
-    found, wanted = dialect.run_all(gpu, real), dialect.run_all(cores, real)
-    assert set(found) == set(wanted)
+    actual, wanted = dialect.run_all(gpu, real), dialect.run_all(cores, real)
+    assert set(actual) == set(wanted)
     for name, values in wanted.items():
-        np.testing.assert_array_equal(found[name], values, err_msg=name)
+        np.testing.assert_array_equal(actual[name], values, err_msg=name)
 
 
 def test_a_gpu_is_taken_where_there_is_one(gpu):
@@ -174,11 +174,11 @@ def test_the_norm_has_the_bits_of_the_cores(gpu, cores, dtype, scale):
     random = np.random.default_rng(3)
     shape, strides, first = (37, 21, 15), (40, 40 * 25), 77
     values = [(random.standard_normal(40 * 25 * 20) * scale).astype(dtype) for _ in range(2)]
-    found = []
+    norms = []
     for device in (gpu, cores):
         norm = ChangeNorm(device, World(), np.dtype(dtype), first, shape, strides)
         arrays = [device.from_host(v) for v in values]
-        found.append((norm.largest(*arrays), norm.rms(*arrays), norm.rms(*arrays, 0.25 * scale)))
+        norms.append((norm.largest(*arrays), norm.rms(*arrays), norm.rms(*arrays, 0.25 * scale)))
         arrays[0][first + 5] = np.nan
         assert norm.rms(*arrays) == np.inf
-    assert found[0] == found[1]
+    assert norms[0] == norms[1]

@@ -75,7 +75,7 @@ def test_residual_and_matrix(gpu, cores, assert_close, carreau):
     mesh = tet_box((7, 6, 5), (-1.0, -1.0, -1.0), (1.0, 1.0, 1.0))
     nodes, rng = len(mesh.nodes), np.random.default_rng(1)
     points = mesh.nodes + 0.02 * rng.standard_normal(mesh.nodes.shape)
-    given, past = rng.standard_normal(4 * nodes), rng.standard_normal(3 * nodes)
+    present, past = rng.standard_normal(4 * nodes), rng.standard_normal(3 * nodes)
     zones = rng.integers(0, 2, len(mesh.tets))
     media = [
         Medium(1.0, VISCOSITY, force=(0.0, 0.1, -9.81)),
@@ -86,12 +86,12 @@ def test_residual_and_matrix(gpu, cores, assert_close, carreau):
         rows = BlockRows(device, pattern_of(device, mesh.tets, nodes), 4)
         equations = FlowEquations(rows, points, media, zones)
         equations.set_time(1.5 / TIME_STEP, 1 / TIME_STEP)
-        state, before = device.from_host(given), device.from_host(past)
+        state, before = device.from_host(present), device.from_host(past)
         plain, beside = rows.vector(), rows.vector()
         equations.residual(state, before, plain)
         equations.linearise(state, before, beside)
-        found = {"residual": plain, "beside the matrix": beside, "matrix": rows.values}
-        results.append({name: device.to_host(values) for name, values in found.items()})
+        arrays = {"residual": plain, "beside the matrix": beside, "matrix": rows.values}
+        results.append({name: device.to_host(values) for name, values in arrays.items()})
     # Sums over elements have one order on a GPU and, by lanes, another on cores.
     assert_close(*results, within=1e-12)
 
@@ -122,8 +122,8 @@ def test_coloured_ilu_and_gmres(gpu, cores, assert_close, size, single):
         )
         assert result.converged
         assert np.abs(device.to_host(x).reshape(nodes, size) - flow.exact).max() < 1e-6
-        found = {"applied": once, "solution": x, "length": np.array([gmres.length(right)])}
-        results.append({name: device.to_host(values) for name, values in found.items()})
+        arrays = {"applied": once, "solution": x, "length": np.array([gmres.length(right)])}
+        results.append({name: device.to_host(values) for name, values in arrays.items()})
         results[-1]["history"] = np.array(result.history)
     assert_close(*results, within=1e-12)
     assert all(np.array_equal(results[0][name], results[1][name]) for name in results[0])
@@ -148,9 +148,9 @@ def test_time_steps(gpu, cores, assert_close):
         for number in (1, 2):
             exact = ethier_steinman(mesh.nodes, number * TIME_STEP, VISCOSITY).ravel()
             histories.append(steps.step(numbers, device.from_host(exact[numbers])))
-        counts.append([one.iterations for each in histories for one in each.linear])
+        counts.append([one.iterations for history in histories for one in history.linear])
         # The last residuals are differences of numbers 10^6 times as large.
-        lengths = np.array([each.residuals[:2] for each in histories])
+        lengths = np.array([history.residuals[:2] for history in histories])
         results.append({"state": device.to_host(steps.state), "residuals": lengths})
     assert counts[0] == counts[1]
     assert_close(*results, within=1e-8)
@@ -186,14 +186,14 @@ def test_a_run_on_two_gpus_is_that_of_one_and_of_cores(gpu, tmp_path):
     """Or on one that two ranks share, by the command that users give."""
     pytest.importorskip("mpi4py", exc_type=ImportError)
     (tmp_path / "slip.toml").write_text(SLIPPING)
-    found = []
+    runs = []
     for words in (("--device", "cuda", "--ranks", "2"), ("--device", "cuda"), ("--device", "cpu")):
         out = tmp_path / "-".join(words).strip("-")
         command = [*haloscope("run", tmp_path / "slip.toml", "--json", "--out", out), *words]
         done = run(command, 200.0, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        found.append(json.loads(done.stdout))
-    two, one, cores = found
+        runs.append(json.loads(done.stdout))
+    two, one, cores = runs
     assert (two["ranks"], one["ranks"], cores["ranks"]) == (2, 1, 1)
     for name in ("kinetic_energy", "largest_speed", "highest_pressure", "lowest_pressure"):
         wanted = cores["diagnostics"][name]
@@ -206,12 +206,12 @@ def test_two_ranks_share_a_gpu_and_go_as_on_cores(transport):
     pytest.importorskip("mpi4py", exc_type=ImportError)
     script = Path(flow_contract.__file__)
     try:
-        told = [
+        outputs = [
             json.loads(run_ranks(2, [script, *words], timeout=120).stdout)
             for words in (("cuda", transport), ("cpu",))
         ]
     except MachineError as error:
         pytest.skip(f"ranks cannot be started here: {error}")
-    on_gpus, on_cores = told
+    on_gpus, on_cores = outputs
     assert on_gpus["iterations"] == on_cores["iterations"]
     assert np.abs(np.subtract(on_gpus["state"], on_cores["state"])).max() < 1e-8

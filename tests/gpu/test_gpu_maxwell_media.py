@@ -58,9 +58,9 @@ def stepped(
     stepping.set_fields(random * np.random.default_rng(7).standard_normal(shape))
     stepping.set_step(5e-3)
     stepping.advance(steps)
-    found = {name: values for name, values in additions.state().items() if values.dtype.kind == "f"}
-    assert found["time"] == pytest.approx(steps * 5e-3)
-    return {"fields": stepping.values(), **found}
+    state = {name: values for name, values in additions.state().items() if values.dtype.kind == "f"}
+    assert state["time"] == pytest.approx(steps * 5e-3)
+    return {"fields": stepping.values(), **state}
 
 
 def by_place(centres: np.ndarray) -> np.ndarray:

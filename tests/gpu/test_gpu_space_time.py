@@ -23,7 +23,7 @@ def test_residual_and_matrix(gpu, cores, assert_close, carreau):
     """Of a state without sense, with two zones, one of which turns."""
     mesh, rng = tet_box((7, 6, 5), (-1.0, -1.0, -1.0), (1.0, 1.0, 1.0)), np.random.default_rng(1)
     nodes = len(mesh.nodes)
-    given, past = rng.standard_normal(8 * nodes), rng.standard_normal(4 * nodes)
+    present, past = rng.standard_normal(8 * nodes), rng.standard_normal(4 * nodes)
     zones = rng.integers(0, 2, len(mesh.tets))
     media = [
         Medium(1.0, VISCOSITY, force=(0.0, 0.1, -9.81)),
@@ -34,19 +34,19 @@ def test_residual_and_matrix(gpu, cores, assert_close, carreau):
         rows = BlockRows(device, pattern_of(device, mesh.tets, nodes), 8)
         equations = SlabEquations(rows, mesh.nodes, media, zones)
         equations.set_time(1 / TIME_STEP, 1 / TIME_STEP)
-        state, before = device.from_host(given), device.from_host(past)
+        state, before = device.from_host(present), device.from_host(past)
         plain, beside = rows.vector(), rows.vector()
         equations.residual(state, before, plain)
         equations.linearise(state, before, beside)
-        found = {"residual": plain, "beside the matrix": beside, "matrix": rows.values}
-        results.append({name: device.to_host(values) for name, values in found.items()})
+        arrays = {"residual": plain, "beside the matrix": beside, "matrix": rows.values}
+        results.append({name: device.to_host(values) for name, values in arrays.items()})
     assert_close(*results, within=1e-12)
 
 
 def test_slabs(gpu, cores, assert_close):
     mesh, results = tet_box((6, 6, 6), (-1.0, -1.0, -1.0), (1.0, 1.0, 1.0)), []
-    faces = np.unique(np.concatenate([each.ravel() for each in mesh.boundaries.values()]))
-    given = np.append((4 * faces[:, None] + np.arange(3)).ravel(), 4 * faces[0] + 3)
+    faces = np.unique(np.concatenate([boundary.ravel() for boundary in mesh.boundaries.values()]))
+    fixed = np.append((4 * faces[:, None] + np.arange(3)).ravel(), 4 * faces[0] + 3)
 
     def at(time):
         return ethier_steinman(mesh.nodes, time, VISCOSITY).ravel()
@@ -59,7 +59,7 @@ def test_slabs(gpu, cores, assert_close):
         newton = Newton(equations, shared, ColouredIlu(rows, shared), settings)
         steps = SpaceTimeSlabs(newton, device.from_host(at(0.0)), TIME_STEP)
         for step in range(2):
-            values = np.array([at(time)[given] for time in steps.times(step * TIME_STEP)])
-            steps.step(given, device.from_host(values))
+            values = np.array([at(time)[fixed] for time in steps.times(step * TIME_STEP)])
+            steps.step(fixed, device.from_host(values))
         results.append({"state": device.to_host(steps.state)})
     assert_close(*results, within=1e-10)

@@ -72,8 +72,8 @@ class Traced:
 
     def of(self, *names: str) -> list[Work]:
         """Work of these names, in the order of its begin."""
-        found = [work for work in self.work if work.name in names]
-        return sorted(found, key=lambda work: work.begin)
+        matches = [work for work in self.work if work.name in names]
+        return sorted(matches, key=lambda work: work.begin)
 
     def within(self, name: str) -> list[Work]:
         """Work that was started within a region."""
@@ -84,7 +84,7 @@ def _calls_of(measurement: Measurement, names: Mapping[int, str]) -> list[Call]:
     place = next(p for p in measurement.locations if p.kind == "thread" and p.number == 0)
     rate, zero = measurement.ticks_to_seconds(place.rank)
     nodes = measurement.ranks[place.rank].nodes
-    found: list[Call] = []
+    calls: list[Call] = []
     opened: list[Call] = []
     assert place.events is not None
     for tick, kind, payload, words in iterate(read_events(place.events)):
@@ -93,7 +93,7 @@ def _calls_of(measurement: Measurement, names: Mapping[int, str]) -> list[Call]:
             node = int(nodes[payload])
             role = measurement.regions[measurement.nodes[node].region].role
             opened.append(Call(measurement.path_of(node), role, time))
-            found.append(opened[-1])
+            calls.append(opened[-1])
         elif kind == Kind.LEAVE:
             opened.pop().end = time
         elif kind == Kind.LAUNCH:
@@ -101,11 +101,11 @@ def _calls_of(measurement: Measurement, names: Mapping[int, str]) -> list[Call]:
         elif kind == Kind.DEVICE_WAIT:
             opened[-1].waits.append(names[payload])
     assert not opened
-    return found
+    return calls
 
 
 def _work_of(measurement: Measurement) -> list[Work]:
-    found: list[Work] = []
+    gpu_work: list[Work] = []
     for place in measurement.locations:
         if place.kind != "stream" or place.events is None:
             continue
@@ -115,14 +115,14 @@ def _work_of(measurement: Measurement) -> list[Work]:
             time = tick * rate + zero
             if kind == Kind.ENTER:
                 path = measurement.path_of(int(nodes[payload]))
-                found.append(Work(place.name, path, time, time))
+                gpu_work.append(Work(place.name, path, time, time))
             elif kind == Kind.EXECUTE:
-                found[-1].correlation = payload
+                gpu_work[-1].correlation = payload
             elif kind == Kind.COPY:
-                found[-1].copied = payload, words[0]
+                gpu_work[-1].copied = payload, words[0]
             elif kind == Kind.LEAVE:
-                found[-1].end = time
-    return found
+                gpu_work[-1].end = time
+    return gpu_work
 
 
 def trace(folder: Path, command: Sequence[str | Path], **more: str) -> Traced:
@@ -156,10 +156,10 @@ def notes(folder: Path) -> dict[str, object]:
 
 
 def _nvcc() -> str:
-    found = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
-    if found is None:
+    nvcc = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+    if nvcc is None:
         pytest.skip("there is no nvcc here")
-    return found
+    return nvcc
 
 
 @pytest.fixture(scope="module", name="known")
@@ -188,27 +188,27 @@ def fixture_known(tmp_path_factory: pytest.TempPathFactory) -> Traced:
 
 
 def test_this_machine_has_a_cupti_for_its_driver():
-    found = find_cupti()
-    assert found is not None
-    print(f"CUPTI {found.version}: {found.library}, headers {found.includes[0]}")
+    cupti = find_cupti()
+    assert cupti is not None
+    print(f"CUPTI {cupti.version}: {cupti.library}, headers {cupti.includes[0]}")
 
 
 def test_nothing_is_lost_and_cupti_takes_the_recorders_clock(known: Traced):
-    told = notes(known.folder)
-    print(told)
-    assert (told["dropped"], told["untimed"]) == (0, 0)
-    assert told["gpu"] >= len(known.work)
-    assert told["own_clock"] is True
+    recorder_notes = notes(known.folder)
+    print(recorder_notes)
+    assert (recorder_notes["dropped"], recorder_notes["untimed"]) == (0, 0)
+    assert recorder_notes["gpu"] >= len(known.work)
+    assert recorder_notes["own_clock"] is True
 
 
 def test_each_kernel_and_copy_appears_once(known: Traced):
-    found = Counter(work.name for work in known.work)
-    print(found)
-    assert found["spin"] == TURNS + 1
-    assert found["first"] == LAUNCHES
-    assert found["second"] == 2 * LAUNCHES
-    assert found["third"] == LAUNCHES + 1
-    assert found["mangled(float*, int)"] == 1
+    counts = Counter(work.name for work in known.work)
+    print(counts)
+    assert counts["spin"] == TURNS + 1
+    assert counts["first"] == LAUNCHES
+    assert counts["second"] == 2 * LAUNCHES
+    assert counts["third"] == LAUNCHES + 1
+    assert counts["mangled(float*, int)"] == 1
     assert {work.stream.split(" stream ")[0] for work in known.work} == {"GPU 0"}
 
 
@@ -257,7 +257,7 @@ def test_every_node_of_a_graph_appears_at_every_launch(known: Traced):
         assert work.path[-2] == "cudaGraphLaunch"
         by_launch[work.correlation][work.name] += 1
     wanted = {"first": 1, "second": 2, "third": 1, "copy to host": 1}
-    assert [dict(found) for found in by_launch.values()] == [wanted] * LAUNCHES
+    assert [dict(counts) for counts in by_launch.values()] == [wanted] * LAUNCHES
     assert by_launch.keys() <= set(launches)
 
 
@@ -294,13 +294,13 @@ def test_the_analysis_counts_the_same(known: Traced):
 
 
 def test_kernels_and_graphs_of_cupy_appear_in_their_ranges(tmp_path: Path):
-    found = trace(tmp_path / "trace", [sys.executable, PROGRAMS / "known_cupy.py"])
-    assert len([work for work in found.within("five kernels") if work.name == "grow"]) == 5
-    replayed = [work for work in found.within("graphs") if work.name == "grow"]
+    recording = trace(tmp_path / "trace", [sys.executable, PROGRAMS / "known_cupy.py"])
+    assert len([work for work in recording.within("five kernels") if work.name == "grow"]) == 5
+    replayed = [work for work in recording.within("graphs") if work.name == "grow"]
     assert len(replayed) == 4 * 3
     assert len({work.correlation for work in replayed}) == 3
-    assert len(found.of("grow")) == 5 + 4 * 3
-    copied = {work.copied for work in found.work}
+    assert len(recording.of("grow")) == 5 + 4 * 3
+    copied = {work.copied for work in recording.work}
     assert {(TO_DEVICE, 8 << 16), (TO_HOST, 8 << 16)} <= copied
 
 
@@ -309,22 +309,22 @@ def test_calls_and_kernels_of_nccl_are_communication(tmp_path: Path):
     cupy = pytest.importorskip("cupy")
     if not hasattr(nccl, "NcclCommunicator"):
         pytest.skip("this CuPy finds no NCCL")
-    found = trace(
+    recording = trace(
         tmp_path / "trace",
         [sys.executable, PROGRAMS / "known_cupy.py", "nccl"],
         NCCL_NVLS_ENABLE="0",
     )
-    calls = [region for region in found.measurement.regions if region.paradigm == "nccl"]
+    calls = [region for region in recording.measurement.regions if region.paradigm == "nccl"]
     print(sorted(region.name for region in calls))
     assert any("AllReduce" in r.name and r.role == "launch" for r in calls)
     # NCCL ends the ranges of its start with a payload: what follows is not within them.
-    assert ("program", "reduction", "ncclAllReduce") in {call.path for call in found.calls}
+    assert ("program", "reduction", "ncclAllReduce") in {call.path for call in recording.calls}
     count = cupy.cuda.runtime.getDeviceCount()
     if count > 1:
         # NCCL on one GPU only copies.
-        kernels = [work for work in found.work if work.name.startswith("ncclDevKernel")]
+        kernels = [work for work in recording.work if work.name.startswith("ncclDevKernel")]
         assert len({work.stream.split(" stream ")[0] for work in kernels}) == count
-        result = analysed(found.folder)
+        result = analysed(recording.folder)
         assert result.total("gpu_nccl") > 0
 
 

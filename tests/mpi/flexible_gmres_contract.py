@@ -61,11 +61,11 @@ def main() -> None:
     A[rows_fixed] = 0.0
     A[rows_fixed, rows_fixed] = 1.0
     unknowns = flow.unknowns(nodes)
-    given = np.random.default_rng(5).standard_normal(len(A))
+    vector = np.random.default_rng(5).standard_normal(len(A))
     product = SharedProduct(rows, shared)
-    product(device.from_host(given[unknowns]), x)
-    assert np.abs(x - (A @ given)[unknowns]).max() < 1e-13
-    SharedProduct(rows, shared, overlap=False)(device.from_host(given[unknowns]), again)
+    product(device.from_host(vector[unknowns]), x)
+    assert np.abs(x - (A @ vector)[unknowns]).max() < 1e-13
+    SharedProduct(rows, shared, overlap=False)(device.from_host(vector[unknowns]), again)
     assert np.array_equal(x, again)
     assert world.size == 1 or 0 < shared.first_shared < len(nodes)
     assert world.sum(np.array([shared.owned.sum()]))[0] == len(flow.points)
@@ -88,7 +88,7 @@ def main() -> None:
 
     world.allgather = counted  # type: ignore[method-assign]
     gmres = FlexibleGmres(device, SIZE, shared.owned, RESTART, world)
-    told = {}
+    report = {}
     coloured = ColouredIlu(rows, shared, single=False)
     if not shared.alone:
         # The blocks between shared nodes are the whole matrix's.
@@ -114,9 +114,9 @@ def main() -> None:
         again[:] = x
         shared.take_owners(again, SIZE)
         assert np.array_equal(again, x)
-        told[name] = {"iterations": result.iterations, "history": result.history}
+        report[name] = {"iterations": result.iterations, "history": result.history}
     if world.is_root:
-        print(json.dumps(told), flush=True)
+        print(json.dumps(report), flush=True)
 
 
 if __name__ == "__main__":

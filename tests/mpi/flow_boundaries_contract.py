@@ -63,7 +63,7 @@ def main() -> None:
     mine = owned[flow.conditions.slip.nodes]
     numbers = flow.part.node_numbers[flow.conditions.slip.nodes[mine]]
     slip[numbers] = flow.conditions.slip.projectors[mine].reshape(-1, 9)
-    told = {
+    report = {
         "state": world.sum(whole.ravel()).tolist(),
         "slip": world.sum(slip.ravel()).tolist(),
         "iterations": [one.iterations for one in flow.history.linear],
@@ -72,7 +72,7 @@ def main() -> None:
         "resistances": flow.conditions.resistances.stored().ravel().tolist(),
     }
     if world.is_root:
-        print(json.dumps(told))
+        print(json.dumps(report))
 
 
 if __name__ == "__main__":

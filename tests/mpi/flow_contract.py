@@ -41,8 +41,8 @@ def main() -> None:
     newton = Newton(equations, shared, PointBlocks(rows, shared), settings)
     # A rank may hold a node of the boundary without a triangle there.
     faces = np.flatnonzero((np.abs(part.nodes) > 1 - 1e-12).any(axis=1))
-    given = (4 * faces[:, None] + np.arange(3)).ravel()
-    given = np.append(given, 4 * np.flatnonzero(part.node_numbers == 0) + 3)
+    fixed = (4 * faces[:, None] + np.arange(3)).ravel()
+    fixed = np.append(fixed, 4 * np.flatnonzero(part.node_numbers == 0) + 3)
 
     def at(time: float) -> np.ndarray:
         return ethier_steinman(part.nodes, time, VISCOSITY)
@@ -50,7 +50,7 @@ def main() -> None:
     before = np.ascontiguousarray(at(-TIME_STEP)[:, :3]).ravel()
     begin, give = device.from_host(at(0.0).ravel()), device.from_host
     steps = BackwardDifferences(newton, begin, TIME_STEP, give(before))
-    histories = [steps.step(given, give(at(k * TIME_STEP).ravel()[given])) for k in (1, 2)]
+    histories = [steps.step(fixed, give(at(k * TIME_STEP).ravel()[fixed])) for k in (1, 2)]
     whole = np.zeros((part.whole_nodes, 4))
     state = device.to_host(steps.state).reshape(-1, 4)
     whole[part.node_numbers[shared.owned]] = state[shared.owned]

@@ -62,8 +62,8 @@ def gathered(world: MpiWorld, values: np.ndarray) -> list[np.ndarray]:
 def expected(world: MpiWorld, numbers: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Sums in the order of ranks, added up one by one."""
     totals: dict[int, np.ndarray] = {}
-    for of, what in zip(gathered(world, numbers), gathered(world, values), strict=True):
-        for number, value in zip(of.tolist(), what.reshape(-1, SIZE), strict=True):
+    for of, rank_values in zip(gathered(world, numbers), gathered(world, values), strict=True):
+        for number, value in zip(of.tolist(), rank_values.reshape(-1, SIZE), strict=True):
             totals[number] = totals[number] + value if number in totals else value.copy()
     return np.array([totals[number] for number in numbers.tolist()])
 
@@ -73,7 +73,7 @@ def main() -> None:
     world, device = MpiWorld(), CpuDevice(threads=1)
     world.communicator = Counting(MPI.COMM_WORLD)
     world.communicator.calls = Counter()
-    told: dict[str, dict[str, list[int]]] = {}
+    report: dict[str, dict[str, list[int]]] = {}
     for scene, numbers in scenes(world):
         rng = np.random.default_rng([world.rank, world.size, len(numbers)])
         values = rng.standard_normal((len(numbers), SIZE)) * 10.0 ** rng.integers(-8, 9)
@@ -99,9 +99,9 @@ def main() -> None:
             assert (state.reshape(-1, SIZE)[alone] == values[alone]).all()
             pairs = np.array([len(np.unique(sharing.ranks))])
             calls = world.sum(np.append(calls, pairs))
-            told.setdefault(scene, {})[messages] = calls.tolist()
+            report.setdefault(scene, {})[messages] = calls.tolist()
     if world.is_root:
-        print(json.dumps(told))
+        print(json.dumps(report))
 
 
 if __name__ == "__main__":

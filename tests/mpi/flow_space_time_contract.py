@@ -34,16 +34,16 @@ def main() -> None:
     newton = Newton(equations, shared, PointBlocks(rows, shared), settings)
     # A rank may hold a node of the boundary without a triangle there.
     faces = np.flatnonzero((np.abs(part.nodes) > 1 - 1e-12).any(axis=1))
-    given = (4 * faces[:, None] + np.arange(3)).ravel()
-    given = np.append(given, 4 * np.flatnonzero(part.node_numbers == 0) + 3)
+    fixed = (4 * faces[:, None] + np.arange(3)).ravel()
+    fixed = np.append(fixed, 4 * np.flatnonzero(part.node_numbers == 0) + 3)
 
     def at(time: float) -> np.ndarray:
         return ethier_steinman(part.nodes, time, VISCOSITY).ravel()
 
     steps, histories = SpaceTimeSlabs(newton, at(0.0), TIME_STEP), []
     for step in range(2):
-        values = [at(time)[given] for time in steps.times(step * TIME_STEP)]
-        histories.append(steps.step(given, np.array(values)))
+        values = [at(time)[fixed] for time in steps.times(step * TIME_STEP)]
+        histories.append(steps.step(fixed, np.array(values)))
     whole = np.zeros((part.whole_nodes, 4))
     whole[part.node_numbers[shared.owned]] = steps.state.reshape(-1, 4)[shared.owned]
     whole = world.sum(whole.ravel())

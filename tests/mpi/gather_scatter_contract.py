@@ -193,8 +193,8 @@ def check(
                 _assert_same_bits(device.to_host(other), elsewhere, about)
 
 
-def _assert_same_bits(found: np.ndarray, wanted: np.ndarray, about: str) -> None:
-    np.testing.assert_array_equal(found.view(np.uint8), wanted.view(np.uint8), err_msg=about)
+def _assert_same_bits(actual: np.ndarray, wanted: np.ndarray, about: str) -> None:
+    np.testing.assert_array_equal(actual.view(np.uint8), wanted.view(np.uint8), err_msg=about)
 
 
 def check_all(world: World, device: Device, transports: tuple[str, ...]) -> int:

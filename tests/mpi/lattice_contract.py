@@ -83,8 +83,8 @@ def check_part(part: LatticePart, whole: np.ndarray, shape, periodic) -> None:
     for row, direction in zip(part.sources, DIRECTIONS, strict=True):
         for local, source in enumerate(row):
             number = neighbour(int(part.numbers[local]), -direction, shape, periodic)
-            found = int(part.numbers[source]) if source >= 0 else -1
-            assert found == (number if number in known else -1)
+            source_number = int(part.numbers[source]) if source >= 0 else -1
+            assert source_number == (number if number in known else -1)
     np.testing.assert_array_equal(
         part.find(whole, shape), np.where(inside, np.cumsum(inside) - 1, -1)
     )
@@ -118,7 +118,7 @@ def check_slots(
     """Some slots of some ghosts go there and come back; each slot of a point is wanted once."""
     stride = part.count + 2
     ghosts = np.arange(part.owned, part.count)
-    local, slot = (each.reshape(-1) for each in np.meshgrid(ghosts, np.arange(_SLOTS)))
+    local, slot = (grid.reshape(-1) for grid in np.meshgrid(ghosts, np.arange(_SLOTS)))
     numbers = part.numbers[local] * _SLOTS + slot
     owners = boxes.owners(part.coordinates[local])
     # No two ranks send to each other: what needs messages both ways must see to them.
@@ -167,10 +167,10 @@ def check_fields(world: World, part: LatticePart, whole: np.ndarray, shape, peri
     owned = values_of(own, 0, 0)
     assert fields.shape == whole.shape
     begin, end = len(whole) // 5, len(whole) - 3
-    found = fields.collect(owned, begin, end)
-    assert (found is not None) == world.is_root
-    if found is not None:
-        np.testing.assert_array_equal(found, values_of(whole[begin:end], 0, 0))
+    field = fields.collect(owned, begin, end)
+    assert (field is not None) == world.is_root
+    if field is not None:
+        np.testing.assert_array_equal(field, values_of(whole[begin:end], 0, 0))
     stored = values_of(whole, 0, 0)
     np.testing.assert_array_equal(fields.own(lambda region: stored[region]), owned)
     numbers = np.concatenate(list(fields.numbers()))
@@ -210,7 +210,7 @@ def check(world: World, device: Device, transport: str, shape, periodic, halo: i
     return messages
 
 
-def told(function, *arguments, **options) -> str:
+def message_of(function, *arguments, **options) -> str:
     """The error with which a call ends."""
     try:
         function(*arguments, **options)
@@ -227,14 +227,14 @@ def check_faults(world: World, device: Device) -> None:
     owners = find_owners(world, held, wanted)
     assert owners.tolist() == [[1, -1], [0], [1]][world.rank]
     at = 2 + np.arange(len(wanted))
-    for given, where in ((owners, "any rank"), (np.maximum(owners, 0), "rank 0")):
-        words = told(find_lists, world, wanted, at, given, find)
+    for wrong_owners, where in ((owners, "any rank"), (np.maximum(owners, 0), "rank 0")):
+        words = message_of(find_lists, world, wanted, at, wrong_owners, find)
         assert words.startswith(f"rank 0 wants the value with the number 41 of {where}, which")
     lists = find_lists(world, wanted[:1], at[:1], owners[:1], find)
     open_lists(world, device, lists, np.float64)
-    words = told(open_lists, world, device, lists, np.float64, backward=True)
+    words = message_of(open_lists, world, device, lists, np.float64, backward=True)
     assert words.startswith("entry 0 of rank 1 has several copies, 1 entry in all: they cannot")
-    words = told(PointFields, world, np.array([world.rank // 2]), (3, 1, 1))
+    words = message_of(PointFields, world, np.array([world.rank // 2]), (3, 1, 1))
     assert words == "a point of the lattice is on two ranks; give each point to one"
 
 

@@ -200,14 +200,14 @@ def told_by(measured: Measurement) -> Told:
     Regions nest, no request is completed that was not started, and every time is between those
     before and after it.
     """
-    told = Told(Counter(), Counter(), {}, {}, {}, Counter(), [])
+    counts = Told(Counter(), Counter(), {}, {}, {}, Counter(), [])
     sends: dict[int, dict[int, int]] = {rank: {} for rank in measured.ranks}
     receives: dict[int, set[int]] = {rank: set() for rank in measured.ranks}
     finished: list[tuple[int, Kind, int]] = []
     for place in measured.locations:
         assert place.events is not None
         said = measured.ranks[place.rank]
-        kinds = told.kinds.setdefault(place.rank, Counter())
+        kinds = counts.kinds.setdefault(place.rank, Counter())
         events = read_events(place.events)
         assert events.whole
         assert (events.ticks[1:] >= events.ticks[:-1]).all()
@@ -218,25 +218,25 @@ def told_by(measured: Measurement) -> Told:
                 case Kind.ENTER:
                     stack.append(payload)
                     node = measured.nodes[int(said.nodes[payload])]
-                    told.visits[place.rank, measured.regions[node.region].name] += 1
+                    counts.visits[place.rank, measured.regions[node.region].name] += 1
                 case Kind.LEAVE:
                     assert stack.pop() == payload
                 case Kind.SEND | Kind.ISEND:
                     comm, tag = int(said.comms[words[0] & _PART]), words[0] >> 32
-                    told.sent[place.rank, payload, comm, tag, words[1]] += 1
+                    counts.sent[place.rank, payload, comm, tag, words[1]] += 1
                     if kind == Kind.ISEND:
                         sends[place.rank][words[2]] = tag
                 case Kind.IRECV:
                     receives[place.rank].add(payload)
                 case Kind.RECV | Kind.IRECV_DONE:
                     comm, tag = int(said.comms[words[0] & _PART]), words[0] >> 32
-                    told.received[payload, place.rank, comm, tag, words[1]] += 1
+                    counts.received[payload, place.rank, comm, tag, words[1]] += 1
                     if kind == Kind.IRECV_DONE:
                         finished.append((place.rank, kind, words[2]))
                 case Kind.ISEND_DONE | Kind.CANCELLED:
                     finished.append((place.rank, kind, payload))
                 case Kind.COLLECTIVE | Kind.ICOLLECTIVE:
-                    told.collectives.append(
+                    counts.collectives.append(
                         (
                             place.rank,
                             words[0] & _PART,
@@ -248,9 +248,9 @@ def told_by(measured: Measurement) -> Told:
                     )
         assert stack == []
     # Of an exchange MPICH does not tell how much came: as much as was sent.
-    for key in [key for key in told.received if key[-1] == BYTES_UNKNOWN]:
-        (sent,) = (size for *channel, size in told.sent if tuple(channel) == key[:-1])
-        told.received[*key[:-1], sent] += told.received.pop(key)
+    for key in [key for key in counts.received if key[-1] == BYTES_UNKNOWN]:
+        (sent,) = (size for *channel, size in counts.sent if tuple(channel) == key[:-1])
+        counts.received[*key[:-1], sent] += counts.received.pop(key)
     # A thread may complete what another has started.
     for rank, kind, request in finished:
         if kind == Kind.ISEND_DONE:
@@ -259,9 +259,9 @@ def told_by(measured: Measurement) -> Told:
             receives[rank].remove(request)
         else:
             del sends[rank][request]
-    told.open_sends = {rank: Counter(left.values()) for rank, left in sends.items()}
-    told.open_receives = {rank: len(left) for rank, left in receives.items()}
-    return told
+    counts.open_sends = {rank: Counter(left.values()) for rank, left in sends.items()}
+    counts.open_receives = {rank: len(left) for rank, left in receives.items()}
+    return counts
 
 
 def definitions_of(folder: Path, rank: int) -> list[dict[str, object]]:

@@ -93,6 +93,6 @@ def test_a_folder_without_a_measurement_is_told_once(tmp_path, run_ranks):
     command = start_command(find_mpiexec(), 2, [*haloscope("analyze"), str(tmp_path)], {})
     done = run(command)
     assert done.returncode == 2, done
-    told = [line for line in done.stderr.splitlines() if line.startswith("haloscope:")]
-    assert len(told) == 1
-    assert "holds no measurement" in told[0]
+    messages = [line for line in done.stderr.splitlines() if line.startswith("haloscope:")]
+    assert len(messages) == 1
+    assert "holds no measurement" in messages[0]

@@ -218,11 +218,11 @@ def test_trajectories_of_1000_steps_in_which_cells_change_owners_are_those_of_on
     run_ranks, tmp_path
 ):
     one = _bits(run_ranks, 1, tmp_path / "1", 1000, table=_BOX)
-    told = (tmp_path / "1" / "cells.csv").read_bytes()
+    trajectories = (tmp_path / "1" / "cells.csv").read_bytes()
     assert one[2] == 8
     for ranks in (2, 3, 4):
         several = _bits(run_ranks, ranks, tmp_path / str(ranks), 1000, table=_BOX)
         # Cells that began in the box of one rank end in that of another.
         assert several[4] > 0
         assert several[0] == one[0]
-        assert (tmp_path / str(ranks) / "cells.csv").read_bytes() == told
+        assert (tmp_path / str(ranks) / "cells.csv").read_bytes() == trajectories

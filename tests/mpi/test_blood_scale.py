@@ -34,10 +34,10 @@ def test_the_small_study_of_blood_gives_the_bits_of_one_rank(tmp_path):
         phases = [row for row in csv.DictReader(file) if row["series"] == "published transport"]
     # On one rank, which has nobody to send to, this is a point of the first series.
     assert {row["ranks"] for row in phases} == {"2"}
-    told = {row["phase"]: float(row["share"]) for row in phases}
-    assert sum(told.values()) == pytest.approx(1.0, abs=1e-4)
+    shares = {row["phase"]: float(row["share"]) for row in phases}
+    assert sum(shares.values()) == pytest.approx(1.0, abs=1e-4)
     moved = {"gather", "device to host", "repack", "MPI", "host to device", "scatter"}
-    assert moved | {"collide and stream", "spread", "share velocities"} <= told.keys()
+    assert moved | {"collide and stream", "spread", "share velocities"} <= shares.keys()
     assert (
         "| point | ms a step | movement of data |"
         in (tmp_path / result["files"]["report"]).read_text()

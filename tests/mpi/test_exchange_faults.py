@@ -54,7 +54,7 @@ def test_ranks_that_mpi_sees_each_alone_are_refused():
 
 
 def test_plans_that_do_not_match_are_told_on_every_rank_naming_both(run_ranks):
-    told = run_ranks(3, ["-c", _DIFFERENT_WIDTHS]).stdout
-    assert told.count("told: the exchange plans of two ranks do not match") == 3
+    output = run_ranks(3, ["-c", _DIFFERENT_WIDTHS]).stdout
+    assert output.count("told: the exchange plans of two ranks do not match") == 3
     # The last rank sends its neighbour two layers of the first field, one of the second.
-    assert told.count("rank 2 sends 192 values to rank 1, which expects 128") == 3
+    assert output.count("rank 2 sends 192 values to rank 1, which expects 128") == 3

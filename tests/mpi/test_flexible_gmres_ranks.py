@@ -13,7 +13,7 @@ _SHARED = {"PYTHONPATH": str(Path(__file__).parents[1])}
 
 
 @pytest.fixture(scope="module")
-def told(run_ranks):
+def reports(run_ranks):
     """What the contract prints on 1, 2 and 3 ranks."""
     return {
         ranks: json.loads(run_ranks(ranks, _CONTRACT, environment=_SHARED).stdout)
@@ -21,16 +21,16 @@ def told(run_ranks):
     }
 
 
-def test_point_blocks_take_the_same_iterations_and_residuals_on_any_ranks(told):
-    one = told[1]["points"]
+def test_point_blocks_take_the_same_iterations_and_residuals_on_any_ranks(reports):
+    one = reports[1]["points"]
     assert one["iterations"] > 24  # restarts are among them
     for ranks in (2, 3):
-        found = told[ranks]["points"]
-        assert found["iterations"] == one["iterations"]
-        assert np.allclose(found["history"], one["history"], rtol=1e-6, atol=0)
+        several = reports[ranks]["points"]
+        assert several["iterations"] == one["iterations"]
+        assert np.allclose(several["history"], one["history"], rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("name", ["ilu", "coloured"])
-def test_ilu_of_overlapping_parts_stays_better_than_point_blocks(told, name):
+def test_ilu_of_overlapping_parts_stays_better_than_point_blocks(reports, name):
     for ranks in (1, 2, 3):
-        assert told[ranks][name]["iterations"] < 0.6 * told[ranks]["points"]["iterations"]
+        assert reports[ranks][name]["iterations"] < 0.6 * reports[ranks]["points"]["iterations"]

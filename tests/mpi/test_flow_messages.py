@@ -43,16 +43,16 @@ _CHAIN = textwrap.dedent(
     "ranks", [2, 3, 5, *(pytest.param(ranks, marks=pytest.mark.slow) for ranks in (1, 4))]
 )
 def test_sums_have_the_same_bits_and_all_pairs_send_everywhere(run_ranks, ranks):
-    told = json.loads(run_ranks(ranks, _CONTRACT).stdout)
-    assert len(told) == 6
-    for found in told.values():
-        pairs = found["neighbours"][2]
-        assert found["neighbours-blocking"] == [pairs, 0, pairs]
+    report = json.loads(run_ranks(ranks, _CONTRACT).stdout)
+    assert len(report) == 6
+    for calls in report.values():
+        pairs = calls["neighbours"][2]
+        assert calls["neighbours-blocking"] == [pairs, 0, pairs]
         everywhere = ranks * (ranks - 1)
-        assert found["all-pairs"] == [everywhere, everywhere - pairs, pairs]
-    assert told["nobody shares"]["neighbours"][2] == 0
-    assert told["last shares nothing"]["neighbours"][2] == max(0, (ranks - 1) * (ranks - 2))
-    assert told["chain"]["neighbours"][2] == 2 * (ranks - 1)
+        assert calls["all-pairs"] == [everywhere, everywhere - pairs, pairs]
+    assert report["nobody shares"]["neighbours"][2] == 0
+    assert report["last shares nothing"]["neighbours"][2] == max(0, (ranks - 1) * (ranks - 2))
+    assert report["chain"]["neighbours"][2] == 2 * (ranks - 1)
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,9 @@ def test_a_measurement_sees_surface_gathers_and_scatters(tmp_path, messages, cal
     program.write_text(_CHAIN)
     command = [sys.executable, program, messages]
     measured, _ = measure(flavour("mpi4py"), _RANKS, command, tmp_path / "measured")
-    told = told_by(measured)
+    counts = told_by(measured)
     by_size = dict.fromkeys((0, 4 * 8), 0)
-    for (_, _, _, _, size), count in told.sent.items():
+    for (_, _, _, _, size), count in counts.sent.items():
         by_size[size] += count
     with_data = 2 * (_RANKS - 1)
     assert by_size == {0: 2 * _TURNS * (sent - with_data), 4 * 8: 2 * _TURNS * with_data}

@@ -12,17 +12,17 @@ _CONTRACT = Path(__file__).with_name("flow_contract.py")
 
 
 @pytest.fixture(scope="module")
-def told(run_ranks):
+def reports(run_ranks):
     """What the contract prints on 1, 2 and 4 ranks."""
     return {ranks: json.loads(run_ranks(ranks, _CONTRACT).stdout) for ranks in (1, 2, 4)}
 
 
-def test_ranks_take_the_same_way_to_the_same_state(told):
-    one = told[1]
+def test_ranks_take_the_same_way_to_the_same_state(reports):
+    one = reports[1]
     assert min(one["iterations"][0]) > 10
     for ranks in (2, 4):
-        found = told[ranks]
-        assert np.abs(np.subtract(found["iterations"], one["iterations"])).max() <= 1
-        for mine, others in zip(found["residuals"], one["residuals"], strict=True):
+        several = reports[ranks]
+        assert np.abs(np.subtract(several["iterations"], one["iterations"])).max() <= 1
+        for mine, others in zip(several["residuals"], one["residuals"], strict=True):
             assert np.allclose(mine[:3], others[:3], rtol=1e-4)
-        assert np.abs(np.subtract(found["state"], one["state"])).max() < 1e-9
+        assert np.abs(np.subtract(several["state"], one["state"])).max() < 1e-9

@@ -73,10 +73,10 @@ def launcher(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
     return start
 
 
-def _wait_for(condition: Callable[[], bool], what: str) -> None:
+def _wait_for(condition: Callable[[], bool], awaited: str) -> None:
     deadline = time.monotonic() + 60.0
     while not condition():
-        assert time.monotonic() < deadline, f"waited a minute for {what}"
+        assert time.monotonic() < deadline, f"waited a minute for {awaited}"
         time.sleep(0.02)
 
 

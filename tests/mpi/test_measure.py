@@ -72,9 +72,9 @@ _CUT_SHORT = 29
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_every_kind_of_message_is_counted_once_with_peer_tag_and_bytes(traced, mpi, ranks):
     measured, _ = traced(mpi, "messages.c", ranks)
-    told = told_by(measured)
+    counts = told_by(measured)
     world = _comm_named(measured, "MPI_COMM_WORLD")
-    at_hand = any(tag in _SINCE_MPI_4 for _, _, _, tag, _ in told.sent)
+    at_hand = any(tag in _SINCE_MPI_4 for _, _, _, tag, _ in counts.sent)
     expected = {**_MESSAGES, **(_SINCE_MPI_4 if at_hand else {})}
     wanted = Counter(
         {
@@ -84,21 +84,21 @@ def test_every_kind_of_message_is_counted_once_with_peer_tag_and_bytes(traced, m
         }
     )
     # To itself, on MPI_COMM_SELF; and one that is longer than the buffer at its receiver.
-    own = Counter({key: n for key, n in told.sent.items() if key[3] == 25})
+    own = Counter({key: n for key, n in counts.sent.items() if key[3] == 25})
     assert [(a, b, tag, size) for a, b, _, tag, size in sorted(own)] == [
         (rank, rank, 25, _INT) for rank in range(ranks)
     ]
     long = Counter(
         {(rank, (rank + 1) % ranks, world, _CUT_SHORT, 8 * _INT): 1 for rank in range(ranks)}
     )
-    assert told.sent == wanted + own + long
-    cut = Counter({key: n for key, n in told.received.items() if key[3] == _CUT_SHORT})
-    assert told.received == wanted + own + cut
+    assert counts.sent == wanted + own + long
+    cut = Counter({key: n for key, n in counts.received.items() if key[3] == _CUT_SHORT})
+    assert counts.received == wanted + own + cut
     assert {key[:4] for key in cut} == {key[:4] for key in long}
     for rank in range(ranks):
-        assert told.kinds[rank][Kind.CANCELLED] == 1
-        assert told.open_sends[rank] == Counter({20: 1}), "only the request that was freed"
-        assert told.open_receives[rank] == 0
+        assert counts.kinds[rank][Kind.CANCELLED] == 1
+        assert counts.open_sends[rank] == Counter({20: 1}), "only the request that was freed"
+        assert counts.open_receives[rank] == 0
 
 
 @every_flavour
@@ -109,16 +109,16 @@ def test_threads_that_use_mpi_at_once_complete_each_its_own_requests(program, tm
     )
     if "no threads" in done.stdout:
         pytest.skip("this MPI has no MPI_THREAD_MULTIPLE")
-    told = told_by(measured)
+    counts = told_by(measured)
     world = _comm_named(measured, "MPI_COMM_WORLD")
     messages = 50 * (8 + 1)
     wanted = Counter(
         {(r, 1 - r, world, tag, _INT): messages for r in range(2) for tag in range(1, 5)}
     )
-    assert told.sent == wanted
-    assert told.received == wanted
-    assert told.open_sends == {0: Counter(), 1: Counter()}
-    assert told.open_receives == {0: 0, 1: 0}
+    assert counts.sent == wanted
+    assert counts.received == wanted
+    assert counts.open_sends == {0: Counter(), 1: Counter()}
+    assert counts.open_receives == {0: 0, 1: 0}
     # A thread's place is there for the next one when it has ended.
     assert 2 <= sum(place.rank == 0 for place in measured.locations) <= 5
     assert measured.ranks[0].opening["threads"] == "multiple"
@@ -133,19 +133,21 @@ def _written(folder, text="MPI_Testsome\n"):
 def test_completions_in_calls_that_are_filtered_are_recorded_all_the_same(program, tmp_path):
     mpi, path = program("mpi4py", "messages.c")
     chosen = _written(tmp_path, "MPI_Test*\nMPI_Wait*\n")
-    told = told_by(measure(mpi, 2, [path], tmp_path / "measured", "--trace", "--filter", chosen)[0])
-    assert told.sent.total() == told.received.total() > 2000
-    assert told.open_receives == {0: 0, 1: 0}
-    assert told.visits[0, "MPI_Waitall"] == 0
-    assert told.visits[0, "MPI_completion"] > 0
+    counts = told_by(
+        measure(mpi, 2, [path], tmp_path / "measured", "--trace", "--filter", chosen)[0]
+    )
+    assert counts.sent.total() == counts.received.total() > 2000
+    assert counts.open_receives == {0: 0, 1: 0}
+    assert counts.visits[0, "MPI_Waitall"] == 0
+    assert counts.visits[0, "MPI_completion"] > 0
 
 
 def test_what_the_filter_names_is_not_recorded_and_the_rest_is(program, tmp_path):
     mpi, path = program("mpi4py", "messages.c")
     chosen = _written(tmp_path, "MPI_*\n!MPI_Sendrecv*\n!MPI_Init\n")
     measured, _ = measure(mpi, 2, [path], tmp_path / "measured", "--trace", "--filter", chosen)
-    told = told_by(measured)
-    assert {name for _, name in told.visits} == {
+    counts = told_by(measured)
+    assert {name for _, name in counts.visits} == {
         "program",
         "preparation of the tracer",
         "agreement of the ranks",
@@ -154,8 +156,8 @@ def test_what_the_filter_names_is_not_recorded_and_the_rest_is(program, tmp_path
         "MPI_Sendrecv",
         "MPI_Sendrecv_replace",
     } - ({"preparation of the tracer"} if not _prepared(measured) else set())
-    assert {tag for *_, tag, _ in told.sent} == {12, 13}
-    assert told.sent == told.received
+    assert {tag for *_, tag, _ in counts.sent} == {12, 13}
+    assert counts.sent == counts.received
 
 
 def _prepared(measured):
@@ -169,25 +171,25 @@ def _prepared(measured):
 def test_collectives_tell_operation_root_and_bytes_of_their_buffers(traced, mpi):
     ranks = 3
     measured, _ = traced(mpi, "collectives.c", ranks)
-    told = told_by(measured)
+    counts = told_by(measured)
     world = _comm_named(measured, "MPI_COMM_WORLD")
     by_rank = [
         [
             (op, root, sent, got)
-            for r, op, comm, root, sent, got in told.collectives
+            for r, op, comm, root, sent, got in counts.collectives
             if r == rank and comm == world
         ]
         for rank in range(ranks)
     ]
     for rank in range(ranks):
         assert by_rank[rank] == _expected_collectives(rank, ranks, len(by_rank[rank]))
-    (ring,) = {comm for _, op, comm, *_ in told.collectives if op == Operation.NEIGHBOUR}
+    (ring,) = {comm for _, op, comm, *_ in counts.collectives if op == Operation.NEIGHBOUR}
     assert measured.comms[ring].dims == (ranks,)
     assert measured.comms[ring].periods == (1,)
     for rank in range(ranks):
-        around = [row[4:] for row in told.collectives if row[0] == rank and row[2] == ring]
+        around = [row[4:] for row in counts.collectives if row[0] == rank and row[2] == ring]
         assert around == [(16, 32), (48, 48), (48, 48), (0, 0)]
-        kinds = told.kinds[rank]
+        kinds = counts.kinds[rank]
         assert kinds[Kind.ICOLLECTIVE] == kinds[Kind.ICOLLECTIVE_DONE] > 0
 
 
@@ -248,8 +250,8 @@ def _expected_collectives(rank, ranks, count):
 def test_communicators_have_one_key_on_all_members_and_ranks_of_the_world(traced, mpi):
     ranks = 4
     measured, _ = traced(mpi, "communicators.c", ranks)
-    told = told_by(measured)
-    assert told.sent == told.received
+    counts = told_by(measured)
+    assert counts.sent == counts.received
     members = {
         "copy": [(0, 1, 2, 3)],
         "later": [(0, 1, 2, 3)],
@@ -267,10 +269,10 @@ def test_communicators_have_one_key_on_all_members_and_ranks_of_the_world(traced
         "single": [(0,), (1,), (2,), (3,)],
     }
     for name, wanted in members.items():
-        found = sorted(comm.members for comm in measured.comms if comm.name == name)
-        if name == "merged" and found == [(1, 3, 0, 2)]:
+        members_of_name = sorted(comm.members for comm in measured.comms if comm.name == name)
+        if name == "merged" and members_of_name == [(1, 3, 0, 2)]:
             continue
-        assert found == wanted, name
+        assert members_of_name == wanted, name
     # One key stands for one communicator, and no two have one.
     keys = [comm.key for comm in measured.comms if not comm.remote]
     assert len(keys) == len(set(keys))
@@ -290,13 +292,13 @@ def test_communicators_have_one_key_on_all_members_and_ranks_of_the_world(traced
             (a, b) for a, b in zip(comm.members, (*comm.members[1:], comm.members[0]), strict=True)
         )
         ring = Counter()
-        for (a, b, c, tag, _), n in told.sent.items():
+        for (a, b, c, tag, _), n in counts.sent.items():
             if c == number and tag == 1:
                 ring[a, b] += n
         assert ring == wanted, comm
-    crossing = {(a, b) for a, b, _, tag, _ in told.sent if tag == 2}
+    crossing = {(a, b) for a, b, _, tag, _ in counts.sent if tag == 2}
     assert crossing == {(0, 1), (1, 0), (2, 3), (3, 2)}
-    assert {(a, b) for a, b, _, tag, _ in told.sent if tag == 3} == {
+    assert {(a, b) for a, b, _, tag, _ in counts.sent if tag == 3} == {
         (rank, (rank + 1) % ranks) for rank in range(ranks)
     }
 
@@ -304,10 +306,10 @@ def test_communicators_have_one_key_on_all_members_and_ranks_of_the_world(traced
 @every_flavour
 def test_collectives_of_a_communicator_come_in_one_order_on_all_its_members(traced, mpi):
     measured, _ = traced(mpi, "communicators.c", 4)
-    told = told_by(measured)
+    counts = told_by(measured)
     for number, comm in enumerate(measured.comms):
         lists = {
-            tuple(op for rank, op, c, *_ in told.collectives if c == number and rank == member)
+            tuple(op for rank, op, c, *_ in counts.collectives if c == number and rank == member)
             for member in comm.members
         }
         assert len(lists) == 1, comm
@@ -320,7 +322,7 @@ def test_collectives_of_a_communicator_come_in_one_order_on_all_its_members(trac
 def test_one_sided_calls_tell_targets_bytes_and_epochs(traced, mpi):
     ranks = 3
     measured, _ = traced(mpi, "onesided.c", ranks)
-    told = told_by(measured)
+    counts = told_by(measured)
     for place in measured.locations:
         rank, said = place.rank, measured.ranks[place.rank]
         after, before = (rank + 1) % ranks, (rank + ranks - 1) % ranks
@@ -362,7 +364,7 @@ def test_one_sided_calls_tell_targets_bytes_and_epochs(traced, mpi):
             (Kind.LOCK, 0, (NOBODY, 0)),
             (Kind.UNLOCK, 0, (NOBODY, 0)),
         ]
-    fences = Counter(rank for rank, op, *_ in told.collectives if op == Operation.FENCE)
+    fences = Counter(rank for rank, op, *_ in counts.collectives if op == Operation.FENCE)
     assert fences == {0: 5, 1: 5, 2: 5}
 
 
@@ -371,7 +373,7 @@ def test_files_tell_the_bytes_that_were_read_and_written(program, tmp_path, mpi)
     mpi, path = program(mpi, "files.c")
     command = [path, tmp_path / "file"]
     measured, _ = measure(mpi, 2, command, tmp_path / "measured")
-    told = told_by(measured)
+    counts = told_by(measured)
     for place in measured.locations:
         moved = [
             (payload, words[0])
@@ -379,8 +381,8 @@ def test_files_tell_the_bytes_that_were_read_and_written(program, tmp_path, mpi)
             if kind == Kind.FILE
         ]
         assert moved == [(1, 40), (1, 20), (1, 12), (0, 16), (0, 8), (0, 8)]
-        assert told.visits[place.rank, "MPI_File_sync"] == 1
-    operations = [op for rank, op, *_ in told.collectives if rank == 0]
+        assert counts.visits[place.rank, "MPI_File_sync"] == 1
+    operations = [op for rank, op, *_ in counts.collectives if rank == 0]
     assert operations == [
         Operation.INIT,
         Operation.CREATE,
@@ -393,12 +395,12 @@ def test_files_tell_the_bytes_that_were_read_and_written(program, tmp_path, mpi)
 @every_flavour
 def test_calls_within_mpi_calls_and_those_of_a_pause_are_not_recorded(traced, mpi):
     measured, _ = traced(mpi, "within.c", 2)
-    told = told_by(measured)
-    assert Counter(key[3] for key in told.sent.elements()) == {1: 2, 3: 2}
+    counts = told_by(measured)
+    assert Counter(key[3] for key in counts.sent.elements()) == {1: 2, 3: 2}
     for rank in range(2):
-        assert told.visits[rank, "MPI_Sendrecv"] == 2
-        assert told.visits[rank, "MPI_Comm_dup"] == 1
-        assert told.kinds[rank][Kind.PAUSE] == told.kinds[rank][Kind.RESUME] == 1
+        assert counts.visits[rank, "MPI_Sendrecv"] == 2
+        assert counts.visits[rank, "MPI_Comm_dup"] == 1
+        assert counts.kinds[rank][Kind.PAUSE] == counts.kinds[rank][Kind.RESUME] == 1
     assert any(comm.name == "named while paused" for comm in measured.comms)
 
 
@@ -411,15 +413,15 @@ def test_fortran_is_measured_through_each_of_its_interfaces(traced, mpi, source)
     ranks = 3
     measured, done = traced(mpi, source, ranks)
     assert "".join(done.stdout.split()) == "333"
-    told = told_by(measured)
+    counts = told_by(measured)
     world = _comm_named(measured, "MPI_COMM_WORLD")
     wanted = Counter(
         {(r, (r + 1) % ranks, world, tag, _INT): 1 for r in range(ranks) for tag in (8, 9)}
     )
-    assert told.sent == wanted
-    assert told.received == wanted
+    assert counts.sent == wanted
+    assert counts.received == wanted
     for name in ("MPI_Init", "MPI_Isend", "MPI_Waitall", "MPI_Allreduce", "MPI_Finalize"):
-        assert [told.visits[rank, name] for rank in range(ranks)] == [1, 1, 1], name
+        assert [counts.visits[rank, name] for rank in range(ranks)] == [1, 1, 1], name
     # Call sites are the program's own, not those of MPI's Fortran library.
     sites = {
         measured.nodes[n].site
@@ -435,14 +437,14 @@ def test_python_is_measured_through_mpi4py(tmp_path):
     command = [sys.executable, PROGRAMS / "script.py"]
     measured, done = measure(mpi, ranks, command, tmp_path / "measured")
     assert "".join(done.stdout.split()) == "333"
-    told = told_by(measured)
-    rings = Counter((a, b, tag, n) for a, b, _, tag, n in told.sent.elements())
+    counts = told_by(measured)
+    rings = Counter((a, b, tag, n) for a, b, _, tag, n in counts.sent.elements())
     for rank in range(ranks):
         assert rings[rank, (rank + 1) % ranks, 5, 80] == 1
         assert rings[rank, (rank + 1) % ranks, 6, 80] == 2
-    assert told.sent == told.received
-    assert told.visits[0, "MPI_Allreduce"] == 1
-    assert told.visits[0, "MPI_Ibarrier"] == 1
+    assert counts.sent == counts.received
+    assert counts.visits[0, "MPI_Allreduce"] == 1
+    assert counts.visits[0, "MPI_Ibarrier"] == 1
     assert any(comm.name == "rows" and comm.members == (0, 2) for comm in measured.comms)
 
 
@@ -458,8 +460,8 @@ def test_a_program_prints_the_same_and_ends_the_same_when_measured(program, tmp_
     assert plain.returncode == measured.returncode == 7
     assert sorted(measured.stdout.splitlines()) == sorted(plain.stdout.splitlines())
     assert "an argument" in plain.stdout
-    told = [line for line in measured.stderr.splitlines() if line.startswith("haloscope:")]
-    assert told[0] == "haloscope: the command ended with exit code 7"
+    messages = [line for line in measured.stderr.splitlines() if line.startswith("haloscope:")]
+    assert messages[0] == "haloscope: the command ended with exit code 7"
     about = json.loads((tmp_path / "m" / "measurement.json").read_text())
     assert about["exit_code"] == 7
     assert about["command"] == [str(word) for word in command]
@@ -481,12 +483,12 @@ def test_a_rank_that_aborts_leaves_its_profile(program, tmp_path, mpi):
         for number in measured.ranks[1].nodes[[json.loads(line)["node"] for line in lines]]
     }
     assert {"MPI_Barrier", "MPI_Abort"} <= names
-    (found,) = [
+    (finding,) = [
         finding
         for finding in json.loads((tmp_path / "m" / "findings.json").read_text())["findings"]
         if finding["title"] == "Rank 1 called MPI_Abort"
     ]
-    assert found["figure"] == "error code 7"
+    assert finding["figure"] == "error code 7"
 
 
 def test_without_any_profile_nothing_is_promised(program, tmp_path):
@@ -557,8 +559,8 @@ def test_time_is_told_from_the_begin_of_the_program_to_its_end(traced):
 def test_clocks_of_several_hosts_are_compared_along_a_tree(program, tmp_path):
     """Each rank counts as a host here: offsets then are what the comparison errs by."""
     mpi, path = program("mpi4py", "communicators.c")
-    each = {"HALOSCOPE_CLOCKS": "each"}
-    measured, _ = measure(mpi, 4, [path], tmp_path / "measured", environment=each)
+    environment = {"HALOSCOPE_CLOCKS": "each"}
+    measured, _ = measure(mpi, 4, [path], tmp_path / "measured", environment=environment)
     assert measured.ranks[0].offsets == []
     for rank in (1, 2, 3):
         offsets = measured.ranks[rank].offsets
@@ -610,7 +612,7 @@ def test_a_rank_tells_the_cores_that_it_may_run_on_and_what_it_got_of_them(progr
 def test_profile_mode_counts_the_same_messages_as_the_trace(program, traced, tmp_path):
     measured, _ = traced("mpi4py", "messages.c", 2)
     mpi, path = program("mpi4py", "messages.c")
-    told = told_by(measured)
+    counts = told_by(measured)
     measure(mpi, 2, [path], tmp_path / "profile", "--profile")
     sent, received = Counter(), Counter()
     for rank in range(2):
@@ -619,5 +621,5 @@ def test_profile_mode_counts_the_same_messages_as_the_trace(program, traced, tmp
             sent[rank] += row.get("sent", [0, 0, 0])[0]
             received[rank] += row.get("received", [0, 0, 0])[0]
     for rank in range(2):
-        assert sent[rank] == sum(n for key, n in told.sent.items() if key[0] == rank)
-        assert received[rank] == sum(n for key, n in told.received.items() if key[1] == rank)
+        assert sent[rank] == sum(n for key, n in counts.sent.items() if key[0] == rank)
+        assert received[rank] == sum(n for key, n in counts.received.items() if key[1] == rank)

@@ -27,8 +27,8 @@ def test_a_script_between_does_no_harm(program, tmp_path):
     script.chmod(0o755)
     done = run([*haloscope("measure", "--out", tmp_path / "m", "--json", "--"), script, path])
     assert done.returncode == 0, done
-    told = json.loads(done.stdout)
-    assert (told["ranks"], told["exit_code"]) == (2, 0)
+    summary = json.loads(done.stdout)
+    assert (summary["ranks"], summary["exit_code"]) == (2, 0)
     assert "rank 0 of 2" in done.stderr
 
 
@@ -41,15 +41,15 @@ def test_a_second_program_of_a_command_is_left_out_as_a_whole(program, tmp_path)
     script.chmod(0o755)
     done = run([*haloscope("measure", "--out", tmp_path / "m", "--json", "--"), script, path])
     assert done.returncode == 0, done
-    told = json.loads(done.stdout)
-    assert (told["ranks"], told["exit_code"]) == (2, 0)
+    summary = json.loads(done.stdout)
+    assert (summary["ranks"], summary["exit_code"]) == (2, 0)
     assert "rank 2 of 3" in done.stderr
     assert done.stderr.count("one program is measured already") == 1
     assert len(list((tmp_path / "m").glob("rank-*.def"))) == 2
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--trace", "--score", "--", "true"), "exclude each other"),
         (("--buffer", "0", "--", "true"), "1 to 65536"),
@@ -61,12 +61,12 @@ def test_a_second_program_of_a_command_is_left_out_as_a_whole(program, tmp_path)
         ((), "COMMAND"),
     ],
 )
-def test_wrong_options_are_told_in_one_line(tmp_path, arguments, told):
+def test_wrong_options_are_told_in_one_line(tmp_path, arguments, message):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("")
     done = run(haloscope("measure", *arguments), cwd=tmp_path)
     assert done.returncode == 2, done
-    assert told in done.stderr
+    assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
     assert sorted(path.name for path in tmp_path.iterdir()) == ["full"]
@@ -93,10 +93,10 @@ def test_an_mpi_without_its_header_is_told_and_the_program_runs_on(program, tmp_
         [*haloscope("measure", "--out", tmp_path / "m", "--"), *command], environment=environment
     )
     assert "rank 0 of 2" in done.stdout
-    told = [line for line in done.stderr.splitlines() if "mpi.h" in line]
-    assert len(told) == 1
-    assert told[0].startswith("haloscope: found no mpi.h of Open MPI v9.9")
-    assert "runs on without being measured" in told[0]
+    lines = [line for line in done.stderr.splitlines() if "mpi.h" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("haloscope: found no mpi.h of Open MPI v9.9")
+    assert "runs on without being measured" in lines[0]
     assert "haloscope: nothing was measured: the line above tells why" in done.stderr
     assert done.returncode == 0
 
@@ -188,10 +188,10 @@ def test_a_run_of_haloscope_measures_itself(tmp_path, mode, ranks):
             # Outside of the time loop there are some more.
             assert visits >= row["visits"], name
         return
-    told = told_by(measured)
-    assert told.sent == told.received
-    assert (told.sent.total() > 0) == (ranks > 1)
-    assert told.visits[0, "interior"] > 0
+    counts = told_by(measured)
+    assert counts.sent == counts.received
+    assert (counts.sent.total() > 0) == (ranks > 1)
+    assert counts.visits[0, "interior"] > 0
 
 
 def _profile(folder, rank, name):

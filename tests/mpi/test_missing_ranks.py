@@ -53,9 +53,9 @@ def test_ranks_without_a_usable_recorder_hold_nobody_up_and_are_named(program, t
     assert sorted(measured.warnings) == named
     assert all(f"haloscope: {line}" in done.stderr for line in named)
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]
-    told = as_json(analyze(folder))
-    assert (told["partial"], told["missing_ranks"]) == (True, [2, 3, 4])
-    assert set(named) <= set(told["warnings"])
+    analysis = as_json(analyze(folder))
+    assert (analysis["partial"], analysis["missing_ranks"]) == (True, [2, 3, 4])
+    assert set(named) <= set(analysis["warnings"])
 
 
 def test_a_rank_that_ends_before_mpi_does_is_named(program, tmp_path):
@@ -63,8 +63,8 @@ def test_a_rank_that_ends_before_mpi_does_is_named(program, tmp_path):
     command = [*mpi.start, "-n", "2", path]
     done = run([*haloscope("measure", "--trace", "--out", tmp_path / "m", "--"), *command], 60)
     assert done.returncode == run(command, 60).returncode
-    told = open_measurement(tmp_path / "m").warnings
-    assert "rank 1 ended before it called MPI_Finalize" in told
+    warnings = open_measurement(tmp_path / "m").warnings
+    assert "rank 1 ended before it called MPI_Finalize" in warnings
 
 
 def test_missing_ranks_are_named_in_ranges_and_by_reason():

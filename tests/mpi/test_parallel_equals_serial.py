@@ -106,21 +106,21 @@ def run_jobs(run_ranks: Callable[..., Any], tmp_path: Path) -> Callable[..., lis
     return run
 
 
-def _assert_same(found: dict[str, Any], wanted: dict[str, Any], about: object) -> None:
+def _assert_same(actual: dict[str, Any], wanted: dict[str, Any], about: object) -> None:
     for key in ("step", "history", "diagnostics", "fields"):
-        np.testing.assert_equal(found[key], wanted[key], err_msg=f"{key} of {about}")
+        np.testing.assert_equal(actual[key], wanted[key], err_msg=f"{key} of {about}")
 
 
 @pytest.mark.parametrize("ranks", list(_CUTS))
 def test_ranks_do_not_change_a_bit(run_jobs, serial, ranks):
     jobs = _jobs(ranks)
-    for job, found in zip(jobs, run_jobs(ranks, jobs), strict=True):
+    for job, outcome in zip(jobs, run_jobs(ranks, jobs), strict=True):
         about = (ranks, job["settings"])
-        assert f"machine.decomposition={found['decomposition']}" in job["settings"]
+        assert f"machine.decomposition={outcome['decomposition']}" in job["settings"]
         if ranks > 1:
-            assert f"machine.transport={found['transport']}" in job["settings"]
-        assert len(found["history"]) == 4
-        _assert_same(found, serial(job), about)
+            assert f"machine.transport={outcome['transport']}" in job["settings"]
+        assert len(outcome["history"]) == 4
+        _assert_same(outcome, serial(job), about)
 
 
 def _vtkhdf(path: Path) -> dict[str, np.ndarray]:
@@ -145,10 +145,10 @@ def test_a_run_goes_on_bitwise_on_another_number_of_ranks(run_jobs, tmp_path):
     run_job(part(20), World())
     run_jobs(3, [part(40)])
     run_jobs(2, [part(80)])
-    (found,) = run_jobs(4, [part(100)])
-    assert found["step"] == 100
-    found = run_job(part(120), World())
-    _assert_same(found, wanted, "the last part")
+    (outcome,) = run_jobs(4, [part(100)])
+    assert outcome["step"] == 100
+    outcome = run_job(part(120), World())
+    _assert_same(outcome, wanted, "the last part")
     for name in ("residuals.csv", "probe-near.csv"):
         assert (parts / name).read_text() == (whole / name).read_text()
     for name in ("fields.vtkhdf", "average.vtkhdf"):

@@ -141,7 +141,7 @@ THREADS: list[Check] = [
 ]
 
 
-def found(result: Result, metric: str, where: str, path: str) -> float:
+def waiting_time(result: Result, metric: str, where: str, path: str) -> float:
     """Seconds of a metric at a location, in all call paths of these names."""
     rank, _, number = where.partition(".")
     column = next(
@@ -187,8 +187,8 @@ class Provoked:
         marks: Marks = {}
         for rank in range(self._ranks):
             for line in (marked / f"marks-{rank}").read_text().splitlines():
-                scene, what, second = line.split()
-                marks[rank, f"{scene} {what}"] = float(second)
+                scene, moment, second = line.split()
+                marks[rank, f"{scene} {moment}"] = float(second)
         return result, marks
 
     def check(self, checks: list[Check], *more: Further) -> None:
@@ -198,7 +198,7 @@ class Provoked:
             result, marks = self.run()
             now: dict[Hashable, str] = {}
             for metric, where, path, length in checks:
-                expected, seen = length(marks), found(result, metric, where, path)
+                expected, seen = length(marks), waiting_time(result, metric, where, path)
                 if expected < LEAST or abs(seen - expected) > SHARE * expected:
                     now[metric, where, path] = (
                         f"{metric} of {where} at {path}: {expected:.4f} s expected, {seen:.4f} found"
@@ -258,7 +258,7 @@ def late_post(result: Result, marks: Marks) -> dict[Hashable, str]:
     """An MPI may block in MPI_Win_start or only in MPI_Win_complete."""
     wrong = []
     for call, mark in (("MPI_Win_start", "start"), ("MPI_Win_complete", "complete")):
-        seen = found(result, "late_post", "0", f"main/late_post/{call}")
+        seen = waiting_time(result, "late_post", "0", f"main/late_post/{call}")
         expected = marks[1, "late_post post"] - marks[0, f"late_post {mark}"]
         if abs(seen - expected) <= SHARE * expected and expected > LEAST:
             return {}
@@ -274,7 +274,7 @@ def lock_contention(result: Result, marks: Marks) -> dict[Hashable, str]:
     first, last = marks[1, "lock_contention unlock"], marks[1, "lock_contention unlocked"]
     wrong = []
     for call, mark in (("MPI_Win_lock", "lock"), ("MPI_Win_unlock", "unlock")):
-        seen = found(result, "lock_contention", "2", f"main/lock_contention/{call}")
+        seen = waiting_time(result, "lock_contention", "2", f"main/lock_contention/{call}")
         begin = marks[2, f"lock_contention {mark}"]
         least, most = (1 - SHARE) * (first - begin), (1 + SHARE) * (last - begin)
         if first - begin > LEAST and least <= seen <= most:

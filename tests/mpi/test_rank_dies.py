@@ -57,7 +57,7 @@ class _Run:
     def ranks(self) -> dict[int, int]:
         """Process of each rank."""
         self.below.update(descendants(self.process.pid))
-        found = {}
+        process_ids = {}
         for number in self.below:
             with suppress(OSError):
                 environment = Path(f"/proc/{number}/environ").read_bytes().split(b"\0")
@@ -65,8 +65,8 @@ class _Run:
                 for entry in environment:
                     name, _, value = entry.partition(b"=")
                     if name in (b"PMI_RANK", b"OMPI_COMM_WORLD_RANK") and b"sh\0-c" not in program:
-                        found[int(value)] = number
-        return found
+                        process_ids[int(value)] = number
+        return process_ids
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 60

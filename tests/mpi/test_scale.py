@@ -136,16 +136,16 @@ def _wait_for_ranks(process: subprocess.Popen[str]) -> list[int]:
     """Processes of two ranks, once both run."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        found = []
+        process_ids = []
         for number in descendants(process.pid):
             try:
                 environment = Path(f"/proc/{number}/environ").read_bytes()
             except OSError:
                 continue
             if any(name in environment for name in (b"PMI_RANK=", b"OMPI_COMM_WORLD_RANK=")):
-                found.append(number)
-        if len(found) == 2:
-            return found
+                process_ids.append(number)
+        if len(process_ids) == 2:
+            return process_ids
         assert process.poll() is None
         time.sleep(0.02)
     raise AssertionError("waited a minute for two ranks")

@@ -396,8 +396,8 @@ def test_parts_of_a_mesh_are_those_of_the_whole(run_ranks):
 @pytest.mark.slow
 def test_no_rank_keeps_the_whole_and_sources_on_parts_give_the_same_bits(run_ranks, tmp_path):
     write_gmsh(tmp_path / "box.msh", box((3, 3, 4), (0, 0, 0), (3, 3, 4)))
-    given = [tmp_path, tmp_path / "box.msh"]
-    outputs = [run_ranks(count, ["-c", _CASES, *given]).stdout for count in (1, 3)]
+    arguments = [tmp_path, tmp_path / "box.msh"]
+    outputs = [run_ranks(count, ["-c", _CASES, *arguments]).stdout for count in (1, 3)]
     one, several = (re.findall(r"bits (\d+) ([0-9.e+-]+)", output) for output in outputs)
     powers = [float(re.search(r"power (\S+)", output)[1]) for output in outputs]
     assert powers[0] == pytest.approx(powers[1], rel=1e-12, abs=0)

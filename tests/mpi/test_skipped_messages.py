@@ -29,14 +29,14 @@ LATE_SENDERS = (
 def _waits(result, metric):
     """Seconds of a metric by rank and scene."""
     values = result.value(metric)
-    found = {}
+    waits = {}
     for node in range(len(values)):
         path = result.path_of(node)
         for place, seconds in enumerate(values[node]):
             if seconds and len(path) > 2:
                 key = result.locations[place].rank, path[2]
-                found[key] = found.get(key, 0.0) + float(seconds)
-    return found
+                waits[key] = waits.get(key, 0.0) + float(seconds)
+    return waits
 
 
 def _wrong(result):
@@ -47,11 +47,11 @@ def _wrong(result):
     }
     wrong = []
     for metric, waits in expected.items():
-        found = _waits(result, metric)
+        analysed_waits = _waits(result, metric)
         wrong += [
-            f"{metric} {key}: {found.get(key, 0.0):.3f} s for {waits.get(key, 0.0)} s"
-            for key in sorted({*found, *waits})
-            if abs(found.get(key, 0.0) - waits.get(key, 0.0)) > NOISE
+            f"{metric} {key}: {analysed_waits.get(key, 0.0):.3f} s for {waits.get(key, 0.0)} s"
+            for key in sorted({*analysed_waits, *waits})
+            if abs(analysed_waits.get(key, 0.0) - waits.get(key, 0.0)) > NOISE
         ]
     return wrong
 
@@ -70,16 +70,16 @@ def test_each_late_message_is_found_where_another_one_was_not_recorded(tmp_path)
         result = analyse(measured)
         about = result.about
         assert about["warnings"] == []
-        skipped = tuple(about[f"skipped_{what}"] for what in ("sends", "receives", "collectives"))
+        skipped = tuple(about[f"skipped_{kind}"] for kind in ("sends", "receives", "collectives"))
         assert skipped == (1, 6, 3)
         if not (wrong := _wrong(result)):
             break
     assert not wrong
-    told = as_json(analyze(folder))
-    assert told["warnings"] == []
-    assert told["messages"]["skipped"] == {"sends": 1, "receives": 6, "collectives": 3}
+    analysis = as_json(analyze(folder))
+    assert analysis["warnings"] == []
+    assert analysis["messages"]["skipped"] == {"sends": 1, "receives": 6, "collectives": 3}
     expected = "skipped: 1 send, 6 receives and 3 collective operations"
-    assert [note for note in told["notes"] if note.startswith(expected)]
+    assert [note for note in analysis["notes"] if note.startswith(expected)]
 
 
 def test_an_exchange_counts_the_bytes_that_came_not_those_of_its_buffer(tmp_path):
@@ -91,5 +91,5 @@ def test_an_exchange_counts_the_bytes_that_came_not_those_of_its_buffer(tmp_path
     # Each rank sends the ints of its rank and one, and each of its buffers holds 100.
     assert result.by_rank("bytes_sent").tolist() == [16, 32]
     assert result.by_rank("bytes_received").tolist() == [32, 16]
-    told = told_by(measured)
-    assert sum(told.open_receives.values()) == 0
+    counts = told_by(measured)
+    assert sum(counts.open_receives.values()) == 0

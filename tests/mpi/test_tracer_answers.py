@@ -28,8 +28,8 @@ def _run_without_known_tracers(program, folder, python):
 def test_a_tracer_is_built_where_only_the_search_path_leads_to_packages(program, tmp_path):
     """The Python below a virtual environment has none of its packages."""
     bare = Path(sys.executable).resolve()
-    told = _run_without_known_tracers(program, tmp_path / "m", bare)
-    assert "could not be built" not in told
+    messages = _run_without_known_tracers(program, tmp_path / "m", bare)
+    assert "could not be built" not in messages
     assert len(list((tmp_path / "m").glob("rank-*.def"))) == 2
 
 
@@ -42,20 +42,20 @@ def test_a_missing_package_is_named_in_the_answer(tmp_path):
         environment={"PYTHONPATH": str(_SOURCES)},
     )
     assert done.returncode == 0, done
-    told = (tmp_path / "answer").read_text()
-    assert told.startswith("error: the tracer of libmpi.so could not be built")
-    assert "No module named 'numpy'" in told
-    assert told.count("\n") == 1
+    answer = (tmp_path / "answer").read_text()
+    assert answer.startswith("error: the tracer of libmpi.so could not be built")
+    assert "No module named 'numpy'" in answer
+    assert answer.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "message"),
     [
         ("#!/bin/sh\necho first >&2\necho 'last of all' >&2\nexit 1\n", "the line: last of all"),
         (None, "did not start"),
     ],
 )
-def test_the_last_line_of_a_builder_without_an_answer_is_quoted(program, tmp_path, script, told):
+def test_the_last_line_of_a_builder_without_an_answer_is_quoted(program, tmp_path, script, message):
     python = tmp_path / "python"
     if script:
         python.write_text(script)
@@ -66,4 +66,4 @@ def test_the_last_line_of_a_builder_without_an_answer_is_quoted(program, tmp_pat
         if line.startswith("haloscope: ")
     ]
     assert len(lines) == 1
-    assert told in lines[0]
+    assert message in lines[0]

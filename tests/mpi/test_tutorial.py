@@ -21,14 +21,14 @@ def test_commands_of_the_tutorial_find_empty_messages_and_then_none(tmp_path: Pa
     assert [result.size for result in results] == [16, 16]
     assert results[0].total("p2p_synchronisation") > 0
     assert results[1].total("p2p_synchronisation") == 0
-    found = []
+    synchronisations = []
     for folder in (before, after):
         content = json.loads((folder / "findings.json").read_text())
         findings = content["findings"] if isinstance(content, dict) else content
-        found.append([one for one in findings if one["metric"] == "p2p_synchronisation"])
-    (finding,) = found[0]
+        synchronisations.append([one for one in findings if one["metric"] == "p2p_synchronisation"])
+    (finding,) = synchronisations[0]
     assert finding["title"].startswith("76 % of all messages are empty")
     assert finding["call_path"] == [
         "program", "main", "gather", "exchange_with_all", "MPI_Sendrecv",
     ]  # fmt: skip
-    assert not found[1]
+    assert not synchronisations[1]

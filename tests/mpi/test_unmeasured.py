@@ -24,9 +24,9 @@ def test_a_program_out_of_reach_keeps_its_exit_code_and_the_reason_is_named(
     library = next(word for word in mpi.link if Path(word).is_file())
     done = run([*haloscope("measure", "--trace", "--out", tmp_path / "m", "--"), path, library])
     assert done.returncode == 3, done
-    told = [line for line in done.stderr.splitlines() if "nothing was measured" in line]
-    assert len(told) == 1, done
-    assert reason in told[0]
+    messages = [line for line in done.stderr.splitlines() if "nothing was measured" in line]
+    assert len(messages) == 1, done
+    assert reason in messages[0]
     assert "error" not in done.stderr
     assert not (tmp_path / "m").exists()
 
@@ -35,7 +35,7 @@ def test_a_program_without_mpi_keeps_its_exit_code(tmp_path):
     for command, code in (("true", 0), ("false", 1)):
         done = run([*haloscope("measure", "--out", tmp_path / "m", "--json", "--"), command])
         assert done.returncode == code, done
-        told = json.loads(done.stdout)
-        assert (told["ranks"], told["exit_code"]) == (0, code)
-        assert "called no MPI that is a library of its own" in told["reason"]
+        summary = json.loads(done.stdout)
+        assert (summary["ranks"], summary["exit_code"]) == (0, code)
+        assert "called no MPI that is a library of its own" in summary["reason"]
         assert not (tmp_path / "m").exists()

@@ -31,10 +31,10 @@ def commands() -> list[str]:
     return _COMMAND.findall((_ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8"))
 
 
-def follow(folder: Path, told: Callable[[str], Any] = len) -> tuple[Path, Path]:
+def follow(folder: Path, show: Callable[[str], Any] = len) -> tuple[Path, Path]:
     """Run them in a folder; gives the measurements before and after the cure.
 
-    ``told`` gets what they print.
+    ``show`` gets what they print.
     """
     (folder / _PROGRAM.parent).mkdir(parents=True)
     (folder / "runs").mkdir()
@@ -44,5 +44,5 @@ def follow(folder: Path, told: Callable[[str], Any] = len) -> tuple[Path, Path]:
         done = run(shlex.split(command), 240, environment={"PATH": path}, cwd=folder)
         if done.returncode != 0:
             raise RuntimeError(f"{command} ended with {done.returncode}: {done.stderr}")
-        told(done.stdout)
+        show(done.stdout)
     return folder / "runs" / "waits", folder / "runs" / "waits-revised"

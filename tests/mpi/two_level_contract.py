@@ -43,14 +43,14 @@ def main() -> None:
     if world.size > 1:
         shared.sums(SIZE).swap(b)
     # An end of the box is left free, so that coarse functions differ from zero on a boundary.
-    given = flow.boundary[flow.points[flow.boundary, 0] > 0]
-    fixed = local[given][local[given] >= 0]
+    fixed_nodes = flow.boundary[flow.points[flow.boundary, 0] > 0]
+    fixed = local[fixed_nodes][local[fixed_nodes] >= 0]
     rows.fix_rows(flow.unknowns(fixed), shared.owned)
     b.reshape(-1, SIZE)[fixed] = flow.exact[nodes[fixed]]
 
     whole_matrices, _ = flow.parts(np.arange(len(flow.elements)))
     A = dense(flow.elements, whole_matrices, len(flow.points))
-    rows_fixed = flow.unknowns(given)
+    rows_fixed = flow.unknowns(fixed_nodes)
     A[rows_fixed] = 0.0
     A[rows_fixed, rows_fixed] = 1.0
 
@@ -67,9 +67,9 @@ def main() -> None:
     empty = ~P.any(axis=0)
     wanted[diagonal, diagonal] = np.where(empty, 1.0, wanted[diagonal, diagonal] * (1 + _SHIFT))
     coarse = two.coarse_rows
-    found = np.zeros((space.groups, size, space.groups, size))
-    found[coarse.pattern.rows, :, coarse.pattern.columns] = coarse.values.transpose(0, 2, 1)
-    assert np.abs(found.reshape(wanted.shape) - wanted).max() < 1e-13 * np.abs(wanted).max()
+    coarse_matrix = np.zeros((space.groups, size, space.groups, size))
+    coarse_matrix[coarse.pattern.rows, :, coarse.pattern.columns] = coarse.values.transpose(0, 2, 1)
+    assert np.abs(coarse_matrix.reshape(wanted.shape) - wanted).max() < 1e-13 * np.abs(wanted).max()
     # Every rank has the same bits.
     copies = all_rows(world, np.array(coarse.values)[None])
     assert (copies == copies[0]).all()
@@ -93,7 +93,7 @@ def main() -> None:
 
     gmres = FlexibleGmres(device, SIZE, shared.owned, 60, world)
     product = SharedProduct(rows, shared)
-    told = {}
+    report = {}
     plain = BlockIlu(rows, shared)
     points = TwoLevel(
         *(rows, shared, flow.points[nodes]), size=_GROUP, most=8, make_smoother=points_smoother
@@ -106,7 +106,7 @@ def main() -> None:
         again[:] = x
         shared.take_owners(again, SIZE)
         assert np.array_equal(again, x)
-        told[name] = {"iterations": result.iterations, "history": result.history}
+        report[name] = {"iterations": result.iterations, "history": result.history}
     # What one rank cannot factorise ends all of them.
     if world.rank == world.size - 1:
         rows.values[...] = np.nan
@@ -117,7 +117,7 @@ def main() -> None:
     else:
         raise AssertionError("factors of what is no number were found")
     if world.is_root:
-        print(json.dumps(told), flush=True)
+        print(json.dumps(report), flush=True)
 
 
 if __name__ == "__main__":

@@ -80,25 +80,25 @@ def test_trace_is_analysed_printed_and_written(call: Call, trace: Path) -> None:
 def test_json_is_one_object_with_all_metrics_messages_and_findings(call: Call, trace: Path) -> None:
     code, out, err = call("analyze", trace, "--json")
     assert (code, err) == (0, "")
-    told = json.loads(out)
-    assert set(told["metrics"]) == {metric.name for metric in METRICS}
-    time = told["metrics"]["time"]
+    document = json.loads(out)
+    assert set(document["metrics"]) == {metric.name for metric in METRICS}
+    time = document["metrics"]["time"]
     assert len(time["by_rank"]) == 8
     assert time["total"] == pytest.approx(sum(time["by_rank"]))
-    assert told["messages"]["count"] == 8 * 7 * 30
-    assert told["messages"]["zero_sized"] == 8 * 5 * 30
-    assert told["messages"]["zero_sized_by_rank"] == [150] * 8
-    assert told["messages"]["pairs"]["silent_share"] == pytest.approx(5 / 7)
-    first = told["findings"][0]
+    assert document["messages"]["count"] == 8 * 7 * 30
+    assert document["messages"]["zero_sized"] == 8 * 5 * 30
+    assert document["messages"]["zero_sized_by_rank"] == [150] * 8
+    assert document["messages"]["pairs"]["silent_share"] == pytest.approx(5 / 7)
+    first = document["findings"][0]
     assert first["metric"] == "p2p_synchronisation"
     assert first["call_path"][-1] == "MPI_Sendrecv"
     assert first["ranks"] == list(range(8))
     assert 0 < first["share"] < 1
     assert {"seconds", "cause", "remedy", "figure", "title", "text"} <= set(first)
-    assert told["partial"] is False
-    assert told["warnings"] == []
-    assert len(told["answer"]) == 3
-    assert json.loads((trace / "findings.json").read_text())["findings"] == told["findings"]
+    assert document["partial"] is False
+    assert document["warnings"] == []
+    assert len(document["answer"]) == 3
+    assert json.loads((trace / "findings.json").read_text())["findings"] == document["findings"]
 
 
 def test_result_is_kept_for_others_to_read(call: Call, trace: Path) -> None:
@@ -125,12 +125,12 @@ def test_missing_rank_is_analysed_as_far_as_possible_and_said(call: Call, trace:
     for path in trace.glob("rank-00003.*"):
         path.unlink()
     code, out, _ = call("analyze", trace, "--json")
-    told = json.loads(out)
+    document = json.loads(out)
     assert code == 0
-    assert told["partial"] is True
-    assert any("rank" in line and "3" in line for line in told["warnings"])
-    assert told["metrics"]["time"]["by_rank"][3] == 0
-    assert told["metrics"]["time"]["by_rank"][4] > 0
+    assert document["partial"] is True
+    assert any("rank" in line and "3" in line for line in document["warnings"])
+    assert document["metrics"]["time"]["by_rank"][3] == 0
+    assert document["metrics"]["time"]["by_rank"][4] > 0
     assert "> **Partial.**" in (trace / "report.md").read_text()
     assert "partial:" in call("analyze", trace)[1]
 
@@ -139,21 +139,21 @@ def test_file_that_ends_within_an_event_is_analysed_up_to_there(call: Call, trac
     path = trace / "rank-00002.0.events"
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2 - 3])
     code, out, _ = call("analyze", trace, "--json")
-    told = json.loads(out)
+    document = json.loads(out)
     assert code == 0
-    assert told["partial"] is True
-    assert 0 < told["metrics"]["time"]["by_rank"][2] < told["metrics"]["time"]["by_rank"][1]
+    assert document["partial"] is True
+    assert 0 < document["metrics"]["time"]["by_rank"][2] < document["metrics"]["time"]["by_rank"][1]
 
 
 def test_profile_is_analysed_too(call: Call, profile: Path) -> None:
     code, out, err = call("analyze", profile, "--json")
     assert (code, err) == (0, "")
-    told = json.loads(out)
-    assert told["mode"] == "profile"
-    first = told["findings"][0]
+    document = json.loads(out)
+    assert document["mode"] == "profile"
+    first = document["findings"][0]
     assert first["call_path"] == ["program", "assemble"]
     assert first["ranks"] == [0]
-    assert told["efficiencies"]["load_balance"] == pytest.approx(4 / 6)
+    assert document["efficiencies"]["load_balance"] == pytest.approx(4 / 6)
 
 
 def test_measurement_without_any_time_is_answered_and_leaves_no_stale_report(
@@ -311,15 +311,15 @@ def test_ranks_that_lack_cores_get_that_finding_alone(tmp_path: Path) -> None:
     with (tmp_path / "rank-00001.def").open("a") as file:
         file.write('{"processor": 1.5, "preempted": 12, "without_core": 2.0}\n')
     analysis = analyze(tmp_path)
-    (found,) = analysis.findings
-    assert (found.title, found.ranks) == ("Ranks lack cores", [1])
-    assert found.seconds == 2.0
-    assert found.share == pytest.approx(0.25)
-    assert "Up to 2 s of the 2 s in MPI may be due to it" in found.cause
+    (finding,) = analysis.findings
+    assert (finding.title, finding.ranks) == ("Ranks lack cores", [1])
+    assert finding.seconds == 2.0
+    assert finding.share == pytest.approx(0.25)
+    assert "Up to 2 s of the 2 s in MPI may be due to it" in finding.cause
     report = (tmp_path / "report.md").read_text()
     assert "Efficiencies are left out" in report
     assert "Efficiency" not in terminal.show(analysis)
-    assert "core of its own" in found.remedy
+    assert "core of its own" in finding.remedy
     assert analysis.notes == []
     assert "lack cores for 25 % of their time" in " ".join(analysis.answer)
     assert "Late" not in " ".join(analysis.answer)
@@ -361,8 +361,8 @@ def test_counters_are_added_up_by_rank_and_their_absence_elsewhere_is_told(tmp_p
         with (tmp_path / f"rank-0000{rank}.def").open("a") as file:
             file.write('{"counter": 0, "name": "PAPI\\u001b_INS", "unit": "#"}\n')
     analysis = analyze(tmp_path)
-    told = as_json(analysis)["counters"]["PAPI\x1b_INS"]
-    assert (told["total"], told["by_rank"]) == (27, [25, 2])
+    counter = as_json(analysis)["counters"]["PAPI\x1b_INS"]
+    assert (counter["total"], counter["by_rank"]) == (27, [25, 2])
     (note,) = analysis.notes
     assert r"counters: PAPI\x1b_INS 27" in note
     assert "explorer do not use them" in note

@@ -64,9 +64,9 @@ def test_it_is_that_of_the_textbook_in_its_own_order(slices, single, within):
     order, x = ilu.order, np.random.default_rng(2).standard_normal((rows.nodes, SIZE))
     wanted = np.empty_like(x)
     wanted[order] = solved(blocks[np.ix_(order, order)], met[np.ix_(order, order)], x[order])
-    found = rows.vector()
-    ilu.apply(x.ravel(), found)
-    assert np.abs(found - wanted.ravel()).max() < within * np.abs(wanted).max()
+    solution = rows.vector()
+    ilu.apply(x.ravel(), solution)
+    assert np.abs(solution - wanted.ravel()).max() < within * np.abs(wanted).max()
 
 
 def test_rows_are_eliminated_from_both_ends():
@@ -86,10 +86,10 @@ def test_rows_are_eliminated_from_both_ends():
 
 
 def test_threads_do_not_change_a_bit():
-    found = []
+    solutions = []
     for threads in (1, 2):
         ilu, rows, _, _ = opened(threads)
-        found.append(rows.vector())
+        solutions.append(rows.vector())
         ilu.update()
-        ilu.apply(np.random.default_rng(3).standard_normal(rows.nodes * SIZE), found[-1])
-    assert np.array_equal(*found)
+        ilu.apply(np.random.default_rng(3).standard_normal(rows.nodes * SIZE), solutions[-1])
+    assert np.array_equal(*solutions)

@@ -171,9 +171,9 @@ def test_fixed_rows_are_those_of_the_identity_and_columns_stay(device):
     rows.fix_rows(fixed, owned)
     A[fixed] = 0
     A[fixed[:3], fixed[:3]] = 1
-    found = as_dense(rows, rows.values)
-    assert np.abs(found - A).max() < 1e-12
-    assert np.array_equal(found[fixed], A[fixed])
+    matrix = as_dense(rows, rows.values)
+    assert np.abs(matrix - A).max() < 1e-12
+    assert np.array_equal(matrix[fixed], A[fixed])
 
 
 @pytest.mark.parametrize("size", [2, 4, 8])
@@ -254,15 +254,15 @@ def test_products_in_single_precision_round_the_blocks_alone(device, size):
     elements, nodes = kuhn_box((2, 2, 2))[1], 27
     rows, _ = filled(device, elements, nodes, size)
     shared, x = alone(device, nodes), device.from_host(random(nodes * size))
-    product, found, wanted, again = (
+    product, rounded_product, wanted, again = (
         SharedProduct(rows, shared, single=True),
         *(rows.vector() for _ in range(3)),
     )
     product.update()
     rows.values[...] = rows.values.astype(np.float32)
-    product(x, found)
+    product(x, rounded_product)
     rows.multiply(x, wanted)
-    assert np.array_equal(found, wanted)
+    assert np.array_equal(rounded_product, wanted)
     rows.values *= 2.0  # which it takes when it is told to
     product(x, again)
     assert np.array_equal(again, wanted)

@@ -45,9 +45,9 @@ def test_rows_have_the_bits_of_cores(devices, size):
         preconditioner.update()
         preconditioner.apply(x, z)
         results.append([rows.values, y, z, v])
-    for found, wanted in zip(*results, strict=True):
+    for actual, wanted in zip(*results, strict=True):
         assert np.abs(wanted).max() > 0
-        assert np.array_equal(found, wanted)
+        assert np.array_equal(actual, wanted)
 
 
 @pytest.mark.slow  # many launches, each of which starts threads
@@ -83,5 +83,5 @@ def test_orthogonalisation_has_the_bits_of_cores(devices):
         space.add_to(result, np.array([0.5, -2.0, 3.0]))
         space.subtract_from(result, 2)
         results.append((numbers, np.array(space.vectors), result))
-    for found, wanted in zip(*results, strict=True):
-        assert np.array_equal(found, wanted)
+    for actual, wanted in zip(*results, strict=True):
+        assert np.array_equal(actual, wanted)

@@ -111,8 +111,8 @@ def run(
     def run_case(
         name: str, *settings: str, out: str = "out", flags: tuple[str, ...] = ()
     ) -> tuple[int, str]:
-        given = [*flags, *(word for setting in settings for word in ("--set", setting))]
-        code, _, err = call("run", f"{name}.toml", "--device", "cpu", "--out", out, *given)
+        options = [*flags, *(word for setting in settings for word in ("--set", setting))]
+        code, _, err = call("run", f"{name}.toml", "--device", "cpu", "--out", out, *options)
         return code, err
 
     yield run_case
@@ -268,13 +268,13 @@ def test_a_vessel_or_an_opening_that_is_wrong_is_told(refusal, settings, words):
     [
         *(
             (
-                [f"blood.relaxation_time={given}"],
+                [f"blood.relaxation_time={time}"],
                 [
-                    f"blood.relaxation_time = {given}: allowed are 0.5005 to 5 steps, sound 0.51 to 2; give",
+                    f"blood.relaxation_time = {time}: allowed are 0.5005 to 5 steps, sound 0.51 to 2; give",
                     "or leave it out and give blood.time_step_us",
                 ],
             )
-            for given in ("0.5", "50.0", "-1.0", "nan")
+            for time in ("0.5", "50.0", "-1.0", "nan")
         ),
         (['blood.storage="half"'], ['blood.storage = "half"', 'precision = "single", too']),
         (['blood.streaming="two buffers"'], ["is for GPUs", 'stream "in place"']),
@@ -320,9 +320,9 @@ def test_what_is_possible_but_not_sound_is_said():
     solver = registry.make_solver(
         check(data, BloodCase, "test"), open_device("cpu", threads=1), World()
     )
-    told = " / ".join(solver.notices)
-    assert "relaxation time of 3 steps is outside the sound range 0.51 to 2" in told
-    assert "Mach number of 0.12 is above 0.1" in told
+    notices = " / ".join(solver.notices)
+    assert "relaxation time of 3 steps is outside the sound range 0.51 to 2" in notices
+    assert "Mach number of 0.12 is above 0.1" in notices
 
 
 # Cells
@@ -470,26 +470,26 @@ def test_a_membrane_may_have_no_bending_and_hold_neither_area_nor_volume(folder)
 def test_a_hematocrit_beyond_packing_says_what_can_be_reached(refusal):
     size = "blood.channel.size_um=[7.0, 7.0, 7.0]"
     message = refusal("channel", size, _cells("hematocrit=0.65"))
-    told = (
+    cause = (
         "hematocrit = 0.65 (4 cells) is beyond packing: this attempt jammed when cells filled 0.4"
     )
-    assert told in message
+    assert cause in message
     assert "no sharp limit; try somewhat less, another blood.seed, or a wider vessel" in message
 
 
 def test_vessels_from_stl_and_obj_files_run_alike(run, folder):
-    found = []
+    diagnostics = []
     other = "blood.surface={file='whole.obj', scale_um=1.0}"
     for out, settings in (("stl", ()), ("obj", (other,))):
         code, err = run("vessel", *settings, "run.steps=200", out=out)
         assert code == 0, err
         summary = json.loads((folder / out / "summary.json").read_text())
         assert summary["steps"] == 200
-        found.append(summary["diagnostics"])
-    assert found[0] == pytest.approx(found[1], rel=1e-3)
+        diagnostics.append(summary["diagnostics"])
+    assert diagnostics[0] == pytest.approx(diagnostics[1], rel=1e-3)
     # What comes in goes out again, nearly half by either outlet.
-    outlets = np.array([found[0][f"flow_outlet-{n}"] for n in (1, 2)])
-    assert outlets / -found[0]["flow_inlet"] == pytest.approx([0.5, 0.5], abs=0.03)
+    outlets = np.array([diagnostics[0][f"flow_outlet-{n}"] for n in (1, 2)])
+    assert outlets / -diagnostics[0]["flow_inlet"] == pytest.approx([0.5, 0.5], abs=0.03)
 
 
 def test_a_membrane_that_folds_over_stops_the_run_names_the_cell_and_keeps_the_state(

@@ -40,13 +40,13 @@ def test_outlines_are_those_of_the_vertices_for_any_threads():
         state = _state(cells)
     for one, two in zip(vars(results[0]).values(), vars(results[1]).values(), strict=True):
         assert np.array_equal(one, two)
-    found = results[0]
-    assert np.array_equal(found.low, state[:, :3].min(axis=2))
-    assert np.array_equal(found.high, state[:, :3].max(axis=2))
-    assert np.array_equal(found.fastest, np.abs(state[:, 3:]).max(axis=(1, 2)))
-    assert found.centre == pytest.approx(state[:, :3].mean(axis=2), abs=1e-12)
-    assert found.velocity == pytest.approx(state[:, 3:6].mean(axis=2), abs=1e-12)
-    assert found.finite.all()
+    outlines = results[0]
+    assert np.array_equal(outlines.low, state[:, :3].min(axis=2))
+    assert np.array_equal(outlines.high, state[:, :3].max(axis=2))
+    assert np.array_equal(outlines.fastest, np.abs(state[:, 3:]).max(axis=(1, 2)))
+    assert outlines.centre == pytest.approx(state[:, :3].mean(axis=2), abs=1e-12)
+    assert outlines.velocity == pytest.approx(state[:, 3:6].mean(axis=2), abs=1e-12)
+    assert outlines.finite.all()
 
 
 def test_means_do_not_depend_on_which_other_cells_are_there():
@@ -63,9 +63,9 @@ def test_a_vertex_without_a_place_is_seen(name, value):
     device = CpuDevice(threads=1)
     cells = _cells(device, 9)
     getattr(cells, name).reshape(3, 9, 42)[1, 3, 41] = value
-    found = CellRows(device).outlines(cells, _COUNT)
-    assert found.finite.tolist() == [c != 3 for c in range(_COUNT)]
-    assert np.isfinite(found.fastest).sum() >= _COUNT - 1
+    outlines = CellRows(device).outlines(cells, _COUNT)
+    assert outlines.finite.tolist() == [c != 3 for c in range(_COUNT)]
+    assert np.isfinite(outlines.fastest).sum() >= _COUNT - 1
 
 
 @pytest.mark.parametrize(("viscosity", "fields"), [(0.0, 6), (1.0, 12)])

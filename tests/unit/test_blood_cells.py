@@ -29,7 +29,7 @@ def test_reached_boxes_hold_every_image_of_the_cell(periodic):
         if not periodic[axis]:
             low[:, axis] = random.uniform(-4, _SHAPE[axis], 300)
     high = low + random.uniform(0.1, 7, (300, 3))
-    found = region.reached(low, high)
+    reached = region.reached(low, high)
     for cell, rank in itertools.product(range(300), range(4)):
         begin, end = region.boxes.lo[rank], region.boxes.hi[rank]
         touches = True
@@ -41,7 +41,7 @@ def test_reached_boxes_hold_every_image_of_the_cell(periodic):
             touches &= any(
                 bottom + s < end[axis] - 0.5 and top + s >= begin[axis] - 0.5 for s in shifts
             )
-        assert found[cell, rank] == touches, (cell, rank)
+        assert reached[cell, rank] == touches, (cell, rank)
 
 
 def test_each_point_has_one_owner_whose_box_holds_its_image():
@@ -61,14 +61,14 @@ _KINDS, _VERTICES, _REACH = (40, 15), 12, 1.0
 
 def _tracks(region, random):
     """Vertices (cells, 3, V) of each kind at several times: cells move, all of one kind vanish."""
-    found = []
+    tracks = []
     for cells in _KINDS:
         places = random.uniform(0, 1, (cells, 3, 1)) * np.array(_SHAPE)[:, None]
         shapes = places + random.uniform(-2, 2, (cells, 3, _VERTICES))
         speeds = random.uniform(-1.5, 1.5, (cells, 3, 1))
         times = [shapes + step * speeds for step in (0, 1, 2, 2, 9)]
-        found.append(times)
-    return found
+        tracks.append(times)
+    return tracks
 
 
 class _Rank:
@@ -136,8 +136,8 @@ def test_cells_are_handed_to_all_that_they_reach_and_owned_once():
         reached = region.reached(low, high)
         owners = region.owners(truth.mean(axis=2))
         reached[np.arange(cells), owners] = True
-        told = [story[time][kind] for story in stories]
-        for rank, (held, states, _, shared) in enumerate(told):
+        snapshots = [story[time][kind] for story in stories]
+        for rank, (held, states, _, shared) in enumerate(snapshots):
             wanted = np.flatnonzero(reached[:, rank] & there)
             assert held.ids.tolist() == (3 * wanted).tolist()
             assert held.own.tolist() == (owners[wanted] == rank).tolist()
@@ -145,16 +145,16 @@ def test_cells_are_handed_to_all_that_they_reach_and_owned_once():
             assert np.array_equal(held.holders, reached[wanted])
             assert np.array_equal(states, truth[wanted].reshape(-1, 3 * _VERTICES))
             for other, rows in shared.both.items():
-                there_too = told[other][3]
+                there_too = snapshots[other][3]
                 for here, back in (
                     (rows, there_too.both[rank]),
                     (shared.sent[other], there_too.received[rank]),
                 ):
-                    assert held.ids[here].tolist() == told[other][0].ids[back].tolist()
+                    assert held.ids[here].tolist() == snapshots[other][0].ids[back].tolist()
                 assert held.own[shared.sent[other]].all()
                 assert set(shared.sent[other]) | set(shared.received[other]) <= set(rows)
         assert reached.sum() > 1.2 * cells
-        travelled = [each[2] for each in told]
+        travelled = [snapshot[2] for snapshot in snapshots]
         # Where nothing has moved nothing travels, and little where little has.
         assert (sum(travelled) == 0) == (time == 3)
         assert sum(travelled) <= cells
@@ -181,9 +181,9 @@ def test_a_cell_that_others_believe_to_be_here_is_not_made_up():
             return str(error)
         return ""
 
-    told = on_ranks(4, work)
-    assert told[0] == ""
-    assert all("as if it were here" in text for text in told[1:])
+    messages = on_ranks(4, work)
+    assert messages[0] == ""
+    assert all("as if it were here" in text for text in messages[1:])
 
 
 @pytest.mark.parametrize("ranks", [1, 63, 64, 65])

@@ -77,11 +77,13 @@ def test_density_falls_as_estimated_and_masses_balance_where_volumes_do_not(wall
 
 
 def test_a_fall_of_more_than_a_tenth_is_refused_with_numbers_that_are_sound():
-    with pytest.raises(InputError, match=r"inlet: .* by 14 % \(compressibility\); allowed") as told:
+    with pytest.raises(
+        InputError, match=r"inlet: .* by 14 % \(compressibility\); allowed"
+    ) as error:
         _report(_case(0.3))
     tau, value = re.search(
         r"blood.relaxation_time = ([0-9.]+) or less, or a value of at most ([0-9.]+) m/s",
-        str(told.value),
+        str(error.value),
     ).groups()
     assert _report(_case(0.3, relaxation_time=float(tau))) == []
     assert _report(_case(float(value))) == []
@@ -104,7 +106,7 @@ def test_pressures_of_openings_count_with_their_difference():
     ]
     with pytest.raises(InputError, match=r"blood.openings: the pressure falls by about 1.8e\+03"):
         _report(_case(openings=pressures))
-    lower = [{**each, "value": each["value"] / 3} for each in pressures]
+    lower = [{**opening, "value": opening["value"] / 3} for opening in pressures]
     (line,) = _report(_case(openings=lower))
     assert "a difference of at most 337 Pa" in line
 

@@ -115,11 +115,11 @@ def whole(fluid=None, periodic=PERIODIC) -> Rank:
 def vertices(count=333, seed=3, shape=SHAPE, periodic=PERIODIC) -> np.ndarray:
     """Positions along three axes; several periods away where the axis is periodic."""
     random = np.random.default_rng(seed)
-    found = np.array([random.uniform(-0.5, n - 0.5, count) for n in shape])
-    found[:, :20] = np.round(found[:, :20] * 2) / 2 - 1e-9 * random.integers(-1, 2, (3, 20))
+    positions = np.array([random.uniform(-0.5, n - 0.5, count) for n in shape])
+    positions[:, :20] = np.round(positions[:, :20] * 2) / 2 - 1e-9 * random.integers(-1, 2, (3, 20))
     for d, (n, again) in enumerate(zip(shape, periodic, strict=True)):
-        found[d] += again * n * random.integers(-3, 4, count)
-    return found
+        positions[d] += again * n * random.integers(-3, 4, count)
+    return positions
 
 
 def spread(coupling, rank, positions, forces, start=0.0) -> np.ndarray:
@@ -129,9 +129,9 @@ def spread(coupling, rank, positions, forces, start=0.0) -> np.ndarray:
 
 
 def interpolated(coupling, rank, field, positions) -> np.ndarray:
-    found = np.full_like(positions, np.nan)
-    coupling.interpolate(rank.take(field), positions, found, positions.shape[1])
-    return found
+    velocities = np.full_like(positions, np.nan)
+    coupling.interpolate(rank.take(field), positions, velocities, positions.shape[1])
+    return velocities
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -143,10 +143,10 @@ def test_couplings_are_their_definitions(kernel):
     positions, forces = vertices(), random.standard_normal((3, 333))
     delta = weights(kernel, positions)
     coupling = rank.opened(kernel)
-    found = interpolated(coupling, rank, field, positions)
+    values = interpolated(coupling, rank, field, positions)
     inside = np.round(positions[1]).astype(int) < SHAPE[1]
     wanted = np.einsum("vzyx,czyx->cv", delta, field) * inside
-    assert np.abs(found - wanted).max() < 1e-14
+    assert np.abs(values - wanted).max() < 1e-14
     result = np.zeros_like(field)
     rank.put(spread(coupling, rank, positions, forces, 0.25), result)
     wanted = (np.einsum("vzyx,cv->czyx", delta, forces) + 0.25) * fluid
@@ -169,15 +169,15 @@ def test_a_field_that_is_one_or_linear(kernel):
     positions = np.array([random.uniform(2, n - 3, 500) for n in SHAPE])
     z, y, x = np.indices(SHAPE[::-1]).astype(float)
     field = np.stack([np.ones_like(x), 1 + 2 * x - y + 0.5 * z, x])
-    found = interpolated(rank.opened(kernel), rank, field, positions)
-    assert np.abs(found[0] - 1).max() < 1e-15
-    wrong = np.abs(found[2] - positions[0]).max()
+    values = interpolated(rank.opened(kernel), rank, field, positions)
+    assert np.abs(values[0] - 1).max() < 1e-15
+    wrong = np.abs(values[2] - positions[0]).max()
     if kernel == "cosine":
         assert 0.0195 < wrong < 0.0215
     else:
         assert wrong < 1e-14
         linear = 1 + 2 * positions[0] - positions[1] + 0.5 * positions[2]
-        assert np.abs(found[1] - linear).max() < 4e-14
+        assert np.abs(values[1] - linear).max() < 4e-14
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -299,9 +299,15 @@ def test_vertices_without_a_place_are_left_out():
 )
 def test_what_cannot_be_is_refused(change, words):
     rank = whole()
-    given = {"box": rank.box, "halo": HALO, "table": rank.table, "stride": rank.stride, **change}
+    arguments = {
+        "box": rank.box,
+        "halo": HALO,
+        "table": rank.table,
+        "stride": rank.stride,
+        **change,
+    }
     with pytest.raises(InputError, match=words):
-        Coupling(CpuDevice(threads=1), **given)
+        Coupling(CpuDevice(threads=1), **arguments)
 
 
 @pytest.mark.parametrize(
@@ -449,7 +455,7 @@ class Kept:
         self.tiles = lists.tiles if listed else -(-nx // 8) * -(-ny // 8) * -(-nz // 4)
         sizes = (self.tiles, SIZES["SCAN_BLOCKS"], self.tiles + 1, 27 * count)
         types = (np.int32, np.int32, np.int64 if listed else np.int32, np.int32)
-        self.bins = [np.zeros(n, each) for n, each in zip(sizes, types, strict=True)]
+        self.bins = [np.zeros(n, dtype) for n, dtype in zip(sizes, types, strict=True)]
         self.then, self.wanted = np.zeros((3, count), "f4"), np.ones(1, np.int32)
 
 

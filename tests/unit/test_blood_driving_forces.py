@@ -212,11 +212,11 @@ def test_a_vessel_in_another_unit_is_named_with_the_scale_that_fits(tmp_path):
     path = _written(tmp_path, bend.corners * 1e-4, bend.groups, bend.names)
     said = "diameter 0.0012 um is implausible; centimetres? scale_um = 1e4"
     for openings in ({}, _ends(1e-3)):
-        with pytest.raises(InputError) as told:
+        with pytest.raises(InputError) as error:
             open_vessel(_table(surface={"file": path}, **openings), World())
-        assert said in str(told.value)
+        assert said in str(error.value)
         assert "0.0029 x 0.00382 x 0.00573 um with scale_um = 1, which takes it for micro" in str(
-            told.value
+            error.value
         )
     assert not any(
         "implausible" in line for line in _report(_table(surface={"file": path, "scale_um": 1e4}))

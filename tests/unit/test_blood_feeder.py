@@ -50,8 +50,8 @@ def test_a_segment_ends_where_its_opening_is(side):
     # Its section is that of the opening, and the next point along the way in is the opening itself.
     ahead = np.zeros(3, int)
     ahead[side.axis] = 15 if segment.sign > 0 else -15
-    found = segment.section + segment.offset + ahead
-    assert np.array_equal(found, lattice.coordinates(opening.numbers))
+    coordinates = segment.section + segment.offset + ahead
+    assert np.array_equal(coordinates, lattice.coordinates(opening.numbers))
     assert segment.lattice.contains(segment.section_numbers()).all()
     own = segment.lattice.coordinates(segment.lattice.points) + segment.offset
     beyond = segment.sign * (opening.plane - own[:, side.axis])
@@ -90,14 +90,14 @@ def test_whole_cells_with_their_share_are_the_hematocrit_asked(hematocrit):
     # Three to four times the widest cell.
     assert 12 <= length <= 16
     points = length * len(opening.numbers)
-    found, shares = whole_cells(kinds, points, spacing)
+    cells, shares = whole_cells(kinds, points, spacing)
     volume = filling_of(kinds[0]).volume * 1e-18
-    count = found[0].hematocrit * points * spacing**3 / volume
+    count = cells[0].hematocrit * points * spacing**3 / volume
     assert count == pytest.approx(round(count), abs=1e-9)
     assert round(count) >= 1
     assert shares[0] * round(count) * volume == pytest.approx(hematocrit * points * spacing**3)
     assert shares[0] <= 1.0
-    assert (found[1].hematocrit, shares[1]) == (0.0, 0.0)
+    assert (cells[1].hematocrit, shares[1]) == (0.0, 0.0)
     if hematocrit > 0.1:
         assert shares[0] > 0.9
 
@@ -161,19 +161,19 @@ def test_as_much_flows_in_the_segment_as_into_the_vessel():
 
 
 def test_a_slow_segment_whose_force_is_set_rarely_flows_as_the_vessel_does():
-    given = tube(openings=ends(feeds=True, value=SPEED / 10), cells=[{**CELLS, "hematocrit": 0.3}])
-    solver = solver_of(**given)
+    table = tube(openings=ends(feeds=True, value=SPEED / 10), cells=[{**CELLS, "hematocrit": 0.3}])
+    solver = solver_of(**table)
     assert solver._steps_between_checks == 50
     feeder = feeder_of(solver)
-    found = []
+    speeds = []
     for _ in range(30):
         solver.advance(50)
-        found.append(feeder._drive.speed() * solver.units.velocity / (SPEED / 10))
+        speeds.append(feeder._drive.speed() * solver.units.velocity / (SPEED / 10))
     # At first the fluid flows as it would without cells; these hold it back four times as much.
-    assert np.allclose(found[:4], 1.0, atol=0.25)
-    assert np.allclose(found[4:], 1.0, atol=0.15)
-    assert np.allclose(found[-10:], 1.0, atol=0.04)
-    assert max(np.abs(np.diff(found[4:]))) < 0.04
+    assert np.allclose(speeds[:4], 1.0, atol=0.25)
+    assert np.allclose(speeds[4:], 1.0, atol=0.15)
+    assert np.allclose(speeds[-10:], 1.0, atol=0.04)
+    assert max(np.abs(np.diff(speeds[4:]))) < 0.04
 
 
 def test_the_mean_velocity_of_a_segment_is_that_of_its_points():
@@ -274,8 +274,8 @@ def test_cells_are_handed_over_anew_when_one_comes_in(monkeypatch):
 
 
 def test_after_a_restart_the_inlet_has_the_velocities_that_it_had():
-    given = tube(openings=ends(feeds=True), cells=[{**CELLS, "hematocrit": 0.3}])
-    one, two = solver_of(**given), solver_of(**given)
+    table = tube(openings=ends(feeds=True), cells=[{**CELLS, "hematocrit": 0.3}])
+    one, two = solver_of(**table), solver_of(**table)
     one.advance(130)
     two.restore(one.step, one.scalars(), one.owned)
     two.restore_extras({key: np.array(value) for key, value in one.extras().items()})
@@ -312,7 +312,7 @@ def test_what_a_feeder_takes_is_counted_before_a_run(vessel):
 
 
 def test_the_inlet_that_feeds_is_named_where_cells_do_not_fit(monkeypatch):
-    def refuse(*given: Any, **more: Any) -> None:
+    def refuse(*arguments: Any, **more: Any) -> None:
         raise InputError("hematocrit = 0.12 is beyond packing")
 
     monkeypatch.setattr("haloscope.solvers.blood.feeding.pre_inlet.starting_cells", refuse)

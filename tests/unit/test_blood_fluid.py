@@ -188,15 +188,15 @@ def test_half_precision_keeps_what_was_set_and_is_close(device):
 
 
 def test_flow_in_half_precision_is_that_of_single_to_its_digits(device):
-    found = []
+    velocities = []
     for storage in ("full", "half"):
         options = {"real": "single", "storage": storage, "body_force": (1e-4, 0, 0)}
         part, fluid = channel(7, device=device, **options)
         y, density, velocity = settled(fluid, part, 600)
-        found.append(velocity[0])
+        velocities.append(velocity[0])
         assert np.abs(density - 1).max() < 1e-3
     exact = 1e-4 / (2 * 0.4 / 3) * (y + 0.5) * (6.5 - y)
-    errors = [np.abs(u - exact).max() / exact.max() for u in found]
+    errors = [np.abs(u - exact).max() / exact.max() for u in velocities]
     assert errors[0] < 1e-4
     # Rounded to the nearest number it would be above 1e-2.
     assert errors[0] < errors[1] < 2e-3
@@ -218,7 +218,7 @@ def test_what_goes_to_half_precision_is_rounded_up_as_often_as_it_is_near_to_the
 
     def rounded(values):
         a, b = np.array(values, np.float32), np.empty(len(values), np.float32)
-        pointers = (each.ctypes.data_as(ctypes.c_void_p) for each in (a, b))
+        pointers = (array.ctypes.data_as(ctypes.c_void_p) for array in (a, b))
         library.round_all(*pointers, ctypes.c_long(len(a)))
         return b
 
@@ -227,9 +227,9 @@ def test_what_goes_to_half_precision_is_rounded_up_as_often_as_it_is_near_to_the
     for part in (0.02, 0.5, 0.9):
         lower = random.integers(1024, 2048, count) * 2.0 ** random.integers(-20, 5, count)
         step = 2.0 ** (np.floor(np.log2(lower)) - 10)
-        given = (lower + step * part * random.uniform(0.98, 1.02, count)).astype(np.float32)
+        singles = (lower + step * part * random.uniform(0.98, 1.02, count)).astype(np.float32)
         for sign in (1, -1):
-            up = (sign * rounded(sign * given) - lower) / step
+            up = (sign * rounded(sign * singles) - lower) / step
             assert set(np.unique(up)) == {0, 1}
             assert abs(up.mean() - part) < 5 * np.sqrt(part * (1 - part) / count)
             assert np.array_equal(rounded(sign * lower), sign * lower)
@@ -265,11 +265,11 @@ def test_vectors_in_half_precision_are_what_single_values_are(tmp_path, flags):
     text = _VECTORS % (DIALECT.read_text(), *blood)
     library = compiled(tmp_path, text, "-Wno-pragmas", *flags)
 
-    def both(function, given, dtype):
-        found = [np.empty(given.size, dtype) for _ in range(2)]
-        pointers = (each.ctypes.data_as(ctypes.c_void_p) for each in (given, *found))
-        function(*pointers, ctypes.c_long(given.size))
-        return found
+    def both(function, singles, dtype):
+        halves = [np.empty(singles.size, dtype) for _ in range(2)]
+        pointers = (array.ctypes.data_as(ctypes.c_void_p) for array in (singles, *halves))
+        function(*pointers, ctypes.c_long(singles.size))
+        return halves
 
     every = np.arange(1 << 16, dtype=np.uint16)
     vectors, one_by_one = both(library.numbers, every, np.float32)
@@ -280,7 +280,7 @@ def test_vectors_in_half_precision_are_what_single_values_are(tmp_path, flags):
     random = np.random.default_rng(3)
     sizes = 2.0 ** random.uniform(-45, 8, 1 << 18) * random.choice([-1, 1], 1 << 18)
     bounds = np.array([0.0, -0.0, 65503.9, 65504.0, 65520.0, -7e4, np.inf, -np.inf] * 2) / 4096
-    given = np.concatenate([sizes, bounds, exact[np.isfinite(exact)]]).astype(np.float32)
-    vectors, one_by_one = both(library.halves, given[: given.size // 16 * 16], np.uint16)
+    singles = np.concatenate([sizes, bounds, exact[np.isfinite(exact)]]).astype(np.float32)
+    vectors, one_by_one = both(library.halves, singles[: singles.size // 16 * 16], np.uint16)
     assert np.array_equal(vectors, one_by_one)
     assert np.isnan(both(library.halves, np.full(16, np.nan, np.float32), np.float16)[0]).all()

@@ -106,7 +106,7 @@ def test_rows_along_any_axis_give_the_same_bits(device, real):
         outward=[[-1, 0, 0], [1, 0, 0]],
     )
     assert 0 < whole.bulk < whole.owned
-    found = []
+    populations = []
     for axis in range(3):
         part = whole.along(axis)
         order = np.argsort(part.numbers)
@@ -116,10 +116,10 @@ def test_rows_along_any_axis_give_the_same_bits(device, real):
         fluid.set_populations(start[:, np.argsort(order)])
         for _ in range(5):
             fluid.step()
-        found.append(fluid.populations()[:, order])
-    assert np.array_equal(found[0], found[1])
-    assert np.array_equal(found[0], found[2])
-    assert (found[0] != start).any(axis=0).all()
+        populations.append(fluid.populations()[:, order])
+    assert np.array_equal(populations[0], populations[1])
+    assert np.array_equal(populations[0], populations[2])
+    assert (populations[0] != start).any(axis=0).all()
 
 
 def test_several_ranks_and_threads_and_a_restart_give_the_bits_of_one(device):
@@ -266,7 +266,7 @@ def test_what_walls_send_back_is_told_of_chosen_points_too(device, passing_for_g
     there = Fluid(gpu, part, way=gpu_layout.fastest_way(8, 2), **options)
     points = np.random.default_rng(3).permutation(part.bulk)[: part.bulk // 2]
     chosen = [
-        ChosenPoints(each, fluid, part, points) for each, fluid in ((device, one), (gpu, there))
+        ChosenPoints(device, fluid, part, points) for device, fluid in ((device, one), (gpu, there))
     ]
     for fluid in (one, there):
         fluid.set_populations(random_start(part))
@@ -327,17 +327,21 @@ def test_points_share_rows_of_distances_where_neighbours_lie_alike(monkeypatch, 
         monkeypatch.setattr(gpu_layout, "_FACTORS", np.zeros(18, np.uint64))
     part = whole_and_parts()[0]
     for way in (KernelVariant(), KernelVariant(kinds=False)):
-        found = neighbours(part.sources, way)
+        neighbour_table = neighbours(part.sources, way)
         every = np.arange(part.owned)
-        rows = found.distances[found.kinds, :18].T if way.kinds else found.distances
+        rows = (
+            neighbour_table.distances[neighbour_table.kinds, :18].T
+            if way.kinds
+            else neighbour_table.distances
+        )
         rows = rows[:, : part.owned]
         absent = rows == gpu_layout.NONE
         assert np.array_equal(absent, part.sources < 0)
         assert np.array_equal((rows + every)[~absent], part.sources[~absent])
-    found = neighbours(part.sources, KernelVariant(compact=True))
-    assert np.array_equal(_of_compact_kinds(found, 0), np.maximum(part.sources, -1))
+    neighbour_table = neighbours(part.sources, KernelVariant(compact=True))
+    assert np.array_equal(_of_compact_kinds(neighbour_table, 0), np.maximum(part.sources, -1))
     # Four numbers are read at once.
-    assert found.pitch % 4 == (1 << found.mask_bits) % 4 == 0
+    assert neighbour_table.pitch % 4 == (1 << neighbour_table.mask_bits) % 4 == 0
     full = np.arange(9 * 8 * 7)
     one_mask = take(full, (9, 8, 7), ((0, 0, 0), (9, 8, 7)), 1, VELOCITIES[1:])
     alike = neighbours(one_mask.sources, KernelVariant(compact=True))
@@ -351,12 +355,12 @@ def test_points_share_rows_of_distances_where_neighbours_lie_alike(monkeypatch, 
     assert len(box.distances) == 27 or not differ
 
 
-def _of_compact_kinds(found, axis):
+def _of_compact_kinds(neighbour_table, axis):
     """Sources (18, points) that compact kinds tell, -1 where there is none."""
-    bits, table, at = found.mask_bits, found.distances, found.pitch
+    bits, table, at = neighbour_table.mask_bits, neighbour_table.distances, neighbour_table.pitch
     masks, eights, wide = table[: 1 << bits], table[1 << bits : at], table[at:]
-    result = np.full((18, len(found.kinds)), -1)
-    for p, kind in enumerate(found.kinds.tolist()):
+    result = np.full((18, len(neighbour_table.kinds)), -1)
+    for p, kind in enumerate(neighbour_table.kinds.tolist()):
         if kind < 0:
             row = wide.reshape(-1, gpu_layout.ROW)[-2 - kind, :18]
             result[:, p] = np.where(row == gpu_layout.NONE, -1, p + row)
@@ -380,10 +384,10 @@ def test_compact_kinds_tell_the_same_neighbours_in_less_room(monkeypatch, axis):
     part = take(
         numbers, shape, ((0, 0, 0), (9, 15, 16)), 1, VELOCITIES[1:], periodic=(False, False, True)
     ).along(axis)
-    found = neighbours(part.sources, KernelVariant(compact=True), axis)
-    assert np.array_equal(_of_compact_kinds(found, axis), part.sources)
-    assert -1 not in found.kinds
-    assert 0 < np.mean(found.kinds < 0) < 0.3
+    neighbour_table = neighbours(part.sources, KernelVariant(compact=True), axis)
+    assert np.array_equal(_of_compact_kinds(neighbour_table, axis), part.sources)
+    assert -1 not in neighbour_table.kinds
+    assert 0 < np.mean(neighbour_table.kinds < 0) < 0.3
     # As in vessels, where rows of points are long and end here and there.
     places = raster_coordinates(np.arange(60**3), (60,) * 3)
     aside = np.delete(places, axis, axis=1) - 20 - 0.3 * places[:, axis, None]
@@ -391,9 +395,9 @@ def test_compact_kinds_tell_the_same_neighbours_in_less_room(monkeypatch, axis):
     whole = take(vessel, (60,) * 3, ((0, 0, 0), (60,) * 3), 1, VELOCITIES[1:]).along(axis)
     compact = neighbours(whole.sources, KernelVariant(compact=True), axis)
     assert np.array_equal(_of_compact_kinds(compact, axis), np.maximum(whole.sources, -1))
-    told = neighbours(whole.sources, KernelVariant())
+    whole_table = neighbours(whole.sources, KernelVariant())
     rows = compact.pitch - (1 << compact.mask_bits)
-    assert rows < 0.5 * told.distances.size
+    assert rows < 0.5 * whole_table.distances.size
     # Taken a few at a time.
     monkeypatch.setattr(gpu_layout, "_AT_ONCE", 7)
     again = neighbours(whole.sources, KernelVariant(compact=True), axis)

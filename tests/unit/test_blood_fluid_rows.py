@@ -29,7 +29,7 @@ def _sources(fluid: np.ndarray, axis: int = 0) -> np.ndarray:
     turned = np.swapaxes(fluid, 2, 2 - axis)
     np.swapaxes(index, 2, 2 - axis)[turned] = np.arange(fluid.sum())
     there = (np.roll(index, tuple(c[::-1]), (0, 1, 2)) for c in VELOCITIES[1:])
-    return np.stack([np.swapaxes(each, 2, 2 - axis)[turned] for each in there])
+    return np.stack([np.swapaxes(component, 2, 2 - axis)[turned] for component in there])
 
 
 def _porous(share: float) -> np.ndarray:
@@ -42,7 +42,7 @@ def _taken(
 ) -> dict[int, list[int]]:
     """Addresses of all points as the kernel makes them of the tables; a point twice is an error."""
     up, down = _ends(axis)
-    found: dict[int, list[int]] = {}
+    taken: dict[int, list[int]] = {}
     for (p, length), places in zip(order.rows, order.row_places, strict=True):
         for j in range(length):
             addresses = [int(place) + j for place in places[:DIRECTIONS]]
@@ -52,18 +52,18 @@ def _taken(
             if j == length - 1:
                 for i, place in zip(down, places[DIRECTIONS + len(up) :], strict=True):
                     addresses[i] = int(place)
-            assert p + j not in found
-            found[int(p) + j] = addresses
+            assert p + j not in taken
+            taken[int(p) + j] = addresses
     for b in range(len(order.blocks) - 1):
         first, last = order.blocks[b, 1], order.blocks[b + 1, 1]
         here = order.point_sources[18 * first : 18 * last].reshape(18, last - first)
         for p, mine in zip(order.points[first:last], here.T, strict=True):
-            assert p not in found
-            found[int(p)] = [int(p)] + [
+            assert p not in taken
+            taken[int(p)] = [int(p)] + [
                 i * stride + int(p) if source < 0 else int(OPPOSITE[i]) * stride + int(source)
                 for i, source in enumerate(mine, start=1)
             ]
-    return found
+    return taken
 
 
 @pytest.mark.parametrize("share", [0.0, 0.003, 0.02, 0.2, 0.9])
@@ -78,14 +78,14 @@ def test_every_population_of_every_point_is_taken_where_it_lies(share, half, axi
         wanted[count // 3 : count // 2] = True
         chosen = np.flatnonzero(wanted)
     stride = count + 5
-    found = _taken(rows_and_points(chosen, sources, stride, axis), sources, stride, axis)
-    assert sorted(found) == chosen.tolist()
+    taken = _taken(rows_and_points(chosen, sources, stride, axis), sources, stride, axis)
+    assert sorted(taken) == chosen.tolist()
     for p in chosen.tolist():
         expected = [p] + [
             i * stride + p if source < 0 else int(OPPOSITE[i]) * stride + int(source)
             for i, source in enumerate(sources[:, p], start=1)
         ]
-        assert found[p] == expected
+        assert taken[p] == expected
 
 
 def test_rows_have_their_ends():

@@ -86,8 +86,8 @@ def test_forces_are_the_gradient_of_the_energy(elements):
         return (energies[0] - energies[1]) / (2 * h)
 
     h = 2e-5
-    found = (64 * slope(h / 2) - 20 * slope(h) + slope(2 * h)) / 45
-    assert -(f * along).sum(axis=(1, 2)) == pytest.approx(found, rel=1e-6)
+    derivative = (64 * slope(h / 2) - 20 * slope(h) + slope(2 * h)) / 45
+    assert -(f * along).sum(axis=(1, 2)) == pytest.approx(derivative, rel=1e-6)
 
 
 @pytest.mark.parametrize("elements", KINDS)

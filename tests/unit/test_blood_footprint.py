@@ -49,9 +49,9 @@ class Counted(CpuDevice):
         self.held = 0
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        found = super().empty(shape, dtype)
-        self.held += found.nbytes
-        return found
+        array = super().empty(shape, dtype)
+        self.held += array.nbytes
+        return array
 
     def kernel(self, *_: Any) -> Any:
         class Kernel:
@@ -89,28 +89,28 @@ def held(points: int, cells: int, buffers: int = 1, viscosity: float = 0.0) -> i
 def test_a_vertex_takes_what_is_foretold(viscosity, most):
     """Beside it a cell has its place in lists, energies and moments: 140 bytes for all its vertices."""
     many, few = (held(12, cells, viscosity=viscosity) for cells in (60, 20))
-    found = (many - few) / (40 * 162)
+    bytes_per_vertex = (many - few) / (40 * 162)
     wanted = bytes_a_vertex(repulsion=True, viscous=viscosity > 0, room=1.0)
-    assert wanted <= found < wanted + 1
+    assert wanted <= bytes_per_vertex < wanted + 1
     assert wanted < most
 
 
 @pytest.mark.parametrize("buffers", [1, 2])
 def test_a_point_takes_what_is_foretold(buffers):
     """Tables go beyond the box by the halo, and slots begin in lines of their own."""
-    found = (held(24, 0, buffers) - held(16, 0, buffers)) / (24**3 - 16**3)
+    bytes_per_point = (held(24, 0, buffers) - held(16, 0, buffers)) / (24**3 - 16**3)
     beside = bytes_a_point(with_cells=True, repulsion=True)
     wanted = buffers * DIRECTIONS * DOUBLE + beside
-    assert wanted <= found < wanted + 8
+    assert wanted <= bytes_per_point < wanted + 8
     assert beside <= 85
 
 
 def case(**table: Any) -> BloodCase:
     channel = {"size_um": [40.0, 40.0, 40.0], "periodic": ["x", "y", "z"]}
     blood = {"spacing_um": 1.0, "channel": channel, **table}
-    found = check({"solver": "blood", "blood": blood}, BloodCase, "test")
-    assert isinstance(found, BloodCase)
-    return found
+    blood_case = check({"solver": "blood", "blood": blood}, BloodCase, "test")
+    assert isinstance(blood_case, BloodCase)
+    return blood_case
 
 
 def test_a_case_is_known_to_take_what_its_points_and_vertices_do():

@@ -49,40 +49,40 @@ class _Rank:
         nothing = CellOwnership.nothing(world.size)
         self.kinds = [LocalCells(kind, room_for(device, kind, 1), nothing) for kind in _kinds()]
         random = np.random.default_rng(11)
-        for given, count in zip(self.kinds, counts, strict=True):
+        for cells, count in zip(self.kinds, counts, strict=True):
             places = random.uniform(0, 1, (count, 1, 3)) * _SHAPE
-            vertices = places + given.kind.mesh.vertices
+            vertices = places + cells.kind.mesh.vertices
             mine = self.region.owners(vertices.mean(axis=1)) == world.rank
-            given.total = count
+            cells.total = count
             states = np.stack([vertices, np.zeros_like(vertices)], axis=1)
-            self.holders.add(given, np.flatnonzero(mine), states[mine])
+            self.holders.add(cells, np.flatnonzero(mine), states[mine])
         self.holders.migrate(self.kinds)
 
     def move(self, step: np.ndarray) -> None:
         """All by as much, some cells farther; positions are what they are on any rank."""
-        for given in self.kinds:
-            m = given.membranes
+        for cells in self.kinds:
+            m = cells.membranes
             x = m.positions.reshape(3, m.capacity, m.vertices)
-            far = 1 + 0.3 * (given.ids % 3)
-            x[:, : given.count] += step[:, None, None] * far[None, :, None]
+            far = 1 + 0.3 * (cells.ids % 3)
+            x[:, : cells.count] += step[:, None, None] * far[None, :, None]
 
     def share(self, turn: int) -> None:
         """Each cell's velocities come from the rank that owns it."""
-        for given in self.kinds:
-            m = given.membranes
-            wanted = _velocities(given.ids, m.vertices, turn)
+        for cells in self.kinds:
+            m = cells.membranes
+            wanted = _velocities(cells.ids, m.vertices, turn)
             u = m.velocities.reshape(3, m.capacity, m.vertices)
-            u[:, : given.count] = np.where(given.own[:, None], wanted, 7.0)
-            self.holders.complete([given])
-            assert np.array_equal(u[:, : given.count], wanted)
+            u[:, : cells.count] = np.where(cells.own[:, None], wanted, 7.0)
+            self.holders.complete([cells])
+            assert np.array_equal(u[:, : cells.count], wanted)
 
     def snapshot(self) -> list[tuple[Any, ...]]:
-        found = []
-        for given in self.kinds:
-            m = given.membranes
-            x = m.positions.reshape(3, m.capacity, m.vertices)[:, : given.count]
-            found.append((given.held, np.moveaxis(x, 1, 0).copy()))
-        return found
+        snapshots = []
+        for cells in self.kinds:
+            m = cells.membranes
+            x = m.positions.reshape(3, m.capacity, m.vertices)[:, : cells.count]
+            snapshots.append((cells.held, np.moveaxis(x, 1, 0).copy()))
+        return snapshots
 
 
 def _velocities(ids: np.ndarray, vertices: int, turn: int) -> np.ndarray:
@@ -121,22 +121,22 @@ def test_copies_stay_and_agree_while_cells_go_from_rank_to_rank(tmp_path):
                     for a, b in zip(before, after, strict=True)
                 )
             mine.share(turn + 100)
-            for given in mine.kinds:
-                given.membranes.velocities[...] = 0
+            for cells in mine.kinds:
+                cells.membranes.velocities[...] = 0
             mine.share(turn + 1)
             story.append(mine.snapshot())
         assert mine.holders.margin == margin_for(fastest) > MARGIN
-        rooms = [given.membranes.capacity for given in mine.kinds]
-        shared = [given.shared.whole.rooms for given in mine.kinds]
+        rooms = [cells.membranes.capacity for cells in mine.kinds]
+        shared = [cells.shared.whole.rooms for cells in mine.kinds]
         return story, rooms, shared
 
-    told = _ranks(tmp_path, work)
+    stories = _ranks(tmp_path, work)
     region, kept = _region(_RANKS), 0
     # Cells are as fast from the first turn on.
     reach = _REACH + margin_for(1e5) - MARGIN
     for turn in range(len(steps)):
         for kind, count in enumerate((25, 60)):
-            parts = [story[turn][kind] for story, _, _ in told]
+            parts = [story[turn][kind] for story, _, _ in stories]
             truth: dict[int, np.ndarray] = {}
             for rank, (held, x) in enumerate(parts):
                 for cell, own, ranks, vertices in zip(
@@ -154,9 +154,9 @@ def test_copies_stay_and_agree_while_cells_go_from_rank_to_rank(tmp_path):
             kept += sum(held.count for held, _ in parts) - count
     assert kept > 100
     # Both ranks of a pair have room for as many.
-    for rank, (_, _, rooms) in enumerate(told):
+    for rank, (_, _, rooms) in enumerate(stories):
         for kind, (sent, _) in enumerate(rooms):
-            assert all(told[other][2][kind][1][rank] == room for other, room in sent.items())
+            assert all(stories[other][2][kind][1][rank] == room for other, room in sent.items())
 
 
 def test_rows_without_cells_let_cells_come_and_go(tmp_path, monkeypatch):
@@ -185,7 +185,9 @@ def test_rows_without_cells_let_cells_come_and_go(tmp_path, monkeypatch):
         assert max(off) < 1e-6
         assert max(there) < 1e3
         assert all(n <= k <= 1.8 * n + 1 for n, k in zip(counts, rows, strict=True))
-        changes = [sum(a != b for a, b in itertools.pairwise(each)) for each in (counts, rows)]
+        changes = [
+            sum(a != b for a, b in itertools.pairwise(numbers)) for numbers in (counts, rows)
+        ]
         assert changes[0] > 3
         assert changes[1] <= 1
 
@@ -203,9 +205,9 @@ def test_arrays_that_give_way_are_let_go(tmp_path):
         forgotten = [array is old.positions for array in mine.forgotten]
         return large.membranes is not old, forgotten, large.membranes.capacity >= large.count
 
-    told = _ranks(tmp_path, work)
-    assert any(grew for grew, _, _ in told)
-    assert all(forgotten == [True] * grew and fits for grew, forgotten, fits in told)
+    reports = _ranks(tmp_path, work)
+    assert any(grew for grew, _, _ in reports)
+    assert all(forgotten == [True] * grew and fits for grew, forgotten, fits in reports)
 
 
 def test_a_cell_without_a_place_is_named_on_every_rank(tmp_path):
@@ -220,9 +222,9 @@ def test_a_cell_without_a_place_is_named_on_every_rank(tmp_path):
             mine.holders.migrate(mine.kinds)
         return str(error.value), np.rint(place).astype(int).tolist()
 
-    told = _ranks(tmp_path, work)
-    ((x, y, z),) = next(place for _, place in told if place)
-    assert {message for message, _ in told} == {
+    reports = _ranks(tmp_path, work)
+    ((x, y, z),) = next(place for _, place in reports if place)
+    assert {message for message, _ in reports} == {
         "small 7 has a vertex whose position is no number; when cells were looked at before, it was "
         f"around point ({x}, {y}, {z}) of the lattice"
     }
@@ -244,8 +246,8 @@ def test_a_lost_cell_is_missed_on_every_rank(tmp_path, when):
 
 def test_one_rank_holds_all_and_shares_nothing():
     mine = _Rank(CpuDevice(threads=1), World(), (5, 7))
-    assert [given.count for given in mine.kinds] == [5, 7]
-    assert all(given.own.all() and given.shared is None for given in mine.kinds)
+    assert [cells.count for cells in mine.kinds] == [5, 7]
+    assert all(cells.own.all() and cells.shared is None for cells in mine.kinds)
     states = mine.holders.own_states(mine.kinds[0])
     assert states.shape == (5, 2, 92, 3)
     assert states[:, 0].std(axis=1).min() > 1

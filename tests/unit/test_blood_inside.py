@@ -37,8 +37,8 @@ def sphere(rounds: int = 2) -> tuple[np.ndarray, np.ndarray]:
             key = (min(a, b), max(a, b))
             if key not in middles:
                 middles[key] = len(points)
-                found = points[a] + points[b]
-                points.append(found / np.linalg.norm(found))
+                midpoint = points[a] + points[b]
+                points.append(midpoint / np.linalg.norm(midpoint))
             return middles[key]
 
         finer = []
@@ -52,26 +52,26 @@ def sphere(rounds: int = 2) -> tuple[np.ndarray, np.ndarray]:
 def cells(centres, seed=1) -> ClosedCells:
     """Biconcave bodies in random directions."""
     unit, triangles = sphere()
-    random, found = np.random.default_rng(seed), []
+    random, positions = np.random.default_rng(seed), []
     x, y, z = unit
     thin = np.array([2.9 * x, 2.9 * y, 1.5 * z * (0.35 + 0.9 * (x**2 + y**2))])
     for centre in centres:
         turn, _ = np.linalg.qr(random.standard_normal((3, 3)))
         turn *= np.linalg.det(turn)
-        found.append(turn @ thin + np.reshape(centre, (3, 1)))
-    return ClosedCells(np.stack(found, axis=1), triangles)
+        positions.append(turn @ thin + np.reshape(centre, (3, 1)))
+    return ClosedCells(np.stack(positions, axis=1), triangles)
 
 
 def winding_numbers(kinds: list[ClosedCells], box: OwnBox, threads: int = 1) -> np.ndarray:
     """Of the places of a box, by cells that lie among others that are not there."""
-    given = []
+    surfaces = []
     for kind in kinds:
         _, count, vertices = kind.positions.shape
         room = np.full((3, count + 2, vertices), 6.0)
         room[:, :count] = kind.positions
-        given.append(Surfaces(room.ravel(), count, vertices, kind.triangles.astype(np.int32)))
+        surfaces.append(Surfaces(room.ravel(), count, vertices, kind.triangles.astype(np.int32)))
     nothing = np.full([n + 4 for n in reversed(box.counts)], -1, np.int32)
-    return Insides(CpuDevice(threads=threads), box, 2, nothing).windings(given)
+    return Insides(CpuDevice(threads=threads), box, 2, nothing).windings(surfaces)
 
 
 def solid_angles(cells: ClosedCells, points: np.ndarray) -> np.ndarray:
@@ -97,25 +97,25 @@ def whole(periodic=(False,) * 3) -> OwnBox:
 
 def test_flags_are_winding_numbers():
     """Also where cells overlap, and where they reach beyond the lattice."""
-    given = cells([(5, 5, 5), (6.5, 6, 6.2), (0, 3, 9), (12.3, 11, 12)])
-    found = winding_numbers([given], whole())
-    wanted = np.round(solid_angles(given, lattice())).astype(int).reshape(SHAPE[::-1])
-    assert np.array_equal(found, wanted)
-    assert set(np.unique(found)) == {0, 1, 2}
+    closed_cells = cells([(5, 5, 5), (6.5, 6, 6.2), (0, 3, 9), (12.3, 11, 12)])
+    windings = winding_numbers([closed_cells], whole())
+    wanted = np.round(solid_angles(closed_cells, lattice())).astype(int).reshape(SHAPE[::-1])
+    assert np.array_equal(windings, wanted)
+    assert set(np.unique(windings)) == {0, 1, 2}
 
 
 def test_surfaces_through_points_stay_closed():
     """Vertices, edges and triangles on rows and planes of the lattice: nothing leaks."""
     unit, triangles = sphere(1)
     positions = np.round(3 * unit)[:, None] + 6.0
-    found = winding_numbers([ClosedCells(positions, triangles)], whole())
-    assert set(np.unique(found)) == {0, 1}
-    assert found[6, 6, 6] == 1
-    assert not found[:, :, -1].any()
+    windings = winding_numbers([ClosedCells(positions, triangles)], whole())
+    assert set(np.unique(windings)) == {0, 1}
+    assert windings[6, 6, 6] == 1
+    assert not windings[:, :, -1].any()
     # All that lies well inside or outside is told right.
-    r = np.linalg.norm(lattice() - 6, axis=0).reshape(found.shape)
-    assert found[r < 2].all()
-    assert not found[r > 4.3].any()
+    r = np.linalg.norm(lattice() - 6, axis=0).reshape(windings.shape)
+    assert windings[r < 2].all()
+    assert not windings[r > 4.3].any()
 
 
 @pytest.mark.parametrize("parts", [3, 5, 7, 10])
@@ -126,41 +126,43 @@ def test_cuts_at_points_but_for_rounding_stay_closed(parts):
     shifts = random.integers(0, parts, (3, 50, 1)) / parts
     positions = np.round(parts * 3 * unit)[:, None] / parts + 5 + shifts
     for one in range(50):
-        found = winding_numbers([ClosedCells(positions[:, one : one + 1], triangles)], whole())
-        assert set(np.unique(found)) == {0, 1}
-        assert not found[:, :, -1].any()
+        windings = winding_numbers([ClosedCells(positions[:, one : one + 1], triangles)], whole())
+        assert set(np.unique(windings)) == {0, 1}
+        assert not windings[:, :, -1].any()
 
 
 def test_periodic_cells_come_in_on_the_other_side():
     periodic = (True, True, False)
-    given = cells([(0.2, 11.9, 6), (-30.1, 40, 4)])
-    found = winding_numbers([given], whole(periodic))
+    closed_cells = cells([(0.2, 11.9, 6), (-30.1, 40, 4)])
+    windings = winding_numbers([closed_cells], whole(periodic))
     wanted = np.zeros(SHAPE[::-1], int)
     for i in range(-5, 6):
         for j in range(-5, 6):
             shift = np.reshape([i * SHAPE[0], j * SHAPE[1], 0], (3, 1, 1))
-            moved = ClosedCells(given.positions + shift, given.triangles)
+            moved = ClosedCells(closed_cells.positions + shift, closed_cells.triangles)
             near = np.abs(moved.positions.mean(axis=2) - 6).max(axis=0) < 16
             if near.any():
-                part = ClosedCells(moved.positions[:, near], given.triangles)
+                part = ClosedCells(moved.positions[:, near], closed_cells.triangles)
                 wanted += np.round(solid_angles(part, lattice())).astype(int).reshape(wanted.shape)
-    assert np.array_equal(found, wanted)
+    assert np.array_equal(windings, wanted)
 
 
 def test_boxes_and_kinds_share_the_work():
     periodic = (True,) * 3
-    given = cells([(1, 5, 5), (8, 9, 11), (13, 2, 0)])
-    both = winding_numbers([given], whole(periodic))
-    kinds = [ClosedCells(given.positions[:, k : k + 1], given.triangles) for k in range(3)]
+    closed_cells = cells([(1, 5, 5), (8, 9, 11), (13, 2, 0)])
+    both = winding_numbers([closed_cells], whole(periodic))
+    kinds = [
+        ClosedCells(closed_cells.positions[:, k : k + 1], closed_cells.triangles) for k in range(3)
+    ]
     assert np.array_equal(both, winding_numbers(kinds, whole(periodic)))
     for low, high in (((0, 0, 0), (5, 12, 7)), ((5, 0, 0), (14, 12, 7)), ((0, 0, 7), SHAPE)):
-        part = winding_numbers([given], OwnBox(low, high, SHAPE, periodic))
+        part = winding_numbers([closed_cells], OwnBox(low, high, SHAPE, periodic))
         wanted = both[tuple(slice(a, b) for a, b in zip(low[::-1], high[::-1], strict=True))]
         assert np.array_equal(part, wanted)
 
 
 def test_flags_come_by_the_numbers_of_points():
-    given, box, halo = cells([(5, 5, 5)]), whole(), 2
+    closed_cells, box, halo = cells([(5, 5, 5)]), whole(), 2
     z, y, x = (np.arange(-halo, n + halo) for n in reversed(SHAPE))
     inside = (
         ((z >= 0) & (z < SHAPE[2]))[:, None, None]
@@ -170,25 +172,29 @@ def test_flags_come_by_the_numbers_of_points():
     table = np.full(inside.shape, -1, np.int32)
     owned = np.count_nonzero(inside)
     table[inside] = np.random.default_rng(0).permutation(owned)
-    flags = inside_flags([given], box, halo, table, owned)
-    wanted = winding_numbers([given], box)[:, :9]
+    flags = inside_flags([closed_cells], box, halo, table, owned)
+    wanted = winding_numbers([closed_cells], box)[:, :9]
     assert np.array_equal(flags[table[inside]], wanted.ravel())
     assert flags.dtype == np.uint8
     assert 20 < flags.sum() < 60
 
 
 def test_cells_without_a_place_are_left_out():
-    given = cells([(5, 5, 5), (6, 6, 6)])
-    alone = winding_numbers([ClosedCells(given.positions[:, :1], given.triangles)], whole())
-    given.positions[0, 1, 3] = np.nan
-    assert np.array_equal(winding_numbers([given], whole((True,) * 3)), alone)
+    closed_cells = cells([(5, 5, 5), (6, 6, 6)])
+    alone = winding_numbers(
+        [ClosedCells(closed_cells.positions[:, :1], closed_cells.triangles)], whole()
+    )
+    closed_cells.positions[0, 1, 3] = np.nan
+    assert np.array_equal(winding_numbers([closed_cells], whole((True,) * 3)), alone)
 
 
 def test_a_cell_that_has_burst_is_left_out_at_once():
-    given = cells([(5, 5, 5), (6, 6, 6)])
-    alone = winding_numbers([ClosedCells(given.positions[:, :1], given.triangles)], whole())
-    given.positions[:, 1, 3] = 9e8
-    assert np.array_equal(winding_numbers([given], whole((True,) * 3)), alone)
+    closed_cells = cells([(5, 5, 5), (6, 6, 6)])
+    alone = winding_numbers(
+        [ClosedCells(closed_cells.positions[:, :1], closed_cells.triangles)], whole()
+    )
+    closed_cells.positions[:, 1, 3] = 9e8
+    assert np.array_equal(winding_numbers([closed_cells], whole((True,) * 3)), alone)
 
 
 def test_open_surfaces_are_refused():
@@ -199,16 +205,16 @@ def test_open_surfaces_are_refused():
 
 
 def _turned(triangles: np.ndarray) -> np.ndarray:
-    found = triangles.copy()
-    found[0] = found[0, ::-1]
-    return found
+    turned = triangles.copy()
+    turned[0] = turned[0, ::-1]
+    return turned
 
 
 @pytest.mark.parametrize("threads", [2, 3])
 def test_threads_do_not_change_windings(threads):
-    given = cells([(1, 5, 5), (8, 9, 11), (13, 2, 0)])
-    one = winding_numbers([given], whole((True,) * 3))
-    assert np.array_equal(one, winding_numbers([given], whole((True,) * 3), threads))
+    closed_cells = cells([(1, 5, 5), (8, 9, 11), (13, 2, 0)])
+    one = winding_numbers([closed_cells], whole((True,) * 3))
+    assert np.array_equal(one, winding_numbers([closed_cells], whole((True,) * 3), threads))
 
 
 def test_cells_on_the_move_leave_nothing_behind():
@@ -216,14 +222,17 @@ def test_cells_on_the_move_leave_nothing_behind():
     ends = [np.arange(-2, n + 2) % n for n in reversed(SHAPE)]
     table = np.arange(np.prod(SHAPE), dtype=np.int32).reshape(SHAPE[::-1])[np.ix_(*ends)]
     insides, flags = Insides(device, box, 2, table), np.ones(np.prod(SHAPE), np.uint8)
-    given = cells([(1, 5, 5), (8, 9, 11)])
+    closed_cells = cells([(1, 5, 5), (8, 9, 11)])
     for step in range(3):
-        given.positions[:] += 2.3
+        closed_cells.positions[:] += 2.3
         surfaces = Surfaces(
-            given.positions, 2, given.positions.shape[2], given.triangles.astype("i4")
+            closed_cells.positions,
+            2,
+            closed_cells.positions.shape[2],
+            closed_cells.triangles.astype("i4"),
         )
         insides.mark([surfaces], flags)
-        wanted = winding_numbers([given], box) != 0
+        wanted = winding_numbers([closed_cells], box) != 0
         assert np.array_equal(flags.reshape(wanted.shape), wanted)
         assert step or flags.any()
 
@@ -246,8 +255,11 @@ def test_a_gpu_marks_as_cores_do(tmp_path):
     command = [*jit.find_compiler().command, *flags, "-o", str(built), str(source)]
     subprocess.run(command, check=True)
     gpu = ctypes.CDLL(str(built))
-    given, box = cells([(1, 5, 5), (8, 9, 11), (13, 2, 0)]), whole((True,) * 3)
-    (_, count, a_cell), triangles = given.positions.shape, given.triangles.astype(np.int32)
+    closed_cells, box = cells([(1, 5, 5), (8, 9, 11), (13, 2, 0)]), whole((True,) * 3)
+    (_, count, a_cell), triangles = (
+        closed_cells.positions.shape,
+        closed_cells.triangles.astype(np.int32),
+    )
     nx, ny, nz = SHAPE
     home, images = np.zeros((count, 3)), np.zeros((count, 6), np.int32)
     steps = np.zeros((nz, ny, nx + 1), np.int32)
@@ -263,8 +275,8 @@ def test_a_gpu_marks_as_cores_do(tmp_path):
             )
         )
 
-    where = (numbers, given.positions, count * a_cell, count, a_cell)
+    where = (numbers, closed_cells.positions, count * a_cell, count, a_cell)
     call("find_images", *where, home, images)
     call("cut_rows", *where, triangles, len(triangles), home, images, steps)
     call("add_up_rows", numbers, steps)
-    assert np.array_equal(steps[:, :, :-1], winding_numbers([given], box))
+    assert np.array_equal(steps[:, :, :-1], winding_numbers([closed_cells], box))

@@ -108,7 +108,7 @@ def test_what_is_built_of_a_case_serves_both_ways_of_streaming():
     assert streamed <= device.kernels
     fluid = [file.constants for file in device.files if file.file == "fluid.cpp"]
     # And compact kinds or not, as the vessel itself will say.
-    ways = {(each["BLOCKS_A_PROCESSOR"], each["KINDS"]) for each in fluid}
+    ways = {(constants["BLOCKS_A_PROCESSOR"], constants["KINDS"]) for constants in fluid}
     assert ways == {(fastest_way(4, n).blocks, kinds) for n in (1, 2) for kinds in (1, 2)}
     assert len(ways) == 4
 
@@ -177,8 +177,8 @@ def test_ranks_without_links_have_the_kernels_of_those_with_them(moving, walls):
     _, whole = share_out(World(), vessel.lattice, table.halo, None, longest_rows=False)
     links = wall_links(table, vessel, whole, table.units)
     none, _ = split_links(links, 0)
-    for some in (links, none):
+    for neighbour_links in (links, none):
         wall_link_tables = WallLinkTables(
-            AbsentGpu(), whole, some, (), whole.owned, np.dtype(float)
+            AbsentGpu(), whole, neighbour_links, (), whole.owned, np.dtype(float)
         )
         assert wall_link_tables.constants["WALLS"] == walls

@@ -22,11 +22,11 @@ def tables(surface):
 
 def taken_by(tables, surface):
     """Elements and places whose gradients each vertex takes, in turn; and whether it was the first time."""
-    found = {}
+    gradients = {}
     for chunk, (begin, end) in enumerate(zip(tables.begins, tables.begins[1:], strict=False)):
         for i in range(begin, end):
             vertex, fours, first = tables.shares[i].tolist()
-            assert first == (vertex not in found)
+            assert first == (vertex not in gradients)
             at = tables.taken[:fours, i].ravel().astype(int)
             assert (tables.taken[fours:, i] == SIZE).all()
             rest = at[at != SIZE]
@@ -35,15 +35,15 @@ def taken_by(tables, surface):
             sheets, slots = np.divmod(rest, SIZE + 1)
             assert (sheets % 3 == 0).all()
             elements = chunk * SIZE + slots
-            found.setdefault(vertex, []).extend(zip(elements, sheets // 3, strict=True))
-    return found
+            gradients.setdefault(vertex, []).extend(zip(elements, sheets // 3, strict=True))
+    return gradients
 
 
 def test_vertices_take_all_gradients_of_theirs_in_the_order_of_elements(tables, surface):
-    found = taken_by(tables, surface)
-    assert sorted(found) == list(range(162))
+    taken = taken_by(tables, surface)
+    assert sorted(taken) == list(range(162))
     every = []
-    for vertex, gradients in found.items():
+    for vertex, gradients in taken.items():
         assert gradients == sorted(gradients)
         assert all(surface.patches[e, k] == vertex for e, k in gradients)
         every += gradients
@@ -77,9 +77,9 @@ def test_threads_of_a_warp_take_about_as_many_gradients(tables):
     + [(227, 10242, 3, False), (99, 2562, 1, True), (64, 2562, 1, False), (48, 642, 1, False)],
 )
 def test_as_many_blocks_as_have_room(kilobytes, vertices, blocks, staged):
-    found = ChunkWay().fitted(vertices, kilobytes << 10)
-    assert (found.blocks, found.staged) == (blocks, staged)
-    assert blocks * (found.shared(vertices) + (3 << 10)) <= (kilobytes + 1) << 10
+    way = ChunkWay().fitted(vertices, kilobytes << 10)
+    assert (way.blocks, way.staged) == (blocks, staged)
+    assert blocks * (way.shared(vertices) + (3 << 10)) <= (kilobytes + 1) << 10
 
 
 def test_a_gpu_without_room_is_refused():

@@ -44,14 +44,14 @@ def subdivided(mesh: MembraneMesh) -> MembraneMesh:
 
 def surface_at_barycentres(mesh: MembraneMesh) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Positions, unit normals and 2 H of the subdivision surface, in the order of the triangles."""
-    found = loop_elements(mesh)
-    kinds = (np.arange(len(found.patches)) >= found.regular).astype(int)
-    d = np.einsum("ewk,ekx->wex", found.weights[kinds], mesh.vertices[found.patches])
+    elements = loop_elements(mesh)
+    kinds = (np.arange(len(elements.patches)) >= elements.regular).astype(int)
+    d = np.einsum("ewk,ekx->wex", elements.weights[kinds], mesh.vertices[elements.patches])
     S = np.cross(d[1], d[2])
     g = [(d[i] * d[j]).sum(axis=1)[:, None] for i, j in ((1, 1), (1, 2), (2, 2))]
     h = -(S * (g[2] * d[3] - 2 * g[1] * d[5] + g[0] * d[4])).sum(axis=1)
     size = np.linalg.norm(S, axis=1)
-    order = np.argsort(found.triangles)
+    order = np.argsort(elements.triangles)
     return d[0][order], (S / size[:, None])[order], (h / size**3)[order]
 
 

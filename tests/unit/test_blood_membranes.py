@@ -43,8 +43,8 @@ def test_forces_are_the_gradient_of_the_energy(law, elements):
         return (energy(h) - energy(-h)) / (2 * h)
 
     h = 1e-4
-    found = (64 * slope(h / 2) - 20 * slope(h) + slope(2 * h)) / 45
-    assert -(f * along).sum(axis=(1, 2)) == pytest.approx(found, rel=1e-7)
+    derivative = (64 * slope(h / 2) - 20 * slope(h) + slope(2 * h)) / 45
+    assert -(f * along).sum(axis=(1, 2)) == pytest.approx(derivative, rel=1e-7)
 
 
 @pytest.mark.parametrize("elements", KINDS)
@@ -163,17 +163,17 @@ def test_shapes_are_those_of_a_turned_ellipsoid_far_away():
     turn = np.array([[c, -s, 0], [s, c, 0], [0, 0, 1]])
     cells = membranes(mesh, MembraneLaw(1.0), elements="linear", count=2)
     cells.set_cells(1, ((mesh.vertices * axes) @ turn.T + [4e5, -2e5, 1e5])[None])
-    found = cells.shapes(2)
-    assert found.semi_axes[0] == pytest.approx([1, 1, 1], rel=2e-3)
-    assert found.semi_axes[1] == pytest.approx([3, 2, 1], rel=2e-3)
-    assert found.taylor_deformation()[1] == pytest.approx(0.5, rel=1e-6)
-    assert found.inclination()[1] == pytest.approx(angle, rel=1e-6)
-    assert found.centre[1] == pytest.approx([4e5, -2e5, 1e5], rel=1e-12)
-    assert found.volume == pytest.approx([mesh.volume(), 6 * mesh.volume()])
-    assert found.area[0] == pytest.approx(mesh.area())
+    shapes = cells.shapes(2)
+    assert shapes.semi_axes[0] == pytest.approx([1, 1, 1], rel=2e-3)
+    assert shapes.semi_axes[1] == pytest.approx([3, 2, 1], rel=2e-3)
+    assert shapes.taylor_deformation()[1] == pytest.approx(0.5, rel=1e-6)
+    assert shapes.inclination()[1] == pytest.approx(angle, rel=1e-6)
+    assert shapes.centre[1] == pytest.approx([4e5, -2e5, 1e5], rel=1e-12)
+    assert shapes.volume == pytest.approx([mesh.volume(), 6 * mesh.volume()])
+    assert shapes.area[0] == pytest.approx(mesh.area())
     m = 4 / 3 * np.pi
-    assert found.inertia[0] == pytest.approx(np.eye(3) * 0.4 * m, rel=1e-2, abs=1e-9)
-    assert 0.8 < found.quality[0] < 1
+    assert shapes.inertia[0] == pytest.approx(np.eye(3) * 0.4 * m, rel=1e-2, abs=1e-9)
+    assert 0.8 < shapes.quality[0] < 1
 
 
 @pytest.mark.parametrize("elements", KINDS)
@@ -229,13 +229,13 @@ def test_what_cells_cannot_be_is_refused():
 def test_a_red_cell_stretches_as_measured():
     known = measured()
     assert len(known.force) == 9
-    found = stretch(one_core(), known.force)
+    diameters = stretch(one_core(), known.force)
     for diameter, (low, high) in (
-        (found.axial, known.axial_range),
-        (found.transverse, known.transverse_range),
+        (diameters.axial, known.axial_range),
+        (diameters.transverse, known.transverse_range),
     ):
         assert ((low <= diameter) & (diameter <= high)).all()
-    assert (np.diff(found.axial) > 0).all()
-    assert (np.diff(found.transverse) < 0).all()
+    assert (np.diff(diameters.axial) > 0).all()
+    assert (np.diff(diameters.transverse) < 0).all()
     stiff = stretch(one_core(), known.force[-1:], shear_modulus=10.0)
     assert stiff.axial[0] < known.axial_range[0][-1]

@@ -103,9 +103,9 @@ def test_a_gpu_computes_the_same_bits_as_cores(elements, places, tmp_path):
     constants["real"] = "double"
     tables = []
     if elements == "loop":
-        found = chunk_tables(cells._nodes, cells._regular, chunk)
-        constants |= {"CHUNK": chunk, "MOST_FOURS": len(found.taken), "STAGED": places[0]}
-        tables = found.as_integers()
+        chunk_table = chunk_tables(cells._nodes, cells._regular, chunk)
+        constants |= {"CHUNK": chunk, "MOST_FOURS": len(chunk_table.taken), "STAGED": places[0]}
+        tables = chunk_table.as_integers()
     prelude = "".join(f"#define {name} {value}\n" for name, value in constants.items())
     prelude += Path(__file__).with_name("threads_gpu.hpp").read_text() + _ON_GPU
     source, built = tmp_path / "membrane.cpp", tmp_path / "membrane.so"
@@ -133,35 +133,35 @@ def test_a_gpu_computes_the_same_bits_as_cores(elements, places, tmp_path):
     natural = [array.copy() for array in cells.natural]
     moduli = Law((ctypes.c_double * len(cells._law.values))(*cells._law.values))
 
-    def run(what: int, size: int, on_chip: int, rows: tuple[int, ...] = (0, 1, 2)) -> np.ndarray:
+    def run(kernel: int, size: int, on_chip: int, rows: tuple[int, ...] = (0, 1, 2)) -> np.ndarray:
         result, scratch = np.full(size, np.nan), np.full(2 * room, np.nan)
         way = ChunkWay(chunk, staged=bool(on_chip))
         arrays = [cells.positions, *natural, result, *cells._tables, *cells._gather, *tables]
         arrays += [result] * (14 - len(arrays))
         chosen = [np.array(numbers, np.int32) for numbers in ((7, *rows), (1, 1 + len(rows)))]
         pointers = [array.ctypes.data for array in [*arrays, scratch, *chosen]]
-        given = Arguments(*pointers, on_chip, room, count, count, V, E, cells._regular)
+        arguments = Arguments(*pointers, on_chip, room, count, count, V, E, cells._regular)
         asked = way.shared(V) if elements == "loop" else 8 * (room + 3 * V) * on_chip
-        shared = ctypes.c_long(asked if what == 0 else 0)
-        assert library.run(what, given, moduli, shared), "it wrote beyond its shared memory"
+        shared = ctypes.c_long(asked if kernel == 0 else 0)
+        assert library.run(kernel, arguments, moduli, shared), "it wrote beyond its shared memory"
         return result
 
     start = [array.copy() for array in natural]
     for on_chip in places:
-        found = np.moveaxis(run(0, wanted.size, on_chip).reshape(3, count, -1), 0, 2)
-        assert (found == wanted).all()
+        device_forces = np.moveaxis(run(0, wanted.size, on_chip).reshape(3, count, -1), 0, 2)
+        assert (device_forces == wanted).all()
         # Of chosen cells alone.
-        some = np.moveaxis(run(0, wanted.size, on_chip, (2, 0)).reshape(3, count, -1), 0, 2)
-        assert (some[[0, 2]] == wanted[[0, 2]]).all()
-        assert np.isnan(some[1]).all()
+        partial = np.moveaxis(run(0, wanted.size, on_chip, (2, 0)).reshape(3, count, -1), 0, 2)
+        assert (partial[[0, 2]] == wanted[[0, 2]]).all()
+        assert np.isnan(partial[1]).all()
     assert (run(1, 5 * count, 0).reshape(5, count) == list(energies.values())).all()
     assert (run(2, 12 * count, 0) == cells._moments).all()
     cells.divide(np.array([2, 0]))
     cells.relax(0)
     run(3, 1, 0, (2, 0))
-    for found, kept, before in zip(natural, cells.natural, start, strict=True):
-        assert (found == kept).all()
-        assert (found != before).any()
+    for state, kept, before in zip(natural, cells.natural, start, strict=True):
+        assert (state == kept).all()
+        assert (state != before).any()
 
 
 @pytest.mark.skipif(
@@ -200,9 +200,9 @@ def test_parts_of_the_cells_are_moved_and_strained_by_themselves():
             cells.compute_forces_of(number)
             cells.advance(number)
             rest = [cell for cell in range(count) if cell not in part]
-            found = cells.on_host(cells.forces, count)
-            assert (found[part] == wanted[part]).all()
-            assert (found[rest] == -1.0).all()
+            forces_of_part = cells.on_host(cells.forces, count)
+            assert (forces_of_part[part] == wanted[part]).all()
+            assert (forces_of_part[rest] == -1.0).all()
             moved = cells.on_host(cells.positions, count)
             speed = cells.on_host(cells.velocities, count)
             old = np.moveaxis(before.reshape(3, count, -1), 0, 2)

@@ -71,18 +71,18 @@ def test_springs_that_give_way_end_up_with_the_tension_of_the_viscosity(
     cells.set_cells(0, start)
     cells.velocities[...] = np.moveaxis(v, 2, 0).ravel()
     cells.keep_velocities()
-    found = []
+    largest = []
     for _ in range(steps):
         cells.advance(0)
         cells.relax(0)
         cells.compute_forces(1)
-        found.append(np.abs(cells.on_host(cells.forces, 1)).max())
+        largest.append(np.abs(cells.on_host(cells.forces, 1)).max())
     assert cells.on_host(cells.positions, 1) == pytest.approx(x, abs=1e-12)
     scale = np.abs(wanted).max()
     assert cells.on_host(cells.forces, 1) == pytest.approx(wanted, abs=0.02 * scale)
     # At first there is what one step has strained, less than that where the spring is soft.
-    assert found[0] == pytest.approx(scale / (1 + lag), rel=0.05)
-    assert (np.diff(found[:-1]) > -1e-3 * scale).all()
+    assert largest[0] == pytest.approx(scale / (1 + lag), rel=0.05)
+    assert (np.diff(largest[:-1]) > -1e-3 * scale).all()
     # Standing still it lets go, by the same share in each step.
     cells.velocities.fill(0.0)
     cells.relax(0)
@@ -131,11 +131,11 @@ def test_a_state_fits_cells_that_became_viscous_or_no_longer_are():
     mesh = red_cell(42)
     plain, viscous = (membranes(mesh, MembraneLaw(1.0, viscosity=mu)) for mu in (0.0, 1.0))
     state = np.random.default_rng(2).standard_normal((3, 2, 42, 3))
-    found = viscous.fitted(state)
-    assert (found[:, :2] == state).all()
-    assert (found[:, 2:] == viscous.settled(state[:, 0])[:, 2:]).all()
-    assert (plain.fitted(found) == state).all()
-    assert viscous.fitted(found) is not None
+    fitted = viscous.fitted(state)
+    assert (fitted[:, :2] == state).all()
+    assert (fitted[:, 2:] == viscous.settled(state[:, 0])[:, 2:]).all()
+    assert (plain.fitted(fitted) == state).all()
+    assert viscous.fitted(fitted) is not None
     many = np.repeat(mesh.vertices[None], 130, axis=0) * np.linspace(1, 2, 130)[:, None, None]
     assert (viscous.settled(many)[[0, 100, 129]] == viscous.settled(many[[0, 100, 129]])).all()
 
@@ -167,10 +167,10 @@ def test_springs_give_way_alike_whatever_cells_go_side_by_side(elements, count):
     for one in order[:count]:
         alone.divide(np.array([one]))
         alone.relax(0)
-    found, wanted = (np.array([c.on_host(a, 22) for a in c.natural]) for c in (together, alone))
-    assert (found == wanted).all()
-    assert (found[:, order[count:]] == start[:, order[count:]]).all()
+    natural, wanted = (np.array([c.on_host(a, 22) for a in c.natural]) for c in (together, alone))
+    assert (natural == wanted).all()
+    assert (natural[:, order[count:]] == start[:, order[count:]]).all()
     given_way = now + 0.8 * (start - now)
-    some, used = order[:count], len(mesh.triangles) - mesh.vertices.shape[0]
-    assert found[0, some] == pytest.approx(given_way[0, some], abs=1e-12)
-    assert found[1, some, :used] == pytest.approx(given_way[1, some, :used], abs=1e-12)
+    chosen, used = order[:count], len(mesh.triangles) - mesh.vertices.shape[0]
+    assert natural[0, chosen] == pytest.approx(given_way[0, chosen], abs=1e-12)
+    assert natural[1, chosen, :used] == pytest.approx(given_way[1, chosen, :used], abs=1e-12)

@@ -55,12 +55,12 @@ def _present(name: str, mesh: MembraneMesh, vertices: Any, velocities: Any, ids:
     held = CellOwnership(
         np.array(ids, np.int64), every, every[:, None], np.zeros(len(ids), np.int64)
     )
-    given = LocalCells(CellKind(name, mesh, LAW, "linear"), membranes, held, len(ids), len(ids))
+    cells = LocalCells(CellKind(name, mesh, LAW, "linear"), membranes, held, len(ids), len(ids))
     membranes.set_cells(0, np.asarray(vertices, float))
     moving = membranes.velocities.reshape(3, membranes.capacity, membranes.vertices)
     moving[:, : len(ids)] = np.moveaxis(np.asarray(velocities, float), 2, 0)
     membranes.compute_forces(len(ids))
-    return given
+    return cells
 
 
 def _rotation(seed: int) -> np.ndarray:
@@ -107,28 +107,28 @@ def test_the_table_tells_places_axes_and_speeds_of_stretched_spheres(scene: Any)
     (ids, values), (none, nothing) = tables
     assert ids.tolist() == [3, 8]
     assert (none.size, nothing.shape) == (0, (0, len(NUMBERS)))
-    found = _columns(values)
+    columns = _columns(values)
     # The first lies beyond the period and comes back at the other end.
     places = origin * 1e6 + UM * np.array([[1.0] + [scene.middle] * 2, [20.0] + [scene.middle] * 2])
     np.testing.assert_allclose(values[:, :3], places, rtol=1e-12, atol=1e-9)
     a, c = scene.factors.max(axis=1), scene.factors.min(axis=1)
     # A refined icosahedron has the same moments along all axes.
-    np.testing.assert_allclose(found["deformation"], (a - c) / (a + c), rtol=1e-9)
-    np.testing.assert_allclose(found["long_axis_um"] / found["short_axis_um"], a / c, rtol=1e-9)
-    np.testing.assert_allclose(found["long_axis_um"], 2 * 4.0 * UM * a, rtol=0.03)
+    np.testing.assert_allclose(columns["deformation"], (a - c) / (a + c), rtol=1e-9)
+    np.testing.assert_allclose(columns["long_axis_um"] / columns["short_axis_um"], a / c, rtol=1e-9)
+    np.testing.assert_allclose(columns["long_axis_um"], 2 * 4.0 * UM * a, rtol=0.03)
     volume = scene.mesh.volume() * scene.factors.prod(axis=1)
-    np.testing.assert_allclose(found["volume_um3"], volume * UM**3, rtol=1e-9)
-    long = np.stack([found[f"long_{axis}"] for axis in "xyz"], axis=1)
-    short = np.stack([found[f"short_{axis}"] for axis in "xyz"], axis=1)
+    np.testing.assert_allclose(columns["volume_um3"], volume * UM**3, rtol=1e-9)
+    long = np.stack([columns[f"long_{axis}"] for axis in "xyz"], axis=1)
+    short = np.stack([columns[f"short_{axis}"] for axis in "xyz"], axis=1)
     for number, turn in enumerate(scene.turns):
         assert abs(long[number] @ turn[:, 0]) == pytest.approx(1, abs=1e-9)
         assert abs(short[number] @ turn[:, 2]) == pytest.approx(1, abs=1e-9)
         assert long[number][np.abs(long[number]).argmax()] > 0
     speed = 0.01 * UNITS.velocity * 1e3
-    np.testing.assert_allclose(found["speed_mm_s"], [speed, speed * math.sqrt(2)], rtol=1e-12)
+    np.testing.assert_allclose(columns["speed_mm_s"], [speed, speed * math.sqrt(2)], rtol=1e-12)
     moving = np.array([1.0, 1.0, 0.0]) / math.sqrt(2)
     angle = math.degrees(math.acos(abs(moving @ scene.turns[1][:, 0])))
-    np.testing.assert_allclose(found["inclination_deg"], [0.0, angle], atol=1e-5)
+    np.testing.assert_allclose(columns["inclination_deg"], [0.0, angle], atol=1e-5)
 
 
 def test_a_swollen_sphere_has_the_energy_and_the_stress_of_its_tension(scene: Any) -> None:
@@ -138,7 +138,7 @@ def test_a_swollen_sphere_has_the_energy_and_the_stress_of_its_tension(scene: An
     kinds = [_present("capsule", mesh, vertices, np.zeros((1, 162, 3)), [0])]
     origin = scene.vessel.lattice.origin
     ((_, values),) = cell_table(SimpleNamespace(kinds=kinds), scene.region, origin, UNITS, World())
-    found = _columns(values)
+    columns = _columns(values)
 
     def energy(s: float) -> float:
         first, second = 2 * s**2 - 2, s**4 - 1
@@ -146,12 +146,12 @@ def test_a_swollen_sphere_has_the_energy_and_the_stress_of_its_tension(scene: An
         return LAW.shear_modulus / 4 * density * mesh.area()
 
     slope = (energy(s + 1e-6) - energy(s - 1e-6)) / 2e-6
-    assert found["elastic_energy_j"][0] == pytest.approx(energy(s) * UNITS.energy, rel=1e-9)
+    assert columns["elastic_energy_j"][0] == pytest.approx(energy(s) * UNITS.energy, rel=1e-9)
     mean = s * slope / (3 * mesh.volume() * s**3) * UNITS.pressure
-    normal = [found[f"stress_{axis}{axis}_pa"][0] for axis in "xyz"]
+    normal = [columns[f"stress_{axis}{axis}_pa"][0] for axis in "xyz"]
     assert normal == pytest.approx([mean] * 3, rel=1e-6)
     for pair in ("xy", "xz", "yz"):
-        assert abs(found[f"stress_{pair}_pa"][0]) < 1e-9 * mean
+        assert abs(columns[f"stress_{pair}_pa"][0]) < 1e-9 * mean
 
 
 def test_outputs_of_a_run_appear_and_a_step_is_in_the_table_once(scene: Any, tmp_path: Any) -> None:
@@ -167,12 +167,12 @@ def test_outputs_of_a_run_appear_and_a_step_is_in_the_table_once(scene: Any, tmp
     first = outputs(picture=False)
     for step in (0, 10, 20):
         first.at_step(tmp_path, step)
-    found = first.finish(tmp_path, 20)
+    results = first.finish(tmp_path, 20)
     assert steps() == ["0", "0", "10", "10", "20", "20"]
-    assert found.summary["cells"]["capsule"]["count"] == 2
-    assert found.summary["cells"]["platelet"] == {"count": 0}
-    assert sorted(found.files) == ["cell table", "cells"]
-    assert all(path.exists() for path in found.files.values())
+    assert results.summary["cells"]["capsule"]["count"] == 2
+    assert results.summary["cells"]["platelet"] == {"count": 0}
+    assert sorted(results.files) == ["cell table", "cells"]
+    assert all(path.exists() for path in results.files.values())
     assert (tmp_path / "cells-0000000010.vtkhdf").exists()
     # A row that was cut off, as by a kill, goes; so do rows past the checkpoint.
     with (tmp_path / "cells.csv").open("a") as file:
@@ -211,12 +211,16 @@ def test_h5py_finds_whole_cells_in_the_box_with_numbers_kinds_and_forces(
         np.testing.assert_allclose(
             root["PointData/force"][()].reshape(2, 162, 3), force, rtol=1e-6, atol=1e-20
         )
-        each = len(scene.mesh.triangles)
-        np.testing.assert_array_equal(root["CellData/number"][()], np.repeat([3, 8], each))
+        triangle_count = len(scene.mesh.triangles)
+        np.testing.assert_array_equal(
+            root["CellData/number"][()], np.repeat([3, 8], triangle_count)
+        )
         assert not root["CellData/kind"][()].any()
-        corners = root["Polygons/Connectivity"][()].reshape(2, each, 3)
+        corners = root["Polygons/Connectivity"][()].reshape(2, triangle_count, 3)
         np.testing.assert_array_equal(corners[1], scene.mesh.triangles + 162)
-        np.testing.assert_array_equal(root["Polygons/Offsets"][()], 3 * np.arange(2 * each + 1))
+        np.testing.assert_array_equal(
+            root["Polygons/Offsets"][()], 3 * np.arange(2 * triangle_count + 1)
+        )
         assert root["FieldData/TimeValue"][()] == [3 * UNITS.time_step]
 
 
@@ -253,7 +257,7 @@ def test_vtk_reads_bodies_back(tmp_path: Any, counts: tuple[int, int]) -> None:
     assert reader.GetErrorCode() == 0
     data = reader.GetOutputDataObject(0)
     assert data.GetClassName() == "vtkPolyData"
-    points = np.concatenate([each.reshape(-1, 3) for each in placed.values()])
+    points = np.concatenate([body.reshape(-1, 3) for body in placed.values()])
     assert data.GetNumberOfPoints() == len(points)
     assert data.GetNumberOfCells() == 80 * counts[0] + 180 * counts[1]
     if not len(points):
@@ -275,8 +279,8 @@ def test_surface_files_refuse_what_is_missing_doubled_or_broken(tmp_path: Any) -
     kinds = [BodyKind(sphere(42, 1.0).triangles, 42, 2)]
 
     def writer(**more: Any) -> SurfaceWriter:
-        given: dict[str, Any] = {"kinds": kinds, "point_arrays": {}, "body_arrays": {}}
-        return SurfaceWriter(path, **(given | more))
+        arguments: dict[str, Any] = {"kinds": kinds, "point_arrays": {}, "body_arrays": {}}
+        return SurfaceWriter(path, **(arguments | more))
 
     with (
         pytest.raises(InputError, match="1 bodies of kind 0 were given; there are 2"),
@@ -364,8 +368,8 @@ def test_the_picture_shows_cells_within_their_vessel(
     monkeypatch.setattr(surface_pictures, "LEAST_WIDTH", 2.0)
     scene.suspension.kinds[0].total = 2
     outputs = CellOutputs(scene.suspension, scene.vessel, scene.region, UNITS, World(), "Capsules")
-    found = outputs.finish(tmp_path, 0)
-    pixels = imread(found.files["cell picture"])[..., :3]
+    results = outputs.finish(tmp_path, 0)
+    pixels = imread(results.files["cell picture"])[..., :3]
     # Left of the colour bar nothing but cells has a colour.
     beside = round(surface_pictures.RIGHT * surface_pictures.DOTS_PER_INCH)
     share = (np.ptp(pixels[:, :-beside], axis=2) > 0.15).mean()

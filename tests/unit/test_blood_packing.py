@@ -66,7 +66,7 @@ def overlaps(cells, shapes, lumen):
     """Points of surfaces that lie in another cell, or in an image of their own."""
     turns, points = rotations(cells.quaternions), surfaces(cells, shapes)
     around = [(-1, 0, 1) if closed else (0,) for closed in lumen.periodic]
-    found = 0
+    overlap_count = 0
     for first, move in itertools.product(range(cells.count), itertools.product(*around)):
         centres = cells.positions + np.array(move) * lumen.sides - cells.positions[first]
         for second in np.flatnonzero((centres**2).sum(axis=1) < (2 * RADIUS) ** 2):
@@ -74,8 +74,8 @@ def overlaps(cells, shapes, lumen):
                 continue
             away = points[first] - cells.positions[first] - centres[second]
             own = away @ turns[second] / cells.size
-            found += np.count_nonzero(inside_of(shapes[cells.kinds[second]], own))
-    return found
+            overlap_count += np.count_nonzero(inside_of(shapes[cells.kinds[second]], own))
+    return overlap_count
 
 
 def furthest(cells, shapes, distance):
@@ -101,9 +101,11 @@ def test_quaternions_turn_as_said():
     quarter = np.array([[1.0, 0.0, 0.0, 1.0]]) / math.sqrt(2)
     assert np.allclose(rotations(quarter)[0] @ (1, 0, 0), (0, 1, 0))
     random = np.random.default_rng(2)
-    some, angles = random_orientations(random, 6), 1e-6 * random.standard_normal((6, 3))
-    change = rotations(turned(some, angles)) - rotations(some)
-    assert np.allclose(change, np.cross(angles[:, :, None], rotations(some), axis=1), atol=1e-10)
+    quaternions, angles = random_orientations(random, 6), 1e-6 * random.standard_normal((6, 3))
+    change = rotations(turned(quaternions, angles)) - rotations(quaternions)
+    assert np.allclose(
+        change, np.cross(angles[:, :, None], rotations(quaternions), axis=1), atol=1e-10
+    )
 
 
 def test_pairs_are_those_of_a_search_through_all():
@@ -119,7 +121,7 @@ def test_pairs_are_those_of_a_search_through_all():
     )
     positions, reaches = lumen.sides * random.random((30, 3)), random.uniform(0.3, 1.9, 30)
     first, second, shifts = neighbour_pairs(positions, reaches, lumen)
-    found = sorted(
+    pairs = sorted(
         (int(a), int(b), *map(float, s)) for a, b, s in zip(first, second, shifts, strict=True)
     )
     wanted = []
@@ -128,8 +130,8 @@ def test_pairs_are_those_of_a_search_through_all():
         apart = np.linalg.norm(positions[b] + shift - positions[a])
         if apart < reaches[a] + reaches[b] and (a != b or i or k):
             wanted.append((a, b, *map(float, shift)))
-    assert found == sorted(wanted)
-    assert any(a == b for a, b, *_ in found)
+    assert pairs == sorted(wanted)
+    assert any(a == b for a, b, *_ in pairs)
 
 
 def test_forces_are_the_slopes_of_the_energy_and_balance(device):
@@ -262,15 +264,15 @@ def test_a_hematocrit_that_whole_cells_make_is_not_told_as_one_that_was_given(de
 def test_distances_from_lattice_points_are_those_of_a_search_through_all():
     random = np.random.default_rng(8)
     inside = random.random((5, 7, 9)) < 0.9
-    found = distance_from_points(inside, 0.5, 2.0, (True, False, False))
+    distances = distance_from_points(inside, 0.5, 2.0, (True, False, False))
     places = np.stack(np.indices(inside.shape), axis=-1).reshape(-1, 3)
     for place in places:
         other = places[inside.ravel() != inside[tuple(place)]]
         away = np.abs(other - place)
         away[:, 2] = np.minimum(away[:, 2], 9 - away[:, 2])
         wanted = min(0.5 * (np.sqrt((away**2).sum(axis=1)).min() - 0.5), 2.0)
-        assert abs(abs(found[tuple(place)]) - wanted) < 1e-6
-    assert ((found < 0) == inside).all()
+        assert abs(abs(distances[tuple(place)]) - wanted) < 1e-6
+    assert ((distances < 0) == inside).all()
 
 
 def test_vessel_of_lattice_points_is_filled(device):

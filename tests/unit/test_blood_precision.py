@@ -35,9 +35,9 @@ def test_cells_in_single_and_half_precision_go_where_they_go_in_double():
     assert np.abs(double).max() > 1
     errors = []
     for more, kept in (({}, np.float32), ({"storage": "half"}, np.float16)):
-        found, solver = moved(precision="single", **more)
+        positions, solver = moved(precision="single", **more)
         assert solver.fluid.populations_array.dtype == kept
         assert solver.suspension.kinds[0].membranes.positions.dtype == np.float64
-        errors.append(np.abs(found - double).max())
+        errors.append(np.abs(positions - double).max())
     assert 0 < errors[0] < 3e-5
     assert errors[0] < errors[1] < 3e-3

@@ -28,22 +28,22 @@ LAW = RepulsionLaw(0.01, 0.9)
 KINDS = ((30, 12), (20, 7))
 
 
-def law(r: np.ndarray, given: RepulsionLaw) -> np.ndarray:
+def law(r: np.ndarray, parameters: RepulsionLaw) -> np.ndarray:
     """Size of the force at distances r."""
-    near = np.maximum(r, given.cutoff / 10)
-    return np.where(r < given.cutoff, given.strength * (given.cutoff / near - 1), 0)
+    near = np.maximum(r, parameters.cutoff / 10)
+    return np.where(r < parameters.cutoff, parameters.strength * (parameters.cutoff / near - 1), 0)
 
 
 def crowd(seed=1) -> list[np.ndarray]:
     """Positions (3, cells * vertices) of two kinds, some cells periods away."""
-    random, found = np.random.default_rng(seed), []
+    random, positions = np.random.default_rng(seed), []
     for cells, vertices in KINDS:
         centres = random.uniform(0, 1, (3, cells, 1)) * np.reshape(SHAPE, (3, 1, 1)) - 0.5
         places = centres + random.uniform(-1, 1, (3, cells, vertices))
         periods = random.integers(-2, 3, (3, cells, 1)) * np.reshape(SHAPE, (3, 1, 1))
         places += periods * np.reshape(PERIODIC, (3, 1, 1))
-        found.append(np.ascontiguousarray(places.reshape(3, -1)))
-    return found
+        positions.append(np.ascontiguousarray(places.reshape(3, -1)))
+    return positions
 
 
 def forces_on(repulsion, positions, kinds=KINDS) -> list[np.ndarray]:
@@ -58,7 +58,7 @@ def forces_on(repulsion, positions, kinds=KINDS) -> list[np.ndarray]:
 
 
 def brute_force(
-    positions: list[np.ndarray], given: RepulsionLaw, shape: tuple[int, ...] = SHAPE
+    positions: list[np.ndarray], parameters: RepulsionLaw, shape: tuple[int, ...] = SHAPE
 ) -> np.ndarray:
     """Of all pairs, (3, all vertices)."""
     x = np.concatenate(positions, axis=1)
@@ -71,7 +71,7 @@ def brute_force(
         if again:
             d[c] -= n * np.round(d[c] / n)
     r = np.sqrt((d**2).sum(axis=0))
-    size = law(r, given) * (cells[:, None] != cells)
+    size = law(r, parameters) * (cells[:, None] != cells)
     with np.errstate(invalid="ignore"):
         return np.where(r > 0, size * d / r, 0).sum(axis=2)
 
@@ -82,14 +82,14 @@ def whole() -> OwnBox:
 
 @pytest.mark.parametrize("cutoff", [0.5, 0.9, 1.7])
 def test_forces_are_those_of_all_pairs(cutoff):
-    given = RepulsionLaw(0.01, cutoff)
+    parameters = RepulsionLaw(0.01, cutoff)
     positions = crowd()
     positions[1][:, 3] = positions[0][:, 5]  # no distance: no direction, no force
-    found = forces_on(Repulsion(CpuDevice(threads=1), whole(), given), positions)
-    wanted = brute_force(positions, given)
+    forces = forces_on(Repulsion(CpuDevice(threads=1), whole(), parameters), positions)
+    wanted = brute_force(positions, parameters)
     assert np.count_nonzero(wanted.any(axis=0)) > 40
     # Some pairs of a vertex, each rounded to a whole multiple of the unit.
-    assert np.abs(np.concatenate(found, axis=1) - wanted).max() < 1e-11 * given.strength
+    assert np.abs(np.concatenate(forces, axis=1) - wanted).max() < 1e-11 * parameters.strength
 
 
 def test_forces_add_to_what_is_there():
@@ -104,17 +104,17 @@ def test_forces_add_to_what_is_there():
 
 def test_a_pair_has_opposite_forces():
     positions = [np.array([[15.7, 16.2], [4.0, 4.1], [0.1, 13.9]])]
-    (found,) = forces_on(Repulsion(CpuDevice(threads=1), whole(), LAW), positions, ((2, 1),))
-    assert np.array_equal(found[:, 0], -found[:, 1])
+    (forces,) = forces_on(Repulsion(CpuDevice(threads=1), whole(), LAW), positions, ((2, 1),))
+    assert np.array_equal(forces[:, 0], -forces[:, 1])
     r = np.sqrt(0.5**2 + 0.1**2 + 0.2**2)
-    assert abs(np.linalg.norm(found[:, 0]) - LAW.strength * (0.9 / r - 1)) < 1e-12 * LAW.strength
-    assert found[0, 0] < 0 < found[2, 0]
+    assert abs(np.linalg.norm(forces[:, 0]) - LAW.strength * (0.9 / r - 1)) < 1e-12 * LAW.strength
+    assert forces[0, 0] < 0 < forces[2, 0]
 
 
 def test_momentum_stays():
-    found = forces_on(Repulsion(CpuDevice(threads=1), whole(), LAW), crowd())
-    total = sum(one.sum(axis=1) for one in found)
-    assert np.abs(total).max() < 1e-14 < np.abs(found[0]).max()
+    forces = forces_on(Repulsion(CpuDevice(threads=1), whole(), LAW), crowd())
+    total = sum(one.sum(axis=1) for one in forces)
+    assert np.abs(total).max() < 1e-14 < np.abs(forces[0]).max()
 
 
 def test_threads_do_not_change_the_bits():
@@ -131,10 +131,10 @@ def test_kept_lists_give_the_bits_of_new_ones(cutoff, monkeypatch):
     renewed = []
     renew = NearLists._renew
     monkeypatch.setattr(NearLists, "_renew", lambda self: (renewed.append(self), renew(self)))
-    random, given = np.random.default_rng(5), RepulsionLaw(0.01, cutoff)
+    random, parameters = np.random.default_rng(5), RepulsionLaw(0.01, cutoff)
     positions = crowd()
     forces = [np.zeros_like(one) for one in positions]
-    repulsion, steps, before = Repulsion(CpuDevice(threads=2), whole(), given), 30, []
+    repulsion, steps, before = Repulsion(CpuDevice(threads=2), whole(), parameters), 30, []
     for step in range(steps):
         for one in positions:
             one += random.uniform(-0.03, 0.05, one.shape)
@@ -150,7 +150,7 @@ def test_kept_lists_give_the_bits_of_new_ones(cutoff, monkeypatch):
             repulsion.look(cells)
         repulsion.apply(cells, looked=step % 2 == 1)
         kept = len(renewed)
-        new = forces_on(Repulsion(CpuDevice(threads=1), whole(), given), positions, kinds)
+        new = forces_on(Repulsion(CpuDevice(threads=1), whole(), parameters), positions, kinds)
         del renewed[kept:]
         assert all(np.array_equal(a, b) for a, b in zip(forces, new, strict=True))
         before.append(np.count_nonzero(new[0]))
@@ -174,25 +174,25 @@ def test_kept_lists_of_two_boxes_give_the_bits_of_one():
         one = np.concatenate(forces_on(Repulsion(CpuDevice(), whole(), LAW), positions), axis=1)
         first = np.floor(np.concatenate(positions, axis=1)[0]).astype(int) - 1
         support = (first[:, None] + np.arange(4)) % SHAPE[0]
-        for part, found, low, high in zip(parts, forces, lows, highs, strict=True):
-            for force in found:
+        for part, part_forces, low, high in zip(parts, forces, lows, highs, strict=True):
+            for force in part_forces:
                 force[:] = 0
-            arrays = zip(positions, found, KINDS, strict=True)
+            arrays = zip(positions, part_forces, KINDS, strict=True)
             part.apply([CellsOfKind(*both, *sizes) for *both, sizes in arrays])
             counts = ((support >= low[0]) & (support < high[0])).any(axis=1)
-            assert np.array_equal(np.concatenate(found, axis=1)[:, counts], one[:, counts])
+            assert np.array_equal(np.concatenate(part_forces, axis=1)[:, counts], one[:, counts])
 
 
 def test_lists_find_room_for_a_throng():
     """Many vertices in one place, more than the lists have room for at first."""
     places = np.random.default_rng(2).uniform(4, 4.6, (3, 400))
-    (found,) = forces_on(Repulsion(CpuDevice(threads=2), whole(), LAW), [places], ((40, 10),))
+    (forces,) = forces_on(Repulsion(CpuDevice(threads=2), whole(), LAW), [places], ((40, 10),))
     d = places[:, :, None] - places[:, None]
     r = np.sqrt((d**2).sum(axis=0))
     np.fill_diagonal(r, 1)
     other = np.arange(400)[:, None] // 10 != np.arange(400) // 10
     wanted = (law(r, LAW) * other * d / r).sum(axis=2)
-    assert np.abs(found - wanted).max() < 1e-10 * LAW.strength
+    assert np.abs(forces - wanted).max() < 1e-10 * LAW.strength
 
 
 def test_short_periodic_axes_shorten_lists():
@@ -202,9 +202,9 @@ def test_short_periodic_axes_shorten_lists():
     repulsion, positions = Repulsion(CpuDevice(threads=1), box, LAW), crowd()
     assert repulsion.reach == 1
     for _ in range(3):
-        found = np.concatenate(forces_on(repulsion, positions), axis=1)
+        forces = np.concatenate(forces_on(repulsion, positions), axis=1)
         wanted = brute_force(positions, LAW, shape)
-        assert np.abs(found - wanted).max() < 1e-11 * LAW.strength
+        assert np.abs(forces - wanted).max() < 1e-11 * LAW.strength
         for one in positions:
             one += 0.06
 
@@ -254,9 +254,9 @@ def test_arrays_that_gave_way_are_let_go():
         positions = crowd()
         forces = [np.zeros_like(one) for one in positions]
         kinds = [CellsOfKind(*args, *s) for *args, s in zip(positions, forces, KINDS, strict=True)]
-        for each in (between, walls):
-            each.apply(kinds)
-            each.forget(positions[0])
+        for repulsion in (between, walls):
+            repulsion.apply(kinds)
+            repulsion.forget(positions[0])
         # Lists are of all kinds together, walls take them one by one.
         assert (between._plans, len(walls._launches)) == ({}, len(kinds) - 1)
         for one in positions:
@@ -322,13 +322,13 @@ def test_a_curved_wall_pushes_towards_the_middle():
 
 def test_vertices_without_a_place_get_nothing():
     positions = np.array([[np.nan, np.inf, -1e300, 3], [3, 3, 3, 3], [3, 3, 3, 3.0]])
-    found = forces_on(Repulsion(CpuDevice(threads=1), whole(), LAW), [positions], ((4, 1),))[0]
-    assert not found.any()
+    forces = forces_on(Repulsion(CpuDevice(threads=1), whole(), LAW), [positions], ((4, 1),))[0]
+    assert not forces.any()
     box, table, distance = channel()
     WallRepulsion(CpuDevice(threads=1), box, 2, table, distance, LAW).apply(
-        [CellsOfKind(positions, found, 4, 1)]
+        [CellsOfKind(positions, forces, 4, 1)]
     )
-    assert not found[:, :3].any()
+    assert not forces[:, :3].any()
 
 
 @pytest.mark.parametrize(("strength", "cutoff"), [(-1, 1), (np.nan, 1), (1, 0), (1, 4)])
@@ -386,13 +386,13 @@ class OneThread(CpuDevice):
         class Kernel:
             @staticmethod
             def bind(*arguments, **_):
-                given = [
+                call_arguments = [
                     ctypes.c_void_p(one.ctypes.data)
                     if isinstance(one, np.ndarray)
                     else (ctypes.c_double if isinstance(one, float) else ctypes.c_long)(one)
                     for one in arguments
                 ]
-                return lambda: arguments and function(*given)
+                return lambda: arguments and function(*call_arguments)
 
         return Kernel
 
@@ -472,10 +472,10 @@ def test_a_gpu_pushes_from_walls_as_cores_do(tmp_path):
     box, table, distance = channel()
     positions = np.random.default_rng(3).uniform(-5, 20, (3, 400))
     positions[1] = np.random.default_rng(4).uniform(0.8, 6.3, 400)
-    found = []
+    forces = []
     for device in (OneThread(tmp_path), CpuDevice(threads=1)):
         walls = WallRepulsion(device, box, 2, table, distance, LAW)
-        found.append(np.zeros_like(positions))
-        walls.apply([CellsOfKind(positions, found[-1], 40, 10)])
-    assert np.array_equal(*found)
-    assert found[0].any()
+        forces.append(np.zeros_like(positions))
+        walls.apply([CellsOfKind(positions, forces[-1], 40, 10)])
+    assert np.array_equal(*forces)
+    assert forces[0].any()

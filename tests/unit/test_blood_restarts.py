@@ -95,10 +95,10 @@ def test_samples_of_profiles_that_a_restart_leaves_out_are_told_in_one_line(tmp_
     heard = _Heard()
     changes = {} if asked is None else {"profile": asked}
     summary = _opened(**changes).run(4, out=tmp_path, restart=True, progress=heard, ceilings=False)
-    told = [line for line in heard.lines if "of profiles in" in line]
-    assert [line[: len(begin)] for line, begin in zip(told, said, strict=True)] == said
-    assert [line for line in summary["notices"] if "of profiles in" in line] == told
-    assert all(line.endswith("to keep them") for line in told)
+    notices = [line for line in heard.lines if "of profiles in" in line]
+    assert [line[: len(begin)] for line, begin in zip(notices, said, strict=True)] == said
+    assert [line for line in summary["notices"] if "of profiles in" in line] == notices
+    assert all(line.endswith("to keep them") for line in notices)
 
 
 # The table of cells
@@ -144,11 +144,11 @@ def test_a_damaged_table_of_cells_is_refused_before_a_step_is_taken(tabled, dama
     path = tabled / "cells.csv"
     damage(path)
     simulation = _opened()
-    with pytest.raises(InputError, match=said) as told:
+    with pytest.raises(InputError, match=said) as error:
         simulation.run(4, out=tabled, restart=True, ceilings=False)
-    assert str(told.value).startswith(str(path))
-    assert "\n" not in str(told.value)
-    assert told.value.exit_code == 2
+    assert str(error.value).startswith(str(path))
+    assert "\n" not in str(error.value)
+    assert error.value.exit_code == 2
     assert simulation.step == 2
     assert simulation.steps_timed == 0
     # As the message says.

@@ -81,8 +81,8 @@ def test_viscosity_of_experiments_is_that_of_the_published_formula():
         0.45: (1.27, 1.33, 1.59, 1.92, 2.44, 3.11),
     }
     for hematocrit, row in table.items():
-        found = [pries_viscosity(diameter, hematocrit) for diameter in diameters]
-        assert np.abs(np.array(found) - row).max() < 0.0051
+        viscosities = [pries_viscosity(diameter, hematocrit) for diameter in diameters]
+        assert np.abs(np.array(viscosities) - row).max() < 0.0051
     assert pries_viscosity(20, 0.0) == 1.0
 
 
@@ -99,7 +99,9 @@ def test_sums_are_exact_and_the_same_in_any_order():
     whole = exact_bin_sums(bins, values, 7)
     assert np.array_equal(whole.sum(axis=1), exact_sum(values))
     order = random.permutation(5000)
-    parts = [exact_bin_sums(bins[some], values[some], 7) for some in np.split(order, [100, 3000])]
+    parts = [
+        exact_bin_sums(bins[chunk], values[chunk], 7) for chunk in np.split(order, [100, 3000])
+    ]
     assert np.array_equal(sum(parts), whole)
     # Each number is off by half the fine unit at most.
     for number in range(7):
@@ -113,7 +115,7 @@ def test_volumes_move_with_the_velocity_of_their_centroids():
     places = places * random.uniform(0.9, 1.1, places.shape)
     velocities = random.standard_normal(places.shape)
     volume, centre, moved = moved_volumes(places, velocities, mesh.triangles, 1)
-    alone = [type(mesh)(each, mesh.triangles).volume() for each in places]
+    alone = [type(mesh)(vertices, mesh.triangles).volume() for vertices in places]
     assert volume == pytest.approx(alone, rel=1e-12)
     h = 1e-4
     later = moved_volumes(places + h * velocities, velocities, mesh.triangles, 1)[1]
@@ -135,18 +137,18 @@ def test_outermost_points_of_a_surface_are_those_of_each_slice():
     corners = random.dirichlet((1, 1, 1), 400)
     points = np.einsum("pk,ntkc->ntpc", corners, places[:, mesh.triangles]).reshape(-1, 3)
     for closed in (True, False):
-        found = outermost(places, places[..., 0], mesh.edges, toward, 10, closed)
+        extents = outermost(places, places[..., 0], mesh.edges, toward, 10, closed)
         number = np.floor(points[:, 0]).astype(int)
         number = number % 10 if closed else number
-        for each in range(10):
-            some = points[number == each]
-            if not len(some):
-                assert (found[each] == -np.inf).all()
+        for slice_number in range(10):
+            slice_points = points[number == slice_number]
+            if not len(slice_points):
+                assert (extents[slice_number] == -np.inf).all()
                 continue
-            nearly = (some @ toward.T).max(axis=0)
-            assert (found[each] >= nearly).all()
-            assert found[each] == pytest.approx(nearly, abs=0.1)
-        assert np.isfinite(found[0]).all() == closed
+            nearly = (slice_points @ toward.T).max(axis=0)
+            assert (extents[slice_number] >= nearly).all()
+            assert extents[slice_number] == pytest.approx(nearly, abs=0.1)
+        assert np.isfinite(extents[0]).all() == closed
 
 
 # Plasma alone
@@ -159,8 +161,8 @@ def test_flow_between_plates_has_the_exact_wall_stress_and_viscosity(tmp_path):
         "channel": {"size_um": [3.0, 10.0, 3.0], "periodic": ["x", "z"]},
         "relaxation_time": 1.2,
     }
-    _, found = run(blood, 1500, tmp_path)
-    wall, profile = found.summary["wall_stress"], found.summary["profile"]
+    _, results = run(blood, 1500, tmp_path)
+    wall, profile = results.summary["wall_stress"], results.summary["profile"]
     assert wall["points"] == 18
     exact = gradient * 10e-6 / 2
     assert wall["least_pa"] == pytest.approx(exact, rel=3e-6)
@@ -168,7 +170,7 @@ def test_flow_between_plates_has_the_exact_wall_stress_and_viscosity(tmp_path):
     assert profile["wall_stress_by_balance_pa"] == pytest.approx(exact)
     # The mean over ten points exceeds the integral of the parabola by 1/(2 10^2) of it.
     assert profile["apparent_viscosity"] == pytest.approx(1 / 1.005, rel=1e-3)
-    y, speed = np.genfromtxt(found.files["profile"], delimiter=",", skip_header=3)[:, 3:5].T
+    y, speed = np.genfromtxt(results.files["profile"], delimiter=",", skip_header=3)[:, 3:5].T
     assert y == pytest.approx(np.arange(10) + 0.5)
     parabola = gradient / (2 * 1.2e-3) * y * (10 - y) * 1e-12 * 1e3
     assert speed == pytest.approx(parabola, rel=2e-3)
@@ -209,8 +211,8 @@ def test_flow_in_a_tube_has_the_viscosity_of_plasma(walls, axis, viscosity, stre
         "tube": {"radius_um": 8.0, "length_um": 3.0, "axis": axis},
         "walls": {"kind": walls},
     }
-    _, found = run(blood, 1500)
-    profile, wall = found.summary["profile"], found.summary["wall_stress"]
+    _, results = run(blood, 1500)
+    profile, wall = results.summary["profile"], results.summary["wall_stress"]
     assert profile["apparent_viscosity"] == pytest.approx(1.0, abs=viscosity)
     assert profile["radius_um"] == pytest.approx(8.0, rel=0.02)
     exact = 1e5 * 8e-6 / 2
@@ -230,8 +232,8 @@ def test_pressure_drives_the_flow_in_an_open_channel():
             {"name": "x_high", "kind": "pressure"},
         ],
     }
-    _, found = run(blood, 2500)
-    profile = found.summary["profile"]
+    _, results = run(blood, 2500)
+    profile = results.summary["profile"]
     assert profile["mean_speed_m_s"] == pytest.approx(2e-3, rel=5e-3)
     assert profile["apparent_viscosity"] == pytest.approx(1 / (1 + 1 / 128), rel=5e-3)
 
@@ -276,7 +278,7 @@ def test_layers_before_openings_have_the_wall_stress_of_the_others(tmp_path, axi
     results.wall_stress.sample(np.zeros(3))
     layer = solver.part.coordinates[wall_points(solver.part), axis]
     stress = results.wall_stress._magnitude()
-    low, high = (each.plane for each in solver.vessel.lattice.openings)
+    low, high = (opening.plane for opening in solver.vessel.lattice.openings)
     means = np.bincount(layer, stress)[low + 1 : high] / np.bincount(layer)[low + 1 : high]
     assert len(means) >= 6
     assert len(solver.vessel.lattice.openings[0].numbers) > 40
@@ -307,9 +309,9 @@ def _with_a_capsule(profile):
 def test_hematocrits_and_the_layer_of_plasma_of_one_capsule():
     solver, results = begin(_with_a_capsule({"start": 1, "bins": 12}))
     go(solver, results, 1)
-    found = results.finish(None, 1).summary["profile"]
+    profile = results.finish(None, 1).summary["profile"]
     volume = 4 / 3 * math.pi * 27 / (14 * 12 * 14)
-    assert found["tube_hematocrit"] == pytest.approx(volume, rel=0.02)
+    assert profile["tube_hematocrit"] == pytest.approx(volume, rel=0.02)
     means = results.profiles.means()
     share = (means.hematocrit * means.points).sum() / means.points.sum()
     assert share == pytest.approx(volume, rel=0.05)
@@ -323,18 +325,18 @@ def test_hematocrits_and_the_layer_of_plasma_of_one_capsule():
     assert (means.hematocrit >= least - 1e-12).all()
     assert (means.hematocrit <= most + 1e-12).all()
     # Plasma stands still at walls, so that the capsule is faster than the mean.
-    faster = 5e-3 / found["mean_speed_m_s"]
+    faster = 5e-3 / profile["mean_speed_m_s"]
     assert faster > 1.02
-    by_cells = found["discharge_hematocrit"] / found["tube_hematocrit"]
-    by_points = found["discharge_hematocrit_by_points"] / share
+    by_cells = profile["discharge_hematocrit"] / profile["tube_hematocrit"]
+    by_points = profile["discharge_hematocrit_by_points"] / share
     assert by_cells == pytest.approx(faster, rel=5e-3)
     assert by_points == pytest.approx(faster, rel=5e-3)
     # Slices of the ball along the channel, each as far out as its nearest part to the middle.
     x = np.linspace(10.13, 16.13, 60_001)[1:-1]
     reach = np.sqrt(9 - (x - 13.13) ** 2)
-    outer = [reach[np.floor(x) == each].max() for each in np.unique(np.floor(x))]
-    assert found["cell_free_layer_um"] == pytest.approx(6 - np.mean(outer), abs=0.05)
-    assert "pries_viscosity" not in found
+    outer = [reach[np.floor(x) == position].max() for position in np.unique(np.floor(x))]
+    assert profile["cell_free_layer_um"] == pytest.approx(6 - np.mean(outer), abs=0.05)
+    assert "pries_viscosity" not in profile
 
 
 def test_a_restart_with_another_time_step_is_refused():
@@ -343,10 +345,10 @@ def test_a_restart_with_another_time_step_is_refused():
     other, _ = begin({**blood, "time_step_us": 0.05})
     with pytest.raises(
         InputError, match="step is 1e-07 s and this case's 5e-08 s, .* lattice"
-    ) as told:
+    ) as error:
         other.restore(1, solver.scalars(), solver.owned)
-    assert "\n" not in str(told.value)
-    assert "begin anew without --restart" in str(told.value)
+    assert "\n" not in str(error.value)
+    assert "begin anew without --restart" in str(error.value)
 
 
 def test_a_restart_takes_a_time_step_that_differs_by_rounding_and_no_other():
@@ -360,11 +362,11 @@ def test_a_restart_takes_a_time_step_that_differs_by_rounding_and_no_other():
             other.restore(1, solver.scalars(), solver.owned)
             assert other.step == 1
             continue
-        with pytest.raises(InputError) as told:
+        with pytest.raises(InputError) as error:
             other.restore(1, solver.scalars(), solver.owned)
-        given = re.search(r"step is (\S+) s and this case's (\S+) s", str(told.value))
-        assert given is not None
-        assert [float(each) for each in given.groups()] == [
+        match = re.search(r"step is (\S+) s and this case's (\S+) s", str(error.value))
+        assert match is not None
+        assert [float(time_step) for time_step in match.groups()] == [
             solver.units.time_step,
             other.units.time_step,
         ]
@@ -380,8 +382,8 @@ def test_what_is_followed_after_a_restart_is_that_of_a_run_without_one():
     values = {name: solver.owned(name) for name in solver.stored}
     other.restore(9, solver.scalars(), values.__getitem__)
     other.restore_extras(solver.extras())
-    for each in (solver, other):
-        each.advance(3)
+    for instance in (solver, other):
+        instance.advance(3)
     assert solver.follow() == other.follow()
 
 
@@ -395,13 +397,13 @@ def test_a_restart_gives_the_same_means_and_other_samples_begin_anew():
     other.restore(9, solver.scalars(), values.__getitem__)
     other.restore_extras(solver.extras())
     assert resumed.restore(extras, 9) == ""
-    found = []
-    for each, its in ((solver, results), (other, resumed)):
-        go(each, its, 8)
-        found.append(its.finish(None, each.step))
-    assert found[0].summary["profile"]["samples"] == 4
-    assert found[0] == found[1]
-    assert found[0].summary["wall_stress"]["samples"] == 4
+    reports = []
+    for instance, its in ((solver, results), (other, resumed)):
+        go(instance, its, 8)
+        reports.append(its.finish(None, instance.step))
+    assert reports[0].summary["profile"]["samples"] == 4
+    assert reports[0] == reports[1]
+    assert reports[0].summary["wall_stress"]["samples"] == 4
     _, changed = begin(_with_a_capsule({"start": 3, "interval": 2, "bins": 5}))
     assert changed.restore(extras, 9) == (
         "profiles begin anew with blood.profile = {start = 3, interval = 2, bins = 5}: 2 samples of "
@@ -415,10 +417,10 @@ def test_a_restart_gives_the_same_means_and_other_samples_begin_anew():
 def test_profiles_of_a_vessel_that_is_not_straight_are_refused():
     shape = {"radius_um": 6.0, "parent_length_um": 12.0, "daughter_length_um": 12.0}
     closed = {"size_um": [8.0, 8.0, 8.0], "periodic": []}
-    for vessel, told in (
+    for vessel, message in (
         ({"bifurcation": shape}, "straight"),
         ({"channel": closed}, "closed on all sides"),
     ):
         case = check({"solver": "blood", "blood": {**vessel, "profile": {}}}, BloodCase, "test")
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(InputError, match=message):
             straight_vessel(case.blood, SimpleNamespace(lattice=SimpleNamespace(spacing=1e-6)))

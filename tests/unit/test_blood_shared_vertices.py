@@ -33,7 +33,7 @@ def _outside(region: Region, rank: int, x: np.ndarray) -> np.ndarray:
     """How far vertices (..., 3) are outside of a rank's box, along the axis where they are farthest."""
     farthest = np.full(x.shape[:-1], -np.inf)
     for axis, (points, periodic) in enumerate(zip(_SHAPE, region.periodic, strict=True)):
-        low, high = (each[rank, axis] - 0.5 for each in (region.boxes.lo, region.boxes.hi))
+        low, high = (corners[rank, axis] - 0.5 for corners in (region.boxes.lo, region.boxes.hi))
         images = x[..., axis, None] + points * (np.arange(-3, 4) if periodic else np.zeros(1))
         farthest = np.maximum(farthest, np.maximum(low - images, images - high).min(axis=-1))
     return farthest
@@ -44,7 +44,7 @@ class _Rank:
         self.world, self.region = world, region
         self.holders = CellMigration(device, world, region, _REACH, "peer", lambda array: None)
         kind = CellKind("cells", sphere(_VERTICES, _RADIUS), MembraneLaw(1.0), "linear")
-        self.given = LocalCells(
+        self.cells = LocalCells(
             kind, room_for(device, kind, 1), CellOwnership.nothing(world.size), cells
         )
         random = np.random.default_rng(4)
@@ -55,24 +55,24 @@ class _Rank:
         self.truth = places + kind.mesh.vertices
         mine = region.owners(self.truth.mean(axis=1)) == world.rank
         states = np.stack([self.truth, np.zeros_like(self.truth)], axis=1)
-        self.holders.add(self.given, np.flatnonzero(mine), states[mine])
-        self.holders.migrate([self.given])
+        self.holders.add(self.cells, np.flatnonzero(mine), states[mine])
+        self.holders.migrate([self.cells])
 
     def values(self, name: str) -> np.ndarray:
         """A view (n, V, 3) of positions, velocities or forces of the cells held."""
-        m = self.given.membranes
+        m = self.cells.membranes
         array = getattr(m, name).reshape(3, m.capacity, m.vertices)
-        return np.moveaxis(array[:, : self.given.count], 0, 2)
+        return np.moveaxis(array[:, : self.cells.count], 0, 2)
 
     def listed(self, way: int) -> list[dict[int, list[tuple[int, int]]]]:
         """Cells and vertices that velocities, and that forces, are listed of; way 0: to send."""
-        found = []
-        for exchange in self.given.shared.exchanges:
+        vertices_of_ranks = []
+        for exchange in self.cells.shared.exchanges:
             lists = exchange.lists[way]
-            found.append(
+            vertices_of_ranks.append(
                 {
                     other: [
-                        (int(self.given.ids[at // _VERTICES]), int(at % _VERTICES))
+                        (int(self.cells.ids[at // _VERTICES]), int(at % _VERTICES))
                         for at in lists[first : first + lists[message]].tolist()
                     ]
                     for message, (other, first) in enumerate(
@@ -80,7 +80,7 @@ class _Rank:
                     )
                 }
             )
-        return found
+        return vertices_of_ranks
 
 
 def _on_ranks(tmp_path: Path, work: Any) -> list[Any]:
@@ -98,16 +98,16 @@ def test_what_travels_is_what_is_of_use(tmp_path, periodic):
 
     def work(device: Any, world: World) -> Any:
         mine = _Rank(device, world, region)
-        held = mine.given.held
+        held = mine.cells.held
         return mine.truth, held.ids, held.owners, mine.listed(0), mine.listed(1)
 
-    told = _on_ranks(tmp_path, work)
-    truth = told[0][0]
+    reports = _on_ranks(tmp_path, work)
+    truth = reports[0][0]
     outside = np.stack([_outside(region, rank, truth) for rank in range(_RANKS)])
     owners = region.owners(truth.mean(axis=1))
     counted, whole = np.zeros(2, int), 0
     for here, there in itertools.permutations(range(_RANKS), 2):
-        both = np.intersect1d(told[here][1], told[there][1])
+        both = np.intersect1d(reports[here][1], reports[there][1])
         whole += _VERTICES * len(both)
         velocities, forces = [], []
         for cell in both.tolist():
@@ -120,10 +120,10 @@ def test_what_travels_is_what_is_of_use(tmp_path, periodic):
                     forces.append((cell, vertex))
         # Both ranks have the same lists, in this order.
         for number, wanted in enumerate((velocities, forces)):
-            assert told[here][3][number].get(there, []) == wanted
-            assert told[there][4][number].get(here, []) == wanted
+            assert reports[here][3][number].get(there, []) == wanted
+            assert reports[there][4][number].get(here, []) == wanted
             counted[number] += len(wanted)
-        assert np.array_equal(told[here][2], owners[told[here][1]])
+        assert np.array_equal(reports[here][2], owners[reports[here][1]])
     # Much less than whole cells both ways, which each exchange would take otherwise.
     assert (counted > 0).all()
     assert counted.sum() < 0.45 * 2 * whole
@@ -145,8 +145,8 @@ def test_near_vertices_are_moved_alike_until_the_margin_is_used_up_and_the_rest_
             drift, margin = random.uniform(-1, 1, (_CELLS, 1, 3)), mine.holders.margin
             margins.add(margin)
             for _ in range(steps):
-                given, held = mine.given, mine.given.held
-                m, shared = given.membranes, given.shared
+                cells, held = mine.cells, mine.cells.held
+                m, shared = cells.membranes, cells.shared
                 # At most the margin before cells are handed over; some do not move along an axis.
                 speed = (drift + random.uniform(-1, 1, truth.shape)) / 2 * margin / steps
                 speed[random.random(speed.shape) < 0.2] = 0.0
@@ -168,19 +168,19 @@ def test_near_vertices_are_moved_alike_until_the_margin_is_used_up_and_the_rest_
                 assert np.array_equal(u[known], speed[held.ids][known])
                 assert np.array_equal(f[known], force[held.ids][known])
                 behind += int((x != truth[held.ids]).any(axis=-1).sum())
-            before = mine.given.held.ids
-            mine.holders.complete([mine.given])
-            mine.holders.migrate([mine.given], all_owned=turn > 0)
-            held = mine.given.held
+            before = mine.cells.held.ids
+            mine.holders.complete([mine.cells])
+            mine.holders.migrate([mine.cells], all_owned=turn > 0)
+            held = mine.cells.held
             assert np.array_equal(mine.values("positions"), truth[held.ids])
             assert np.array_equal(mine.values("velocities"), speed[held.ids])
             moved += len(np.setxor1d(before, held.ids))
         assert min(margins) == MARGIN < max(margins)
         return moved, behind, int((~held.own).sum())
 
-    told = _on_ranks(tmp_path, work)
-    assert sum(moved for moved, _, _ in told) > 4
-    assert all(behind > 0 and copies > 0 for _, behind, copies in told)
+    reports = _on_ranks(tmp_path, work)
+    assert sum(moved for moved, _, _ in reports) > 4
+    assert all(behind > 0 and copies > 0 for _, behind, copies in reports)
 
 
 def test_blocks_of_threads_make_the_lists_of_cores(tmp_path):
@@ -188,12 +188,12 @@ def test_blocks_of_threads_make_the_lists_of_cores(tmp_path):
 
     def work(device: Any, world: World) -> Any:
         mine = _Rank(device, world, region, cells=9)
-        return mine.given.shared, mine.given.membranes
+        return mine.cells.shared, mine.cells.membranes
 
     (shared, cells), *_ = _on_ranks(tmp_path, work)
     lists = [one for exchange in shared.exchanges for one in exchange.lists]
-    found = [one.copy() for one in (shared._on_device, shared._line_counts, *lists)]
-    assert all(one.any() for one in found)
+    lists_of_cores = [one.copy() for one in (shared._on_device, shared._line_counts, *lists)]
+    assert all(one.any() for one in lists_of_cores)
     for one in (shared._on_device, shared._line_counts, *lists):
         one.fill(0)
     shared._kernels = kernels(ThreadsGpu(tmp_path))
@@ -201,7 +201,7 @@ def test_blocks_of_threads_make_the_lists_of_cores(tmp_path):
     assert not shared.count(cells)
     shared.list(cells)
     again = (shared._on_device, shared._line_counts, *lists)
-    assert all(np.array_equal(*both) for both in zip(found, again, strict=True))
+    assert all(np.array_equal(*both) for both in zip(lists_of_cores, again, strict=True))
 
 
 @pytest.mark.parametrize("hands_over", [True, False])

@@ -152,6 +152,6 @@ def test_a_run_with_interpolated_walls_says_what_mass_they_cost():
     )
     solver.advance(40)
     density, _ = solver.fluid.moments()
-    told = solver.headline(solver.diagnostics())[-1]
-    assert f"mean density {density.mean() - 1:+.2g} from that of rest" in told
+    line = solver.headline(solver.diagnostics())[-1]
+    assert f"mean density {density.mean() - 1:+.2g} from that of rest" in line
     assert abs(density.mean() - 1) > 1e-12

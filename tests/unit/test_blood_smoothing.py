@@ -32,18 +32,18 @@ def test_creases_go_and_the_rest_of_the_cell_stays(vertex):
     centre = x.mean(axis=0)
     # Through the membrane on the other side.
     x[vertex] = centre - 1.2 * (x[vertex] - centre)
-    found = smoothed(x, mesh)
-    normals, area = triangle_normals(found, mesh.triangles)
+    smooth = smoothed(x, mesh)
+    normals, area = triangle_normals(smooth, mesh.triangles)
     folds = (normals[:, None] * normals[mesh.neighbours]).sum(axis=2)
     assert folds.min() > -0.3
-    corners = found[mesh.triangles]
+    corners = smooth[mesh.triangles]
     sides = ((corners - np.roll(corners, 1, axis=1)) ** 2).sum(axis=(1, 2))
     assert (4 * np.sqrt(3) * area / sides).min() >= 0.25
-    moved = np.linalg.norm(found - x, axis=1) > 0
+    moved = np.linalg.norm(smooth - x, axis=1) > 0
     assert moved[vertex]
     assert moved.sum() < 60
     # Far more than a crease takes; the volume stays all the same.
-    assert volumes(found[None], mesh.triangles) == pytest.approx(
+    assert volumes(smooth[None], mesh.triangles) == pytest.approx(
         volumes(x[None], mesh.triangles), rel=2e-3
     )
     assert np.array_equal(x[~moved], mesh.vertices[~moved])
@@ -52,22 +52,22 @@ def test_creases_go_and_the_rest_of_the_cell_stays(vertex):
 def test_what_feeds_a_vessel_is_kept_smooth_and_says_so():
     solver = solver_of(**tube(openings=ends(feeds=True), cells=[{**CELLS, "hematocrit": 0.12}]))
     (feeder,) = solver.traffic.feeders.values()
-    given = feeder._cells.kinds[0]
-    m = given.membranes
+    cells = feeder._cells.kinds[0]
+    m = cells.membranes
     cell = m.positions.reshape(3, m.capacity, m.vertices)[:, 1]
     one, other = m.mesh.edges[50]
     cell[:, one] = 0.95 * cell[:, other] + 0.05 * cell[:, one]
-    assert m.shapes(given.count).quality[1] < 0.15
+    assert m.shapes(cells.count).quality[1] < 0.15
     feeder._cells.smooth(CREASED, [np.array([1])])
     assert feeder.smoothed == 0
     feeder._cells.smooth(CREASED, [np.array([0])])
     assert feeder.smoothed == 1
-    assert m.shapes(given.count).quality.min() > 0.15
-    assert given.ids.tolist() == list(range(given.total))
-    told = solver.finish(None, {})
-    assert told.summary["feeders"]["inlet"]["smoothed"] == 1
+    assert m.shapes(cells.count).quality.min() > 0.15
+    assert cells.ids.tolist() == list(range(cells.total))
+    results = solver.finish(None, {})
+    assert results.summary["feeders"]["inlet"]["smoothed"] == 1
     assert any(
-        "creases were smoothed 1 time out of the cells before it" in line for line in told.lines
+        "creases were smoothed 1 time out of the cells before it" in line for line in results.lines
     )
     # It goes on, and restarts with the count.
     solver.advance(20)
@@ -85,23 +85,25 @@ def test_creases_of_cells_in_a_vessel_are_smoothed_and_told_unless_they_are_to_s
         "smooth_creases": wanted,
     }
     solver = solver_of(**closed)
-    given = solver.suspension.kinds[0]
-    m = given.membranes
+    cells = solver.suspension.kinds[0]
+    m = cells.membranes
     cell = m.positions.reshape(3, m.capacity, m.vertices)[:, 2]
     one, other = m.mesh.edges[50]
     before = cells_there(solver).copy()
     solver.advance(SMOOTHING_STEPS - 1)
-    cell = given.membranes.positions.reshape(3, m.capacity, m.vertices)[:, 2]
+    cell = cells.membranes.positions.reshape(3, m.capacity, m.vertices)[:, 2]
     cell[:, one] = 0.97 * cell[:, other] + 0.03 * cell[:, one]
     creased = cells_there(solver).copy()
-    assert given.membranes.shapes(given.count).quality[2] < COLLAPSING
+    assert cells.membranes.shapes(cells.count).quality[2] < COLLAPSING
     solver.advance(1)
-    quality = given.membranes.shapes(given.count).quality
-    told = solver.finish(None, {})
-    assert told.summary["creases_smoothed"] == solver.suspension.smoothed == int(wanted)
-    assert any("creases were smoothed 1 time out of cells" in line for line in told.lines) == wanted
+    quality = cells.membranes.shapes(cells.count).quality
+    results = solver.finish(None, {})
+    assert results.summary["creases_smoothed"] == solver.suspension.smoothed == int(wanted)
+    assert (
+        any("creases were smoothed 1 time out of cells" in line for line in results.lines) == wanted
+    )
     assert (quality[2] > CREASED) == wanted
-    assert given.ids.tolist() == list(range(given.total))
+    assert cells.ids.tolist() == list(range(cells.total))
     # Others, and most of that cell, stay.
     after = cells_there(solver)
     moved = np.linalg.norm(after - creased, axis=2)
@@ -113,6 +115,6 @@ def test_creases_of_cells_in_a_vessel_are_smoothed_and_told_unless_they_are_to_s
     again.restore(solver.step, solver.scalars(), solver.owned)
     again.restore_extras({key: np.array(value) for key, value in solver.extras().items()})
     assert again.suspension.smoothed == int(wanted)
-    for each in (solver, again):
-        each.advance(150)
+    for instance in (solver, again):
+        instance.advance(150)
     assert np.array_equal(cells_there(again), cells_there(solver))

@@ -49,9 +49,9 @@ def derived(table, until=0.0):
 
 def test_numbers_of_a_tube_are_those_of_poiseuille_flow():
     # G R^2 / (4 mu) = 2.5 mm/s; Re = rho u D / mu; Ca = mu (4 u / D) R / G.
-    found = scales(_table(cells=[_CELL]))
-    assert found.speed == pytest.approx(1.2e5 * 1e-10 / 4 / 1.2e-3)
-    assert found.width == pytest.approx(2e-5)
+    flow_scales = scales(_table(cells=[_CELL]))
+    assert flow_scales.speed == pytest.approx(1.2e5 * 1e-10 / 4 / 1.2e-3)
+    assert flow_scales.width == pytest.approx(2e-5)
     numbers = derived(_table(cells=[_CELL]))
     assert numbers["Reynolds number"] == pytest.approx(1025 * 2.5e-3 * 2e-5 / 1.2e-3)
     capillary = 1.2e-3 * 4 * 2.5e-3 / 2e-5 * 3.91 / 2.5
@@ -116,9 +116,9 @@ def test_an_inflow_beyond_the_method_is_refused_with_a_step_that_is_not():
     ]
     with pytest.raises(
         InputError, match="inflow inlet of 3 m/s, 6 m/s in the middle of the vessel, is Mach"
-    ) as told:
+    ) as error:
         report(_table(tube=tube, openings=openings))
-    step = float(re.search(r"time_step_us = ([0-9.e-]+)", str(told.value)).group(1))
+    step = float(re.search(r"time_step_us = ([0-9.e-]+)", str(error.value)).group(1))
     report(_table(tube=tube, openings=openings, time_step_us=step))
 
 
@@ -142,14 +142,14 @@ def _fast(speed, **changes):
 
 
 def test_where_a_relaxation_time_is_given_another_is_told_that_does():
-    with pytest.raises(InputError, match="sound below 0.1: give blood.relaxation_time = ") as told:
+    with pytest.raises(InputError, match="sound below 0.1: give blood.relaxation_time = ") as error:
         report(_fast(6.0, relaxation_time=1.0))
-    assert "time_step_us" not in str(told.value)
-    tau = _number("relaxation_time", str(told.value))
+    assert "time_step_us" not in str(error.value)
+    tau = _number("relaxation_time", str(error.value))
     assert 0.51 < tau < 1.0
     lines = report(_fast(6.0, relaxation_time=tau))
     assert not any("compressibility" in line for line in lines)
-    slower = float(re.search(r"or at most ([0-9.e-]+) m/s", str(told.value)).group(1))
+    slower = float(re.search(r"or at most ([0-9.e-]+) m/s", str(error.value)).group(1))
     lines = report(_fast(slower, relaxation_time=1.0))
     assert not any("compressibility" in line for line in lines)
     lines = report(_fast(1.6, relaxation_time=1.0))
@@ -160,10 +160,10 @@ def test_where_a_relaxation_time_is_given_another_is_told_that_does():
 def test_where_a_relaxation_time_is_given_pressures_and_membranes_are_told_another():
     with pytest.raises(
         InputError, match="changes the density .*: give blood.relaxation_time"
-    ) as told:
+    ) as error:
         report(_pressed(6e4, 6e4, relaxation_time=1.0))
-    report(_pressed(6e4, 6e4, relaxation_time=_number("relaxation_time", str(told.value))))
-    less = float(re.search(r"or at most ([0-9.e+]+) Pa", str(told.value)).group(1))
+    report(_pressed(6e4, 6e4, relaxation_time=_number("relaxation_time", str(error.value))))
+    less = float(re.search(r"or at most ([0-9.e+]+) Pa", str(error.value)).group(1))
     report(_pressed(less, less, relaxation_time=1.0))
     stiff = {**_CELL, "shear_modulus_un_m": 2e3, "volume_modulus_pa": 2e6}
     lines = report(_table(cells=[stiff], relaxation_time=1.0))
@@ -171,21 +171,21 @@ def test_where_a_relaxation_time_is_given_pressures_and_membranes_are_told_anoth
         (line,) = (line for line in lines if words in line)
         assert "time_step_us" not in line
         better = _table(cells=[stiff], relaxation_time=_number("relaxation_time", line))
-        assert not any(words in each for each in report(better))
+        assert not any(words in line for line in report(better))
 
 
-@pytest.mark.parametrize("given", [{"relaxation_time": 1.0}, {"time_step_us": 0.05}, {}])
-def test_where_no_allowed_step_is_short_enough_a_spacing_or_a_slower_flow_is_told(given):
-    with pytest.raises(InputError, match="give at most .* m/s, or blood.spacing_um = ") as told:
-        report(_fast(5e3, **given))
-    message = str(told.value)
+@pytest.mark.parametrize("changes", [{"relaxation_time": 1.0}, {"time_step_us": 0.05}, {}])
+def test_where_no_allowed_step_is_short_enough_a_spacing_or_a_slower_flow_is_told(changes):
+    with pytest.raises(InputError, match="give at most .* m/s, or blood.spacing_um = ") as error:
+        report(_fast(5e3, **changes))
+    message = str(error.value)
     assert "no step that is allowed at this spacing is short enough" in message
-    assert ("in place of blood.time_step_us" in message) == ("time_step_us" in given)
+    assert ("in place of blood.time_step_us" in message) == ("time_step_us" in changes)
     spacing, tau = _number("spacing_um", message), _number("relaxation_time", message)
     # Without the lattice, which would be large.
     soundness.check_mach(_fast(5e3, spacing_um=spacing, relaxation_time=tau), 5e3, "it")
     slower = float(re.search(r"give at most ([0-9.e-]+) m/s", message).group(1))
-    report(_fast(slower, **given))
+    report(_fast(slower, **changes))
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_relaxation_time_that_is_not_sound_is_told_with_what_is(changes, words
     key, low, high = re.search(r"give blood\.(\w+) = ([0-9.e-]+) to ([0-9.e-]+)", line).groups()
     for number in (low, high):
         lines = report(_table(**{**changes, key: float(number)}))
-        assert not any("outside the sound range" in each for each in lines)
+        assert not any("outside the sound range" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -229,12 +229,12 @@ def test_a_relaxation_time_that_is_not_sound_is_told_with_what_is(changes, words
 )
 def test_a_relaxation_time_inside_cells_is_refused_as_one_at_rest_is(tau, ratio, said):
     cell = {**_CELL, "viscosity_ratio": ratio}
-    with pytest.raises(InputError, match=re.escape(said)) as told:
+    with pytest.raises(InputError, match=re.escape(said)) as error:
         report(_table(relaxation_time=tau, cells=[cell]))
     assert "allowed are 0.5005 to 200, sound 0.51 to 2: give blood.relaxation_time = " in str(
-        told.value
+        error.value
     )
-    better = _table(relaxation_time=_number("relaxation_time", str(told.value)), cells=[cell])
+    better = _table(relaxation_time=_number("relaxation_time", str(error.value)), cells=[cell])
     assert not any("outside the sound range" in line for line in report(better))
 
 
@@ -294,10 +294,10 @@ def test_a_profile_whose_largest_velocity_is_beyond_the_method_is_refused(kind, 
     profile = _jet(kind, tmp_path)
     with pytest.raises(
         InputError, match="inflow inlet of 0.4 m/s, .* m/s where its profile is largest, is Mach"
-    ) as told:
+    ) as error:
         report(_inflow(profile, 0.4))
-    step = float(re.search(r"time_step_us = ([0-9.e-]+)", str(told.value)).group(1))
-    assert "\n" not in str(told.value)
+    step = float(re.search(r"time_step_us = ([0-9.e-]+)", str(error.value)).group(1))
+    assert "\n" not in str(error.value)
     sound = _inflow(profile, 0.4).model_copy(update={"time_step_us": step})
     report(sound)
     with pytest.raises(
@@ -335,9 +335,9 @@ def test_a_fall_of_pressure_between_openings_counts_as_the_flow_that_it_drives()
     assert scales(steep).speed == pytest.approx((2 * 2e3 / 1025) ** 0.5)
     with pytest.raises(
         InputError, match=r"pressures of blood.openings drive of .* is Mach"
-    ) as told:
+    ) as error:
         report(_pressed(-4e3, 4e3))
-    step = float(re.search(r"time_step_us = ([0-9.e-]+)", str(told.value)).group(1))
+    step = float(re.search(r"time_step_us = ([0-9.e-]+)", str(error.value)).group(1))
     report(_pressed(-4e3, 4e3, time_step_us=step))
 
 
@@ -347,9 +347,9 @@ def test_a_pressure_beyond_the_gas_of_the_lattice_is_refused_with_a_step_that_is
         InputError, match=r"the pressure at inlet of .*1e\+06 Pa changes the density"
     ):
         report(_pressed(value, value))
-    with pytest.raises(InputError, match="changes the density") as told:
+    with pytest.raises(InputError, match="changes the density") as error:
         report(_pressed(6e4, 6e4))
-    step = float(re.search(r"time_step_us = ([0-9.e-]+)", str(told.value)).group(1))
+    step = float(re.search(r"time_step_us = ([0-9.e-]+)", str(error.value)).group(1))
     report(_pressed(6e4, 6e4, time_step_us=step))
 
 
@@ -400,9 +400,9 @@ def test_viscosity_at_rest_counts():
     ):
         report(_table(carreau={"zero_shear_mpa_s": 1e6}))
     report(_table(carreau={"zero_shear_mpa_s": 478.0}))
-    with pytest.raises(InputError, match="give less, or blood.relaxation_time = ") as told:
+    with pytest.raises(InputError, match="give less, or blood.relaxation_time = ") as error:
         report(_table(carreau={"zero_shear_mpa_s": 1e3}, relaxation_time=1.0))
-    tau = _number("relaxation_time", str(told.value))
+    tau = _number("relaxation_time", str(error.value))
     report(_table(carreau={"zero_shear_mpa_s": 1e3}, relaxation_time=tau))
     with pytest.raises(
         InputError, match="zero_shear_mpa_s = 1 is below infinite_shear_mpa_s = 3.45"
@@ -442,11 +442,11 @@ def test_an_inlet_that_is_cut_off_from_pressures_is_told(tmp_path):
     write_stl(tube(5.0, 20.0, step=1.0), path)
     low, high = ({"position_um": [x, 0.0, 0.0], "kind": "pressure"} for x in (4.0, 16.0))
     high |= {"name": "out", "normal": [1.0, 0.0, 0.0]}
-    for direction, told in ((1.0, 1), (-1.0, 0)):
+    for direction, count in ((1.0, 1), (-1.0, 0)):
         low |= {"name": "in", "kind": "velocity", "value": 1e-3, "normal": [direction, 0.0, 0.0]}
         table = _table(tube=None, surface={"file": str(path)}, openings=[low, high])
         lines = [line for line in report(table) if "connected with in:" in line]
-        assert len(lines) == told
+        assert len(lines) == count
         assert all("normals of blood.openings point out of the vessel" in line for line in lines)
 
 
@@ -455,9 +455,9 @@ def test_volumes_are_held_as_firmly_as_the_fluid_is_unless_told(density):
     table = _table(
         density_kg_m3=density, cells=[_CELL, {"name": "other", "volume_modulus_pa": 10.0}]
     )
-    alone, told = table.cells
+    alone, firm = table.cells
     assert alone.firmness(table.units) == pytest.approx(1 / 3)
-    assert told.firmness(table.units) == pytest.approx(10.0 / table.units.pressure)
+    assert firm.firmness(table.units) == pytest.approx(10.0 / table.units.pressure)
     assert not [line for line in report(table) if "held too firmly" in line]
 
 

@@ -57,26 +57,28 @@ def _run(blood, steps, **profile):
 
 
 def _told(solver):
-    found = solver.finish(None, {})
-    at = next(n for n, line in enumerate(found.lines) if line.startswith("apparent viscosity"))
-    return found.summary["profile"], "\n".join(found.lines[at : at + 2])
+    results = solver.finish(None, {})
+    at = next(n for n, line in enumerate(results.lines) if line.startswith("apparent viscosity"))
+    return results.summary["profile"], "\n".join(results.lines[at : at + 2])
 
 
 # Flows that are not steady
 
 
 def test_a_short_run_tells_that_its_viscosity_is_not_of_a_steady_flow():
-    found, line = _run({}, 40, interval=4)
-    assert found["apparent_viscosity"] > 2 * _EXACT
-    assert found["steady"] is False
+    profile, line = _run({}, 40, interval=4)
+    assert profile["apparent_viscosity"] > 2 * _EXACT
+    assert profile["steady"] is False
     # h^2 / (pi^2 nu)
     startup = 1e-10 / (math.pi**2 * 1.2e-3 / 1025)
-    assert found["startup_time_s"] == pytest.approx(startup)
+    assert profile["startup_time_s"] == pytest.approx(startup)
     # In its first moments the flow grows evenly from 0; it doubles in the time that it has had.
-    assert found["flow_change"] == pytest.approx(1.8 * startup / found["change_time_s"], rel=0.2)
+    assert profile["flow_change"] == pytest.approx(
+        1.8 * startup / profile["change_time_s"], rel=0.2
+    )
     assert "between walls 10 um apart, of a flow that is not steady\n" in line
     assert "\nthe flow is not steady: it changes by +" in line
-    assert f"{100 * found['flow_change']:+.3g} % in 8.65 us" in line
+    assert f"{100 * profile['flow_change']:+.3g} % in 8.65 us" in line
     assert "its start-up takes 43.3 us" in line
     assert line.endswith("run longer or give a larger blood.profile.start")
 
@@ -87,9 +89,9 @@ def test_no_flow_is_called_steady_whose_viscosity_is_not_that_of_the_steady_one(
     called = []
     while solver.step < 22_000 if start == 0 else solver.step < 2_000:
         solver.advance(max(20, solver.step // 2) if solver.step else start + 1)
-        found = solver.finish(None, {}).summary["profile"]
-        if found is not None and found["steady"]:
-            assert found["apparent_viscosity"] == pytest.approx(_EXACT, rel=0.01)
+        profile = solver.finish(None, {}).summary["profile"]
+        if profile is not None and profile["steady"]:
+            assert profile["apparent_viscosity"] == pytest.approx(_EXACT, rel=0.01)
             called.append(solver.step)
     # Nor does any flow stay unsteady.
     assert called
@@ -99,11 +101,11 @@ def test_no_flow_is_called_steady_whose_viscosity_is_not_that_of_the_steady_one(
 def test_the_change_in_a_startup_time_is_what_is_missing_to_the_steady_flow():
     # Late in the start-up one part of it is left, which falls by e in that time.
     for start in (60, 120):
-        found, _ = _run({}, start + 9, start=start, interval=2)
-        missing = found["apparent_viscosity"] / _EXACT - 1
+        profile, _ = _run({}, start + 9, start=start, interval=2)
+        missing = profile["apparent_viscosity"] / _EXACT - 1
         assert 0.03 < missing < 0.5
-        assert found["flow_change"] == pytest.approx(missing, rel=0.1)
-        assert found["steady"] is False
+        assert profile["flow_change"] == pytest.approx(missing, rel=0.1)
+        assert profile["steady"] is False
 
 
 def test_means_that_are_not_of_a_steady_flow_get_a_warning_and_others_none():
@@ -133,10 +135,10 @@ def test_a_flow_that_stands_still_for_a_moment_is_not_steady():
     # Two samples, before and after that moment, at which the flow is the same.
     start = slowest - 2
     last = min(range(slowest, 80), key=lambda step: abs(flows[step] - flows[start]))
-    found, line = _run(plug, last, start=start, interval=last - start)
-    assert abs(found["flow_change"]) < 0.01
-    assert abs(found["apparent_viscosity"] / _EXACT - 1) > 0.02
-    assert found["steady"] is False
+    profile, line = _run(plug, last, start=start, interval=last - start)
+    assert abs(profile["flow_change"]) < 0.01
+    assert abs(profile["apparent_viscosity"] / _EXACT - 1) > 0.02
+    assert profile["steady"] is False
     assert "start-up takes" in line
 
 
@@ -144,15 +146,15 @@ def test_flow_that_follows_a_signal_is_not_steady_however_its_samples_lie():
     period = 100
     step = _solver({}).units.time_step
     drive = f"1 + 0.5*sin(2*pi*t/{period * step!r})"
-    found, line = _run({"drive": drive}, 1001, start=500, interval=period)
-    assert abs(found["flow_change"]) < 0.01
-    assert found["drive_change"] == pytest.approx(2 / 3, rel=1e-4)
-    assert found["steady"] is False
+    profile, line = _run({"drive": drive}, 1001, start=500, interval=period)
+    assert abs(profile["flow_change"]) < 0.01
+    assert profile["drive_change"] == pytest.approx(2 / 3, rel=1e-4)
+    assert profile["steady"] is False
     assert "what drives it changes by 66.7 % meanwhile" in line
     # One that has come to its end does not count any more.
-    found, _ = _run({"drive": f"min(1, t/{50 * step!r})"}, 1000, start=600, interval=10)
-    assert found["drive_change"] == 0.0
-    assert found["steady"] is True
+    profile, _ = _run({"drive": f"min(1, t/{50 * step!r})"}, 1000, start=600, interval=10)
+    assert profile["drive_change"] == 0.0
+    assert profile["steady"] is True
 
 
 def test_a_pressure_gradient_that_still_settles_is_told():
@@ -165,25 +167,25 @@ def test_a_pressure_gradient_that_still_settles_is_told():
             {"name": "x_high", "kind": "pressure"},
         ],
     }
-    found, line = _run(blood, 400, start=200, interval=5)
-    assert abs(found["gradient_change"]) > 0.01
-    assert found["steady"] is False
+    profile, line = _run(blood, 400, start=200, interval=5)
+    assert abs(profile["gradient_change"]) > 0.01
+    assert profile["steady"] is False
     assert "its pressure gradient changes by" in line
-    found, line = _run(blood, 1200, start=1000, interval=5)
-    assert abs(found["gradient_change"]) < 1e-4
-    assert found["steady"] is True
+    profile, line = _run(blood, 1200, start=1000, interval=5)
+    assert abs(profile["gradient_change"]) < 1e-4
+    assert profile["steady"] is True
     assert "between walls 8 um apart\nthe flow is steady: it changes by" in line
 
 
 def test_one_sample_does_not_tell_whether_a_flow_is_steady():
-    found, line = _run({}, 600, start=600)
-    assert found["steady"] is None
-    assert found["flow_change"] is None
+    profile, line = _run({}, 600, start=600)
+    assert profile["steady"] is None
+    assert profile["flow_change"] is None
     assert ", of a flow not known to be steady\n" in line
     assert "\none sample does not tell whether the flow is steady" in line
     # That it began a moment ago does.
     assert _run({}, 10, start=10)[0]["steady"] is False
-    assert "NaN" not in json.dumps(found)
+    assert "NaN" not in json.dumps(profile)
 
 
 def test_cells_that_have_gone_a_short_way_keep_a_flow_from_being_called_steady():
@@ -191,11 +193,11 @@ def test_cells_that_have_gone_a_short_way_keep_a_flow_from_being_called_steady()
         "channel": {"size_um": [14.0, 12.0, 14.0], "periodic": ["x", "z"]},
         "cells": [_CAPSULE],
     }
-    found, line = _run(blood, 600, start=400, interval=10)
-    assert abs(found["flow_change"]) < 0.01
-    gone = found["mean_speed_m_s"] * 600 * _solver(blood).units.time_step / 12e-6
-    assert found["diameters_passed"] == pytest.approx(gone)
-    assert found["steady"] is False
+    profile, line = _run(blood, 600, start=400, interval=10)
+    assert abs(profile["flow_change"]) < 0.01
+    gone = profile["mean_speed_m_s"] * 600 * _solver(blood).units.time_step / 12e-6
+    assert profile["diameters_passed"] == pytest.approx(gone)
+    assert profile["steady"] is False
     assert f"blood has gone {gone:.3g} of the 25 diameters in which cells come to" in line
 
 
@@ -204,12 +206,12 @@ def test_a_viscosity_of_unsteady_blood_is_not_held_against_experiments():
         "tube": {"radius_um": 6.0, "length_um": 12.0},
         "cells": [{**_CAPSULE, "placed": [{"position_um": [6.0, 0.0, 0.0]}]}],
     }
-    found, line = _run(blood, 30, interval=5)
-    assert found["steady"] is False
+    profile, line = _run(blood, 30, interval=5)
+    assert profile["steady"] is False
     assert ", of a flow that is not steady; experiments " in line
     assert "Pries et al. 1992)\nthe flow is not steady: it changes by" in line
     # Of the viscosity over that of experiments.
-    assert f"{100 * found['over_pries']:+.2g} %" not in line
+    assert f"{100 * profile['over_pries']:+.2g} %" not in line
 
 
 def test_blood_counts_as_new_once_it_has_gone_through_a_vessel_with_open_ends():
@@ -226,13 +228,13 @@ def test_a_restart_tells_the_same_of_a_flow():
     solver.advance(70)
     values = {name: solver.owned(name) for name in solver.stored}
     again.restore(70, solver.scalars(), values.__getitem__)
-    again.restore_extras({name: np.array(each) for name, each in solver.extras().items()})
-    found = []
-    for each in (solver, again):
-        each.advance(70)
-        found.append(_told(each))
-    assert found[0] == found[1]
-    assert found[0] == _run({}, 140, interval=1)
+    again.restore_extras({name: np.array(array) for name, array in solver.extras().items()})
+    reports = []
+    for instance in (solver, again):
+        instance.advance(70)
+        reports.append(_told(instance))
+    assert reports[0] == reports[1]
+    assert reports[0] == _run({}, 140, interval=1)
 
 
 # Sums

@@ -63,7 +63,7 @@ class Recorder:
             self.recorded.append(work)
 
     def graph(self, work: Any) -> Any:
-        self.recorded = found = []
+        self.recorded = launches = []
         work()
         self.recorded = None
         self.captured += 1
@@ -72,7 +72,7 @@ class Recorder:
         class Graph:
             def replay(self) -> None:
                 recorder.replayed += 1
-                for one in found:
+                for one in launches:
                     one()
 
         return Graph()
@@ -243,6 +243,6 @@ def test_half_of_the_room_is_given_to_those_beside_others(monkeypatch):
     monkeypatch.setitem(coupling._kernels, "interpolate", launched)
     velocity = suspension._flow.fluid.velocity
     for beside in (False, True):
-        some = SomeCells(*m.part(SHARED), m.vertices, beside)
-        coupling._gather(velocity, m.positions, m.velocities, 700_000, some, None)
+        chosen_cells = SomeCells(*m.part(SHARED), m.vertices, beside)
+        coupling._gather(velocity, m.positions, m.velocities, 700_000, chosen_cells, None)
     assert extents == [-(-700_000 // 192), 2 * 132]

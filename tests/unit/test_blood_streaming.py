@@ -46,9 +46,9 @@ class Ranks(World):
 
 
 def chosen(gpu: Any, world: World, streaming: Any = "auto") -> tuple[int, str]:
-    told: list[str] = []
-    way = choose_way(gpu, world, streaming, POINTS, DOUBLE, told.append)
-    (line,) = told
+    lines: list[str] = []
+    way = choose_way(gpu, world, streaming, POINTS, DOUBLE, lines.append)
+    (line,) = lines
     assert ("between two buffers" in line) == (way.buffers == 2)
     return way.buffers, line
 
@@ -65,9 +65,9 @@ def test_two_buffers_leave_room_for_cells_and_outputs():
     assert room_for_two(ENOUGH, POINTS, DOUBLE, beside=beside)
     assert not room_for_two(ENOUGH, POINTS, DOUBLE, beside=beside + 1)
     assert not room_for_two(2 * ENOUGH, POINTS, DOUBLE, sharing=2, beside=beside + 1)
-    told: list[str] = []
+    lines: list[str] = []
     gpu: Any = Gpu(ENOUGH)
-    way = choose_way(gpu, Ranks(["one"]), "auto", POINTS, DOUBLE, told.append, beside + 1)
+    way = choose_way(gpu, Ranks(["one"]), "auto", POINTS, DOUBLE, lines.append, beside + 1)
     assert way.buffers == 1
 
 
@@ -89,35 +89,35 @@ def test_lattices_near_the_size_of_the_cache_are_stepped_in_place():
         (4 * buffer, 2),
     ):
         gpu = Gpu(10 * ENOUGH, cache_bytes=cache)
-        found, line = chosen(gpu, Ranks(["one"]))
-        assert found == buffers
+        buffer_count, line = chosen(gpu, Ranks(["one"]))
+        assert buffer_count == buffers
         assert ("of a cache of" in line) == (buffers == 1)
         # Ranks that share a GPU share its cache; what the case says goes before.
         twice = Gpu(20 * ENOUGH, cache_bytes=2 * cache)
         assert chosen(twice, Ranks(["one", "one"]))[0] == buffers
         assert chosen(gpu, Ranks(["one"]), "two buffers")[0] == 2
-        told: list[str] = []
-        way = choose_way(gpu, Ranks(["one"]), "auto", POINTS, DOUBLE, told.append, links=True)
+        lines: list[str] = []
+        way = choose_way(gpu, Ranks(["one"]), "auto", POINTS, DOUBLE, lines.append, links=True)
         assert way.buffers == 2
 
 
 def test_a_case_can_say_how_and_cores_have_one_way():
     assert chosen(Gpu(0), Ranks(["one"]), "two buffers")[0] == 2
-    told: list[str] = []
-    way = choose_way(Gpu(0), Ranks(["one"]), "push", POINTS, DOUBLE, told.append)
+    lines: list[str] = []
+    way = choose_way(Gpu(0), Ranks(["one"]), "push", POINTS, DOUBLE, lines.append)
     assert (way.buffers, way.pushing) == (2, True)
-    assert told == ["populations stream by a push between two buffers, as the case has it"]
+    assert lines == ["populations stream by a push between two buffers, as the case has it"]
     buffers, line = chosen(Gpu(ENOUGH), Ranks(["one"]), "in place")
     assert buffers == 1
     assert "in place, as the case has it" in line
-    told.clear()
+    lines.clear()
     for streaming in ("auto", "in place"):
-        way = choose_way(CpuDevice(1), World(), streaming, POINTS, DOUBLE, told.append)
+        way = choose_way(CpuDevice(1), World(), streaming, POINTS, DOUBLE, lines.append)
         assert way.buffers == 1
-    assert told == []
+    assert lines == []
     for streaming in ("two buffers", "push"):
         with pytest.raises(InputError, match=f'"{streaming}" is for GPUs'):
-            choose_way(CpuDevice(1), World(), streaming, POINTS, DOUBLE, told.append)
+            choose_way(CpuDevice(1), World(), streaming, POINTS, DOUBLE, lines.append)
 
 
 def test_a_push_reads_own_slots_and_leaves_with_neighbours_from_the_first_step_on():

@@ -20,15 +20,15 @@ def test_a_cell_that_comes_to_an_outlet_leaves_and_is_counted():
         if traffic.left[0]:
             break
     assert (suspension.kinds[0].total, traffic.left, traffic.entered) == (1, [1], [0])
-    told = solver.finish(None, {})
-    assert told.summary["cells_through_openings"] == {
+    results = solver.finish(None, {})
+    assert results.summary["cells_through_openings"] == {
         "red-cell": {
             "came_in": 0,
             "left": 1,
             "left_through": {"inlet": 0, "outlet": 1},
         }
     }
-    assert "red-cell: 0 came in, 1 left (inlet 0, outlet 1)" in told.lines
+    assert "red-cell: 0 came in, 1 left (inlet 0, outlet 1)" in results.lines
     # It was still whole within the vessel, at its end.
     assert outlet.plane - 4 < before[1, :, 0].max() < outlet.plane
     # The other one stays, and goes on.
@@ -72,21 +72,21 @@ def test_without_feeding_a_vessel_drains():
     assert np.isfinite(solver.diagnostics()["largest_speed"])
 
 
-@pytest.mark.parametrize(("what", "ratio"), [("entered", 1.0), ("entered", 4.0), ("left", 1.0)])
-def test_a_restart_from_a_step_at_which_a_cell_passed_has_the_same_bits(what, ratio):
+@pytest.mark.parametrize(("name", "ratio"), [("entered", 1.0), ("entered", 4.0), ("left", 1.0)])
+def test_a_restart_from_a_step_at_which_a_cell_passed_has_the_same_bits(name, ratio):
     # What is inside of cells is found every 7 steps.
-    given = tube(
+    table = tube(
         openings=ends(feeds=True),
         cells=[{**CELLS, "hematocrit": 0.12, "viscosity_ratio": ratio}],
         inside_interval=7,
     )
-    one, two = solver_of(**given), solver_of(**given)
+    one, two = solver_of(**table), solver_of(**table)
     for _ in range(300):
-        before = list(getattr(one.traffic, what))
+        before = list(getattr(one.traffic, name))
         one.advance(5)
-        if getattr(one.traffic, what) != before:
+        if getattr(one.traffic, name) != before:
             break
-    assert getattr(one.traffic, what) != before
+    assert getattr(one.traffic, name) != before
     two.restore(one.step, one.scalars(), one.owned)
     two.restore_extras({key: np.array(value) for key, value in one.extras().items()})
     for _ in range(3):
@@ -132,16 +132,16 @@ def test_a_profile_with_another_mean_feeds_what_flows():
     came = []
     for value, profile in ((SPEED, "uniform"), (SPEED / 3, "3")):
         inlet = {"feeds": True, "value": value, "profile": profile}
-        given = tube(openings=ends(**inlet), cells=[{**CELLS, "hematocrit": 0.12}])
-        solver = solver_of(**given)
+        table = tube(openings=ends(**inlet), cells=[{**CELLS, "hematocrit": 0.12}])
+        solver = solver_of(**table)
         solver.advance(900)
         came.append(solver.traffic.entered[0])
     assert came[0] == came[1] > 2
 
 
 def test_a_restart_goes_on_with_the_same_cells_and_feeder():
-    given = tube(openings=ends(feeds=True), cells=[{**CELLS, "hematocrit": 0.12}])
-    one, two = solver_of(**given), solver_of(**given)
+    table = tube(openings=ends(feeds=True), cells=[{**CELLS, "hematocrit": 0.12}])
+    one, two = solver_of(**table), solver_of(**table)
     one.advance(1150)
     state = {key: np.array(value) for key, value in one.extras().items()}
     two.restore(one.step, one.scalars(), one.owned)
@@ -256,12 +256,12 @@ def _not_a_number(values: np.ndarray) -> np.ndarray:
     ids=["nan", "negative", "short", "deep", "text", "halves", "huge"],
 )
 def test_damaged_arrays_of_a_checkpoint_are_refused_in_one_line(damage, bearable):
-    given = tube(
+    table = tube(
         openings=ends(feeds=True),
         cells=[{**CELLS, "name": "sphere", "hematocrit": 0.12}],
         profile={"interval": 10, "bins": 4},
     )
-    one, two = solver_of(**given), solver_of(**given)
+    one, two = solver_of(**table), solver_of(**table)
     while not len(one.traffic.feeders["inlet"].entering[0].ids):
         one.advance(20)
     state = {key: np.array(value) for key, value in one.extras().items()}
@@ -270,8 +270,8 @@ def test_damaged_arrays_of_a_checkpoint_are_refused_in_one_line(damage, bearable
     for key, values in state.items():
         try:
             two.restore_extras({**state, key: damage(values)})
-        except InputError as told:
-            assert "\n" not in str(told)
+        except InputError as error:
+            assert "\n" not in str(error)
             continue
         taken.add(key)
     # Sums are whole numbers of which each is possible; other settings begin anew.
@@ -282,8 +282,8 @@ def test_damaged_arrays_of_a_checkpoint_are_refused_in_one_line(damage, bearable
 
 
 def test_two_cells_of_one_number_are_refused():
-    given = tube(openings=ends(feeds=True), cells=[{**CELLS, "hematocrit": 0.12}])
-    solver = solver_of(**given)
+    table = tube(openings=ends(feeds=True), cells=[{**CELLS, "hematocrit": 0.12}])
+    solver = solver_of(**table)
     state = {key: np.array(value) for key, value in solver.extras().items()}
     for owner, words in (("", "have one number"), ("feeder inlet ", "cells are missing")):
         name = f"{owner}red-cell numbers"

@@ -34,8 +34,8 @@ def test_viscosity_of_blood_in_tubes_is_as_published():
     table = {8: (1.10, 1.16, 1.27), 10: (1.10, 1.17, 1.33), 20: (1.18, 1.31, 1.59)}
     table |= {40: (1.29, 1.49, 1.92), 100: (1.46, 1.78, 2.44), 500: (1.67, 2.14, 3.11)}
     for diameter, values in table.items():
-        found = [plasma.blood_in_tube(diameter, h) for h in (0.2, 0.3, 0.45)]
-        assert found == pytest.approx(values, abs=0.0051)
+        viscosities = [plasma.blood_in_tube(diameter, h) for h in (0.2, 0.3, 0.45)]
+        assert viscosities == pytest.approx(values, abs=0.0051)
 
 
 def test_pulsating_flow_obeys_its_equation():
@@ -105,8 +105,8 @@ def test_forces_that_are_not_spread_are_missed():
     simulation = solve(spreading.pulled_cell())
     assert spreading.missed_in_a_run(simulation) < 1e-14
     for kernel in spreading.kernels():
-        found = spreading.missed_with(simulation, kernel)
-        assert 0 <= max(found.force, found.work) < 1e-14
+        errors = spreading.missed_with(simulation, kernel)
+        assert 0 <= max(errors.force, errors.work) < 1e-14
     simulation.solver.fluid.force[:] *= 1 + 1e-3
     simulation.solver.fluid.force[0, 0] += 1e-3
     assert spreading.missed_in_a_run(simulation) > 1e-8
@@ -117,15 +117,15 @@ def test_a_soft_capsule_is_strained_with_the_fluid():
         "neo-hookean", 200.0, 4.0, box=(6.0, 6.0, 5.0), reynolds=0.05, strain=0.6
     )
     simulation = solve(flow.case)
-    found = cells_in_shear.shape_of(simulation)
+    shape = cells_in_shear.shape_of(simulation)
     # A sphere in homogeneous simple shear: its longest axis grows as L - 1/L = strain.
-    assert found.deformation == pytest.approx(0.6 / math.hypot(2, 0.6), rel=0.02)
-    assert found.volume == pytest.approx(cells_in_shear.volume_at_rest(4.0), rel=0.005)
-    assert 0 < found.angle < 0.25
+    assert shape.deformation == pytest.approx(0.6 / math.hypot(2, 0.6), rel=0.02)
+    assert shape.volume == pytest.approx(cells_in_shear.volume_at_rest(4.0), rel=0.005)
+    assert 0 < shape.angle < 0.25
     stiff = cells_in_shear.capsule(
         "skalak", 0.05, 4.0, box=(6.0, 6.0, 5.0), reynolds=0.05, strain=0.6
     )
-    assert cells_in_shear.shape_of(solve(stiff.case)).deformation < 0.6 * found.deformation
+    assert cells_in_shear.shape_of(solve(stiff.case)).deformation < 0.6 * shape.deformation
 
 
 def test_membranes_that_turn_are_timed(monkeypatch):
@@ -145,8 +145,8 @@ def test_membranes_that_turn_are_timed(monkeypatch):
 
     monkeypatch.setattr(cells_in_shear, "_vertices", vertices)
     monkeypatch.setattr(cells_in_shear, "shape_of", lambda simulation: None)
-    found = cells_in_shear.turning(flow, SimpleNamespace(solver=Solver()), 20.0)
-    assert found.turns == pytest.approx(0.1, rel=0.01)
+    turning = cells_in_shear.turning(flow, SimpleNamespace(solver=Solver()), 20.0)
+    assert turning.turns == pytest.approx(0.1, rel=0.01)
     with pytest.raises(cells_in_shear.SolutionError, match="not gone around"):
         cells_in_shear.turning(flow, SimpleNamespace(solver=Solver()), 4.0)
 
@@ -164,7 +164,7 @@ def test_stretched_cells_outside_the_measured_range_fail(monkeypatch):
     def pulled(factor):
         shapes = SimpleNamespace(axial=factor * true.axial, transverse=true.transverse)
         monkeypatch.setattr(stretching, "stretch", lambda *_: shapes)
-        return [each.ok for each in checks.stretching_check(solve).values()]
+        return [comparison.ok for comparison in checks.stretching_check(solve).values()]
 
     assert all(pulled(1.0))
     assert len(pulled(1.0)) == 18

@@ -178,7 +178,7 @@ def test_the_two_step_kernel_is_among_what_is_built(nothing_more):
     device = CpuDevice(threads=1)
     asked = []
     plain = device.kernel
-    device.kernel = lambda *given: asked.append(given[1]) or plain(*given)  # type: ignore[method-assign, func-returns-value]
+    device.kernel = lambda *arguments: asked.append(arguments[1]) or plain(*arguments)  # type: ignore[method-assign, func-returns-value]
     simulate(settings, device=device)
     assert "update_twice" in asked
 
@@ -300,8 +300,8 @@ def test_a_flow_on_several_gpus_is_built_with_its_exchange(ranks, tmp_path):
     case = read_case(path, (), registry.case_model)
     result = build(case, architectures=["sm_90"], ranks=ranks)
     added = {"gather_scatter.cpp": ["gather", "meet"], "rank_sums.cpp": ["add_over_ranks"]}
-    found = {file: names for file, names in result["kernels"].items() if file in added}
-    assert found == (added if ranks > 1 else {})
+    kernels = {file: names for file, names in result["kernels"].items() if file in added}
+    assert kernels == (added if ranks > 1 else {})
 
 
 @_needs_nvrtc
@@ -402,10 +402,10 @@ def test_json_is_one_object_and_nothing_else(case, folder, monkeypatch, capsys):
     more = ("--set", "cavity.precision=single")
     code, out, err = _call(monkeypatch, capsys, case, *arguments, *more)
     assert (code, err) == (0, "")
-    found = json.loads(out)
-    assert found["folder"] == str(folder)
+    document = json.loads(out)
+    assert document["folder"] == str(folder)
     made = [
-        (file["file"], file["constants"].get("real"), file["target"]) for file in found["files"]
+        (file["file"], file["constants"].get("real"), file["target"]) for file in document["files"]
     ]
     kinds = {
         ("ceilings.cpp", None),
@@ -472,11 +472,11 @@ def test_without_a_gpu_auto_builds_for_cores_and_says_so_and_cuda_asks_for_arch(
 
 
 @_needs_nvrtc
-@pytest.mark.parametrize("given", [["sm_75"], ["sm_90", "sm_75"]])
-def test_gpus_in_sight_are_built_for_where_no_architecture_is_given(given, monkeypatch):
-    monkeypatch.setattr("haloscope.checks.build.architectures_in_sight", lambda: given)
+@pytest.mark.parametrize("architectures", [["sm_75"], ["sm_90", "sm_75"]])
+def test_gpus_in_sight_are_built_for_where_no_architecture_is_given(architectures, monkeypatch):
+    monkeypatch.setattr("haloscope.checks.build.architectures_in_sight", lambda: architectures)
     result = build(small_case(), device="auto")
-    assert list(dict.fromkeys(file["target"] for file in result["files"])) == given
+    assert list(dict.fromkeys(file["target"] for file in result["files"])) == architectures
 
 
 @_needs_nvrtc
@@ -490,7 +490,7 @@ def test_a_maxwell_case_without_sources_is_built():
 def test_a_maxwell_case_is_built_with_all_that_is_added(ranks):
     path = Path(__file__).parents[2] / "cases" / "maxwell-antenna.toml"
     case = read_case(path, (), registry.case_model)
-    found = build(case, device="cpu", ranks=ranks)["kernels"]
-    assert {"stage", "first_traces"} <= set(found["maxwell.cpp"])
-    assert {"layers.cpp", "driven.cpp", "krylov.cpp"} <= set(found)
-    assert ("gather_scatter.cpp" in found) == (ranks > 1)
+    kernels = build(case, device="cpu", ranks=ranks)["kernels"]
+    assert {"stage", "first_traces"} <= set(kernels["maxwell.cpp"])
+    assert {"layers.cpp", "driven.cpp", "krylov.cpp"} <= set(kernels)
+    assert ("gather_scatter.cpp" in kernels) == (ranks > 1)

@@ -333,13 +333,15 @@ def test_the_byte_order_mark_that_some_editors_put_before_utf_8_is_passed_over(t
     ],
 )
 def test_a_setting_that_is_not_utf_8_is_told_with_its_byte(read, setting, number):
-    given = setting.decode("utf-8", "surrogateescape")  # as Python decodes a command line
+    argument = setting.decode("utf-8", "surrogateescape")  # as Python decodes a command line
     with pytest.raises(InputError) as caught:
-        read(_CAVITY, given)
+        read(_CAVITY, argument)
     message = str(caught.value)
-    assert message.startswith(f"--set {given!r} is not UTF-8: its character {number} is the byte")
+    assert message.startswith(
+        f"--set {argument!r} is not UTF-8: its character {number} is the byte"
+    )
     assert "0xe9; give it as UTF-8" in message
-    assert message.isascii() or "é" in given
+    assert message.isascii() or "é" in argument
     assert "\n" not in message
 
 
@@ -521,7 +523,7 @@ def test_keys_with_brackets_or_names_of_types_are_unknown_keys_as_others(
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "text"),
     [
         ("output.probes.1.nam=c", "output.probes.1.nam: unknown key; allowed: name, position; "),
         ("output.probes.1.name='a b'", "output.probes.1.name = 'a b': "),
@@ -533,8 +535,8 @@ def test_keys_with_brackets_or_names_of_types_are_unknown_keys_as_others(
         ("cavity.nodes.1=3", "cavity.nodes"),
     ],
 )
-def test_faults_within_lists_are_told_with_keys_as_settings_have_them(refusal, setting, told):
-    assert told in str(refusal(_PROBES, setting))
+def test_faults_within_lists_are_told_with_keys_as_settings_have_them(refusal, setting, text):
+    assert text in str(refusal(_PROBES, setting))
 
 
 _EXCLUSIONS = [

@@ -104,14 +104,14 @@ class _Reference:
 
         divergence = sum(first("uvw"[i], i) for i in self.axes)
         damping = sum(waves[i] * self._fourth(f["p"], i) / self.h[i] for i in self.axes)
-        found = {"p": -beta2 * table.density * divergence - table.damping * damping}
+        rates = {"p": -beta2 * table.density * divergence - table.damping * damping}
         excess = self._at(f["T"]) - (table.reference_temperature or 300.0)
         for i in self.axes:
             name = "uvw"[i]
-            found[name] = transported(name, self.nu) - first("p", i) / table.density
-            found[name] = found[name] - table.expansion * excess * table.gravity[i]
-        found["T"] = transported("T", self.alpha)
-        return found
+            rates[name] = transported(name, self.nu) - first("p", i) / table.density
+            rates[name] = rates[name] - table.expansion * excess * table.gravity[i]
+        rates["T"] = transported("T", self.alpha)
+        return rates
 
     def advance(self, steps: int) -> None:
         for _ in range(steps):
@@ -161,10 +161,10 @@ class _Reference:
         return keep.T
 
 
-def _assert_close(found: Fields, wanted: Fields, within: float) -> None:
+def _assert_close(actual: Fields, wanted: Fields, within: float) -> None:
     for name, field in wanted.items():
         scale = np.abs(field - (300.0 if name == "T" else 0.0)).max()
-        assert np.abs(found[name] - field).max() <= within * scale, name
+        assert np.abs(actual[name] - field).max() <= within * scale, name
 
 
 _VARIANTS = {
@@ -198,8 +198,8 @@ def test_steps_are_those_of_the_equations(dimensions, step, variant):
     for steps in (1, 4, 55):  # the global step is renewed after 50
         solver.advance(steps)
         reference.advance(steps)
-        found = {name: solver.owned(name) for name in solver.fields}
-        _assert_close(found, reference.fields, 1e-12 if steps < 10 else 1e-11)
+        fields = {name: solver.owned(name) for name in solver.fields}
+        _assert_close(fields, reference.fields, 1e-12 if steps < 10 else 1e-11)
 
 
 def test_a_pressure_that_alternates_from_node_to_node_is_damped():
@@ -334,12 +334,12 @@ def test_pressure_and_temperature_are_extrapolated_to_walls_and_edges(settings):
         np.testing.assert_allclose(_wall(p, axis, high), wanted, rtol=0, atol=1e-14 * scale)
     for axis, high in adiabatic:
         wanted = (4 * _wall(T, axis, high, 1) - _wall(T, axis, high, 2)) / 3
-        found = _wall(T, axis, high)
-        free = np.ones(found.shape, bool)
+        values = _wall(T, axis, high)
+        free = np.ones(values.shape, bool)
         free[..., [0, -1]] = False  # edges on the hot and the cold wall
         if dimensions == 3 and axis == 1:
             free[0] = False  # edge on the wall z_low
-        np.testing.assert_allclose(found[free], wanted[free], rtol=1e-14)
+        np.testing.assert_allclose(values[free], wanted[free], rtol=1e-14)
     hot, cold = simulation.solver.flow.hot, simulation.solver.flow.cold
     inner = slice(1 if dimensions == 3 else 0, None)
     assert (T[inner, :, 0] == hot).all()

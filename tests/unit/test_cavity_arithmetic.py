@@ -52,11 +52,11 @@ def test_the_wave_speed_is_the_root_of_a_number_in_range_however_slow_the_flow(p
 @pytest.mark.parametrize("tiles", [(1, 1), (3, 2), (5, 100), (100, 5), (100, 100)])
 @pytest.mark.parametrize("settings", [PLANE, ()], ids=["plane", "box"])
 def test_tiles_do_not_change_a_bit(monkeypatch, settings, tiles):
-    given = [*settings, "cavity.time_step=global"]
-    usual = simulate(given)
+    case_settings = [*settings, "cavity.time_step=global"]
+    usual = simulate(case_settings)
     usual.run(60, ceilings=False)
     monkeypatch.setattr(updates, "core_tiles", lambda *unused: tiles)
-    other = simulate(given)
+    other = simulate(case_settings)
     other.run(60, ceilings=False)
     np.testing.assert_equal(flow_data(other), flow_data(usual))
 
@@ -77,13 +77,13 @@ def test_tiles_do_not_change_a_bit(monkeypatch, settings, tiles):
     ids=["as it is", "global single", "gravity aslant", "lid and floor"],
 )
 def test_two_steps_in_one_pass_over_memory_do_not_change_a_bit(monkeypatch, settings, threads):
-    given = ["cavity.nodes=[19, 37, 14]", *swirl(3), *settings]
-    usual = simulate(given)
+    case_settings = ["cavity.nodes=[19, 37, 14]", *swirl(3), *settings]
+    usual = simulate(case_settings)
     assert not usual.solver.stepping.twice  # too small a grid to pay
     usual.run(71, ceilings=False)
     monkeypatch.setattr(two_steps, "_FROM_BYTES", 0)
     monkeypatch.setattr(Stepping, "choose_passes", lambda stepping: None)
-    twice = simulate(given, device=CpuDevice(threads=threads))
+    twice = simulate(case_settings, device=CpuDevice(threads=threads))
     assert twice.solver.stepping.twice
     twice.run(71, ceilings=False)
     np.testing.assert_equal(flow_data(twice), flow_data(usual))
@@ -100,13 +100,15 @@ def test_the_trial_of_two_steps_in_one_pass_leaves_the_state_as_it_was(monkeypat
 
 
 def test_rows_along_another_axis_do_not_change_a_bit():
-    given = ["cavity.nodes=[13, 19, 21]", "cavity.gravity=[3.0, -8.0, 2.0]", *swirl(3)]
-    found = [simulate([*given, f"machine.packing={packing}"]) for packing in ("auto", "all")]
-    axes = [simulation.solver.nodes.layout.axes for simulation in found]
+    case_settings = ["cavity.nodes=[13, 19, 21]", "cavity.gravity=[3.0, -8.0, 2.0]", *swirl(3)]
+    simulations = [
+        simulate([*case_settings, f"machine.packing={packing}"]) for packing in ("auto", "all")
+    ]
+    axes = [simulation.solver.nodes.layout.axes for simulation in simulations]
     assert axes == [(2, 1, 0), (0, 1, 2)]
-    for simulation in found:
+    for simulation in simulations:
         simulation.run(71, ceilings=False)
-    np.testing.assert_equal(flow_data(found[0]), flow_data(found[1]))
+    np.testing.assert_equal(flow_data(simulations[0]), flow_data(simulations[1]))
 
 
 @pytest.mark.parametrize("threads", [2, 3])

@@ -69,11 +69,13 @@ def _built(constants: tuple[tuple[str, Any], ...]) -> bytes:
             for name in _TILED:
                 parameters = re.search(rf"^KERNEL[^;{{]*?\b{name}\(([^)]*)\) {{", text, re.M)
                 assert parameters is not None
-                given = ", ".join(re.split(r"[ *]", each)[-1] for each in parameters[1].split(","))
+                arguments = ", ".join(
+                    re.split(r"[ *]", parameter)[-1] for parameter in parameters[1].split(",")
+                )
                 runs.append(
                     f'extern "C" void run_{name}({_GRID}, {parameters[1]}) {{ '
                     f"if (!launch({{U(gx), U(gy), U(gz)}}, {{U(bx), U(by), 1}}, shared, "
-                    f"[=] {{ {name}({given}); }})) std::abort(); }}"
+                    f"[=] {{ {name}({arguments}); }})) std::abort(); }}"
                 )
             defined = (f"#define {key} {value}" for key, value in constants)
             source, library = Path(folder) / "tiled.cpp", Path(folder) / "tiled.so"
@@ -97,14 +99,16 @@ class _Tiled:
         # The update's few blocks go round; others have one for each part of what they are asked for.
         size = block or (32, 1, 1)
         asked = (*extent, 1, 1) if block is None else (_BLOCKS * size[0], 1, 1)
-        grid = [-(-n // each) for n, each in zip(asked, size, strict=False)]
+        grid = [-(-n // width) for n, width in zip(asked, size, strict=False)]
         # Cores know structs of real numbers alone: whole ones go by their bits.
-        given = [
+        real_arguments = [
             ByValue(a.values.view("f8")) if isinstance(a, ByValue) and a.values.dtype == "i8" else a
             for a in arguments
         ]
         run = CpuKernel(ctypes.CDLL(str(self._library))[f"run_{self._name}"])
-        return run.bind(*grid, *size[:2], int(options.get("shared", 0)), *given, extent=extent)
+        return run.bind(
+            *grid, *size[:2], int(options.get("shared", 0)), *real_arguments, extent=extent
+        )
 
 
 class _TiledGpu(ThreadGpu):
@@ -181,8 +185,8 @@ def test_ranks_and_whole_sectors_change_no_bit(
     alone = small_case(*(s for s in settings if not s.startswith("machine")))
     _, wanted, _ = _fields(alone, CpuDevice(threads=1), World())
     ranks = int(np.prod(parts))
-    found = on_ranks(ranks, lambda world: _fields(case, _TiledGpu(tmp_path), world))
-    for place, fields, _ in found:
+    rank_fields = on_ranks(ranks, lambda world: _fields(case, _TiledGpu(tmp_path), world))
+    for place, fields, _ in rank_fields:
         for name, values in fields.items():
             np.testing.assert_array_equal(values, wanted[name][place], err_msg=name)
 
@@ -206,7 +210,7 @@ def test_blocks_that_keep_in_step_have_equal_marches(monkeypatch, tmp_path):
     solver = CavitySolver(case, gpu, World())
     solver.advance(1)
     names = re.search(r"update_tiles\(([^)]*)\)", jit.source_text(SOURCE))[1].split(",")
-    place = [re.split(r"[ *]", each)[-1] for each in names].index("progress")
+    place = [re.split(r"[ *]", parameter)[-1] for parameter in names].index("progress")
     reached = next(a[place] for kernel, a in bound if kernel._name == "update_tiles")
     assert reached[:3].tolist() == [3, 3, 3]
 

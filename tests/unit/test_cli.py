@@ -219,14 +219,14 @@ def test_bytes_of_a_command_line_that_are_not_utf_8_are_told_in_one_line(case, c
 def test_ranks_are_given_a_case_file_whose_name_begins_with_a_dash(case, call, monkeypatch):
     pytest.importorskip("mpi4py", exc_type=ImportError)
     case.rename("-dash.toml")
-    given: list[str] = []
+    arguments: list[str] = []
     monkeypatch.setattr(
         "haloscope.exchange.ranks.launch.launch",
-        lambda ranks, words, **more: given.extend(words) or 0,
+        lambda ranks, words, **more: arguments.extend(words) or 0,
     )
     settings = ("--steps", 1, "--set", "output.picture=false")
     assert call("run", "./-dash.toml", "--ranks", 2, *settings) == (0, "", "")
-    code, out, _ = call(*given)
+    code, out, _ = call(*arguments)
     assert code == 0
     assert "last step reached at step 1" in out
 
@@ -454,10 +454,10 @@ def small_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_info_tells_what_the_machine_offers(call):
     code, out, _ = call("info", "--json")
     assert code == 0
-    found = json.loads(out)
-    assert found["compiler"] == jit.find_compiler().name
-    assert set(found["ceilings"]) >= {"copy", "update", "triad"}
-    assert set(found) >= {"haloscope", "processor", "cores", "memory", "mpiexec", "gpu"}
+    document = json.loads(out)
+    assert document["compiler"] == jit.find_compiler().name
+    assert set(document["ceilings"]) >= {"copy", "update", "triad"}
+    assert set(document) >= {"haloscope", "processor", "cores", "memory", "mpiexec", "gpu"}
 
 
 @pytest.mark.usefixtures("small_arrays")

@@ -49,39 +49,39 @@ span 0 10
 
 
 def test_what_is_in_order_is_left_alone(tmp_path: Path) -> None:
-    found = corrected(tmp_path, LATE.replace("3.001", "3.000"))
-    assert found == Correction()
+    correction = corrected(tmp_path, LATE.replace("3.001", "3.000"))
+    assert correction == Correction()
 
 
 def test_a_receive_is_put_after_its_send(tmp_path: Path) -> None:
     # The receive ends 1 ms too early; with 1 ms of latency it is shifted by 2 ms.
-    found = corrected(tmp_path, LATE, latency=1e-3)
-    assert (found.before, found.after) == (1, 0)
-    assert found.knots.keys() == {1}
-    assert shift(found, 1, 3.0) == pytest.approx(2, abs=1e-4)
-    assert found.largest == pytest.approx(2e-3, abs=1e-7)
+    correction = corrected(tmp_path, LATE, latency=1e-3)
+    assert (correction.before, correction.after) == (1, 0)
+    assert correction.knots.keys() == {1}
+    assert shift(correction, 1, 3.0) == pytest.approx(2, abs=1e-4)
+    assert correction.largest == pytest.approx(2e-3, abs=1e-7)
 
 
 def test_knots_stand_at_the_ticks_of_the_files(tmp_path: Path) -> None:
     epoch = 7_000_000_000
     write(parse(LATE), tmp_path, epoch=epoch)
-    found = correct(open_measurement(tmp_path), 0.0)
-    assert shift(found, 1, 7 + 3.0) == pytest.approx(1, abs=1e-4)
-    assert shift(found, 1, 7 + 2.9) == 0
+    correction = correct(open_measurement(tmp_path), 0.0)
+    assert shift(correction, 1, 7 + 3.0) == pytest.approx(1, abs=1e-4)
+    assert shift(correction, 1, 7 + 2.9) == 0
 
 
 def test_the_shift_grows_before_and_shrinks_after(tmp_path: Path) -> None:
-    found = corrected(tmp_path, LATE)
+    correction = corrected(tmp_path, LATE)
     # Before: 1 ms at 3 s, and 0.02 of 25 ms less at 2.975 s. After: 0.01 of 50 ms less at 3.05 s.
     expected = {2.0: 0, 2.95: 0, 2.975: 0.5, 3.0: 1, 3.05: 0.5, 3.1: 0, 9.0: 0}
     for second, milliseconds in expected.items():
-        assert shift(found, 1, second) == pytest.approx(milliseconds, abs=1e-4)
+        assert shift(correction, 1, second) == pytest.approx(milliseconds, abs=1e-4)
 
 
 def test_a_send_before_the_jump_does_not_overtake_its_receive(tmp_path: Path) -> None:
     # Rank 2 has the message of 2.98 s at 2.9802 s: its send may be shifted by 0.2 ms. From there
     # a line leads up to 1 ms at 3 s, and before it the usual ramp down to 2.97 s.
-    found = corrected(
+    correction = corrected(
         tmp_path,
         """
         ranks 3
@@ -92,10 +92,10 @@ def test_a_send_before_the_jump_does_not_overtake_its_receive(tmp_path: Path) ->
         2 2.9..2.9802 MPI_Recv : recv 1 bytes=8
         """,
     )
-    assert (found.before, found.after) == (1, 0)
+    assert (correction.before, correction.after) == (1, 0)
     expected = {2.96: 0, 2.97: 0, 2.975: 0.1, 2.98: 0.2, 2.99: 0.6, 3.0: 1}
     for second, milliseconds in expected.items():
-        assert shift(found, 1, second) == pytest.approx(milliseconds, abs=1e-4)
+        assert shift(correction, 1, second) == pytest.approx(milliseconds, abs=1e-4)
 
 
 def test_ranks_of_one_host_need_no_latency(tmp_path: Path) -> None:
@@ -136,16 +136,16 @@ def test_one_clock_for_all_ranks_is_believed(tmp_path: Path) -> None:
 def test_collectives_are_left_after_those_that_give_data(
     tmp_path: Path, early: str, late: str, shifted: list[int]
 ) -> None:
-    found = corrected(tmp_path, f"ranks 2\nspan 0 10\n0 1..2 {early}\n1 2.001..3 {late}\n")
-    assert found.before == len(shifted)
-    assert found.after == 0
-    assert list(found.knots) == shifted
+    correction = corrected(tmp_path, f"ranks 2\nspan 0 10\n0 1..2 {early}\n1 2.001..3 {late}\n")
+    assert correction.before == len(shifted)
+    assert correction.after == 0
+    assert list(correction.knots) == shifted
     if shifted:
-        assert shift(found, 0, 2) == pytest.approx(1, abs=1e-4)
+        assert shift(correction, 0, 2) == pytest.approx(1, abs=1e-4)
 
 
 def test_a_scan_is_left_after_the_lower_ranks_have_entered(tmp_path: Path) -> None:
-    found = corrected(
+    correction = corrected(
         tmp_path,
         """
         ranks 3
@@ -155,12 +155,12 @@ def test_a_scan_is_left_after_the_lower_ranks_have_entered(tmp_path: Path) -> No
         2 1..4 MPI_Scan : scan sent=8 received=8
         """,
     )
-    assert (found.before, found.after, list(found.knots)) == (1, 0, [1])
+    assert (correction.before, correction.after, list(correction.knots)) == (1, 0, [1])
 
 
 def test_enters_of_collectives_are_not_moved_behind_what_waits_for_them(tmp_path: Path) -> None:
     # Rank 1 enters the barrier at 2.98 s, and rank 2 leaves it at 2.9802 s.
-    found = corrected(
+    correction = corrected(
         tmp_path,
         """
         ranks 3
@@ -173,18 +173,18 @@ def test_enters_of_collectives_are_not_moved_behind_what_waits_for_them(tmp_path
         """,
     )
     # Rank 1 itself leaves at 2.9801 s, but that moves with it.
-    assert (found.before, found.after) == (1, 0)
-    assert shift(found, 1, 2.98) <= 0.2
+    assert (correction.before, correction.after) == (1, 0)
+    assert shift(correction, 1, 2.98) <= 0.2
 
 
 def test_threads_of_a_rank_are_shifted_together(tmp_path: Path) -> None:
-    found = corrected(tmp_path, LATE + "location 1.1 thread\n1.1 3.01..3.02 work\n")
-    assert found.knots.keys() == {1, 2}
-    assert np.array_equal(found.knots[1], found.knots[2])
+    correction = corrected(tmp_path, LATE + "location 1.1 thread\n1.1 3.01..3.02 work\n")
+    assert correction.knots.keys() == {1, 2}
+    assert np.array_equal(correction.knots[1], correction.knots[2])
 
 
 def test_threads_receive_what_other_threads_have_posted(tmp_path: Path) -> None:
-    found = corrected(
+    correction = corrected(
         tmp_path,
         """
         ranks 2
@@ -195,14 +195,14 @@ def test_threads_receive_what_other_threads_have_posted(tmp_path: Path) -> None:
         1.1 2..3 MPI_Wait : done r 0 bytes=8
         """,
     )
-    assert (found.before, found.after) == (1, 0)
+    assert (correction.before, correction.after) == (1, 0)
 
 
 @pytest.mark.parametrize("missing", ["0", "1"])
 def test_a_missing_rank_is_not_waited_for(tmp_path: Path, missing: str) -> None:
     more = "0 4..5 MPI_Barrier : barrier\n1 4..5 MPI_Barrier : barrier\n"
-    found = corrected(tmp_path, LATE + more + f"missing {missing}\n")
-    assert found == Correction()
+    correction = corrected(tmp_path, LATE + more + f"missing {missing}\n")
+    assert correction == Correction()
 
 
 def test_unmatched_messages_do_not_keep_others_from_being_put_right(tmp_path: Path) -> None:
@@ -212,12 +212,12 @@ def test_unmatched_messages_do_not_keep_others_from_being_put_right(tmp_path: Pa
     0 6..6.1 MPI_Barrier : barrier
     1 6.001..6.1 MPI_Barrier : barrier
     """
-    found = corrected(tmp_path, LATE + more)
-    assert (found.before, found.after) == (1, 0)
+    correction = corrected(tmp_path, LATE + more)
+    assert (correction.before, correction.after) == (1, 0)
 
 
 def test_a_circle_of_waits_is_told(tmp_path: Path) -> None:
-    found = corrected(
+    correction = corrected(
         tmp_path,
         """
         ranks 2
@@ -228,7 +228,7 @@ def test_a_circle_of_waits_is_told(tmp_path: Path) -> None:
         1 3..4 MPI_Send : send 0 bytes=8
         """,
     )
-    assert found.contradictory
+    assert correction.contradictory
 
 
 @pytest.mark.parametrize("offset", [3e-6, 1e-3, 2.0])
@@ -254,11 +254,11 @@ def test_wrong_offsets_and_drifts_leave_no_violation_and_keep_intervals(
         ]
         define(tmp_path, rank, {"host": f"node{rank}"}, *offsets)
     measurement = open_measurement(tmp_path)
-    found = correct(measurement)
-    assert found.before > 100
-    assert found.after == 0
+    correction = correct(measurement)
+    assert correction.before > 100
+    assert correction.after == 0
     changes = []
-    for location, knots in found.knots.items():
+    for location, knots in correction.knots.items():
         path = measurement.locations[location].events
         assert path is not None
         events = read_events(path)
@@ -299,6 +299,6 @@ def test_messages_to_and_fro_bound_the_latency(tmp_path: Path) -> None:
         "1 3.5..3.6 MPI_Send : send 0 bytes=8",
         "0 3.4..3.5000006 MPI_Recv : recv 1 bytes=8",
     ]
-    found = corrected(tmp_path, "ranks 2\nspan 0 10\n" + "\n".join(rows), latency=1e-6)
-    assert (found.before, found.after) == (1, 0)
-    assert found.largest == pytest.approx(5e-8, abs=1e-8)
+    correction = corrected(tmp_path, "ranks 2\nspan 0 10\n" + "\n".join(rows), latency=1e-6)
+    assert (correction.before, correction.after) == (1, 0)
+    assert correction.largest == pytest.approx(5e-8, abs=1e-8)

@@ -69,8 +69,8 @@ def test_coarse_matrices_are_those_of_one_rank(tmp_path, ranks):
         folder.mkdir()
         return _work(_Gpu(folder), flow, world)
 
-    found = on_ranks(ranks, on_rank)
-    for each, nodes, result in found:
-        assert np.array_equal(each, found[0][0])
-        assert np.abs(each - matrix).max() < 1e-14 * np.abs(matrix).max()
+    rank_matrices = on_ranks(ranks, on_rank)
+    for rank_matrix, nodes, result in rank_matrices:
+        assert np.array_equal(rank_matrix, rank_matrices[0][0])
+        assert np.abs(rank_matrix - matrix).max() < 1e-14 * np.abs(matrix).max()
         assert np.abs(result - applied[nodes]).max() < 1e-11 * np.abs(applied).max()

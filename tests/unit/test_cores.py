@@ -38,9 +38,9 @@ def test_ranks_that_were_given_the_same_cores_share_them():
         assert threads_of_rank(Ranks(ranks, others=2)) == max(1, cores // ranks)
 
 
-@pytest.mark.parametrize(("given", "wanted"), [("3", 3), ("5,2", 5), ("0", None), ("many", None)])
-def test_what_is_said_goes_before(monkeypatch, given, wanted):
-    monkeypatch.setenv("OMP_NUM_THREADS", given)
+@pytest.mark.parametrize(("threads", "wanted"), [("3", 3), ("5,2", 5), ("0", None), ("many", None)])
+def test_what_is_said_goes_before(monkeypatch, threads, wanted):
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
     assert threads_of_rank(Ranks(2)) == (wanted or max(1, available_cores() // 2))
 
 

@@ -67,9 +67,9 @@ class StandIn:
 @pytest.fixture(autouse=True)
 def abandoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """Regions that these tests give up."""
-    found: list[Any] = []
-    monkeypatch.setattr(cuda, "_abandoned", found)
-    yield found
+    regions: list[Any] = []
+    monkeypatch.setattr(cuda, "_abandoned", regions)
+    yield regions
 
 
 def test_pools_keep_what_they_have_while_there_is_enough(abandoned):

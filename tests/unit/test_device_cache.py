@@ -115,16 +115,16 @@ def test_a_header_lies_beside_the_source_or_else_beside_the_dialect(source, tmp_
 
 
 def test_source_constants_flags_and_compiler_each_decide_the_file(folder, source, monkeypatch):
-    found = {jit.compile_for_cores(source, _CONSTANTS)}
-    found.add(jit.compile_for_cores(source, {"FACTOR": 3}))
+    files = {jit.compile_for_cores(source, _CONSTANTS)}
+    files.add(jit.compile_for_cores(source, {"FACTOR": 3}))
     source.write_text(_DOUBLING + "// another end\n")
-    found.add(jit.compile_for_cores(source, _CONSTANTS))
+    files.add(jit.compile_for_cores(source, _CONSTANTS))
     monkeypatch.setattr(jit, "_RELEASE_FLAGS", ("-O1", "-march=native"))
-    found.add(jit.compile_for_cores(source, _CONSTANTS))
+    files.add(jit.compile_for_cores(source, _CONSTANTS))
     other = dataclasses.replace(jit.find_compiler(), identity="the same on another processor")
     monkeypatch.setattr(jit, "find_compiler", lambda: other)
-    found.add(jit.compile_for_cores(source, _CONSTANTS))
-    assert len(found) == 5
+    files.add(jit.compile_for_cores(source, _CONSTANTS))
+    assert len(files) == 5
 
 
 def test_the_cache_is_made_for_its_user_alone(folder):

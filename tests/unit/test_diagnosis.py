@@ -23,9 +23,9 @@ def test_short_run_is_told_to_be_short() -> None:
     for rank in range(2):
         made.spend(init, rank, 0.15)
         made.spend(0, rank, 0.05)
-    (found,) = diagnose(made.result())
-    assert "MPI_Init" in found.title
-    assert "lasts 200 ms only" in found.cause
+    (finding,) = diagnose(made.result())
+    assert "MPI_Init" in finding.title
+    assert "lasts 200 ms only" in finding.cause
 
 
 @pytest.mark.parametrize(
@@ -43,15 +43,15 @@ def test_starting_a_short_run_does_not_come_before_what_its_steps_lose(
     findings = diagnose(result)
     assert findings[0].metric == first
     (start,) = [one for one in findings if one.metric == "mpi_management"]
-    told = answer(result, findings)
-    assert len(told) == 3
+    sentences = answer(result, findings)
+    assert len(sentences) == 3
     if start.once:
         assert findings[-1] is start
-        assert "to start and to end it)" in told[0]
-        assert told[1].startswith("Apart from that the largest loss")
-        assert "MPI_Init" not in told[1]
+        assert "to start and to end it)" in sentences[0]
+        assert sentences[1].startswith("Apart from that the largest loss")
+        assert "MPI_Init" not in sentences[1]
     else:
-        assert "MPI_Init" in told[1]
+        assert "MPI_Init" in sentences[1]
 
 
 def test_a_rank_that_starts_late_is_told_after_what_the_steps_lose() -> None:
@@ -104,9 +104,9 @@ def test_even_run_has_no_findings_and_says_so() -> None:
         made.spend(0, rank, 10.0)
     result = made.result()
     assert diagnose(result) == []
-    told = answer(result, [])
-    assert len(told) == 3
-    assert "Nothing stands out" in told[1]
+    sentences = answer(result, [])
+    assert len(sentences) == 3
+    assert "Nothing stands out" in sentences[1]
 
 
 def test_findings_are_few_and_most_expensive_first() -> None:
@@ -126,12 +126,12 @@ def test_findings_are_few_and_most_expensive_first() -> None:
 
 def test_answer_has_three_sentences_and_names_the_largest_loss() -> None:
     result = one_late_rank(1.0)
-    told = answer(result, diagnose(result))
-    assert len(told) == 3
-    assert all(sentence.endswith(".") for sentence in told)
-    assert "10 s on 4 ranks" in told[0]
-    assert "rank 3 takes longer in `assemble`" in told[1]
-    assert told[2].startswith("What to do: give rank 3 less of this work")
+    sentences = answer(result, diagnose(result))
+    assert len(sentences) == 3
+    assert all(sentence.endswith(".") for sentence in sentences)
+    assert "10 s on 4 ranks" in sentences[0]
+    assert "rank 3 takes longer in `assemble`" in sentences[1]
+    assert sentences[2].startswith("What to do: give rank 3 less of this work")
 
 
 def test_result_without_time_is_answered() -> None:
@@ -147,10 +147,10 @@ def test_names_of_a_hostile_trace_stay_text_of_one_line() -> None:
     made.spend(evil, 0, 5.0)
     made.wait("wait_at_barrier", barrier, 1, 5.0, cause=0)
     made.delay(evil, 0, 5.0)
-    (found,) = diagnose(made.result())
-    words = f"{found.title}{found.figure}{found.cause}{found.remedy}"
+    (finding,) = diagnose(made.result())
+    words = f"{finding.title}{finding.figure}{finding.cause}{finding.remedy}"
     assert "\n" not in words
     assert "\x1b" not in words
     assert words.count("`") % 2 == 0
-    assert r"a'b\n\x1b[31m<script>|x" in found.title
-    assert len(found.title) < 300
+    assert r"a'b\n\x1b[31m<script>|x" in finding.title
+    assert len(finding.title) < 300

@@ -11,15 +11,15 @@ from haloscope.scope.trace.measurement import Location
 
 
 def test_empty_messages_come_first_with_their_number_pairs_and_call_path() -> None:
-    found = diagnose(all_pairs(16, 3.0).result())[0]
-    assert found.metric == "p2p_synchronisation"
-    assert found.seconds == pytest.approx(48.0)
-    assert found.ranks == list(range(16))
-    assert found.call_path == ("program", "scatter", "MPI_Sendrecv")
-    assert "2,080 of 2,400 messages carry nothing" in found.figure
-    assert found.title == "87 % of all messages are empty"
-    assert "87 % of the pairs of ranks exchange nothing" in found.cause
-    assert "only where there is data" in found.remedy
+    finding = diagnose(all_pairs(16, 3.0).result())[0]
+    assert finding.metric == "p2p_synchronisation"
+    assert finding.seconds == pytest.approx(48.0)
+    assert finding.ranks == list(range(16))
+    assert finding.call_path == ("program", "scatter", "MPI_Sendrecv")
+    assert "2,080 of 2,400 messages carry nothing" in finding.figure
+    assert finding.title == "87 % of all messages are empty"
+    assert "87 % of the pairs of ranks exchange nothing" in finding.cause
+    assert "only where there is data" in finding.remedy
 
 
 def test_waits_that_empty_messages_cause_are_told_with_them() -> None:
@@ -57,10 +57,10 @@ def test_messages_are_told_as_small_or_as_data(size: int, words: str) -> None:
         made.spend(0, rank, 5.0)
         made.spend(send, rank, 2.0)
         made.send(send, rank, 1 - rank, 1000, size)
-    (found,) = diagnose(made.result())
-    assert words in found.title
-    assert found.metric == "p2p_communication"
-    assert found.seconds == pytest.approx(4.0)
+    (finding,) = diagnose(made.result())
+    assert words in finding.title
+    assert finding.metric == "p2p_communication"
+    assert finding.seconds == pytest.approx(4.0)
 
 
 def test_small_messages_beside_large_ones_are_not_told_as_what_takes_the_time() -> None:
@@ -72,8 +72,8 @@ def test_small_messages_beside_large_ones_are_not_told_as_what_takes_the_time() 
         made.spend(bulk, rank, 1.8)
         made.send(send, rank, 1 - rank, 1000, 64)
         made.send(bulk, rank, 1 - rank, 30, 1 << 21)
-    (found,) = diagnose(made.result())
-    assert "Moving data" in found.title
+    (finding,) = diagnose(made.result())
+    assert "Moving data" in finding.title
 
 
 def test_asking_again_and_again_is_not_told_as_the_time_of_messages() -> None:
@@ -99,9 +99,9 @@ def test_file_input_output_of_one_rank_is_told_as_serial() -> None:
     for rank in range(4):
         made.spend(0, rank, 5.0)
     made.spend(write, 0, 5.0)
-    (found,) = diagnose(made.result())
-    assert found.title == "Rank 0 alone does the file I/O"
-    assert found.ranks == [0]
+    (finding,) = diagnose(made.result())
+    assert finding.title == "Rank 0 alone does the file I/O"
+    assert finding.ranks == [0]
 
 
 @pytest.mark.parametrize(
@@ -123,11 +123,11 @@ def test_other_costs_are_told_with_metric_and_place(paradigm: str, role: str, me
     for rank in range(2):
         made.spend(0, rank, 5.0)
         made.spend(node, rank, 2.0)
-    (found,) = diagnose(made.result())
-    assert found.metric == metric
-    assert found.seconds == pytest.approx(4.0)
-    assert found.call_path == ("program", "step", "call")
-    assert found.remedy
+    (finding,) = diagnose(made.result())
+    assert finding.metric == metric
+    assert finding.seconds == pytest.approx(4.0)
+    assert finding.call_path == ("program", "step", "call")
+    assert finding.remedy
 
 
 def test_making_windows_is_not_told_as_moving_data() -> None:
@@ -153,9 +153,9 @@ def test_a_host_that_waits_while_kernels_run_loses_nothing() -> None:
     assert diagnose(result) == []
     assert "90 % is waiting while kernels run" in answer(result, [])[0]
     made.spend(sync, 0, 2.0)
-    (found,) = diagnose(made.result())
-    assert (found.metric, found.call_path[-1]) == ("gpu_wait", "cudaStreamSynchronize")
-    assert found.seconds == pytest.approx(2.02)
+    (finding,) = diagnose(made.result())
+    assert (finding.metric, finding.call_path[-1]) == ("gpu_wait", "cudaStreamSynchronize")
+    assert finding.seconds == pytest.approx(2.02)
 
 
 @pytest.mark.parametrize(("number", "several"), [(0, False), (1, True)])
@@ -166,9 +166,9 @@ def test_times_of_several_threads_of_a_rank_are_called_a_sum(number: int, severa
         made.spend(reduce, place, 8.0)
     result = made.result()
     result.locations = [Location(0, 0), Location(1 - number, number)]
-    found = diagnose(result)[0]
-    assert found.seconds == pytest.approx(16.0)
-    assert ("(sum over threads)" in found.figure) is several
+    finding = diagnose(result)[0]
+    assert finding.seconds == pytest.approx(16.0)
+    assert ("(sum over threads)" in finding.figure) is several
 
 
 @pytest.mark.parametrize(
@@ -200,11 +200,11 @@ def test_preparing_gpus_is_told_apart_from_launching(paradigm, name, metric) -> 
         made.spend(0, rank, 5.0)
         made.spend(node, rank, 2.0)
         made.put("visits", node, rank, 3)
-    (found,) = diagnose(made.result())
-    assert found.metric == metric
-    assert found.seconds == pytest.approx(4.0)
-    assert found.once == (metric != "gpu_launch")
-    assert ("Launch fewer" in found.remedy) == (name == "cudaLaunchKernel")
+    (finding,) = diagnose(made.result())
+    assert finding.metric == metric
+    assert finding.seconds == pytest.approx(4.0)
+    assert finding.once == (metric != "gpu_launch")
+    assert ("Launch fewer" in finding.remedy) == (name == "cudaLaunchKernel")
 
 
 def test_memory_of_gpus_that_is_allocated_in_each_step_is_no_cost_of_once() -> None:
@@ -213,10 +213,10 @@ def test_memory_of_gpus_that_is_allocated_in_each_step_is_no_cost_of_once() -> N
     made.spend(0, 0, 5.0)
     made.spend(node, 0, 2.0)
     made.put("visits", node, 0, 5000)
-    (found,) = diagnose(made.result())
-    assert not found.once
-    assert "Allocate before the steps" in found.remedy
-    assert "5,000 calls a rank" in found.cause
+    (finding,) = diagnose(made.result())
+    assert not finding.once
+    assert "Allocate before the steps" in finding.remedy
+    assert "5,000 calls a rank" in finding.cause
 
 
 def test_what_gpus_are_prepared_with_comes_after_the_losses_of_steps() -> None:
@@ -243,8 +243,8 @@ def test_advice_on_gpu_calls_fits_the_call(paradigm, name, role, words) -> None:
     node = made.node(name, made.node("step"), paradigm, role)
     made.spend(0, 0, 5.0)
     made.spend(node, 0, 2.0)
-    (found,) = diagnose(made.result())
-    assert words in found.remedy
+    (finding,) = diagnose(made.result())
+    assert words in finding.remedy
 
 
 def test_place_of_a_gpu_finding_is_one_of_its_larger_part() -> None:
@@ -257,6 +257,6 @@ def test_place_of_a_gpu_finding_is_one_of_its_larger_part() -> None:
     made.spend(sync, 0, 1.5)
     made.spend(launch, 0, 1.0)
     made.spend(copy, 0, 1.0)
-    (found,) = diagnose(made.result())
-    assert (found.metric, found.call_path[-1]) == ("gpu_launch", "cudaLaunchA")
-    assert found.seconds == pytest.approx(3.5)
+    (finding,) = diagnose(made.result())
+    assert (finding.metric, finding.call_path[-1]) == ("gpu_launch", "cudaLaunchA")
+    assert finding.seconds == pytest.approx(3.5)

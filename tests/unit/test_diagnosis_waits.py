@@ -15,17 +15,17 @@ from haloscope.scope.trace.categories import with_ancestors
 def test_wait_whose_cause_is_known_is_told_as_its_cause_and_not_again() -> None:
     findings = diagnose(one_late_rank(1.0))
     assert [one.metric for one in findings] == ["delay"]
-    (found,) = findings
-    assert found.seconds == pytest.approx(18.0)
-    assert found.share == pytest.approx(18.0 / 36.0)
-    assert found.ranks == [3]
-    assert found.call_path == ("program", "solve", "assemble")
-    assert "Rank 3 takes longer in `assemble`" in found.title
-    assert "18 s" in found.figure
-    assert "9 s" in found.figure
-    assert "3 s on average" in found.figure
-    assert "Wait at Barrier in `solve > MPI_Barrier` on ranks 0-2" in found.cause
-    assert found.instance == {"location": 0, "begin": 1.0, "end": 7.0}
+    (finding,) = findings
+    assert finding.seconds == pytest.approx(18.0)
+    assert finding.share == pytest.approx(18.0 / 36.0)
+    assert finding.ranks == [3]
+    assert finding.call_path == ("program", "solve", "assemble")
+    assert "Rank 3 takes longer in `assemble`" in finding.title
+    assert "18 s" in finding.figure
+    assert "9 s" in finding.figure
+    assert "3 s on average" in finding.figure
+    assert "Wait at Barrier in `solve > MPI_Barrier` on ranks 0-2" in finding.cause
+    assert finding.instance == {"location": 0, "begin": 1.0, "end": 7.0}
 
 
 def test_the_instance_of_a_finding_lies_in_its_call_path() -> None:
@@ -38,10 +38,10 @@ def test_the_instance_of_a_finding_lies_in_its_call_path() -> None:
         made.spend(solve, rank, 3.0)
         made.wait("wait_at_barrier", often, rank, 5.0, cause=-1, at=often)
     made.wait("wait_at_barrier", once, 0, 7.0, cause=-1, at=once)
-    found = of_metric(diagnose(made.result()), "wait_at_barrier")[0]
-    assert found.call_path[-2:] == ("often", "MPI_Barrier")
-    assert found.instance is not None
-    assert found.instance["end"] - found.instance["begin"] == pytest.approx(5.0)
+    finding = of_metric(diagnose(made.result()), "wait_at_barrier")[0]
+    assert finding.call_path[-2:] == ("often", "MPI_Barrier")
+    assert finding.instance is not None
+    assert finding.instance["end"] - finding.instance["begin"] == pytest.approx(5.0)
 
 
 def test_only_the_part_of_a_wait_without_a_known_cause_is_told_as_a_wait() -> None:
@@ -84,10 +84,10 @@ def test_a_rank_that_works_alone_is_told_as_such_and_writing_gets_advice_on_file
     for rank in range(1, 8):
         made.wait("wait_at_barrier", barrier, rank, 2.0, cause=0)
     made.delay(write, 0, 14.0)
-    (found,) = diagnose(made.result())
-    assert found.title == f"Only rank 0 runs `{name}`; the others wait"
-    assert found.ranks == [0]
-    assert ("MPI-IO" in found.remedy) == files
+    (finding,) = diagnose(made.result())
+    assert finding.title == f"Only rank 0 runs `{name}`; the others wait"
+    assert finding.ranks == [0]
+    assert ("MPI-IO" in finding.remedy) == files
 
 
 def test_a_cause_that_wanders_from_rank_to_rank_is_told_as_out_of_balance() -> None:
@@ -97,9 +97,9 @@ def test_a_cause_that_wanders_from_rank_to_rank_is_told_as_out_of_balance() -> N
         made.spend(step, rank, 8.0)
         made.wait("wait_at_barrier", barrier, rank, 1.0, cause=7 - rank)
         made.delay(step, rank, 1.0)
-    (found,) = diagnose(made.result())
-    assert "now one rank is late, now another" in found.title
-    assert found.ranks == list(range(8))
+    (finding,) = diagnose(made.result())
+    assert "now one rank is late, now another" in finding.title
+    assert finding.ranks == list(range(8))
 
 
 def test_indirect_waiting_is_told() -> None:
@@ -109,9 +109,9 @@ def test_indirect_waiting_is_told() -> None:
     made.wait("late_sender", receive, 1, 2.0, cause=0)
     made.wait("late_sender", receive, 2, 2.0, cause=1)
     made.delay(work, 0, 2.0, 2.0)
-    (found,) = diagnose(made.result())
-    assert found.seconds == pytest.approx(4.0)
-    assert "50 % of the waiting is indirect" in found.cause
+    (finding,) = diagnose(made.result())
+    assert finding.seconds == pytest.approx(4.0)
+    assert "50 % of the waiting is indirect" in finding.cause
 
 
 def test_many_small_causes_are_put_together_at_the_call_path_that_holds_them() -> None:
@@ -123,10 +123,10 @@ def test_many_small_causes_are_put_together_at_the_call_path_that_holds_them() -
         made.spend(part, 0, 1.0)
         made.delay(part, 0, 0.5)
     made.wait("wait_at_barrier", barrier, 1, 25.0, cause=0)
-    found = diagnose(made.result())[0]
-    assert found.seconds == pytest.approx(25.0)
-    assert found.call_path == ("program", "solve")
-    assert "Many small differences" in found.title
+    finding = diagnose(made.result())[0]
+    assert finding.seconds == pytest.approx(25.0)
+    assert finding.call_path == ("program", "solve")
+    assert "Many small differences" in finding.title
 
 
 def test_wrong_order_is_a_cause_of_its_own_and_counted_once() -> None:
@@ -159,8 +159,8 @@ def test_waits_at_two_places_of_one_call_path_are_told_once() -> None:
     result.nodes.append(result.nodes[-1])
     result.waits["node"][0] = len(result.nodes) - 1
     result.values = {name: np.vstack([v, 0 * v[-1:]]) for name, v in result.values.items()}
-    found = diagnose(result)[0]
-    assert found.cause.count("Wait at Barrier") == 1
+    finding = diagnose(result)[0]
+    assert finding.cause.count("Wait at Barrier") == 1
 
 
 def test_waiting_in_empty_messages_for_a_late_rank_is_told_once() -> None:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.parametrize("real", ["double", "float"])
 
 
 @pytest.fixture(params=[1, 3], ids=["one thread", "three threads"])
-def found(request: pytest.FixtureRequest, real: str) -> dict[str, np.ndarray]:
+def outputs(request: pytest.FixtureRequest, real: str) -> dict[str, np.ndarray]:
     return dialect.run_all(CpuDevice(threads=request.param), real)
 
 
@@ -28,50 +28,50 @@ def _given(real: str, count: int) -> np.ndarray:
     return np.arange(count).astype(dialect.REALS[real])
 
 
-def test_a_flat_loop_reaches_every_value_once(found, real):
+def test_a_flat_loop_reaches_every_value_once(outputs, real):
     a, _, _ = dialect.operands(real)
-    np.testing.assert_array_equal(found["each"], 2 * a + _given(real, dialect.VALUES))
+    np.testing.assert_array_equal(outputs["each"], 2 * a + _given(real, dialect.VALUES))
 
 
-def test_a_flat_loop_from_either_end_reaches_every_value_once(found, real):
+def test_a_flat_loop_from_either_end_reaches_every_value_once(outputs, real):
     a, _, _ = dialect.operands(real)
     wanted = 2 * a + _given(real, dialect.VALUES)
-    np.testing.assert_array_equal(found["from either end"], wanted + wanted)
+    np.testing.assert_array_equal(outputs["from either end"], wanted + wanted)
 
 
-def test_a_box_loop_reaches_every_cell_once(found, real):
+def test_a_box_loop_reaches_every_cell_once(outputs, real):
     x, y, z = (np.arange(n) for n in dialect.BOX)
     wanted = 1 + x + 100 * y[:, None] + 10000 * z[:, None, None]
-    np.testing.assert_array_equal(found["cells"], wanted.ravel())
+    np.testing.assert_array_equal(outputs["cells"], wanted.ravel())
 
 
-def test_threads_of_a_block_share_an_array(found, real):
+def test_threads_of_a_block_share_an_array(outputs, real):
     values = _given(real, dialect.BLOCKS * dialect.WIDTH).reshape(dialect.BLOCKS, dialect.WIDTH)
-    np.testing.assert_array_equal(found["blocks"], values[:, ::-1].ravel())
+    np.testing.assert_array_equal(outputs["blocks"], values[:, ::-1].ravel())
 
 
-def test_threads_in_two_directions_share_a_square(found, real):
+def test_threads_in_two_directions_share_a_square(outputs, real):
     squares = _given(real, dialect.BLOCKS * dialect.WIDTH**2)
     squares = squares.reshape(dialect.BLOCKS, dialect.WIDTH, dialect.WIDTH)
-    np.testing.assert_array_equal(found["squares"], squares.swapaxes(1, 2).ravel())
+    np.testing.assert_array_equal(outputs["squares"], squares.swapaxes(1, 2).ravel())
 
 
-def test_a_private_value_outlives_a_barrier(found, real):
+def test_a_private_value_outlives_a_barrier(outputs, real):
     values = _given(real, dialect.BLOCKS * dialect.WIDTH).reshape(dialect.BLOCKS, dialect.WIDTH)
     wanted = 10 * values + np.roll(values, -1, axis=1)
-    np.testing.assert_array_equal(found["kept"], wanted.ravel())
+    np.testing.assert_array_equal(outputs["kept"], wanted.ravel())
 
 
-def test_the_parts_of_a_box_hold_every_cell_once(found, real):
-    assert found["visits"].min() == found["visits"].max() == 1
-    assert found["cells in all parts"] == math.prod(dialect.BOX)
+def test_the_parts_of_a_box_hold_every_cell_once(outputs, real):
+    assert outputs["visits"].min() == outputs["visits"].max() == 1
+    assert outputs["cells in all parts"] == math.prod(dialect.BOX)
 
 
-def test_atomic_additions_are_all_counted(found, real):
+def test_atomic_additions_are_all_counted(outputs, real):
     bins = [range(first, dialect.ADDITIONS, dialect.BINS) for first in range(dialect.BINS)]
-    assert found["float bins"].tolist() == [len(numbers) for numbers in bins]
-    assert found["double bins"].tolist() == [sum(numbers) for numbers in bins]
-    assert found["integer bins"].tolist() == [sum(numbers) for numbers in bins]
+    assert outputs["float bins"].tolist() == [len(numbers) for numbers in bins]
+    assert outputs["double bins"].tolist() == [sum(numbers) for numbers in bins]
+    assert outputs["integer bins"].tolist() == [sum(numbers) for numbers in bins]
 
 
 def _rounded_once(a: float, b: float, c: float, real: str) -> float:
@@ -89,30 +89,30 @@ def _rounded_once(a: float, b: float, c: float, real: str) -> float:
     )
 
 
-def test_fused_rounds_once_and_plain_arithmetic_twice(found, real):
+def test_fused_rounds_once_and_plain_arithmetic_twice(outputs, real):
     a, b, c = dialect.operands(real)
     once = [
         _rounded_once(float(x), float(y), float(z), real) for x, y, z in zip(a, b, c, strict=True)
     ]
-    assert found["fused"].tolist() == once
+    assert outputs["fused"].tolist() == once
     twice = (a * b).astype(a.dtype) + c
-    np.testing.assert_array_equal(found["apart"], twice)
-    assert (found["fused"] != found["apart"]).mean() > 0.5  # else the values tell nothing
+    np.testing.assert_array_equal(outputs["apart"], twice)
+    assert (outputs["fused"] != outputs["apart"]).mean() > 0.5  # else the values tell nothing
 
 
-def test_pointwise_functions_are_those_of_ieee_arithmetic(found, real):
+def test_pointwise_functions_are_those_of_ieee_arithmetic(outputs, real):
     a, b, _ = dialect.operands(real)
-    np.testing.assert_array_equal(found["larger"], np.maximum(a, b))
-    np.testing.assert_array_equal(found["smaller"], np.minimum(a, b))
-    np.testing.assert_array_equal(found["square_root"], np.sqrt(np.abs(a)))
-    np.testing.assert_array_equal(found["absolute"], np.abs(a))
+    np.testing.assert_array_equal(outputs["larger"], np.maximum(a, b))
+    np.testing.assert_array_equal(outputs["smaller"], np.minimum(a, b))
+    np.testing.assert_array_equal(outputs["square_root"], np.sqrt(np.abs(a)))
+    np.testing.assert_array_equal(outputs["absolute"], np.abs(a))
 
 
-def test_a_root_without_a_look_at_the_range_has_the_bits_of_the_other(found, real):
+def test_a_root_without_a_look_at_the_range_has_the_bits_of_the_other(outputs, real):
     wanted = np.sqrt(dialect.normal_numbers(real))
-    np.testing.assert_array_equal(found["roots"], wanted)
-    np.testing.assert_array_equal(found["root_of_normal"], wanted)
-    np.testing.assert_array_equal(found["reciprocal_of_normal"], 1 / wanted)
+    np.testing.assert_array_equal(outputs["roots"], wanted)
+    np.testing.assert_array_equal(outputs["root_of_normal"], wanted)
+    np.testing.assert_array_equal(outputs["reciprocal_of_normal"], 1 / wanted)
 
 
 _SEED = """
@@ -157,24 +157,24 @@ def _from_rough(folder: Path, real: str, word: str, rough: str, numbers: np.ndar
     flags = ["-O1", "-march=native", "-ffp-contract=off", "-shared", "-fPIC"]
     command = [*jit.find_compiler().command, *flags, str(source), "-o", str(library)]
     subprocess.run(command, check=True, timeout=60)
-    found = np.empty_like(numbers)
+    roots = np.empty_like(numbers)
     run = ctypes.CDLL(str(library)).all
-    run(numbers.ctypes, found.ctypes, ctypes.c_long(numbers.size))
-    return found
+    run(numbers.ctypes, roots.ctypes, ctypes.c_long(numbers.size))
+    return roots
 
 
 def test_what_a_gpu_makes_of_its_rough_root_has_all_bits_right(tmp_path, real):
     numbers = dialect.normal_numbers(real)
-    found = _from_rough(tmp_path, real, "root_of_normal", "root", numbers)
-    np.testing.assert_array_equal(found, np.sqrt(numbers))
+    roots = _from_rough(tmp_path, real, "root_of_normal", "root", numbers)
+    np.testing.assert_array_equal(roots, np.sqrt(numbers))
 
 
 def test_what_a_gpu_makes_of_its_rough_reciprocal_has_all_bits_right(tmp_path, real):
     numbers = np.sqrt(dialect.normal_numbers(real))
     # That of the greatest fraction lies nearly midway: which way it goes is the GPU's own affair.
     numbers = numbers[np.frexp(numbers)[0] != np.nextafter(numbers.dtype.type(1), 0)]
-    found = _from_rough(tmp_path, real, "reciprocal_of_normal", "reciprocal", numbers)
-    np.testing.assert_array_equal(found, 1 / numbers)
+    reciprocals = _from_rough(tmp_path, real, "reciprocal_of_normal", "reciprocal", numbers)
+    np.testing.assert_array_equal(reciprocals, 1 / numbers)
 
 
 def test_every_word_of_the_legend_is_exercised(real):

@@ -77,7 +77,7 @@ def test_sketches_tell_how_far_fields_are_from_each_other():
     values = random.standard_normal((9, 8, 70))
     other = values + 1e-3 * random.standard_normal(values.shape)
     fields = _fields(values, (1, 1, 1), 0)
-    sketch, near = (field_sketch(World(), fields, each) for each in (values, other))
+    sketch, near = (field_sketch(World(), fields, array) for array in (values, other))
     wanted = np.linalg.norm(other - values) / np.linalg.norm(values)
     assert relative_difference(near, sketch) == pytest.approx(wanted, rel=0.3)
     assert relative_difference(sketch, sketch) == 0.0

@@ -85,9 +85,9 @@ def _opened(
 ) -> list[tuple[DirectHalo, _Device, list[np.ndarray]]]:
     """The halos of all ranks, each knowing what the others have said."""
     memory, sent = _Memory(), {}  # type: ignore[var-annotated]
-    found: list[Any] = []
+    halos: list[Any] = []
     for last in (False, True):
-        found = []
+        halos = []
         for block in blocks.all():
             device = _Device(block.rank, memory, fault)
             layout = _layout(block, axes)
@@ -99,8 +99,8 @@ def _opened(
             except KeyError:  # in the first round later ranks are not there yet
                 assert not last
                 continue
-            found.append((halo, device, states))
-    return found
+            halos.append((halo, device, states))
+    return halos
 
 
 @pytest.mark.parametrize(

@@ -106,11 +106,11 @@ def test_every_option_of_every_command_is_documented_and_no_other() -> None:
         if command.hidden:
             continue
         section = next(text for text in sections if text.startswith(f"haloscope {name}\n"))
-        told = set(re.findall(r"^\| `(--[\w-]+)", section, re.MULTILINE))
+        documented = set(re.findall(r"^\| `(--[\w-]+)", section, re.MULTILINE))
         usage = section.split("\n    haloscope", 1)[1].split("\n")[0]
-        told |= set(re.findall(r"--[\w-]+", usage))
-        given = {option for parameter in command.params for option in parameter.opts}
-        assert told == {option for option in given if option.startswith("--")} - {"--help"}
+        documented |= set(re.findall(r"--[\w-]+", usage))
+        existing = {option for parameter in command.params for option in parameter.opts}
+        assert documented == {option for option in existing if option.startswith("--")} - {"--help"}
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])

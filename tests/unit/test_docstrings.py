@@ -15,9 +15,9 @@ import pytest
 import haloscope
 
 MODULES = [
-    found.name
-    for found in pkgutil.walk_packages(haloscope.__path__, "haloscope.")
-    if not found.name.endswith("__main__")
+    module.name
+    for module in pkgutil.walk_packages(haloscope.__path__, "haloscope.")
+    if not module.name.endswith("__main__")
 ]
 # From the heading to the next one, or to the end.
 _SECTION = re.compile(r"^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-+\n|\Z)", re.MULTILINE | re.DOTALL)
@@ -28,25 +28,27 @@ _NAMES = re.compile(r"^(\S.*?)(?: : .*)?$", re.MULTILINE)
 def _public(owner: ModuleType | type, module: str) -> Iterator[tuple[str, Any]]:
     """Functions and classes that a module defines, and the methods of these."""
     for name, member in vars(owner).items():
-        found = inspect.unwrap(getattr(member, "__func__", member))
-        if name.startswith("_") or getattr(found, "__module__", "") != module:
+        definition = inspect.unwrap(getattr(member, "__func__", member))
+        if name.startswith("_") or getattr(definition, "__module__", "") != module:
             continue
-        if inspect.isclass(found):
-            yield found.__qualname__, found
-            yield from _public(found, module)
-        elif inspect.isfunction(found):
-            yield found.__qualname__, found
+        if inspect.isclass(definition):
+            yield definition.__qualname__, definition
+            yield from _public(definition, module)
+        elif inspect.isfunction(definition):
+            yield definition.__qualname__, definition
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_docstrings_list_the_parameters_that_there_are(module):
     wrong = {}
-    for name, found in _public(importlib.import_module(module), module):
-        section = _SECTION.search(inspect.cleandoc(found.__doc__ or ""))
+    for name, definition in _public(importlib.import_module(module), module):
+        section = _SECTION.search(inspect.cleandoc(definition.__doc__ or ""))
         if section is None:
             continue
         listed = [one.strip(" *") for row in _NAMES.findall(section[1]) for one in row.split(",")]
-        given = [one for one in inspect.signature(found).parameters if one not in ("self", "cls")]
-        if sorted(listed) != sorted(given):
-            wrong[name] = listed, given
+        parameters = [
+            one for one in inspect.signature(definition).parameters if one not in ("self", "cls")
+        ]
+        if sorted(listed) != sorted(parameters):
+            wrong[name] = listed, parameters
     assert not wrong

@@ -269,8 +269,8 @@ def test_a_run_without_a_counter_has_no_energy(ran):
 
 def test_people_are_told_the_energy_where_it_is_known(ran):
     ceiling = {"ceiling_gb_s": 1.0, "fraction": 0.5}
-    for seconds, counter, told in ((4.0, True, True), (0.4, True, False), (4.0, False, False)):
+    for seconds, counter, shown in ((4.0, True, True), (0.4, True, False), (4.0, False, False)):
         summary = ran(seconds, World(), counter=counter)
         summary["bandwidth"] |= ceiling
         summary["files"] = {}
-        assert ("J per 1e9 cell steps" in _closing(summary, [])) is told
+        assert ("J per 1e9 cell steps" in _closing(summary, [])) is shown

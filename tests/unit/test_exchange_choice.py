@@ -43,34 +43,34 @@ def _opened(monkeypatch: pytest.MonkeyPatch, working: dict[str, float]) -> tuple
 
     monkeypatch.setattr(choice, "open_transport", open_named)
     monkeypatch.setattr(choice, "_seconds", seconds)
-    told: list[str] = []
-    return told.append, told
+    lines: list[str] = []
+    return lines.append, lines
 
 
 @pytest.mark.parametrize("fastest", ["peer", "nccl", "staged"])
 def test_auto_keeps_the_fastest_and_says_what_it_measured(monkeypatch, fastest):
     working = dict.fromkeys(("peer", "nccl", "staged"), 20e-6) | {fastest: 5e-6}
-    tell, told = _opened(monkeypatch, working)
-    opened = choice.open_exchange(World(), _Gpu(threads=1), _PLAN, np.float64, "auto", log=tell)
+    log, lines = _opened(monkeypatch, working)
+    opened = choice.open_exchange(World(), _Gpu(threads=1), _PLAN, np.float64, "auto", log=log)
     assert opened.transport == fastest
-    assert len(told) == 1
-    assert f"{fastest} 5.0 us" in told[0]
-    assert "mpi' cannot be used: refused by the driver" in told[0]
-    assert told[0].endswith(f"{fastest} is used")
+    assert len(lines) == 1
+    assert f"{fastest} 5.0 us" in lines[0]
+    assert "mpi' cannot be used: refused by the driver" in lines[0]
+    assert lines[0].endswith(f"{fastest} is used")
 
 
 def test_nccl_takes_the_place_of_peer_where_the_driver_refuses_and_it_is_said_once(monkeypatch):
-    tell, told = _opened(monkeypatch, {"nccl": 1e-5})
-    opened = choice.open_exchange(World(), _Gpu(threads=1), _PLAN, np.float64, "peer", log=tell)
+    log, lines = _opened(monkeypatch, {"nccl": 1e-5})
+    opened = choice.open_exchange(World(), _Gpu(threads=1), _PLAN, np.float64, "peer", log=log)
     assert opened.transport == "nccl"
-    assert told == ["transport 'peer' cannot be used: refused by the driver; nccl takes its place"]
+    assert lines == ["transport 'peer' cannot be used: refused by the driver; nccl takes its place"]
 
 
 def test_other_transports_are_refused_rather_than_replaced(monkeypatch):
-    tell, told = _opened(monkeypatch, {"staged": 1e-5})
+    log, lines = _opened(monkeypatch, {"staged": 1e-5})
     with pytest.raises(MachineError, match="'nccl' cannot be used"):
-        choice.open_exchange(World(), _Gpu(threads=1), _PLAN, np.float64, "nccl", log=tell)
-    assert told == []
+        choice.open_exchange(World(), _Gpu(threads=1), _PLAN, np.float64, "nccl", log=log)
+    assert lines == []
 
 
 def test_an_mpi_that_does_not_take_gpu_memory_is_named(monkeypatch):
@@ -93,11 +93,11 @@ def test_an_unknown_transport_is_told_with_those_there_are():
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_a_plane_holds_one_layer_across_whatever_axis(axis):
     plan = halo_plan(_BLOCK, _LAYOUT, [2, 1], (axis,))
-    found = list(planes(plan.sends))
+    boxes = list(planes(plan.sends))
     # Two sides, two layers of the first field and one of the second.
-    assert len(found) == 6
+    assert len(boxes) == 6
     others = [n for a, n in enumerate(_LAYOUT.shape) if a != axis]
-    assert all(sorted(box.counts[:2]) == sorted(others) for _, box in found)
+    assert all(sorted(box.counts[:2]) == sorted(others) for _, box in boxes)
 
 
 def test_the_rungs_of_the_ladder_pack_more_and_more():

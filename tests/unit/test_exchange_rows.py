@@ -23,13 +23,13 @@ def test_rows_of_all_ranks_stand_in_their_order_on_rank_0(shape, dtype):
         mine = numbers[world.rank]
         return rows_on_root(world, whole[mine - _BEGIN], mine, _BEGIN, _END)
 
-    found, *others = on_ranks(3, put_together)
-    assert found.dtype == dtype
-    np.testing.assert_array_equal(found, whole)
+    gathered, *others = on_ranks(3, put_together)
+    assert gathered.dtype == dtype
+    np.testing.assert_array_equal(gathered, whole)
     assert others == [None, None]
 
 
 def test_one_rank_puts_its_own_rows_in_order():
-    found = rows_on_root(World(), np.array([5.0, 3.0, 4.0]), np.array([2, 0, 1]), 0, 3)
-    assert found is not None
-    assert found.tolist() == [3.0, 4.0, 5.0]
+    gathered = rows_on_root(World(), np.array([5.0, 3.0, 4.0]), np.array([2, 0, 1]), 0, 3)
+    assert gathered is not None
+    assert gathered.tolist() == [3.0, 4.0, 5.0]

@@ -46,8 +46,8 @@ def test_what_measuring_took_is_large_from_the_share_of_the_terminal(
     sample: tuple[Path, Result], share: str, is_large: bool
 ) -> None:
     folder, _ = sample
-    told = f'{{"measuring": {{"text": "Measuring took it.", "share": {share}}}}}'
-    (folder / "findings.json").write_text(told)
+    document = f'{{"measuring": {{"text": "Measuring took it.", "share": {share}}}}}'
+    (folder / "findings.json").write_text(document)
     measuring = Report(folder).meta()["sides"][0]["measuring"]
     assert measuring == {"text": "Measuring took it.", "is_large": is_large}
 
@@ -58,9 +58,9 @@ def test_findings_name_metric_call_path_and_ranks_of_the_page(
     folder, result = sample
     report = Report(folder)
     written = json.loads((folder / "findings.json").read_text())["findings"]
-    found = report.meta()["sides"][0]["findings"]
-    assert len(found) == len(written) > 2
-    for one, source in zip(found, written, strict=True):
+    findings = report.meta()["sides"][0]["findings"]
+    assert len(findings) == len(written) > 2
+    for one, source in zip(findings, written, strict=True):
         assert METRICS[one["metric"]].name == source["metric"]
         assert list(result.path_of(one["node"])) == source["call_path"]
         assert one["ranks"] == source["ranks"]
@@ -75,10 +75,10 @@ def test_heading_of_the_terminal_stands_above_the_first_finding_that_is_spent_on
     sample: tuple[Path, Result], once: list[Any], begin: int | None
 ) -> None:
     folder, _ = sample
-    found = [{"metric": "mpi"} | ({} if one is None else {"once": one}) for one in once]
-    (folder / "findings.json").write_text(json.dumps({"findings": found}))
-    told = [one["heading"] for one in Report(folder).meta()["sides"][0]["findings"]]
-    assert told == [SPENT_ONCE if number == begin else "" for number in range(len(once))]
+    findings = [{"metric": "mpi"} | ({} if one is None else {"once": one}) for one in once]
+    (folder / "findings.json").write_text(json.dumps({"findings": findings}))
+    headings = [one["heading"] for one in Report(folder).meta()["sides"][0]["findings"]]
+    assert headings == [SPENT_ONCE if number == begin else "" for number in range(len(once))]
 
 
 def test_notes_of_the_analysis_reach_the_page_and_older_folders_have_none(
@@ -162,12 +162,12 @@ def test_folders_whose_names_say_too_little_are_told_with_the_one_that_holds_the
     for folder in folders:
         write_sample(folder, ranks=2, steps=1, trace=False)
 
-    def told(*some: Path) -> list[str]:
-        return [side["folder"] for side in Report(*some).meta()["sides"]]
+    def folder_names(*paths: Path) -> list[str]:
+        return [side["folder"] for side in Report(*paths).meta()["sides"]]
 
-    assert told(folders[0]) == ["run/measurement"]
-    assert told(folders[1]) == ["waits"]
-    assert told(folders[1], folders[2]) == ["a/waits", "b/waits"]
+    assert folder_names(folders[0]) == ["run/measurement"]
+    assert folder_names(folders[1]) == ["waits"]
+    assert folder_names(folders[1], folders[2]) == ["a/waits", "b/waits"]
 
 
 # -- topologies -----------------------------------------------------------------------------------
@@ -201,10 +201,10 @@ def test_topologies_that_do_not_fit_are_left_out(tmp_path: Path) -> None:
 def test_blocks_of_a_run_are_a_topology_where_each_rank_has_one(blocks: Any, dims: Any) -> None:
     places = [Location(rank, 0) for rank in range(6)]
     result = Result({"blocks": blocks}, 6, [], [], [], places, {})
-    found = topologies([result], 6)
-    assert [one["dims"] for one in found] == ([dims] if dims else [])
-    assert all(one["axes"] == ["z", "y", "x"] for one in found)
-    assert all(one["members"] == list(range(6)) for one in found)
+    grids = topologies([result], 6)
+    assert [one["dims"] for one in grids] == ([dims] if dims else [])
+    assert all(one["axes"] == ["z", "y", "x"] for one in grids)
+    assert all(one["members"] == list(range(6)) for one in grids)
 
 
 # -- messages -------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def test_cells_of_the_map_add_up_to_the_pairs_in_them(
 ) -> None:
     _, result = sample
     senders, receivers = window
-    found = lines.cells(result.pairs, senders, receivers, most)
+    cells = lines.cells(result.pairs, senders, receivers, most)
     columns = min(most, senders[1] - senders[0])
     expected: dict[int, list[Any]] = {}
     for pair in result.pairs:
@@ -231,21 +231,21 @@ def test_cells_of_the_map_add_up_to_the_pairs_in_them(
             cell[0].add((int(pair["sender"]), int(pair["receiver"])))
             cell[1] += int(pair["bytes"])
             cell[2] += float(pair["seconds"])
-    assert found["cell"].tolist() == sorted(expected)
+    assert cells["cell"].tolist() == sorted(expected)
     for place, cell in enumerate(sorted(expected)):
-        assert found["pairs"][place] == len(expected[cell][0])
-        assert found["bytes"][place] == expected[cell][1]
-        assert found["seconds"][place] == pytest.approx(expected[cell][2])
+        assert cells["pairs"][place] == len(expected[cell][0])
+        assert cells["bytes"][place] == expected[cell][1]
+        assert cells["seconds"][place] == pytest.approx(expected[cell][2])
 
 
 def test_receivers_count_senders_of_data_apart_from_senders_of_nothing() -> None:
     pairs = np.zeros(4, PAIRS)
     pairs["sender"], pairs["receiver"] = [0, 0, 1, 2], [3, 3, 3, 1]
     pairs["messages"], pairs["empty"] = [5, 2, 4, 1], [5, 1, 4, 0]
-    found = lines.by_receiver(pairs, 4)
-    assert found["senders"].tolist() == [0, 1, 0, 1]
-    assert found["empty_senders"].tolist() == [0, 0, 0, 1]
-    assert found["messages"].tolist() == [0, 1, 0, 11]
+    receivers = lines.by_receiver(pairs, 4)
+    assert receivers["senders"].tolist() == [0, 1, 0, 1]
+    assert receivers["empty_senders"].tolist() == [0, 0, 0, 1]
+    assert receivers["messages"].tolist() == [0, 1, 0, 11]
 
 
 # -- command --------------------------------------------------------------------------------------

@@ -42,8 +42,8 @@ def _unpack(data: bytes) -> tuple[Any, dict[str, NDArray[Any]]]:
 
 def _packs(text: str) -> dict[str, bytes]:
     """The packs in a page, decompressed."""
-    found = re.findall(r'<script type="text/plain" data-pack="([\w-]+)">([^<]*)</script>', text)
-    return {name: gzip.decompress(base64.b64decode(data)) for name, data in found}
+    packs = re.findall(r'<script type="text/plain" data-pack="([\w-]+)">([^<]*)</script>', text)
+    return {name: gzip.decompress(base64.b64decode(data)) for name, data in packs}
 
 
 # -- packs ----------------------------------------------------------------------------------------
@@ -57,14 +57,14 @@ def test_packs_hold_what_was_put_in() -> None:
         "l": np.array([1 << 40, -1]),
         "t": np.array([[True, False]]),
     }
-    meta, found = _unpack(pack({"a": ["ä", 1]}, arrays))
+    meta, unpacked = _unpack(pack({"a": ["ä", 1]}, arrays))
     assert meta == {"a": ["ä", 1]}
     for name, values in arrays.items():
-        assert np.array_equal(found[name], values.ravel())
+        assert np.array_equal(unpacked[name], values.ravel())
 
 
 def test_what_json_cannot_say_does_not_reach_the_page() -> None:
-    meta, found = _unpack(
+    meta, unpacked = _unpack(
         pack(
             {
                 "nan": float("nan"),
@@ -78,7 +78,7 @@ def test_what_json_cannot_say_does_not_reach_the_page() -> None:
     assert meta["nan"] is None
     assert meta["lone"] == "?x"
     assert meta["big"] is None
-    assert found["values"].tolist() == [0.0, 0.0, 1.0]
+    assert unpacked["values"].tolist() == [0.0, 0.0, 1.0]
 
 
 def test_compression_gives_the_same_bytes_again() -> None:

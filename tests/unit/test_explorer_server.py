@@ -151,9 +151,9 @@ def test_only_get_is_known(server: Server, method: str) -> None:
 def test_question_that_makes_no_sense_is_refused(
     service: Service, question: str, options: dict[str, str]
 ) -> None:
-    given = {**RIGHT, **options} if options else {}
+    parameters = {**RIGHT, **options} if options else {}
     with pytest.raises(QuestionError):
-        service.answer(question, given)
+        service.answer(question, parameters)
 
 
 def test_failing_question_does_not_end_the_session(
@@ -223,10 +223,10 @@ def test_session_prints_address_and_tunnel_and_ends_with_ctrl_c(tmp_path: Path) 
         assert process.stderr is not None
         address = process.stderr.readline()
         tunnel = process.stderr.readline()
-        found = re.search(r"http://127\.0\.0\.1:(\d+)/[\w-]{32,}/", address)
-        assert found is not None
-        assert f"ssh -L {found[1]}:127.0.0.1:{found[1]} {socket.gethostname()}" in tunnel
-        connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=20)
+        match = re.search(r"http://127\.0\.0\.1:(\d+)/[\w-]{32,}/", address)
+        assert match is not None
+        assert f"ssh -L {match[1]}:127.0.0.1:{match[1]} {socket.gethostname()}" in tunnel
+        connection = http.client.HTTPConnection("127.0.0.1", int(match[1]), timeout=20)
         connection.request("GET", "/")
         assert connection.getresponse().status == 403
         connection.close()
@@ -251,12 +251,12 @@ def test_folder_that_cannot_be_written_gets_a_timeline_for_the_session(
         mkdir(path, *arguments, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Path, "mkdir", refuse)
-    told: list[str] = []
-    service = Service(Report(tmp_path / "run"), told.append)
+    lines: list[str] = []
+    service = Service(Report(tmp_path / "run"), lines.append)
     service.timelines[0].wait()
     assert service.timelines[0].meta()["state"] == "ready"
-    assert len(told) == 1
-    assert "for this session only" in told[0]
+    assert len(lines) == 1
+    assert "for this session only" in lines[0]
     kept = service.timelines[0]._temporary
     assert kept is not None
     service.close()

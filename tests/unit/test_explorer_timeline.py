@@ -49,7 +49,7 @@ NOTHING = reading.NOTHING
 def _by_hand(path: Path, table: list[int]) -> list[tuple[int, int]]:
     """Tick and innermost node after every change, one event after the other."""
     stack: list[int] = []
-    found = []
+    changes = []
     for tick, kind, payload, _ in iterate(read_events(path)):
         if kind is Kind.ENTER:
             stack.append(table[payload] if payload < len(table) else NOTHING)
@@ -60,8 +60,8 @@ def _by_hand(path: Path, table: list[int]) -> list[tuple[int, int]]:
                 stack.pop()
         else:
             continue
-        found.append((tick, stack[-1] if stack else NOTHING))
-    return found
+        changes.append((tick, stack[-1] if stack else NOTHING))
+    return changes
 
 
 def _random_events(folder: Path, count: int, seed: int) -> Path:
@@ -101,11 +101,11 @@ def test_innermost_nodes_are_those_of_a_stack(tmp_path: Path, seed: int, words: 
     table = [3, 1, 4, 1, 5, 9, 2, -1]  # the ninth node is not defined
     epoch = epoch_of(path)
     state = State(0, epoch)
-    found: list[tuple[int, int]] = []
+    changes: list[tuple[int, int]] = []
     for piece in pieces(path, epoch, state, words):
         ticks, nodes = segments(piece, state, np.array(table))
-        found += zip(ticks.tolist(), nodes.tolist(), strict=True)
-    assert found == _by_hand(path, table)
+        changes += zip(ticks.tolist(), nodes.tolist(), strict=True)
+    assert changes == _by_hand(path, table)
 
 
 def test_reading_can_begin_at_any_piece(tmp_path: Path) -> None:
@@ -134,12 +134,12 @@ def test_more_left_than_entered_is_taken_as_nothing_open(tmp_path: Path) -> None
             writer.write(tick, kind, node)
     path = tmp_path / "rank-00000.0.events"
     state = State(0, 0)
-    found = [
+    innermost = [
         node
         for piece in pieces(path, 0, state, 4)
         for node in segments(piece, state, np.arange(9))[1].tolist()
     ]
-    assert found == [NOTHING, NOTHING, 1, NOTHING, NOTHING, 4]
+    assert innermost == [NOTHING, NOTHING, 1, NOTHING, NOTHING, 4]
     assert state.stack == [4]
 
 
@@ -231,9 +231,9 @@ def _truth(folder: Path, rank: int) -> tuple[NDArray[np.float64], NDArray[np.int
     """All segments of a rank's first thread, in seconds of the run's clock."""
     measurement = open_measurement(folder)
     table = measurement.ranks[rank].nodes.tolist()
-    found = np.array(_by_hand(folder / f"rank-{rank:05d}.0.events", table), np.int64)
+    changes = np.array(_by_hand(folder / f"rank-{rank:05d}.0.events", table), np.int64)
     rate, zero = clocks.line_through(measurement, rank)
-    return found[:, 0] * rate + zero, found[:, 1]
+    return changes[:, 0] * rate + zero, changes[:, 1]
 
 
 def test_any_stretch_reads_as_the_whole_file_does(dense: Path) -> None:
@@ -292,9 +292,9 @@ def test_bins_are_read_in_the_numbers_of_the_report(dense: Path) -> None:
     report = Report(dense)
     timeline = _open(dense)
     view = TimelineView(report, 0, timeline)
-    told, arrays = view.tiles(1, 0, 3, [0, 2])
-    assert sorted(one[0] for one in told) == [0, 0, 0, 0, 2, 2, 2, 2]
-    bins = [one for one in told if one[3] < 0]
+    tiles, arrays = view.tiles(1, 0, 3, [0, 2])
+    assert sorted(one[0] for one in tiles) == [0, 0, 0, 0, 2, 2, 2, 2]
+    bins = [one for one in tiles if one[3] < 0]
     assert bins
     names = [name for _, name, _ in timeline.nodes]
     for place, (row, level, number, _) in enumerate(bins):
@@ -345,12 +345,12 @@ def test_a_damaged_preparation_is_made_again(tmp_path: Path, name: str, header: 
     (tmp_path / "explorer-cache" / name).write_bytes(
         b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + bytes(80)
     )
-    told: list[str] = []
-    preparing = Preparing(Report(tmp_path), 0, told.append)
+    lines: list[str] = []
+    preparing = Preparing(Report(tmp_path), 0, lines.append)
     preparing.wait()
     assert preparing.meta()["state"] == "ready"
     assert (tmp_path / "explorer-cache" / name).read_bytes() == whole
-    assert [line.partition(" is ")[2] for line in told] == [
+    assert [line.partition(" is ")[2] for line in lines] == [
         "damaged; the timeline is prepared again"
     ]
 
@@ -361,7 +361,7 @@ def test_a_thread_that_ends_in_an_error_leaves_no_page_waiting(
 ) -> None:
     write_sample(tmp_path, ranks=2, steps=1)
 
-    def fail(*given: object, **named: object) -> None:
+    def fail(*arguments: object, **named: object) -> None:
         raise AttributeError("an error of our own")
 
     monkeypatch.setattr("haloscope.scope.explorer.view.prepare", fail)
@@ -499,11 +499,11 @@ def test_nonblocking_receives_match_in_the_order_in_which_they_were_posted(tmp_p
         path = tmp_path / f"rank-{rank:05d}.{number}.events"
         for piece in pieces(path, 0, State(0, 0), 5 if rank else 1 << 10):
             ends.take(piece)
-        found = ends.finish()
-        for table in found:
+        tables = ends.finish()
+        for table in tables:
             table["time"] = table["tick"]
-        sends.append(found[0])
-        receives.append(found[1])
+        sends.append(tables[0])
+        receives.append(tables[1])
     lines = match(np.concatenate(sends), np.concatenate(receives))
     assert [(line["bytes"], line["sent"], line["received"]) for line in lines] == [
         (100, 10, 60), (200, 20, 50), (300, 65, 80),
@@ -522,8 +522,8 @@ def test_messages_of_a_stretch_are_those_under_way_in_it(tmp_path: Path) -> None
         if line["sent"] <= end and line["received"] >= begin
         and (line["from"] in places or line["to"] in places)
     ]  # fmt: skip
-    total, found = timeline.lines_in(begin, end, places, 1000)
-    assert total == len(found) == len(expected) > 3
+    total, lines_within = timeline.lines_in(begin, end, places, 1000)
+    assert total == len(lines_within) == len(expected) > 3
     total, longest = timeline.lines_in(begin, end, places, 3)
     assert (total, len(longest)) == (len(expected), 3)
     length = sorted((line["received"] - line["sent"] for line in expected), reverse=True)

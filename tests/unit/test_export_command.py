@@ -59,13 +59,13 @@ def test_a_trace_through_otf2_analyses_the_same(tmp_path: Path, call: Call) -> N
 def test_defaults_are_files_in_the_measurement(folder: Path, call: Call) -> None:
     result_of(open_measurement(folder)).save(folder / "analysis.h5")
     for option, name in (("--perfetto", "timeline.json.gz"), ("--cubex", "report.cubex")):
-        code, told, error = call("export", folder, option)
+        code, out, error = call("export", folder, option)
         assert (code, error) == (0, "")
-        assert told.startswith(f"wrote {folder / name}")
+        assert out.startswith(f"wrote {folder / name}")
         assert (folder / name).is_file()
-    told = json.loads(call("export", folder, "--perfetto", "--json")[1])
-    assert told["waits"] > 0
-    assert told["slices"] == Result.load(folder / "analysis.h5").total("visits")
+    summary = json.loads(call("export", folder, "--perfetto", "--json")[1])
+    assert summary["waits"] > 0
+    assert summary["slices"] == Result.load(folder / "analysis.h5").total("visits")
 
 
 def test_a_run_folder_stands_for_the_measurement_in_it(folder: Path, call: Call) -> None:
@@ -119,9 +119,9 @@ def test_an_import_without_out_takes_the_next_number(
     monkeypatch.chdir(tmp_path)
     assert call("export", folder, "--otf2", "--out", "o")[0] == 0
     for number in (1, 2):
-        code, told, _ = call("import", "o/traces.otf2")
+        code, out, _ = call("import", "o/traces.otf2")
         assert code == 0
-        assert f"haloscope analyze imported-{number}" in told
+        assert f"haloscope analyze imported-{number}" in out
         assert open_measurement(tmp_path / f"imported-{number}").size == 4
     (tmp_path / "o" / "traces.def").write_bytes(b"")
     assert call("import", "o/traces.otf2")[0] == 2
@@ -139,7 +139,7 @@ def test_what_is_missing_in_a_measurement_is_told_and_the_rest_is_written(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (["export", "{folder}"], 2, "no format given; give one of --otf2, --perfetto and --cubex"),
         (["export", "{folder}", "--otf2", "--cubex"], 2, "--otf2 and --cubex given"),
@@ -159,14 +159,14 @@ def test_errors_are_one_line_and_a_code(
     monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],
     code: int,
-    told: str,
+    message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     ended, out, error = call(*(text.format(folder=folder) for text in arguments))
     assert (ended, out) == (code, "")
     (line,) = error.splitlines()
     assert line.startswith("haloscope: error: ")
-    assert told in line
+    assert message in line
     # Nothing half-written stays behind.
     assert not [path for path in tmp_path.rglob("*") if ".part" in path.name]
     assert not (tmp_path / "imported-1").exists()

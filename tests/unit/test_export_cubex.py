@@ -50,8 +50,8 @@ def result_of(seed: int = 1) -> Result:
     for metric in METRICS:
         if metric.name in ("delay", "delay_short", "delay_long"):
             continue
-        some = random.random(shape) * (random.random(shape) < 0.5)
-        values[metric.name] = some if metric.unit == "s" else np.floor(1e6 * some)
+        numbers = random.random(shape) * (random.random(shape) < 0.5)
+        values[metric.name] = numbers if metric.unit == "s" else np.floor(1e6 * numbers)
     values["bytes_sent"][0, 0] = 2.0**52 + 1
     comms = [
         Communicator("0" * 16, (0, 1, 2), name="world"),
@@ -61,11 +61,11 @@ def result_of(seed: int = 1) -> Result:
 
 
 def metrics_below(metrics: list, parent: str = "") -> list[tuple[str, str]]:
-    found = []
+    below = []
     for metric in metrics:
-        found.append((metric.name, parent))
-        found += metrics_below(metric.childs, metric.name)
-    return found
+        below.append((metric.name, parent))
+        below += metrics_below(metric.childs, metric.name)
+    return below
 
 
 def test_every_value_is_read_back_where_it_belongs(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def slices_of(lines: list[Line]) -> list[tuple[int, int, str, float, float, int]
     """(process, track, name, begin, end, depth) of each; fails where they do not nest."""
     open_ones: dict[tuple[int, int], list[Line]] = {}
     last: dict[tuple[int, int], float] = {}
-    found = []
+    slices = []
     for line in lines:
         if line["ph"] == "M":
             continue
@@ -52,11 +52,11 @@ def slices_of(lines: list[Line]) -> list[tuple[int, int, str, float, float, int]
             stack.append(line)
         elif line["ph"] == "E":
             begun = stack.pop()
-            found.append((*track, begun["name"], begun["ts"], line["ts"], len(stack)))
+            slices.append((*track, begun["name"], begun["ts"], line["ts"], len(stack)))
         elif line["ph"] in "sf":
             assert stack, "an arrow outside of all slices"
     assert not any(open_ones.values())
-    return found
+    return slices
 
 
 @pytest.mark.parametrize("style", ["sendrecv", "nonblocking"])
@@ -160,8 +160,8 @@ def test_slices_tell_messages_collectives_and_call_sites_as_text(tmp_path: Path)
     begins = [line for line in lines if line["ph"] == "B" and line["name"] != "program"]
     assert {line["name"] for line in begins} == {'<script>"&\u2028'}
     assert begins[0]["args"] == {"called from": "a.out+0x1"}
-    told = [line["args"] for line in lines if line["ph"] == "E" and "args" in line]
-    assert told == [
+    arguments = [line["args"] for line in lines if line["ph"] == "E" and "args" in line]
+    assert arguments == [
         {
             "to": "rank 1, tag 7, 100 B",
             "to 1": "rank 1, tag 7, 200 B",
@@ -258,8 +258,8 @@ def test_waits_of_an_analysis_have_tracks_of_their_own(tmp_path: Path) -> None:
         (2, 4, "Late Sender", 18.0, 20.0, 1),
         (2, 4, "Messages in wrong order", 10.0, 15.0, 1),
     ]
-    told = [line["args"] for line in lines if line.get("cat") == "wait"]
-    assert told[0] == {
+    arguments = [line["args"] for line in lines if line.get("cat") == "wait"]
+    assert arguments[0] == {
         "in": "program / MPI_Sendrecv",
         "for": "rank 1",
         "which was in": "program / work",
@@ -276,10 +276,10 @@ def test_a_file_too_large_for_browsers_is_told_once(
 ) -> None:
     monkeypatch.setattr(perfetto, "MOST_BYTES", 10_000)
     write_synthetic(tmp_path / "a", 4, 50)
-    told: list[str] = []
-    exported(open_measurement(tmp_path / "a"), tmp_path / "t.json", warn=told.append)
-    assert len(told) == 1
-    assert "--from and --to" in told[0]
+    warnings: list[str] = []
+    exported(open_measurement(tmp_path / "a"), tmp_path / "t.json", warn=warnings.append)
+    assert len(warnings) == 1
+    assert "--from and --to" in warnings[0]
 
 
 @pytest.mark.parametrize(("begin", "end"), [(2.0, 1.0), (-1.0, 1.0), (math.nan, 1.0)])

@@ -61,9 +61,9 @@ def _ball_surface(order, **outward):
 
 def _error(on, centre=CENTRE, origin=(0.0, 0.0, 0.0)):
     fields = [values[None] for values in _dipole(on.points, K, centre)]
-    found = far_field(on, *fields, K, THETA, PHI, origin=origin)
+    pattern = far_field(on, *fields, K, THETA, PHI, origin=origin)
     exact = _far_dipole(K, centre - np.asarray(origin))
-    parts = (found.electric_theta[0], found.electric_phi[0])
+    parts = (pattern.electric_theta[0], pattern.electric_phi[0])
     worst = max(np.abs(a - b).max() for a, b in zip(parts, exact, strict=True))
     flow = power(on, *fields)[0] / _power(K)
     return worst / max(np.abs(part).max() for part in exact), abs(flow - 1)
@@ -106,8 +106,8 @@ def test_a_wave_from_outside_leaves_no_trace():
     on = _ball_surface(14)
     electric = np.exp(1j * K * on.points[:, 2:]) * np.array([1.0, 0, 0])
     magnetic = np.exp(1j * K * on.points[:, 2:]) * np.array([0, 1.0, 0])
-    found = far_field(on, electric[None], magnetic[None], K, THETA, PHI)
-    assert np.abs([found.electric_theta, found.electric_phi]).max() < 1e-8
+    pattern = far_field(on, electric[None], magnetic[None], K, THETA, PHI)
+    assert np.abs([pattern.electric_theta, pattern.electric_phi]).max() < 1e-8
     assert abs(power(on, electric[None], magnetic[None])[0]) < 1e-8
 
 
@@ -117,12 +117,12 @@ def test_several_frequencies_in_a_medium_and_their_directivity():
     index = eps**0.5
     pairs = [_dipole(on.points, index * w, CENTRE, eps) for w in rates]
     electric, magnetic = (np.array(part) for part in zip(*pairs, strict=True))
-    found = far_field(on, electric, magnetic, rates, THETA, PHI, permittivity=eps)
+    pattern = far_field(on, electric, magnetic, rates, THETA, PHI, permittivity=eps)
     for number, w in enumerate(rates):
         exact = _far_dipole(index * w, CENTRE, eps)
         scale = np.abs(exact).max()
-        np.testing.assert_allclose(found.electric_theta[number], exact[0], atol=1e-7 * scale)
-        np.testing.assert_allclose(found.electric_phi[number], exact[1], atol=1e-7 * scale)
+        np.testing.assert_allclose(pattern.electric_theta[number], exact[0], atol=1e-7 * scale)
+        np.testing.assert_allclose(pattern.electric_phi[number], exact[1], atol=1e-7 * scale)
     radiated = power(on, electric, magnetic)
     np.testing.assert_allclose(radiated, [_power(index * w, eps) for w in rates], rtol=1e-7)
     theta, phi, solid = sphere_quadrature(12)

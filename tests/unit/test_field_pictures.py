@@ -18,7 +18,7 @@ X, Y = np.linspace(0.05, 1.95, 20), np.linspace(0.05, 0.95, 10)
 
 def _draw(folder: Path, *panels: dict[str, Any], **change: Any) -> Any:
     path = folder / "slice.png"
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "x": X,
         "y": Y,
         "x_label": "x (m)",
@@ -27,7 +27,7 @@ def _draw(folder: Path, *panels: dict[str, Any], **change: Any) -> Any:
         "panels": [{"label": f"E{number} (V/m)", **panel} for number, panel in enumerate(panels)],
         **change,
     }
-    save_slices(path, **given)
+    save_slices(path, **arguments)
     return np.asarray(image.imread(path))[..., :3]
 
 

@@ -63,9 +63,9 @@ def solved(
     """The solution of a dense system with 4 unknowns a node."""
     gmres = FlexibleGmres(device, 4, np.ones(len(b) // 4, bool), restart)
     x = device.zeros(b.shape, np.float64)
-    given: dict[str, Any] = {"tolerance": 1e-10, "most_iterations": 200, **options}
+    settings: dict[str, Any] = {"tolerance": 1e-10, "most_iterations": 200, **options}
     product = A if callable(A) else Dense(A)
-    return gmres.solve(product, preconditioner or NoPreconditioner(), b, x, **given), x
+    return gmres.solve(product, preconditioner or NoPreconditioner(), b, x, **settings), x
 
 
 def system(size: int = 80, seed: int = 2) -> np.ndarray:
@@ -76,17 +76,17 @@ def system(size: int = 80, seed: int = 2) -> np.ndarray:
 def least_residuals(A: np.ndarray, b: np.ndarray, M: np.ndarray, count: int) -> list[float]:
     """The shortest residuals in the spaces of A M with b, by dense least squares."""
     V = np.zeros((len(b), count))
-    v, found = b / np.linalg.norm(b), [1.0]
+    v, residuals = b / np.linalg.norm(b), [1.0]
     for j in range(count):
         V[:, j] = v
         W = A @ M @ V[:, : j + 1]
         rest = b - W @ np.linalg.lstsq(W, b, rcond=None)[0]
-        found.append(float(np.linalg.norm(rest) / np.linalg.norm(b)))
+        residuals.append(float(np.linalg.norm(rest) / np.linalg.norm(b)))
         w = A @ M @ v
         for _ in range(2):
             w = w - V[:, : j + 1] @ (V[:, : j + 1].T @ w)
         v = w / np.linalg.norm(w)
-    return found
+    return residuals
 
 
 def test_residuals_are_the_least_of_each_space(device):
@@ -184,17 +184,17 @@ def test_vectors_stay_orthonormal_where_they_nearly_agree(device):
     """Vectors that differ by parts in 10^9: a single Gram-Schmidt would lose half of all digits."""
     nodes, count, size = 700, 12, 4
     space = NodeVectors(device, count, size, np.ones(nodes, bool))
-    given = random(nodes * size) + 1e-9 * random(count, nodes * size, seed=7)
+    vectors = random(nodes * size) + 1e-9 * random(count, nodes * size, seed=7)
     R = np.zeros((count, count))
     for j in range(count):
-        space.vectors[j][:] = given[j]
+        space.vectors[j][:] = vectors[j]
         if j == 0:
             R[0, 0] = space.start()
         else:
             R[: j + 1, j] = space.orthonormalise(j)
     V = np.array(space.vectors)
     assert np.abs(V @ V.T - np.eye(count)).max() < 2e-15
-    assert np.abs(R.T @ V - given).max() < 1e-14 * np.abs(given).max() * count
+    assert np.abs(R.T @ V - vectors).max() < 1e-14 * np.abs(vectors).max() * count
 
 
 def test_a_vector_that_the_others_span_leaves_zeros(device):

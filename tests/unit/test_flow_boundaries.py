@@ -64,9 +64,9 @@ def test_slip_on_slanted_walls_is_that_on_planes_across_an_axis():
     medium = Medium(1.3, 0.02)
     plain = BoundedFlow(World(), box(), [medium], planes, **TIGHT)
     other = BoundedFlow(World(), box(shape=turned), [medium], slanted, **TIGHT)
-    wanted, found = plain.steady(), other.steady()
-    assert np.abs(turned_back(found[:, :3]) - wanted[:, :3]).max() < 1e-7
-    assert np.abs(found[:, 3] - wanted[:, 3]).max() < 1e-7
+    wanted, slanted_state = plain.steady(), other.steady()
+    assert np.abs(turned_back(slanted_state[:, :3]) - wanted[:, :3]).max() < 1e-7
+    assert np.abs(slanted_state[:, 3] - wanted[:, 3]).max() < 1e-7
     # Forces of the walls, too, those without friction included.
     for side in ("y_low", "y_high"):
         forces = [
@@ -120,8 +120,8 @@ def test_what_slips_along_a_curved_wall_does_not_pass_it():
     wall = np.flatnonzero((np.abs(radius - 1) < 1e-9) | (np.abs(radius - 2) < 1e-9))
     assert np.abs((velocities * flow.x)[wall, :2].sum(axis=1)).max() < 1e-12
     assert np.linalg.norm(velocities[wall], axis=1).min() > 0.4
-    found = boundary_means(flow.shared, flow.conditions.areas["x_high"], flow.state)
-    assert found.flow_rate == pytest.approx(0.5, rel=0.01)
+    means = boundary_means(flow.shared, flow.conditions.areas["x_high"], flow.state)
+    assert means.flow_rate == pytest.approx(0.5, rel=0.01)
     # It leaves at right angles, along -y.
     assert np.abs(velocities[flow.boundary_values.nodes["x_high"]][:, [0, 2]]).max() < 1e-12
     assert flow.history.residuals[-1] < 1e-8
@@ -194,20 +194,22 @@ def test_rows_and_products_hold_all_derivatives_of_boundaries():
     equations.set_time(2.2, 1e7)
     count = 4 * len(flow.x)
     state, past = random.standard_normal(count), random.standard_normal(3 * len(flow.x))
-    plus, minus, found = (flow.newton.equations.rows.vector() for _ in range(3))
-    equations.linearise(state, past, found)
+    plus, minus, product_vector = (flow.newton.equations.rows.vector() for _ in range(3))
+    equations.linearise(state, past, product_vector)
     again = equations.rows.vector()
     equations.residual(state, past, again)
-    assert np.array_equal(found, again)
+    assert np.array_equal(product_vector, again)
     equations.rows.fix_rows(flow.boundary_values.numbers)
     free = np.setdiff1d(np.arange(count), flow.boundary_values.numbers)
     for _ in range(20):
         along = random.standard_normal(count)
         equations.residual(state + 1e-5 * along, past, plus)
         equations.residual(state - 1e-5 * along, past, minus)
-        product(along, found)
+        product(along, product_vector)
         slope = (plus - minus) / 2e-5
-        assert np.abs((slope - found)[free]).max() < 1e-7 * np.abs(found[free]).max()
+        assert (
+            np.abs((slope - product_vector)[free]).max() < 1e-7 * np.abs(product_vector[free]).max()
+        )
     # The outlet's part is far above that.
     assert abs(flow.conditions.resistances.flows(along)[0]) > 0.01
 
@@ -249,10 +251,10 @@ def test_backflow_takes_out_what_enters():
     flow = BoundedFlow(World(), box(), [Medium(2.0, 1e-6)], conditions)
     random = np.random.default_rng(5)
     state = random.standard_normal(4 * len(flow.x))
-    found, plain = (flow.newton.equations.rows.vector() for _ in range(2))
-    flow.conditions.equations.residual(state, np.zeros(3 * len(flow.x)), found)
+    residual, plain = (flow.newton.equations.rows.vector() for _ in range(2))
+    flow.conditions.equations.residual(state, np.zeros(3 * len(flow.x)), residual)
     flow.flow.residual(state, np.zeros(3 * len(flow.x)), plain)
-    added = (found - plain).reshape(-1, 4)
+    added = (residual - plain).reshape(-1, 4)
     areas = flow.conditions.areas["x_high"]
     u = state.reshape(-1, 4)[areas.nodes, :3]
     inward = np.minimum((areas.vectors * u).sum(axis=1), 0.0)
@@ -273,10 +275,10 @@ def test_a_traction_closes_a_channel():
         return pulsating_channel(x, 0.0, viscosity, **law)
 
     def stress(x, time):
-        found = np.zeros_like(x)
-        found[:, 0] = -exact(x)[:, 3]
-        found[:, 1] = -0.8 * x[:, 1]
-        return found
+        traction = np.zeros_like(x)
+        traction[:, 0] = -exact(x)[:, 3]
+        traction[:, 1] = -0.8 * x[:, 1]
+        return traction
 
     errors = []
     for cells in (4, 8):

@@ -85,10 +85,10 @@ def test_where_boundaries_meet_walls_rule_over_inlets_and_these_over_symmetry():
     }
     flow = Flow(lambda: tet_box((2, 2, 2), (0, 0, 0), (1, 1, 1)), Medium(1.0, 1.0), conditions)
     numbers, values = flow.boundary_values.numbers, flow.boundary_values.values(0.5)
-    found = dict(zip(numbers.tolist(), values.tolist(), strict=True))
+    value_of = dict(zip(numbers.tolist(), values.tolist(), strict=True))
     x, y, z = flow.part.nodes.T
     for node in range(len(x)):
-        have = [found.get(4 * node + axis) for axis in range(4)]
+        have = [value_of.get(4 * node + axis) for axis in range(4)]
         if y[node] in (0, 1):
             assert have == [0, 0, 0, None]
         elif x[node] == 0:

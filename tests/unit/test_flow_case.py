@@ -46,8 +46,8 @@ def refusal(tmp_path, call):
     path.write_text(_CHANNEL)
 
     def message(*settings: str) -> str:
-        given = itertools.chain.from_iterable(("--set", each) for each in settings)
-        code, out, err = call("run", path, "--out", tmp_path / "out", "--device", "cpu", *given)
+        options = itertools.chain.from_iterable(("--set", setting) for setting in settings)
+        code, out, err = call("run", path, "--out", tmp_path / "out", "--device", "cpu", *options)
         assert code == 2, err
         assert out == ""
         assert len(err.splitlines()) == 1
@@ -181,12 +181,12 @@ def test_steady_flow_says_that_it_takes_what_depends_on_time_at_its_start(tmp_pa
         out = tmp_path / f"out{number}"
         code, _, err = call("run", path, "--steps", 0, "--out", out, "--device", "cpu")
         assert code == 0, err
-        told = [line for line in err.splitlines() if "depends on t, and steady flow" in line]
-        assert [line.split()[0] for line in told] == ([f"flow.boundaries.{key}"] if key else [])
+        notices = [line for line in err.splitlines() if "depends on t, and steady flow" in line]
+        assert [line.split()[0] for line in notices] == ([f"flow.boundaries.{key}"] if key else [])
     times = ("flow.time.scheme=bdf2", "flow.time.time_step=0.1", "flow.time.end=0.1")
-    given = itertools.chain.from_iterable(("--set", each) for each in times)
+    options = itertools.chain.from_iterable(("--set", setting) for setting in times)
     path.write_text(_CHANNEL.replace(*sides[0][:2]))
-    _, _, err = call("run", path, "--out", tmp_path / "bdf2", "--device", "cpu", *given)
+    _, _, err = call("run", path, "--out", tmp_path / "bdf2", "--device", "cpu", *options)
     assert "steady flow has no time" not in err
 
 
@@ -276,13 +276,13 @@ def test_ranks_are_held_against_the_elements_of_a_file_or_about_so_many(tmp_path
     case = checked(mesh={"file": str(path)})
     about = elements_of(case.flow)
     assert about > 7
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as error:
         registry.check_ranks(case, 7 if name == "a.msh" else about + 1)
     if name == "a.msh":
-        assert "7 parts are out of range for a mesh of 6 elements" in str(told.value)
+        assert "7 parts are out of range for a mesh of 6 elements" in str(error.value)
     else:
-        assert f"a mesh of about {about} elements, by the size of the file" in str(told.value)
-        assert f"give at most about {about}" in str(told.value)
+        assert f"a mesh of about {about} elements, by the size of the file" in str(error.value)
+        assert f"give at most about {about}" in str(error.value)
     registry.check_ranks(case, 6)
 
 

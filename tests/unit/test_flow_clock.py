@@ -41,11 +41,13 @@ def test_the_same_case_goes_on_with_the_same_clock_wherever_it_stopped(seed):
 
 def test_what_is_left_is_divided_into_steps_of_at_most_the_length_that_is_asked_for():
     clock = Clock.of(table(0.1, 0.4))
-    found = resumed(clock, 3, 0.03, 0.4)
-    assert found.time_step == pytest.approx(0.1 / 4, rel=1e-14)
-    assert [found.at(step) for step in (3, 4, found.last_step)] == pytest.approx([0.3, 0.325, 0.4])
-    assert found.last_step == 7
-    longer = resumed(found, 5, 0.2, 1.0)
+    clock_on = resumed(clock, 3, 0.03, 0.4)
+    assert clock_on.time_step == pytest.approx(0.1 / 4, rel=1e-14)
+    assert [clock_on.at(step) for step in (3, 4, clock_on.last_step)] == pytest.approx(
+        [0.3, 0.325, 0.4]
+    )
+    assert clock_on.last_step == 7
+    longer = resumed(clock_on, 5, 0.2, 1.0)
     assert longer.time_step == pytest.approx(0.65 / 4, rel=1e-14)
     assert longer.at(longer.last_step) == pytest.approx(1.0, rel=1e-14)
     assert longer.last_step == 9
@@ -54,17 +56,17 @@ def test_what_is_left_is_divided_into_steps_of_at_most_the_length_that_is_asked_
 @pytest.mark.parametrize(("time_step", "end"), [(0.1, 0.6), (0.11, 0.6), (0.1, 0.3)])
 def test_an_end_that_the_steps_meet_as_they_are_does_not_change_them(time_step, end):
     clock = Clock.of(table(0.1, 0.4))
-    found = resumed(clock, 2, time_step, end)
-    assert found.time_step == clock.time_step == 0.1
-    assert (found.since, found.last_step) == (0, round(end / 0.1))
+    clock_on = resumed(clock, 2, time_step, end)
+    assert clock_on.time_step == clock.time_step == 0.1
+    assert (clock_on.since, clock_on.last_step) == (0, round(end / 0.1))
 
 
 def test_past_the_end_only_a_step_that_is_asked_for_counts():
     clock = Clock.of(table(0.3, 1.0))
     assert resumed(clock, 6, 0.3, 1.0) == clock
-    found = resumed(clock, 6, 0.2, 1.0)
-    assert (found.time_step, found.since, found.begun) == (0.2, 6, 1.5)
-    assert found.last_step == 4
+    clock_on = resumed(clock, 6, 0.2, 1.0)
+    assert (clock_on.time_step, clock_on.since, clock_on.begun) == (0.2, 6, 1.5)
+    assert clock_on.last_step == 4
 
 
 @pytest.mark.parametrize("step", [2, 5])

@@ -57,21 +57,21 @@ def pieces(request, monkeypatch):
 
 def test_shear_of_a_linear_flow_is_exact_in_every_element(box, pieces):
     gradient = np.array([[0.5, 2.0, -1.0], [0.0, 1.5, 3.0], [4.0, -2.0, -2.0]])
-    found = element_shear(box[0], [WATER], state_of(box[0], linear(gradient)))
+    shear = element_shear(box[0], [WATER], state_of(box[0], linear(gradient)))
     eps = (gradient + gradient.T) / 2
     tau = 2 * WATER.viscosity * eps
-    assert np.allclose(found.rate, np.sqrt(2 * (eps * eps).sum()), rtol=1e-12)
-    assert np.allclose(found.stress, np.sqrt((tau * tau).sum() / 2), rtol=1e-12)
+    assert np.allclose(shear.rate, np.sqrt(2 * (eps * eps).sum()), rtol=1e-12)
+    assert np.allclose(shear.stress, np.sqrt((tau * tau).sum() / 2), rtol=1e-12)
     pairs = [(0, 1), (0, 2), (1, 2)]
     damage = sum((tau[i, i] - tau[j, j]) ** 2 / 6 + tau[i, j] ** 2 for i, j in pairs)
-    assert np.allclose(found.stress, np.sqrt(damage), rtol=1e-12)
+    assert np.allclose(shear.stress, np.sqrt(damage), rtol=1e-12)
 
 
 def test_simple_shear_has_its_own_rate_and_stress(box):
     shear = [[0, 0, 30.0], [0, 0, 0], [0, 0, 0]]
-    found = element_shear(box[0], [WATER], state_of(box[0], linear(shear)))
-    assert np.allclose(found.rate, 30.0)
-    assert np.allclose(found.stress, 0.06)
+    simple_shear = element_shear(box[0], [WATER], state_of(box[0], linear(shear)))
+    assert np.allclose(simple_shear.rate, 30.0)
+    assert np.allclose(simple_shear.stress, 0.06)
 
 
 def test_a_rotation_shears_nothing_and_rests_in_its_own_frame(box):
@@ -91,42 +91,42 @@ def test_a_rotation_shears_nothing_and_rests_in_its_own_frame(box):
 def test_a_thinning_fluid_has_the_stress_of_its_law(box):
     blood = Medium(1060.0, 0.056, carreau=Carreau(0.00345, 3.313, 0.3568))
     shear = [[0, 0, 0], [12.0, 0, 0], [0, 0, 0]]
-    found = element_shear(box[0], [blood], state_of(box[0], linear(shear)))
+    blood_shear = element_shear(box[0], [blood], state_of(box[0], linear(shear)))
     mu = 0.00345 + (0.056 - 0.00345) * (1 + (3.313 * 12) ** 2) ** ((0.3568 - 1) / 2)
-    assert np.allclose(found.stress, 12 * mu)
+    assert np.allclose(blood_shear.stress, 12 * mu)
 
 
 def test_couette_flow_pulls_the_walls_with_its_shear_stress(box):
     part, shared = box
     state = state_of(part, lambda x: np.outer(x[:, 0], [0.0, 4.0, 3.0]))
-    found = wall_shear(part, shared, [WATER], state, ["x_low", "x_high"])
+    shear = wall_shear(part, shared, [WATER], state, ["x_low", "x_high"])
     expected = WATER.viscosity * np.array([0.0, 4.0, 3.0])
-    assert np.allclose(found.triangles["x_low"], expected, atol=1e-12)
-    assert np.allclose(found.triangles["x_high"], -expected, atol=1e-12)
+    assert np.allclose(shear.triangles["x_low"], expected, atol=1e-12)
+    assert np.allclose(shear.triangles["x_high"], -expected, atol=1e-12)
     low, high = (np.unique(part.boundaries[name]) for name in ("x_low", "x_high"))
-    assert np.allclose(found.nodes[low], expected, atol=1e-12)
-    assert np.allclose(found.nodes[high], -expected, atol=1e-12)
+    assert np.allclose(shear.nodes[low], expected, atol=1e-12)
+    assert np.allclose(shear.nodes[high], -expected, atol=1e-12)
     others = np.setdiff1d(np.arange(len(part.nodes)), np.concatenate([low, high]))
-    assert not found.nodes[others].any()
+    assert not shear.nodes[others].any()
 
 
 @pytest.mark.parametrize("cells", [8, 16])
 def test_poiseuille_flow_pulls_the_wall_with_half_the_pressure_gradient(cells):
     part, shared = alone(tet_box((2, 2, cells)))
     state = state_of(part, lambda x: np.outer(x[:, 2] * (1 - x[:, 2]), [1.0, 0, 0]))
-    found = wall_shear(part, shared, [WATER], state, ["z_low"]).nodes
+    shear = wall_shear(part, shared, [WATER], state, ["z_low"]).nodes
     low = np.unique(part.boundaries["z_low"])
     # The slope of the first layer of elements is 1 - 1/cells.
-    assert np.allclose(found[low, 0], WATER.viscosity * (1 - 1 / cells))
+    assert np.allclose(shear[low, 0], WATER.viscosity * (1 - 1 / cells))
 
 
 def test_walls_are_pulled_along_themselves_and_nodes_take_the_mean_over_areas(box):
     part, shared = box
     state = np.random.default_rng(3).normal(size=4 * len(part.nodes))
-    found = wall_shear(part, shared, [WATER], state, ["x_low", "y_high"])
+    shear = wall_shear(part, shared, [WATER], state, ["x_low", "y_high"])
     node = np.intersect1d(part.boundaries["x_low"], part.boundaries["y_high"])[1]
     pulls, areas = [], []
-    for name, stresses in found.triangles.items():
+    for name, stresses in shear.triangles.items():
         for triangle, tet, stress in zip(
             part.boundaries[name], part.boundary_tets[name], stresses, strict=True
         ):
@@ -141,28 +141,28 @@ def test_walls_are_pulled_along_themselves_and_nodes_take_the_mean_over_areas(bo
                 pulls.append(stress)
                 areas.append(np.linalg.norm(vector))
     assert max(areas) > 1.1 * min(areas)
-    assert np.allclose(found.nodes[node], np.average(pulls, 0, areas))
+    assert np.allclose(shear.nodes[node], np.average(pulls, 0, areas))
 
 
 def test_the_force_of_the_shear_is_that_on_the_wall(box):
     part, shared = box
     state = state_of(part, lambda x: np.outer(x[:, 0], [0.0, 4.0, 3.0]))
-    found = wall_shear(part, shared, [WATER], state, ["x_high"])
+    shear = wall_shear(part, shared, [WATER], state, ["x_high"])
     areas = np.linalg.norm(area_vectors(part.nodes, part.boundaries["x_high"]), axis=1)
-    force = areas @ found.triangles["x_high"]
+    force = areas @ shear.triangles["x_high"]
     assert np.allclose(force, -WATER.viscosity * np.array([0.0, 4.0, 3.0]), atol=1e-12)
 
 
 def test_nodal_means_are_weighted_by_volume(box):
     part, shared = box
     values = np.random.default_rng(1).normal(size=(len(part.tets), 2))
-    found = nodal_means(part, shared, values)
+    means = nodal_means(part, shared, values)
     corners = part.nodes[part.tets]
     volumes = np.linalg.det(corners[:, 1:] - corners[:, :1]) / 6
     for node in (0, 17, len(part.nodes) - 1):
         around = (part.tets == node).any(axis=1)
-        assert np.allclose(found[node], np.average(values[around], 0, volumes[around]))
-    assert np.array_equal(nodal_means(part, shared, values[:, 1]), found[:, 1])
+        assert np.allclose(means[node], np.average(values[around], 0, volumes[around]))
+    assert np.array_equal(nodal_means(part, shared, values[:, 1]), means[:, 1])
 
 
 def halves():
@@ -176,8 +176,8 @@ def test_shares_are_those_of_each_zones_volume():
     mesh = halves()
     part, _ = alone(mesh)
     values = part.nodes[part.tets].mean(axis=1)[:, 0]
-    found = volume_shares(part, World(), values, (0.125, 0.5))
-    assert np.allclose(found, [[0.5, 0.5, 0.0], [0.0, 1 / 3, 2 / 3]], atol=1e-12)
+    shares = volume_shares(part, World(), values, (0.125, 0.5))
+    assert np.allclose(shares, [[0.5, 0.5, 0.0], [0.0, 1 / 3, 2 / 3]], atol=1e-12)
     assert np.array_equal(volume_shares(part, World(), values, ()), [[1.0], [1.0]])
     # A range has its lower end.
     assert np.array_equal(volume_shares(part, World(), 0 * values + 2, (2.0, 3.0))[0], [0, 1, 0])
@@ -213,5 +213,5 @@ def test_shares_have_the_same_bits_on_any_number_of_ranks():
     for rank in range(3):
         part = node_part(mesh, shares, rank)
         own = part.nodes[part.tets].mean(axis=1)[:, 1]
-        found = volume_shares(part, ranks, own, (0.3, 0.6))
-    assert np.array_equal(found, expected)
+        volume_parts = volume_shares(part, ranks, own, (0.3, 0.6))
+    assert np.array_equal(volume_parts, expected)

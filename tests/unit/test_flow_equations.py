@@ -58,7 +58,7 @@ def weak_form(x, medium, state, past, lsic):
     metric, mean, nu = 5 / 6 * B.T @ B, convecting.mean(axis=0), viscosity / rho
     tau = (4 * BY_DT**2 + mean @ metric @ mean + 36 * nu**2 * (metric**2).sum()) ** -0.5
     tau_C = lsic / (tau * np.trace(metric))
-    found = np.zeros((4, 4))
+    residual = np.zeros((4, 4))
     for N in RULE:
         c, here = N @ convecting, N @ u
         inertia = rho * (
@@ -68,9 +68,9 @@ def weak_form(x, medium, state, past, lsic):
         divergence = np.trace(grad_u)
         momentum = np.outer(N, inertia) + viscosity * B @ strain - (N @ p) * B
         momentum += tau * np.outer(B @ c, r) + rho * tau_C * divergence * B
-        found[:, :3] += volume / 4 * momentum
-        found[:, 3] += volume / 4 * (N * divergence + tau / rho * B @ r)
-    return found
+        residual[:, :3] += volume / 4 * momentum
+        residual[:, 3] += volume / 4 * (N * divergence + tau / rho * B @ r)
+    return residual
 
 
 @pytest.mark.parametrize("lsic", [True, False])
@@ -85,11 +85,11 @@ def test_the_residual_is_the_weak_form(medium, lsic):
     wanted = np.zeros((len(nodes), 4))
     for tet in mesh.tets:
         np.add.at(wanted, tet, weak_form(nodes[tet], medium, state[tet], past[tet], lsic))
-    found, again = equations.rows.vector(), equations.rows.vector()
-    equations.residual(state.ravel(), past.ravel(), found)
-    assert np.abs(found - wanted.ravel()).max() < 1e-12
+    residual, again = equations.rows.vector(), equations.rows.vector()
+    equations.residual(state.ravel(), past.ravel(), residual)
+    assert np.abs(residual - wanted.ravel()).max() < 1e-12
     equations.linearise(state.ravel(), past.ravel(), again)
-    assert np.array_equal(found, again)
+    assert np.array_equal(residual, again)
 
 
 def test_each_element_has_the_medium_of_its_zone():
@@ -105,9 +105,9 @@ def test_each_element_has_the_medium_of_its_zone():
     wanted = np.zeros((len(nodes), 4))
     for tet, zone in zip(tets, zones, strict=True):
         np.add.at(wanted, tet, weak_form(nodes[tet], media[zone], state[tet], past[tet], True))
-    found = rows.vector()
-    equations.residual(state.ravel(), past.ravel(), found)
-    assert np.abs(found - wanted.ravel()).max() < 1e-12
+    residual = rows.vector()
+    equations.residual(state.ravel(), past.ravel(), residual)
+    assert np.abs(residual - wanted.ravel()).max() < 1e-12
 
 
 @pytest.mark.parametrize("medium", MEDIA.values(), ids=MEDIA)
@@ -120,8 +120,8 @@ def test_the_matrix_holds_the_derivatives_but_those_of_tau(medium):
     by_dt = 1e7
     equations.set_time(ALPHA, by_dt)
     state, past = random.standard_normal(16), random.standard_normal(12)
-    plus, minus, found = (equations.rows.vector() for _ in range(3))
-    equations.linearise(state, past, found)
+    plus, minus, residual = (equations.rows.vector() for _ in range(3))
+    equations.linearise(state, past, residual)
     matrix = equations.rows.values.reshape(4, 4, 4, 4).transpose(0, 3, 1, 2).reshape(16, 16)
     for unknown in range(16):
         step = np.zeros(16)
@@ -144,8 +144,8 @@ def test_with_tau_linearised_the_matrix_holds_all_derivatives():
             device, nodes, np.array([[0, 1, 2, 3]]), medium, linearise_tau=linearise_tau
         )
         equations.set_time(ALPHA, BY_DT)
-        plus, minus, found = (equations.rows.vector() for _ in range(3))
-        equations.linearise(state, past, found)
+        plus, minus, residual = (equations.rows.vector() for _ in range(3))
+        equations.linearise(state, past, residual)
         matrix = equations.rows.values.reshape(4, 4, 4, 4).transpose(0, 3, 1, 2).reshape(16, 16)
         slopes = np.empty((16, 16))
         for unknown in range(16):
@@ -186,7 +186,7 @@ class Cube:
             equations, shared, preconditioner(equations.rows, shared), NewtonSettings(**settings)
         )
         faces = np.unique(np.concatenate([t.ravel() for t in mesh.boundaries.values()]))
-        self.given = np.append((4 * faces[:, None] + np.arange(3)).ravel(), 4 * faces[0] + 3)
+        self.fixed = np.append((4 * faces[:, None] + np.arange(3)).ravel(), 4 * faces[0] + 3)
         before = self.at(-self.time_step)[:, :3]
         self.steps = BackwardDifferences(
             newton, self.at(0.0).ravel(), self.time_step, np.ascontiguousarray(before).ravel()
@@ -198,7 +198,7 @@ class Cube:
 
     def step(self):
         self.time += self.time_step
-        return self.steps.step(self.given, self.at(self.time).ravel()[self.given])
+        return self.steps.step(self.fixed, self.at(self.time).ravel()[self.fixed])
 
     def errors(self):
         """Relative errors of velocity and pressure in the mean square."""
@@ -209,12 +209,12 @@ class Cube:
             x, q = (np.einsum("k,ekd->ed", N, values[tets]) for values in (self.mesh.nodes, state))
             pairs.append((q, ethier_steinman(x, self.time, self.viscosity)))
         shift = sum((volume * (q - true)[:, 3]).sum() for q, true in pairs) / (4 * volume.sum())
-        found = []
+        errors = []
         for part, moved in ((slice(0, 3), 0.0), (slice(3, 4), shift)):
             missed = sum((volume[:, None] * (q - moved - e)[:, part] ** 2).sum() for q, e in pairs)
             whole = sum((volume[:, None] * e[:, part] ** 2).sum() for _, e in pairs)
-            found.append(float(np.sqrt(missed / whole)))
-        return found
+            errors.append(float(np.sqrt(missed / whole)))
+        return errors
 
 
 @pytest.mark.slow  # as `haloscope verify flow-ethier-steinman`
@@ -275,7 +275,7 @@ def test_threads_and_repetition_give_the_same_bits():
 
 def test_a_state_that_is_no_number_is_told():
     cube = Cube(CpuDevice(threads=1), 3)
-    middle = np.setdiff1d(np.arange(len(cube.steps.state)), cube.given)[5]
+    middle = np.setdiff1d(np.arange(len(cube.steps.state)), cube.fixed)[5]
     cube.steps.state[middle] = np.nan
     with pytest.raises(SolutionError, match="no number; take a shorter time step"):
         cube.step()
@@ -293,10 +293,10 @@ def test_a_steady_channel_is_exact():
     )
     equations.set_time(0.0, 0.0)
     faces = np.unique(np.concatenate([t.ravel() for t in mesh.boundaries.values()]))
-    given = np.append((4 * faces[:, None] + np.arange(3)).ravel(), 3)
+    fixed = np.append((4 * faces[:, None] + np.arange(3)).ravel(), 3)
     true = np.zeros((len(mesh.nodes), 4))
     true[:, 0] = 2.0 * mesh.nodes[:, 1]
     state = np.zeros(4 * len(mesh.nodes))
-    state[given] = true.ravel()[given]
-    newton.solve(state, np.zeros(3 * len(mesh.nodes)), given)
+    state[fixed] = true.ravel()[fixed]
+    newton.solve(state, np.zeros(3 * len(mesh.nodes)), fixed)
     assert np.abs(state - true.ravel()).max() < 1e-10

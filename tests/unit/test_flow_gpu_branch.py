@@ -55,9 +55,9 @@ def test_rows_have_the_bits_of_cores(devices, mesh):
         equations.residual(device.from_host(state.ravel()), device.from_host(past.ravel()), first)
         equations.linearise(device.from_host(state.ravel()), device.from_host(past.ravel()), second)
         results.append([first, second, rows.values])
-    for found, wanted in zip(*results, strict=True):
+    for actual, wanted in zip(*results, strict=True):
         assert np.abs(wanted).max() > 0
-        assert np.array_equal(found, wanted)
+        assert np.array_equal(actual, wanted)
 
 
 @pytest.mark.slow
@@ -65,7 +65,7 @@ def test_rows_have_the_bits_of_cores(devices, mesh):
 def test_rows_that_are_not_stored_have_the_bits_of_cores(devices, mesh):
     (nodes, tets), random, results = mesh, np.random.default_rng(3), []
     state, x = random.standard_normal((2, 4 * len(nodes)))
-    past, given = random.standard_normal(3 * len(nodes)), np.array([2, 7, 21])
+    past, fixed = random.standard_normal(3 * len(nodes)), np.array([2, 7, 21])
     zones = np.arange(len(tets)) % 3 // 2
     for device in devices:
         rows = UnstoredRows(device, pattern_of(devices[1], tets, len(nodes)))
@@ -74,12 +74,12 @@ def test_rows_that_are_not_stored_have_the_bits_of_cores(devices, mesh):
         residual, product = rows.vector(), rows.vector()
         rows.values[...] = product[...] = residual[...] = np.nan
         equations.linearise(device.from_host(state), device.from_host(past), residual)
-        rows.fix_rows(given)
+        rows.fix_rows(fixed)
         rows.multiply(device.from_host(x), product)
         results.append([residual, rows.values, rows.is_fixed, product])
-    for found, wanted in zip(*results, strict=True):
-        assert np.array_equal(found, wanted)
-    assert np.array_equal(product[given], x[given])
+    for actual, wanted in zip(*results, strict=True):
+        assert np.array_equal(actual, wanted)
+    assert np.array_equal(product[fixed], x[fixed])
 
 
 @pytest.mark.slow
@@ -93,5 +93,5 @@ def test_a_shear_thinning_medium_is_that_of_cores(devices):
         equations.set_time(2.2, 3.0)
         equations.linearise(device.from_host(state), device.from_host(past), residual)
         results.append([residual, rows.values])
-    for found, wanted in zip(*results, strict=True):
-        assert np.abs(found - wanted).max() < 1e-13 * np.abs(wanted).max()
+    for actual, wanted in zip(*results, strict=True):
+        assert np.abs(actual - wanted).max() < 1e-13 * np.abs(wanted).max()

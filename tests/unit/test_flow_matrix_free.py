@@ -40,10 +40,10 @@ class Problem:
         count = len(self.nodes)
         self.state, self.x = random.standard_normal((2, 4 * count))
         self.past = random.standard_normal(3 * count)
-        self.given = random.permutation(4 * count)[: count // 2]
+        self.fixed = random.permutation(4 * count)[: count // 2]
         self.owned = random.random(count) < 0.7
 
-    def linearised(self, device, *, stored=False, given=(), linearise_tau=False):
+    def linearised(self, device, *, stored=False, fixed=(), linearise_tau=False):
         pattern = pattern_of(CpuDevice(threads=1), self.tets, len(self.nodes))
         rows = BlockRows(device, pattern, 4) if stored else UnstoredRows(device, pattern)
         kind = FlowEquations if stored else MatrixFreeEquations
@@ -52,46 +52,46 @@ class Problem:
         equations.set_time(2.2, 3.0)
         state, past = device.from_host(self.state), device.from_host(self.past)
         equations.linearise(state, past, residual)
-        rows.fix_rows(np.asarray(given, np.int64), self.owned)
+        rows.fix_rows(np.asarray(fixed, np.int64), self.owned)
         return equations, residual
 
     def product(self, equations):
-        found = equations.rows.vector()
-        equations.rows.multiply(equations.device.from_host(self.x), found)
-        return found
+        product = equations.rows.vector()
+        equations.rows.multiply(equations.device.from_host(self.x), product)
+        return product
 
 
 @pytest.mark.parametrize(
-    ("media", "some_given", "of_tau"),
+    ("media", "some_fixed", "of_tau"),
     [
         *(
-            (media, some_given, False)
+            (media, some_fixed, False)
             for media in (ZONES, THINNING)
-            for some_given in (False, True)
+            for some_fixed in (False, True)
         ),
         (THINNING, True, True),
     ],
 )
-def test_products_are_those_of_stored_rows(media, some_given, of_tau):
+def test_products_are_those_of_stored_rows(media, some_fixed, of_tau):
     problem, device = Problem(media), CpuDevice(threads=1)
-    given = problem.given if some_given else ()
-    stored, residual = problem.linearised(device, stored=True, given=given, linearise_tau=of_tau)
-    free, same_residual = problem.linearised(device, given=given, linearise_tau=of_tau)
-    wanted, found = problem.product(stored), problem.product(free)
+    fixed = problem.fixed if some_fixed else ()
+    stored, residual = problem.linearised(device, stored=True, fixed=fixed, linearise_tau=of_tau)
+    free, same_residual = problem.linearised(device, fixed=fixed, linearise_tau=of_tau)
+    wanted, actual = problem.product(stored), problem.product(free)
     assert np.array_equal(same_residual, residual)
     own = np.empty_like(free.rows.values)
     stored.rows.take_diagonal(own)
     assert np.array_equal(free.rows.values, own)
     # A stored block is a sum over elements, rounded before it meets x.
-    assert np.abs(found - wanted).max() < 2e-14 * np.abs(wanted).max()
-    if some_given:
-        at = problem.given
-        assert np.array_equal(found[at], problem.owned[at // 4] * problem.x[at])
+    assert np.abs(actual - wanted).max() < 2e-14 * np.abs(wanted).max()
+    if some_fixed:
+        at = problem.fixed
+        assert np.array_equal(actual[at], problem.owned[at // 4] * problem.x[at])
 
 
 def test_products_stay_those_of_the_linearisation():
     problem, device = Problem(ZONES), CpuDevice(threads=1)
-    free, residual = problem.linearised(device, given=problem.given)
+    free, residual = problem.linearised(device, fixed=problem.fixed)
     before = problem.product(free)
     free.set_time(9.0, 9.0)
     free.residual(2 * problem.state, 3 * problem.past, residual)
@@ -112,15 +112,15 @@ def test_products_have_what_boundaries_add_to_own_blocks():
         loaded = LoadedEquations(inner, nodes, pushes, Resistances(shared, []))
         loaded.linearise(problem.state, problem.past, residual)
         products.append(problem.product(inner))
-    plain, wanted, _, found = products
+    plain, wanted, _, product = products
     assert np.abs(wanted - plain).max() > 0.1
-    assert np.abs(found - wanted).max() < 2e-14 * np.abs(wanted).max()
+    assert np.abs(product - wanted).max() < 2e-14 * np.abs(wanted).max()
 
 
 def test_parts_of_two_ranks_add_to_the_whole():
     problem, device = Problem(ZONES), CpuDevice(threads=1)
     problem.owned[:] = True
-    free, _ = problem.linearised(device, given=problem.given)
+    free, _ = problem.linearised(device, fixed=problem.fixed)
     whole, total = problem.product(free), np.zeros((len(problem.nodes), 4))
     half, taken = len(problem.tets) // 2, np.zeros(len(problem.nodes), bool)
     for chosen in (slice(0, half), slice(half, None)):
@@ -131,8 +131,8 @@ def test_parts_of_two_ranks_add_to_the_whole():
         part.state, part.x = (v.reshape(-1, 4)[here].ravel() for v in (problem.state, problem.x))
         part.past = problem.past.reshape(-1, 3)[here].ravel()
         numbers = 4 * here[:, None] + np.arange(4)
-        given = np.flatnonzero(np.isin(numbers.ravel(), problem.given))
-        total[here] += part.product(part.linearised(device, given=given)[0]).reshape(-1, 4)
+        fixed = np.flatnonzero(np.isin(numbers.ravel(), problem.fixed))
+        total[here] += part.product(part.linearised(device, fixed=fixed)[0]).reshape(-1, 4)
         taken[here] = True
     assert np.abs(total.ravel() - whole).max() < 2e-14 * np.abs(whole).max()
 
@@ -149,7 +149,7 @@ def test_rows_are_those_of_a_range():
 
 def test_threads_do_not_change_bits():
     problem = Problem(THINNING)
-    one, two = (problem.linearised(CpuDevice(threads=n), given=problem.given) for n in (1, 2))
+    one, two = (problem.linearised(CpuDevice(threads=n), fixed=problem.fixed) for n in (1, 2))
     assert np.array_equal(problem.product(one[0]), problem.product(two[0]))
 
 
@@ -157,7 +157,7 @@ def test_newton_leads_to_the_same_state():
     """Ethier and Steinman's flow in a cube, a step in time with point blocks."""
     device, mesh, results = CpuDevice(threads=1), tet_box((4,) * 3, (-1, -1, -1), (1, 1, 1)), []
     faces = np.unique(np.concatenate([t.ravel() for t in mesh.boundaries.values()]))
-    given = np.append((4 * faces[:, None] + np.arange(3)).ravel(), 4 * faces[0] + 3)
+    fixed = np.append((4 * faces[:, None] + np.arange(3)).ravel(), 4 * faces[0] + 3)
     at = [ethier_steinman(mesh.nodes, time, 0.01) for time in (-0.01, 0.0, 0.01)]
     pattern = pattern_of(device, mesh.tets, len(mesh.nodes))
     shared = SharedNodes(World(), device, np.arange(len(mesh.nodes)))
@@ -175,9 +175,9 @@ def test_newton_leads_to_the_same_state():
         )
         before = np.ascontiguousarray(at[0][:, :3]).ravel()
         steps = BackwardDifferences(newton, at[1].flatten(), 0.01, before)
-        history = steps.step(given, at[2].ravel()[given])
+        history = steps.step(fixed, at[2].ravel()[fixed])
         assert history.residuals[-1] < 1e-9 * history.residuals[0]
-        results.append((steps.state, [each.iterations for each in history.linear]))
+        results.append((steps.state, [record.iterations for record in history.linear]))
     (stored, counts), (free, same) = results
     assert np.abs(free - stored).max() < 1e-9
     assert counts == same

@@ -46,16 +46,16 @@ def solved(keep: bool, spoilt: bool = False, tolerance: float = 1e-6) -> tuple[N
     rows = BlockRows(device, pattern_of(device, mesh.tets, len(mesh.nodes)), 4)
     equations = FlowEquations(rows, mesh.nodes, [Medium(1.0, 0.01)])
     faces = np.flatnonzero((np.abs(mesh.nodes) > 1 - 1e-12).any(axis=1))
-    given = np.append((4 * faces[:, None] + np.arange(3)).ravel(), 3)
+    fixed = np.append((4 * faces[:, None] + np.arange(3)).ravel(), 3)
     before, after = (ethier_steinman(mesh.nodes, t, 0.01).ravel() for t in (0.0, step))
     preconditioner = Counted(rows, shared, spoilt)
     settings = NewtonSettings(iterations=4, linear_tolerance=tolerance, keep_preconditioner=keep)
     newton = Newton(equations, shared, preconditioner, settings)
     state = device.from_host(before)
-    state[given] = after[given]
+    state[fixed] = after[fixed]
     equations.set_time(1 / step, 1 / step)
     past = device.from_host(np.ascontiguousarray(-before.reshape(-1, 4)[:, :3] / step).ravel())
-    return newton.solve(state, past, given), preconditioner.updates
+    return newton.solve(state, past, fixed), preconditioner.updates
 
 
 def test_a_kept_preconditioner_leads_to_the_same_convergence():

@@ -19,12 +19,12 @@ def opening(cells, shape=None, name="z_low"):
 
 
 def test_the_profile_of_a_square_duct_is_the_series():
-    found, part = opening(24)
-    assert found.area == pytest.approx(1.0)
-    assert found.inward == pytest.approx([0.0, 0.0, 1.0])
-    values = found.profile(developed=True)
+    inlet, part = opening(24)
+    assert inlet.area == pytest.approx(1.0)
+    assert inlet.inward == pytest.approx([0.0, 0.0, 1.0])
+    values = inlet.profile(developed=True)
     nodes = part.nodes[np.unique(part.boundaries["z_low"])]
-    of_nodes = values[found.find(nodes)]
+    of_nodes = values[inlet.find(nodes)]
     edge = ((nodes[:, :2] == 0.0) | (nodes[:, :2] == 1.0)).any(axis=1)
     assert (of_nodes[edge] == 0.0).all()
     # F. M. White, Viscous Fluid Flow, 2nd ed. (1991), eq. 3-48: the middle over the mean is 2.0962.
@@ -39,15 +39,15 @@ def test_the_profile_of_a_round_pipe_is_a_parabola():
         length = np.maximum(np.linalg.norm(square, axis=1), 1e-30)
         return np.column_stack([square * (radius / length)[:, None], x[:, 2]])
 
-    found, part = opening(24, round_off)
+    inlet, part = opening(24, round_off)
     nodes = part.nodes[np.unique(part.boundaries["z_low"])]
-    values = found.profile(developed=True)[found.find(nodes)]
+    values = inlet.profile(developed=True)[inlet.find(nodes)]
     assert values == pytest.approx(2 * (1 - (nodes[:, :2] ** 2).sum(axis=1)), abs=0.03)
 
 
 def test_a_uniform_profile_is_one_everywhere():
-    found, _ = opening(3)
-    assert (found.profile(developed=False) == 1.0).all()
+    inlet, _ = opening(3)
+    assert (inlet.profile(developed=False) == 1.0).all()
 
 
 def test_openings_that_are_not_plane_or_have_no_inner_node_are_refused():
@@ -56,6 +56,6 @@ def test_openings_that_are_not_plane_or_have_no_inner_node_are_refused():
 
     with pytest.raises(InputError, match="not; give its velocity as expressions"):
         opening(4, bent)
-    found, _ = opening(1)
+    inlet, _ = opening(1)
     with pytest.raises(InputError, match="no node inside this boundary"):
-        found.profile(developed=True)
+        inlet.profile(developed=True)

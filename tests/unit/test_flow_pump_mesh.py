@@ -37,7 +37,7 @@ class Case(Table):
     pump: Pump = Pump()
 
 
-def given(**keys):
+def dimensions(**keys):
     return check({"pump": keys}, Case, "a.toml").pump
 
 
@@ -63,13 +63,13 @@ def row(**changes):
 )
 def test_dimensions_that_make_no_pump_are_refused_by_name(keys, said):
     with pytest.raises(InputError) as refused:
-        given(**keys)
+        dimensions(**keys)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_other_dimensions_make_a_pump():
-    pump = given(housing_radius_mm=10.0, hub_radius_mm=6.0, rotor=row(count=4))
+    pump = dimensions(housing_radius_mm=10.0, hub_radius_mm=6.0, rotor=row(count=4))
     assert pump.mean_radius_mm == 8.0
     assert pump.ends_mm == (0.0, 21.0, 33.0, 64.0)
 

@@ -75,9 +75,9 @@ def test_damaged_tables_of_a_checkpoint_are_refused_in_one_line():
     solver.restore_extras(extras)
     for name in ("newton", "gmres", "iterations"):
         for damaged in (extras[name][..., :-1], np.full(extras[name].shape, b"text")):
-            with pytest.raises(InputError, match=f"damaged .*'{name}'") as told:
+            with pytest.raises(InputError, match=f"damaged .*'{name}'") as error:
                 solver.restore_extras({**extras, name: damaged})
-            assert "\n" not in str(told.value)
+            assert "\n" not in str(error.value)
     for name, damaged in (
         ("iterations", np.full(4, -1)),
         ("iterations", np.full(4, np.nan)),
@@ -126,9 +126,9 @@ def test_a_restart_with_another_time_step_keeps_the_clock(tmp_path, scheme):
     assert heard.lines[1].startswith(said)
     assert heard.lines[1] in summary["notices"]
     times = [0.1, 0.2] + [0.2 + 0.03 * step for step in range(1, 11)]
-    told = rows_of(tmp_path / "forces-inlet.csv")
-    assert [int(row["step"]) for row in told] == list(range(1, 13))
-    assert [float(row["time"]) for row in told] == pytest.approx(times)
+    rows = rows_of(tmp_path / "forces-inlet.csv")
+    assert [int(row["step"]) for row in rows] == list(range(1, 13))
+    assert [float(row["time"]) for row in rows] == pytest.approx(times)
     probed = rows_of(tmp_path / "probe-middle.csv")
     assert [int(row["step"]) for row in probed] == [0, 3, 6, 9, 12]
     for row in probed[1:]:
@@ -150,15 +150,15 @@ def test_after_a_change_of_the_time_step_restarts_give_the_same_bits(tmp_path):
     opened(channel(boundaries=boundaries, time=STEPS), **keep).run(2, out=whole, ceilings=False)
     shutil.copytree(whole, parted)
     data = channel(boundaries=boundaries, time={**STEPS, "time_step": 0.05})
-    told = opened(data).run(out=whole, restart=True, ceilings=False)
+    resumed = opened(data).run(out=whole, restart=True, ceilings=False)
     # Stopped before its first step, and once more after it.
     stopped = opened(data, **keep)
     stopped.run(2, out=parted, restart=True, ceilings=False)
     write_state(stopped, checkpoint_path(parted, 2))
     opened(data, **keep).run(3, out=parted, restart=True, ceilings=False)
     summary = opened(data).run(out=parted, restart=True, ceilings=False)
-    assert told["steps"] == summary["steps"] == 6
-    assert told["flow"]["time_step_changes"] == summary["flow"]["time_step_changes"]
+    assert resumed["steps"] == summary["steps"] == 6
+    assert resumed["flow"]["time_step_changes"] == summary["flow"]["time_step_changes"]
     assert len(summary["flow"]["time_step_changes"]) == 1
     assert not any("time step" in line for line in summary["notices"])
     for name in ("forces-walls.csv", "newton.csv", "gmres.csv", "energy.csv"):
@@ -216,16 +216,16 @@ def test_ranks_give_what_one_gives_and_restart_on_other_numbers_of_ranks(tmp_pat
     mine = np.stack([alone.field(name) for name in "uvw"], axis=1)
     assert velocity == pytest.approx(mine, abs=1e-8)
     assert pressure == pytest.approx(alone.field("p"), abs=1e-6)
-    told = json.loads((two / "summary.json").read_text())
+    document = json.loads((two / "summary.json").read_text())
     for one, other in zip(
         summary["flow"]["forces"]["walls"]["force"],
-        told["flow"]["forces"]["walls"]["force"],
+        document["flow"]["forces"]["walls"]["force"],
         strict=True,
     ):
         assert one == pytest.approx(other, abs=1e-6)
     # Reductions are of GMRES and of Newton's residuals, and one rank has none of either.
     several = {"gather", "scatter", "reductions"}
-    assert several <= told["flow"]["components"].keys()
+    assert several <= document["flow"]["components"].keys()
     assert not several & summary["flow"]["components"].keys()
     # One rank goes on from the second step of two.
     mixed = tmp_path / "mixed"

@@ -57,19 +57,19 @@ def test_a_steady_run_tells_forces_flow_rates_and_what_the_time_went_to(
     out = tmp_path / "out"
     code, text, err = call("run", path, "--out", out, "--device", "cpu", "--json")
     assert code == 0, err
-    told = json.loads(text)
-    assert told["converged"]
-    assert told["diagnostics"]["residual"] < 1e-8
-    flow = told["flow"]
+    summary = json.loads(text)
+    assert summary["converged"]
+    assert summary["diagnostics"]["residual"] < 1e-8
+    flow = summary["flow"]
     # Linear elements keep what comes in but for the least-squares terms.
     assert flow["openings"]["x_low"]["flow_rate"] == pytest.approx(-0.5, rel=1e-12)
     assert flow["openings"]["x_high"]["flow_rate"] == pytest.approx(0.5, rel=1e-3)
-    pressures = {name: each["pressure"] for name, each in flow["openings"].items()}
+    pressures = {name: opening["pressure"] for name, opening in flow["openings"].items()}
     assert flow["pressure_head"] == pressures["x_low"] - pressures["x_high"] > 5.0
     assert flow["newton_iterations_per_hour"] > 0
     assert {"form left and right sides", "GMRES"} <= flow["components"].keys()
     # The reactions of all boundaries balance what flows through: the outlet takes momentum along.
-    forces = {name: each["force"] for name, each in flow["forces"].items()}
+    forces = {name: wall["force"] for name, wall in flow["forces"].items()}
     assert forces["walls"][0] > 0 > forces["inlet"][0]
     for name, head in (
         ("forces-walls", "Fx"),
@@ -78,10 +78,10 @@ def test_a_steady_run_tells_forces_flow_rates_and_what_the_time_went_to(
     ):
         rows = rows_of(out / f"{name}.csv")
         assert head in rows[0]
-        assert int(rows[-1]["step"]) == told["steps"]
+        assert int(rows[-1]["step"]) == summary["steps"]
     assert float(rows_of(out / "forces-walls.csv")[-1]["Fx"]) == forces["walls"][0]
     probe = rows_of(out / "probe-middle.csv")
-    assert [int(row["step"]) for row in probe] == list(range(told["steps"] + 1))
+    assert [int(row["step"]) for row in probe] == list(range(summary["steps"] + 1))
     # In a square duct the fastest is 2.1 times as fast as the mean.
     assert 0.7 < float(probe[-1]["u"]) < 1.2
     with h5py.File(out / "fields.vtkhdf") as file:

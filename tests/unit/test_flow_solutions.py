@@ -25,10 +25,10 @@ def test_shear_of_a_plane_flow_is_that_of_a_parabola(tmp_path):
     )
     summary = opened(data).run(out=tmp_path, ceilings=False)
     # mu du/dy = 0.5 * 4 (1 - 2 y): half of the volume has less than 1 Pa.
-    told = summary["shear"]
-    assert told["largest_wall_shear"]["y_low"] == pytest.approx(2.0, rel=0.1)
-    assert told["volume_shares_of_shear_stress"]["volume"] == pytest.approx([0.5, 0.5], abs=0.05)
-    assert told["stagnation"]["volume"] == pytest.approx(1 - math.sqrt(0.5), abs=0.06)
+    shear = summary["shear"]
+    assert shear["largest_wall_shear"]["y_low"] == pytest.approx(2.0, rel=0.1)
+    assert shear["volume_shares_of_shear_stress"]["volume"] == pytest.approx([0.5, 0.5], abs=0.05)
+    assert shear["stagnation"]["volume"] == pytest.approx(1 - math.sqrt(0.5), abs=0.06)
     with h5py.File(tmp_path / "shear.vtkhdf") as file:
         points = file["VTKHDF/Points"][:]
         pull = file["VTKHDF/PointData/wall_shear"][:]
@@ -52,13 +52,13 @@ def test_flow_that_comes_in_follows_its_signal(tmp_path):
 
 
 def test_a_resistance_raises_the_pressure_with_what_flows_out():
-    found = []
+    openings = []
     for outlet in ("open", {"resistance": {"proximal": 50.0, "outside": 7.0}}):
         boundaries = {**WALLS, "x_low": {"speed": 1.0}, "x_high": outlet}
         simulation = opened(channel(boundaries=boundaries))
         assert simulation.run(ceilings=False)["converged"]
-        found.append(simulation.solver.results.openings(simulation.solver.state))
-    free, held = found
+        openings.append(simulation.solver.results.openings(simulation.solver.state))
+    free, held = openings
     raised = 7.0 + 50.0 * held["x_high"]["flow_rate"]
     assert raised == pytest.approx(57.0, rel=1e-2)
     for name in ("x_low", "x_high"):

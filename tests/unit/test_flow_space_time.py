@@ -76,7 +76,7 @@ class Element:
     def residual(self, state, before, tau):
         """(4, 8), of nodes and of momentum and continuity at both levels."""
         B, medium, rho = self.B, self.medium, self.medium.density
-        levels, found = state.reshape(4, 2, 4), np.zeros((4, 2, 4))
+        levels, weak_residual = state.reshape(4, 2, 4), np.zeros((4, 2, 4))
         tau_C = self.lsic / (tau * np.trace(5 / 6 * B.T @ B))
         rate = BY_DT * (levels[:, 1, :3] - levels[:, 0, :3])
         jump = rho * BY_DT * (levels[:, 0, :3] - before[:, :3])
@@ -100,9 +100,9 @@ class Element:
                 continuity = divergence + tau / rho * B @ acting
                 for level, shape in enumerate((1 - theta, theta)):
                     factor = shape * (weight or 1.0) * self.volume / 4
-                    found[:, level, :3] += factor * momentum
-                    found[:, level, 3] += factor * continuity
-        return found.reshape(4, 8)
+                    weak_residual[:, level, :3] += factor * momentum
+                    weak_residual[:, level, 3] += factor * continuity
+        return weak_residual.reshape(4, 8)
 
 
 @pytest.mark.parametrize("lsic", [True, False])
@@ -118,11 +118,11 @@ def test_the_residual_is_the_weak_form(media, lsic):
         element = Element(nodes[tet], of_zones[zone], float(lsic))
         tau = element.tau(state[tet])
         np.add.at(wanted, tet, element.residual(state[tet], before[tet], tau))
-    found, again = equations.rows.vector(), equations.rows.vector()
-    equations.residual(state.ravel(), before.ravel(), found)
-    assert np.abs(found - wanted.ravel()).max() < 1e-13
+    residual, again = equations.rows.vector(), equations.rows.vector()
+    equations.residual(state.ravel(), before.ravel(), residual)
+    assert np.abs(residual - wanted.ravel()).max() < 1e-13
     equations.linearise(state.ravel(), before.ravel(), again)
-    assert np.array_equal(found, again)
+    assert np.array_equal(residual, again)
 
 
 @pytest.mark.parametrize("medium", MEDIA.values(), ids=MEDIA)
@@ -174,8 +174,8 @@ def test_a_gpu_and_threads_give_the_same_bits(tmp_path):
         assert np.array_equal(first, again)
         results.append((again, equations.rows.values))
     for result in results[1:]:
-        for found, wanted in zip(result, results[0], strict=True):
-            assert np.array_equal(found, wanted)
+        for actual, wanted in zip(result, results[0], strict=True):
+            assert np.array_equal(actual, wanted)
 
 
 def slabs(mesh, medium, state, time_step, **settings):
@@ -189,7 +189,7 @@ def slabs(mesh, medium, state, time_step, **settings):
 
 
 def faces_of(mesh):
-    return np.unique(np.concatenate([each.ravel() for each in mesh.boundaries.values()]))
+    return np.unique(np.concatenate([faces.ravel() for faces in mesh.boundaries.values()]))
 
 
 def test_a_uniform_flow_turns_as_radaus_method_has_it():
@@ -204,8 +204,8 @@ def test_a_uniform_flow_turns_as_radaus_method_has_it():
         )
         for _ in range(steps):
             stepping.step(np.zeros(0, int), np.zeros((2, 0)))
-        found = stepping.state.reshape(-1, 4) / speed
-        turned = found[:, 0] + 1j * found[:, 1]
+        velocity = stepping.state.reshape(-1, 4) / speed
+        turned = velocity[:, 0] + 1j * velocity[:, 1]
         # Two stages of Radau's method, which is Galerkin's, linear in time and discontinuous.
         radau = ((1 + z / 3) / (1 - 2 * z / 3 + z**2 / 6)) ** steps
         assert np.abs(turned - radau).max() < 1e-6
@@ -226,7 +226,7 @@ def test_data_at_boundaries_leave_third_order():
         velocity = mesh.nodes @ (turn.T @ shear @ turn).T
         return np.pad(velocity, ((0, 0), (0, 1))).ravel()
 
-    given = np.append((4 * faces_of(mesh)[:, None] + np.arange(3)).ravel(), 3)
+    fixed = np.append((4 * faces_of(mesh)[:, None] + np.arange(3)).ravel(), 3)
     errors = []
     for steps in (2, 4, 8):
         stepping, _ = slabs(
@@ -236,8 +236,8 @@ def test_data_at_boundaries_leave_third_order():
             linear_tolerance=1e-6,
         )
         for step in range(steps):
-            values = [at(time)[given] for time in stepping.times(step / steps)]
-            stepping.step(given, np.array(values))
+            values = [at(time)[fixed] for time in stepping.times(step / steps)]
+            stepping.step(fixed, np.array(values))
         missed = (stepping.state - at(1.0)).reshape(-1, 4)[:, :3]
         errors.append(np.abs(missed).max())
     assert errors[-1] < 1e-4
@@ -253,10 +253,10 @@ def test_the_check_tells_third_order_from_second(monkeypatch):
         data["flow"]["time"]["scheme"] = "bdf2"
         return solve(data)
 
-    assert not any(found.ok for found in slabs_check(by_differences).values())
+    assert not any(comparison.ok for comparison in slabs_check(by_differences).values())
     monkeypatch.setattr(SpaceTimeSlabs, "times", lambda self, at: (at, at + self._time_step))
     monkeypatch.setattr(space_time, "_levels", lambda values: (values[0], values[1]))
-    assert not any(found.ok for found in slabs_check(solve).values())
+    assert not any(comparison.ok for comparison in slabs_check(solve).values())
 
 
 def test_forces_and_pressures_at_the_end_of_a_slab_are_exact_where_they_are_linear_in_time():
@@ -276,7 +276,7 @@ def test_forces_and_pressures_at_the_end_of_a_slab_are_exact_where_they_are_line
     walls = np.unique(
         np.concatenate([t.ravel() for n, t in mesh.boundaries.items() if n != "x_high"])
     )
-    given = (4 * walls[:, None] + np.arange(3)).ravel()
+    fixed = (4 * walls[:, None] + np.arange(3)).ravel()
     unit = np.zeros((len(mesh.nodes), 4))
     for corner in range(3):
         np.add.at(unit[:, :3], open_end[:, corner], area_vectors(mesh.nodes, open_end) / 3)
@@ -286,7 +286,7 @@ def test_forces_and_pressures_at_the_end_of_a_slab_are_exact_where_they_are_line
         values[:, :, 0] = scale * times[:, None] ** 2
         outside = scale * (1 + 5 * times)
         load = outside[:, None] * unit.ravel()
-        stepping.step(given, values.reshape(2, -1), load)
+        stepping.step(fixed, values.reshape(2, -1), load)
         state = stepping.state.reshape(-1, 4) / scale
         assert np.abs(state[:, 0] - times[1] ** 2).max() < 1e-7
         pressure = 1 + 5 * times[1] + density * 2 * times[1] * (1 - mesh.nodes[:, 0])
@@ -308,7 +308,7 @@ def test_an_unsteady_flow_has_no_larger_errors_than_with_backward_differences():
         return ethier_steinman(mesh.nodes, time, viscosity).ravel()
 
     faces = faces_of(mesh)
-    given = np.append((4 * faces[:, None] + np.arange(3)).ravel(), 4 * faces[0] + 3)
+    fixed = np.append((4 * faces[:, None] + np.arange(3)).ravel(), 4 * faces[0] + 3)
     stepping, _ = slabs(
         *(mesh, Medium(1.0, viscosity), at(0.0), dt),
         iterations=3,
@@ -316,9 +316,9 @@ def test_an_unsteady_flow_has_no_larger_errors_than_with_backward_differences():
         linear_tolerance=1e-3,
     )
     for step in range(10):
-        values = [at(time)[given] for time in stepping.times(step * dt)]
-        history = stepping.step(given, np.array(values))
-        assert all(each.converged for each in history.linear)
+        values = [at(time)[fixed] for time in stepping.times(step * dt)]
+        history = stepping.step(fixed, np.array(values))
+        assert all(record.converged for record in history.linear)
     volume, pairs = mesh.volumes / 4, []
     state = stepping.state.reshape(-1, 4)
     for N in RULE:
@@ -337,7 +337,7 @@ def test_an_unsteady_flow_has_no_larger_errors_than_with_backward_differences():
 
 def test_newton_ends_quadratically():
     mesh = tet_box((4,) * 3, (-1, -1, -1), (1, 1, 1))
-    given = np.append((4 * faces_of(mesh)[:, None] + np.arange(3)).ravel(), 3)
+    fixed = np.append((4 * faces_of(mesh)[:, None] + np.arange(3)).ravel(), 3)
     stepping, _ = slabs(
         *(mesh, Medium(1.0, 0.01), ethier_steinman(mesh.nodes, 0.0, 0.01).ravel(), 0.1),
         iterations=5,
@@ -345,9 +345,9 @@ def test_newton_ends_quadratically():
         restart=80,
     )
     values = [
-        ethier_steinman(mesh.nodes, time, 0.01).ravel()[given] for time in stepping.times(0.0)
+        ethier_steinman(mesh.nodes, time, 0.01).ravel()[fixed] for time in stepping.times(0.0)
     ]
-    residuals = stepping.step(given, np.array(values)).residuals
+    residuals = stepping.step(fixed, np.array(values)).residuals
     falls = np.array(residuals[1:4]) / np.array(residuals[:3])
     assert falls[1] < falls[0] / 10
     assert falls[1] < 1e-3

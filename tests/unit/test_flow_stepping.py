@@ -27,7 +27,7 @@ from haloscope.solvers.flow.verification import circular_couette, pulsating_chan
 METHODS = {
     "backward differences": BackwardDifferences,
     "r = 0.2": GeneralisedAlpha,
-    "r = 0.9": lambda *given, **kept: GeneralisedAlpha(*given, radius=0.9, **kept),
+    "r = 0.9": lambda *arguments, **kept: GeneralisedAlpha(*arguments, radius=0.9, **kept),
 }
 LENGTH, DENSITY, AREA = 2.0, 1.3, 0.5
 TIGHT = {"preconditioner": BlockIlu, "iterations": 2, "linear_tolerance": 1e-7}
@@ -110,7 +110,10 @@ def test_steps_are_of_second_order(method, outlet):
 def test_without_short_waves_generalised_alpha_is_backward_differences():
     """At r = 0, where the flow is given by a linear equation."""
     states = []
-    for method in (BackwardDifferences, lambda *given: GeneralisedAlpha(*given, radius=0.0)):
+    for method in (
+        BackwardDifferences,
+        lambda *arguments: GeneralisedAlpha(*arguments, radius=0.0),
+    ):
         flow = plug(OUTLETS["resistance"])
         states.append(flow.advance(method(flow.newton, flow.state, 0.1), 0.1, 5).copy())
     assert np.abs(states[0] - states[1]).max() < 1e-8 * np.abs(states[0]).max()
@@ -179,7 +182,7 @@ class _Told:
     def set_time(self, alpha, by_dt):
         self.alpha = alpha
 
-    def solve(self, state, past, given, load):
+    def solve(self, state, past, fixed, load):
         state[:3] = self.solution
 
 
@@ -225,12 +228,12 @@ def test_a_pulse_goes_through_a_channel_as_womersley_says():
         return pulsating_channel(x, time, viscosity, **law)
 
     def stress(side):
-        def found(x, time):
+        def velocity(x, time):
             away = 1e-5 * np.array([0.0, 1.0, 0.0])
             shear = (exact(x + away, time) - exact(x - away, time))[:, 0] / 2e-5
             return side * np.stack([-exact(x, time)[:, 3], viscosity * shear, 0 * shear], axis=1)
 
-        return found
+        return velocity
 
     flow = BoundedFlow(
         World(),
@@ -275,13 +278,13 @@ def test_couette_flow_is_the_same_in_two_frames():
             zones = (np.hypot(*mesh.centres[:, :2].T) < 1.5).astype(np.int32)
             return dataclasses.replace(mesh, zones=zones, zone_names=("still", "turning"))
 
-        given = Velocity(lambda x, time: exact(x)[:, :3])
+        exact_velocity = Velocity(lambda x, time: exact(x)[:, :3])
         flow = BoundedFlow(
             World(),
             make,
             [Medium(1.0, 0.05), Medium(1.0, 0.05, rotation=(0.0, 0.0, 1.0))],
             {
-                **dict.fromkeys(BOX_SIDES, given),
+                **dict.fromkeys(BOX_SIDES, exact_velocity),
                 "z_low": NoFlow(2),
                 "z_high": NoFlow(2),
                 "x_low": OutsidePressure(lambda x, time: exact(x)[:, 3], straight=True),

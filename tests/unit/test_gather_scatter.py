@@ -22,17 +22,17 @@ _IDS = np.array([[5, 0, 7], [5, 9, 7], [7, -3, 9]])
 
 
 def _combined(ids: Any, values: Any, operation: str = "sum") -> np.ndarray:
-    device, given = CpuDevice(threads=1), np.atleast_2d(np.asarray(values, float))
-    opened = open_gather_scatter(World(), device, np.asarray(ids), len(given), np.float64)
-    state = device.from_host(given)
+    device, rows = CpuDevice(threads=1), np.atleast_2d(np.asarray(values, float))
+    opened = open_gather_scatter(World(), device, np.asarray(ids), len(rows), np.float64)
+    state = device.from_host(rows)
     opened.swap(state, operation)
     return device.to_host(state)
 
 
 def test_all_copies_of_a_value_get_their_sum_and_others_stay():
-    found = _combined(_IDS, np.arange(18).reshape(2, 9))
+    sums = _combined(_IDS, np.arange(18).reshape(2, 9))
     np.testing.assert_array_equal(
-        found,
+        sums,
         [[3, 1, 13, 3, 12, 13, 13, 7, 12], [21, 10, 40, 21, 30, 40, 40, 16, 30]],
     )
 
@@ -157,13 +157,13 @@ def test_auto_keeps_the_fastest_transport_of_a_gpu(monkeypatch):
     seconds = {"peer": 3e-6, "nccl": 2e-6, "mpi": 5e-6, "staged": 9e-6}
     monkeypatch.setattr(choice, "open_transport", open_named)
     monkeypatch.setattr(choice, "_seconds", lambda w, d, exchange, *r: seconds[exchange.transport])
-    told: list[str] = []
+    lines: list[str] = []
     placement = Placement(2, 1, 20)
     opened = open_gather_scatter(
-        World(), Gpu(threads=1), _IDS, 2, np.float64, placement=placement, log=told.append
+        World(), Gpu(threads=1), _IDS, 2, np.float64, placement=placement, log=lines.append
     )
     assert opened.transport == "nccl"
-    assert told[0].endswith("nccl is used")
+    assert lines[0].endswith("nccl is used")
 
 
 def test_kernels_are_asked_for_where_the_other_ranks_are_absent():

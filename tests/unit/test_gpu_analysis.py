@@ -36,12 +36,12 @@ def analysed(folder: Path) -> tuple[Measurement, Result]:
 
 
 def table_of(result: Result, metric: str) -> dict[tuple[tuple[int, int], str], float]:
-    found: dict[tuple[tuple[int, int], str], float] = defaultdict(float)
+    seconds_of: dict[tuple[tuple[int, int], str], float] = defaultdict(float)
     for node, location in zip(*np.nonzero(result.value(metric)), strict=True):
         place = result.locations[location]
         key = (place.rank, place.number), path_text(result.path_of(int(node)))
-        found[key] += float(result.value(metric)[node, location])
-    return dict(found)
+        seconds_of[key] += float(result.value(metric)[node, location])
+    return dict(seconds_of)
 
 
 def text_and_tables(path: Path) -> tuple[str, list[list[str]]]:
@@ -63,10 +63,10 @@ def test_what_was_worked_out_by_hand_is_found(path: Path, tmp_path: Path, rate: 
     named = {metric for metric, *_ in trace.values}
     for metric in sorted({*METRICS, *named} - trace.ignored):
         expected = {(place_of(w), p): v for name, w, p, v in trace.values if name == metric}
-        found = table_of(result, metric)
-        for key in sorted({*expected, *found}):
-            if abs(expected.get(key, 0) - found.get(key, 0)) > TOLERANCE:
-                wrong.append(f"{metric} {key}: {expected.get(key, 0)} {found.get(key, 0)}")
+        seconds_of = table_of(result, metric)
+        for key in sorted({*expected, *seconds_of}):
+            if abs(expected.get(key, 0) - seconds_of.get(key, 0)) > TOLERANCE:
+                wrong.append(f"{metric} {key}: {expected.get(key, 0)} {seconds_of.get(key, 0)}")
     shown = breakdown(result)
     for table, *words in tables:
         numbers = {k: float(v) for k, v in (w.split("=") for w in words[1:])}
@@ -127,27 +127,27 @@ def test_a_rank_without_a_gpu_is_its_hosts_in_the_breakdown(tmp_path: Path):
     )
     _, result = analysed(tmp_path)
     assert {place.rank for place in result.locations if place.kind == "stream"} == {0}
-    found = breakdown(result)
-    columns = {name: found.seconds[1, number] for number, name in enumerate(found.parts)}
+    parts = breakdown(result)
+    columns = {name: parts.seconds[1, number] for number, name in enumerate(parts.parts)}
     assert columns["mpi"] == pytest.approx(result.by_first_thread("mpi")[1])
     assert columns["mpi"] > 0
     assert columns["kernels"] == 0
     # So too where the values stay in the file.
     result.save(tmp_path / FILE)
-    told = _gpus(Stored(tmp_path))
-    assert told is not None
-    assert np.allclose(told["seconds"], found.seconds)
+    gpus = _gpus(Stored(tmp_path))
+    assert gpus is not None
+    assert np.allclose(gpus["seconds"], parts.seconds)
 
 
 def test_adding_twice_changes_nothing(tmp_path: Path):
     write(parse(text_and_tables(FILES[-1])[0]), tmp_path)
     measurement, result = analysed(tmp_path)
     first = {name: values.copy() for name, values in result.values.items()}
-    told = json.dumps(result.about["gpu"])
+    document = json.dumps(result.about["gpu"])
     add_gpus(result, measurement)
     assert result.values.keys() == first.keys()
     assert all(np.array_equal(result.values[name], first[name]) for name in first)
-    assert json.dumps(result.about["gpu"]) == told
+    assert json.dumps(result.about["gpu"]) == document
 
 
 def test_the_analysis_of_a_trace_looks_at_gpus(tmp_path: Path):
@@ -162,8 +162,8 @@ def test_efficiency_counts_kernels_as_work_and_the_part_that_is_recorded(tmp_pat
         path = Path(__file__).with_name("gpu_traces") / f"{name}.trace"
         (tmp_path / name).mkdir()
         write(parse(text_and_tables(path)[0]), tmp_path / name)
-        found = analyse(open_measurement(tmp_path / name), 1).about["pop"]
-        return float(found["parallel_efficiency"])
+        efficiencies = analyse(open_measurement(tmp_path / name), 1).about["pop"]
+        return float(efficiencies["parallel_efficiency"])
 
     # Of 10 s the host computes 0..1 and 4..6, and a kernel runs for 1 s of its wait.
     assert pop("work_of_streams") == pytest.approx(0.4)
@@ -173,28 +173,28 @@ def test_efficiency_counts_kernels_as_work_and_the_part_that_is_recorded(tmp_pat
 
 def test_the_report_tells_where_the_time_of_each_rank_goes(tmp_path: Path):
     write(parse(text_and_tables(FILES[-1])[0]), tmp_path)
-    told = as_json(analyze(tmp_path))["gpu"]
+    gpu_report = as_json(analyze(tmp_path))["gpu"]
     shown = breakdown(Result.load(tmp_path / "analysis.h5"))
-    assert told["parts"] == list(shown.parts)
-    assert told["seconds_by_rank"] == shown.seconds.tolist()
-    assert told["kernels"][0]["visits"] > 0
+    assert gpu_report["parts"] == list(shown.parts)
+    assert gpu_report["seconds_by_rank"] == shown.seconds.tolist()
+    assert gpu_report["kernels"][0]["visits"] > 0
     page = (tmp_path / "report.md").read_text()
     assert "## GPUs" in page
     assert f"| rank | {' | '.join(shown.titles)} |" in page
-    assert told["kernels"][0]["name"] in page
+    assert gpu_report["kernels"][0]["name"] in page
 
 
 def test_the_report_divides_late_senders_by_the_rank_that_receives(tmp_path: Path):
     path = Path(__file__).with_name("gpu_traces") / "late_sender_and_its_transfer.trace"
     write(parse(text_and_tables(path)[0]), tmp_path)
-    told = as_json(analyze(tmp_path))["gpu"]["late_senders_by_rank"]
-    assert {name: round(values[1], 6) for name, values in told.items()} == {
+    late_senders = as_json(analyze(tmp_path))["gpu"]["late_senders_by_rank"]
+    assert {name: round(values[1], 6) for name, values in late_senders.items()} == {
         "late_sender_host": 3,
         "late_sender_device": 2,
         "late_sender_transfer": 2,
     }
     page = (tmp_path / "report.md").read_text()
-    titles = (BY_NAME[name].title for name in told)
+    titles = (BY_NAME[name].title for name in late_senders)
     assert f"| rank | {' | '.join(titles)} |" in page
     assert "| 1 | 3 s | 2 s | 2 s |" in page
 
@@ -402,12 +402,12 @@ def test_unions_measure_what_any_of_their_parts_covers():
     covered = np.zeros(len(grid), bool)
     for begin, end in zip(begins, ends, strict=True):
         covered |= (grid >= begin) & (grid < end)
-    found = union(begins, ends)
-    assert (found.starts[1:] > found.ends[:-1]).all()
-    assert found.total == pytest.approx(covered.mean() * 100, abs=0.1)
+    intervals = union(begins, ends)
+    assert (intervals.starts[1:] > intervals.ends[:-1]).all()
+    assert intervals.total == pytest.approx(covered.mean() * 100, abs=0.1)
     moments = random.uniform(-5, 105, 50)
     wanted = [covered[grid < moment].sum() * 1e-3 for moment in moments]
-    assert found.before(moments) == pytest.approx(np.array(wanted), abs=0.1)
+    assert intervals.before(moments) == pytest.approx(np.array(wanted), abs=0.1)
 
 
 def test_unions_of_nothing_cover_nothing():

@@ -85,14 +85,14 @@ def test_wheels_of_cuda_12_and_13_are_found(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(gpu_build.sys, "path", [str(tmp_path)])
     lay("cuda_cupti", "include/cupti_activity.h", "include/cupti_version.h", "lib/libcupti.so.12")
     assert all(
-        found is None or tmp_path not in found.library.parents
-        for found in [gpu_build.find_cupti({})]
+        cupti is None or tmp_path not in cupti.library.parents
+        for cupti in [gpu_build.find_cupti({})]
     )
     lay("cuda_runtime", "include/cuda.h")
     monkeypatch.setattr(gpu_build, "_driver_version", lambda: 12080)
-    found = gpu_build.find_cupti({})
-    assert found is not None
-    assert (found.major, found.version, len(found.includes)) == (12, 28, 2)
+    cupti = gpu_build.find_cupti({})
+    assert cupti is not None
+    assert (cupti.major, cupti.version, len(cupti.includes)) == (12, 28, 2)
     lay("cu13", "include/cupti_activity.h", "include/cuda.h", "lib/libcupti.so.13")
     assert gpu_build.find_cupti({}).major == 12
     monkeypatch.setattr(gpu_build, "_driver_version", lambda: 13000)
@@ -119,11 +119,11 @@ def test_programs_are_told_where_the_tracer_lies_and_other_tools_keep_their_plac
 ):
     cache = Cache(tmp_path / "cache")
     base = {"HALOSCOPE_CUPTI": str(cupti)}
-    found = gpu_build.gpu_environment(base, cache)
-    assert found.keys() == {"CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"}
-    assert len(set(found.values())) == 1
+    environment = gpu_build.gpu_environment(base, cache)
+    assert environment.keys() == {"CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"}
+    assert len(set(environment.values())) == 1
     # A measured command that starts measured ranks.
-    assert gpu_build.gpu_environment({**base, **found}, cache) == found
+    assert gpu_build.gpu_environment({**base, **environment}, cache) == environment
     assert capsys.readouterr().err == ""
     other = {**base, "CUDA_INJECTION64_PATH": "/opt/other.so"}
     assert gpu_build.gpu_environment(other, cache).keys() == {"NVTX_INJECTION64_PATH"}
@@ -131,7 +131,7 @@ def test_programs_are_told_where_the_tracer_lies_and_other_tools_keep_their_plac
 
 
 def test_the_cupti_of_this_machine_compiles(tmp_path: Path):
-    found = gpu_build.find_cupti()
-    if found is None:
+    cupti = gpu_build.find_cupti()
+    if cupti is None:
         pytest.skip("there is no CUPTI on this machine")
-    assert gpu_build._with_cupti(found, Cache(tmp_path / "cache")).is_file()
+    assert gpu_build._with_cupti(cupti, Cache(tmp_path / "cache")).is_file()

@@ -70,8 +70,8 @@ def test_each_direction_of_a_copy_is_told(play: Callable[..., Recorded]):
         "load copy:to_device:7:1:10:20:1 copy:to_host:7:2:20:30:2 copy:within:7:3:30:40:3 "
         "copy:peer:7:4:40:50:4 copy:fill:7:5:50:60:5"
     )
-    found = [(path.split("/")[-1], copied) for path, _, _, _, copied in work_of(run)]
-    assert found == [
+    copies = [(path.split("/")[-1], copied) for path, _, _, _, copied in work_of(run)]
+    assert copies == [
         ("copy to device", (TO_DEVICE, 1)),
         ("copy to host", (TO_HOST, 2)),
         ("copy within device", (WITHIN, 3)),
@@ -136,9 +136,9 @@ def test_every_node_of_a_graph_appears_below_its_launch(play: Callable[..., Reco
         "kernel:b:7:5:200:300:12 copy:to_host:7:5:300:400:8 enter:step call:cuGraphLaunch:7:6 "
         "leave:step kernel:a:7:6:500:600:11 kernel:b:7:6:600:700:12 copy:to_host:7:6:700:800:8"
     )
-    found = [(path, correlation) for path, _, _, correlation, _ in work_of(run)]
+    graph_nodes = [(path, correlation) for path, _, _, correlation, _ in work_of(run)]
     path = "program/step/cuGraphLaunch/"
-    assert found == [
+    assert graph_nodes == [
         *((path + name, 5) for name in ("a", "b", "copy to host")),
         *((path + name, 6) for name in ("a", "b", "copy to host")),
     ]
@@ -165,8 +165,8 @@ def test_names_are_readable_and_those_of_nccl_are_its_own(
         "kernel:_Z31ncclDevKernel_AllReduce_Sum_f32v:7:2:20:30 kernel:plain:7:3:30:40",
         program=linked,
     )
-    found = {r["name"]: r["paradigm"] for r in run.lines("region") if r["role"] == "kernel"}
-    assert found == {
+    paradigms = {r["name"]: r["paradigm"] for r in run.lines("region") if r["role"] == "kernel"}
+    assert paradigms == {
         "stretch(double*, int)": "cuda",
         "ncclDevKernel_AllReduce_Sum_f32()": "nccl",
         "plain": "cuda",
@@ -193,18 +193,18 @@ def host_events(run: Recorded) -> list[tuple[str, ...]]:
     """Events of the first thread, with names in place of numbers; the program left out."""
     measurement = run.measurement()
     nodes = measurement.ranks[0].nodes
-    told: list[tuple[str, ...]] = []
+    events: list[tuple[str, ...]] = []
     names = {p.number: name for name, p in streams(run).items()} | {NOBODY: "all"}
     for _, kind, payload, words in run.events(0):
         if kind in (Kind.ENTER, Kind.LEAVE):
             name = measurement.path_of(int(nodes[payload]))[-1]
             if name != "program":
-                told.append((kind.name.lower(), name))
+                events.append((kind.name.lower(), name))
         elif kind == Kind.LAUNCH:
-            told.append(("launch", names[payload], str(words[0])))
+            events.append(("launch", names[payload], str(words[0])))
         elif kind == Kind.DEVICE_WAIT:
-            told.append(("waited", names[payload]))
-    return told
+            events.append(("waited", names[payload]))
+    return events
 
 
 def test_a_launch_tells_its_stream_and_correlation_at_the_time_of_its_call(
@@ -252,8 +252,8 @@ def test_what_a_synchronisation_waits_for_is_told(play: Callable[..., Recorded])
         "call:cuCtxSynchronize:0:6 call:cuMemcpyDtoH_v2:0:7 call:cuEventSynchronize:0:8:0x1230 "
         "call:cuStreamSynchronize:33:9"
     )
-    told = host_events(run)
-    waits = [(told[i - 1][1], e[1]) for i, e in enumerate(told) if e[0] == "waited"]
+    events = host_events(run)
+    waits = [(events[i - 1][1], e[1]) for i, e in enumerate(events) if e[0] == "waited"]
     assert waits == [
         ("cuStreamSynchronize", "GPU 0 stream 7"),
         ("cuEventSynchronize", "GPU 0 stream 9"),
@@ -263,7 +263,7 @@ def test_what_a_synchronisation_waits_for_is_told(play: Callable[..., Recorded])
         ("cuStreamSynchronize", "all"),  # of a stream that has never worked
     ]
     # What only records an event is no region.
-    assert all(event[1] != "cuEventRecord" for event in told)
+    assert all(event[1] != "cuEventRecord" for event in events)
 
 
 def test_the_stream_of_the_thread_itself_is_another_than_the_common_one(
@@ -282,8 +282,8 @@ def test_roles_of_calls_are_those_of_the_reference(play: Callable[..., Recorded]
         "load call:cuLaunchKernel:7:1 call:cuMemcpyDtoHAsync_v2:7:2 call:cuMemcpyDtoH_v2:0:3 "
         "call:cuMemAlloc_v2:0:4 call:cuStreamSynchronize:7:5"
     )
-    found = {r["name"]: r["role"] for r in run.lines("region") if r["paradigm"] == "cuda"}
-    assert found == {
+    roles = {r["name"]: r["role"] for r in run.lines("region") if r["paradigm"] == "cuda"}
+    assert roles == {
         "cuLaunchKernel": "launch",
         "cuMemcpyDtoHAsync": "copy",
         "cuMemcpyDtoH": "sync",

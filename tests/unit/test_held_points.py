@@ -16,8 +16,8 @@ _WHOLE = 8
 
 
 def test_where_ranks_meet_the_lowest_element_has_the_point():
-    found = on_ranks(3, lambda world: held_points(world, _HELD[world.rank], _WHOLE))
-    assert [points.tolist() for points in found] == [[0], [1, 2], []]
+    rank_points = on_ranks(3, lambda world: held_points(world, _HELD[world.rank], _WHOLE))
+    assert [points.tolist() for points in rank_points] == [[0], [1, 2], []]
 
 
 def test_one_rank_has_all_points_that_are_inside():
@@ -25,13 +25,13 @@ def test_one_rank_has_all_points_that_are_inside():
 
 
 def test_all_ranks_tell_of_a_point_outside_how_far_the_nearest_of_them_is():
-    def told(world: World) -> str:
+    def refusal(world: World) -> str:
         with pytest.raises(InputError) as caught:
             refuse_outside(world, "a probe", (1.0, 0.5, -2.0), [3.0, 0.25, 4.0][world.rank], "node")
         return str(caught.value)
 
     assert (
-        on_ranks(3, told)
+        on_ranks(3, refusal)
         == [
             "a probe: (1, 0.5, -2) lies outside the mesh, 0.25 m from the nearest node; give a point "
             "inside"

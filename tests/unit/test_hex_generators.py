@@ -231,8 +231,8 @@ def test_geometry_nodes_of_a_high_order_stand_in_for_the_mapping():
     exact = nodes(mesh, 6)
     interpolated = nodes(dataclasses.replace(mesh, mapping=None), 6)
     assert 0 < np.abs(exact - interpolated).max() < 1e-7
-    some = np.array([3, 17, 55])
-    assert (nodes(mesh, 6, some) == exact[some]).all()
+    chosen = np.array([3, 17, 55])
+    assert (nodes(mesh, 6, chosen) == exact[chosen]).all()
 
 
 @pytest.mark.parametrize(
@@ -292,21 +292,21 @@ def test_what_lies_behind_a_brick_is_what_matching_its_corners_finds(settings):
             wanted = join_periodic(wanted, "xyz"[axis] + "-", "xyz"[axis] + "+", (x, y, z))
     assert mesh.boundary_names == wanted.boundary_names
     for name in ("neighbours", "neighbour_faces", "orientations", "boundaries"):
-        found, given = getattr(mesh, name), getattr(wanted, name)
-        assert found.dtype == given.dtype
-        assert np.array_equal(found, given), name
+        actual, expected = getattr(mesh, name), getattr(wanted, name)
+        assert actual.dtype == expected.dtype
+        assert np.array_equal(actual, expected), name
 
 
 @pytest.mark.parametrize("settings", _BOXES)
 def test_some_elements_of_a_box_are_those_of_the_whole(settings):
     mesh = box(**settings)
-    some = np.random.default_rng(0).permutation(mesh.count)[: mesh.count // 2 + 1]
-    rows = box_elements(some, **settings)
-    assert (rows.elements == some).all()
+    chosen = np.random.default_rng(0).permutation(mesh.count)[: mesh.count // 2 + 1]
+    rows = box_elements(chosen, **settings)
+    assert (rows.elements == chosen).all()
     assert rows.whole == mesh.count
     assert rows.mesh.boundary_names == mesh.boundary_names
     for name in ("coordinates", "vertices", "orientations", "boundaries", "regions"):
-        assert np.array_equal(getattr(rows.mesh, name), getattr(mesh, name)[some]), name
+        assert np.array_equal(getattr(rows.mesh, name), getattr(mesh, name)[chosen]), name
     behind = np.where(mesh.neighbours < 0, -1, 6 * mesh.neighbours + mesh.neighbour_faces)
-    assert np.array_equal(rows.behind, behind[some])
-    assert np.array_equal(nodes(rows.mesh, 4), nodes(mesh, 4, some))
+    assert np.array_equal(rows.behind, behind[chosen])
+    assert np.array_equal(nodes(rows.mesh, 4), nodes(mesh, 4, chosen))

@@ -24,8 +24,13 @@ def test_a_long_docstring_is_reported(tmp_path, monkeypatch, docstring, count):
     assert len(house.long_docstrings(tmp_path)) == count
 
 
-def test_no_name_is_an_empty_word():
-    assert house.empty_names() == []
+@pytest.mark.parametrize(
+    "folder",
+    [house.SOURCES, house.ROOT / "tests", house.ROOT / "bench"],
+    ids=lambda path: path.name,
+)
+def test_no_name_is_an_empty_word(folder):
+    assert house.empty_names(folder) == []
 
 
 def test_an_empty_word_is_reported(tmp_path, monkeypatch):

@@ -74,9 +74,9 @@ def test_a_foreign_trace_gets_roles_a_root_and_its_ranks(tmp_path: Path) -> None
     imported = import_otf2(write_foreign(tmp_path / "f"), tmp_path / "c")
     assert imported.ranks == 2
     assert imported.left_out == {"OmpTaskCreate": 2}
-    found = open_measurement(tmp_path / "c")
-    assert found.warnings == []
-    roles = {(region.name, region.paradigm, region.role) for region in found.regions}
+    measurement = open_measurement(tmp_path / "c")
+    assert measurement.warnings == []
+    roles = {(region.name, region.paradigm, region.role) for region in measurement.regions}
     assert roles == {
         ("program", "program", "other"),
         ("main", "function", "other"),
@@ -88,8 +88,8 @@ def test_a_foreign_trace_gets_roles_a_root_and_its_ranks(tmp_path: Path) -> None
         ("MPI_Finalize", "mpi", "finalize"),
         ("trace buffer flush", "measurement", "flush"),
     }
-    (first,) = (place for place in found.locations if place.rank == 0)
-    events = canonical(found, 0, first.events)
+    (first,) = (place for place in measurement.locations if place.rank == 0)
+    events = canonical(measurement, 0, first.events)
     world = ((0, 1), ())
     top = (("program",), "")
     call = ("program", "main")
@@ -109,7 +109,7 @@ def test_a_foreign_trace_gets_roles_a_root_and_its_ranks(tmp_path: Path) -> None
         ("LEAVE", (call, "")),
         ("LEAVE", top),
     ]
-    times = seconds(found, 0, first.events)
+    times = seconds(measurement, 0, first.events)
     assert times[-1] - times[0] == pytest.approx(90e-6)
 
 
@@ -156,10 +156,10 @@ def test_communicators_between_groups_and_groups_of_gpus_are_read(
                 stream.mpi_send(2, 0, gpus, 5, 8)
     imported = import_otf2(tmp_path / "f" / "foreign.otf2", tmp_path / "c")
     assert imported.left_out == {"MpiSend of something that is not defined": 2}
-    found = open_measurement(tmp_path / "c")
+    measurement = open_measurement(tmp_path / "c")
     sent = [
-        [event for event in canonical(found, place.rank, place.events) if event[0] == "SEND"]
-        for place in found.locations
+        [event for event in canonical(measurement, place.rank, place.events) if event[0] == "SEND"]
+        for place in measurement.locations
     ]
     # The communicator is one, told from the side of the rank that is read first.
     assert sent == [
@@ -170,8 +170,8 @@ def test_communicators_between_groups_and_groups_of_gpus_are_read(
 
 def test_a_region_that_stays_open_is_told(tmp_path: Path) -> None:
     import_otf2(write_foreign(tmp_path / "f", end=False), tmp_path / "c")
-    found = open_measurement(tmp_path / "c")
-    assert [text.split(";")[0] for text in found.warnings] == [
+    measurement = open_measurement(tmp_path / "c")
+    assert [text.split(";")[0] for text in measurement.warnings] == [
         "rank 0 did not end in order",
         "rank 1 did not end in order",
     ]
@@ -186,7 +186,7 @@ def test_hidden_files_of_a_failed_import_are_gone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"", "not the anchor file"),
         (b"hello, world\n" * 10, "not the anchor file"),
@@ -194,11 +194,11 @@ def test_hidden_files_of_a_failed_import_are_gone(tmp_path: Path) -> None:
     ],
 )
 def test_foreign_and_cut_anchors_are_refused_in_one_line(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], content: bytes, told: str
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], content: bytes, message: str
 ) -> None:
     anchor = write_foreign(tmp_path / "f")
     anchor.write_bytes(content)
-    with pytest.raises(InputError, match=told) as failure:
+    with pytest.raises(InputError, match=message) as failure:
         import_otf2(anchor, tmp_path / "c")
     assert "\n" not in str(failure.value)
     # What the library itself prints stays away from the screen.

@@ -59,8 +59,8 @@ def _raise(number: int) -> None:
 
 
 def _summary(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "summary.json").read_text())
-    return found
+    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    return summary
 
 
 @pytest.mark.parametrize("solver", registry.NAMES)

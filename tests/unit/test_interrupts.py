@@ -72,7 +72,7 @@ def test_cleaning_up_is_left_alone_and_an_answer_is_one():
         except Interrupted as stop:
             stop.answered = True
         time.sleep(0.3)
-    assert [str(each) for each in came] == ["SIGINT"]
+    assert [str(interrupt) for interrupt in came] == ["SIGINT"]
 
 
 def test_a_person_who_insists_is_heard_while_cleaning_up():
@@ -81,4 +81,4 @@ def test_a_person_who_insists_is_heard_while_cleaning_up():
             _signal(signal.SIGINT)
         finally:
             _signal(signal.SIGTERM)
-    assert [str(each) for each in came] == ["SIGINT", "SIGTERM"]
+    assert [str(interrupt) for interrupt in came] == ["SIGINT", "SIGTERM"]

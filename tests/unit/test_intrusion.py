@@ -27,7 +27,7 @@ FLUSH = "ranks 1\nspan 0 10\nregion flush measurement flush\n0 1..9 work\n0 2..4
 COSTS = {"recording": "mpi", "call": [1e-4, 2e-4], "before": [1e-5, 2e-5], "after": [1e-6, 2e-6]}
 
 
-def tell(folder: Path, rank: int, line: dict[str, Any]) -> None:
+def write_note(folder: Path, rank: int, line: dict[str, Any]) -> None:
     with (folder / f"rank-{rank:05d}.def").open("a") as file:
         file.write(json.dumps(line) + "\n")
 
@@ -84,17 +84,17 @@ def test_what_the_measurement_took_is_told_of_what(tmp_path: Path) -> None:
 
 def test_recording_is_reckoned_by_what_each_rank_has_tried_out(tmp_path: Path) -> None:
     write(parse(WAIT + "".join(f"\n{n} 3..4 MPI_Barrier : barrier" for n in (0, 1))), tmp_path)
-    tell(tmp_path, 0, COSTS)
-    tell(tmp_path, 1, COSTS | {"call": [3e-4, 4e-4]})
+    write_note(tmp_path, 0, COSTS)
+    write_note(tmp_path, 1, COSTS | {"call": [3e-4, 4e-4]})
     # Two calls of each; a message that the first sends, one that the second gets, two barriers.
-    told = 2 * 3e-4 + 3e-5 + 3e-6, 2 * 7e-4 + 3e-6 + 3e-6
-    assert analyze(tmp_path).intrusion.recording == pytest.approx(sum(told))
+    seconds = 2 * 3e-4 + 3e-5 + 3e-6, 2 * 7e-4 + 3e-6 + 3e-6
+    assert analyze(tmp_path).intrusion.recording == pytest.approx(sum(seconds))
 
 
 def test_a_rank_that_has_not_tried_gets_what_is_usual(tmp_path: Path) -> None:
     write(parse(WAIT), tmp_path)
     assert costs_of_recording(open_measurement(tmp_path)) is None
-    tell(tmp_path, 0, COSTS)
+    write_note(tmp_path, 0, COSTS)
     costs = costs_of_recording(open_measurement(tmp_path))
     assert costs is not None
     assert costs.tolist() == [[1e-4, 2e-4, 1e-5, 2e-5, 1e-6, 2e-6]] * 2
@@ -119,7 +119,7 @@ def test_work_of_gpus_is_not_recorded_by_the_program(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flush", "clock", "recording", "told"),
+    ("flush", "clock", "recording", "words"),
     [
         (2.0, 0.1, 0.1, "to write buffers; give larger buffers (haloscope measure --buffer MiB)"),
         (0.1, 2.0, 0.1, "to get ready and compare clocks; measure a longer run"),
@@ -127,11 +127,11 @@ def test_work_of_gpus_is_not_recorded_by_the_program(tmp_path: Path) -> None:
     ],
 )
 def test_where_it_is_much_the_largest_part_says_what_to_do(
-    flush: float, clock: float, recording: float, told: str
+    flush: float, clock: float, recording: float, words: str
 ) -> None:
     took = Intrusion.of(result_of(recording, flush=flush, clock=clock))
     assert took.is_large
-    assert told in took.sentence
+    assert words in took.sentence
     assert "of the time of all ranks (2.2 s of" in took.sentence
     assert "\n" not in took.sentence
 
@@ -153,12 +153,12 @@ def test_much_is_shown_in_colour(tmp_path: Path) -> None:
 
 def test_costs_that_nobody_has_tried_out_are_told_as_far_as_they_are_known(tmp_path: Path) -> None:
     write(parse(WAIT), tmp_path)
-    tell(tmp_path, 0, {"counter": 0, "name": "instructions", "unit": "#"})
+    write_note(tmp_path, 0, {"counter": 0, "name": "instructions", "unit": "#"})
     assert ", as far as is known (200 ns of 8 s)" in analyze(tmp_path).intrusion.sentence
 
 
 def test_a_trace_of_another_tool_tells_only_what_is_in_it(tmp_path: Path) -> None:
-    for text, told in (
+    for text, begin in (
         (WAIT, "What measuring took is not known: nothing in this measurement tells it."),
         (
             FLUSH,
@@ -173,7 +173,7 @@ def test_a_trace_of_another_tool_tells_only_what_is_in_it(tmp_path: Path) -> Non
             path.write_text(
                 json.dumps(json.loads(first) | {"clock": "otf2"}) + "\n" + "".join(rest)
             )
-        assert analyze(folder).intrusion.sentence.startswith(told)
+        assert analyze(folder).intrusion.sentence.startswith(begin)
 
 
 def test_no_time_no_share_and_never_more_than_all() -> None:
@@ -185,8 +185,8 @@ def test_no_time_no_share_and_never_more_than_all() -> None:
 
 
 def test_the_finding_about_overhead_tells_the_same_seconds() -> None:
-    (found,) = diagnose(result_of(0.0, flush=2.0, clock=0.5))
-    assert found.figure == "2 s to write buffers, 500 ms to get ready and compare clocks"
-    assert not found.once
-    (found,) = diagnose(result_of(0.0, flush=0.5, clock=2.0))
-    assert found.once
+    (finding,) = diagnose(result_of(0.0, flush=2.0, clock=0.5))
+    assert finding.figure == "2 s to write buffers, 500 ms to get ready and compare clocks"
+    assert not finding.once
+    (finding,) = diagnose(result_of(0.0, flush=0.5, clock=2.0))
+    assert finding.once

@@ -210,8 +210,8 @@ def test_blood_compiles_for_every_kind_of_fluid(absent_gpu, table, kernels, file
     case = check(data, BloodCase, "this test")
     assert isinstance(case, BloodCase)
     ask_for_blood(case, absent_gpu, World())
-    found = {name for file, name in absent_gpu.kernels if file == "fluid.cpp"}
-    assert found & {"openings", "correct_walls"} == kernels < found
+    names = {name for file, name in absent_gpu.kernels if file == "fluid.cpp"}
+    assert names & {"openings", "correct_walls"} == kernels < names
     assert {file for file, _ in absent_gpu.kernels} == {"fluid.cpp", *files}
 
 
@@ -292,8 +292,8 @@ def test_the_two_level_preconditioner_compiles(size, single):
     device = _AbsentGpu()
     rows = BlockRows(device, pattern_of(device, np.array([[0, 1, 2, 3]]), 4), size)
     shared = SharedNodes(World(), device, np.arange(4))
-    given = (rows, shared, np.eye(4)[:, :3])
-    TwoLevel(*given, size=2, most=1, single=single, make_smoother=points_smoother)
+    arguments = (rows, shared, np.eye(4)[:, :3])
+    TwoLevel(*arguments, size=2, most=1, single=single, make_smoother=points_smoother)
     source = Path(two_level.__file__).with_suffix(".cpp").read_text()
     names = {name for file, name in device.kernels if file == "two_level.cpp"}
     assert names == set(re.findall(r"^KERNEL (\w+)", source, re.MULTILINE))

@@ -71,13 +71,13 @@ def test_exponentials_that_are_known():
 def test_the_vectors_are_orthonormal_and_satisfy_the_relation_of_arnoldi(device):
     A = stable(500)
     space = KrylovSpace(device, 500, 40)
-    found = space.build(lambda v: A @ v, random(500))
+    relation = space.build(lambda v: A @ v, random(500))
     V = np.asarray(space._vectors)
     assert np.abs(V @ V.T - np.eye(41)).max() < 1e-14
-    left = A @ V[:40].T - V[:40].T @ found.matrix
-    left[:, -1] -= found.next * V[40]
+    left = A @ V[:40].T - V[:40].T @ relation.matrix
+    left[:, -1] -= relation.next * V[40]
     assert np.abs(left).max() < 1e-14
-    assert found.norm == pytest.approx(np.linalg.norm(random(500)), rel=1e-14)
+    assert relation.norm == pytest.approx(np.linalg.norm(random(500)), rel=1e-14)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -91,15 +91,15 @@ def test_ritz_values_find_eigenvalues_that_lie_apart(device, seed):
     change = np.linalg.qr(seen)[0]
     A = change @ block @ change.T
     exact = np.linalg.eigvals(A)
-    found = ritz_values(device, lambda v: A @ v, random(size), 30)
-    assert np.abs(found.values).max() == pytest.approx(np.abs(exact).max(), rel=1e-9)
-    assert found.values.real.max() == pytest.approx(exact.real.max(), rel=1e-9)
-    assert found.values.imag.max() == pytest.approx(exact.imag.max(), rel=1e-9)
+    ritz = ritz_values(device, lambda v: A @ v, random(size), 30)
+    assert np.abs(ritz.values).max() == pytest.approx(np.abs(exact).max(), rel=1e-9)
+    assert ritz.values.real.max() == pytest.approx(exact.real.max(), rel=1e-9)
+    assert ritz.values.imag.max() == pytest.approx(exact.imag.max(), rel=1e-9)
     # A residual bounds the distance to an eigenvalue of a matrix that is nearly normal.
-    near = np.abs(found.values[:, None] - exact[None, :]).min(axis=1)
+    near = np.abs(ritz.values[:, None] - exact[None, :]).min(axis=1)
     assert (near[:4] < 1e-6).all()
-    assert (found.residuals[:4] < 1e-6).all()
-    assert found.residuals.max() > 1e-3
+    assert (ritz.residuals[:4] < 1e-6).all()
+    assert ritz.residuals.max() > 1e-3
 
 
 @pytest.mark.parametrize("dt", [0.3, 3.0, 20.0])
@@ -135,10 +135,10 @@ def test_a_space_that_is_complete_gives_the_exact_result(device):
     order = np.argsort(values.imag)
     u = sum((vectors[:, n] * values[n] ** 2).real for n in order[:3])
     space = KrylovSpace(device, 100, 30)
-    found = space.build(lambda v: A @ v, u)
-    assert found.dimension == 6
-    assert found.next == 0.0
-    ritz = np.sort(np.linalg.eigvals(found.matrix).imag)
+    relation = space.build(lambda v: A @ v, u)
+    assert relation.dimension == 6
+    assert relation.next == 0.0
+    ritz = np.sort(np.linalg.eigvals(relation.matrix).imag)
     assert np.abs(ritz[:3] - values.imag[order[:3]]).max() < 1e-10
     state = device.from_host(u)
     assert space.exponential(lambda v: A @ v, state, 50.0, 1e-12) == (1, 0.0)

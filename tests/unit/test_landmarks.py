@@ -24,8 +24,8 @@ class Nodes:
 
     def landmarks(self):
         for begin in range(0, len(self._positions), 700):
-            some = slice(begin, begin + 700)
-            yield self._numbers[some].astype(np.uint64), self._positions[some]
+            chunk = slice(begin, begin + 700)
+            yield self._numbers[chunk].astype(np.uint64), self._positions[chunk]
 
 
 def _marks(positions, **options):

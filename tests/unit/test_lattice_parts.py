@@ -113,8 +113,8 @@ def test_parts_know_what_plain_loops_find(shape, periodic, halo):
     boxes = bisect(_WORLD, places, shape, periodic=periodic, parts=3)
     owned = []
     for box in zip(boxes.lo, boxes.hi, strict=True):
-        given = np.random.default_rng(0).permutation(whole)
-        part = take(given, shape, box, halo, DIRECTIONS, periodic=periodic)
+        numbers = np.random.default_rng(0).permutation(whole)
+        part = take(numbers, shape, box, halo, DIRECTIONS, periodic=periodic)
         lattice_contract.check_part(part, whole, shape, periodic)
         owned.append(part.numbers[: part.owned])
         np.testing.assert_array_equal(raster_coordinates(part.numbers, shape), part.coordinates)
@@ -229,7 +229,7 @@ def test_points_are_handed_to_owners_and_to_those_with_ghosts_with_their_opening
     ],
 )
 def test_a_part_that_cannot_be_is_refused(options, wanted):
-    given = {"halo": 1, "box": ((0, 0, 0), (2, 1, 1)), "openings": [-1, 0], **options}
-    box, halo = given.pop("box"), given.pop("halo")
+    arguments = {"halo": 1, "box": ((0, 0, 0), (2, 1, 1)), "openings": [-1, 0], **options}
+    box, halo = arguments.pop("box"), arguments.pop("halo")
     with pytest.raises(InputError, match=wanted):
-        take(np.arange(2), (2, 1, 1), box, halo, DIRECTIONS, outward=[[0, 0, 1]], **given)
+        take(np.arange(2), (2, 1, 1), box, halo, DIRECTIONS, outward=[[0, 0, 1]], **arguments)

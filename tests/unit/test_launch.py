@@ -294,7 +294,7 @@ def test_descendants_lists_parents_before_children():
             pass
         assert descendants(below[0]) == []
         # Other tests may have left processes that are still ending.
-        found = descendants(os.getpid())
-        assert found.index(process.pid) < found.index(below[0])
+        process_ids = descendants(os.getpid())
+        assert process_ids.index(process.pid) < process_ids.index(below[0])
     finally:
         process.communicate(b"\n")

@@ -75,13 +75,13 @@ def test_points_are_found_where_they_were_put(name: str) -> None:
     elements = random.integers(0, mesh.count, 300)
     reference = random.uniform(-0.999, 0.999, (300, 3))
     points = _places(mesh, order, elements, reference)
-    found = Locator(mesh, order).find(points)
-    assert found.inside.all()
+    placed = Locator(mesh, order).find(points)
+    assert placed.inside.all()
     # Only elements whose nodes were moved apart overlap.
-    same = found.elements == elements
+    same = placed.elements == elements
     assert same.all() or name == "rough"
-    np.testing.assert_allclose(found.reference[same], reference[same], atol=tolerance)
-    back = _places(mesh, order, found.elements, found.reference)
+    np.testing.assert_allclose(placed.reference[same], reference[same], atol=tolerance)
+    back = _places(mesh, order, placed.elements, placed.reference)
     np.testing.assert_allclose(back, points, atol=1e-12)
 
 
@@ -93,14 +93,14 @@ def test_the_lowest_element_has_a_point_on_a_face_an_edge_or_a_corner(name: str)
     reference = random.choice([-1.0, 1.0, 0.3], (200, 3))
     elements = random.integers(0, mesh.count, 200)
     points = _places(mesh, order, elements, reference)
-    found = Locator(mesh, order).find(points)
-    assert (found.elements >= 0).all()
-    assert (found.elements <= elements).all()
+    placed = Locator(mesh, order).find(points)
+    assert (placed.elements >= 0).all()
+    assert (placed.elements <= elements).all()
     # Seen from each element around such a point the answer is the same.
     corners = (reference[:, 0] + 2 * reference[:, 1] + 4 * reference[:, 2] + 7) / 2
     at_corner = np.abs(reference).min(axis=1) == 1
     vertices = mesh.vertices[elements[at_corner], corners[at_corner].astype(int)]
-    for vertex, element in zip(vertices, found.elements[at_corner], strict=True):
+    for vertex, element in zip(vertices, placed.elements[at_corner], strict=True):
         assert element == np.flatnonzero((mesh.vertices == vertex).any(axis=1)).min()
 
 
@@ -112,12 +112,12 @@ def test_points_outside_are_told_with_the_nearest_place() -> None:
     direction /= np.linalg.norm(direction, axis=1, keepdims=True)
     radius = np.array([0.3, 0.9, 0.999999, 1.000001, 1.01, 1.2, 3.0, 100.0, 0.0, 1.5, 1.7, 2.0])
     points = radius[:, None] * direction
-    found, nearest = locator.find(points), locator.nearest(points)
-    np.testing.assert_array_equal(found.inside, radius < 1)
+    placed, nearest = locator.find(points), locator.nearest(points)
+    np.testing.assert_array_equal(placed.inside, radius < 1)
     np.testing.assert_array_equal(nearest.distances == 0, radius < 1)
-    np.testing.assert_array_equal(nearest.elements[radius < 1], found.elements[radius < 1])
-    assert np.isnan(found.reference[~found.inside]).all()
-    assert (found.elements[~found.inside] == -1).all()
+    np.testing.assert_array_equal(nearest.elements[radius < 1], placed.elements[radius < 1])
+    assert np.isnan(placed.reference[~placed.inside]).all()
+    assert (placed.elements[~placed.inside] == -1).all()
     # The sphere at order 7 is round to 1e-6.
     np.testing.assert_allclose(nearest.distances, np.maximum(radius - 1, 0), atol=2e-6)
     outward = np.where(radius < 1, radius, 1.0)[:, None] * direction
@@ -141,16 +141,16 @@ def test_the_nearest_place_of_a_bent_element_is_the_nearest_of_all() -> None:
 
 def test_broken_points_are_outside() -> None:
     locator = Locator(box((2, 2, 2)), 2)
-    found = locator.find([[np.nan, 0.5, 0.5], [np.inf, 0.5, 0.5], [0.5, 0.5, -np.inf]])
-    assert not found.inside.any()
+    placed = locator.find([[np.nan, 0.5, 0.5], [np.inf, 0.5, 0.5], [0.5, 0.5, -np.inf]])
+    assert not placed.inside.any()
 
 
 def test_a_rank_finds_points_in_its_own_elements_only() -> None:
     mesh = box((4, 1, 1))
     own = np.array([3, 1])
-    found = Locator(mesh, 2, own).find([[0.3, 0.5, 0.5], [0.9, 0.5, 0.5], [0.6, 0.5, 0.5]])
-    assert found.elements.tolist() == [1, 3, -1]
-    assert found.rows.tolist() == [1, 0, -1]
+    placed = Locator(mesh, 2, own).find([[0.3, 0.5, 0.5], [0.9, 0.5, 0.5], [0.6, 0.5, 0.5]])
+    assert placed.elements.tolist() == [1, 3, -1]
+    assert placed.rows.tolist() == [1, 0, -1]
     nothing = Locator(mesh, 2, np.array([], np.int64))
     assert not nothing.find([[0.5, 0.5, 0.5]]).inside.any()
     assert nothing.nearest([[0.5, 0.5, 0.5]]).distances.tolist() == [np.inf]
@@ -162,18 +162,18 @@ def test_fields_at_points_are_the_polynomials_through_their_nodes(order: int) ->
     x, y, z = np.moveaxis(nodes(mesh, order), -1, 0)
     fields = np.stack([x**order - y * z, np.ones_like(x)], axis=1)
     points = np.random.default_rng(6).uniform(-0.1, 2.1, (60, 3))
-    found = Locator(mesh, order).find(points)
-    values = evaluate(fields, found)
+    placed = Locator(mesh, order).find(points)
+    values = evaluate(fields, placed)
     assert values.shape == (60, 2)
-    np.testing.assert_array_equal(np.isnan(values).any(axis=1), ~found.inside)
-    a, b, c = points[found.inside].T
-    np.testing.assert_allclose(values[found.inside, 0], a**order - b * c, rtol=0, atol=1e-11)
-    np.testing.assert_allclose(values[found.inside, 1], 1, rtol=0, atol=1e-13)
-    along_i, along_j, along_k = np.moveaxis(found.weights(order), 1, 0)
-    by_weights = np.einsum("nk,nj,ni,nkji->n", along_k, along_j, along_i, fields[found.rows, 0])
-    np.testing.assert_allclose(by_weights[found.inside], values[found.inside, 0], atol=1e-12)
-    assert not by_weights[~found.inside].any()
-    np.testing.assert_array_equal(evaluate(fields[:, 0], found), values[:, 0])
+    np.testing.assert_array_equal(np.isnan(values).any(axis=1), ~placed.inside)
+    a, b, c = points[placed.inside].T
+    np.testing.assert_allclose(values[placed.inside, 0], a**order - b * c, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(values[placed.inside, 1], 1, rtol=0, atol=1e-13)
+    along_i, along_j, along_k = np.moveaxis(placed.weights(order), 1, 0)
+    by_weights = np.einsum("nk,nj,ni,nkji->n", along_k, along_j, along_i, fields[placed.rows, 0])
+    np.testing.assert_allclose(by_weights[placed.inside], values[placed.inside, 0], atol=1e-12)
+    assert not by_weights[~placed.inside].any()
+    np.testing.assert_array_equal(evaluate(fields[:, 0], placed), values[:, 0])
 
 
 def test_the_basis_is_that_of_interpolation() -> None:
@@ -207,6 +207,6 @@ def test_bins_give_every_box_that_holds_a_point() -> None:
     held = (points[:, None] >= lower) & (points[:, None] <= upper)
     expected = set(zip(*np.nonzero(held.all(axis=2)), strict=True))
     pairs = list(BoxBins(lower, upper).pairs(points))
-    found = [pair for which, boxes in pairs for pair in zip(which, boxes, strict=True)]
-    assert len(found) == len(set(found))
-    assert set(found) == expected
+    entries = [pair for which, boxes in pairs for pair in zip(which, boxes, strict=True)]
+    assert len(entries) == len(set(entries))
+    assert set(entries) == expected

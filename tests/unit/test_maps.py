@@ -76,17 +76,17 @@ def test_routine_holds_the_messages_of_all_functions_and_sites_that_it_sends_by(
         ],
         2,
     )
-    found = maps.routines(result)
-    assert [one.path for one in found] == [("program", "scatter"), ("program", "gather")]
-    assert found[1].nodes == (GATHER, GATHER_ELSEWHERE)
-    assert found[1].links.tolist() == [(0, 1, 10, 0, 200, 0.2, 0.2)]
+    routines = maps.routines(result)
+    assert [one.path for one in routines] == [("program", "scatter"), ("program", "gather")]
+    assert routines[1].nodes == (GATHER, GATHER_ELSEWHERE)
+    assert routines[1].links.tolist() == [(0, 1, 10, 0, 200, 0.2, 0.2)]
 
 
 def test_messages_that_no_routine_is_known_for_are_not_called_a_routine() -> None:
     result = _result([(SENDS_BY_ITSELF, 0, 1, 5, 0, 100, 0.1, 0.1)], 2)
-    (found,) = maps.routines(result)
-    assert found.path == ("(outside of any routine)",)
-    assert "program" not in maps.routines_csv([found])
+    (routine,) = maps.routines(result)
+    assert routine.path == ("(outside of any routine)",)
+    assert "program" not in maps.routines_csv([routine])
 
 
 def test_pairs_of_ranks_that_are_not_there_are_left_out() -> None:
@@ -98,8 +98,8 @@ def test_pairs_of_ranks_that_are_not_there_are_left_out() -> None:
 def test_messages_of_call_paths_that_are_not_there_are_left_out() -> None:
     good = (GATHER, 0, 1, 5, 0, 100, 0, 0)
     result = _result([good, (99, 0, 1, 5, 0, 1, 0, 0), (-1, 0, 1, 5, 0, 1, 0, 0)], 2)
-    (found,) = maps.routines(result)
-    assert found.links.tolist() == [(0, 1, 5, 0, 100, 0.0, 0.0)]
+    (routine,) = maps.routines(result)
+    assert routine.links.tolist() == [(0, 1, 5, 0, 100, 0.0, 0.0)]
 
 
 def test_pairs_that_never_talk_and_pairs_with_empty_messages_only_exchange_nothing() -> None:
@@ -118,9 +118,9 @@ def test_receivers_count_senders_with_data_apart_from_those_without() -> None:
             (2, 0, 1, 0, 8, 0, 0.125),
         ],
     )
-    told = maps.receivers(traffic)
-    assert told[2].tolist() == (2, 1, 1, 8, 4, 80, 0.75)
-    assert told[1].tolist() == (1, 0, 0, 0, 0, 0, 0.0)
+    rows = maps.receivers(traffic)
+    assert rows[2].tolist() == (2, 1, 1, 8, 4, 80, 0.75)
+    assert rows[1].tolist() == (1, 0, 0, 0, 0, 0, 0.0)
 
 
 def test_tables_have_a_line_only_for_pairs_that_talk() -> None:
@@ -201,10 +201,10 @@ def test_hosts_and_hops_tell_how_far_bytes_go() -> None:
     )
     hosts = ["a", "a", "b", "b", "b", "b"]
     grid = Communicator("key", tuple(range(6)), (), "grid", (2, 3), (0, 1))
-    found = maps.distances(traffic, hosts, [grid, Communicator("k", (0, 1))])
-    assert (found.hosts, found.inside, found.across) == (2, 100, 11)
+    hop_distances = maps.distances(traffic, hosts, [grid, Communicator("k", (0, 1))])
+    assert (hop_distances.hosts, hop_distances.inside, hop_distances.across) == (2, 100, 11)
     # 0 to 1: a step; 0 to 2: a step round the ring of three; 0 to 5: that and one up.
-    assert found.cartesian == [("grid", (2, 3), pytest.approx((100 + 10 + 2) / 111))]
+    assert hop_distances.cartesian == [("grid", (2, 3), pytest.approx((100 + 10 + 2) / 111))]
 
 
 def test_open_ends_of_a_grid_have_no_shorter_way() -> None:
@@ -221,13 +221,13 @@ def _across(traffic: Traffic, hosts: tuple[str, ...] | list[str]) -> int:
 def test_ring_dealt_out_to_hosts_in_turn_is_put_together_again() -> None:
     traffic = _ring(16)
     hosts = [f"n{rank % 2}" for rank in range(16)]
-    found = placement.suggest(traffic, hosts)
-    assert found is not None
-    assert found.before == _across(traffic, hosts) == 16_000
-    assert found.after == _across(traffic, found.hosts) == 2_000
-    assert found.saved == pytest.approx(14 / 16)
+    suggestion = placement.suggest(traffic, hosts)
+    assert suggestion is not None
+    assert suggestion.before == _across(traffic, hosts) == 16_000
+    assert suggestion.after == _across(traffic, suggestion.hosts) == 2_000
+    assert suggestion.saved == pytest.approx(14 / 16)
     # The lowest ranks stay where they are: a list that people can read.
-    assert found.hosts == ("n0",) * 8 + ("n1",) * 8
+    assert suggestion.hosts == ("n0",) * 8 + ("n1",) * 8
 
 
 def test_placement_of_a_periodic_grid_is_one_of_cubes() -> None:
@@ -242,11 +242,11 @@ def test_placement_of_a_periodic_grid_is_one_of_cubes() -> None:
         rows += [(one, two, 1, 0, 1, 0, 0) for one, two in zip(index, receiver, strict=True)]
     traffic = _traffic(side**3, rows)
     slabs = [f"n{rank // (side**3 // hosts)}" for rank in index]
-    found = placement.suggest(traffic, slabs)
-    assert found is not None
+    suggestion = placement.suggest(traffic, slabs)
+    assert suggestion is not None
     # Eight cubes of 4^3: six faces of 16 each, every face shared by two.
-    assert found.after == 8 * 6 * 16 // 2
-    assert found == placement.suggest(traffic, slabs)
+    assert suggestion.after == 8 * 6 * 16 // 2
+    assert suggestion == placement.suggest(traffic, slabs)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -255,10 +255,10 @@ def test_shuffled_ring_is_found_again_and_rank_0_is_on_the_first_host(seed: int)
     rows: list[tuple[Any, ...]] = [
         (shuffled[one], shuffled[one - 1], 1, 0, 1000, 0, 0) for one in range(24)
     ]
-    found = placement.suggest(_traffic(24, rows), ["n0"] * 8 + ["n1"] * 8 + ["n2"] * 8)
-    assert found is not None
-    assert found.after == 3_000
-    assert found.hosts[0] == "n0"
+    suggestion = placement.suggest(_traffic(24, rows), ["n0"] * 8 + ["n1"] * 8 + ["n2"] * 8)
+    assert suggestion is not None
+    assert suggestion.after == 3_000
+    assert suggestion.hosts[0] == "n0"
 
 
 def test_passes_of_moves_mend_a_bad_start() -> None:
@@ -273,10 +273,10 @@ def test_passes_of_moves_mend_a_bad_start() -> None:
 
 def test_hosts_of_unequal_size_keep_their_numbers_of_ranks() -> None:
     hosts = ["big", "small", "big", "big", "small", "big", "big"]
-    found = placement.suggest(_ring(7), hosts)
-    assert found is not None
-    assert found.hosts.count("small") == 2
-    assert found.after == 2_000
+    suggestion = placement.suggest(_ring(7), hosts)
+    assert suggestion is not None
+    assert suggestion.hosts.count("small") == 2
+    assert suggestion.after == 2_000
 
 
 @pytest.mark.parametrize(
@@ -304,9 +304,9 @@ def test_ranks_without_messages_need_no_other_placement() -> None:
 
 
 def test_host_files_name_the_host_of_each_rank_in_order() -> None:
-    found = placement.Placement(("a", "b", "a"), 10, 5, 20)
-    assert found.host_list == "a\nb\na\n"
-    assert found.rankfile == "rank 0=a slot=0\nrank 1=b slot=0\nrank 2=a slot=1\n"
+    suggestion = placement.Placement(("a", "b", "a"), 10, 5, 20)
+    assert suggestion.host_list == "a\nb\na\n"
+    assert suggestion.rankfile == "rank 0=a slot=0\nrank 1=b slot=0\nrank 2=a slot=1\n"
 
 
 def test_maps_replace_those_of_an_earlier_analysis(tmp_path: Path) -> None:

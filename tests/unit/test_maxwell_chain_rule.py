@@ -40,16 +40,16 @@ def test_on_affine_elements_both_curls_are_the_same(order, upwind):
     """All orientations of faces, two media, every kind of wall; elements of three widths."""
     mesh = turned(box((3, 2, 2), upper=(1.0, 0.4, 2.0)), 5)
     object.__setattr__(mesh, "regions", (np.arange(mesh.count) % 2).astype(np.int32))
-    found = []
+    rates = []
     for chain_rule in (False, True):
         media = (Material(), Material(3.0, 1.5))
         stepping = opened(mesh, order, upwind=upwind, materials=media, chain_rule=chain_rule)
         stepping.set_fields(random(stepping))
         stepping.set_step(1e-3)
         stepping.advance(5)
-        found.append(stepping.values())
-    assert np.abs(found[0] - random(stepping)).max() > 1e-3
-    assert np.abs(found[0] - found[1]).max() < 1e-12
+        rates.append(stepping.values())
+    assert np.abs(rates[0] - random(stepping)).max() > 1e-3
+    assert np.abs(rates[0] - rates[1]).max() < 1e-12
 
 
 def test_both_curls_differ_on_curved_elements_and_constants_are_preserved():

@@ -128,8 +128,8 @@ def test_solutions_are_found_by_name_and_unknown_ones_are_told():
         "cavity-te102": exact.cavity("te", (1, 0, 2), (1.0, 2.0, 3.0)),
     }
     for name, solution in same.items():
-        found = exact.named(name, radius=0.9, length=2.0, size=(1.0, 2.0, 3.0))
-        assert np.array_equal(found(points, 0.1), solution(points, 0.1))
+        named_solution = exact.named(name, radius=0.9, length=2.0, size=(1.0, 2.0, 3.0))
+        assert np.array_equal(named_solution(points, 0.1), solution(points, 0.1))
     for wrong in ("waveguide-tm00", "sphere-te01", "waveguide-tm1", "box"):
         with pytest.raises(InputError, match=f"'{wrong}' is no known solution; there is periodic"):
             exact.named(wrong)
@@ -231,8 +231,8 @@ def test_a_slab_joins_its_fields_at_both_faces(name):
         [0, p / Z, -1 / p / Z, -1 / behind.impedance],
     ]
     r, _, _, t = np.linalg.solve(np.array(system), np.array([1, 1, 0, 0]))
-    found = exact.slab(w, d, medium, behind=behind)
-    assert np.abs(np.array(found) - [r, t]).max() < 1e-13
+    amplitudes = exact.slab(w, d, medium, behind=behind)
+    assert np.abs(np.array(amplitudes) - [r, t]).max() < 1e-13
     wave = exact.slab_wave(w, d, medium, behind=behind)
     for face in (0.0, d):
         sides = np.array([[face - 1e-13, face + 1e-13], [0, 0], [0, 0]])

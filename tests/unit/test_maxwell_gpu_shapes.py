@@ -135,17 +135,17 @@ def test_a_gpu_steps_as_cores_do(order, real, mode, covariant, way, tmp_path):
         )
         assert within, "it wrote beyond the shared memory that it asked for"
         traces.reverse()
-    found = u.astype("f8").reshape(start.shape)
+    fields = u.astype("f8").reshape(start.shape)
     if covariant:
         matrices = np.moveaxis(a, 3, 1)[:, None]
-        found = np.linalg.solve(matrices, np.moveaxis(found, 3, 2)[..., None])[..., 0]
-        found = np.moveaxis(found, 2, 3)
+        fields = np.linalg.solve(matrices, np.moveaxis(fields, 3, 2)[..., None])[..., 0]
+        fields = np.moveaxis(fields, 2, 3)
     stepping.set_step(DT)
     before = stepping.values()
     stepping.advance(1)
     assert np.abs(stepping.values() - before).max() > 0.01
     most = 1e-13 if real == "double" else 1e-5
-    assert np.abs(stepping.values().reshape(start.shape) - found).max() < most
+    assert np.abs(stepping.values().reshape(start.shape) - fields).max() < most
     assert np.isfinite(traces[0]).all()
 
 

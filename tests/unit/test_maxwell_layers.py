@@ -65,9 +65,9 @@ PULSE = Ricker(centre=1.0, frequency=1.0)
 
 def blob(points: np.ndarray) -> np.ndarray:
     """A current along z that the elements resolve."""
-    found = np.zeros_like(points)
-    found[:, 2] = np.exp(-(points**2).sum(axis=1) / 0.25**2)
-    return found
+    fields = np.zeros_like(points)
+    fields[:, 2] = np.exp(-(points**2).sum(axis=1) / 0.25**2)
+    return fields
 
 
 def octant(elements: int, layer: Layer | None, until: float) -> dict[tuple[float, ...], np.ndarray]:
@@ -83,8 +83,8 @@ def octant(elements: int, layer: Layer | None, until: float) -> dict[tuple[float
     )
     advance(stepping, until, 0.5, 0.9)
     centres = points.mean(axis=2).T.round(6)
-    found = zip(map(tuple, centres.tolist()), stepping.values(), strict=True)
-    return {centre: values for centre, values in found if max(centre) < 1}
+    fields_by_centre = zip(map(tuple, centres.tolist()), stepping.values(), strict=True)
+    return {centre: values for centre, values in fields_by_centre if max(centre) < 1}
 
 
 def difference(one: dict, other: dict) -> float:
@@ -124,7 +124,7 @@ def test_layers_that_meet_in_edges_and_corners_are_stable():
 def test_the_layer_matches_the_medium_in_it(medium):
     """A longer row shows what goes on without the layer's end; short and long do the same."""
     layer, plane = Layer({"x+": 0.5}), {"x-": "pmc", "x+": "pec"}
-    found = {}
+    fields = {}
     for length in (1.5, 4.0):
         mesh = box(
             (round(2 * length), 1, 1), upper=(length, 0.5, 0.5), periodic=(False, True, True)
@@ -136,8 +136,8 @@ def test_the_layer_matches_the_medium_in_it(medium):
         stepping.set_fields(start)
         advance(stepping, 3.0, 0.5, 0.8)
         order = np.argsort(points[0].mean(axis=1))
-        found[length] = stepping.values()[order[:2]]
-    assert np.abs(found[1.5] - found[4.0]).max() < 5e-5
+        fields[length] = stepping.values()[order[:2]]
+    assert np.abs(fields[1.5] - fields[4.0]).max() < 5e-5
 
 
 def test_layers_begin_where_elements_begin():

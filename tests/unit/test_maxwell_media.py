@@ -109,9 +109,9 @@ def test_a_standing_wave_decays_in_a_conducting_medium():
     def exact(t: float) -> np.ndarray:
         turn = (vectors @ np.diag(np.exp(values * t)) @ np.linalg.inv(vectors)).real
         f, g = turn @ [1.0, 0.0]
-        found = np.zeros((len(x), 6, x.shape[1]))
-        found[:, 1], found[:, 5] = f * np.cos(K * x), g * np.sin(K * x)
-        return found
+        fields = np.zeros((len(x), 6, x.shape[1]))
+        fields[:, 1], fields[:, 5] = f * np.cos(K * x), g * np.sin(K * x)
+        return fields
 
     stepping.set_fields(exact(0.0))
     advance(stepping, 1.0, 0.5, 0.15)
@@ -165,11 +165,11 @@ def test_a_pole_without_damping_is_a_medium_like_others():
 def test_the_permittivity_is_the_sum_of_its_poles():
     medium = MEDIA["several"]
     w = np.array([1.0, 5.0])
-    found = medium.permittivity_at(w)
+    permittivity = medium.permittivity_at(w)
     expected = medium.permittivity + 0.3j / w
     expected = expected - 16 / (w * (w + 0.6j)) + 37.5 / (25 - 0.4j * w - w * w)
     expected = expected + 0.5 * 81 / (81 - 1j * w - w * w) + 2 / (1 - 0.3j * w)
-    assert np.abs(found - expected).max() < 1e-13
+    assert np.abs(permittivity - expected).max() < 1e-13
 
 
 def test_the_fastest_rate_bounds_what_a_medium_adds():

@@ -61,10 +61,10 @@ def test_resonances_of_a_box_are_found_at_a_probe_within_1e_4(tmp_path):
     summary = opened(resonator()).run(out=tmp_path, ceilings=False)
     # (1, 1, 0) and its like at sqrt(2) / 2, (1, 1, 1) at sqrt(3) / 2.
     exact = np.array([math.sqrt(2) / 2, math.sqrt(3) / 2])
-    found = summary["spectrum"]["p"]
-    assert set(found) == {"Ex", "Ey", "Ez", "Hx", "Hy", "Hz"}
+    resonances = summary["spectrum"]["p"]
+    assert set(resonances) == {"Ex", "Ey", "Ez", "Hx", "Hy", "Hz"}
     for name in ("Ex", "Ez"):
-        strongest = sorted(found[name], key=lambda peak: -peak["amplitude"])[:2]
+        strongest = sorted(resonances[name], key=lambda peak: -peak["amplitude"])[:2]
         frequencies = np.sort([peak["frequency"] for peak in strongest])
         np.testing.assert_allclose(frequencies, exact, rtol=1e-4)
     rows = [
@@ -73,7 +73,7 @@ def test_resonances_of_a_box_are_found_at_a_probe_within_1e_4(tmp_path):
         if not line.startswith("#")
     ]
     table = list(csv.DictReader(rows))
-    assert float(table[0]["frequency"]) == found[table[0]["component"]][0]["frequency"]
+    assert float(table[0]["frequency"]) == resonances[table[0]["component"]][0]["frequency"]
     assert (tmp_path / "spectrum-p.png").stat().st_size > 1000
     spectrum = _table(tmp_path / "spectrum-p.csv")
     peak = spectrum["frequency"][np.abs(spectrum["Ezreal"] + 1j * spectrum["Ezimag"]).argmax()]
@@ -88,13 +88,13 @@ def test_a_short_dipole_radiates_its_exact_pattern_and_power(tmp_path):
     data = antenna()
     data["maxwell"]["order"] = 4
     summary = opened(data).run(out=tmp_path, ceilings=False)
-    (found,) = summary["far_field"]
+    (pattern,) = summary["far_field"]
     k = 2 * math.pi * 5e8 / LIGHT
     exact = IMPEDANCE * k**2 * 1e-4 / (12 * math.pi)
-    assert found["power_of_dipole_alone"] == pytest.approx(exact, rel=1e-9)
-    assert found["radiated_power"] == pytest.approx(exact, rel=0.02)
-    assert found["power_of_pattern"] == pytest.approx(exact, rel=0.02)
-    assert found["largest_directivity"] == pytest.approx(1.5, rel=0.02)
+    assert pattern["power_of_dipole_alone"] == pytest.approx(exact, rel=1e-9)
+    assert pattern["radiated_power"] == pytest.approx(exact, rel=0.02)
+    assert pattern["power_of_pattern"] == pytest.approx(exact, rel=0.02)
+    assert pattern["largest_directivity"] == pytest.approx(1.5, rel=0.02)
     table = _table(tmp_path / "far-field.csv")
     wanted = 1.5 * np.sin(np.radians(table["theta_degrees"])) ** 2
     np.testing.assert_allclose(table["directivity"], wanted, atol=0.03)
@@ -140,9 +140,9 @@ def test_damaged_sums_of_a_far_field_are_refused_in_one_line():
             extras[name][..., None],
             np.full(extras[name].shape, b"text"),
         ):
-            with pytest.raises(InputError, match="another|damaged") as told:
+            with pytest.raises(InputError, match="another|damaged") as error:
                 solver.restore_extras({**extras, name: damaged})
-            assert "\n" not in str(told.value)
+            assert "\n" not in str(error.value)
     for key in ("reference", "taken"):
         with pytest.raises(InputError):
             solver.restore_extras({k: v for k, v in extras.items() if not k.endswith(key)})
@@ -160,8 +160,8 @@ def test_a_sine_gives_the_power_that_a_pulse_gives():
     data = antenna(start=2e-9)
     data["maxwell"]["sources"][0]["waveform"] = {"kind": "sine", "frequency": 5e8, "rise": 2e-9}
     data["maxwell"]["end_time"] = 12e-9
-    (found,) = opened(data).run(ceilings=False)["far_field"]
-    assert found["radiated_power"] == pytest.approx(found["power_of_dipole_alone"], rel=0.02)
+    (pattern,) = opened(data).run(ceilings=False)["far_field"]
+    assert pattern["radiated_power"] == pytest.approx(pattern["power_of_dipole_alone"], rel=0.02)
 
 
 def test_the_case_of_the_sphere_is_the_one_that_is_verified():
@@ -227,19 +227,19 @@ def test_only_lines_with_a_small_error_are_told_and_the_others_counted():
     pulse = np.exp(-((t - 3) ** 2))
     fading = np.random.default_rng(3).normal(size=count) * np.exp(-t / 9)
 
-    def told(ez, ex):
+    def line_and_counts(ez, ex):
         silent = np.zeros((count, 4))
         rows = np.column_stack([steps, t, ex, silent[:, 0], ez, silent[:, :3]])
         spectra = ProbeSpectra(case, dt, every * count, 0.0)
         results = spectra.finish(None, {"p": rows.tolist()}, "", every * count)
-        found = results.summary["spectrum"]["p"]
-        return results.lines[0], {name: len(peaks) for name, peaks in found.items()}
+        peaks_of = results.summary["spectrum"]["p"]
+        return results.lines[0], {name: len(peaks) for name, peaks in peaks_of.items()}
 
-    line, counts = told(np.sin(2 * np.pi * 0.7071 * t), 100 * pulse)
+    line, counts = line_and_counts(np.sin(2 * np.pi * 0.7071 * t), 100 * pulse)
     assert counts["Ex"] > 0
     assert line.startswith("probe p rings at 0.7071 (Ez, no decay seen); ")
     assert f"{counts['Ex']} lines left out, uncertain by more than 1 %" in line
-    line, counts = told(fading, pulse)
+    line, counts = line_and_counts(fading, pulse)
     assert line.startswith(f"probe p: no resonance in the band; {sum(counts.values())} lines")
 
 

@@ -41,9 +41,9 @@ def opened(data: dict[str, Any], **tables: Any) -> Simulation:
 def test_a_mode_in_si_units_is_that_of_the_exact_solution():
     simulation = opened(cavity(7))
     summary = simulation.run(ceilings=False)
-    found = summary["diagnostics"]
-    assert found["time"] == pytest.approx(1e-9, rel=1e-12)
-    assert found["largest_error"] < 1e-6
+    diagnostics = summary["diagnostics"]
+    assert diagnostics["time"] == pytest.approx(1e-9, rel=1e-12)
+    assert diagnostics["largest_error"] < 1e-6
     # E in V/m and H in A/m: their energies come to the same over a period.
     frequency = LIGHT * np.sqrt(2) * np.pi / 0.2
     swing = simulation.field("Ey")
@@ -54,7 +54,7 @@ def test_a_mode_in_si_units_is_that_of_the_exact_solution():
         abs(np.sin(frequency * 1e-9)) / np.sqrt(2) / IMPEDANCE, rel=1e-4
     )
     volume = 8.8541878128e-12 / 2 * 0.2**3 / 4
-    assert found["energy"] == pytest.approx(volume, rel=1e-6)
+    assert diagnostics["energy"] == pytest.approx(volume, rel=1e-6)
 
 
 def test_natural_units_and_si_are_the_same_fields():
@@ -295,9 +295,9 @@ def test_the_exponential_integrator_takes_long_steps():
     data = cavity(6, integrator="exponential")
     simulation = opened(data)
     summary = simulation.run(ceilings=False)
-    found = summary["diagnostics"]
-    assert found["step_over_bound"] > 5
-    assert found["largest_error"] < 1e-5
+    diagnostics = summary["diagnostics"]
+    assert diagnostics["step_over_bound"] > 5
+    assert diagnostics["largest_error"] < 1e-5
 
 
 def test_the_exponential_integrator_knows_no_memory_of_media():

@@ -92,16 +92,16 @@ def test_a_mesh_in_millimetres_read_as_metres_is_told_with_the_scale(tmp_path):
 
 
 def test_sources_in_conductors_and_layers_and_runs_without_any_are_told():
-    def told(words, data):
+    def assert_notice(words, data):
         assert any(words in line for line in _notices(data)), words
 
     metal = _plain(2, materials=[{"conductivity": 0.1}])
-    told("maxwell.sources[0] lies in a conducting medium, at (0, 0, 0) m", metal)
+    assert_notice("maxwell.sources[0] lies in a conducting medium, at (0, 0, 0) m", metal)
     data = _plain(2)
     data["maxwell"]["sources"][0] |= {"position": [0.25, 0.0, 0.0], "moment": [0.0, 0.0, 0.0]}
-    told("lies in the absorbing layer, at (0.24, 0, 0) m", data)
-    told("maxwell.sources[0].moment is 0", data)
-    told("all fields stay 0", _plain(1, sources=[]))
+    assert_notice("lies in the absorbing layer, at (0.24, 0, 0) m", data)
+    assert_notice("maxwell.sources[0].moment is 0", data)
+    assert_notice("all fields stay 0", _plain(1, sources=[]))
 
 
 def test_a_waveform_that_goes_on_long_after_the_end_of_the_run_is_questioned(tmp_path):
@@ -112,10 +112,10 @@ def test_a_waveform_that_goes_on_long_after_the_end_of_the_run_is_questioned(tmp
     maxwell["sources"][0]["waveform"] = {"kind": "table", "file": str(table)}
     for last, words in ((2.0, False), (2000.0, True)):
         table.write_text(f"t;value\n0;0\n{last / 2};1\n{last};0\n")
-        found = [line for line in _notices(data) if "waveform.file" in line]
-        assert bool(found) is words
-    assert "maxwell.sources[0].waveform.file" in found[0]
-    assert "Times are in s" in found[0]
+        notices = [line for line in _notices(data) if "waveform.file" in line]
+        assert bool(notices) is words
+    assert "maxwell.sources[0].waveform.file" in notices[0]
+    assert "Times are in s" in notices[0]
 
 
 def _source(**changes: Any) -> list[dict[str, Any]]:
@@ -209,8 +209,8 @@ def test_the_time_steps_limit_names_the_element_the_medium_or_the_end_time():
     absurd["maxwell"]["end_time"] = 3.0
     text = opened(absurd).solver.time_step_limit()
     assert "until maxwell.end_time = 3 s waves cross the mesh 1.5e+09 times: is it meant?" in text
-    given = _plain(2, time_step=1e-13)
-    assert "limited by maxwell.time_step" in opened(given).solver.time_step_limit()
+    case = _plain(2, time_step=1e-13)
+    assert "limited by maxwell.time_step" in opened(case).solver.time_step_limit()
 
 
 def test_energy_that_grows_after_the_sources_have_ended_is_told_and_then_an_error():

@@ -70,15 +70,15 @@ def test_a_waveform_on_the_device_is_that_of_the_host(name):
     mesh = box((1, 1, 1), periodic=(True,) * 3)
     stepping, additions, _ = opened(mesh, 1, CORE, currents=(VolumeCurrent(along_y, wave),))
     stepping.set_step(0.5)
-    found = []
+    amplitudes = []
     for t in TIMES:
         additions.set_time(t)
         stepping.increments[:] = 0
         additions.before(2)
-        found.append(-stepping.increments[8] / 0.5)
+        amplitudes.append(-stepping.increments[8] / 0.5)
     c = 2526269341429 / 6820363962896
-    assert np.abs(np.array(found) - wave(TIMES + 0.5 * c)).max() < 1e-13
-    assert np.abs(found).max() > 0.3
+    assert np.abs(np.array(amplitudes) - wave(TIMES + 0.5 * c)).max() < 1e-13
+    assert np.abs(amplitudes).max() > 0.3
 
 
 def test_a_table_is_a_cubic_between_its_times():
@@ -132,8 +132,8 @@ def test_a_current_in_a_volume_drives_a_standing_wave(magnetic):
     advance(stepping, 1.5, 0.5, 0.2)
     s = np.linspace(0, 1.5, 20001)
     expected = -np.trapezoid(GAUSSIAN(s) * np.cos(k * (1.5 - s)), s) * np.cos(k * points[0])
-    found = stepping.values()[:, 4 if magnetic else 1]
-    assert np.abs(found - expected).max() < 1e-7
+    fields = stepping.values()[:, 4 if magnetic else 1]
+    assert np.abs(fields - expected).max() < 1e-7
     assert np.abs(expected).max() > 0.05
 
 
@@ -188,8 +188,8 @@ def test_the_field_of_a_dipole_is_that_of_the_closed_form():
     until = 2.5
     advance(stepping, until, 0.5, 0.9)
     r = np.sqrt((points**2).sum(axis=0))
-    some = (r > 1.2) & (r < 1.6)
-    x, r = points[:, some], r[some]
+    shell = (r > 1.2) & (r < 1.6)
+    x, r = points[:, shell], r[shell]
     a2, s = (np.pi * pulse.frequency) ** 2, until - r - pulse.centre
     g = np.exp(-a2 * s * s)
     m, m1, m2 = s * g, (1 - 2 * a2 * s**2) * g, (4 * a2**2 * s**3 - 6 * a2 * s) * g
@@ -198,24 +198,24 @@ def test_the_field_of_a_dipole_is_that_of_the_closed_form():
     near, far = 3 * n * n[2] - z, n * n[2] - z
     E = (near * (m / r**3 + m1 / r**2) + far * m2 / r) / (4 * np.pi)
     H = np.cross(z, n, axis=0) * (m1 / r**2 + m2 / r) / (4 * np.pi)
-    found = np.moveaxis(stepping.values(), 1, 0)[:, some]
+    fields = np.moveaxis(stepping.values(), 1, 0)[:, shell]
     expected = np.concatenate([E, H])
-    assert np.abs(found - expected).max() < 0.06 * np.abs(expected).max()
-    assert np.abs(found - expected).mean() < 0.003 * np.abs(expected).max()
+    assert np.abs(fields - expected).max() < 0.06 * np.abs(expected).max()
+    assert np.abs(fields - expected).mean() < 0.003 * np.abs(expected).max()
 
 
 def test_sources_of_one_waveform_in_one_place_add_up():
     mesh = box((2, 1, 1), periodic=(True,) * 3)
     twice = (PointDipole((0.3, 0.5, 0.5), (0.0, 1.0, 0.0), GAUSSIAN),) * 2
     once = (PointDipole((0.3, 0.5, 0.5), (0.0, 2.0, 0.0), GAUSSIAN),)
-    found = []
+    fields = []
     for currents in (twice, once):
         stepping, _, _ = opened(mesh, 3, CORE, currents=currents)
         stepping.set_step(0.01)
         stepping.advance(100)
-        found.append(stepping.values())
-    assert np.abs(found[0] - found[1]).max() < 1e-14
-    assert np.abs(found[0]).max() > 0.1
+        fields.append(stepping.values())
+    assert np.abs(fields[0] - fields[1]).max() < 1e-14
+    assert np.abs(fields[0]).max() > 0.1
 
 
 def test_a_point_is_found_in_its_element():
@@ -225,8 +225,8 @@ def test_a_point_is_found_in_its_element():
         element = int(random.integers(mesh.count))
         place_in = random.uniform(-0.9, 0.9, 3)
         point = lagrange(4, place_in) @ nodes(mesh, 4, np.array([element]))[0].reshape(-1, 3)
-        found, reference = locate(mesh, 4, point)
-        assert found == element
+        element_of_point, reference = locate(mesh, 4, point)
+        assert element_of_point == element
         assert reference == pytest.approx(place_in, abs=1e-9)
     assert np.abs(locate(mesh, 4, np.zeros(3))[1]) == pytest.approx(np.ones(3))
     with pytest.raises(InputError, match="lies in no element"):
@@ -279,13 +279,13 @@ def test_entries_of_a_wave_are_the_same_on_parts_of_the_mesh():
     def table(elements: np.ndarray) -> dict[tuple[int, int], np.ndarray]:
         part = take(mesh, elements)
         own = OwnElements(part, nodes(part.mesh, 3), placed.permittivity, placed.permeability)
-        found: dict[tuple[int, int], np.ndarray] = {}
-        for each in placed.drives[0].entries(own):
-            rows = zip(part.elements[each.elements], each.nodes, each.shape, strict=True)
+        shapes: dict[tuple[int, int], np.ndarray] = {}
+        for entry in placed.drives[0].entries(own):
+            rows = zip(part.elements[entry.elements], entry.nodes, entry.shape, strict=True)
             for element, node, shape in rows:
                 key = int(element), int(node)
-                found[key] = found.get(key, 0) + shape
-        return found
+                shapes[key] = shapes.get(key, 0) + shape
+        return shapes
 
     whole = table(np.arange(mesh.count))
     halves = {**table(np.arange(0, mesh.count, 2)), **table(np.arange(1, mesh.count, 2))}

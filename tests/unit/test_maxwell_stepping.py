@@ -77,8 +77,8 @@ def test_fields_change_places_between_electric_and_magnetic_walls():
     stepping, points = opened(mesh, 5, boundaries=dict.fromkeys(WALLS, "pmc"))
 
     def dual(points: np.ndarray, t: float) -> np.ndarray:
-        found = wave_between_walls(points, t)
-        return np.concatenate([-found[:, 3:], found[:, :3]], axis=1)
+        fields = wave_between_walls(points, t)
+        return np.concatenate([-fields[:, 3:], fields[:, :3]], axis=1)
 
     assert run(stepping, dual, points, 1 / 3, 0.3) < 1e-5
 

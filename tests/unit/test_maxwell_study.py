@@ -60,8 +60,8 @@ def _swept(path: Path) -> Sweep:
 def test_elements_and_orders_are_swept_and_tables_have_their_points(study):
     path = study("elements = [1, [1, 2, 4]]\norder = [2, 3]\nthreads = 2\ntransport = 'staged'")
     rows = _swept(path).rows
-    found = {tuple(row.layout.columns.values()) for row in rows}
-    assert found == {
+    points = {tuple(row.layout.columns.values()) for row in rows}
+    assert points == {
         ("1x1x1", 2, 27),
         ("1x1x1", 3, 64),
         ("1x2x4", 2, 8 * 27),

@@ -52,11 +52,11 @@ def test_a_step_multiplies_by_the_polynomial():
 
 
 def test_the_limits_on_the_axes_are_those_of_the_scheme():
-    found = step_limits(LSERK4, [-2.0, 1j, -4j, 0.0])
-    assert found[0] == pytest.approx(LSERK4.real_limit / 2, rel=1e-4)
-    assert found[1] == pytest.approx(LSERK4.imaginary_limit, rel=1e-4)
-    assert found[2] == pytest.approx(LSERK4.imaginary_limit / 4, rel=1e-4)
-    assert np.isinf(found[3])
+    limits = step_limits(LSERK4, [-2.0, 1j, -4j, 0.0])
+    assert limits[0] == pytest.approx(LSERK4.real_limit / 2, rel=1e-4)
+    assert limits[1] == pytest.approx(LSERK4.imaginary_limit, rel=1e-4)
+    assert limits[2] == pytest.approx(LSERK4.imaginary_limit / 4, rel=1e-4)
+    assert np.isinf(limits[3])
 
 
 def test_the_region_ends_where_the_limits_say():
@@ -76,12 +76,12 @@ def test_an_eigenvalue_that_makes_the_solution_itself_grow_is_no_matter_of_the_s
 def test_bounds_on_cubes_are_the_published_ones(order):
     """A wall mirrors the fields: one cube between walls stands for many at high orders."""
     cubes = 2 if order < 7 else 1
-    _, found = bounded(box((cubes,) * 3, periodic=(cubes > 1,) * 3), order)
-    assert found.converged
-    assert found.limit == pytest.approx(CUBES[order] / cubes, rel=0.03)
-    assert found.geometric == pytest.approx(cube_factor(order) / cubes, rel=1e-9)
+    _, bound = bounded(box((cubes,) * 3, periodic=(cubes > 1,) * 3), order)
+    assert bound.converged
+    assert bound.limit == pytest.approx(CUBES[order] / cubes, rel=0.03)
+    assert bound.geometric == pytest.approx(cube_factor(order) / cubes, rel=1e-9)
     assert cube_factor(order) == pytest.approx(CUBES[order], rel=0.01)
-    assert found.largest == found.limit
+    assert bound.largest == bound.limit
 
 
 def test_walls_change_little_and_a_slower_medium_allows_longer_steps():
@@ -113,14 +113,14 @@ ROUND = cylinder(1.0, 0.0, 1.0, core=1, rings=1, layers=1)
     ids=["flat", "flat, central flux", "warped", "warped, order 5", "sheared", "round"],
 )
 def test_steps_below_the_bound_are_stable_and_those_above_are_not(mesh, order, upwind):
-    stepping, found = bounded(mesh, order, upwind=upwind)
-    assert found.converged
+    stepping, bound = bounded(mesh, order, upwind=upwind)
+    assert bound.converged
     random = np.random.default_rng(2).standard_normal(stepping.values().shape)
     energies = {}
     for share in (0.95, 1.1):
         stepping.set_fields(random)
         start = stepping.energy()
-        stepping.set_step(share * found.largest)
+        stepping.set_step(share * bound.largest)
         stepping.advance(250)
         energies[share] = stepping.energy() / start
     assert energies[0.95] < 1.0
@@ -129,8 +129,8 @@ def test_steps_below_the_bound_are_stable_and_those_above_are_not(mesh, order, u
 
 def test_the_guess_from_the_shape_is_safe_for_elements_that_are_not_sheared():
     for mesh in (FLAT, WARPED, ROUND):
-        _, found = bounded(mesh, 4)
-        assert 0.3 * found.limit < found.geometric < found.limit
+        _, bound = bounded(mesh, 4)
+        assert 0.3 * bound.limit < bound.geometric < bound.limit
 
 
 def test_a_bound_that_was_not_settled_is_no_longer_than_the_guess():
@@ -142,8 +142,8 @@ def test_a_bound_that_was_not_settled_is_no_longer_than_the_guess():
 
 def test_a_random_start_is_the_same_however_elements_are_shared_out():
     whole = random_start(np.arange(500), 60)
-    some = np.array([7, 499, 3])
-    assert np.array_equal(random_start(some, 60), whole[some])
+    chosen = np.array([7, 499, 3])
+    assert np.array_equal(random_start(chosen, 60), whole[chosen])
     assert abs(whole.mean()) < 0.02
     assert (whole**2).mean() == pytest.approx(1 / 3, rel=0.03)
     assert -1 <= whole.min() < -0.999
@@ -171,6 +171,6 @@ def test_a_step_above_the_bound_is_refused_with_the_bound():
         InputError, match=r"time step 0\.08 ns .* at most 0\.07912 ns, .* 0\.08328 ns"
     ):
         require_stable(0.08, 0.08328, "ns")
-    for given in (0.0, -1.0, float("nan")):
+    for time_step in (0.0, -1.0, float("nan")):
         with pytest.raises(InputError, match="above 0"):
-            require_stable(given, 0.0831)
+            require_stable(time_step, 0.0831)

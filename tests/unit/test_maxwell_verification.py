@@ -21,12 +21,12 @@ CORE = CpuDevice(threads=1)
 
 
 def test_a_run_states_its_mesh_its_order_and_its_step():
-    found = verification.conducting_box(3, CORE, until=0.3, share=0.5)
-    assert (found.elements, found.order) == (27, 3)
-    assert found.steps * found.step == pytest.approx(0.3)
+    box_run = verification.conducting_box(3, CORE, until=0.3, share=0.5)
+    assert (box_run.elements, box_run.order) == (27, 3)
+    assert box_run.steps * box_run.step == pytest.approx(0.3)
     # A share of 4.657 h / (2 N (N + 1)), with h = 1/3.
-    assert 0.9 * 0.5 < found.step / (4.657 / 3 / 24) <= 0.5
-    assert found.mean < found.largest < 1e-2
+    assert 0.9 * 0.5 < box_run.step / (4.657 / 3 / 24) <= 0.5
+    assert box_run.mean < box_run.largest < 1e-2
 
 
 @pytest.mark.parametrize("order", [3, 5])
@@ -57,12 +57,12 @@ def test_modes_of_a_cavity_ring_as_they_should(numbers):
 
 
 def test_resonances_of_a_sphere_are_met_on_seven_elements():
-    found = resonance_runs.frequencies_by_projection(5, CORE, until=4.0)
-    for value, true in found.values():
+    frequencies = resonance_runs.frequencies_by_projection(5, CORE, until=4.0)
+    for value, true in frequencies.values():
         assert value == pytest.approx(true, rel=3e-5)
     for value, true in resonance_runs.frequencies_by_probe(4, CORE).values():
         assert value == pytest.approx(true, rel=1e-3)
-    assert found["tm11"][1] == exact.sphere_frequency("tm")
+    assert frequencies["tm11"][1] == exact.sphere_frequency("tm")
 
 
 def test_fresnels_coefficients_are_those_of_the_impedances_not_of_the_admittances(monkeypatch):
@@ -119,6 +119,6 @@ def test_errors_are_means_over_the_volume_not_over_nodes():
     def one_at_first(points, time):
         return np.full((6, *points.shape[1:]), 1.0 if time == 0 else 0.0)
 
-    found = run.errors(one_at_first, 0.01)
-    assert found.largest == pytest.approx(1)
-    assert found.mean == pytest.approx(1)
+    errors = run.errors(one_at_first, 0.01)
+    assert errors.largest == pytest.approx(1)
+    assert errors.mean == pytest.approx(1)

@@ -87,22 +87,24 @@ def test_a_dipole_before_one_two_or_three_walls_has_its_exact_pattern_and_power(
     )
     planes = [MirrorPlane(tuple(np.eye(3)[axis]), 0.0, kind) for axis, kind in walls.items()]
     theta, phi, solid = sphere_quadrature(14)
-    found = far_field(on, electric, magnetic_field, K, theta, phi, planes=planes)
+    pattern = far_field(on, electric, magnetic_field, K, theta, phi, planes=planes)
     exact = sum(_far(*dipole, theta, phi) for dipole in dipoles)
     front = in_front(planes, theta, phi)
     rays = spherical_directions(theta, phi)[0][..., list(walls)]
     assert np.array_equal(front, (rays > -1e-9).all(axis=-1))
-    parts = np.array([found.electric_theta[0], found.electric_phi[0]])
+    parts = np.array([pattern.electric_theta[0], pattern.electric_phi[0]])
     np.testing.assert_allclose(
         parts[:, front], exact[:, front], atol=1e-5 * np.abs(exact[:, front]).max()
     )
     radiated = power(on, electric, magnetic_field)[0]
-    assert (found.intensity[0] * solid).sum() / 2 ** len(walls) == pytest.approx(radiated, rel=1e-5)
+    assert (pattern.intensity[0] * solid).sum() / 2 ** len(walls) == pytest.approx(
+        radiated, rel=1e-5
+    )
     # The origin shifts phases alone.
     moved = far_field(
         on, electric, magnetic_field, K, theta, phi, planes=planes, origin=(0.3, -0.2, 0.7)
     )
-    np.testing.assert_allclose(moved.intensity, found.intensity, rtol=1e-7, atol=1e-12)
+    np.testing.assert_allclose(moved.intensity, pattern.intensity, rtol=1e-7, atol=1e-12)
 
 
 def _over_ground(**far_field: Any) -> dict[str, Any]:
@@ -120,16 +122,16 @@ def test_a_short_dipole_over_ground_has_the_directivity_of_dipole_and_image(tmp_
     data = _over_ground()
     data["maxwell"]["order"] = 4
     summary = opened(data).run(out=tmp_path, ceilings=False)
-    (found,) = summary["far_field"]
+    (pattern,) = summary["far_field"]
     # C. A. Balanis, Antenna Theory, 3rd ed., eq. 4-104: 3.242 at this height.
     x = 2 * (2 * math.pi * FREQUENCY / LIGHT) * 0.06
     factor = 1 / 3 - math.cos(x) / x**2 + math.sin(x) / x**3
-    assert found["largest_directivity"] == pytest.approx(2 / factor, rel=0.02)
-    assert found["at_theta"] == 90.0
-    assert found["radiated_power"] / found["power_of_dipole_alone"] == pytest.approx(
+    assert pattern["largest_directivity"] == pytest.approx(2 / factor, rel=0.02)
+    assert pattern["at_theta"] == 90.0
+    assert pattern["radiated_power"] / pattern["power_of_dipole_alone"] == pytest.approx(
         3 * factor, rel=0.02
     )
-    assert found["power_of_pattern"] == pytest.approx(found["radiated_power"], rel=0.02)
+    assert pattern["power_of_pattern"] == pytest.approx(pattern["radiated_power"], rel=0.02)
     lines = (tmp_path / "far-field.csv").read_text().splitlines()
     rows = np.genfromtxt([ln for ln in lines if ln[0] != "#"], delimiter=",", names=True)
     below = rows["theta_degrees"] > 90
@@ -229,9 +231,9 @@ def test_a_metal_body_within_the_surface_takes_part_in_the_pattern(tmp_path):
     data["maxwell"] |= {"order": 3, "end_time": 7e-9}
     data["maxwell"]["layer"] = {"thickness": dict.fromkeys(SIDES, 0.12), "reflection": 1e-3}
     summary = opened(data).run(ceilings=False)
-    (found,) = summary["far_field"]
-    assert found["power_of_pattern"] == pytest.approx(found["radiated_power"], rel=0.05)
-    assert abs(found["radiated_power"] / found["power_of_dipole_alone"] - 1) > 0.1
+    (pattern,) = summary["far_field"]
+    assert pattern["power_of_pattern"] == pytest.approx(pattern["radiated_power"], rel=0.05)
+    assert abs(pattern["radiated_power"] / pattern["power_of_dipole_alone"] - 1) > 0.1
 
 
 def test_a_surface_through_two_media_is_refused_with_a_place_and_one_beyond_is_told():
@@ -276,7 +278,7 @@ def test_a_source_that_the_surface_leaves_out_or_touches_is_told():
 
 def test_powers_that_differ_by_more_than_five_percent_are_told():
     table = opened(_coarse(antenna())).case.maxwell
-    for share, told in itertools.product((1.06, 0.94), (True,)):
+    for share, differing in itertools.product((1.06, 0.94), (True,)):
         powers = Powers(np.array([share]), np.array([1.0]), None, None, None)
-        assert bool(_differing_powers(table, powers)) is told
+        assert bool(_differing_powers(table, powers)) is differing
     assert _differing_powers(table, Powers(np.ones(1), np.array([0.96]), None, None, None)) == []

@@ -97,7 +97,7 @@ def test_an_empty_folder_stays_where_it_was_there_before(tmp_path: Path, command
 
 
 @pytest.mark.parametrize(
-    ("counters", "told"),
+    ("counters", "message"),
     [
         (("cycles", "instructons"), "'instructons' is not known; .*; was instructions meant?"),
         (("x",), "'x' is not known; give some of instructions, .* migrations$"),
@@ -105,9 +105,9 @@ def test_an_empty_folder_stays_where_it_was_there_before(tmp_path: Path, command
     ],
 )
 def test_counters_that_are_not_known_are_refused_before_the_command_starts(
-    counters: tuple[str, ...], told: str
+    counters: tuple[str, ...], message: str
 ):
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         Options(counters=counters)
 
 
@@ -119,7 +119,7 @@ def test_the_counters_are_those_of_the_recorder():
 
 
 @pytest.mark.parametrize(
-    ("phase", "told"),
+    ("phase", "message"),
     [
         ("solve", None),
         ("solve:1", None),
@@ -128,10 +128,10 @@ def test_the_counters_are_those_of_the_recorder():
         ("step:x", "no region 'step:x' was entered"),
     ],
 )
-def test_a_phase_that_was_never_entered_is_told(phase: str, told: str | None, tmp_path: Path):
+def test_a_phase_that_was_never_entered_is_told(phase: str, message: str | None, tmp_path: Path):
     write(parse("ranks 1\nspan 0 1\n0 0..1 solve"), tmp_path)
-    found = phase_missed(tmp_path, phase)
-    assert found is None if told is None else told in str(found)
+    missed = phase_missed(tmp_path, phase)
+    assert missed is None if message is None else message in str(missed)
 
 
 def test_a_phase_with_too_few_visits_is_told(tmp_path: Path):

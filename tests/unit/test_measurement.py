@@ -72,7 +72,7 @@ def test_events_that_cannot_be_mapped_are_one_line_and_exit_code_3(folder: Path)
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("rank-00001.0.events", "rank-00001.0.events is left out: it is no file"),
         ("rank-00001.def", "rank 1 of 3 is missing"),
@@ -80,7 +80,7 @@ def test_events_that_cannot_be_mapped_are_one_line_and_exit_code_3(folder: Path)
     ],
 )
 def test_a_pipe_in_the_folder_is_told_and_not_waited_for(
-    folder: Path, name: str, told: str
+    folder: Path, name: str, message: str
 ) -> None:
     (folder / name).unlink()
     os.mkfifo(folder / name)
@@ -93,11 +93,11 @@ def test_a_pipe_in_the_folder_is_told_and_not_waited_for(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert told in open_measurement(folder).warnings
+    assert message in open_measurement(folder).warnings
 
 
 @pytest.mark.parametrize(
-    ("offsets", "told"),
+    ("offsets", "message"),
     [
         ([(1e300, 1)], "a line of 'offset' does not fit"),
         ([(math.nan, 1)], "a line of 'offset' does not fit"),
@@ -107,7 +107,7 @@ def test_a_pipe_in_the_folder_is_told_and_not_waited_for(
     ],
 )
 def test_offsets_of_no_clock_are_told_and_the_analysis_is_whole(
-    folder: Path, offsets: list[tuple[float, int]], told: str, call: Callable[..., Any]
+    folder: Path, offsets: list[tuple[float, int]], message: str, call: Callable[..., Any]
 ) -> None:
     with (folder / "rank-00001.def").open("a") as file:
         for offset, at in offsets:
@@ -115,7 +115,7 @@ def test_offsets_of_no_clock_are_told_and_the_analysis_is_whole(
     code, out, error = call("analyze", folder, "--json")
     assert (code, error) == (0, "")
     json.loads(out, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
-    assert any(told in line for line in json.loads(out)["warnings"])
+    assert any(message in line for line in json.loads(out)["warnings"])
     assert (folder / "report.md").is_file()
 
 

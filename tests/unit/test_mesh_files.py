@@ -116,9 +116,9 @@ def _for_meshio(meshio, mesh: HexMesh, kind: str, table: np.ndarray):
         physical.append(np.full(len(quads), number + 1))
         names[name] = np.array([number + 1, 2])
     for number, name in enumerate(mesh.region_names):
-        some = mesh.regions == number
-        blocks.append((kind, cells[some]))
-        physical.append(np.full(some.sum(), number + 1))
+        in_region = mesh.regions == number
+        blocks.append((kind, cells[in_region]))
+        physical.append(np.full(in_region.sum(), number + 1))
         names[name] = np.array([number + 1, 3])
     tags = [np.full(len(part), number + 1) for number, part in enumerate(physical)]
     return meshio.Mesh(

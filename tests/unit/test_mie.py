@@ -32,9 +32,9 @@ def _unit_of_last_digit(text):
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["source"])
 def test_published_efficiencies_are_met_to_their_last_digit(row):
     sphere = _sphere(row)
-    given = [name for name in NAMES if row[name]]
-    assert given
-    for name in given:
+    published = [name for name in NAMES if row[name]]
+    assert published
+    for name in published:
         unit = _unit_of_last_digit(row[name])
         assert getattr(sphere, name) == pytest.approx(float(row[name]), abs=1.01 * unit), name
 
@@ -58,8 +58,8 @@ def test_small_spheres_scatter_as_rayleigh_says(permittivity):
     # The pattern of a dipole along x: nothing goes along x, sin^2 in the plane of the field.
     theta = np.linspace(0, np.pi, 7)
     expected = 4 * np.pi * (x**3 * abs(factor) / k * np.cos(theta)) ** 2
-    found = sphere.cross_section(k, theta, 0.0)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * expected.max())
+    cross_section = sphere.cross_section(k, theta, 0.0)
+    np.testing.assert_allclose(cross_section, expected, rtol=1e-4, atol=1e-5 * expected.max())
     # Its moment is in phase with the incident wave, and so is the field far away.
     phi = 0.4
     field = sphere.far_field(k, theta, phi)
@@ -73,17 +73,17 @@ def test_small_spheres_scatter_as_rayleigh_says(permittivity):
 def test_backscattering_of_a_conductor_peaks_near_size_1_and_tends_to_its_geometric_area():
     # M. I. Skolnik, Introduction to Radar Systems: the largest is 5.6 dB above pi a^2 at k a = 1.
     sizes = np.linspace(0.6, 1.6, 101)
-    found = np.array([conducting_sphere(size).backscattering for size in sizes])
-    assert 10 * math.log10(found.max()) == pytest.approx(5.6, abs=0.05)
-    assert sizes[found.argmax()] == pytest.approx(1.0, abs=0.05)
+    areas = np.array([conducting_sphere(size).backscattering for size in sizes])
+    assert 10 * math.log10(areas.max()) == pytest.approx(5.6, abs=0.05)
+    assert sizes[areas.argmax()] == pytest.approx(1.0, abs=0.05)
     assert conducting_sphere(0.1).backscattering == pytest.approx(9 * 0.1**4, rel=0.03)
     assert conducting_sphere(5000.0).backscattering == pytest.approx(1.0, abs=1e-3)
 
 
 def test_a_conductor_is_the_limit_of_a_large_permittivity():
-    limit, found = conducting_sphere(1.7), dielectric_sphere(1.7, (1000 + 1000j) ** 2)
-    assert found.scattering == pytest.approx(limit.scattering, rel=5e-3)
-    assert found.backscattering == pytest.approx(limit.backscattering, rel=1e-2)
+    limit, sphere = conducting_sphere(1.7), dielectric_sphere(1.7, (1000 + 1000j) ** 2)
+    assert sphere.scattering == pytest.approx(limit.scattering, rel=5e-3)
+    assert sphere.backscattering == pytest.approx(limit.backscattering, rel=1e-2)
 
 
 def test_a_metal_without_losses_takes_the_same_root_whatever_the_sign_of_its_zero():

@@ -36,12 +36,12 @@ def _shuffled(mesh: TetMesh, seed: int = 0) -> TetMesh:
     nodes = np.empty_like(mesh.nodes)
     nodes[node] = mesh.nodes
     zones = (mesh.centres[element, 2] > mesh.nodes[:, 2].mean()).astype(np.int32)
-    named = {name: node[each] for name, each in mesh.boundaries.items()}
+    named = {name: node[faces] for name, faces in mesh.boundaries.items()}
     tets = node[mesh.tets[element]]
-    found = make_tet_mesh(nodes, tets, named, zones, ("low", "high"))
-    inside = found.neighbours >= 0
-    between = inside & (found.zones[:, None] != found.zones[found.neighbours])
-    sheet = np.array([np.delete(found.tets[e], f) for e, f in np.argwhere(between)])
+    shuffled = make_tet_mesh(nodes, tets, named, zones, ("low", "high"))
+    inside = shuffled.neighbours >= 0
+    between = inside & (shuffled.zones[:, None] != shuffled.zones[shuffled.neighbours])
+    sheet = np.array([np.delete(shuffled.tets[e], f) for e, f in np.argwhere(between)])
     return make_tet_mesh(nodes, tets, {**named, "sheet": np.unique(np.sort(sheet), axis=0)}, zones, ("low", "high"))  # fmt: skip
 
 
@@ -73,8 +73,8 @@ def test_parts_cover_each_element_once_and_agree_on_shared_nodes(mesh, ranks, me
         assert np.array_equal(part.zones, mesh.zones[part.tet_numbers])
         assert len(held[part.rank]) == len(part.node_numbers) == part.tets.max() + 1
         holders = [[r for r in range(ranks) if n in held[r]] for n in part.node_numbers.tolist()]
-        assert part.multiplicity.tolist() == [len(each) for each in holders]
-        assert part.owners.tolist() == [each[0] for each in holders]
+        assert part.multiplicity.tolist() == [len(sharers) for sharers in holders]
+        assert part.owners.tolist() == [sharers[0] for sharers in holders]
         assert ((part.multiplicity > 1) == (np.arange(len(holders)) >= part.interior)).all()
         outer = (part.tets >= part.interior).any(axis=1)
         assert outer.tolist() == [e < part.outer_tets for e in range(len(outer))]
@@ -87,8 +87,8 @@ def test_parts_cover_each_element_once_and_agree_on_shared_nodes(mesh, ranks, me
         for rank, nodes in part.neighbours.items():
             assert part.node_numbers[nodes].tolist() == expected[rank]
         assert part.numbers.tolist() == [
-            n + 1 if len(each) > 1 else 0
-            for n, each in zip(part.node_numbers.tolist(), holders, strict=True)
+            n + 1 if len(sharers) > 1 else 0
+            for n, sharers in zip(part.node_numbers.tolist(), holders, strict=True)
         ]
     assert sum(int(part.owned.sum()) for part in parts) == len(mesh.nodes)
     assert sum((1 / part.multiplicity).sum() for part in parts) == pytest.approx(len(mesh.nodes))
@@ -114,7 +114,7 @@ def test_surfaces_go_with_their_elements_and_keep_their_sides(mesh, ranks):
             assert np.array_equal(np.concatenate(owners)[order], tets[name])
             # Two triangles of one element may change places.
             both = (np.concatenate(rows)[order], whole[name])
-            one, other = (sorted(map(tuple, each.tolist())) for each in both)
+            one, other = (sorted(map(tuple, faces.tolist())) for faces in both)
             assert one == other
     held = sum(tet_volumes(part.nodes, part.tets).sum() for part in parts)
     assert held == pytest.approx(mesh.volumes.sum())
@@ -217,36 +217,36 @@ class _Sending(ThreadWorld):
         self.boxes[to].put(np.array(values))
 
     def receive(self, shape: tuple[int, ...], dtype: object, source: int) -> np.ndarray:
-        found = self.boxes[self.rank].get(timeout=30)
-        assert (found.shape, found.dtype) == (shape, dtype)
-        return found
+        message = self.boxes[self.rank].get(timeout=30)
+        assert (message.shape, message.dtype) == (shape, dtype)
+        return message
 
 
 def _together(ranks: int, work) -> list:
     """What each rank returns or raises."""
     meeting, boxes = Meeting(ranks), {rank: queue.Queue() for rank in range(ranks)}
-    found: list = [None] * ranks
+    outcomes: list = [None] * ranks
 
     def one(rank: int) -> None:
         world = _Sending(rank, ranks, meeting)
         world.boxes = boxes
         try:
-            found[rank] = work(world)
+            outcomes[rank] = work(world)
         except (InputError, MachineError) as error:
-            found[rank] = error
+            outcomes[rank] = error
 
     threads = [threading.Thread(target=one, args=(rank,)) for rank in range(ranks)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    return found
+    return outcomes
 
 
 def _fields(part: NodePart) -> str:
     def plain(value):
         if isinstance(value, dict):
-            return {str(key): plain(each) for key, each in value.items()}
+            return {str(key): plain(member) for key, member in value.items()}
         return [str(value.dtype), value.tolist()] if isinstance(value, np.ndarray) else value
 
     return json.dumps({name: plain(value) for name, value in part.__dict__.items()})
@@ -259,13 +259,13 @@ def test_each_rank_gets_its_part_from_rank_0(mesh):
         made.append(threading.get_ident())
         return mesh
 
-    found = _together(3, lambda world: node_part_on_ranks(world, make))
+    outcomes = _together(3, lambda world: node_part_on_ranks(world, make))
     assert len(made) == 1
-    for (part, lines), expected in zip(found, _parts(mesh, 3), strict=True):
+    for (part, lines), expected in zip(outcomes, _parts(mesh, 3), strict=True):
         assert _fields(part) == _fields(expected)
         assert bool(lines) == (part.rank == 0)
-    assert "boundaries inlet (" in found[0][1][0]
-    assert "pairs of ranks share some" in found[0][1][-1]
+    assert "boundaries inlet (" in outcomes[0][1][0]
+    assert "pairs of ranks share some" in outcomes[0][1][-1]
     alone, lines = node_part_on_ranks(World(), make)
     assert (alone.interior, alone.neighbours, len(lines)) == (len(mesh.nodes), {}, 1)
 
@@ -275,11 +275,11 @@ def test_what_rank_0_refuses_all_ranks_refuse(kind):
     def make() -> TetMesh:
         raise kind("no mesh today")
 
-    found = _together(3, lambda world: node_part_on_ranks(world, make))
-    assert [(type(each), str(each)) for each in found] == [(kind, "no mesh today")] * 3
+    errors = _together(3, lambda world: node_part_on_ranks(world, make))
+    assert [(type(error), str(error)) for error in errors] == [(kind, "no mesh today")] * 3
     box = tet_box((1, 1, 1))
-    for each in _together(7, lambda world: node_part_on_ranks(world, lambda: box)):
-        assert "7 parts are out of range" in str(each)
+    for error in _together(7, lambda world: node_part_on_ranks(world, lambda: box)):
+        assert "7 parts are out of range" in str(error)
 
 
 def test_without_metis_the_graph_is_refused_on_all_ranks(monkeypatch):
@@ -289,6 +289,6 @@ def test_without_metis_the_graph_is_refused_on_all_ranks(monkeypatch):
 
     monkeypatch.setattr(partition, "find_metis", missing)
     box = tet_box((2, 1, 1))
-    found = _together(2, lambda world: node_part_on_ranks(world, lambda: box, "graph"))
-    assert [str(each) for each in found] == ["needs pymetis"] * 2
+    errors = _together(2, lambda world: node_part_on_ranks(world, lambda: box, "graph"))
+    assert [str(error) for error in errors] == ["needs pymetis"] * 2
     assert [len(part.tets) for part, _ in _together(2, lambda w: node_part_on_ranks(w, lambda: box))] == [6, 6]  # fmt: skip

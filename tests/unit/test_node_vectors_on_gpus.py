@@ -31,17 +31,17 @@ class _Gpu(ThreadGpu):
 
 def _work(device: CpuDevice, nodes: np.ndarray, owned: np.ndarray, world: World | None) -> Any:
     """Columns of an orthogonalisation, the last vector by global numbers, and a solution's history."""
-    given = np.random.default_rng(1).standard_normal((COUNT, NODES, 4))
-    given[4] = given[3] + 1e-9 * given[4]  # the second turn has something to do
+    vectors = np.random.default_rng(1).standard_normal((COUNT, NODES, 4))
+    vectors[4] = vectors[3] + 1e-9 * vectors[4]  # the second turn has something to do
     space = NodeVectors(device, COUNT, 4, owned, world, "peer")
-    for vector, values in zip(space.vectors, given[:, nodes], strict=True):
+    for vector, values in zip(space.vectors, vectors[:, nodes], strict=True):
         vector[:] = values.ravel()
     numbers = [space.start()]
     for j in range(1, COUNT):
         numbers += space.orthonormalise(j).tolist()
     gmres = FlexibleGmres(device, 4, owned, 8, world, "peer")
     scale = 1.0 + np.arange(4.0 * NODES).reshape(-1, 4)[nodes].ravel() % 7
-    b, x = device.from_host(given[0, nodes].ravel()), device.zeros((4 * len(nodes),), "f8")
+    b, x = device.from_host(vectors[0, nodes].ravel()), device.zeros((4 * len(nodes),), "f8")
 
     class Scaling:
         capturable = True
@@ -87,11 +87,11 @@ def test_gpus_have_the_bits_of_one_rank(tmp_path, monkeypatch, ranks, direct):
         folder.mkdir()
         return _work(_Gpu(folder), nodes, nodes >= bounds[world.rank], world)
 
-    for rank, found in enumerate(on_ranks(ranks, on_rank)):
-        assert found[0] == wanted[0]
-        assert np.array_equal(found[1], wanted[1][nodes_of(rank)])
+    for rank, outcome in enumerate(on_ranks(ranks, on_rank)):
+        assert outcome[0] == wanted[0]
+        assert np.array_equal(outcome[1], wanted[1][nodes_of(rank)])
         # What was under way when it ended is not counted.
-        assert found[2].converged
-        assert found[2].iterations == wanted[2].iterations
-        assert found[2].history == wanted[2].history
-        assert found[3] == wanted[3]
+        assert outcome[2].converged
+        assert outcome[2].iterations == wanted[2].iterations
+        assert outcome[2].history == wanted[2].history
+        assert outcome[3] == wanted[3]

@@ -24,25 +24,26 @@ def method(request):
 @pytest.mark.parametrize("parts", [1, 2, 3, 5, 8, 55, 56])
 def test_every_part_has_elements_and_the_report_is_true(method, parts):
     mesh = sphere(1.0)
-    found = partition(mesh, parts, method=method)
-    assert found.method == method
-    assert found.parts.dtype == np.int32
-    sizes = np.bincount(found.parts, minlength=parts)
+    mesh_partition = partition(mesh, parts, method=method)
+    assert mesh_partition.method == method
+    assert mesh_partition.parts.dtype == np.int32
+    sizes = np.bincount(mesh_partition.parts, minlength=parts)
     assert len(sizes) == parts
     assert sizes.min() >= 1
-    assert (found.loads == sizes).all()
-    assert found.imbalance == pytest.approx(sizes.max() * parts / mesh.count - 1)
+    assert (mesh_partition.loads == sizes).all()
+    assert mesh_partition.imbalance == pytest.approx(sizes.max() * parts / mesh.count - 1)
     cut = sum(
-        found.parts[element] != found.parts[other]
+        mesh_partition.parts[element] != mesh_partition.parts[other]
         for element in range(mesh.count)
         for other in mesh.neighbours[element]
         if other > element
     )
-    assert found.edge_cut == cut
-    gathered = np.sort(np.concatenate([found.elements(part) for part in range(parts)]))
+    assert mesh_partition.edge_cut == cut
+    gathered = np.sort(np.concatenate([mesh_partition.elements(part) for part in range(parts)]))
     assert (gathered == np.arange(mesh.count)).all()
     assert (
-        f"{mesh.count} elements in {parts} part{'s' * (parts > 1)} by {method}" in found.describe()
+        f"{mesh.count} elements in {parts} part{'s' * (parts > 1)} by {method}"
+        in mesh_partition.describe()
     )
 
 
@@ -57,28 +58,28 @@ def test_the_same_mesh_is_cut_the_same_way_again(method, parts):
 def test_cubes_are_cut_as_well_as_can_be(method):
     mesh = box((8, 8, 8))
     for parts, faces in ((2, 64), (4, 128), (8, 192)):
-        found = partition(mesh, parts, method=method)
-        assert found.imbalance < 0.05
-        assert found.edge_cut <= 1.4 * faces
+        mesh_partition = partition(mesh, parts, method=method)
+        assert mesh_partition.imbalance < 0.05
+        assert mesh_partition.edge_cut <= 1.4 * faces
         if method == "coordinates":
-            assert (found.edge_cut, found.imbalance) == (faces, 0)
+            assert (mesh_partition.edge_cut, mesh_partition.imbalance) == (faces, 0)
 
 
 def test_weights_decide_the_shares(method):
     mesh = box((16, 4, 4))
     weights = np.where(mesh.centres[:, 0] < 0.25, 3.0, 1.0)
-    found = partition(mesh, 4, weights, method=method)
-    assert found.loads.sum() == weights.sum()
-    assert found.imbalance < 0.06
-    assert np.ptp(np.bincount(found.parts)) > 10
+    mesh_partition = partition(mesh, 4, weights, method=method)
+    assert mesh_partition.loads.sum() == weights.sum()
+    assert mesh_partition.imbalance < 0.06
+    assert np.ptp(np.bincount(mesh_partition.parts)) > 10
 
 
 def test_one_heavy_element_leaves_no_part_empty(method):
     mesh = box((6, 1, 1))
     weights = np.array([1e6, 1, 1, 1, 1, 1])
     for parts in (2, 3, 5, 6):
-        found = partition(mesh, parts, weights, method=method)
-        assert np.bincount(found.parts, minlength=parts).min() >= 1
+        mesh_partition = partition(mesh, parts, weights, method=method)
+        assert np.bincount(mesh_partition.parts, minlength=parts).min() >= 1
 
 
 def test_auto_takes_the_better_of_what_is_there(monkeypatch):

@@ -101,8 +101,8 @@ def test_all_ranks_lay_the_raster_of_the_whole_box():
         np.array([[1.0, 5, 4], [2, 3, 3]]),
     )
     whole = plane_raster(lower.min(axis=0), upper.max(axis=0), "y", 0.5, 40)
-    for found in on_ranks(
+    for raster in on_ranks(
         2, lambda world: raster_on_ranks(world, lower[world.rank], upper[world.rank], "y", 0.5, 40)
     ):
-        assert (found.axis, found.offset) == (whole.axis, whole.offset)
-        np.testing.assert_array_equal(found.points, whole.points)
+        assert (raster.axis, raster.offset) == (whole.axis, whole.offset)
+        np.testing.assert_array_equal(raster.points, whole.points)

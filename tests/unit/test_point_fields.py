@@ -42,13 +42,15 @@ def test_a_whole_field_is_in_raster_order_whatever_the_order_of_a_rank():
 def test_a_linear_field_is_sampled_exactly_and_a_constant_one_beside_walls():
     numbers = np.arange(60)
     fields = _fields(numbers)
-    found = fields.sample([_at(1.5, 0.25, 3.125), _at(3, 2, 4), _at(0, 0, 0)], _linear(numbers))
-    np.testing.assert_allclose(found, [1.5 + 2.5 + 312.5, 3 + 20 + 400, 0], rtol=1e-13, atol=1e-9)
-    some = lattice_contract.whole_lattice(_SHAPE)
-    sparse = _fields(some)
-    inside = np.array(_ORIGIN) + _SPACING * (raster_coordinates(some, _SHAPE) + [0.3, -0.4, 0.2])
-    assert sparse.sample(inside.tolist(), np.full(len(some), 2.5)) == pytest.approx(
-        [2.5] * len(some), rel=1e-15
+    samples = fields.sample([_at(1.5, 0.25, 3.125), _at(3, 2, 4), _at(0, 0, 0)], _linear(numbers))
+    np.testing.assert_allclose(samples, [1.5 + 2.5 + 312.5, 3 + 20 + 400, 0], rtol=1e-13, atol=1e-9)
+    sparse_lattice = lattice_contract.whole_lattice(_SHAPE)
+    sparse = _fields(sparse_lattice)
+    inside = np.array(_ORIGIN) + _SPACING * (
+        raster_coordinates(sparse_lattice, _SHAPE) + [0.3, -0.4, 0.2]
+    )
+    assert sparse.sample(inside.tolist(), np.full(len(sparse_lattice), 2.5)) == pytest.approx(
+        [2.5] * len(sparse_lattice), rel=1e-15
     )
     # Of two points around a place one is missing: the other alone counts.
     alone = _fields(np.array([0]))
@@ -80,8 +82,8 @@ def test_a_place_outside_is_refused_with_the_nearest_point():
 
 def _written(path, numbers: np.ndarray):
     fields = _fields(numbers)
-    given = {name: (lambda k=k: _linear(numbers) + k) for k, name in enumerate(("p", "u", "v"))}
-    fields.write(path, given, {"velocity": ("u", "v")}, 1.5)
+    readers = {name: (lambda k=k: _linear(numbers) + k) for k, name in enumerate(("p", "u", "v"))}
+    fields.write(path, readers, {"velocity": ("u", "v")}, 1.5)
     return h5py.File(path, "r")["VTKHDF"]
 
 
@@ -101,12 +103,12 @@ def test_a_lattice_that_fills_a_third_of_its_box_is_written_as_an_image(
     mask = np.zeros(60)
     mask[chosen] = 1
     mask = mask.reshape(5, 3, 4)[1:, :, 1:]
-    found = root["PointData"]
-    np.testing.assert_array_equal(found["inside"], mask)
+    arrays = root["PointData"]
+    np.testing.assert_array_equal(arrays["inside"], mask)
     pressure = np.where(mask, _linear(np.arange(60)).reshape(5, 3, 4)[1:, :, 1:], np.nan)
-    np.testing.assert_array_equal(found["p"], pressure)
+    np.testing.assert_array_equal(arrays["p"], pressure)
     velocity = np.stack([pressure + 1, pressure + 2, np.where(mask, 0, np.nan)], axis=-1)
-    np.testing.assert_array_equal(found["velocity"], velocity)
+    np.testing.assert_array_equal(arrays["velocity"], velocity)
     assert root["FieldData/TimeValue"][0] == 1.5
 
 

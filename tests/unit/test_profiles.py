@@ -228,7 +228,7 @@ def test_line_that_does_not_fit_is_left_out_and_told(tmp_path: Path, line: Any) 
     assert result.total("time") == pytest.approx(2.0)
     assert len(result.pairs) == 0
     assert result.about["partial"]
-    assert any("rank-00000.profile" in told for told in result.about["warnings"])
+    assert any("rank-00000.profile" in warning for warning in result.about["warnings"])
 
 
 def test_result_is_read_back_as_it_was_written(tmp_path: Path) -> None:

@@ -138,9 +138,9 @@ def test_long_gaps_keep_their_length(record: Run, programs: Programs):
 def test_full_windows_follow_each_other_and_show_as_flush(record: Run, programs: Programs):
     visits = 140_000
     run = record(programs("steps"), "enter:a", "repeat:140000", "call:b", "leave:a")
-    found = run.visits()
-    assert found["program/a/b"] == visits
-    flushes = sum(count for name, count in found.items() if name.endswith("/flush"))
+    visits_by_path = run.visits()
+    assert visits_by_path["program/a/b"] == visits
+    flushes = sum(count for name, count in visits_by_path.items() if name.endswith("/flush"))
     counted = run.lines("counted")[0]
     assert flushes == counted["flushes"] >= 2
     assert counted["events"] == len(run.events())
@@ -183,8 +183,8 @@ def test_a_limit_of_file_sizes_ends_the_recording_in_order(record: Run, programs
     assert run.status == 0
     assert run.error.count("haloscope: ") == 1
     assert "limit of file sizes reached" in run.error
-    found = run.visits(closed=False)
-    assert 100_000 < found["program/a/b"] < 170_000
+    visits_by_path = run.visits(closed=False)
+    assert 100_000 < visits_by_path["program/a/b"] < 170_000
     assert run.events()[-1][1] == Kind.PAUSE
     assert [line["lost"] for line in run.lines("lost")] == ["limit of file sizes reached"]
     assert run.measurement().warnings == ["rank 0 lost events: limit of file sizes reached"]

@@ -54,10 +54,10 @@ def test_each_thread_of_a_team_has_its_implicit_task_at_the_same_call_path(recor
     run = record(team, 3, UNWIND=16)
     visits = by_location(run)
     assert len(visits) == 3
-    assert [each[TASK] for each in visits] == [3, 3, 3]
-    assert [each[f"{TASK}/omp for"] for each in visits] == [3, 3, 3]
-    assert [each[f"{TASK}/omp barrier"] for each in visits] == [3, 3, 3]
-    assert [each.get("program/main/solve/omp parallel", 0) for each in visits] == [3, 0, 0]
+    assert [counts[TASK] for counts in visits] == [3, 3, 3]
+    assert [counts[f"{TASK}/omp for"] for counts in visits] == [3, 3, 3]
+    assert [counts[f"{TASK}/omp barrier"] for counts in visits] == [3, 3, 3]
+    assert [counts.get("program/main/solve/omp parallel", 0) for counts in visits] == [3, 0, 0]
     assert run.measurement().warnings == []
 
 
@@ -106,12 +106,12 @@ def test_profiles_know_teams_too(record: Run, team: Path):
 
 def test_teams_within_pauses_are_not_recorded(record: Run, team: Path):
     run = record(team, 2, PHASE="never")
-    assert [each for each in by_location(run) if set(each) != {"program"}] == []
+    assert [counts for counts in by_location(run) if set(counts) != {"program"}] == []
 
 
 def test_patterns_leave_openmp_out(record: Run, team: Path):
     run = record(team, 2, FILTER="omp *")
-    assert all(set(each) == {"program"} for each in by_location(run))
+    assert all(set(counts) == {"program"} for counts in by_location(run))
 
 
 def test_a_runtime_without_this_interface_runs_as_always(record: Run, tmp_path: Path):

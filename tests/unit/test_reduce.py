@@ -90,8 +90,8 @@ def _exact(a: np.ndarray, b: np.ndarray, shift: float, scale: float) -> float:
 def test_the_root_mean_square_is_right_to_rounding(dtype, shift):
     device = CpuDevice(threads=1)
     a, b = _arrays(device, dtype)
-    found = _norm(device, World(), dtype).rms(a, b, shift)
-    assert found == pytest.approx(_exact(a, b, shift, 1.0), rel=1e-12)
+    norm = _norm(device, World(), dtype).rms(a, b, shift)
+    assert norm == pytest.approx(_exact(a, b, shift, 1.0), rel=1e-12)
 
 
 @pytest.mark.parametrize("exponent", [-290, -200, -160, -100, 100, 150, 160, 200, 290])
@@ -99,8 +99,8 @@ def test_very_small_and_very_large_changes_are_right_too(exponent):
     device = CpuDevice(threads=1)
     scale = 10.0**exponent
     a, b = _arrays(device, scale=scale)
-    found = _norm(device, World(), "f8").rms(a, b)
-    assert found == pytest.approx(_exact(a, b, 0.0, scale), rel=1e-12)
+    norm = _norm(device, World(), "f8").rms(a, b)
+    assert norm == pytest.approx(_exact(a, b, 0.0, scale), rel=1e-12)
 
 
 def test_equal_arrays_have_no_change():
@@ -119,12 +119,12 @@ def test_the_largest_change_is_found():
 
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
 def test_threads_do_not_change_a_bit(dtype):
-    found = set()
+    norms = set()
     for threads in (1, 2, 3, 5):
         device = CpuDevice(threads=threads)
         a, b = _arrays(device, dtype)
-        found.add(_norm(device, World(), dtype).rms(a, b, 0.125))
-    assert len(found) == 1
+        norms.add(_norm(device, World(), dtype).rms(a, b, 0.125))
+    assert len(norms) == 1
 
 
 def _cuts(parts: tuple[int, int, int], random: np.random.Generator) -> list[Any]:
@@ -173,8 +173,8 @@ def test_every_rank_learns_that_one_value_is_not_finite():
     a, b = _arrays(device)
     a[-1] = math.nan
     boxes = _cuts((1, 1, 3), np.random.default_rng(1))
-    found = _together(3, lambda world: _norm(device, world, "f8", boxes[world.rank]).rms(a, b))
-    assert found == [math.inf] * 3
+    norms = _together(3, lambda world: _norm(device, world, "f8", boxes[world.rank]).rms(a, b))
+    assert norms == [math.inf] * 3
 
 
 def test_values_outside_the_box_do_not_count():

@@ -50,16 +50,16 @@ def test_a_name_moves_data_if_one_region_of_it_does():
 
 def test_a_listener_is_told_of_every_entry_and_exit_in_order():
     outer, inner = Region("outer"), Region("inner")
-    told: list[tuple[str, int]] = []
+    events: list[tuple[str, int]] = []
     regions.attach(
-        lambda number: told.append(("in", number)), lambda number: told.append(("out", number))
+        lambda number: events.append(("in", number)), lambda number: events.append(("out", number))
     )
     with outer, inner:
         pass
     regions.detach()
     with outer:
         pass
-    assert told == [
+    assert events == [
         ("in", outer.number),
         ("in", inner.number),
         ("out", inner.number),

@@ -25,23 +25,23 @@ def message(rank: int, values: int) -> Message:
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The transports that a test opens."""
-    found: list[Any] = []
+    transports: list[Any] = []
     open_transport = choice.open_transport
 
-    def keep(*given: Any) -> Any:
-        found.append(open_transport(*given))
-        return found[-1]
+    def keep(*arguments: Any) -> Any:
+        transports.append(open_transport(*arguments))
+        return transports[-1]
 
     monkeypatch.setattr(choice, "open_transport", keep)
-    return found
+    return transports
 
 
 def test_each_message_is_ascending_on_the_device_and_messages_stay_apart():
     listed = ((1, np.array([8, 3])), (4, np.array([5])))
     # Rank 2 is sent two values that nobody reads.
     messages = (message(1, 4), message(2, 2), message(4, 2))
-    found, order = in_memory_order(messages, listed, 2, 10)
-    assert [(rank, at.tolist()) for rank, at in found] == [(1, [3, 8, 13, 18]), (4, [5, 15])]
+    ordered, order = in_memory_order(messages, listed, 2, 10)
+    assert [(rank, at.tolist()) for rank, at in ordered] == [(1, [3, 8, 13, 18]), (4, [5, 15])]
     # Entry 8 comes first in the message, with both of its values.
     assert order.tolist() == [2, 0, 3, 1, 4, 5, 6, 7]
     nothing, none = in_memory_order((), (), 1, 0)

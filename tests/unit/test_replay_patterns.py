@@ -71,20 +71,20 @@ def result_of(
 def table_of(result: Result, metric: str) -> Table:
     """What is not zero of a metric, by location and path."""
     values = result.value(metric)
-    found: Table = defaultdict(float)
+    table: Table = defaultdict(float)
     for node, location in zip(*np.nonzero(values), strict=True):
         place = result.locations[location]
         key = (place.rank, place.number), path_text(result.path_of(int(node)))
-        found[key] += float(values[node, location])
-    return found
+        table[key] += float(values[node, location])
+    return table
 
 
-def differences(metric: str, expected: Table, found: Table) -> list[str]:
+def differences(metric: str, expected: Table, actual: Table) -> list[str]:
     return [
         f"{metric} at {place[0]}.{place[1]} {path}: "
-        f"expected {expected.get((place, path), 0):g}, found {found.get((place, path), 0):g}"
-        for place, path in sorted({*expected, *found})
-        if abs(expected.get((place, path), 0) - found.get((place, path), 0)) > TOLERANCE
+        f"expected {expected.get((place, path), 0):g}, found {actual.get((place, path), 0):g}"
+        for place, path in sorted({*expected, *actual})
+        if abs(expected.get((place, path), 0) - actual.get((place, path), 0)) > TOLERANCE
     ]
 
 
@@ -93,18 +93,18 @@ def expectations(trace: Trace, result: Result) -> list[str]:
     wrong: list[str] = []
     named = {metric for metric, *_ in trace.values}
     for metric in sorted({*named, *FOUND} - trace.ignored):
-        found = table_of(result, metric)
+        table = table_of(result, metric)
         expected: Table = {}
         for name, where, path, value in trace.values:
             if name != metric:
                 continue
             if where == "*":
-                total = sum(found.pop(key) for key in list(found) if key[1] == path)
+                total = sum(table.pop(key) for key in list(table) if key[1] == path)
                 if abs(total - value) > TOLERANCE:
                     wrong.append(f"{metric} at {path}: expected {value:g} in all, found {total:g}")
             else:
                 expected[place_of(where), path] = value
-        wrong += differences(metric, expected, found)
+        wrong += differences(metric, expected, table)
     return wrong
 
 
@@ -130,9 +130,9 @@ def pairs_and_sizes(trace: Trace, result: Result) -> list[str]:
     for path, columns in trace.sizes.items():
         nodes = [n for n in range(len(result.nodes)) if path_text(result.path_of(n)) == path]
         counts = result.sizes[nodes].sum(axis=0)
-        found = {int(column): int(counts[column]) for column in np.flatnonzero(counts)}
-        if found != columns:
-            wrong.append(f"sizes at {path}: expected {columns}, found {found}")
+        entries = {int(column): int(counts[column]) for column in np.flatnonzero(counts)}
+        if entries != columns:
+            wrong.append(f"sizes at {path}: expected {columns}, found {entries}")
     return wrong
 
 
@@ -141,7 +141,7 @@ def waits(trace: Trace, result: Result) -> list[str]:
     rows = set()
     for row in result.waits:
         place, cause = result.locations[row["location"]], result.locations[row["cause"]]
-        found = (
+        wait = (
             METRICS[row["metric"]].name,
             (place.rank, place.number),
             path_text(result.path_of(int(row["node"]))),
@@ -152,8 +152,8 @@ def waits(trace: Trace, result: Result) -> list[str]:
         # A trace may say what is charged, or leave it open.
         charged = int(row["delay_node"])
         rows |= {
-            (*found, path_text(result.path_of(charged)) if charged >= 0 else "none"),
-            (*found, ""),
+            (*wait, path_text(result.path_of(charged)) if charged >= 0 else "none"),
+            (*wait, ""),
         }
     return [f"wait {row} is not among {sorted(rows)}" for row in trace.waits if row not in rows]
 
@@ -162,9 +162,9 @@ def about(trace: Trace, result: Result) -> list[str]:
     wrong = []
     for key, expected in trace.about.items():
         group, _, name = key.rpartition(".")
-        found = (result.about[group] if group else result.about).get(name, np.nan)
-        if not abs(found - expected) <= TOLERANCE:
-            wrong.append(f"about {key}: expected {expected:g}, found {found:g}")
+        number = (result.about[group] if group else result.about).get(name, np.nan)
+        if not abs(number - expected) <= TOLERANCE:
+            wrong.append(f"about {key}: expected {expected:g}, found {number:g}")
     warnings = result.about["warnings"]
     if result.about["partial"] is not bool(trace.partial):
         wrong.append(f"partial is {result.about['partial']}: {warnings}")
@@ -208,8 +208,8 @@ def sums(trace: Trace, result: Result) -> list[str]:
                     continue
                 if event.verb != "done" and event.words[0] == "nobody":
                     continue
-                told = event.options["bytes"]
-                size = int(event.options["sent"] if told == "not_told" else told)
+                bytes_text = event.options["bytes"]
+                size = int(event.options["sent"] if bytes_text == "not_told" else bytes_text)
                 way = "sent" if is_send else "received"
                 expected[f"messages_{way}"][place, path] += 1
                 expected[f"empty_messages_{way}"][place, path] += size == 0

@@ -225,14 +225,14 @@ def test_names_of_a_hostile_trace_are_text_in_report_and_terminal() -> None:
 
 def test_comparison_tells_what_fell_what_rose_and_where() -> None:
     before, after = _result(3.0), _result(0.0, span=6.5)
-    found = comparison.compare(before, after, ("all pairs", "neighbours"))
-    words = " ".join(comparison.sentences(found))
+    difference = comparison.compare(before, after, ("all pairs", "neighbours"))
+    words = " ".join(comparison.sentences(difference))
     assert "6.5 s instead of 9.5 s: 1.46 times as fast as before" in words
     assert "Less: Point-to-point synchronisation (12 s to 0 s, -100 %)" in words
     assert "largest in `exchange` (20 s to 8 s)" in words
     assert "Empty messages: 60 before, 0 now." in words
-    assert found.paths[0].name == "exchange"
-    page = comparison.page(found)
+    assert difference.paths[0].name == "exchange"
+    page = comparison.page(difference)
     assert page.startswith("# `neighbours` against `all pairs`\n")
     assert "| `exchange` | 20 s | 8 s | -12 s | -60 % | Point-to-point synchronisation |" in page
 
@@ -246,18 +246,18 @@ def test_comparison_matches_routines_whose_mpi_functions_have_changed() -> None:
     after.values = {
         name: np.vstack([values, np.zeros((1, RANKS))]) for name, values in after.values.items()
     }
-    found = comparison.compare(before, after, ("a", "b"))
-    assert all(one.change == 0 for one in found.paths)
-    assert "No kind of time has changed much." in comparison.sentences(found)
+    difference = comparison.compare(before, after, ("a", "b"))
+    assert all(one.change == 0 for one in difference.paths)
+    assert "No kind of time has changed much." in comparison.sentences(difference)
 
 
 def test_comparison_of_different_numbers_of_ranks_uses_means_of_a_rank() -> None:
-    found = comparison.compare(_result(), _result(ranks=8), ("4", "8"))
-    assert found.per_rank
-    changes = {one.name: one for one in found.metrics}
+    difference = comparison.compare(_result(), _result(ranks=8), ("4", "8"))
+    assert difference.per_rank
+    changes = {one.name: one for one in difference.metrics}
     assert changes["p2p_synchronisation"].before == pytest.approx(3.0)
     assert changes["p2p_synchronisation"].after == pytest.approx(3.0)
-    assert "Ranks differ (4 and 8)" in " ".join(comparison.sentences(found))
+    assert "Ranks differ (4 and 8)" in " ".join(comparison.sentences(difference))
 
 
 @pytest.mark.parametrize(

@@ -377,12 +377,12 @@ def test_a_checkpoint_of_before_there_were_marks_of_grids_is_taken_with_a_line(s
     with h5py.File(path, "a") as file:
         del file["checks"]
     _rewritten(path, lambda content: content.pop("grid"))
-    told = []
+    lines = []
     heard = Silent()
-    heard.line = told.append
+    heard.line = lines.append
     simulation = simulate(_BARE)
     simulation.run(20, out=tmp_path, restart=True, progress=heard, ceilings=False)
-    assert "does not tell its grid" in told[0]
+    assert "does not tell its grid" in lines[0]
     np.testing.assert_equal(
         flow_data(simulation), flow_data(_run(saved, *_BARE, restart=True, steps=20))
     )
@@ -597,8 +597,8 @@ def test_a_restart_with_a_probe_at_another_point_is_refused_and_with_another_nam
         return (*_BARE, text, "output.probe_interval=4", "checkpoint.at_end=true")
 
     _run(tmp_path, *probe("middle", 0.021), steps=20)
-    told = _refused(tmp_path, *probe("middle", 0.022))
-    assert "probe middle is at [0.022, 0.017, 0.013], and was at [0.021, 0.017, 0.013]" in told
+    message = _refused(tmp_path, *probe("middle", 0.022))
+    assert "probe middle is at [0.022, 0.017, 0.013], and was at [0.021, 0.017, 0.013]" in message
     rows = (tmp_path / "probe-middle.csv").read_text()
     _run(tmp_path, *probe("other", 0.022), steps=28, restart=True)
     assert (tmp_path / "probe-middle.csv").read_text() == rows
@@ -660,16 +660,16 @@ def _averaged_on(out: Path, *settings: str) -> tuple[Any, list[str]]:
     )
     simulation, heard = simulate([*_BARE, *settings]), _Heard()
     summary = simulation.run(30, out=out, restart=True, progress=heard, ceilings=False)
-    told = [line for line in heard.lines if "average" in line]
-    assert [line for line in summary["notices"] if "averages" in line] == told
-    return simulation, told
+    lines = [line for line in heard.lines if "average" in line]
+    assert [line for line in summary["notices"] if "averages" in line] == lines
+    return simulation, lines
 
 
 @pytest.mark.parametrize("other", ["start=24, interval=5", "start=10, interval=6"])
 def test_a_restart_with_another_average_begins_it_anew_with_a_line(tmp_path, other):
-    simulation, told = _averaged_on(tmp_path, f"output.average={{{other}}}")
+    simulation, lines = _averaged_on(tmp_path, f"output.average={{{other}}}")
     assert simulation.samples == 2
-    [line] = told
+    [line] = lines
     assert "anew" in line
     assert "{start = 10, interval = 5}; give that to keep them" in line
     assert "3 samples" in line
@@ -683,9 +683,9 @@ def test_a_restart_with_another_average_begins_it_anew_with_a_line(tmp_path, oth
 
 
 def test_a_restart_that_asks_for_no_average_writes_and_lists_none(tmp_path):
-    simulation, told = _averaged_on(tmp_path)
+    simulation, lines = _averaged_on(tmp_path)
     before = (tmp_path / "average.vtkhdf").read_bytes()
-    [line] = told
+    [line] = lines
     assert "left out" in line
     assert "output.average = {start = 10, interval = 5}" in line
     summary = simulation.run(31, out=tmp_path, ceilings=False)
@@ -694,9 +694,9 @@ def test_a_restart_that_asks_for_no_average_writes_and_lists_none(tmp_path):
 
 
 def test_a_restart_with_the_same_average_goes_on_without_a_word(tmp_path):
-    simulation, told = _averaged_on(tmp_path, "output.average={start=10, interval=5}")
+    simulation, lines = _averaged_on(tmp_path, "output.average={start=10, interval=5}")
     assert simulation.samples == 5
-    assert told == []
+    assert lines == []
 
 
 def test_samples_of_a_checkpoint_that_does_not_tell_their_settings_are_taken(tmp_path):

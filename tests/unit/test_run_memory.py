@@ -84,26 +84,26 @@ def test_ranks_that_share_a_gpu_have_measured_the_same_memory(others, of_a_rank)
     device = Device(1e9, "host gpu 0")
     device.kind = "cuda"
     state = SimpleNamespace(device=device, world=Rank(others))
-    found = summary.ceiling_of_all(state, Ceilings(400.0, 300.0, 200.0, 0.0))
-    assert found == pytest.approx(400.0 * of_a_rank)
+    ceiling = summary.ceiling_of_all(state, Ceilings(400.0, 300.0, 200.0, 0.0))
+    assert ceiling == pytest.approx(400.0 * of_a_rank)
 
 
 def test_a_run_says_how_many_gpus_its_ranks_share():
     places = SimpleNamespace(describe=lambda: "4 nodes", describe_parts=lambda: "2")
     solver = SimpleNamespace(name="cavity", places=places, transport="peer")
-    told = []
+    lines = []
     for others in (["host gpu 0"] * 2, ["host gpu 1", "host gpu 2"]):
         device = Device(1e9, "host gpu 0")
         device.kind = "cuda"
         world = Rank(others)
         world.size = 3
-        told.append(
+        lines.append(
             command._opening(
                 SimpleNamespace(solver=solver, world=world, device=device, case=small_case())
             )
         )
-    assert told[0].endswith("3 ranks share 1 GPU")
-    assert told[1].endswith("over peer")
+    assert lines[0].endswith("3 ranks share 1 GPU")
+    assert lines[1].endswith("over peer")
 
 
 def test_cores_are_asked_for_what_the_host_holds_too(monkeypatch):

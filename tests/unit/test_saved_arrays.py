@@ -27,21 +27,21 @@ from haloscope.solvers.interface import saved_counts, saved_numbers
 )
 def test_what_are_no_counts_is_refused_in_one_line(values, said):
     saved = {} if values is None else {"counts": values}
-    with pytest.raises(InputError, match=said) as told:
+    with pytest.raises(InputError, match=said) as error:
         saved_counts(saved, "counts", (2,))
-    assert "'counts'" in str(told.value)
-    assert "\n" not in str(told.value)
-    assert "restart from an earlier one" in str(told.value)
+    assert "'counts'" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert "restart from an earlier one" in str(error.value)
 
 
 def test_whole_numbers_of_any_kind_are_counts_and_numbers_may_have_any_length():
     for kind in ("i8", "u2", "f8", "f4", "?"):
-        found = saved_counts({"n": np.array([0, 1], kind)}, "n", (2,))
-        assert found.dtype == np.int64
-        assert found.tolist() == [0, 1]
+        saved = saved_counts({"n": np.array([0, 1], kind)}, "n", (2,))
+        assert saved.dtype == np.int64
+        assert saved.tolist() == [0, 1]
     rows = np.array([[1.5, np.nan]] * 3)
-    found = saved_numbers({"rows": rows}, "rows", (None, 2), finite=False)
-    np.testing.assert_array_equal(found, rows)
+    saved = saved_numbers({"rows": rows}, "rows", (None, 2), finite=False)
+    np.testing.assert_array_equal(saved, rows)
     assert saved_numbers({"rows": rows[:0]}, "rows", (None, 2)).shape == (0, 2)
 
 
@@ -49,8 +49,8 @@ _FLOAT = np.dtype("f8")
 
 
 def _written(path, extras):
-    given = {"solver": "none", "shape": (2,), "step": 3, "content": {"a": 1}, "extras": extras}
-    with checkpoints.writing(path, **given) as write:
+    arguments = {"solver": "none", "shape": (2,), "step": 3, "content": {"a": 1}, "extras": extras}
+    with checkpoints.writing(path, **arguments) as write:
         write("u", _FLOAT, [(0, np.array([1.0, 2.0]))])
 
 
@@ -72,11 +72,11 @@ def test_extras_and_content_that_are_not_what_was_written_are_refused(tmp_path):
 
     _written(path, extras)
     with _opened(path) as saved:
-        found = saved.extras()
+        restored = saved.extras()
         assert saved.content == {"a": 1}
-    assert found.keys() == extras.keys()
+    assert restored.keys() == extras.keys()
     for name, values in extras.items():
-        np.testing.assert_array_equal(found[name], values)
+        np.testing.assert_array_equal(restored[name], values)
     # Fletcher's sums are written anew with the values, and do not see it.
     changed("extras/rows", (1, 2), 4.0)
     with _opened(path) as saved, pytest.raises(InputError, match="is damaged"):

@@ -102,10 +102,10 @@ def test_patterns_mean_the_name_and_nothing_else(tmp_path: Path):
 
 def test_json_holds_all_of_it(tmp_path: Path):
     result = score(profile(tmp_path, [rank(1_000_000)]))
-    told = json.loads(json.dumps(result.as_json()))
-    assert told["regions"][0]["filtered"] is True
-    assert told["filter"] == result.filter_text()
-    assert told["buffer_mib"] == result.buffer
+    document = json.loads(json.dumps(result.as_json()))
+    assert document["regions"][0]["filtered"] is True
+    assert document["filter"] == result.filter_text()
+    assert document["buffer_mib"] == result.buffer
 
 
 def test_a_folder_without_a_profile_is_said(tmp_path: Path):

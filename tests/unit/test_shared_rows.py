@@ -19,12 +19,12 @@ _FIELDS, _WIDTH, _ROWS = 3, 37, 90
 
 def _lists(holders: np.ndarray, rank: int) -> dict[int, np.ndarray]:
     """Rows that a rank shares; row k of the table is at the same place on all of them."""
-    found = {}
+    lists = {}
     for other in range(holders.shape[1]):
         both = np.flatnonzero(holders[:, rank] & holders[:, other])
         if other != rank and len(both):
-            found[other] = both
-    return found
+            lists[other] = both
+    return lists
 
 
 def _counts(rows: dict[int, np.ndarray]) -> dict[int, int]:
@@ -66,8 +66,8 @@ def test_what_one_rank_knows_comes_to_all_that_hold_the_row(tmp_path: Path, rank
             opened.renew(rows, rows)
             # Twice and a half: with both places of messages, and one after the other in the next.
             for turn in range(3):
-                given = values.astype(dtype) + turn
-                state[...] = np.where(knows == rank, given, 0).ravel()
+                truth = values.astype(dtype) + turn
+                state[...] = np.where(knows == rank, truth, 0).ravel()
                 if turn % 2:
                     opened.swap(state)
                 else:
@@ -75,17 +75,17 @@ def test_what_one_rank_knows_comes_to_all_that_hold_the_row(tmp_path: Path, rank
                     opened.progress()
                     opened.finish(state)
                 here = holders[:, rank]
-                found = state.reshape(given.shape)[:, here]
-                assert np.array_equal(found.view(bits), given[:, here].view(bits))
+                held_rows = state.reshape(truth.shape)[:, here]
+                assert np.array_equal(held_rows.view(bits), truth[:, here].view(bits))
                 # What this rank does not hold, it is not told.
-                other = state.reshape(given.shape)[:, ~here]
+                other = state.reshape(truth.shape)[:, ~here]
                 assert not other.view(bits).any()
         return anew, opened.bytes_sent
 
-    found = on_ranks(ranks, work)
+    outcomes = on_ranks(ranks, work)
     # For the first rows and for the crowd, never for fewer or other ones.
-    assert [anew for anew, _ in found] == [2] * ranks
-    assert min(sent for _, sent in found) > 0
+    assert [anew for anew, _ in outcomes] == [2] * ranks
+    assert min(sent for _, sent in outcomes) > 0
 
 
 @pytest.mark.parametrize("listed_by", ["host", "device"])
@@ -129,11 +129,11 @@ def test_rows_that_go_one_way_replace_what_is_there_zeros_too(tmp_path: Path, li
                         listing[first : first + len(rows[other])] = rows[other]
             state = np.full((_FIELDS, _ROWS), 7.0)
             state[:, owners == rank] = truth[:, owners == rank, 0]
-            given = device.from_host(state.ravel())
-            opened.swap(given)
-            told = (owners == rank) | listed[turn, :, rank]
-            wanted = np.where(told, truth[..., 0], 7.0)
-            assert np.array_equal(device.to_host(given).reshape(wanted.shape), wanted)
+            buffer = device.from_host(state.ravel())
+            opened.swap(buffer)
+            known = (owners == rank) | listed[turn, :, rank]
+            wanted = np.where(known, truth[..., 0], 7.0)
+            assert np.array_equal(device.to_host(buffer).reshape(wanted.shape), wanted)
         return True
 
     assert all(on_ranks(3, work))

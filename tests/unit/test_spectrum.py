@@ -35,9 +35,9 @@ def _series(samples, interval, modes=MODES, noise=0.0):
     ids=["whole", "in parts", "filtered"],
 )
 def test_damped_oscillations_are_recovered(samples, interval, band):
-    found = resonances(_series(samples, interval), interval, band)
-    assert len(found) == len(MODES)
-    for mode, (f, q, amplitude, phase) in zip(found, MODES, strict=True):
+    modes = resonances(_series(samples, interval), interval, band)
+    assert len(modes) == len(MODES)
+    for mode, (f, q, amplitude, phase) in zip(modes, MODES, strict=True):
         assert mode.frequency == pytest.approx(f, rel=1e-10)
         assert mode.quality == pytest.approx(q, rel=1e-6)
         assert mode.amplitude == pytest.approx(amplitude, rel=1e-6)
@@ -66,10 +66,10 @@ def test_modes_outside_the_band_do_not_show():
 @pytest.mark.parametrize("samples", [400, 3000])
 def test_errors_tell_how_far_noise_puts_the_modes_off(samples):
     noise = 1e-3
-    found = resonances(_series(samples, 0.05, noise=noise), 0.05, (0.5, 3.0))
-    assert 3 <= len(found) <= 4
+    modes = resonances(_series(samples, 0.05, noise=noise), 0.05, (0.5, 3.0))
+    assert 3 <= len(modes) <= 4
     for f, q, amplitude, _ in (MODES[0], MODES[3]):
-        mode = min(found, key=lambda each: abs(each.frequency - f))
+        mode = min(modes, key=lambda candidate: abs(candidate.frequency - f))
         assert abs(mode.frequency - f) < 5 * mode.frequency_error
         assert abs(mode.quality - q) < 5 * mode.quality_error
         assert mode.frequency_error < 1e-3 * f
@@ -81,8 +81,8 @@ def test_a_mode_at_the_edge_of_two_parts_of_the_band_is_found_once():
     # 2000 samples 0.05 apart are thinned to every seventh: parts are 2 wide, and meet at 2.8.
     for noise in (0.0, 1e-3):
         series = _series(2000, 0.05, [(2.8, 400.0, 1.0, 0.5)], noise=noise)
-        found = resonances(series, 0.05, (0.9, 4.7))
-        assert [mode.frequency for mode in found] == [pytest.approx(2.8, rel=1e-5)]
+        modes = resonances(series, 0.05, (0.9, 4.7))
+        assert [mode.frequency for mode in modes] == [pytest.approx(2.8, rel=1e-5)]
 
 
 def test_noise_alone_holds_no_modes():
@@ -122,23 +122,23 @@ def test_a_short_complex_series_is_fitted():
 def test_spectrum_of_a_pulse_is_its_transform():
     interval, late = 0.02, 6.0
     t = interval * np.arange(700)
-    found = spectrum(np.exp(-((t - late) ** 2)), interval)
-    f = found.frequencies
+    transform = spectrum(np.exp(-((t - late) ** 2)), interval)
+    f = transform.frequencies
     exact = math.sqrt(math.pi) * np.exp(-((np.pi * f) ** 2) + 2j * np.pi * f * late)
-    np.testing.assert_allclose(found.values, exact, atol=1e-12)
-    np.testing.assert_array_equal(found.magnitude, np.abs(found.values))
+    np.testing.assert_allclose(transform.values, exact, atol=1e-12)
+    np.testing.assert_array_equal(transform.magnitude, np.abs(transform.values))
     finer = spectrum(np.exp(-((t - late) ** 2)), interval, padding=3)
-    np.testing.assert_allclose(finer.values[::3], found.values, atol=1e-12)
+    np.testing.assert_allclose(finer.values[::3], transform.values, atol=1e-12)
 
 
 @pytest.mark.parametrize("window", ["none", "hann", "fade"])
 def test_every_window_shows_a_steady_oscillation_at_half_its_amplitude_times_the_duration(window):
     interval, samples = 0.01, 4001
     series = 3.0 * np.cos(2 * np.pi * 5.0 * interval * np.arange(samples))
-    found = spectrum(series, interval, window=window)
-    place = found.magnitude.argmax()
-    assert found.frequencies[place] == pytest.approx(5.0, abs=0.02)
-    assert found.magnitude[place] == pytest.approx(3.0 / 2 * samples * interval, rel=1e-2)
+    transform = spectrum(series, interval, window=window)
+    place = transform.magnitude.argmax()
+    assert transform.frequencies[place] == pytest.approx(5.0, abs=0.02)
+    assert transform.magnitude[place] == pytest.approx(3.0 / 2 * samples * interval, rel=1e-2)
 
 
 def test_what_cannot_be_analysed_is_refused_in_one_line():

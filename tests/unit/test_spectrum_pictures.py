@@ -25,7 +25,7 @@ def _spectrum(**changes):
     f = np.linspace(0, 12e9, 1200)
     lines = sum(1e-9 / np.abs(1 + 40j * (f / peak - 1)) for peak in (3.1e9, 3.4e9, 7.7e9))
     peaks = [(3.1e9, "3.1 GHz, Q = 20"), (3.4e9, "3.4 GHz, Q = 20"), (7.7e9, "7.7 GHz, $Q = 20")]
-    given = {
+    arguments = {
         "frequencies": f,
         "series": {"Ez": lines},
         "ylabel": "|Ez| (V/m/Hz)",
@@ -33,18 +33,18 @@ def _spectrum(**changes):
         "subtitle": "probe middle",
         "peaks": peaks,
     }
-    return given | changes
+    return arguments | changes
 
 
 def _pattern(**changes):
-    given = {
+    arguments = {
         "angles": ANGLES,
         "series": {"phi = 0": 1.5 * np.sin(ANGLES) ** 2, "phi = 90 degrees": np.full(181, 1.5)},
         "label": "directivity (dBi)",
         "title": "Dipole",
         "subtitle": "at 1 GHz",
     }
-    return given | changes
+    return arguments | changes
 
 
 def _size(path):
@@ -78,7 +78,7 @@ def test_what_cannot_be_drawn_is_refused(tmp_path):
     path = tmp_path / "picture.png"
     bad = _spectrum()["series"]["Ez"].copy()
     bad[3] = np.nan
-    for draw, given, error, words in (
+    for draw, arguments, error, words in (
         (save_spectrum, _spectrum(series={}), InputError, "at least one series"),
         (save_spectrum, _spectrum(series={"Ez": [1.0]}), InputError, "shape"),
         (save_spectrum, _spectrum(series={"Ez": bad}), SolutionError, "1 value that is"),
@@ -92,7 +92,7 @@ def test_what_cannot_be_drawn_is_refused(tmp_path):
         (save_pattern, _pattern(series={"a": np.zeros(181)}), SolutionError, "no value above 0"),
     ):
         with pytest.raises(error, match=words) as caught:
-            draw(path, **given)
+            draw(path, **arguments)
         assert "\n" not in str(caught.value)
     with pytest.raises(InputError, match="PNG"):
         save_pattern(tmp_path / "picture.pdf", **_pattern())
@@ -108,7 +108,7 @@ def test_columns_read_back_exactly(tmp_path):
     assert lines[:3] == ["# a pattern", "# exp(-i w t)", "theta_rad,E.real,E.imag"]
     rows = list(csv.DictReader(lines[2:]))
     assert [float(row["theta_rad"]) for row in rows] == theta.ravel().tolist()
-    found = [complex(float(row["E.real"]), float(row["E.imag"])) for row in rows]
-    assert found == field.ravel().tolist()
+    field_values = [complex(float(row["E.real"]), float(row["E.imag"])) for row in rows]
+    assert field_values == field.ravel().tolist()
     with pytest.raises(InputError, match="shapes"):
         write_columns(path, {"a": [1.0], "b": [1.0, 2.0]})

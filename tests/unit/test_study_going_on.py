@@ -63,7 +63,7 @@ def test_points_for_one_rank_count_can_be_run_alone(study, call, ranks):
 
 @pytest.mark.parametrize("options", [("--out", "out"), ("--list",)])
 @pytest.mark.parametrize(
-    ("head", "given", "words"),
+    ("head", "choice", "words"),
     [
         (HEAD, ("--ranks", "7"), ("--ranks 7 fits no point of ", "there are points for 1, 2, 4\n")),
         (HEAD, ("--ranks", "4", "--only", "weak"), ("no point of the series chosen", "1, 2\n")),
@@ -77,10 +77,10 @@ def test_points_for_one_rank_count_can_be_run_alone(study, call, ranks):
     ],
 )
 def test_a_choice_that_fits_nothing_is_told_with_what_there_is(
-    study, call, ranks, options, head, given, words
+    study, call, ranks, options, head, choice, words
 ):
     path = study(head, STRONG, WEAK, '[[series]]\nname = "four"\nranks = 4\n')
-    code, out, err = call("scale", path, *given, *options)
+    code, out, err = call("scale", path, *choice, *options)
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
     for word in words:

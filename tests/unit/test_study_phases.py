@@ -80,15 +80,15 @@ def test_a_phase_ends_when_the_device_has_done_what_it_asked_for():
             asked[0] += 1
 
     begin = time.perf_counter()
-    found = phases.measure(World(), synchronise, advance, 2)
+    phase_seconds = phases.measure(World(), synchronise, advance, 2)
     whole = time.perf_counter() - begin
-    assert set(found) == {_OUTER.name, _INNER.name, phases.REST}
+    assert set(phase_seconds) == {_OUTER.name, _INNER.name, phases.REST}
     # What is asked for before a phase is not that phase's; sleeping takes a little longer than asked.
-    assert found[_INNER.name] >= 2 * seconds
-    assert found[_OUTER.name] >= seconds
-    assert found[phases.REST] >= seconds / 2
-    assert 2 * sum(found.values()) <= whole
-    assert 2 * (found[_INNER.name] + found[_OUTER.name]) <= whole - seconds
+    assert phase_seconds[_INNER.name] >= 2 * seconds
+    assert phase_seconds[_OUTER.name] >= seconds
+    assert phase_seconds[phases.REST] >= seconds / 2
+    assert 2 * sum(phase_seconds.values()) <= whole
+    assert 2 * (phase_seconds[_INNER.name] + phase_seconds[_OUTER.name]) <= whole - seconds
 
 
 def test_phases_are_means_of_all_ranks():
@@ -96,15 +96,17 @@ def test_phases_are_means_of_all_ranks():
         with _OUTER:
             pass
 
-    found = phases.measure(_Other(), lambda: None, advance, 5)
-    assert found["theirs"] == pytest.approx(0.25 / 10)
-    assert found[_OUTER.name] == pytest.approx(0.05, abs=0.01)
+    phase_seconds = phases.measure(_Other(), lambda: None, advance, 5)
+    assert phase_seconds["theirs"] == pytest.approx(0.25 / 10)
+    assert phase_seconds[_OUTER.name] == pytest.approx(0.05, abs=0.01)
 
 
 def test_points_whose_steps_are_graphs_have_no_phases(study):
     path = study('name = "a"\ndevice = ["cpu", "cuda"]\ngraphs = [true, false]')
-    found = {(row.point.device, row.asked["graphs"]): row.point.phases for row in _swept(path).rows}
-    assert found == {
+    phases_of_points = {
+        (row.point.device, row.asked["graphs"]): row.point.phases for row in _swept(path).rows
+    }
+    assert phases_of_points == {
         ("cpu", True): True,
         ("cpu", False): True,
         ("cuda", True): False,
@@ -148,8 +150,8 @@ def test_a_study_tells_its_phases_in_its_report_and_in_a_table(study, tmp_path):
 
 def test_data_movement_is_the_sum_of_the_phases_that_moved_data(study):
     (row,) = _swept(study('name = "a"\ndevice = "cpu"')).rows
-    told = {"spread": 0.5, "repack": 0.25, "MPI": 0.2, "walls": 0.05 - 0.004, "rest": 0.004}
-    text = phases.describe([row], {row.point.id: {"phases": told, "movement": ["MPI", "repack"]}})
+    shares = {"spread": 0.5, "repack": 0.25, "MPI": 0.2, "walls": 0.05 - 0.004, "rest": 0.004}
+    text = phases.describe([row], {row.point.id: {"phases": shares, "movement": ["MPI", "repack"]}})
     lines = [line for line in text.splitlines() if line.startswith("|")]
     # The rest is below 1 %.
     assert lines == [
@@ -160,7 +162,7 @@ def test_data_movement_is_the_sum_of_the_phases_that_moved_data(study):
     assert phases.describe([row], {}) == ""
     # Points of an older version have phases only.
     assert "| 1000 | not noted | 50.0 % |" in phases.describe(
-        [row], {row.point.id: {"phases": told}}
+        [row], {row.point.id: {"phases": shares}}
     )
 
 
@@ -175,21 +177,21 @@ def test_all_that_flow_exchanges_moves_data_and_is_counted_once(study):
             sums.finish(values)
             sums.gather(values)
 
-    found = phases.measure(World(), lambda: None, advance, 1)
+    phase_seconds = phases.measure(World(), lambda: None, advance, 1)
     parts = ("pack", "exchange", "add")
     names = {way: {way, *(f"{way} {part}" for part in parts)} for way in ("scatter", "gather")}
-    assert set(phases.moving(found)) == names["scatter"] | names["gather"]
-    assert set(found) == {*phases.moving(found), _OUTER.name, phases.REST}
+    assert set(phases.moving(phase_seconds)) == names["scatter"] | names["gather"]
+    assert set(phase_seconds) == {*phases.moving(phase_seconds), _OUTER.name, phases.REST}
     (row,) = _swept(study('name = "a"\ndevice = "cpu"')).rows
     text = phases.describe(
-        [row], {row.point.id: {"phases": found, "movement": phases.moving(found)}}
+        [row], {row.point.id: {"phases": phase_seconds, "movement": phases.moving(phase_seconds)}}
     )
-    moved = sum(found.values()) - found[_OUTER.name] - found[phases.REST]
-    assert f" | {100 * moved / sum(found.values()):.1f} % | " in text.splitlines()[-1]
+    moved = sum(phase_seconds.values()) - phase_seconds[_OUTER.name] - phase_seconds[phases.REST]
+    assert f" | {100 * moved / sum(phase_seconds.values()):.1f} % | " in text.splitlines()[-1]
 
 
 def test_energy_is_measured_only_where_it_is_wanted(study, monkeypatch):
-    def refuse(*given: Any) -> float:
+    def refuse(*arguments: Any) -> float:
         raise AssertionError("nobody asked for it")
 
     monkeypatch.setattr("haloscope.study.point._joules", refuse)

@@ -38,9 +38,11 @@ def _small_points(study: Callable[..., Path], *parts: str) -> list[Point]:
 
 def test_one_rank_notes_times_and_digests_of_each_point(study, tmp_path):
     ledger = Ledger(tmp_path / "points.jsonl")
-    told = []
+    calls = []
     points = _small_points(study, STRONG, WEAK)
-    run_points(points, ledger, World(), point_seconds=60.0, on_done=lambda *args: told.append(args))
+    run_points(
+        points, ledger, World(), point_seconds=60.0, on_done=lambda *args: calls.append(args)
+    )
     ledger.read()
     timed, reference = (ledger.records[point.id] for point in points)
     assert (timed["kind"], reference["kind"]) == ("timed", "reference")
@@ -50,7 +52,7 @@ def test_one_rank_notes_times_and_digests_of_each_point(study, tmp_path):
     assert reference["nodes"] == [16, 16, 32]
     assert set(timed["digest"]) == {"p", "u", "v", "w", "T"}
     assert timed["digest"] != reference["digest"]
-    assert len(told) == 2
+    assert len(calls) == 2
     assert not ledger.started
     again = Ledger(tmp_path / "again.jsonl")
     run_points(points, again, World(), point_seconds=60.0)

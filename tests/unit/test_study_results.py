@@ -103,8 +103,8 @@ def test_a_measurement_is_merged_once_and_machines_of_one_name_are_told_apart(st
         assert call("scale", path, "--out", folder)[0] == 0
 
     def merge(*folders: str) -> tuple[list[str], str]:
-        given = [word for folder in folders for word in ("--merge", folder)]
-        code, out, err = call("scale", path, "--out", "out", *given, "--json")
+        merges = [word for folder in folders for word in ("--merge", folder)]
+        code, out, err = call("scale", path, "--out", "out", *merges, "--json")
         assert code == 0
         return [row["host"] for row in json.loads(out)["points"]], err
 
@@ -182,12 +182,14 @@ def fixture_refused(call, ranks) -> Callable[..., str]:
 )
 def test_rows_of_another_study_are_not_merged(study, ran, refused, other, differing):
     there = ran("there", *other)
-    told = refused(study(HEAD, STRONG), there)
-    assert "there/table.csv has rows of no point of " in told
-    assert f"there/study.toml differs from that study in {differing}; give the folder of a" in told
+    message = refused(study(HEAD, STRONG), there)
+    assert "there/table.csv has rows of no point of " in message
+    assert (
+        f"there/study.toml differs from that study in {differing}; give the folder of a" in message
+    )
     (there / "study.toml").unlink()
-    told = refused(study(HEAD, STRONG), there)
-    assert "there/study.toml, which tells of what study they are, is missing; give" in told
+    message = refused(study(HEAD, STRONG), there)
+    assert "there/study.toml, which tells of what study they are, is missing; give" in message
 
 
 def test_the_cavity_s_small_study_is_not_merged_into_figure_4(study, call, ran, refused):
@@ -242,9 +244,9 @@ def test_a_study_that_has_got_more_points_takes_its_earlier_results_but_not_the_
     study, ran, merge, refused
 ):
     few, more = ran("few", HEAD, STRONG), ran("more", HEAD, STRONG, WEAK)
-    told = refused(study(HEAD, STRONG), more)
-    assert "more/table.csv has rows of no point of " in told
-    assert "small.toml (2 of 6), the first of series 'weak' on 1 rank; " in told
+    message = refused(study(HEAD, STRONG), more)
+    assert "more/table.csv has rows of no point of " in message
+    assert "small.toml (2 of 6), the first of series 'weak' on 1 rank; " in message
     assert merge(study(HEAD, STRONG, WEAK), few)[0] == ["here"] * 6 + ["there"] * 4
 
 
@@ -277,9 +279,9 @@ def test_rows_of_another_study_in_the_table_of_the_same_study_are_found(study, r
     table_file = there / "table.csv"
     lines = (foreign / "table.csv").read_text().splitlines(keepends=True)
     table_file.write_text(table_file.read_text() + "".join(lines[1:]))
-    told = refused(study(HEAD, STRONG), there)
-    assert "small.toml (2 of 6), the first of series 'weak' on 1 rank; " in told
-    assert "so another was merged into that table; write it anew there with: " in told
+    message = refused(study(HEAD, STRONG), there)
+    assert "small.toml (2 of 6), the first of series 'weak' on 1 rank; " in message
+    assert "so another was merged into that table; write it anew there with: " in message
 
 
 def test_a_table_without_a_finished_row_is_refused_too_if_it_is_of_another_study(
@@ -325,15 +327,15 @@ def test_points_are_listed_and_not_run(study, call, ranks):
 def test_the_list_says_which_points_would_be_run_and_why_others_would_not(study, call, ranks):
     head = HEAD.replace("nodes = 16", "nodes = 64")
     path = study(head, STRONG.replace("[1, 2]", "[1, 2, 7]"), WEAK)
-    for given, starts in (("1", 2), ("2", 3), (None, 5)):
-        chosen = ("--ranks", given) if given else ()
+    for rank_count, starts in (("1", 2), ("2", 3), (None, 5)):
+        chosen = ("--ranks", rank_count) if rank_count else ()
         code, out, _ = call("scale", path, "--list", "--json", *chosen)
         assert code == 0
         listed = json.loads(out)
         assert listed["to_run"] == starts
         for row in listed["points"]:
-            if given is not None and row["ranks"] != int(given):
-                expected = ("skipped", f"--ranks {given} was given")
+            if rank_count is not None and row["ranks"] != int(rank_count):
+                expected = ("skipped", f"--ranks {rank_count} was given")
             elif row["ranks"] == 7:
                 expected = ("left out", "7 ranks of 1 thread take more than 2 times the 2 cores")
             else:
@@ -343,7 +345,7 @@ def test_the_list_says_which_points_would_be_run_and_why_others_would_not(study,
         _, out, _ = call("scale", path, "--list", *chosen)
         assert f"\nto be run: {starts} points" in out
         ranks.starts.clear()
-        call("scale", path, "--out", f"out-{given}", *chosen)
+        call("scale", path, "--out", f"out-{rank_count}", *chosen)
         assert sum(map(len, ranks.starts)) == starts
 
 

@@ -115,10 +115,10 @@ def test_a_plane_grows_along_its_own_axes(study):
     head = HEAD.replace("nodes = 16", "nodes = [16, 20]\ndimensions = 2\nsize = [0.05, 0.1]")
     series = '[[series]]\nname = "w"\nranks = [1, 2, 4]\ngrowth = ["type1", "type2"]\n'
     rows = sweep_file(study(head, series)).rows
-    found = {(row.point.ranks, row.asked["growth"]): row for row in rows}
-    assert found[4, "type1"].nodes == (32, 40, 1)
-    assert found[2, "type2"].nodes == (16, 40, 1)
-    assert found[2, "type2"].point.case["cavity"]["nodes"] == [16, 40]
+    row_of = {(row.point.ranks, row.asked["growth"]): row for row in rows}
+    assert row_of[4, "type1"].nodes == (32, 40, 1)
+    assert row_of[2, "type2"].nodes == (16, 40, 1)
+    assert row_of[2, "type2"].point.case["cavity"]["nodes"] == [16, 40]
 
 
 def test_ids_depend_on_all_that_matters_and_on_nothing_else(study):

@@ -283,9 +283,9 @@ def test_open_ends_are_told_from_holes_by_their_width_and_place() -> None:
     keep = bend.groups == bend.names.index("wall")
     keep[keep.argmax() + 100] = False
     opened = replace(bend, triangles=bend.triangles[keep], groups=bend.groups[keep])
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as error:
         require_closed(opened)
-    places = str(told.value).partition("repair tool, in 3 places: ")[2].split(" m, ")
+    places = str(error.value).partition("repair tool, in 3 places: ")[2].split(" m, ")
     assert "11.9 m wide at (0, 0, 0)" in places
     widths = [float(place.split()[0]) for place in places]
     assert widths[:2] == pytest.approx([11.9, 11.9])
@@ -295,9 +295,9 @@ def test_open_ends_are_told_from_holes_by_their_width_and_place() -> None:
 def test_a_hole_is_named_with_its_place() -> None:
     cube = _cube()
     leaking = Surface(cube.points, cube.triangles[1:], cube.groups[1:], cube.names)
-    found = check(leaking)
-    assert len(found.leaks) == 1
-    assert found.leaks[0].startswith("3 edges with a triangle on one side only, the first at (")
+    report = check(leaking)
+    assert len(report.leaks) == 1
+    assert report.leaks[0].startswith("3 edges with a triangle on one side only, the first at (")
     with pytest.raises(InputError, match="the surface leaks: 3 edges"):
         require_closed(leaking)
     read = replace(leaking, file="cube.stl", unit=MICROMETRE)
@@ -312,8 +312,8 @@ def test_the_normal_of_an_opening_askew_is_told_as_a_direction() -> None:
     askew = replace(
         vessel, points=vessel.points @ np.array([[0.8, 0.6, 0], [-0.6, 0.8, 0], [0, 0, 1]])
     )
-    told = r"opening 'inlet' has the normal \(-0.8, -0.6, 0\); only normals along"
-    with pytest.raises(InputError, match=told):
+    message = r"opening 'inlet' has the normal \(-0.8, -0.6, 0\); only normals along"
+    with pytest.raises(InputError, match=message):
         grid_of(askew, 1e-6, ("inlet",))
     with pytest.raises(InputError, match=r"has the normal \(0, 0, 0\); only normals along"):
         grid_of(replace(vessel, groups=np.zeros_like(vessel.groups)), 1e-6, ("wall",))
@@ -430,9 +430,9 @@ def test_volume_and_wall_of_a_generated_tube_converge_with_the_square_of_the_ste
     ids=["tube", "bifurcation", "tree of 2", "tree of 3"],
 )
 def test_generated_vessels_are_closed_and_cut_flat(surface: Surface, outlets: int) -> None:
-    found = check(surface)
-    assert found.faults == ()
-    assert found.parts == 1
+    report = check(surface)
+    assert report.faults == ()
+    assert report.parts == 1
     assert surface.notices == ()
     assert surface.names[:2] == ("wall", "inlet")
     assert len(surface.names) == 2 + outlets

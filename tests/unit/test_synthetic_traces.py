@@ -53,7 +53,7 @@ def visits_of(folder: Path) -> tuple[list[Visit], int]:
 def replayed(folder: Path) -> dict[str, float]:
     """Totals by the definitions of the metrics, slowly."""
     visits, _ = visits_of(folder)
-    found: defaultdict[str, float] = defaultdict(float)
+    totals: defaultdict[str, float] = defaultdict(float)
     sends: dict[tuple[int, int, int], list[Visit]] = defaultdict(list)
     posted: dict[tuple[int, int, int], list[Visit]] = defaultdict(list)
     requests: dict[tuple[int, int], Visit] = {}
@@ -61,15 +61,15 @@ def replayed(folder: Path) -> dict[str, float]:
     turns: dict[tuple[Any, ...], int] = defaultdict(int)
     visits.sort(key=lambda visit: visit.enter)
     for visit in visits:
-        found["visits"] += 1
+        totals["visits"] += 1
         if visit.name == "program":
-            found["time"] += visit.leave - visit.enter
+            totals["time"] += visit.leave - visit.enter
         for kind, payload, words in visit.events:
             if kind in (Kind.SEND, Kind.ISEND):
                 sends[visit.rank, payload, words[0] >> 32].append(visit)
-                found["messages_sent"] += 1
-                found["empty_messages_sent"] += words[1] == 0
-                found["bytes_sent"] += words[1]
+                totals["messages_sent"] += 1
+                totals["empty_messages_sent"] += words[1] == 0
+                totals["bytes_sent"] += words[1]
             elif kind == Kind.RECV:
                 posted[payload, visit.rank, words[0] >> 32].append(visit)
             elif kind == Kind.IRECV:
@@ -83,7 +83,7 @@ def replayed(folder: Path) -> dict[str, float]:
                 turn = turns[visit.rank, operation]
                 turns[visit.rank, operation] += 1
                 groups[operation, turn].append(visit)
-                found["collectives"] += 1
+                totals["collectives"] += 1
     turns.clear()
     for visit in visits:
         late, blocked, empty = 0.0, 0.0, False
@@ -105,29 +105,29 @@ def replayed(folder: Path) -> dict[str, float]:
             blocked = blocked_in(visit, visits)
         kind_of = "late_sender" if late >= blocked else "late_receiver"
         suffix = "_empty" if empty and visit.name == "MPI_Sendrecv" else ""
-        found[kind_of + suffix] += max(late, blocked, 0.0)
+        totals[kind_of + suffix] += max(late, blocked, 0.0)
         if visit.name == "MPI_Sendrecv":
             name = "p2p_synchronisation" if empty else "p2p_communication"
-            found[name] += visit.leave - visit.enter
+            totals[name] += visit.leave - visit.enter
     for (operation, _), members in groups.items():
         begins = [member.enter for member in members]
         for member in members:
             wait = min(max(begins), member.leave) - member.enter
             if operation == Operation.ALLREDUCE:
-                found["wait_at_nxn"] += wait
+                totals["wait_at_nxn"] += wait
             elif operation == Operation.BARRIER:
-                found["wait_at_barrier"] += wait
+                totals["wait_at_barrier"] += wait
             elif operation == Operation.FINALIZE:
-                found["wait_at_finalize"] += wait
+                totals["wait_at_finalize"] += wait
             first = min(other.leave for other in members)
             after = member.leave - max(first, min(max(begins), member.leave))
             if operation == Operation.ALLREDUCE:
-                found["nxn_completion"] += after
+                totals["nxn_completion"] += after
             elif operation == Operation.BARRIER:
-                found["barrier_completion"] += after
+                totals["barrier_completion"] += after
             elif operation == Operation.INIT:
-                found["init_completion"] += after
-    return dict(found)
+                totals["init_completion"] += after
+    return dict(totals)
 
 
 def blocked_in(wait: Visit, visits: list[Visit]) -> float:
@@ -152,8 +152,8 @@ def check(folder: Path, expected: Expected) -> None:
     _, count = visits_of(folder)
     assert count == expected.events
     assert sum(path.stat().st_size for path in folder.glob("*.events")) == expected.bytes
-    found = replayed(folder)
-    for name, total in found.items():
+    totals = replayed(folder)
+    for name, total in totals.items():
         if total or name in expected.values:
             assert expected.total(name) == pytest.approx(total, rel=1e-6, abs=1e-12), name
 
@@ -203,7 +203,7 @@ def test_events_of_an_iteration_are_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"pattern": "star"}, "pattern is 'star'"),
         ({"style": "magic"}, "style is 'magic'"),
@@ -214,9 +214,9 @@ def test_events_of_an_iteration_are_counted(tmp_path: Path) -> None:
     ],
 )
 def test_parameters_out_of_range_are_refused(
-    tmp_path: Path, options: dict[str, Any], told: str
+    tmp_path: Path, options: dict[str, Any], message: str
 ) -> None:
     options = {"ranks": 2, "iterations": 2, **options}
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         write_synthetic(tmp_path / "a", **options)
     assert np.all([not path.name.startswith("a") for path in tmp_path.iterdir()])

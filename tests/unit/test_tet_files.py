@@ -90,7 +90,7 @@ def test_a_small_file_is_read_with_names_and_zones(meshio, two):
     assert mesh.count == 2
     assert mesh.zone_names == ("rotor", "stator")
     assert mesh.zones.tolist() == [0, 1]
-    assert {name: len(each) for name, each in mesh.boundaries.items()} == {"inlet": 1, "wall": 5}
+    assert {name: len(faces) for name, faces in mesh.boundaries.items()} == {"inlet": 1, "wall": 5}
     assert _areas(mesh, "inlet").tolist() == [0, 0, -0.5]
     assert mesh.neighbours.tolist() == [[1, -1, -1, -1], [0, -1, -1, -1]]
     assert mesh.volumes == pytest.approx([1 / 6, 1 / 3])
@@ -307,7 +307,7 @@ $EndElements
 @pytest.mark.parametrize("version", [22, 41])
 def test_the_smaller_of_two_groups_with_a_condition_holds_and_is_reported(meshio, two, version):
     mesh = _several(two, version, conditions=["wall", "floor", "inlet"], settings=["all"])
-    assert {name: len(each) for name, each in mesh.boundaries.items()} == {
+    assert {name: len(faces) for name, faces in mesh.boundaries.items()} == {
         "inlet": 1, "wall": 4, "floor": 1
     }  # fmt: skip
     assert _areas(mesh, "floor").tolist() == [0, -0.5, 0]
@@ -330,7 +330,7 @@ def test_elements_in_no_group_beside_others_are_named_as_the_fault(meshio, two):
 @pytest.mark.parametrize("version", [22, 41])
 def test_a_second_group_without_a_condition_leaves_that_of_the_other(meshio, two, version):
     mesh = _several(two, version, conditions=["wall", "inlet"])
-    assert {name: len(each) for name, each in mesh.boundaries.items()} == {"inlet": 1, "wall": 5}
+    assert {name: len(faces) for name, faces in mesh.boundaries.items()} == {"inlet": 1, "wall": 5}
     assert mesh.zone_names == ("rotor", "stator")
     assert any("'floor' has no condition there" in note for note in mesh.notes)
     # Without conditions the smallest counts.

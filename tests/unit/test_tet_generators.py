@@ -25,7 +25,7 @@ from haloscope.mesh.tets.tets import TetMesh, area_vectors, make_tet_mesh
 
 def _areas(mesh: TetMesh) -> dict[str, np.ndarray]:
     return {
-        name: area_vectors(mesh.nodes, each).sum(axis=0) for name, each in mesh.boundaries.items()
+        name: area_vectors(mesh.nodes, faces).sum(axis=0) for name, faces in mesh.boundaries.items()
     }
 
 
@@ -34,12 +34,12 @@ def _require_sound(mesh: TetMesh) -> None:
     inside = (mesh.neighbours >= 0).sum()
     assert inside + sum(map(len, mesh.boundaries.values())) == 4 * mesh.count
     assert (mesh.volumes > 0).all()
-    scale = sum(np.abs(area_vectors(mesh.nodes, each)).sum() for each in mesh.boundaries.values())
+    scale = sum(np.abs(area_vectors(mesh.nodes, faces)).sum() for faces in mesh.boundaries.values())
     assert np.abs(np.sum([*_areas(mesh).values()], axis=0)).max() < 1e-13 * scale
     # The divergence theorem: what the surface holds is what the elements hold.
     held = sum(
-        np.einsum("nx,nx->", area_vectors(mesh.nodes, each), mesh.nodes[each].mean(axis=1))
-        for each in mesh.boundaries.values()
+        np.einsum("nx,nx->", area_vectors(mesh.nodes, faces), mesh.nodes[faces].mean(axis=1))
+        for faces in mesh.boundaries.values()
     )
     assert held / 3 == pytest.approx(mesh.volumes.sum(), rel=1e-12)
 
@@ -112,7 +112,7 @@ def test_prisms_meet_whatever_the_plane_and_its_ranks_are():
         mesh = make_tet_mesh(*draw_out(plane, np.arange(4.0), ("end", "end"), mirrored=mirrored))
         _require_sound(mesh)
         assert mesh.count == 32 * 3 * 3
-        assert {name: len(each) for name, each in mesh.boundaries.items()} == {
+        assert {name: len(faces) for name, faces in mesh.boundaries.items()} == {
             "side": 96,
             "end": 64,
         }

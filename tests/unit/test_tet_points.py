@@ -22,31 +22,31 @@ def test_linear_fields_are_exact_at_any_point_and_others_are_found_outside():
     mesh = cylinder_channel(4)
     rng = np.random.default_rng(3)
     points = rng.uniform(0, 1, (400, 3)) * [2.5, 0.41, 0.41]
-    found = TetLocator(mesh.nodes, mesh.tets).find(points)
+    placed = TetLocator(mesh.nodes, mesh.tets).find(points)
     # The cylinder is a polygon here: points well within it are in no element, those well without are.
     radius = np.hypot(points[:, 0] - 0.5, points[:, 1] - 0.2)
-    assert not found.inside[radius < 0.04].any()
-    assert found.inside[radius > 0.051].all()
-    assert found.inside.any()
-    inside = found.inside
-    values = found.values(_linear(mesh.nodes))
+    assert not placed.inside[radius < 0.04].any()
+    assert placed.inside[radius > 0.051].all()
+    assert placed.inside.any()
+    inside = placed.inside
+    values = placed.values(_linear(mesh.nodes))
     assert values[inside] == pytest.approx(_linear(points[inside]), abs=1e-12)
     assert (values[~inside] == 0).all()
-    assert (found.weights[inside] >= -1e-9).all()
+    assert (placed.weights[inside] >= -1e-9).all()
 
 
 def test_where_elements_meet_the_lowest_number_has_the_point():
     mesh = tet_box((2, 2, 2))
     numbers = np.random.default_rng(1).permutation(mesh.count)
-    found = TetLocator(mesh.nodes, mesh.tets, numbers).find(mesh.nodes)
-    for node, element in enumerate(found.elements):
+    placed = TetLocator(mesh.nodes, mesh.tets, numbers).find(mesh.nodes)
+    for node, element in enumerate(placed.elements):
         assert element == numbers[(mesh.tets == node).any(axis=1)].min()
 
 
 def test_points_that_are_no_numbers_are_nowhere():
     mesh = tet_box((1, 1, 1))
-    found = TetLocator(mesh.nodes, mesh.tets).find([[np.nan, 0.5, 0.5], [0.5, 0.5, 0.5]])
-    assert found.inside.tolist() == [False, True]
+    placed = TetLocator(mesh.nodes, mesh.tets).find([[np.nan, 0.5, 0.5], [0.5, 0.5, 0.5]])
+    assert placed.inside.tolist() == [False, True]
 
 
 def test_fields_of_nodes_are_sampled_collected_and_read_back():
@@ -56,9 +56,9 @@ def test_fields_of_nodes_are_sampled_collected_and_read_back():
     values = _linear(part.nodes)
     points = [(0.1, 0.2, 0.3), (2.9, 0.9, 0.1)]
     assert fields.sample(points, values) == pytest.approx(_linear(np.array(points)))
-    raster, found = fields.sample_plane("y", 0.25, 12, values)
-    assert found.shape == (2, *raster.shape)
-    sampled = np.moveaxis(found, 0, -1).reshape(-1, 2)
+    raster, plane = fields.sample_plane("y", 0.25, 12, values)
+    assert plane.shape == (2, *raster.shape)
+    sampled = np.moveaxis(plane, 0, -1).reshape(-1, 2)
     assert sampled == pytest.approx(_linear(raster.points))
     own = values[fields.own_nodes, 0]
     whole = fields.collect(own, 0, part.whole_nodes)

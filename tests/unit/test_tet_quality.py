@@ -23,22 +23,22 @@ def _one(nodes: np.ndarray) -> TetMesh:
 def test_a_regular_element_has_quality_1_whatever_its_size_and_place():
     turn = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
     for size in (1e-6, 1.0, 1e4):
-        found = tet_quality(_one(size * REGULAR @ turn + 3 * size))
-        assert found.sicn == pytest.approx([1], abs=1e-9)
-        assert found.angles[0] == pytest.approx([np.degrees(np.arccos(1 / 3))] * 2, abs=1e-6)
+        measures = tet_quality(_one(size * REGULAR @ turn + 3 * size))
+        assert measures.sicn == pytest.approx([1], abs=1e-9)
+        assert measures.angles[0] == pytest.approx([np.degrees(np.arccos(1 / 3))] * 2, abs=1e-6)
 
 
 def test_the_corner_of_a_cube_has_its_known_angles():
-    found = tet_quality(_one(CORNER))
-    assert found.angles[0] == pytest.approx([np.degrees(np.arccos(1 / np.sqrt(3))), 90])
-    assert found.volumes == pytest.approx((1 / 6, 1 / 6, 1 / 6))
+    measures = tet_quality(_one(CORNER))
+    assert measures.angles[0] == pytest.approx([np.degrees(np.arccos(1 / np.sqrt(3))), 90])
+    assert measures.volumes == pytest.approx((1 / 6, 1 / 6, 1 / 6))
 
 
 def test_the_quality_is_3_over_the_condition_number_in_the_frobenius_norm():
     mesh = tet_box((2, 2, 2), shape=lambda x: x + 0.1 * np.sin(3 * x[:, [1, 2, 0]]))
-    found = tet_quality(mesh)
+    measures = tet_quality(mesh)
     ideal = (REGULAR[1:] - REGULAR[0]).T
-    for tet, quality in zip(mesh.tets, found.sicn, strict=True):
+    for tet, quality in zip(mesh.tets, measures.sicn, strict=True):
         for first in range(4):
             # Even permutations keep the hand, and the measure does not depend on where it begins.
             order = {0: [0, 1, 2, 3], 1: [1, 0, 3, 2], 2: [2, 3, 0, 1], 3: [3, 2, 1, 0]}[first]
@@ -57,9 +57,9 @@ def test_pieces_of_large_meshes_are_all_looked_at(monkeypatch):
 
 
 def test_slivers_are_named_with_their_places_the_worst_first():
-    found = tet_quality(_one(SLIVER))
-    assert found.sicn[0] < 0.01
-    assert found.angles[0, 1] > 179
+    measures = tet_quality(_one(SLIVER))
+    assert measures.sicn[0] < 0.01
+    assert measures.angles[0, 1] > 179
     with pytest.raises(
         InputError, match=r"1 slivers with SICN below 0.01: element 0 at \(0, 0, 0.0005\)"
     ) as caught:

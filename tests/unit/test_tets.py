@@ -98,10 +98,10 @@ def test_large_node_numbers_are_matched_alike(monkeypatch):
     order = rng.permutation(len(plain.nodes))
     nodes = np.empty_like(plain.nodes)
     nodes[order] = plain.nodes
-    given = {name: order[each] for name, each in plain.boundaries.items()}
-    one = make_tet_mesh(nodes, order[plain.tets], given)
+    boundaries = {name: order[faces] for name, faces in plain.boundaries.items()}
+    one = make_tet_mesh(nodes, order[plain.tets], boundaries)
     monkeypatch.setattr(tet_faces, "_MOST_IN_ONE_KEY", 0)
-    other = make_tet_mesh(nodes, order[plain.tets], given)
+    other = make_tet_mesh(nodes, order[plain.tets], boundaries)
     assert _same(one, other)
     assert (one.neighbours == plain.neighbours).all()
 

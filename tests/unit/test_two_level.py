@@ -46,9 +46,9 @@ class System:
 
     def two_level(self, **options: Any) -> TwoLevel:
         """Preconditioner of the system, taken up."""
-        found = TwoLevel(self.rows, self.shared, self.flow.points, **options)
-        found.update()
-        return found
+        level = TwoLevel(self.rows, self.shared, self.flow.points, **options)
+        level.update()
+        return level
 
     def dense(self) -> np.ndarray:
         """The matrix with all its zeros."""
@@ -93,9 +93,9 @@ def whole(rows: BlockRows) -> np.ndarray:
 @pytest.mark.parametrize("size", [2, 4, 8])
 def test_the_coarse_matrix_is_the_product_of_dense_ones(size):
     system = System((4, 4, 3), size=size)
-    found = system.two_level(size=6, single=False, make_smoother=points_smoother)
-    assert found.space.groups > 10
-    P = system.functions(found.space)
+    level = system.two_level(size=6, single=False, make_smoother=points_smoother)
+    assert level.space.groups > 10
+    P = system.functions(level.space)
     wanted = P.T @ system.dense() @ P
     # A function that no free unknown has gets the identity's row.
     empty = ~P.any(axis=0)
@@ -103,20 +103,20 @@ def test_the_coarse_matrix_is_the_product_of_dense_ones(size):
     assert empty.sum() > 0
     diagonal = np.arange(len(P.T))[~empty]
     wanted[diagonal, diagonal] *= 1 + _SHIFT
-    assert np.abs(whole(found.coarse_rows) - wanted).max() < 1e-13 * np.abs(wanted).max()
+    assert np.abs(whole(level.coarse_rows) - wanted).max() < 1e-13 * np.abs(wanted).max()
 
 
 def test_an_error_of_coarse_functions_is_removed_at_once(system):
-    found = system.two_level(size=6, single=False, most=1000, make_smoother=points_smoother)
-    P = system.functions(found.space)
+    level = system.two_level(size=6, single=False, most=1000, make_smoother=points_smoother)
+    P = system.functions(level.space)
     error = P @ np.random.default_rng(3).standard_normal(P.shape[1])
     y = system.rows.vector()
-    found.apply(system.device.from_host(system.dense() @ error), y)
+    level.apply(system.device.from_host(system.dense() @ error), y)
     # But for the shift of the coarse diagonal.
     assert np.abs(y - error).max() < 1e-3 * np.abs(error).max()
     # Any other error is not.
     other = np.random.default_rng(4).standard_normal(len(error))
-    found.apply(system.device.from_host(system.dense() @ other), y)
+    level.apply(system.device.from_host(system.dense() @ other), y)
     assert np.abs(y - other).max() > 0.1 * np.abs(other).max()
 
 
@@ -179,8 +179,8 @@ def test_levels_of_levels_are_nearly_as_good_as_one_coarse_inverse():
 def test_a_level_that_hardly_has_fewer_nodes_is_the_last():
     """Boxes that do not touch: no group holds nodes of two of them."""
     flow = LinearFlow((1, 1, 1), SIZE)
-    count, each = 40, len(flow.points)
-    elements = np.concatenate([flow.elements + box * each for box in range(count)])
+    count, node_count = 40, len(flow.points)
+    elements = np.concatenate([flow.elements + box * node_count for box in range(count)])
     points = np.concatenate([flow.points + 2.0 * box for box in range(count)])
     device = CpuDevice(threads=1)
     shared = SharedNodes(World(), device, np.arange(len(points)))
@@ -188,12 +188,12 @@ def test_a_level_that_hardly_has_fewer_nodes_is_the_last():
     matrices = flow.parts(np.arange(len(flow.elements)))[0]
     matrices[:, range(4), range(4)] += np.eye(SIZE)
     rows.assemble(device.from_host(np.concatenate([matrices] * count)))
-    found, x, y = TwoLevel(rows, shared, points, size=8, most=5), rows.vector(), rows.vector()
-    assert found.space.groups == count
-    assert isinstance(found._coarse, TwoLevel)
-    found.update()
+    level, x, y = TwoLevel(rows, shared, points, size=8, most=5), rows.vector(), rows.vector()
+    assert level.space.groups == count
+    assert isinstance(level._coarse, TwoLevel)
+    level.update()
     x[:] = 1.0
-    found.apply(x, y)
+    level.apply(x, y)
     rows.multiply(y, x)
     assert np.abs(x - 1.0).max() < 0.5
 
@@ -203,9 +203,9 @@ def test_threads_do_not_change_a_bit():
     for threads in (1, 2):
         system = System((6, 5, 5), threads)
         y = system.rows.vector()
-        found = system.two_level(size=5, most=4)
-        found.apply(system.b, y)
-        results.append((y, np.array(found.coarse_rows.values)))
+        level = system.two_level(size=5, most=4)
+        level.apply(system.b, y)
+        results.append((y, np.array(level.coarse_rows.values)))
     for one, two in zip(*results, strict=True):
         assert np.array_equal(one, two)
 

@@ -49,6 +49,6 @@ def test_all_levels_have_the_bits_of_cores(tmp_path, size):
         two.apply(x, y)
         assert isinstance(two._coarse, TwoLevel)
         results.append((two.coarse_rows.values, y))
-    for found, wanted in zip(*results, strict=True):
+    for actual, wanted in zip(*results, strict=True):
         assert np.abs(wanted).max() > 0
-        assert np.array_equal(found, wanted)
+        assert np.array_equal(actual, wanted)

@@ -91,14 +91,14 @@ def test_a_surface_that_overlaps_itself_is_refused_with_a_place_in_the_overlap(s
     turned_in = dataclasses.replace(surface, triangles=surface.triangles[:, ::-1])
     with pytest.raises(InputError, match="overlaps itself"):
         voxelise(turned_in, 0.15)
-    with pytest.raises(InputError, match="overlaps itself.* boolean union") as told:
+    with pytest.raises(InputError, match="overlaps itself.* boolean union") as error:
         voxelise(surface, 0.15)
-    given = re.search(r"(\d+) points .* as at \((.*)\) m;", str(told.value))
-    assert given is not None
-    place = np.array(given[2].split(","), float)
+    match = re.search(r"(\d+) points .* as at \((.*)\) m;", str(error.value))
+    assert match is not None
+    place = np.array(match[2].split(","), float)
     assert _winding_numbers(surface, place[None]) > 1.5
     everywhere = _all_positions(grid_of(surface, 0.15, ()))
-    assert int(given[1]) == (_winding_numbers(surface, everywhere) > 1.5).sum()
+    assert int(match[1]) == (_winding_numbers(surface, everywhere) > 1.5).sum()
 
 
 def test_parts_side_by_side_and_holes_that_face_inward_do_not_overlap() -> None:
@@ -357,11 +357,11 @@ _FORKED = ("inlet", "outlet-1", "outlet-2")
 )
 def test_the_spacing_that_is_told_for_a_coarse_one_does(surface, openings, width) -> None:
     for spacing in (20.0, 6.66, 5.0, 4.0, 3.0):
-        with pytest.raises(InputError, match="too coarse.*use at most about ") as told:
+        with pytest.raises(InputError, match="too coarse.*use at most about ") as error:
             voxelise(surface, spacing, openings)
-        given = re.search(r"at most about ([0-9.]+) m$", str(told.value))
-        assert given is not None
-        enough = float(given[1])
+        match = re.search(r"at most about ([0-9.]+) m$", str(error.value))
+        assert match is not None
+        enough = float(match[1])
         # Neither too coarse nor much finer than need be.
         assert voxelise(surface, enough, openings).count > 0
         assert voxelise(surface, 0.9 * enough, openings).count > 0
@@ -407,8 +407,8 @@ def test_sets_of_runs_equal_sets_of_points(periodic: tuple[bool, bool, bool]) ->
         keep = ((wrapped >= 0) & (wrapped < shape)).all(axis=1)
         moved = raster(shape, wrapped)
         neighbours.append((np.flatnonzero(one)[keep], moved[keep]))
-        found = mine.shifted(direction, periodic).numbers()
-        np.testing.assert_array_equal(found, np.sort(moved[keep]))
+        numbers = mine.shifted(direction, periodic).numbers()
+        np.testing.assert_array_equal(numbers, np.sort(moved[keep]))
     label = np.where(one, np.arange(210), -1)
     for _ in range(210):
         for start, end in neighbours:

@@ -208,7 +208,13 @@ def test_a_block_of_an_unknown_array_is_refused(tmp_path: Path) -> None:
 def test_a_grid_that_readers_cannot_take_is_refused(
     tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
-    given = {"path": "a.vtkhdf", "shape": (2, 4, 5), "origin": ORIGIN, "spacing": SPACING, **change}
-    path = tmp_path / given.pop("path")
+    arguments = {
+        "path": "a.vtkhdf",
+        "shape": (2, 4, 5),
+        "origin": ORIGIN,
+        "spacing": SPACING,
+        **change,
+    }
+    path = tmp_path / arguments.pop("path")
     with pytest.raises(InputError, match=message):
-        ImageWriter(path, **given)
+        ImageWriter(path, **arguments)

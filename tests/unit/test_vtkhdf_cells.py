@@ -47,11 +47,11 @@ def _write_mesh(path: Path, mesh: Any, order: int, *, step: int = 3, linear: boo
         writer.create("E", np.float32, 3)
         writer.create("region", np.int32, per_element=True)
         for first in range(0, mesh.count, step):
-            some = slice(first, first + step)
-            writer.place(first, places[some])
-            writer.write("p", first, scalar[some])
-            writer.write("E", first, vector[some])
-            writer.write("region", first, mesh.regions[some])
+            chunk = slice(first, first + step)
+            writer.place(first, places[chunk])
+            writer.write("p", first, scalar[chunk])
+            writer.write("E", first, vector[chunk])
+            writer.write("region", first, mesh.regions[chunk])
     return places, scalar, vector
 
 
@@ -186,12 +186,14 @@ def test_vtk_probes_fields_of_a_curved_mesh_at_points(tmp_path: Path) -> None:
     probe.SetSourceData(grid)
     probe.Update()
     numbers = _vtk("util.numpy_support").vtk_to_numpy
-    found = probe.GetOutput().GetPointData()
-    assert numbers(found.GetArray("vtkValidPointMask")).all()
+    point_data = probe.GetOutput().GetPointData()
+    assert numbers(point_data.GetArray("vtkValidPointMask")).all()
     x, y, z = wanted.T
-    np.testing.assert_allclose(numbers(found.GetArray("p")), np.sin(x) * np.cos(y) + z, atol=3e-3)
     np.testing.assert_allclose(
-        numbers(found.GetArray("E")), np.stack([x * y, y - z, x + 2 * z], 1), atol=3e-3
+        numbers(point_data.GetArray("p")), np.sin(x) * np.cos(y) + z, atol=3e-3
+    )
+    np.testing.assert_allclose(
+        numbers(point_data.GetArray("E")), np.stack([x * y, y - z, x + 2 * z], 1), atol=3e-3
     )
     assert grid.GetFieldData().GetArray("TimeValue").GetValue(0) == 2.5
 
@@ -215,8 +217,8 @@ def test_vtk_finds_the_volume_of_a_curved_mesh(tmp_path: Path, linear: bool) -> 
 
 
 def _open(path: Path, **change: Any) -> CellWriter:
-    given = {"elements": 3, "interpolation": np.eye(3), "node_order": None, **change}
-    return CellWriter(path, **given)
+    arguments = {"elements": 3, "interpolation": np.eye(3), "node_order": None, **change}
+    return CellWriter(path, **arguments)
 
 
 @pytest.mark.parametrize(

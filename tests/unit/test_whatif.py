@@ -29,9 +29,9 @@ def test_nothing_changed_gives_the_measured_time(path: Path, tmp_path: Path) -> 
     write(parse(path.read_text()), tmp_path)
     measurement = open_measurement(tmp_path)
     for name, value in EVERY:
-        found = predict(measurement, name, value)
-        assert found.baseline == pytest.approx(found.measured, rel=1e-6)
-        assert found.predicted >= 0
+        prediction = predict(measurement, name, value)
+        assert prediction.baseline == pytest.approx(prediction.measured, rel=1e-6)
+        assert prediction.predicted >= 0
 
 
 # ---- no-empty-messages ----
@@ -39,7 +39,7 @@ def test_nothing_changed_gives_the_measured_time(path: Path, tmp_path: Path) -> 
 
 def test_an_empty_exchange_vanishes_with_its_wait(tmp_path: Path) -> None:
     # Rank 0 computes 4 s and then 4 s more, rank 1 5 s and 4 s.
-    found = predicted(
+    prediction = predicted(
         tmp_path,
         """
         ranks 2
@@ -49,14 +49,14 @@ def test_an_empty_exchange_vanishes_with_its_wait(tmp_path: Path) -> None:
         """,
         "no-empty-messages",
     )
-    assert found.measured == pytest.approx(10)
-    assert found.by_rank == pytest.approx([8, 9])
-    assert found.predicted == pytest.approx(9)
-    assert "2 messages are empty; 2 calls" in found.notes[0]
+    assert prediction.measured == pytest.approx(10)
+    assert prediction.by_rank == pytest.approx([8, 9])
+    assert prediction.predicted == pytest.approx(9)
+    assert "2 messages are empty; 2 calls" in prediction.notes[0]
 
 
 def test_messages_with_content_stay(tmp_path: Path) -> None:
-    found = predicted(
+    prediction = predicted(
         tmp_path,
         """
         ranks 2
@@ -66,15 +66,15 @@ def test_messages_with_content_stay(tmp_path: Path) -> None:
         """,
         "no-empty-messages",
     )
-    assert found.predicted == pytest.approx(10)
-    assert found.notes == ["no message is empty: nothing changes"]
+    assert prediction.predicted == pytest.approx(10)
+    assert prediction.notes == ["no message is empty: nothing changes"]
 
 
 def test_nobody_waits_for_the_empty_half_of_an_exchange(tmp_path: Path) -> None:
     # Rank 0 sends at 2 and need not wait for rank 1, which is there at 7. Its send takes what the
     # only exchange that did not wait took, 1 s: it ends at 3 + (10 - 8). Rank 1 gets its message
     # at once; half of its call goes: it ends at 7.5 + 2.
-    found = predicted(
+    prediction = predicted(
         tmp_path,
         """
         ranks 2
@@ -84,13 +84,13 @@ def test_nobody_waits_for_the_empty_half_of_an_exchange(tmp_path: Path) -> None:
         """,
         "no-empty-messages",
     )
-    assert found.by_rank == pytest.approx([5, 9.5])
+    assert prediction.by_rank == pytest.approx([5, 9.5])
 
 
 def test_a_wait_for_several_is_for_those_with_content(tmp_path: Path) -> None:
     # Rank 0 waits from 2 to 7 for the empty message that is sent at 6; the other came at 1. Calls
     # of this kind take 1 s from the last send to their end, so it would go on at 1 + 1.
-    found = predicted(
+    prediction = predicted(
         tmp_path,
         """
         ranks 3
@@ -104,11 +104,11 @@ def test_a_wait_for_several_is_for_those_with_content(tmp_path: Path) -> None:
         "no-empty-messages",
     )
     # The empty one is not posted either: half a second less.
-    assert found.by_rank[0] == pytest.approx(1.5 + 0.5 + 3)
+    assert prediction.by_rank[0] == pytest.approx(1.5 + 0.5 + 3)
 
 
 def test_calls_that_pass_nothing_but_empty_messages_take_no_time(tmp_path: Path) -> None:
-    found = predicted(
+    prediction = predicted(
         tmp_path,
         """
         ranks 2
@@ -121,7 +121,7 @@ def test_calls_that_pass_nothing_but_empty_messages_take_no_time(tmp_path: Path)
         """,
         "no-empty-messages",
     )
-    assert found.by_rank == pytest.approx([7, 5])
+    assert prediction.by_rank == pytest.approx([7, 5])
 
 
 # ---- computing ----
@@ -138,15 +138,15 @@ span 0 8
 
 def test_balanced_computing_is_the_mean_of_the_ranks(tmp_path: Path) -> None:
     # Both compute 4 s; the barrier ends 1 s after the last has entered.
-    found = predicted(tmp_path, UNEVEN, "balanced", "work")
-    assert found.by_rank == pytest.approx([6, 6])
-    assert found.notes == []
+    prediction = predicted(tmp_path, UNEVEN, "balanced", "work")
+    assert prediction.by_rank == pytest.approx([6, 6])
+    assert prediction.notes == []
 
 
 def test_visits_are_balanced_one_by_one_without_their_messages(tmp_path: Path) -> None:
     # First visits compute 1 and 3 s, second ones 2 and 0 s: 2 and 1 s each. Of rank 0's first
     # visit the send is left out, which takes 1 s.
-    found = predicted(
+    prediction = predicted(
         tmp_path,
         """
         ranks 2
@@ -166,20 +166,22 @@ def test_visits_are_balanced_one_by_one_without_their_messages(tmp_path: Path) -
     )
     # Rank 0: send 1, work 2, work 1, then 1 up to the barrier: 5. Rank 1: 2, receive 1, 1 in the
     # visit that did not compute, 1 up to the barrier: 5. The barrier takes 1.
-    assert found.by_rank == pytest.approx([6, 6])
+    assert prediction.by_rank == pytest.approx([6, 6])
 
 
 def test_a_rank_that_visits_more_often_is_told(tmp_path: Path) -> None:
     more = UNEVEN.replace("0 2..7", "0 2..3 work\n0 3..7")
-    found = predicted(tmp_path, more, "balanced", "work")
-    assert "1 to 2 times" in found.notes[0]
-    assert found.by_rank == pytest.approx([7, 7])  # rank 0: 4 + 1, then the barrier 1 s and 1 s
+    prediction = predicted(tmp_path, more, "balanced", "work")
+    assert "1 to 2 times" in prediction.notes[0]
+    assert prediction.by_rank == pytest.approx(
+        [7, 7]
+    )  # rank 0: 4 + 1, then the barrier 1 s and 1 s
 
 
 def test_a_faster_region_shortens_what_waits_for_it(tmp_path: Path) -> None:
     # Rank 1 is at the barrier at 3.
-    found = predicted(tmp_path, UNEVEN, "faster", "work,2")
-    assert found.predicted == pytest.approx(5)
+    prediction = predicted(tmp_path, UNEVEN, "faster", "work,2")
+    assert prediction.predicted == pytest.approx(5)
 
 
 def test_only_the_region_and_what_is_below_is_faster(tmp_path: Path) -> None:
@@ -195,21 +197,21 @@ def test_only_the_region_and_what_is_below_is_faster(tmp_path: Path) -> None:
 
 def test_an_ideal_network_leaves_computing_and_waiting_for_data(tmp_path: Path) -> None:
     # Rank 0 computes 1 + 8 s; rank 1 has its message at 1 and computes 7 s.
-    found = predicted(tmp_path, PING, "ideal-network")
-    assert found.by_rank == pytest.approx([9, 8])
+    prediction = predicted(tmp_path, PING, "ideal-network")
+    assert prediction.by_rank == pytest.approx([9, 8])
 
 
 def test_a_message_takes_latency_and_bandwidth(tmp_path: Path) -> None:
     # Sent at 1, 16 B at 8 B/s and 1 s more: there at 4.
-    found = predicted(tmp_path, PING, "network", "1s,8B/s")
-    assert found.by_rank == pytest.approx([9, 11])
+    prediction = predicted(tmp_path, PING, "network", "1s,8B/s")
+    assert prediction.by_rank == pytest.approx([9, 11])
 
 
 def test_messages_of_a_rank_leave_one_after_another(tmp_path: Path) -> None:
     # Both are sent at 1; the second leaves at 3 and is there at 3 + 2 + 1.
     text = PING + "0 2..2.5 MPI_Send : send 1 bytes=16\n1 3..4 MPI_Recv : recv 0 bytes=16\n"
-    found = predicted(tmp_path, text, "network", "1s,8B/s")
-    assert found.by_rank == pytest.approx([8.5, 12])
+    prediction = predicted(tmp_path, text, "network", "1s,8B/s")
+    assert prediction.by_rank == pytest.approx([8.5, 12])
 
 
 def test_a_collective_takes_one_latency_for_each_doubling(tmp_path: Path) -> None:
@@ -217,23 +219,23 @@ def test_a_collective_takes_one_latency_for_each_doubling(tmp_path: Path) -> Non
     rows = "".join(
         f"{rank} {rank + 1}..9 MPI_Allreduce : allreduce sent=8 received=8\n" for rank in range(3)
     )
-    found = predicted(tmp_path, f"ranks 3\nspan 0 10\n{rows}", "network", "500ms,0.004kB/s")
-    assert found.by_rank == pytest.approx([3 + 1 + 2 + 1] * 3)
+    prediction = predicted(tmp_path, f"ranks 3\nspan 0 10\n{rows}", "network", "500ms,0.004kB/s")
+    assert prediction.by_rank == pytest.approx([3 + 1 + 2 + 1] * 3)
 
 
 @pytest.mark.parametrize(
     "text", ["1us,10GB/s", "1e-6s,1e10B/s", "0.001ms, 10 GB/s", "1000ns,1e4MB/s"]
 )
 def test_units_of_networks_are_understood(text: str, tmp_path: Path) -> None:
-    found = predicted(tmp_path, PING, "network", text)
-    assert found.by_rank[1] == pytest.approx(8 + 1e-6 + 16e-10, abs=1e-12)
+    prediction = predicted(tmp_path, PING, "network", text)
+    assert prediction.by_rank[1] == pytest.approx(8 + 1e-6 + 16e-10, abs=1e-12)
 
 
 # ---- questions ----
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "message"),
     [
         ("magic", None, "choose one of no-empty-messages"),
         ("balanced", None, "balanced needs a value"),
@@ -255,10 +257,10 @@ def test_units_of_networks_are_understood(text: str, tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_question_is_told_what_is_allowed(
-    tmp_path: Path, name: str, value: str | None, told: str
+    tmp_path: Path, name: str, value: str | None, message: str
 ) -> None:
     write(parse(PING + "1 4..5 work\n"), tmp_path)
-    with pytest.raises(InputError, match=told) as failure:
+    with pytest.raises(InputError, match=message) as failure:
         predict(open_measurement(tmp_path), name, value)
     assert "\n" not in str(failure.value)
 

@@ -38,8 +38,8 @@ def late(early: str, last: str) -> str:
 )
 def test_who_waits_for_whom(tmp_path: Path, early: str, last: str, waits: bool) -> None:
     # With work four times as fast, rank 1 comes at 1: who waited leaves at 2, 1 s after that.
-    found = predicted(tmp_path, late(early, last), "faster", "work,4")
-    assert found.by_rank == pytest.approx([3 if waits else 6, 3])
+    prediction = predicted(tmp_path, late(early, last), "faster", "work,4")
+    assert prediction.by_rank == pytest.approx([3 if waits else 6, 3])
 
 
 def test_a_scan_waits_for_lower_ranks(tmp_path: Path) -> None:
@@ -55,10 +55,10 @@ def test_a_scan_waits_for_lower_ranks(tmp_path: Path) -> None:
 
 def test_what_would_come_later_is_waited_for(tmp_path: Path) -> None:
     # Rank 1 comes at 8 instead of 4; rank 0 leaves 1 s after that.
-    found = predicted(
+    prediction = predicted(
         tmp_path, late("MPI_Barrier : barrier", "MPI_Barrier : barrier"), "faster", "work,0.5"
     )
-    assert found.by_rank == pytest.approx([10, 10])
+    assert prediction.by_rank == pytest.approx([10, 10])
 
 
 RENDEZVOUS = """
@@ -72,8 +72,8 @@ span 0 10
 
 def test_a_send_that_was_seen_blocked_waits_for_its_receive(tmp_path: Path) -> None:
     # Posted at 1: the send ends 1 s, the receive 2 s later.
-    found = predicted(tmp_path, RENDEZVOUS, "faster", "work,5")
-    assert found.by_rank == pytest.approx([2 + 4, 3 + 3])
+    prediction = predicted(tmp_path, RENDEZVOUS, "faster", "work,5")
+    assert prediction.by_rank == pytest.approx([2 + 4, 3 + 3])
 
 
 def test_a_send_of_a_size_that_goes_away_at_once_waits_for_nobody(tmp_path: Path) -> None:
@@ -82,9 +82,9 @@ def test_a_send_of_a_size_that_goes_away_at_once_waits_for_nobody(tmp_path: Path
     0 7..8 MPI_Send : send 1 bytes=2000000
     1 9..9.5 MPI_Recv : recv 0 bytes=2000000
     """
-    found = predicted(tmp_path, RENDEZVOUS + more, "faster", "work,5")
+    prediction = predicted(tmp_path, RENDEZVOUS + more, "faster", "work,5")
     # Rank 1 is there at 5, waits until 7, takes 0.5 s and computes 0.5 s.
-    assert found.by_rank == pytest.approx([10, 8])
+    assert prediction.by_rank == pytest.approx([10, 8])
 
 
 def test_a_large_nonblocking_send_waits_where_it_is_completed(tmp_path: Path) -> None:
@@ -96,9 +96,9 @@ def test_a_large_nonblocking_send_waits_where_it_is_completed(tmp_path: Path) ->
     1 0..5 work
     1 5..7 MPI_Recv : recv 0 bytes=1000000
     """
-    found = predicted(tmp_path, text, "faster", "work,5")
+    prediction = predicted(tmp_path, text, "faster", "work,5")
     # Posted at 1, before the wait begins at 2, which then takes no time that is known.
-    assert found.by_rank == pytest.approx([2 + 4, 3 + 3])
+    assert prediction.by_rank == pytest.approx([2 + 4, 3 + 3])
 
 
 def test_receives_match_in_the_order_in_which_they_were_posted(tmp_path: Path) -> None:
@@ -152,22 +152,22 @@ def test_time_that_calls_take_without_need_is_told(tmp_path: Path) -> None:
     sends = "".join(f"0 {at / 10}..{at / 10} MPI_Send : send 1 bytes=8\n" for at in range(11))
     receives = "".join(f"1 {at}..{at + 0.1} MPI_Recv : recv 0 bytes=8\n" for at in range(2, 12))
     text = f"ranks 2\nspan 0 20\n{sends}{receives}1 13..16 MPI_Recv : recv 0 bytes=8\n"
-    found = predicted(tmp_path, text, "ideal-network")
-    assert found.notes[0].startswith("7.2 % of the ranks' time is in calls that need not wait")
+    prediction = predicted(tmp_path, text, "ideal-network")
+    assert prediction.notes[0].startswith("7.2 % of the ranks' time is in calls that need not wait")
     assert predict(open_measurement(tmp_path), "balanced", "program").notes == []
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "noted"),
     [
         ("0 1..2 MPI_Win_post : post window=w group=g\n", True),
         ("0 1..2 MPI_Win_fence : fence\n1 1..2 MPI_Win_fence : fence\n", False),
     ],
 )
-def test_one_sided_epochs_are_told_to_stay(tmp_path: Path, text: str, told: bool) -> None:
+def test_one_sided_epochs_are_told_to_stay(tmp_path: Path, text: str, noted: bool) -> None:
     text = f"ranks 2\nspan 0 10\nwindow w world\ngroup g 1\n{text}"
-    found = predicted(tmp_path, text, "ideal-network")
-    assert any("one-sided" in note for note in found.notes) is told
+    prediction = predicted(tmp_path, text, "ideal-network")
+    assert any("one-sided" in note for note in prediction.notes) is noted
 
 
 def test_a_circle_of_waits_ends_with_a_note(tmp_path: Path) -> None:
@@ -180,22 +180,22 @@ def test_a_circle_of_waits_ends_with_a_note(tmp_path: Path) -> None:
     1 3..4 MPI_Send : send 0 bytes=8
     """
     write(parse(text), tmp_path)
-    found = predict(open_measurement(tmp_path), "ideal-network")
-    assert any("in a circle" in note for note in found.notes)
+    prediction = predict(open_measurement(tmp_path), "ideal-network")
+    assert any("in a circle" in note for note in prediction.notes)
 
 
 def test_a_missing_rank_is_not_waited_for(tmp_path: Path) -> None:
-    found = predicted(tmp_path, PING + "missing 0\n", "ideal-network")
-    assert np.isnan(found.by_rank[0])
-    assert any("1 receive without a send" in note for note in found.notes)
+    prediction = predicted(tmp_path, PING + "missing 0\n", "ideal-network")
+    assert np.isnan(prediction.by_rank[0])
+    assert any("1 receive without a send" in note for note in prediction.notes)
 
 
 def test_a_rank_that_ends_early_is_not_waited_for(tmp_path: Path) -> None:
     rows = "".join(f"0 {at}..{at + 1} MPI_Barrier : barrier\n" for at in range(1, 9))
-    found = predicted(
+    prediction = predicted(
         tmp_path, f"ranks 2\nspan 0 10\n{rows}1 1..2 MPI_Barrier : barrier\n", "ideal-network"
     )
-    assert found.by_rank == pytest.approx([2, 9])
+    assert prediction.by_rank == pytest.approx([2, 9])
 
 
 def test_a_cut_file_is_read_up_to_its_last_event(tmp_path: Path) -> None:

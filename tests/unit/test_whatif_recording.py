@@ -21,13 +21,13 @@ def recorded(folder: Path, text: str, name: str, value: str | None = None) -> Pr
     write(parse(text), folder)
     for path in folder.glob("rank-*.def"):
         path.write_text(f"{path.read_text()}{COSTS}\n")
-    found = predict(open_measurement(folder), name, value)
-    assert found.baseline == pytest.approx(found.measured)
-    return found
+    prediction = predict(open_measurement(folder), name, value)
+    assert prediction.baseline == pytest.approx(prediction.measured)
+    return prediction
 
 
 def test_recording_goes_with_the_calls_and_is_no_gain_without_it(tmp_path: Path) -> None:
-    found = recorded(
+    prediction = recorded(
         tmp_path,
         """
         ranks 2
@@ -38,14 +38,16 @@ def test_recording_goes_with_the_calls_and_is_no_gain_without_it(tmp_path: Path)
         "no-empty-messages",
     )
     # Two milliseconds, and 0.2 of recording after them.
-    assert found.predicted == pytest.approx((10 - 2 - 0.2) * MILLI)
+    assert prediction.predicted == pytest.approx((10 - 2 - 0.2) * MILLI)
     # Without recording the call takes 0.4 less from the begin.
-    assert found.gain_unmeasured == pytest.approx((2 - 0.4) * MILLI)
-    assert "0.0022 s that the measured run gains, 0.0006 s are what recording" in found.notes[0]
+    assert prediction.gain_unmeasured == pytest.approx((2 - 0.4) * MILLI)
+    assert (
+        "0.0022 s that the measured run gains, 0.0006 s are what recording" in prediction.notes[0]
+    )
 
 
 def test_who_waits_for_a_recorded_call_waits_less_without_recording(tmp_path: Path) -> None:
-    found = recorded(
+    prediction = recorded(
         tmp_path,
         """
         ranks 2
@@ -55,12 +57,12 @@ def test_who_waits_for_a_recorded_call_waits_less_without_recording(tmp_path: Pa
         """,
         "no-empty-messages",
     )
-    assert found.by_rank == pytest.approx([7.8 * MILLI, 8.8 * MILLI])
-    assert found.gain_unmeasured == pytest.approx((1 - 0.4) * MILLI)
+    assert prediction.by_rank == pytest.approx([7.8 * MILLI, 8.8 * MILLI])
+    assert prediction.gain_unmeasured == pytest.approx((1 - 0.4) * MILLI)
 
 
 def test_calls_that_stay_gain_nothing_by_not_being_recorded(tmp_path: Path) -> None:
-    found = recorded(
+    prediction = recorded(
         tmp_path,
         """
         ranks 2
@@ -72,12 +74,12 @@ def test_calls_that_stay_gain_nothing_by_not_being_recorded(tmp_path: Path) -> N
         """,
         "no-empty-messages",
     )
-    assert found.predicted == pytest.approx(10 * MILLI)
-    assert found.gain_unmeasured == pytest.approx(0)
+    assert prediction.predicted == pytest.approx(10 * MILLI)
+    assert prediction.gain_unmeasured == pytest.approx(0)
 
 
 def test_a_flush_keeps_nobody_waiting_without_recording(tmp_path: Path) -> None:
-    found = recorded(
+    prediction = recorded(
         tmp_path,
         """
         ranks 2
@@ -92,9 +94,9 @@ def test_a_flush_keeps_nobody_waiting_without_recording(tmp_path: Path) -> None:
         "no-empty-messages",
     )
     # Rank 0 gets to its receive at once, but for the 0.1 ms of recording after its send.
-    assert found.predicted == pytest.approx((10 - 1 - 0.1) * MILLI)
+    assert prediction.predicted == pytest.approx((10 - 1 - 0.1) * MILLI)
     # Without the flush nobody waits for the empty message.
-    assert found.gain_unmeasured == pytest.approx(0, abs=1e-9)
+    assert prediction.gain_unmeasured == pytest.approx(0, abs=1e-9)
 
 
 def test_recording_in_a_region_is_not_made_faster(tmp_path: Path) -> None:
@@ -104,15 +106,15 @@ def test_recording_in_a_region_is_not_made_faster(tmp_path: Path) -> None:
     0 0.002..0.006 solve
     0 0.003..0.004 step
     """
-    found = recorded(tmp_path, text, "faster", "solve,2")
-    assert found.predicted == pytest.approx(8 * MILLI)
+    prediction = recorded(tmp_path, text, "faster", "solve,2")
+    assert prediction.predicted == pytest.approx(8 * MILLI)
     # 0.2 in each of the two visits, 0.1 after the inner one.
-    assert found.gain_unmeasured == pytest.approx((4 - 0.5) / 2 * MILLI)
+    assert prediction.gain_unmeasured == pytest.approx((4 - 0.5) / 2 * MILLI)
 
 
 def test_a_trace_without_costs_tells_no_gain_without_recording(tmp_path: Path) -> None:
-    found = predicted(tmp_path, "ranks 1\nspan 0 1\n0 0..1 work", "faster", "work,2")
-    assert np.isnan(found.gain_unmeasured)
+    prediction = predicted(tmp_path, "ranks 1\nspan 0 1\n0 0..1 work", "faster", "work,2")
+    assert np.isnan(prediction.gain_unmeasured)
 
 
 @pytest.mark.parametrize("cost", ["-1e-9", "1", "NaN", '"much"'])

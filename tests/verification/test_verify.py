@@ -100,8 +100,10 @@ def test_a_comparison_holds_within_its_tolerance_alone(value, reference, toleran
 
 
 def _check_with(*comparisons: Comparison) -> Check:
-    found = {f"quantity {number}": comparison for number, comparison in enumerate(comparisons)}
-    return Check("made-up", "made up", "nobody", False, lambda solve: found)
+    named_comparisons = {
+        f"quantity {number}": comparison for number, comparison in enumerate(comparisons)
+    }
+    return Check("made-up", "made up", "nobody", False, lambda solve: named_comparisons)
 
 
 def test_one_miss_or_nan_of_many_is_a_failure_of_all(monkeypatch):
@@ -120,29 +122,29 @@ def test_one_miss_or_nan_of_many_is_a_failure_of_all(monkeypatch):
 
 def test_a_check_of_a_flow_fails_against_another_reference(monkeypatch):
     solve = solve_with("cpu", Silent())
-    found = cavity.square_check(1e3, (17, 25), 1e-4, solve)
-    assert all(comparison.ok for comparison in found.values())
+    comparisons = cavity.square_check(1e3, (17, 25), 1e-4, solve)
+    assert all(comparison.ok for comparison in comparisons.values())
     for place in range(3):
         other = list(cavity.SQUARE[1e3])
         other[place] *= 1.03
         monkeypatch.setitem(cavity.SQUARE, 1e3, tuple(other))
-        found = cavity.square_check(1e3, (17, 25), 1e-4, solve)
-        assert [comparison.ok for comparison in found.values()].count(False) == 1
+        comparisons = cavity.square_check(1e3, (17, 25), 1e-4, solve)
+        assert [comparison.ok for comparison in comparisons.values()].count(False) == 1
         monkeypatch.undo()
 
 
 def test_the_order_check_tells_first_order_from_second(monkeypatch):
     for order in (1, 2):
         monkeypatch.setattr(cavity, "_square", lambda n, order=order: 1.0 + np.ones(3) / n**order)
-        found = cavity.order_check((32, 64, 128), 1e-6, lambda data: data["cavity"]["nodes"])
-        assert [round(comparison.value, 6) for comparison in found.values()] == [order] * 3
-        assert all(comparison.ok for comparison in found.values()) is (order == 2)
+        orders = cavity.order_check((32, 64, 128), 1e-6, lambda data: data["cavity"]["nodes"])
+        assert [round(comparison.value, 6) for comparison in orders.values()] == [order] * 3
+        assert all(comparison.ok for comparison in orders.values()) is (order == 2)
 
 
 def test_an_order_that_cannot_be_told_is_a_miss(monkeypatch):
     monkeypatch.setattr(cavity, "_square", lambda n: np.ones(3))
-    found = cavity.order_check((32, 64, 128), 1e-6, lambda data: data["cavity"]["nodes"])
-    assert not any(comparison.ok for comparison in found.values())
+    orders = cavity.order_check((32, 64, 128), 1e-6, lambda data: data["cavity"]["nodes"])
+    assert not any(comparison.ok for comparison in orders.values())
 
 
 def test_extrapolation_removes_the_error_of_second_order():

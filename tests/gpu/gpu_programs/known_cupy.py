@@ -30,8 +30,8 @@ def main() -> None:
             for _ in range(LAUNCHES):
                 graph.launch(stream)
             stream.synchronize()
-        found = cupy.asnumpy(x, stream=stream)
-    assert found[0] == 5 + 4 * LAUNCHES, found[0]
+        numbers = cupy.asnumpy(x, stream=stream)
+    assert numbers[0] == 5 + 4 * LAUNCHES, numbers[0]
     if "nccl" in sys.argv:
         reduce_on_all()
 
