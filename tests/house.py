@@ -19,6 +19,20 @@ TOUR = ROOT / "docs" / "explanation" / "architecture.md"
 EMPTY_NAMES = frozenset({"found", "given", "each", "told", "some", "tell", "what"})
 # Methods that Python's own protocols name.
 PYTHON_NAMES = frozenset({("io/atomic.py", "tell")})
+# Suffixes of C and JavaScript files.
+ELSEWHERE = frozenset({".c", ".h", ".cpp", ".hpp", ".js"})
+# Names that MPI, JavaScript (Array.some) and C++ (for_each) fix.
+STANDARD_NAMES = re.compile(
+    r"(P?MPI|hs_own)_Request_get_status_some|(?<=\.)some(?=\()|(?i:for_each)"
+)
+# A regular expression of JavaScript follows an operator, which a division in C or JavaScript cannot.
+_TOKEN = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|(?<![\w$])\.?\d(?:'?[\w.])*"""
+    r"""|(?<=[=(,:\[!&|?;])\s*/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\[\n])+/"""
+    r"""|(?P<name>[A-Za-z_$][\w$]*)|(?P<brace>[{}`])""",
+    re.DOTALL,
+)
+_TEMPLATE_TEXT = re.compile(r"(?:\\.|[^\\`$]|\$(?!\{))*(?P<end>`|\$\{)", re.DOTALL)
 SOURCE_SUFFIXES = frozenset({".py", ".c", ".h", ".cpp", ".hpp", ".S", ".f90", ".js"})
 SHORT_FILE = 100  # lines
 DOCSTRING_LINES = 3  # of text, for internal functions and classes
@@ -124,6 +138,39 @@ def empty_names(folder: Path = SOURCES) -> list[str]:
     return uses
 
 
+def identifiers(text: str) -> Iterator[re.Match[str]]:
+    """Identifiers of a C or JavaScript source, outside comments and strings."""
+    depths: list[int] = []  # of braces, in each open `${` of a template
+    position = 0
+    while token := _TOKEN.search(text, position):
+        position = token.end()
+        brace = token["brace"]
+        if token["name"]:
+            yield token
+        elif brace == "`" or (brace == "}" and depths and depths[-1] == 0):
+            if brace == "}":
+                depths.pop()
+            if piece := _TEMPLATE_TEXT.match(text, position):
+                position = piece.end()
+                depths += [0] * (piece["end"] == "${")
+        elif brace and depths:
+            depths[-1] += 1 if brace == "{" else -1
+
+
+def empty_names_elsewhere(folder: Path = SOURCES) -> list[str]:
+    """Identifiers of C and JavaScript sources with an empty word as a part, as `file:line: name`."""
+    uses = []
+    for path in sorted(path for path in folder.rglob("*") if path.suffix in ELSEWHERE):
+        text = path.read_text()
+        uses += [
+            f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, token.start()) + 1}: {token[0]}"
+            for token in identifiers(text)
+            if EMPTY_NAMES & set(token[0].lower().split("_"))
+            and not STANDARD_NAMES.match(text, token.start())
+        ]
+    return uses
+
+
 def imports(folder: Path = SOURCES) -> dict[str, set[str]]:
     """Modules of haloscope that a module imports anywhere, imports for types excepted."""
     names = {module_name(path): path for path in python_files(folder)}
@@ -226,6 +273,7 @@ def main() -> None:
         ("docstring lines", docstring_lines(), 9000),
         ("internal docstrings of more than 3 lines", len(long_docstrings()), 0),
         ("empty words as names", len(empty_names()), 0),
+        ("empty words as names in C and JavaScript", len(empty_names_elsewhere()), 0),
         ("Python files", len(files), 360),
         (f"Python files under {SHORT_FILE} lines", sum(n < SHORT_FILE for n in lengths), 60),
         ("lines in src", sum(map(line_count, sources)), 112_000),

@@ -39,6 +39,35 @@ def test_an_empty_word_is_reported(tmp_path, monkeypatch):
     assert house.empty_names(tmp_path) == ["a.py:1: found"]
 
 
+def test_no_name_in_c_or_javascript_has_an_empty_word():
+    assert house.empty_names_elsewhere() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "names"),
+    [
+        ("a.c", "int found, tell_number, HS_NOT_TOLD;\n", ["found", "tell_number", "HS_NOT_TOLD"]),
+        ("a.h", '/* found */ // what\nchar c = \'"\', *s = "told \\" each";\n', []),
+        ("a.cpp", "f(1'000, '\\''); int given_way;\n", ["given_way"]),
+        ("a.hpp", "FOR_EACH(i, n) list.for_each(f); int founded, whatever;\n", []),
+        ("a.c", "PMPI_Request_get_status_some(); hs_own_Request_get_status_some();\n", []),
+        ("a.js", "list.some((row) => row); const some = 1;\n", ["some"]),
+        (
+            "a.js",
+            "`what ${told({ a: `each ${found}` })} given`; x = /'[/']tell/;\n",
+            ["told", "found"],
+        ),
+    ],
+)
+def test_empty_words_are_reported_outside_comments_and_strings(
+    tmp_path, monkeypatch, name, source, names
+):
+    monkeypatch.setattr(house, "ROOT", tmp_path)
+    (tmp_path / name).write_text(source)
+    uses = house.empty_names_elsewhere(tmp_path)
+    assert [use.rpartition(": ")[2] for use in uses] == names
+
+
 def test_no_group_of_modules_imports_one_another():
     assert house.import_circles(house.imports()) == []
 

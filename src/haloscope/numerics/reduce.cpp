@@ -51,9 +51,9 @@ KERNEL largest(const double *values, long n, double *result, long blocks) {
   BLOCKS(b, blocks) {
     SHARED(double, most, LANES);
     THREADS(i, LANES) {
-      double found = values[0];
-      for (long j = b * LANES + i; j < n; j += blocks * LANES) found = larger(values[j], found);
-      most[i] = found;
+      double greatest = values[0];
+      for (long j = b * LANES + i; j < n; j += blocks * LANES) greatest = larger(values[j], greatest);
+      most[i] = greatest;
     }
     BARRIER();
     for (int half = LANES / 2; half > 0; half /= 2) {

@@ -12,14 +12,14 @@
 // Gives each row the lowest colour that no neighbour has, in the order of their numbers; on one core.
 KERNEL colour(const int *starts, const int *columns, long n, int *colours) {
   PARTS(only, 1) for (long i = 0; i < n; i++) {
-    int found = -1;
+    int candidate = -1;
     for (bool taken = true; taken;) {
-      found++;
+      candidate++;
       taken = false;
       for (long k = starts[i]; k < starts[i + 1]; k++)
-        taken = taken || (columns[k] < i && colours[columns[k]] == found);
+        taken = taken || (columns[k] < i && colours[columns[k]] == candidate);
     }
-    colours[i] = found;
+    colours[i] = candidate;
   }
 }
 
@@ -122,10 +122,10 @@ KERNEL sweep_down(const int *order, const int *packed, const int *columns, const
     const bool mine = p < end;
     const long at = mine ? order[p] * (long)(B / 2) + pair : 0;
     // Asked for before the row's blocks, so that it is there when they are.
-    const double2 given = reinterpret_cast<const double2 *>(x)[at];
+    const double2 x_pair = reinterpret_cast<const double2 *>(x)[at];
     const double2 s = team_product(columns, reinterpret_cast<const stored2 *>(blocks), y,
                                    mine ? packed[p] : 0, mine ? packed[p + 1] : 0, lane);
-    if (mine && lane < B / 2) reinterpret_cast<double2 *>(y)[at] = {given.x - s.x, given.y - s.y};
+    if (mine && lane < B / 2) reinterpret_cast<double2 *>(y)[at] = {x_pair.x - s.x, x_pair.y - s.y};
   }
 }
 
@@ -140,13 +140,13 @@ KERNEL sweep_up(const int *order, const int *packed, const int *columns, const s
     const long p = first + turn * teams + team;
     const bool mine = p < end;
     const long begin = mine ? packed[p] : 0, at = mine ? order[p] * (long)(B / 2) + pair : 0;
-    const double2 given = reinterpret_cast<const double2 *>(y)[at];
+    const double2 y_pair = reinterpret_cast<const double2 *>(y)[at];
     stored2 inverse[B];
     _Pragma("unroll") for (int c = 0; c < B; c++)
       inverse[c] = entries[begin * ROW_LANES + c * (B / 2) + pair];
     const double2 s = team_product(columns, entries, y, mine ? begin + 1 : 0,
                                    mine ? packed[p + 1] : 0, lane);
-    const double rest[2] = {given.x - s.x, given.y - s.y};
+    const double rest[2] = {y_pair.x - s.x, y_pair.y - s.y};
     double2 result = {0, 0};
     _Pragma("unroll") for (int c = 0; c < B; c++) {
       const double factor = __shfl_sync(0xffffffffu, rest[c % 2], c / 2, ROW_LANES);

@@ -17,8 +17,8 @@
 // Far below what smooth functions have over rough ones, far above the rounding of a stored A P.
 #define SHIFT 1e-5
 
-// found = 1 where something couples an unknown to other nodes.
-KERNEL couplings(const int *starts, const int *diagonal, const double *A, long n, double *found) {
+// coupled = 1 where an off-diagonal block couples an unknown to other nodes.
+KERNEL couplings(const int *starts, const int *diagonal, const double *A, long n, double *coupled) {
   PARTS(i, n) {
     int couples[B] = {}, count = 0;
     for (long k = starts[i]; k < starts[i + 1] && count < B; k++) {
@@ -28,7 +28,7 @@ KERNEL couplings(const int *starts, const int *diagonal, const double *A, long n
       count = 0;
       for (int r = 0; r < B; r++) count += couples[r];
     }
-    for (int r = 0; r < B; r++) found[i * B + r] = couples[r];
+    for (int r = 0; r < B; r++) coupled[i * B + r] = couples[r];
   }
 }
 
@@ -69,7 +69,7 @@ KERNEL project(const int *starts, const int *columns, const double *A, const int
 KERNEL galerkin(const int *lists, const int *nodes, const double *factors, const double *free,
              const int *ap_starts, const stored *AP, const slot *slots, const long *slot_starts,
              const int *starts, long functions, double *C) {
-  SHARED(int, found, LIST_TILE * ROW_TILE);
+  SHARED(int, ap_index, LIST_TILE * ROW_TILE);
   SHARED(double, weights, LIST_TILE * B);
   const int m = threadIdx.x % ENTRIES, team = threadIdx.x / ENTRIES, teams = blockDim.x / ENTRIES;
   BLOCKS(k, functions) {
@@ -80,7 +80,7 @@ KERNEL galerkin(const int *lists, const int *nodes, const double *factors, const
       for (long first = begin; first < end; first += LIST_TILE) {
         const int entries = (int)smaller((long)LIST_TILE, end - first);
         const int wide = (int)smaller((long)ROW_TILE, blocks - base);
-        THREADS(e, LIST_TILE * ROW_TILE) found[e] = -1;
+        THREADS(e, LIST_TILE * ROW_TILE) ap_index[e] = -1;
         THREADS(e, entries * B)
           weights[e] = factors[first + e / B] * free[(long)nodes[first + e / B] * B + e % B];
         BARRIER();
@@ -88,14 +88,14 @@ KERNEL galerkin(const int *lists, const int *nodes, const double *factors, const
           const long i = nodes[first + t], from = ap_starts[i], slot_from = slot_starts[first + t];
           for (long l = from + m; l < ap_starts[i + 1]; l += ENTRIES) {
             const long place = slots[slot_from + l - from] - base;
-            if (place >= 0 && place < ROW_TILE) found[t * ROW_TILE + place] = (int)l;
+            if (place >= 0 && place < ROW_TILE) ap_index[t * ROW_TILE + place] = (int)l;
           }
         }
         BARRIER();
         for (int s = team; s < wide; s += teams) {
           double sum = row[(base + s) * ENTRIES + m];
           for (int t = 0; t < entries; t++) {
-            const long l = found[t * ROW_TILE + s];
+            const long l = ap_index[t * ROW_TILE + s];
             if (l >= 0) sum = fused(weights[t * B + m % B], (double)AP[l * ENTRIES + m], sum);
           }
           row[(base + s) * ENTRIES + m] = sum;
@@ -148,8 +148,8 @@ KERNEL galerkin(const int *lists, const int *nodes, const double *factors, const
 #endif
 
 // Functions that no free unknown has get the identity's rows; other diagonals grow by SHIFT. Where
-// given unknowns leave so few free ones that functions depend on each other, C would be singular:
-// it then still has small solutions, from which P takes what was free to choose.
+// prescribed unknowns leave too few free ones, functions depend on each other and C would be
+// singular: with SHIFT it keeps small solutions, of which P uses the free unknowns.
 KERNEL fill(const int *starts, const int *diagonal, long functions, double *C) {
   FOR_EACH(u, functions * B) {
     const long k = u / B, r = u % B;
@@ -254,10 +254,10 @@ KERNEL subtract_product(const int *__restrict__ starts, const int *__restrict__ 
     const bool mine = row < n;
     const long at = mine ? row * (B / 2) + lane % (B / 2) : 0;
     // Asked for before the row's blocks, so that it is there when they are.
-    const double2 given = reinterpret_cast<const double2 *>(x)[at];
+    const double2 x_pair = reinterpret_cast<const double2 *>(x)[at];
     double2 s = {0, 0};
     team_product(columns, AP, coarse, mine ? starts[row] : 0, mine ? starts[row + 1] : 0, lane, s);
-    if (mine && lane < B / 2) reinterpret_cast<double2 *>(rest)[at] = {given.x - s.x, given.y - s.y};
+    if (mine && lane < B / 2) reinterpret_cast<double2 *>(rest)[at] = {x_pair.x - s.x, x_pair.y - s.y};
   }
 }
 #else
@@ -310,13 +310,13 @@ KERNEL correct(const int *__restrict__ starts, const int *__restrict__ columns,
     const long row = turn * teams + team;
     const bool mine = row < n;
     const long at = mine ? row * (B / 2) + pair : 0;
-    const double2 given = reinterpret_cast<const double2 *>(x)[at];
+    const double2 x_pair = reinterpret_cast<const double2 *>(x)[at];
     const double2 own = reinterpret_cast<const double2 *>(free)[at];
     const double2 block = reinterpret_cast<const double2 *>(inverse)[mine ? row * ROW_LANES + lane : 0];
     double2 s = {0, 0};
     team_product(columns, AP, coarse, mine ? starts[row] : 0, mine ? starts[row + 1] : 0, lane, s);
-    const double even = __shfl_sync(0xffffffffu, given.x - s.x, c / 2, ROW_LANES);
-    const double odd = __shfl_sync(0xffffffffu, given.y - s.y, c / 2, ROW_LANES);
+    const double even = __shfl_sync(0xffffffffu, x_pair.x - s.x, c / 2, ROW_LANES);
+    const double odd = __shfl_sync(0xffffffffu, x_pair.y - s.y, c / 2, ROW_LANES);
     const double rest = c % 2 ? odd : even;
     s = {fused(block.x, rest, 0.0), fused(block.y, rest, 0.0)};
     add_over_columns(s);

@@ -1,6 +1,6 @@
 /* Files of events: each location writes into a window of its own file, mapped into memory.
  *
- * What has been stored there survives the process, whatever ends it. Blocks of the window are
+ * Events stored there survive the process, however it ends. Blocks of the window are
  * reserved before it is mapped, so that a full disk is an error here and not a signal later, and
  * its pages are touched, so that no page fault comes while events are recorded. */
 #include "location.h"
@@ -108,13 +108,13 @@ int buffer_open(struct location *me) {
   return 1;
 }
 
-/* A program that is killed says no rate at its end: it says one now and then. */
-static void tell_rate(uint64_t tick) {
-  static uint64_t told;
-  if (!hs_recorder.attached || (double)(tick - told) < clock_rate()) return;
+/* Records the clock rate at most once a second: a killed program records none at its end. */
+static void record_rate(uint64_t tick) {
+  static uint64_t recorded_tick;
+  if (!hs_recorder.attached || (double)(tick - recorded_tick) < clock_rate()) return;
   hs_lock();
-  told = tick;
-  hs_tell_rate(clock_final_rate());
+  recorded_tick = tick;
+  hs_record_rate(clock_final_rate());
   hs_unlock();
 }
 
@@ -136,7 +136,7 @@ void buffer_roll(struct location *me) {
   me->flushes++;
   me->flush_ticks += end - begin;
   location_region(me, flush_region, begin, end);
-  tell_rate(end);
+  record_rate(end);
 }
 
 /* The rank and the rate of the clock are known now. */
@@ -150,7 +150,7 @@ void buffer_rename(struct location *me) {
     hs_say_once("a file of events cannot be given its rank; see that nobody removes files there");
 }
 
-/* Cut to what was written. A window that another thread may still write to stays. */
+/* Cuts the file to its events. A window that another thread may still write to stays. */
 void buffer_close(struct location *me, int truncate) {
   char path[4096];
   if (!me->base) return;

@@ -54,13 +54,13 @@ static int grow(struct location *me) {
 static struct child_slot *slot_of(struct location *me, const struct node *parent, uint32_t region,
                                   const void *site) {
   uint32_t slot = place_of(parent, region, site) & me->child_mask;
-  struct child_slot *found = &me->children[slot];
-  while (found->child &&
-         (found->parent != parent || found->region != region || found->site != site)) {
+  struct child_slot *entry = &me->children[slot];
+  while (entry->child &&
+         (entry->parent != parent || entry->region != region || entry->site != site)) {
     slot = (slot + 1) & me->child_mask;
-    found = &me->children[slot];
+    entry = &me->children[slot];
   }
-  return found;
+  return entry;
 }
 
 static int is_recursive(const struct node *node, uint32_t region) {
@@ -69,7 +69,7 @@ static int is_recursive(const struct node *node, uint32_t region) {
   return 0;
 }
 
-/* The child, made where it is new. Within a recursion call sites are not told apart: the paths
+/* The child, made where it is new. Within a recursion call sites are not distinguished: the paths
  * would be as many as there are calls. NULL where there are too many paths. */
 struct node *calltree_find(struct location *me, struct node *parent, uint32_t region,
                            const void *site) {

@@ -1,4 +1,4 @@
-/* Definitions of a rank: regions, call-tree nodes and whatever else, told line by line.
+/* Definitions of a rank: regions, call-tree nodes and other records, one a line.
  *
  * The file has a name of the process until the rank is known. Its first line has a fixed length,
  * filled with blanks, so that it can be written again with the rank. Blocks are reserved for it,
@@ -236,7 +236,7 @@ static int grow_regions(void) {
   return 1;
 }
 
-static void tell_region(const struct region *region) {
+static void record_region(const struct region *region) {
   char room[LINE];
   struct text text;
   text_open(&text, room, sizeof room);
@@ -276,27 +276,27 @@ uint32_t definitions_region(const char *name, const char *plain, const char *par
   hs_lock();
   if ((regions && region_entries * 2 < region_mask) || grow_regions()) {
     uint32_t slot = (uint32_t)hash & region_mask;
-    struct region *found;
-    for (; (found = regions[slot]); slot = (slot + 1) & region_mask)
-      if (found->hash == hash && found->line == line && strcmp(found->name, shortened) == 0 &&
-          strcmp(found->paradigm, paradigm) == 0 && strcmp(found->role, role) == 0 &&
-          strcmp(found->file, file) == 0)
+    struct region *region;
+    for (; (region = regions[slot]); slot = (slot + 1) & region_mask)
+      if (region->hash == hash && region->line == line && strcmp(region->name, shortened) == 0 &&
+          strcmp(region->paradigm, paradigm) == 0 && strcmp(region->role, role) == 0 &&
+          strcmp(region->file, file) == 0)
         break;
-    if (!found && (found = hs_keep(sizeof *found))) {
-      *found = (struct region){kept(shortened), kept(paradigm), kept(role), kept(file),
-                               line,            HS_FILTERED,    hash};
+    if (!region && (region = hs_keep(sizeof *region))) {
+      *region = (struct region){kept(shortened), kept(paradigm), kept(role), kept(file),
+                                line,            HS_FILTERED,    hash};
       int is_phase = hs_recorder.phase[0] && strcmp(shortened, hs_recorder.phase) == 0;
       int own = strcmp(paradigm, "program") == 0 || strcmp(paradigm, "measurement") == 0;
       if (own || is_phase || !environment_filters(shortened, plain)) {
-        found->number = region_count++;
+        region->number = region_count++;
         if (is_phase && hs_recorder.phase_region == HS_FILTERED)
-          hs_recorder.phase_region = found->number;
-        tell_region(found);
+          hs_recorder.phase_region = region->number;
+        record_region(region);
       }
-      regions[slot] = found;
+      regions[slot] = region;
       region_entries++;
     }
-    if (found) number = found->number;
+    if (region) number = region->number;
   }
   hs_unlock();
   return number;
@@ -329,16 +329,16 @@ static int grow_nodes(void) {
 static struct numbered_node *slot_of(uint32_t parent, uint32_t region, const void *site) {
   if ((!nodes || node_count * 2 >= node_mask) && !grow_nodes()) return NULL;
   uint32_t slot = place_of(parent, region, site) & node_mask;
-  struct numbered_node *found = &nodes[slot];
-  while (found->used &&
-         (found->parent != parent || found->region != region || found->site != site)) {
+  struct numbered_node *entry = &nodes[slot];
+  while (entry->used &&
+         (entry->parent != parent || entry->region != region || entry->site != site)) {
     slot = (slot + 1) & node_mask;
-    found = &nodes[slot];
+    entry = &nodes[slot];
   }
-  return found;
+  return entry;
 }
 
-static void tell_node(const struct numbered_node *node, const char *site) {
+static void record_node(const struct numbered_node *node, const char *site) {
   char room[LINE];
   struct text text;
   text_open(&text, room, sizeof room);
@@ -359,18 +359,18 @@ static void tell_node(const struct numbered_node *node, const char *site) {
 uint32_t definitions_node(uint32_t parent, uint32_t region, const void *site) {
   char place[1024] = "";
   hs_lock();
-  struct numbered_node *found = slot_of(parent, region, site);
-  if (found && !found->used) {
+  struct numbered_node *entry = slot_of(parent, region, site);
+  if (entry && !entry->used) {
     hs_unlock();
     symbols_site(site, place, sizeof place);
     hs_lock();
-    found = slot_of(parent, region, site);
-    if (found && !found->used) {
-      *found = (struct numbered_node){parent, region, node_count++, 1, site};
-      tell_node(found, place);
+    entry = slot_of(parent, region, site);
+    if (entry && !entry->used) {
+      *entry = (struct numbered_node){parent, region, node_count++, 1, site};
+      record_node(entry, place);
     }
   }
-  uint32_t number = found ? found->number : HS_FILTERED;
+  uint32_t number = entry ? entry->number : HS_FILTERED;
   hs_unlock();
   return number;
 }

@@ -22,15 +22,15 @@ static int others_are_quiet(void) {
   if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0)) return 0;
   for (int attempt = 0; attempt < 20; attempt++) {
     int busy = 0;
-    for (struct location *each = hs_recorder.locations; each; each = each->next_location)
-      busy |= each != hs_me && has_thread(each) && each->busy;
+    for (struct location *location = hs_recorder.locations; location; location = location->next_location)
+      busy |= location != hs_me && has_thread(location) && location->busy;
     if (!busy) return 1;
     nanosleep(&pause, NULL);
   }
   return 0;
 }
 
-static void tell_counts(const struct location *me) {
+static void record_counts(const struct location *me) {
   char line[512];
   struct text text;
   text_open(&text, line, sizeof line);
@@ -58,10 +58,10 @@ static void read_text(const char *path, char *text, size_t size) {
   text[length > 0 ? length : 0] = 0;
 }
 
-/* What the process got of the cores: processor time of all its threads, how often others were let
- * on in their place and, where the system tells, how long the first thread was ready to run but had
- * no core. */
-static void tell_processor(void) {
+/* Use of the cores by the process: processor time of all its threads, number of involuntary context
+ * switches and, where the kernel reports it, the time that the first thread was ready to run but
+ * had no core. */
+static void record_processor(void) {
   char line[256], scheduled[128];
   struct text text;
   struct rusage used;
@@ -82,8 +82,8 @@ static void tell_processor(void) {
   definitions_line(line, (size_t)(text.at - line));
 }
 
-/* Peak of the resident memory in bytes without the recorder's windows, 0 where the system does not
- * tell. */
+/* Peak of the resident memory in bytes without the recorder's windows; 0 where the kernel does not
+ * report it. */
 static uint64_t peak_memory(void) {
   char text[4096];
   read_text("/proc/self/status", text, sizeof text);
@@ -92,12 +92,12 @@ static uint64_t peak_memory(void) {
   for (at = at ? at + 6 : ""; *at && *at != '\n'; at++)
     if (*at >= '0' && *at <= '9') kibibytes = 10 * kibibytes + (uint64_t)(*at - '0');
   uint64_t windows = 0;
-  for (struct location *each = hs_recorder.locations; each; each = each->next_location)
-    if (each->base) windows += each->length;
+  for (struct location *location = hs_recorder.locations; location; location = location->next_location)
+    if (location->base) windows += location->length;
   return kibibytes << 10 > windows ? (kibibytes << 10) - windows : 0;
 }
 
-void hs_tell_rate(double rate) {
+void hs_record_rate(double rate) {
   char line[128];
   struct text text;
   if (!hs_recorder.tsc) return;
@@ -110,7 +110,7 @@ void hs_tell_rate(double rate) {
   definitions_line(line, (size_t)(text.at - line));
 }
 
-static void tell_number(const char *before, uint64_t number, const char *after) {
+static void record_number(const char *before, uint64_t number, const char *after) {
   char line[128];
   struct text text;
   text_open(&text, line, sizeof line);
@@ -120,13 +120,14 @@ static void tell_number(const char *before, uint64_t number, const char *after) 
   definitions_line(line, (size_t)(text.at - line));
 }
 
-static void tell_last(double rate, uint64_t heap) {
-  if (heap) tell_number("{\"heap\": ", heap, "}\n");
-  tell_processor();
-  hs_tell_rate(rate);
+static void record_totals(double rate, uint64_t heap) {
+  if (heap) record_number("{\"heap\": ", heap, "}\n");
+  record_processor();
+  hs_record_rate(rate);
 }
 
-/* What a profile can still say when something ends the process here; false where nothing is. */
+/* Writes the profile when a signal or an abort ends the process here; false where nothing is
+ * recorded. */
 static int finish_here(void) {
   if (hs_recorder.state != ON || getpid() != hs_recorder.process) return 0;
   uint64_t tick = now();
@@ -136,15 +137,15 @@ static int finish_here(void) {
   hs_recorder.state = ENDED;
   hs_recorder.open = 0;
   hs_recorder.turn++;
-  for (struct location *each = hs_recorder.locations; each; each = each->next_location)
-    if (!each->ended) location_count_open(each, tick);
+  for (struct location *location = hs_recorder.locations; location; location = location->next_location)
+    if (!location->ended) location_count_open(location, tick);
   profile_write(rate);
-  tell_last(rate, peak_memory());
+  record_totals(rate, peak_memory());
   return 1;
 }
 
 void hs_finish_in_signal(int number) {
-  if (finish_here()) tell_number("{\"signal\": ", (uint64_t)number, "}\n");
+  if (finish_here()) record_number("{\"signal\": ", (uint64_t)number, "}\n");
 }
 
 void hs_record_abort(int code) {
@@ -177,21 +178,21 @@ void hs_finish(void) {
   double rate = clock_final_rate();
   uint64_t heap = peak_memory();
   int quiet = others_are_quiet();
-  for (struct location *each = hs_recorder.locations; each; each = each->next_location) {
-    int ours = quiet || each == hs_me || !has_thread(each);
-    if (ours && !each->ended) {
-      hs_take_toggles(each);
-      openmp_close(each);
-      if (!hs_recorder.stopped) location_close_calls(each, tick);
+  for (struct location *location = hs_recorder.locations; location; location = location->next_location) {
+    int ours = quiet || location == hs_me || !has_thread(location);
+    if (ours && !location->ended) {
+      hs_take_toggles(location);
+      openmp_close(location);
+      if (!hs_recorder.stopped) location_close_calls(location, tick);
     }
-    buffer_close(each, ours);
-    tell_counts(each);
+    buffer_close(location, ours);
+    record_counts(location);
   }
   if (hs_recorder.mode == MODE_PROFILE) profile_write(rate);
-  tell_last(rate, heap);
+  record_totals(rate, heap);
   if (hs_recorder.mpi_runs)
-    tell_number("{\"early\": ", tick - clock_base(), "}\n");
-  tell_number("{\"end\": true, \"at\": ", tick - clock_base(), "}\n");
+    record_number("{\"early\": ", tick - clock_base(), "}\n");
+  record_number("{\"end\": true, \"at\": ", tick - clock_base(), "}\n");
   definitions_close();
   hs_me = NULL;
 }

@@ -38,8 +38,8 @@ static inline void put_words(struct location *me, uint64_t tick, uint32_t kind, 
   me->events++;
 }
 
-/* What was not recorded until now but has its place before what follows. */
-static void tell_skipped(struct location *me);
+/* Records the messages and operations skipped so far, which come before the next event. */
+static void record_skipped(struct location *me);
 
 /* A full disk ends the recording: then the location is paused, and nothing may be put. */
 static inline void make_room(struct location *me) {
@@ -51,7 +51,7 @@ static int has_room(struct location *me) {
   return !(me->odd & ODD_PAUSED);
 }
 
-static void tell_skipped(struct location *me) {
+static void record_skipped(struct location *me) {
   for (uint32_t i = 0; me->skips && i <= me->skip_mask; i++) {
     struct skipped *one = &me->skips[i];
     if (one->count == 0) continue;
@@ -69,7 +69,8 @@ static void tell_skipped(struct location *me) {
   me->skip_messages = 0;
 }
 
-/* Whether what was skipped has to be told before this event. What does not is told seldom. */
+/* Whether the skipped events must be recorded before this event. Otherwise they are recorded
+ * rarely. */
 static int comes_after_skipped(const struct location *me, uint32_t kind, uint32_t payload,
                                uint64_t channel) {
   enum { MOST_MESSAGES = 256 };
@@ -210,11 +211,11 @@ static void enter_oddly(struct location *me, uint32_t region, const void *site,
 }
 
 static void leave_down_to(struct location *me, uint32_t region) {
-  struct node *found = me->current;
-  while (found && found->region != region) found = found->outer;
-  if (!found || !found->parent) return; /* was never entered */
+  struct node *node = me->current;
+  while (node && node->region != region) node = node->outer;
+  if (!node || !node->parent) return; /* was never entered */
   uint64_t tick = stamp(me);
-  location_leave_to(me, found->outer, tick);
+  location_leave_to(me, node->outer, tick);
 }
 
 static void leave_oddly(struct location *me, uint32_t region) {
@@ -361,7 +362,7 @@ int hs_event(uint32_t kind, uint32_t payload, uint64_t first, uint64_t second, u
   uint64_t words[4] = {first, second, third, fourth};
   const int recorded = on && has_room(me);
   if (LIKELY(recorded)) {
-    if (UNLIKELY(me->skipped) && comes_after_skipped(me, kind, payload, first)) tell_skipped(me);
+    if (UNLIKELY(me->skipped) && comes_after_skipped(me, kind, payload, first)) record_skipped(me);
     uint64_t tick = me->last;
     if (!takes_time_of_enter(kind)) {
       if (!me->stamped) tick = now();
@@ -430,12 +431,12 @@ void location_leave_to(struct location *me, const struct node *outer, uint64_t t
 /* Everything that is open ends here, the thread's whole time included. */
 void location_close_calls(struct location *me, uint64_t tick) {
   if (me->odd & ODD_PAUSED) {
-    /* What was entered in the pause was never recorded, and is not to be now. */
+    /* Calls entered in the pause were never recorded, and are not recorded now. */
     me->depth -= me->shadow_depth;
     me->shadow_depth = 0;
     location_resume(me, tick);
   }
-  if (me->skipped && !(me->odd & ODD_PAUSED)) tell_skipped(me);
+  if (me->skipped && !(me->odd & ODD_PAUSED)) record_skipped(me);
   if (!(me->odd & ODD_PAUSED)) location_leave_to(me, NULL, tick);
 }
 
@@ -469,7 +470,7 @@ void location_resume(struct location *me, uint64_t tick) {
   me->odd &= ~(uint32_t)ODD_PAUSED;
   me->away += tick - me->paused_since;
   if (tracing(me)) put(me, tick, HS_EVENT_RESUME, 0);
-  if (me->skipped) tell_skipped(me);
+  if (me->skipped) record_skipped(me);
   if (me->odd & ODD_COUNTERS) counters_resume(me);
   me->depth -= entered;
   me->shadow_depth = 0;

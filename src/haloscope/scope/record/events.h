@@ -114,8 +114,8 @@ enum hs_operation {
 #define HS_SKIPPED_EPOCH (1ull << 60)
 #define HS_SKIPPED_COUNT ((1ull << 48) - 1)
 
-/* Bytes of a message that was received, where the MPI does not tell: those that were sent. */
-#define HS_BYTES_NOT_TOLD ((1ull << 48) - 1)
+/* Bytes of a received message where MPI does not report them: use those sent. */
+#define HS_BYTES_UNKNOWN ((1ull << 48) - 1)
 
 /* Further words of each kind after its first. */
 #define HS_WORDS_OF_KINDS                                                                     \

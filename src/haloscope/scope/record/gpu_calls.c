@@ -1,7 +1,7 @@
 /* Calls of CUDA by the host: regions, what they start, and what they wait for.
  *
- * A call of the runtime makes calls of the driver: the outermost is the region, the inner ones tell
- * the stream. Within a call of MPI nothing is entered: what MPI does is MPI's time. */
+ * A call of the runtime makes calls of the driver: the outermost is the region, the inner ones
+ * name the stream. Within a call of MPI nothing is entered: its work counts as MPI's time. */
 #include "gpu_calls.h"
 
 #include <dlfcn.h>
@@ -57,22 +57,22 @@ static uint32_t region_of(CUpti_CallbackDomain domain, const struct gpu_call *ca
 /* --- streams and events --------------------------------------------------------------------- */
 
 /* Location of a stream that a call names; of one that has never worked, only if `make`. */
-static uint32_t location_of(const CUpti_CallbackData *told, const struct gpu_call *call, int make) {
-  CUstream stream = call->stream ? call->stream(told->functionParams) : NULL;
+static uint32_t location_of(const CUpti_CallbackData *callback, const struct gpu_call *call, int make) {
+  CUstream stream = call->stream ? call->stream(callback->functionParams) : NULL;
   uint32_t now = __atomic_load_n(&generation, __ATOMIC_RELAXED);
   struct named_stream *named = &mine.named;
-  if (named->context == told->context && named->stream == stream && named->generation == now &&
+  if (named->context == callback->context && named->stream == stream && named->generation == now &&
       named->per_thread == (uint32_t)call->per_thread && named->location != HS_NOBODY &&
-      told->context)
+      callback->context)
     return named->location;
   uint32_t id = 0, device = 0;
-  if (!told->context ||
-      gpu_cupti.cuptiGetStreamIdEx_(told->context, stream, (uint8_t)call->per_thread, &id) !=
+  if (!callback->context ||
+      gpu_cupti.cuptiGetStreamIdEx_(callback->context, stream, (uint8_t)call->per_thread, &id) !=
           CUPTI_SUCCESS ||
-      gpu_cupti.cuptiGetDeviceId_(told->context, &device) != CUPTI_SUCCESS)
+      gpu_cupti.cuptiGetDeviceId_(callback->context, &device) != CUPTI_SUCCESS)
     return HS_NOBODY;
-  uint32_t location = hs_stream((int)device, told->contextUid, id, make);
-  *named = (struct named_stream){told->context, stream, (uint32_t)call->per_thread, now, location};
+  uint32_t location = hs_stream((int)device, callback->contextUid, id, make);
+  *named = (struct named_stream){callback->context, stream, (uint32_t)call->per_thread, now, location};
   return location;
 }
 
@@ -80,9 +80,9 @@ static uint64_t *place_of(const void *event) {
   return &recorded[((uintptr_t)event * 0x9e3779b97f4a7c15ull) >> 48 & (EVENTS - 1)];
 }
 
-static void note_event(const CUpti_CallbackData *told, const struct gpu_call *call) {
-  const void *event = call->event ? call->event(told->functionParams) : NULL;
-  uint32_t location = event ? location_of(told, call, 0) : HS_NOBODY;
+static void note_event(const CUpti_CallbackData *callback, const struct gpu_call *call) {
+  const void *event = call->event ? call->event(callback->functionParams) : NULL;
+  uint32_t location = event ? location_of(callback, call, 0) : HS_NOBODY;
   if (!event) return;
   uint64_t word = (uint64_t)(uintptr_t)event << 16 | (location < 0xffff ? location : 0xffff);
   __atomic_store_n(place_of(event), word, __ATOMIC_RELAXED);
@@ -94,15 +94,15 @@ static uint32_t location_of_event(const void *event) {
   return (word & 0xffff) == 0xffff ? HS_NOBODY : (uint32_t)(word & 0xffff);
 }
 
-/* What a call that is over has waited for; all streams where it names none, as for a device. */
-static uint32_t awaited(const CUpti_CallbackData *told, const struct gpu_call *call) {
-  if (call->event) return location_of_event(call->event(told->functionParams));
-  return call->stream || call->starts ? location_of(told, call, call->starts) : HS_NOBODY;
+/* Location that a finished call has waited for; all streams where it names none, as for a device. */
+static uint32_t awaited(const CUpti_CallbackData *callback, const struct gpu_call *call) {
+  if (call->event) return location_of_event(call->event(callback->functionParams));
+  return call->stream || call->starts ? location_of(callback, call, call->starts) : HS_NOBODY;
 }
 
 /* --- calls ---------------------------------------------------------------------------------- */
 
-static void begin(CUpti_CallbackDomain domain, const CUpti_CallbackData *told,
+static void begin(CUpti_CallbackDomain domain, const CUpti_CallbackData *callback,
                   const struct gpu_call *call) {
   if (mine.depth++ == 0) {
     mine.region = HS_FILTERED;
@@ -113,20 +113,20 @@ static void begin(CUpti_CallbackDomain domain, const CUpti_CallbackData *told,
     }
   }
   if (call->starts && is_driver(domain)) {
-    mine.started = told->correlationId;
-    hs_launch(location_of(told, call, 1), told->correlationId, mine.region != HS_FILTERED);
+    mine.started = callback->correlationId;
+    hs_launch(location_of(callback, call, 1), callback->correlationId, mine.region != HS_FILTERED);
   }
 }
 
-static void end(CUpti_CallbackDomain domain, const CUpti_CallbackData *told,
+static void end(CUpti_CallbackDomain domain, const CUpti_CallbackData *callback,
                 const struct gpu_call *call) {
   if (mine.depth == 0) return; /* it was begun before anyone looked */
-  if (call->starts && !is_driver(domain) && mine.started != told->correlationId)
-    hs_launch(HS_NOBODY, told->correlationId, mine.region != HS_FILTERED);
-  if (call->role == GPU_RECORD && is_driver(domain)) note_event(told, call);
+  if (call->starts && !is_driver(domain) && mine.started != callback->correlationId)
+    hs_launch(HS_NOBODY, callback->correlationId, mine.region != HS_FILTERED);
+  if (call->role == GPU_RECORD && is_driver(domain)) note_event(callback, call);
   if (call->role == GPU_SYNC && (is_driver(domain) || !mine.waits)) {
     mine.waits = 1;
-    mine.waited = is_driver(domain) ? awaited(told, call) : HS_NOBODY;
+    mine.waited = is_driver(domain) ? awaited(callback, call) : HS_NOBODY;
   }
   if (--mine.depth > 0 || mine.region == HS_FILTERED) return;
   if (mine.waits) hs_event(HS_EVENT_DEVICE_WAIT, mine.waited, 0, 0, 0, 0);
@@ -143,13 +143,13 @@ static void CUPTIAPI on_call(void *unused, CUpti_CallbackDomain domain, CUpti_Ca
     __atomic_add_fetch(&generation, 1, __ATOMIC_RELAXED);
     return;
   }
-  const CUpti_CallbackData *told = data;
+  const CUpti_CallbackData *callback = data;
   const struct gpu_call *call = id < MOST_IDS ? calls[is_driver(domain)][id] : NULL;
-  if (!call || !told) return;
-  if (told->callbackSite == CUPTI_API_ENTER)
-    begin(domain, told, call);
+  if (!call || !callback) return;
+  if (callback->callbackSite == CUPTI_API_ENTER)
+    begin(domain, callback, call);
   else
-    end(domain, told, call);
+    end(domain, callback, call);
 }
 
 static CUpti_SubscriberHandle subscriber;

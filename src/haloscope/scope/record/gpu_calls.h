@@ -1,4 +1,4 @@
-/* What the parts of the tracer that talk with CUPTI share. */
+/* Declarations that the parts of the tracer that use CUPTI share. */
 #ifndef HALOSCOPE_GPU_CALLS_H
 #define HALOSCOPE_GPU_CALLS_H
 
@@ -27,7 +27,7 @@ struct gpu_cupti {
 #undef GPU_DECLARE
 extern struct gpu_cupti gpu_cupti;
 
-/* Have the calls of the tables told to on_call, from here on and no longer. */
+/* Start and stop the callbacks of CUPTI for the calls of the tables. */
 CUptiResult gpu_watch_calls(void);
 void gpu_leave_calls(void);
 

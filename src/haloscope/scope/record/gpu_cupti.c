@@ -1,4 +1,4 @@
-/* Tracer of NVIDIA GPUs: what CUPTI's activity records tell of kernels, copies and fills.
+/* Tracer of NVIDIA GPUs: kernels, copies and fills from CUPTI's activity records.
  *
  * CUDA's driver loads this library when the program initialises it. CUPTI hands over buffers of
  * records when they are full, and others when they are asked for (gpu_flush.c). Records carry
@@ -149,15 +149,15 @@ static uint32_t region_of_kernel(const char *name) {
   if (!name) name = "";
   unsigned slot = (unsigned)(((uintptr_t)name * 0x9e3779b97f4a7c15ull) >> 48) % MOST_NAMES;
   while (names[slot].key && names[slot].key != name) slot = (slot + 1) % MOST_NAMES;
-  struct named *found = &names[slot];
-  if (found->key && strncmp(found->name, name, MOST_NAME) == 0) return found->region;
+  struct named *entry = &names[slot];
+  if (entry->key && strncmp(entry->name, name, MOST_NAME) == 0) return entry->region;
   uint32_t region = define_kernel(name);
-  if (!found->key && name_count > MOST_NAMES / 2) return region;
+  if (!entry->key && name_count > MOST_NAMES / 2) return region;
   char *copy = strndup(name, MOST_NAME);
   if (!copy) return region;
-  name_count += !found->key;
-  free(found->name);
-  *found = (struct named){name, copy, region};
+  name_count += !entry->key;
+  free(entry->name);
+  *entry = (struct named){name, copy, region};
   return region;
 }
 
@@ -185,7 +185,7 @@ static uint32_t direction_of(unsigned kind) {
 
 /* --- records -------------------------------------------------------------------------------- */
 
-static void tell(struct hs_work work) {
+static void record_work(struct hs_work work) {
   if (work.begin == 0 || work.end == 0) {
     untimed++;
     return;
@@ -206,26 +206,26 @@ static void take(const CUpti_Activity *record) {
     case CUPTI_ACTIVITY_KIND_KERNEL:
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
       const GPU_KERNEL *kernel = (const GPU_KERNEL *)record;
-      tell((struct hs_work){WORK_OF(kernel), .region = region_of_kernel(kernel->name)});
+      record_work((struct hs_work){WORK_OF(kernel), .region = region_of_kernel(kernel->name)});
       break;
     }
     case CUPTI_ACTIVITY_KIND_MEMCPY: {
       const GPU_MEMCPY *copy = (const GPU_MEMCPY *)record;
       uint32_t direction = direction_of(copy->copyKind);
-      tell((struct hs_work){WORK_OF(copy), .region = region_of_copy(direction),
-                            .direction = direction, .bytes = copy->bytes});
+      record_work((struct hs_work){WORK_OF(copy), .region = region_of_copy(direction),
+                                   .direction = direction, .bytes = copy->bytes});
       break;
     }
     case CUPTI_ACTIVITY_KIND_MEMCPY2: {
       const GPU_MEMCPY_PEER *copy = (const GPU_MEMCPY_PEER *)record;
-      tell((struct hs_work){WORK_OF(copy), .region = region_of_copy(HS_COPY_PEER),
-                            .direction = HS_COPY_PEER, .bytes = copy->bytes});
+      record_work((struct hs_work){WORK_OF(copy), .region = region_of_copy(HS_COPY_PEER),
+                                   .direction = HS_COPY_PEER, .bytes = copy->bytes});
       break;
     }
     case CUPTI_ACTIVITY_KIND_MEMSET: {
       const GPU_MEMSET *fill = (const GPU_MEMSET *)record;
-      tell((struct hs_work){WORK_OF(fill), .region = region_of_copy(HS_COPY_FILL),
-                            .direction = HS_COPY_FILL, .bytes = fill->bytes});
+      record_work((struct hs_work){WORK_OF(fill), .region = region_of_copy(HS_COPY_FILL),
+                                   .direction = HS_COPY_FILL, .bytes = fill->bytes});
       break;
     }
     case CUPTI_ACTIVITY_KIND_OVERHEAD: {
@@ -259,7 +259,7 @@ static void CUPTIAPI on_complete(CUcontext context, uint32_t stream, uint8_t *bu
 
 static pid_t process;
 
-static void tell_rest(void) {
+static void finish_tracer(void) {
   char line[512];
   /* CUDA and its threads do not live on in a copy of the process. */
   if (getpid() != process || !gpu_flush_no_more()) return;
@@ -296,7 +296,7 @@ static int load_cupti(void) {
 #undef IS_THERE
 }
 
-/* What CUPTI refuses first; NULL where it does all that is needed. */
+/* The first feature that CUPTI refuses; NULL where it does all that is needed. */
 static const char *start(CUptiResult *result) {
   clocks_differ = !gpu_cupti.cuptiActivityRegisterTimestampCallback_ ||
                   gpu_cupti.cuptiActivityRegisterTimestampCallback_(hs_device_clock) !=
@@ -353,7 +353,7 @@ GPU_PUBLIC int InitializeInjection(void) {
     return 1;
   }
   if (clocks_differ) take_pair();
-  hs_at_finish(tell_rest);
-  atexit(tell_rest);
+  hs_at_finish(finish_tracer);
+  atexit(finish_tracer);
   return 1;
 }

@@ -1,8 +1,8 @@
 /* A thread that asks CUPTI for its records each second.
  *
- * CUPTI's own period hands over full buffers only: a slow program would tell nothing for minutes,
- * and nothing at all where it is killed. A buffer in which something is still under way stays with
- * CUPTI until that is over. */
+ * CUPTI's own period hands over full buffers only: a slow program would yield no records for
+ * minutes, and none at all where it is killed. A buffer with unfinished work stays with CUPTI until
+ * that work ends. */
 #include "gpu_calls.h"
 
 #include <pthread.h>
@@ -18,7 +18,7 @@ static struct {
   int runs, ends;
 } flusher = {.lock = PTHREAD_MUTEX_INITIALIZER, .over = PTHREAD_COND_INITIALIZER};
 
-static void *flush_each_second(void *unused) {
+static void *flush_periodically(void *unused) {
   struct timespec until;
   pthread_mutex_lock(&flusher.lock);
   while (!flusher.ends) {
@@ -41,7 +41,7 @@ static void begin(void) {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   pthread_mutex_lock(&flusher.lock);
   if (!flusher.ends)
-    flusher.runs = pthread_create(&flusher.thread, NULL, flush_each_second, NULL) == 0;
+    flusher.runs = pthread_create(&flusher.thread, NULL, flush_periodically, NULL) == 0;
   pthread_mutex_unlock(&flusher.lock);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
 }

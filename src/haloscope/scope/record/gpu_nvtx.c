@@ -106,12 +106,13 @@ static void copy_text(char *text, const char *from) {
   text[length] = 0;
 }
 
-static void read_message(char *text, const struct attributes *told) {
+static void read_message(char *text, const struct attributes *attributes) {
   text[0] = 0;
-  if (!told || told->size < sizeof *told || !told->message) return;
-  if (told->message_kind == TEXT) copy_text(text, told->message);
-  if (told->message_kind == WIDE_TEXT) narrow(text, told->message);
-  if (told->message_kind == REGISTERED) copy_text(text, ((const struct string *)told->message)->text);
+  if (!attributes || attributes->size < sizeof *attributes || !attributes->message) return;
+  if (attributes->message_kind == TEXT) copy_text(text, attributes->message);
+  if (attributes->message_kind == WIDE_TEXT) narrow(text, attributes->message);
+  if (attributes->message_kind == REGISTERED)
+    copy_text(text, ((const struct string *)attributes->message)->text);
 }
 
 static uint32_t define(const char *text, int nccl) {
@@ -178,13 +179,13 @@ static int push_wide(const wchar_t *message) {
   return push(NULL, text);
 }
 
-static int push_domain(const struct domain *domain, const struct attributes *told) {
+static int push_domain(const struct domain *domain, const struct attributes *attributes) {
   char text[MOST_TEXT];
-  read_message(text, told);
+  read_message(text, attributes);
   return push(domain, text);
 }
 
-static int push_told(const struct attributes *told) { return push_domain(NULL, told); }
+static int push_attributes(const struct attributes *attributes) { return push_domain(NULL, attributes); }
 static int pop_plain(void) { return pop(NULL); }
 
 /* NCCL ends ranges so, with numbers that are known only then. */
@@ -244,14 +245,14 @@ GPU_PUBLIC int InitializeInjectionNvtx2(get_export_table *look_up);
 GPU_PUBLIC int InitializeInjectionNvtx2(get_export_table *look_up) {
   function **table = NULL;
   unsigned count = 0;
-  const struct export_table *found =
+  const struct export_table *exports =
       gpu_has_recorder() && look_up ? look_up(CALLBACKS) : NULL;
-  if (!found || found->size < sizeof *found || !found->functions_of(CORE, &table, &count)) return 0;
-  replace(table, count, PUSH_EX, (function)push_told);
+  if (!exports || exports->size < sizeof *exports || !exports->functions_of(CORE, &table, &count)) return 0;
+  replace(table, count, PUSH_EX, (function)push_attributes);
   replace(table, count, PUSH_A, (function)push_text);
   replace(table, count, PUSH_W, (function)push_wide);
   replace(table, count, POP, (function)pop_plain);
-  if (!found->functions_of(CORE2, &table, &count)) return 1;
+  if (!exports->functions_of(CORE2, &table, &count)) return 1;
   replace(table, count, DOMAIN_PUSH, (function)push_domain);
   replace(table, count, DOMAIN_POP, (function)pop);
   replace(table, count, REGISTER_A, (function)register_text);
@@ -261,14 +262,15 @@ GPU_PUBLIC int InitializeInjectionNvtx2(get_export_table *look_up) {
   return 1;
 }
 
-GPU_PUBLIC int InitializeInjectionNvtxExtension(struct extension *told);
+GPU_PUBLIC int InitializeInjectionNvtxExtension(struct extension *extension);
 
 /* Called by NVTX for each extension that a library uses; 0 makes its functions do nothing. */
-GPU_PUBLIC int InitializeInjectionNvtxExtension(struct extension *told) {
-  if (!gpu_has_recorder() || !told || told->size < sizeof *told || told->module != PAYLOAD ||
-      told->segment_count == 0 || told->segments[0].count <= POP_PAYLOAD)
+GPU_PUBLIC int InitializeInjectionNvtxExtension(struct extension *extension) {
+  if (!gpu_has_recorder() || !extension || extension->size < sizeof *extension ||
+      extension->module != PAYLOAD || extension->segment_count == 0 ||
+      extension->segments[0].count <= POP_PAYLOAD)
     return 0;
-  told->segments[0].functions[PUSH_PAYLOAD] = (intptr_t)push_payload;
-  told->segments[0].functions[POP_PAYLOAD] = (intptr_t)pop_payload;
+  extension->segments[0].functions[PUSH_PAYLOAD] = (intptr_t)push_payload;
+  extension->segments[0].functions[POP_PAYLOAD] = (intptr_t)pop_payload;
   return 1;
 }

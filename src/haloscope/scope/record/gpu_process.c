@@ -1,4 +1,4 @@
-/* What every process with the GPUs' tracer needs, with CUPTI or without. */
+/* Functions that every process with the GPU tracer needs, with CUPTI or without. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +21,8 @@ void gpu_say_missing(const char *reason) {
   static const char *const ranks[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK",
                                       "MV2_COMM_WORLD_RANK", "SLURM_PROCID", "PALS_RANKID"};
   char line[1024];
-  for (size_t each = 0; each < sizeof ranks / sizeof *ranks; each++) {
-    const char *rank = getenv(ranks[each]);
+  for (size_t variable = 0; variable < sizeof ranks / sizeof *ranks; variable++) {
+    const char *rank = getenv(ranks[variable]);
     if (rank && strcmp(rank, "0") != 0) return;
   }
   snprintf(line, sizeof line, "GPUs are not measured: %s; everything else is", reason);

@@ -1,6 +1,6 @@
-/* Streams of GPUs: a location each, with the work that a GPU's tracer tells of.
+/* Streams of GPUs: a location each, with the work that the GPU tracer reports.
  *
- * Kernels of one stream follow each other, but they are told in another order. They are held in a
+ * Kernels of one stream follow each other, but they are reported in another order. They are held in a
  * heap by their begin, at most MOST_HELD of them and for HOLD seconds, and written from there.
  * Work that overlaps what its stream has done already, as the branches of a graph do, goes to a
  * further location of that stream: "GPU 0 stream 7 +1". Nothing is left out for that.
@@ -18,7 +18,7 @@ enum {
   MOST_LANES = 64,
   MOST_HELD = 8192,
   FIRST_HELD = 256,
-  LAUNCHES = 1 << 18, /* remembered; work is told of within a second or so */
+  LAUNCHES = 1 << 18, /* remembered; work is reported within a second or so */
   HOLD = 3            /* seconds */
 };
 static const uint64_t NANOSECONDS = 1000000000u;
@@ -59,7 +59,7 @@ static struct stream *streams[STREAM_SLOTS], *first_stream;
 static uint32_t stream_count;
 static uint64_t turns;
 static int closed;
-static void (*tell_rest)(void);
+static void (*finish_tracer)(void);
 static uint64_t *launches; /* correlation << 32 | node of the call, by the lowest bits */
 
 /* --- clock ---------------------------------------------------------------------------------- */
@@ -424,7 +424,7 @@ void hs_stream_work(const struct hs_work *work) {
   pthread_mutex_unlock(&streams_lock);
 }
 
-/* Streams' lock held: write what ended before a tick. */
+/* Streams' lock held: write the work that ended before a tick. */
 static void write_until(uint64_t tick) {
   for (struct stream *stream = first_stream; stream; stream = stream->next)
     while (stream->count && stream->heap[0].end < tick) {
@@ -456,9 +456,9 @@ void hs_device_note(const char *line) {
   hs_unlock();
 }
 
-void hs_at_finish(void (*tell)(void)) { __atomic_store_n(&tell_rest, tell, __ATOMIC_RELEASE); }
+void hs_at_finish(void (*finish)(void)) { __atomic_store_n(&finish_tracer, finish, __ATOMIC_RELEASE); }
 
-static void tell_left_out(uint64_t count) {
+static void record_left_out(uint64_t count) {
   char line[128];
   struct text text;
   if (!count) return;
@@ -472,13 +472,13 @@ static void tell_left_out(uint64_t count) {
 /* Called before the files of the locations are closed; afterwards nothing is taken any more. */
 void streams_finish(void) {
   uint64_t left_out = 0;
-  void (*tell)(void) = __atomic_exchange_n(&tell_rest, NULL, __ATOMIC_ACQ_REL);
-  if (tell) tell();
+  void (*finish)(void) = __atomic_exchange_n(&finish_tracer, NULL, __ATOMIC_ACQ_REL);
+  if (finish) finish();
   pthread_mutex_lock(&streams_lock);
   write_until(UINT64_MAX);
   closed = 1;
   for (struct stream *stream = first_stream; stream; stream = stream->next)
     left_out += stream->left_out;
   pthread_mutex_unlock(&streams_lock);
-  if (!hs_recorder.stopped) tell_left_out(left_out);
+  if (!hs_recorder.stopped) record_left_out(left_out);
 }

@@ -28,16 +28,16 @@ __attribute__((weak)) int haloscope_recording(void);
 #endif
 
 /* The number of a region is asked for once at each place; 0 stands for not yet. */
-#define HALOSCOPE_AT_REGION_(what, name)                                         \
+#define HALOSCOPE_AT_REGION_(function, name)                                     \
   do {                                                                           \
-    if (haloscope_region && what) {                                              \
+    if (haloscope_region && function) {                                          \
       static unsigned haloscope_number_;                                         \
       unsigned haloscope_known_ = __atomic_load_n(&haloscope_number_, 0);        \
       if (!haloscope_known_) {                                                   \
         haloscope_known_ = haloscope_region(name) + 1u;                          \
         __atomic_store_n(&haloscope_number_, haloscope_known_, 0);               \
       }                                                                          \
-      what(haloscope_known_ - 1u);                                               \
+      function(haloscope_known_ - 1u);                                           \
     }                                                                            \
   } while (0)
 

@@ -115,7 +115,7 @@ struct location {
   uint64_t last;          /* tick of the last event */
   uint64_t away;          /* profile mode: ticks of pauses so far */
   uint64_t events;
-  uint32_t skipped;       /* channels with messages that are still to be told, and events deferred */
+  uint32_t skipped;       /* channels with skipped messages not yet recorded, and events deferred */
   uint32_t depth, beyond; /* calls open; calls open that are too deep to record */
   uint32_t number;
   /* Less often: */
@@ -222,7 +222,7 @@ void hs_phase_changes(struct location *me, int inside);
 /* ending.c */
 void hs_finish(void);
 void hs_finish_in_signal(int number);
-void hs_tell_rate(double rate); /* lock held */
+void hs_record_rate(double rate); /* lock held */
 
 static inline struct location *here(void) {
   struct location *me = hs_me;
@@ -313,7 +313,7 @@ struct function {
   const char *object;  /* base name of its file */
   const void *base;    /* where that file is loaded */
 };
-int symbols_find(const void *address, struct function *found);
+int symbols_find(const void *address, struct function *function);
 int symbols_site(const void *address, char *text, size_t room);
 
 /* addresses.c */

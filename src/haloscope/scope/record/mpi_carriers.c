@@ -221,7 +221,7 @@ static void wait_for_decision(int size) {
   }
 }
 
-/* What holds for all, as text to be freed; NULL where it cannot be read. */
+/* The decision that holds for all ranks, as text to be freed; NULL where it cannot be read. */
 static char *read_team(int size) {
   char path[ROOM];
   const size_t room = (size_t)size * MOST_LINE + 100;
@@ -248,14 +248,14 @@ static int join_part(const char *text, int rank, int size) {
   if (members == NULL) return 0;
   const char *line = strchr(text, '\n');
   long next = line ? strtol(line + 1, NULL, 10) : -1;
-  for (int each = 0; each < size; each++) {
-    if (line && line[1] && each == next) {
+  for (int candidate = 0; candidate < size; candidate++) {
+    if (line && line[1] && candidate == next) {
       line = strchr(line + 1, '\n');
       next = line && line[1] ? strtol(line + 1, NULL, 10) : -1;
       continue;
     }
-    own |= each == rank;
-    members[count++] = each;
+    own |= candidate == rank;
+    members[count++] = candidate;
   }
   if (own) {
     MPI_Group world, group;

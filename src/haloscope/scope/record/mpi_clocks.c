@@ -44,13 +44,13 @@ static double ahead(void) {
   return best;
 }
 
-/* What tells this rank's clock from others: the running system, and its view of the time. */
+/* Identity of this rank's clock: the running system, and its view of the time. */
 static uint64_t clock_identity(int rank) {
   char text[MPI_MAX_PROCESSOR_NAME + 1] = "";
   int length = 0;
   uint64_t hash = 1;
-  const char *each = getenv("HALOSCOPE_CLOCKS"); /* "each": tests take every rank's for another */
-  if (each && strcmp(each, "each") == 0) return hs_mix((uint64_t)rank + 1);
+  const char *setting = getenv("HALOSCOPE_CLOCKS"); /* "each": tests take every rank's for another */
+  if (setting && strcmp(setting, "each") == 0) return hs_mix((uint64_t)rank + 1);
   FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
   if (file) {
     if (fgets(text, sizeof text, file) == NULL) text[0] = '\0';
@@ -58,8 +58,8 @@ static uint64_t clock_identity(int rank) {
   }
   if (text[0] == '\0') PMPI_Get_processor_name(text, &length);
   for (const char *at = text; *at; at++) hash = hs_mix(hash ^ (uint64_t)(unsigned char)*at);
-  const ssize_t told = readlink("/proc/self/ns/time", text, sizeof text);
-  for (ssize_t at = 0; at < told; at++) hash = hs_mix(hash ^ (uint64_t)(unsigned char)text[at]);
+  const ssize_t link_length = readlink("/proc/self/ns/time", text, sizeof text);
+  for (ssize_t at = 0; at < link_length; at++) hash = hs_mix(hash ^ (uint64_t)(unsigned char)text[at]);
   return hash;
 }
 
@@ -110,22 +110,22 @@ static void serve(int child, double offset) {
 }
 
 static struct answer along_the_tree(void) {
-  struct answer found = {0, 0, 0};
+  struct answer comparison = {0, 0, 0};
   int rank, size, step = 1;
   PMPI_Comm_rank(heads, &rank);
   PMPI_Comm_size(heads, &size);
   while (step < size) step *= 2;
   for (step /= 2; step >= 1; step /= 2) {
-    if (rank % (2 * step) == 0 && rank + step < size) serve(rank + step, found.offset);
-    else if (rank % (2 * step) == step) found = ask(rank - step);
+    if (rank % (2 * step) == 0 && rank + step < size) serve(rank + step, comparison.offset);
+    else if (rank % (2 * step) == step) comparison = ask(rank - step);
   }
-  return found;
+  return comparison;
 }
 
 void hs_compare_clocks(void) {
   static int begun;
   char line[160];
-  struct answer found = {0, 0, 0};
+  struct answer comparison = {0, 0, 0};
   int first = 0;
   const uint32_t region = hs_region("comparison of clocks", "measurement", "clock", "", 0);
   if (HS_RECORDED) hs_enter(region, NULL);
@@ -133,17 +133,17 @@ void hs_compare_clocks(void) {
   begun = 1;
   if (everyone != MPI_COMM_NULL) {
     if (heads != MPI_COMM_NULL) {
-      found = along_the_tree();
+      comparison = along_the_tree();
       PMPI_Comm_rank(heads, &first);
     }
     const double own = ahead();
-    found.offset += own;
+    comparison.offset += own;
     PMPI_Bcast(&first, 1, MPI_INT, 0, group);
-    PMPI_Bcast(&found, 3, MPI_DOUBLE, 0, group);
-    found.offset -= own;
+    PMPI_Bcast(&comparison, 3, MPI_DOUBLE, 0, group);
+    comparison.offset -= own;
     if (first != 0) {
       snprintf(line, sizeof line, "{\"offset\": %.9e, \"at\": %llu, \"round_trip\": %.3e}",
-               found.offset, (unsigned long long)hs_ticks(), found.round_trip);
+               comparison.offset, (unsigned long long)hs_ticks(), comparison.round_trip);
       hs_define(line);
     }
   }

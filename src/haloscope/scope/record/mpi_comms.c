@@ -140,7 +140,7 @@ static int all_known(const uint32_t *ranks, int count) {
   return 1;
 }
 
-/* Say (again) what a communicator is: its name may have been given after it was made. */
+/* Define a communicator, again where it gets its name after its creation. */
 void hs_define_comm(struct hs_comm *comm, MPI_Comm handle) {
   char name[MPI_MAX_OBJECT_NAME + 1] = "", key[20];
   int length = 0;
@@ -357,9 +357,9 @@ void hs_drop_comm(struct hs_comm *comm) {
   hs_release_comm(comm);
 }
 
-void hs_tell_created(uint32_t region, MPI_Comm handle, uint32_t operation) {
+void hs_record_created(uint32_t region, MPI_Comm handle, uint32_t operation) {
   const struct hs_comm *comm = hs_comm_of(handle);
-  if (comm) hs_tell_collective(region, comm, operation | HS_NO_ROOT, 0, 0);
+  if (comm) hs_record_collective(region, comm, operation | HS_NO_ROOT, 0, 0);
 }
 
 /* ---- groups ---- */

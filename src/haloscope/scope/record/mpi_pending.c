@@ -1,4 +1,4 @@
-/* What is under way, by handle: requests, and messages that were probed.
+/* Pending operations by handle: requests, and messages that were probed.
  *
  * A handle may stand for several requests at a time (an MPI hands one and the same out for all
  * messages that it could send at once), so that each handle has a queue. Where threads may call
@@ -86,13 +86,13 @@ static void close_gap(struct shard *shard, struct queue *queue) {
   shard->used--;
 }
 
-static void add(struct shard *shard, uint64_t key, const struct hs_request *what, int in_front) {
+static void add(struct shard *shard, uint64_t key, const struct hs_request *request, int in_front) {
   if ((shard->queues == NULL || shard->used * 2 > shard->mask) && !more_queues(shard)) return;
   if ((shard->room == 0 || shard->spare == NO_RECORD) && !more_records(shard)) return;
   const uint32_t at = shard->spare;
   struct hs_request *record = &shard->records[at];
   shard->spare = record->next;
-  *record = *what;
+  *record = *request;
   record->next = NO_RECORD;
   struct queue *queue = queue_of(shard, key);
   if (queue->key == 0) {
@@ -136,10 +136,10 @@ static void drop_first(struct shard *shard, uint64_t key) {
   if (queue->head == NO_RECORD) close_gap(shard, queue);
 }
 
-static void track(uint64_t key, const struct hs_request *what) {
-  struct hs_request record = *what;
+static void track(uint64_t key, const struct hs_request *request) {
+  struct hs_request record = *request;
   record.shard = (uint8_t)own_shard();
-  if (what->comm) __atomic_add_fetch(&what->comm->users, 1, __ATOMIC_RELAXED);
+  if (request->comm) __atomic_add_fetch(&request->comm->users, 1, __ATOMIC_RELAXED);
   struct shard *shard = &shards[record.shard];
   hs_spin_take(&shard->lock);
   add(shard, key, &record, 0);
@@ -148,39 +148,39 @@ static void track(uint64_t key, const struct hs_request *what) {
 
 static uint64_t key_of(MPI_Request handle) { return HS_KEY(handle) + 1; }
 
-void hs_track(MPI_Request handle, const struct hs_request *what) {
-  if (handle != MPI_REQUEST_NULL) track(key_of(handle), what);
+void hs_track(MPI_Request handle, const struct hs_request *request) {
+  if (handle != MPI_REQUEST_NULL) track(key_of(handle), request);
 }
 
 /* The request that a handle stands for, if any, as it is now. One that is not persistent is taken
  * out. */
-int pending_take(MPI_Request handle, struct hs_request *what) {
+int pending_take(MPI_Request handle, struct hs_request *request) {
   struct shard *shard;
   if (handle == MPI_REQUEST_NULL) return 0;
   struct hs_request *record = locked_first(key_of(handle), &shard);
   if (record == NULL) return 0;
-  *what = *record;
-  if (record->persistent) record->active = record->cancelled = record->told = 0;
+  *request = *record;
+  if (record->persistent) record->active = record->cancelled = record->recorded = 0;
   else drop_first(shard, key_of(handle));
   hs_spin_drop(&shard->lock);
   return 1;
 }
 
-void pending_put_back(MPI_Request handle, const struct hs_request *what) {
-  struct shard *shard = &shards[what->shard];
+void pending_put_back(MPI_Request handle, const struct hs_request *request) {
+  struct shard *shard = &shards[request->shard];
   hs_spin_take(&shard->lock);
-  struct hs_request *record = what->persistent ? first(shard, key_of(handle)) : NULL;
-  if (!what->persistent) {
-    add(shard, key_of(handle), what, 1);
+  struct hs_request *record = request->persistent ? first(shard, key_of(handle)) : NULL;
+  if (!request->persistent) {
+    add(shard, key_of(handle), request, 1);
   } else if (record) {
-    record->active = what->active;
-    record->cancelled = what->cancelled;
-    record->told = what->told;
+    record->active = request->active;
+    record->cancelled = request->cancelled;
+    record->recorded = request->recorded;
   }
   hs_spin_drop(&shard->lock);
 }
 
-/* Change the request that a handle stands for; returns what it was then, of no kind without one. */
+/* Start a persistent request; returns its state, of no kind where the handle has none. */
 struct hs_request pending_start(MPI_Request handle) {
   struct shard *shard;
   struct hs_request now = {.kind = HS_PENDING_NONE};
@@ -188,7 +188,7 @@ struct hs_request pending_start(MPI_Request handle) {
   if (record == NULL) return now;
   if (record->persistent) {
     record->active = 1;
-    record->cancelled = record->told = 0;
+    record->cancelled = record->recorded = 0;
     record->number = hs_next_number();
     now = *record;
   }
@@ -204,14 +204,14 @@ void pending_unrecorded(MPI_Request handle) {
   hs_spin_drop(&shard->lock);
 }
 
-int pending_tell(MPI_Request handle, struct hs_request *what) {
+int pending_mark_recorded(MPI_Request handle, struct hs_request *request) {
   struct shard *shard;
   if (handle == MPI_REQUEST_NULL) return 0;
   struct hs_request *record = locked_first(key_of(handle), &shard);
   if (record == NULL) return 0;
-  const int first = !record->told && record->active;
-  *what = *record;
-  record->told = 1;
+  const int first = !record->recorded && record->active;
+  *request = *record;
+  record->recorded = 1;
   hs_spin_drop(&shard->lock);
   return first;
 }
@@ -224,11 +224,11 @@ void pending_cancel(MPI_Request handle) {
   hs_spin_drop(&shard->lock);
 }
 
-int pending_drop(MPI_Request handle, struct hs_request *what) {
+int pending_drop(MPI_Request handle, struct hs_request *request) {
   struct shard *shard;
   struct hs_request *record = locked_first(key_of(handle), &shard);
   if (record == NULL) return 0;
-  *what = *record;
+  *request = *record;
   drop_first(shard, key_of(handle));
   hs_spin_drop(&shard->lock);
   return 1;
@@ -252,9 +252,9 @@ void pending_rename(MPI_Request before, MPI_Request after) {
 static uint64_t message_key(MPI_Message message) { return ~HS_KEY(message); }
 
 void hs_track_message(MPI_Message message, MPI_Comm comm) {
-  struct hs_request what = {.kind = HS_PENDING_RECEIVE, .comm = hs_comm_of(comm)};
-  if (message == MPI_MESSAGE_NULL || message == MPI_MESSAGE_NO_PROC || what.comm == NULL) return;
-  track(message_key(message), &what);
+  struct hs_request request = {.kind = HS_PENDING_RECEIVE, .comm = hs_comm_of(comm)};
+  if (message == MPI_MESSAGE_NULL || message == MPI_MESSAGE_NO_PROC || request.comm == NULL) return;
+  track(message_key(message), &request);
 }
 
 struct hs_comm *hs_take_message(MPI_Message message) {

@@ -1,5 +1,5 @@
-/* Tells what recording costs in calls of MPI, without a message: what a wrapper does is done with
- * the call left out. */
+/* Measures the cost of recording MPI calls: runs the work of a wrapper without the call, so that no
+ * message is sent. */
 #include <stdio.h>
 
 #include "mpi_tracer.h"
@@ -22,16 +22,16 @@ static void call(void) {
 }
 static void send_call(void) {
   open_call();
-  hs_tell_send(0, 0, own_rank, 0, MPI_COMM_WORLD);
+  hs_record_send(0, 0, own_rank, 0, MPI_COMM_WORLD);
   close_call();
 }
 static void receive_call(void) {
   open_call();
-  hs_tell_receive(0, MPI_SUCCESS, &came, hs_comm_of(MPI_COMM_WORLD));
+  hs_record_receive(0, MPI_SUCCESS, &came, hs_comm_of(MPI_COMM_WORLD));
   close_call();
 }
 
-void hs_tell_cost(int rank) {
+void hs_record_cost(int rank) {
   char line[240];
   double within[3], beyond[3];
   void (*const calls[3])(void) = {call, send_call, receive_call};
@@ -45,7 +45,7 @@ void hs_tell_cost(int rank) {
     hs_mpi_thread.inside = outer;
     if (!done) return;
   }
-  /* What the messages add to the call. */
+  /* Cost of the messages beyond the call. */
   for (int which = 1; which < 3; which++) {
     within[which] = within[which] > within[0] ? within[which] - within[0] : 0;
     beyond[which] = beyond[which] > beyond[0] ? beyond[which] - beyond[0] : 0;

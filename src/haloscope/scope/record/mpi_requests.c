@@ -1,8 +1,8 @@
 /* Requests from the call that starts them to the one that completes them.
  *
  * Where threads may call MPI at the same time, a handle may be given out again before the call that
- * completed its request has returned: then requests are taken out before that call, and what it
- * did not complete is put back.
+ * completed its request has returned: then requests are taken out before that call, and those
+ * that it did not complete are put back.
  */
 #include <stdlib.h>
 
@@ -12,7 +12,7 @@ enum { FEW = 32 };
 
 /* ---- starting ---- */
 
-uint32_t hs_tell_isend(uint32_t region, uint64_t bytes, int dest, int tag, MPI_Comm handle) {
+uint32_t hs_record_isend(uint32_t region, uint64_t bytes, int dest, int tag, MPI_Comm handle) {
   const struct hs_comm *comm = hs_comm_of(handle);
   const uint32_t peer = comm ? hs_peer(comm, dest) : HS_NOBODY;
   if (peer == HS_NOBODY) return HS_NOBODY;
@@ -24,14 +24,14 @@ uint32_t hs_tell_isend(uint32_t region, uint64_t bytes, int dest, int tag, MPI_C
   return hs_event(HS_EVENT_ISEND, peer, hs_channel(comm, tag), bytes, number, 0) ? number : HS_NOBODY;
 }
 
-uint32_t hs_tell_irecv(uint32_t region, int source) {
+uint32_t hs_record_irecv(uint32_t region, int source) {
   if (!HS_RECORDED || source == MPI_PROC_NULL) return HS_NOBODY;
   const uint32_t number = hs_next_number();
   return hs_event(HS_EVENT_IRECV, number, 0, 0, 0, 0) ? number : HS_NOBODY;
 }
 
-uint32_t hs_tell_icollective(uint32_t region, const struct hs_comm *comm, uint64_t operation,
-                             uint64_t sent, uint64_t received) {
+uint32_t hs_record_icollective(uint32_t region, const struct hs_comm *comm, uint64_t operation,
+                               uint64_t sent, uint64_t received) {
   if (comm->between) return HS_NOBODY;
   if (!HS_RECORDED) {
     hs_skip(HS_NOBODY, comm->number, 0);
@@ -72,10 +72,10 @@ void hs_track_receive(MPI_Request handle, uint32_t number, struct hs_comm *comm,
 
 void hs_track_exchange(MPI_Request handle, uint32_t send, uint32_t receive, MPI_Comm comm,
                        int source, int tag) {
-  struct hs_comm *found = source == MPI_PROC_NULL ? NULL : hs_comm_of(comm);
-  if (found && receive == HS_NOBODY && skip_receive(found, source, tag)) found = NULL;
+  struct hs_comm *communicator = source == MPI_PROC_NULL ? NULL : hs_comm_of(comm);
+  if (communicator && receive == HS_NOBODY && skip_receive(communicator, source, tag)) communicator = NULL;
   hs_track(handle, &(struct hs_request){.kind = HS_PENDING_EXCHANGE, .active = 1, .number = send,
-                                        .receive = receive, .comm = found, .source = source,
+                                        .receive = receive, .comm = communicator, .source = source,
                                         .tag = tag});
 }
 
@@ -100,21 +100,21 @@ void hs_track_idup(MPI_Request handle, uint32_t number, MPI_Comm parent, MPI_Com
 }
 
 void hs_keep_send(MPI_Request handle, uint64_t bytes, int dest, int tag, MPI_Comm comm) {
-  struct hs_comm *found = hs_comm_of(comm);
-  struct hs_request kept = {.persistent = 1, .comm = found, .peer = HS_NOBODY};
-  if (found) kept.peer = hs_peer(found, dest);
+  struct hs_comm *communicator = hs_comm_of(comm);
+  struct hs_request kept = {.persistent = 1, .comm = communicator, .peer = HS_NOBODY};
+  if (communicator) kept.peer = hs_peer(communicator, dest);
   if (kept.peer != HS_NOBODY) {
     kept.kind = HS_PENDING_SEND;
-    kept.first = hs_channel(found, tag);
+    kept.first = hs_channel(communicator, tag);
     kept.second = bytes;
   }
   hs_track(handle, &kept);
 }
 
 void hs_keep_receive(MPI_Request handle, int source, int tag, MPI_Comm comm) {
-  struct hs_comm *found = source == MPI_PROC_NULL ? NULL : hs_comm_of(comm);
-  hs_track(handle, &(struct hs_request){.kind = found ? HS_PENDING_RECEIVE : HS_PENDING_NONE,
-                                        .persistent = 1, .comm = found, .source = source,
+  struct hs_comm *communicator = source == MPI_PROC_NULL ? NULL : hs_comm_of(comm);
+  hs_track(handle, &(struct hs_request){.kind = communicator ? HS_PENDING_RECEIVE : HS_PENDING_NONE,
+                                        .persistent = 1, .comm = communicator, .source = source,
                                         .tag = tag});
 }
 
@@ -168,72 +168,75 @@ uint64_t hs_received_bytes(const MPI_Status *status) {
   return many > 0 ? (uint64_t)many : 0;
 }
 
-/* A receive that is over: completed with a status, or never to be known of again without one. What
- * was not recorded when it was posted counts now, where it did not then. */
-static void tell_received(const struct hs_request *what, uint32_t number, int source, int tag,
-                          uint64_t bytes) {
-  const uint32_t peer = hs_peer(what->comm, source);
+/* A receive that is over: completed with a status, or freed without one. A receive that was not
+ * recorded when it was posted counts now, unless it counted then. */
+static void record_received(const struct hs_request *request, uint32_t number, int source, int tag,
+                            uint64_t bytes) {
+  const uint32_t peer = hs_peer(request->comm, source);
   if (peer == HS_NOBODY) return;
-  const uint64_t channel = hs_channel(what->comm, tag);
+  const uint64_t channel = hs_channel(request->comm, tag);
   if (number != HS_NOBODY) hs_event(HS_EVENT_IRECV_DONE, peer, channel, bytes, number, 0);
-  else if (what->source == MPI_ANY_SOURCE || what->tag == MPI_ANY_TAG)
+  else if (request->source == MPI_ANY_SOURCE || request->tag == MPI_ANY_TAG)
     hs_skip(peer, channel, HS_SKIPPED_RECEIVED);
 }
 
 /* From here on it is not known which messages of the communicator belong together here. */
-static void tell_unsure(const struct hs_request *what, uint32_t number, uint32_t peer,
-                        uint64_t channel, uint64_t flag) {
-  if (what->comm) hs_event(HS_EVENT_SKIPPED, peer, channel, HS_SKIPPED_UNSURE | flag, number, 0);
+static void record_unsure(const struct hs_request *request, uint32_t number, uint32_t peer,
+                          uint64_t channel, uint64_t flag) {
+  if (request->comm) hs_event(HS_EVENT_SKIPPED, peer, channel, HS_SKIPPED_UNSURE | flag, number, 0);
 }
 
-/* MPICH (to version 5.0 at least) fills the status of MPI_Isendrecv with what one of its own messages
- * had: then the message is the one that was asked for, and its bytes are those that were sent. */
-static void tell_exchanged(const struct hs_request *what, const MPI_Status *status) {
+/* MPICH (to version 5.0 at least) fills the status of MPI_Isendrecv from an internal message. The
+ * message is then the requested one, with as many bytes as were sent. */
+static void record_exchanged(const struct hs_request *request, const MPI_Status *status) {
 #ifdef OPEN_MPI
-  tell_received(what, what->receive, status->MPI_SOURCE, status->MPI_TAG, hs_received_bytes(status));
+  record_received(request, request->receive, status->MPI_SOURCE, status->MPI_TAG, hs_received_bytes(status));
 #else
   (void)status;
-  if (what->source != MPI_ANY_SOURCE && what->tag != MPI_ANY_TAG) {
-    tell_received(what, what->receive, what->source, what->tag, HS_BYTES_NOT_TOLD);
+  if (request->source != MPI_ANY_SOURCE && request->tag != MPI_ANY_TAG) {
+    record_received(request, request->receive, request->source, request->tag, HS_BYTES_UNKNOWN);
     return;
   }
-  tell_unsure(what, what->receive, HS_NOBODY, what->comm->number, HS_SKIPPED_RECEIVED);
+  record_unsure(request, request->receive, HS_NOBODY, request->comm->number, HS_SKIPPED_RECEIVED);
   hs_say_once("a message that MPI_Isendrecv has received from anybody is left out, and further ones "
               "of its communicator show no waits: this MPI does not tell the sender");
 #endif
 }
 
-static void tell_done(const struct hs_request *what, const MPI_Status *status) {
+static void record_done(const struct hs_request *request, const MPI_Status *status) {
   int cancelled = 0;
-  if (what->kind == HS_PENDING_NONE || what->told || (what->persistent && !what->active)) return;
-  if (HS_UNLIKELY(what->cancelled)) PMPI_Test_cancelled(status, &cancelled);
+  if (request->kind == HS_PENDING_NONE || request->recorded ||
+      (request->persistent && !request->active))
+    return;
+  if (HS_UNLIKELY(request->cancelled)) PMPI_Test_cancelled(status, &cancelled);
   if (cancelled) {
-    if (what->number != HS_NOBODY) hs_event(HS_EVENT_CANCELLED, what->number, 0, 0, 0, 0);
-    else if (what->kind == HS_PENDING_RECEIVE && what->source != MPI_ANY_SOURCE && what->tag != MPI_ANY_TAG)
-      tell_unsure(what, HS_NOBODY, HS_NOBODY, what->comm->number, HS_SKIPPED_RECEIVED); /* counted */
+    if (request->number != HS_NOBODY) hs_event(HS_EVENT_CANCELLED, request->number, 0, 0, 0, 0);
+    else if (request->kind == HS_PENDING_RECEIVE && request->source != MPI_ANY_SOURCE &&
+             request->tag != MPI_ANY_TAG)
+      record_unsure(request, HS_NOBODY, HS_NOBODY, request->comm->number, HS_SKIPPED_RECEIVED); /* counted */
     return;
   }
-  switch (what->kind) {
+  switch (request->kind) {
     case HS_PENDING_SEND:
-      if (what->number != HS_NOBODY) hs_event(HS_EVENT_ISEND_DONE, what->number, 0, 0, 0, 0);
+      if (request->number != HS_NOBODY) hs_event(HS_EVENT_ISEND_DONE, request->number, 0, 0, 0, 0);
       break;
     case HS_PENDING_RECEIVE:
-      tell_received(what, what->number, status->MPI_SOURCE, status->MPI_TAG,
-                    hs_received_bytes(status));
+      record_received(request, request->number, status->MPI_SOURCE, status->MPI_TAG,
+                      hs_received_bytes(status));
       break;
     case HS_PENDING_EXCHANGE:
-      if (what->number != HS_NOBODY) hs_event(HS_EVENT_ISEND_DONE, what->number, 0, 0, 0, 0);
-      if (what->comm) tell_exchanged(what, status);
+      if (request->number != HS_NOBODY) hs_event(HS_EVENT_ISEND_DONE, request->number, 0, 0, 0, 0);
+      if (request->comm) record_exchanged(request, status);
       break;
     case HS_PENDING_COMM:
-      hs_new_comm(what->parent, *what->made, 0);
-      if (what->number != HS_NOBODY) hs_event(HS_EVENT_ICOLLECTIVE_DONE, what->number, 0, 0, 0, 0);
+      hs_new_comm(request->parent, *request->made, 0);
+      if (request->number != HS_NOBODY) hs_event(HS_EVENT_ICOLLECTIVE_DONE, request->number, 0, 0, 0, 0);
       break;
     case HS_PENDING_COLLECTIVE:
-      if (what->number != HS_NOBODY) hs_event(HS_EVENT_ICOLLECTIVE_DONE, what->number, 0, 0, 0, 0);
+      if (request->number != HS_NOBODY) hs_event(HS_EVENT_ICOLLECTIVE_DONE, request->number, 0, 0, 0, 0);
       break;
     case HS_PENDING_FILE:
-      hs_tell_bytes(what->number, hs_received_bytes(status));
+      hs_record_bytes(request->number, hs_received_bytes(status));
       break;
     default:
       break;
@@ -242,15 +245,15 @@ static void tell_done(const struct hs_request *what, const MPI_Status *status) {
 
 /* The program gives a request away before it is completed. Which message a receive will take is
  * known where it was asked for, or where it has come already. */
-static void tell_freed(const struct hs_request *what, MPI_Request handle) {
+static void record_freed(const struct hs_request *request, MPI_Request handle) {
   MPI_Status status;
   int done = 0;
-  const int receives = what->kind == HS_PENDING_RECEIVE ||
-                       (what->kind == HS_PENDING_EXCHANGE && what->comm != NULL);
-  const uint32_t number = what->kind == HS_PENDING_EXCHANGE ? what->receive : what->number;
-  if (what->told || !what->active || !(receives || what->cancelled)) return;
+  const int receives = request->kind == HS_PENDING_RECEIVE ||
+                       (request->kind == HS_PENDING_EXCHANGE && request->comm != NULL);
+  const uint32_t number = request->kind == HS_PENDING_EXCHANGE ? request->receive : request->number;
+  if (request->recorded || !request->active || !(receives || request->cancelled)) return;
   if (PMPI_Request_get_status(handle, &done, &status) != MPI_SUCCESS) done = 0;
-  if (what->cancelled) {
+  if (request->cancelled) {
     int cancelled = 0;
     if (done) PMPI_Test_cancelled(&status, &cancelled);
     if (cancelled) {
@@ -258,23 +261,23 @@ static void tell_freed(const struct hs_request *what, MPI_Request handle) {
       return;
     }
     if (!receives) {
-      if (!done && what->kind == HS_PENDING_SEND)
-        tell_unsure(what, HS_NOBODY, what->peer, what->first, HS_SKIPPED_SENT);
+      if (!done && request->kind == HS_PENDING_SEND)
+        record_unsure(request, HS_NOBODY, request->peer, request->first, HS_SKIPPED_SENT);
       return;
     }
     if (!done) {
-      tell_unsure(what, number, HS_NOBODY, what->comm->number, HS_SKIPPED_RECEIVED);
+      record_unsure(request, number, HS_NOBODY, request->comm->number, HS_SKIPPED_RECEIVED);
       return;
     }
   }
-  const int any = what->source == MPI_ANY_SOURCE || what->tag == MPI_ANY_TAG;
-  const int known = done && what->kind == HS_PENDING_RECEIVE;
+  const int any = request->source == MPI_ANY_SOURCE || request->tag == MPI_ANY_TAG;
+  const int known = done && request->kind == HS_PENDING_RECEIVE;
   if (any && !known) {
-    tell_unsure(what, number, HS_NOBODY, what->comm->number, HS_SKIPPED_RECEIVED);
+    record_unsure(request, number, HS_NOBODY, request->comm->number, HS_SKIPPED_RECEIVED);
     return;
   }
-  const uint32_t peer = hs_peer(what->comm, any ? status.MPI_SOURCE : what->source);
-  const uint64_t channel = hs_channel(what->comm, any ? status.MPI_TAG : what->tag);
+  const uint32_t peer = hs_peer(request->comm, any ? status.MPI_SOURCE : request->source);
+  const uint64_t channel = hs_channel(request->comm, any ? status.MPI_TAG : request->tag);
   if (peer == HS_NOBODY) return;
   if (number != HS_NOBODY)
     hs_event(HS_EVENT_SKIPPED, peer, channel, 1 | HS_SKIPPED_RECEIVED, number, 0);
@@ -282,7 +285,7 @@ static void tell_freed(const struct hs_request *what, MPI_Request handle) {
     hs_skip(peer, channel, HS_SKIPPED_RECEIVED);
 }
 
-/* What a call that may complete requests has been given. MPI nulls the program's own handles. */
+/* Arguments of a call that may complete requests. MPI nulls the program's own handles. */
 struct waiting {
   int count;
   uint32_t region;    /* of the call; HS_FILTERED where the filter names it ... */
@@ -327,20 +330,20 @@ static int begin_waiting(struct waiting *self, uint32_t region, int count,
 
 /* Request `i` is done, with a code of its own. */
 static void completed(struct waiting *self, int i, const MPI_Status *status, int code) {
-  struct hs_request what;
+  struct hs_request request;
   if (self->claimed) {
     if (self->handles[i] == MPI_REQUEST_NULL) return;
-    what = self->claimed[i];
+    request = self->claimed[i];
     self->handles[i] = MPI_REQUEST_NULL; /* nothing to put back */
-  } else if (!pending_take(self->handles[i], &what)) {
+  } else if (!pending_take(self->handles[i], &request)) {
     return;
   }
-  if (self->region == HS_FILTERED && self->stand_in == HS_FILTERED && what.active && what.kind) {
+  if (self->region == HS_FILTERED && self->stand_in == HS_FILTERED && request.active && request.kind) {
     self->stand_in = hs_region("MPI_completion", "mpi", "test", "", 0);
     if (self->stand_in != HS_FILTERED) hs_enter(self->stand_in, NULL);
   }
-  if (hs_message_came(code)) tell_done(&what, status);
-  if (what.comm && !what.persistent) hs_release_comm(what.comm);
+  if (hs_message_came(code)) record_done(&request, status);
+  if (request.comm && !request.persistent) hs_release_comm(request.comm);
 }
 
 static void end_waiting(struct waiting *self) {
@@ -357,20 +360,20 @@ static int in_statuses(int code) {
 }
 
 static void completed_all(struct waiting *self, int code) {
-  const int each = in_statuses(code);
-  if (code != MPI_SUCCESS && !each) return;
+  const int has_codes = in_statuses(code);
+  if (code != MPI_SUCCESS && !has_codes) return;
   for (int i = 0; i < self->count; i++) {
-    const int own = each ? self->statuses[i].MPI_ERROR : MPI_SUCCESS;
+    const int own = has_codes ? self->statuses[i].MPI_ERROR : MPI_SUCCESS;
     if (own != MPI_ERR_PENDING) completed(self, i, &self->statuses[i], own);
   }
 }
 
-static void completed_some(struct waiting *self, int code, int count,
-                           const int *indices) {
-  const int each = in_statuses(code);
-  if (count == MPI_UNDEFINED || count <= 0 || (code != MPI_SUCCESS && !each)) return;
+static void completed_listed(struct waiting *self, int code, int count,
+                             const int *indices) {
+  const int has_codes = in_statuses(code);
+  if (count == MPI_UNDEFINED || count <= 0 || (code != MPI_SUCCESS && !has_codes)) return;
   for (int i = 0; i < count; i++)
-    completed(self, indices[i], &self->statuses[i], each ? self->statuses[i].MPI_ERROR : MPI_SUCCESS);
+    completed(self, indices[i], &self->statuses[i], has_codes ? self->statuses[i].MPI_ERROR : MPI_SUCCESS);
 }
 
 static void completed_one(struct waiting *self, int code, int index) {
@@ -414,7 +417,7 @@ int hs_own_Waitsome(uint32_t region, int incount, MPI_Request requests[], int *o
   if (!begin_waiting(&all, region, incount, requests, statuses, 0))
     return PMPI_Waitsome(incount, requests, outcount, indices, statuses);
   const int code = PMPI_Waitsome(incount, requests, outcount, indices, all.statuses);
-  completed_some(&all, code, *outcount, indices);
+  completed_listed(&all, code, *outcount, indices);
   end_waiting(&all);
   return code;
 }
@@ -459,7 +462,7 @@ int hs_own_Testsome(uint32_t region, int incount, MPI_Request requests[], int *o
   if (!begin_waiting(&all, region, incount, requests, statuses, 0))
     return PMPI_Testsome(incount, requests, outcount, indices, statuses);
   const int code = PMPI_Testsome(incount, requests, outcount, indices, all.statuses);
-  completed_some(&all, code, *outcount, indices);
+  completed_listed(&all, code, *outcount, indices);
   end_waiting(&all);
   return code;
 }
@@ -486,12 +489,12 @@ int hs_own_Startall(uint32_t region, int count, MPI_Request requests[]) {
 }
 
 int hs_own_Request_free(uint32_t region, MPI_Request *request) {
-  struct hs_request what;
-  const int known = pending_drop(*request, &what);
+  struct hs_request dropped;
+  const int known = pending_drop(*request, &dropped);
   (void)region;
-  if (known) tell_freed(&what, *request);
+  if (known) record_freed(&dropped, *request);
   const int code = PMPI_Request_free(request);
-  if (known) hs_release_comm(what.comm);
+  if (known) hs_release_comm(dropped.comm);
   return code;
 }
 
@@ -503,16 +506,16 @@ int hs_own_Cancel(uint32_t region, MPI_Request *request) {
 
 /* ---- completed, but kept ---- */
 
-/* A request that is done, as MPI_Request_get_status says: its completion is told once. */
-static void told_by_status(uint32_t region, uint32_t *stand_in, MPI_Request handle,
-                           const MPI_Status *status) {
-  struct hs_request what;
-  if (!pending_tell(handle, &what)) return;
-  if (!HS_RECORDED && *stand_in == HS_FILTERED && what.kind) {
+/* Records once the completion of a request that MPI_Request_get_status reports as done. */
+static void record_completed(uint32_t region, uint32_t *stand_in, MPI_Request handle,
+                             const MPI_Status *status) {
+  struct hs_request request;
+  if (!pending_mark_recorded(handle, &request)) return;
+  if (!HS_RECORDED && *stand_in == HS_FILTERED && request.kind) {
     *stand_in = hs_region("MPI_completion", "mpi", "test", "", 0);
     if (*stand_in != HS_FILTERED) hs_enter(*stand_in, NULL);
   }
-  tell_done(&what, status);
+  record_done(&request, status);
 }
 
 int hs_own_Request_get_status(uint32_t region, MPI_Request request, int *flag, MPI_Status *status) {
@@ -521,7 +524,7 @@ int hs_own_Request_get_status(uint32_t region, MPI_Request request, int *flag, M
   if (status == MPI_STATUS_IGNORE) status = &own;
   *flag = 0;
   const int code = PMPI_Request_get_status(request, flag, status);
-  if (code == MPI_SUCCESS && *flag) told_by_status(region, &stand_in, request, status);
+  if (code == MPI_SUCCESS && *flag) record_completed(region, &stand_in, request, status);
   if (stand_in != HS_FILTERED) hs_leave(stand_in);
   return code;
 }
@@ -539,7 +542,7 @@ int hs_own_Request_get_status_any(uint32_t region, int count, const MPI_Request 
   *flag = 0;
   const int code = PMPI_Request_get_status_any(count, requests, index, flag, status);
   if (code == MPI_SUCCESS && *flag && *index >= 0 && *index < count)
-    told_by_status(region, &stand_in, requests[*index], status);
+    record_completed(region, &stand_in, requests[*index], status);
   if (stand_in != HS_FILTERED) hs_leave(stand_in);
   return code;
 }
@@ -552,7 +555,7 @@ int hs_own_Request_get_status_all(uint32_t region, int count, const MPI_Request 
   *flag = 0;
   const int code = PMPI_Request_get_status_all(count, requests, flag, own ? own : statuses);
   for (int i = 0; code == MPI_SUCCESS && *flag && own && i < count; i++)
-    told_by_status(region, &stand_in, requests[i], &own[i]);
+    record_completed(region, &stand_in, requests[i], &own[i]);
   if (stand_in != HS_FILTERED) hs_leave(stand_in);
   if (own != statuses) free(own);
   return code;
@@ -565,7 +568,7 @@ int hs_own_Request_get_status_some(uint32_t region, int incount, const MPI_Reque
   if (own == MPI_STATUSES_IGNORE && incount > 0) own = malloc((size_t)incount * sizeof *own);
   const int code = PMPI_Request_get_status_some(incount, requests, outcount, indices, own ? own : statuses);
   const int done = code == MPI_SUCCESS && *outcount != MPI_UNDEFINED && own ? *outcount : 0;
-  for (int i = 0; i < done; i++) told_by_status(region, &stand_in, requests[indices[i]], &own[i]);
+  for (int i = 0; i < done; i++) record_completed(region, &stand_in, requests[indices[i]], &own[i]);
   if (stand_in != HS_FILTERED) hs_leave(stand_in);
   if (own != statuses) free(own);
   return code;

@@ -1,4 +1,4 @@
-/* What the parts of an MPI flavour's tracer share: communicators, requests, windows, sizes.
+/* Shared by the parts of an MPI flavour's tracer: communicators, requests, windows, sizes.
  *
  * A wrapper looks like this, whatever it does besides:
  *
@@ -166,10 +166,10 @@ static inline uint64_t hs_channel(const struct hs_comm *comm, int tag) {
 
 /* ---- messages of blocking calls ---- */
 
-/* What MPI refuses with an error is no message. */
+/* A call that MPI refuses with an error sends no message. */
 #define HS_CAN_SEND(count, type, tag) ((count) >= 0 && (tag) >= 0 && (type) != MPI_DATATYPE_NULL)
 
-static inline void hs_tell_send(uint32_t region, uint64_t bytes, int dest, int tag, MPI_Comm handle) {
+static inline void hs_record_send(uint32_t region, uint64_t bytes, int dest, int tag, MPI_Comm handle) {
   const struct hs_comm *comm = hs_comm_of(handle);
   if (comm == NULL) return;
   const uint32_t peer = hs_peer(comm, dest);
@@ -181,8 +181,8 @@ static inline void hs_tell_send(uint32_t region, uint64_t bytes, int dest, int t
 int hs_message_came(int code); /* a message was received, be it cut short */
 uint64_t hs_received_bytes(const MPI_Status *status);
 
-static inline void hs_tell_receive(uint32_t region, int code, const MPI_Status *status,
-                                   const struct hs_comm *comm) {
+static inline void hs_record_receive(uint32_t region, int code, const MPI_Status *status,
+                                     const struct hs_comm *comm) {
   if (comm == NULL || (HS_UNLIKELY(code != MPI_SUCCESS) && !hs_message_came(code))) return;
   const uint32_t peer = hs_peer(comm, status->MPI_SOURCE);
   if (peer == HS_NOBODY) return;
@@ -202,13 +202,13 @@ static inline uint64_t hs_root(const struct hs_comm *comm, uint32_t operation, i
   return operation | (uint64_t)hs_peer(comm, root) << 32;
 }
 /* Collectives between two groups are timed regions only. */
-static inline void hs_tell_collective(uint32_t region, const struct hs_comm *comm, uint64_t operation,
-                                      uint64_t sent, uint64_t received) {
+static inline void hs_record_collective(uint32_t region, const struct hs_comm *comm, uint64_t operation,
+                                        uint64_t sent, uint64_t received) {
   if (comm->between) return;
   if (HS_RECORDED) hs_event(HS_EVENT_COLLECTIVE, comm->number, operation, sent, received, 0);
   else hs_skip(HS_NOBODY, comm->number, 0);
 }
-void hs_tell_created(uint32_t region, MPI_Comm handle, uint32_t operation);
+void hs_record_created(uint32_t region, MPI_Comm handle, uint32_t operation);
 
 /* ---- mpi_requests.c, mpi_pending.c ---- */
 
@@ -217,8 +217,8 @@ enum hs_pending { HS_PENDING_NONE, HS_PENDING_SEND, HS_PENDING_RECEIVE, HS_PENDI
 
 struct hs_request {
   uint8_t kind, persistent, active, cancelled, shard;
-  uint8_t told; /* its completion, by MPI_Request_get_status */
-  uint32_t number;   /* of the message that is sent, or of what else is under way */
+  uint8_t recorded;  /* its completion, by MPI_Request_get_status */
+  uint32_t number;   /* of the message that is sent, or of another pending operation */
   uint32_t receive;  /* of the message that is received along with it */
   uint32_t next;
   struct hs_comm *comm;
@@ -230,13 +230,13 @@ struct hs_request {
 };
 
 uint32_t hs_next_number(void);
-void hs_track(MPI_Request handle, const struct hs_request *what);
+void hs_track(MPI_Request handle, const struct hs_request *request);
 
-/* These return HS_NOBODY for what is not recorded. */
-uint32_t hs_tell_isend(uint32_t region, uint64_t bytes, int dest, int tag, MPI_Comm handle);
-uint32_t hs_tell_irecv(uint32_t region, int source);
-uint32_t hs_tell_icollective(uint32_t region, const struct hs_comm *comm, uint64_t operation,
-                             uint64_t sent, uint64_t received);
+/* These return HS_NOBODY where nothing is recorded. */
+uint32_t hs_record_isend(uint32_t region, uint64_t bytes, int dest, int tag, MPI_Comm handle);
+uint32_t hs_record_irecv(uint32_t region, int source);
+uint32_t hs_record_icollective(uint32_t region, const struct hs_comm *comm, uint64_t operation,
+                               uint64_t sent, uint64_t received);
 void hs_track_send(MPI_Request handle, uint32_t number);
 void hs_track_receive(MPI_Request handle, uint32_t number, struct hs_comm *comm, int source, int tag);
 void hs_track_exchange(MPI_Request handle, uint32_t send, uint32_t receive, MPI_Comm comm,
@@ -263,17 +263,17 @@ const struct hs_window *hs_window_of(MPI_Win handle);
 void hs_new_window(MPI_Win handle, MPI_Comm comm);
 void hs_new_file(MPI_File handle, MPI_Comm comm);
 struct hs_comm *hs_take_file(MPI_File handle);
-static inline void hs_tell_bytes(uint32_t written, uint64_t bytes) {
+static inline void hs_record_bytes(uint32_t written, uint64_t bytes) {
   hs_event(HS_EVENT_FILE, written, bytes, 0, 0, 0);
 }
-static inline void hs_tell_file(uint32_t written, int code, const MPI_Status *status) {
-  if (code == MPI_SUCCESS) hs_tell_bytes(written, hs_received_bytes(status));
+static inline void hs_record_file(uint32_t written, int code, const MPI_Status *status) {
+  if (code == MPI_SUCCESS) hs_record_bytes(written, hs_received_bytes(status));
 }
-void hs_tell_access(uint32_t kind, MPI_Win handle, int target, uint64_t bytes);
-void hs_tell_epoch(uint32_t region, uint32_t kind, MPI_Win handle, MPI_Group group);
-void hs_tell_window(uint32_t region, uint32_t kind, MPI_Win handle);
-void hs_tell_lock(uint32_t kind, MPI_Win handle, int target, int all, int exclusive);
-void hs_tell_fence(uint32_t region, MPI_Win handle);
+void hs_record_access(uint32_t kind, MPI_Win handle, int target, uint64_t bytes);
+void hs_record_epoch(uint32_t region, uint32_t kind, MPI_Win handle, MPI_Group group);
+void hs_record_window(uint32_t region, uint32_t kind, MPI_Win handle);
+void hs_record_lock(uint32_t kind, MPI_Win handle, int target, int all, int exclusive);
+void hs_record_fence(uint32_t region, MPI_Win handle);
 
 /* ---- mpi_carriers.c ---- */
 
@@ -288,7 +288,7 @@ void hs_compare_clocks(void);
 
 /* ---- mpi_rehearsal.c ---- */
 
-void hs_tell_cost(int rank);
+void hs_record_cost(int rank);
 
 #pragma GCC visibility pop
 #endif

@@ -1,4 +1,4 @@
-/* Sizes of types, as MPI tells them: asked once for each type that is never freed. */
+/* Sizes of MPI types: queried once for each type that is never freed. */
 #include "mpi_tracer.h"
 
 struct named_type {
@@ -19,10 +19,10 @@ uint64_t hs_type_size(MPI_Datatype type) {
   if (type == MPI_DATATYPE_NULL) return 0;
   const uint64_t key = HS_KEY(type) + 1;
   struct named_type *place = &named[hs_mix(key) & (NAMED_TYPES - 1)];
-  const uint64_t found = __atomic_load_n(&place->key, __ATOMIC_ACQUIRE);
-  if (HS_LIKELY(found == key)) return place->value;
+  const uint64_t stored_key = __atomic_load_n(&place->key, __ATOMIC_ACQUIRE);
+  if (HS_LIKELY(stored_key == key)) return place->value;
   const uint64_t size = asked_size(type);
-  if (found == 0) {
+  if (stored_key == 0) {
     int integers, addresses, types, combiner = MPI_UNDEFINED;
     PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
     hs_spin_take(&named_lock);

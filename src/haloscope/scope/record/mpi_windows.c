@@ -18,7 +18,7 @@ static hs_spin lock;
 static struct list windows, files;
 static uint32_t windows_made;
 
-static struct owned *found(struct list *list, uint64_t key) {
+static struct owned *find_owned(struct list *list, uint64_t key) {
   for (size_t at = list->count; at > 0; at--)
     if (list->items[at - 1].key == key) return &list->items[at - 1];
   return NULL;
@@ -26,7 +26,7 @@ static struct owned *found(struct list *list, uint64_t key) {
 
 static void added(struct list *list, uint64_t key, uint32_t number, struct hs_comm *comm) {
   hs_spin_take(&lock);
-  struct owned *item = found(list, key); /* a handle that is used again */
+  struct owned *item = find_owned(list, key); /* a handle that is used again */
   if (item == NULL && list->count == list->room) {
     const size_t room = list->room ? 2 * list->room : 16;
     struct owned *wider = realloc(list->items, room * sizeof *wider);
@@ -42,7 +42,7 @@ static void added(struct list *list, uint64_t key, uint32_t number, struct hs_co
 
 static int removed(struct list *list, uint64_t key, struct hs_window *window) {
   hs_spin_take(&lock);
-  struct owned *item = found(list, key);
+  struct owned *item = find_owned(list, key);
   const int there = item != NULL;
   if (there) {
     *window = item->window;
@@ -66,7 +66,7 @@ void hs_new_window(MPI_Win handle, MPI_Comm comm) {
 static struct hs_window window_of(MPI_Win handle) {
   struct hs_window window = {0, NULL};
   hs_spin_take(&lock);
-  const struct owned *item = found(&windows, HS_KEY(handle));
+  const struct owned *item = find_owned(&windows, HS_KEY(handle));
   if (item) window = item->window;
   hs_spin_drop(&lock);
   return window;
@@ -84,7 +84,7 @@ struct hs_comm *hs_take_file(MPI_File handle) {
   return removed(&files, HS_KEY(handle), &file) ? file.comm : NULL;
 }
 
-void hs_tell_access(uint32_t kind, MPI_Win handle, int target, uint64_t bytes) {
+void hs_record_access(uint32_t kind, MPI_Win handle, int target, uint64_t bytes) {
   const struct hs_window window = window_of(handle);
   if (window.comm == NULL) return;
   const uint32_t peer = hs_peer(window.comm, target);
@@ -92,31 +92,31 @@ void hs_tell_access(uint32_t kind, MPI_Win handle, int target, uint64_t bytes) {
 }
 
 /* The n-th epoch of a window belongs to the n-th of the other side, recorded or not. */
-static void tell_epoch(uint32_t region, uint32_t kind, MPI_Win handle, uint64_t group) {
+static void record_epoch(uint32_t region, uint32_t kind, MPI_Win handle, uint64_t group) {
   const struct hs_window window = window_of(handle);
   if (window.comm == NULL) return;
   if (HS_RECORDED) hs_event(kind, window.number, group, 0, 0, 0);
   else hs_event(HS_EVENT_SKIPPED, window.number, group, kind | HS_SKIPPED_EPOCH, HS_NOBODY, 0);
 }
 
-void hs_tell_epoch(uint32_t region, uint32_t kind, MPI_Win handle, MPI_Group group) {
-  tell_epoch(region, kind, handle, hs_group_number(group));
+void hs_record_epoch(uint32_t region, uint32_t kind, MPI_Win handle, MPI_Group group) {
+  record_epoch(region, kind, handle, hs_group_number(group));
 }
 
-void hs_tell_window(uint32_t region, uint32_t kind, MPI_Win handle) {
-  tell_epoch(region, kind, handle, 0);
+void hs_record_window(uint32_t region, uint32_t kind, MPI_Win handle) {
+  record_epoch(region, kind, handle, 0);
 }
 
-void hs_tell_lock(uint32_t kind, MPI_Win handle, int target, int all, int exclusive) {
+void hs_record_lock(uint32_t kind, MPI_Win handle, int target, int all, int exclusive) {
   const struct hs_window window = window_of(handle);
   if (window.comm == NULL) return;
   const uint64_t peer = all ? HS_NOBODY : hs_peer(window.comm, target);
   hs_event(kind, window.number, peer | (uint64_t)(exclusive != 0) << 32, 0, 0, 0);
 }
 
-void hs_tell_fence(uint32_t region, MPI_Win handle) {
+void hs_record_fence(uint32_t region, MPI_Win handle) {
   const struct hs_window window = window_of(handle);
-  if (window.comm) hs_tell_collective(region, window.comm, HS_OP_FENCE | HS_NO_ROOT, 0, 0);
+  if (window.comm) hs_record_collective(region, window.comm, HS_OP_FENCE | HS_NO_ROOT, 0, 0);
 }
 
 int hs_own_Win_free(uint32_t region, MPI_Win *handle) {
@@ -129,7 +129,7 @@ int hs_own_Win_free(uint32_t region, MPI_Win *handle) {
     added(&windows, HS_KEY(before), window.number, window.comm);
     return code;
   }
-  hs_tell_collective(region, window.comm, HS_OP_FREE | HS_NO_ROOT, 0, 0);
+  hs_record_collective(region, window.comm, HS_OP_FREE | HS_NO_ROOT, 0, 0);
   hs_release_comm(window.comm);
   return code;
 }

@@ -19,8 +19,8 @@ void hs_spin_wait(hs_spin *lock) {
 }
 
 uint32_t hs_make_region(unsigned index) {
-  const struct hs_described *what = &hs_described[index];
-  const uint32_t region = hs_region(what->name, "mpi", what->role, "", 0);
+  const struct hs_described *function = &hs_described[index];
+  const uint32_t region = hs_region(function->name, "mpi", function->role, "", 0);
   __atomic_store_n(&hs_regions[index], region, __ATOMIC_RELAXED);
   hs_redirect(); /* a function that is new may come from a library that is new */
   return region;
@@ -35,13 +35,13 @@ void hs_close_rarely(uint32_t region) { hs_close(region); }
 const void *hs_fortran_site(const void *caller) {
   const void *site = hs_mpi_thread.fortran_site;
   hs_mpi_thread.fortran_site = NULL;
-  for (int each = 0; each < HS_MOST_FORTRAN; each++)
-    if ((const char *)caller >= hs_fortran[each].begin && (const char *)caller < hs_fortran[each].end)
+  for (int library = 0; library < HS_MOST_FORTRAN; library++)
+    if ((const char *)caller >= hs_fortran[library].begin && (const char *)caller < hs_fortran[library].end)
       return site;
   return caller;
 }
 
-/* "MPICH 4.1" from the first line of what an MPI says of itself. */
+/* "MPICH 4.1" from the first line of an MPI's version text. */
 static void short_version(char *text, size_t room) {
   char says[MPI_MAX_LIBRARY_VERSION_STRING + 1] = "";
   int length = 0, used = 0;
@@ -69,7 +69,7 @@ static const char *threads_named(int provided) {
   return provided == MPI_THREAD_FUNNELED ? "funneled" : "single";
 }
 
-/* Why this process is not measured, or NULL; "" where that was said. */
+/* Reason why this process is not measured, or NULL; "" where it was printed already. */
 static const char *not_measured(int rank, int size) {
   MPI_Comm parent = MPI_COMM_NULL;
   PMPI_Comm_get_parent(&parent);
@@ -99,7 +99,7 @@ static int begin(void) {
   hs_attach(rank, size, version, threads_named(provided));
   hs_comms_begin();
   hs_compare_clocks();
-  hs_tell_cost(rank);
+  hs_record_cost(rank);
   hs_redirect();
   hs_mpi_runs(1);
   hs_closed = 0;
@@ -107,7 +107,7 @@ static int begin(void) {
 }
 
 static int begun(uint32_t region, int code) {
-  if (code == MPI_SUCCESS && begin()) hs_tell_created(region, MPI_COMM_WORLD, HS_OP_INIT);
+  if (code == MPI_SUCCESS && begin()) hs_record_created(region, MPI_COMM_WORLD, HS_OP_INIT);
   return code;
 }
 
@@ -127,7 +127,7 @@ int hs_own_Finalize(uint32_t region) {
   hs_closed = 1;
   hs_mpi_runs(0);
   const int code = PMPI_Finalize();
-  if (world) hs_tell_collective(region, world, HS_OP_FINALIZE | HS_NO_ROOT, 0, 0);
+  if (world) hs_record_collective(region, world, HS_OP_FINALIZE | HS_NO_ROOT, 0, 0);
   return code;
 }
 
@@ -150,7 +150,7 @@ int hs_own_Comm_free(uint32_t region, MPI_Comm *handle) {
     hs_keep_comm(before, comm);
     return code;
   }
-  if (comm) hs_tell_collective(region, comm, HS_OP_FREE | HS_NO_ROOT, 0, 0);
+  if (comm) hs_record_collective(region, comm, HS_OP_FREE | HS_NO_ROOT, 0, 0);
   hs_drop_comm(comm);
   return code;
 }
@@ -163,7 +163,7 @@ int hs_own_Comm_disconnect(uint32_t region, MPI_Comm *handle) {
     hs_keep_comm(before, comm);
     return code;
   }
-  if (comm) hs_tell_collective(region, comm, HS_OP_FREE | HS_NO_ROOT, 0, 0);
+  if (comm) hs_record_collective(region, comm, HS_OP_FREE | HS_NO_ROOT, 0, 0);
   hs_drop_comm(comm);
   return code;
 }

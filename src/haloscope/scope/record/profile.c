@@ -1,4 +1,4 @@
-/* Profile mode: what each call path has taken and sent, written when the process ends, in order or
+/* Profile mode: time and messages of each call path, written when the process ends, in order or
  * by a signal. Nothing is allocated while writing. */
 #include "location.h"
 
@@ -74,7 +74,7 @@ void profile_message(struct location *me, uint32_t kind, uint32_t peer, const ui
       if (peer == HS_NOBODY) break;
       messages->received++;
       messages->received_empty += words[1] == 0;
-      if (words[1] != HS_BYTES_NOT_TOLD) messages->received_bytes += words[1];
+      if (words[1] != HS_BYTES_UNKNOWN) messages->received_bytes += words[1];
       break;
     case HS_EVENT_COLLECTIVE:
     case HS_EVENT_ICOLLECTIVE:
@@ -202,8 +202,8 @@ void profile_write(double rate) {
   }
   text_open(&out, room, sizeof room);
   written = 0;
-  for (struct location *each = hs_recorder.locations; each; each = each->next_location)
-    put_location(each, rate);
+  for (struct location *location = hs_recorder.locations; location; location = location->next_location)
+    put_location(location, rate);
   write_out();
   close(file);
   file = -1;

@@ -12,8 +12,8 @@
 
 enum { HIGH_FILE = 200 };
 
-/* Of a process without a rank: its number, and what tells it from those of other machines and from
- * the program that it ran before. */
+/* Label of a process without a rank: its number, and a hash of host name and start time, since other
+ * machines use the same numbers and a process may run one program after another. */
 static const char *label(void) {
   static const char digits[] = "0123456789abcdef";
   static char known[40];
@@ -135,12 +135,12 @@ int files_take_rank(void) {
   hs_recorder.attached = 1;
   file_path(to, sizeof to, "def", -1);
   if (!rename_to_new(from, to) && !(make_way(to) && rename_to_new(from, to))) return 0;
-  for (struct location *each = hs_recorder.locations; each; each = each->next_location)
-    if (each->base) {
+  for (struct location *location = hs_recorder.locations; location; location = location->next_location)
+    if (location->base) {
       hs_recorder.attached = 0;
-      file_path(from, sizeof from, "events", (int)each->number);
+      file_path(from, sizeof from, "events", (int)location->number);
       hs_recorder.attached = 1;
-      file_path(to, sizeof to, "events", (int)each->number);
+      file_path(to, sizeof to, "events", (int)location->number);
       if (rename(from, to)) return 0;
     }
   return 1;
@@ -151,9 +151,9 @@ void files_drop(void) {
   hs_recorder.attached = 0;
   file_path(path, sizeof path, "def", -1);
   unlink(path);
-  for (struct location *each = hs_recorder.locations; each; each = each->next_location)
-    if (each->base) {
-      file_path(path, sizeof path, "events", (int)each->number);
+  for (struct location *location = hs_recorder.locations; location; location = location->next_location)
+    if (location->base) {
+      file_path(path, sizeof path, "events", (int)location->number);
       unlink(path);
     }
 }

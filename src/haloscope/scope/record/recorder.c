@@ -49,7 +49,7 @@ const char *hs_launcher_rank(void) {
   return NULL;
 }
 
-/* Before MPI tells it, launchers do. */
+/* Launchers name the rank before MPI does. */
 static int is_rank_0(void) {
   if (hs_recorder.attached) return hs_recorder.rank == 0;
   const char *rank = hs_launcher_rank();
@@ -225,8 +225,8 @@ void hs_become_rank(int rank, int size, const char *mpi, const char *threads) {
     return;
   }
   definitions_opening(clock_rate());
-  for (struct location *each = hs_recorder.locations; each; each = each->next_location)
-    buffer_rename(each);
+  for (struct location *location = hs_recorder.locations; location; location = location->next_location)
+    buffer_rename(location);
 }
 
 void hs_attach(int rank, int size, const char *mpi, const char *threads) {
@@ -244,7 +244,7 @@ void hs_mpi_runs(int runs) { hs_recorder.mpi_runs = runs; }
 
 int hs_recording(void) { return here() != NULL && hs_recorder.open; }
 
-/* Take in what others have paused and resumed since this location looked last. */
+/* Apply the pauses and resumes of other threads since this location looked last. */
 void hs_take_toggles(struct location *me) {
   for (;;) {
     hs_lock();
@@ -273,7 +273,7 @@ int hs_take_turn(struct location *me) {
   return 1;
 }
 
-/* Lock held. The lowest bit of a tick says which way it went. */
+/* Lock held. The lowest bit of a tick is 1 where the recording goes on, 0 where it pauses. */
 static void toggle(int open) {
   if (open == hs_recorder.open) return;
   if (hs_recorder.toggle_count == hs_recorder.toggle_room) {

@@ -4,7 +4,7 @@
  * that the program has loaded which defines PMPI_Init. Its tracer is one that `haloscope measure`
  * has named, or is compiled by haloscope, which knows where compiled files are kept: one process of
  * a host does that, the others wait. Where there can be no tracer, calls go straight to the MPI, and
- * one line says why.
+ * one line gives the reason.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -45,7 +45,7 @@ static int decided;
 static char answer[MOST_ANSWER];
 static char complaint[400]; /* of the builder, where it has left no answer */
 
-/* Tell once, from the first of the ranks where a launcher has numbered them. */
+/* Print once, from the first of the ranks where a launcher has numbered them. */
 static void say(const char *text) {
   const char *rank = hs_launcher_rank();
   if (rank && strcmp(rank, "0") != 0) return;
@@ -79,8 +79,8 @@ static char **plain_environment(char **packages) {
   if (copy == NULL) return NULL;
   for (size_t at = 0; at < count; at++) {
     int leave = 0;
-    for (size_t each = 0; each < sizeof left_out / sizeof *left_out; each++)
-      leave |= strncmp(environ[at], left_out[each], strlen(left_out[each])) == 0;
+    for (size_t variable = 0; variable < sizeof left_out / sizeof *left_out; variable++)
+      leave |= strncmp(environ[at], left_out[variable], strlen(left_out[variable])) == 0;
     if (!leave) copy[kept++] = environ[at];
   }
   if (folders && asprintf(packages, "PYTHONPATH=%s", folders) > 0) copy[kept++] = *packages;
@@ -212,8 +212,8 @@ static int is_known(const char *library) {
 /* ---- deciding ---- */
 
 static void *real_function(const struct hs_library *mpi, const char *name) {
-  void *found = dlsym(RTLD_NEXT, name);
-  return found || mpi->handle == NULL ? found : dlsym(mpi->handle, name);
+  void *function = dlsym(RTLD_NEXT, name);
+  return function || mpi->handle == NULL ? function : dlsym(mpi->handle, name);
 }
 
 static void missing(void) {
@@ -225,8 +225,8 @@ static void missing(void) {
 static void have_it_built(const struct hs_library *mpi, int begins) {
   char version[MOST_VERSION + 1] = "";
   int length = 0;
-  int (*tell)(char *, int *) = (int (*)(char *, int *))dlsym(mpi->handle, "MPI_Get_library_version");
-  if (tell) tell(version, &length);
+  int (*get_version)(char *, int *) = (int (*)(char *, int *))dlsym(mpi->handle, "MPI_Get_library_version");
+  if (get_version) get_version(version, &length);
   version[MOST_VERSION] = '\0';
   /* A process that uses MPI without MPI_Init is none that can be measured. */
   const uint32_t region = begins ? hs_region("preparation of the tracer", "measurement", "other", "", 0)
@@ -256,8 +256,8 @@ static void fill_slots(const struct hs_library *mpi, const struct hs_function *t
   for (const char *name = hs_names; *name && !is_fortran(name); name += strlen(name) + 1, slot++) {
     void *target = real_function(mpi, name);
     if (target == NULL) target = (void *)missing;
-    for (const struct hs_function *each = table; each && each->name; each++)
-      if (each->measured && strcmp(each->name, name) == 0) target = each->wrapper;
+    for (const struct hs_function *entry = table; entry && entry->name; entry++)
+      if (entry->measured && strcmp(entry->name, name) == 0) target = entry->wrapper;
     __atomic_store_n(&hs_slots[slot], target, __ATOMIC_RELEASE);
   }
 }

@@ -40,7 +40,7 @@ struct search {
   struct {
     char name[PATH_MAX];
     ElfW(Addr) base;
-  } found[MOST_CANDIDATES];
+  } libraries[MOST_CANDIDATES];
 };
 
 static int note_library(struct dl_phdr_info *info, size_t size, void *data) {
@@ -48,22 +48,22 @@ static int note_library(struct dl_phdr_info *info, size_t size, void *data) {
   (void)size;
   if (info->dlpi_name == NULL || strncmp(base_name(info->dlpi_name), "libmpi", 6) != 0) return 0;
   if (search->count == MOST_CANDIDATES || strlen(info->dlpi_name) >= PATH_MAX) return 0;
-  strcpy(search->found[search->count].name, info->dlpi_name);
-  search->found[search->count++].base = info->dlpi_addr;
+  strcpy(search->libraries[search->count].name, info->dlpi_name);
+  search->libraries[search->count++].base = info->dlpi_addr;
   return 0;
 }
 
 void *hs_find_function(const char *name) {
   struct search *search = calloc(1, sizeof *search);
-  void *found = NULL;
+  void *function = NULL;
   if (search == NULL) return NULL;
   dl_iterate_phdr(note_library, search);
-  for (int at = 0; at < search->count && found == NULL; at++) {
-    void *handle = dlopen(search->found[at].name, RTLD_LAZY | RTLD_NOLOAD);
-    if (handle) found = dlsym(handle, name);
+  for (int at = 0; at < search->count && function == NULL; at++) {
+    void *handle = dlopen(search->libraries[at].name, RTLD_LAZY | RTLD_NOLOAD);
+    if (handle) function = dlsym(handle, name);
   }
   free(search);
-  return found;
+  return function;
 }
 
 int hs_find_mpi(struct hs_library *mpi) {
@@ -73,12 +73,12 @@ int hs_find_mpi(struct hs_library *mpi) {
   if (search == NULL) return 0;
   dl_iterate_phdr(note_library, search);
   for (int at = 0; at < search->count; at++) {
-    const char *name = search->found[at].name;
+    const char *name = search->libraries[at].name;
     Dl_info where;
     void *handle = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
     void *init = handle ? dlsym(handle, "PMPI_Init") : NULL;
     /* Bindings for other languages have it from the library that they need. */
-    if (init && dladdr(init, &where) && (uintptr_t)where.dli_fbase == search->found[at].base) {
+    if (init && dladdr(init, &where) && (uintptr_t)where.dli_fbase == search->libraries[at].base) {
       if (count++ == 0) {
         mpi->handle = handle;
         if (realpath(name, mpi->path) == NULL) strcpy(mpi->path, name);
@@ -145,8 +145,8 @@ static int open_object(const struct dl_phdr_info *info, struct object *object) {
 }
 
 static void *wrapper_of(const char *name) {
-  for (const struct hs_function *each = table; each->name; each++)
-    if (strcmp(each->name, name) == 0) return each->measured ? each->wrapper : NULL;
+  for (const struct hs_function *entry = table; entry->name; entry++)
+    if (strcmp(entry->name, name) == 0) return entry->measured ? entry->wrapper : NULL;
   return NULL;
 }
 
@@ -185,9 +185,9 @@ static int is_fortran(const char *name) {
 
 static void note_fortran(const struct object *object) {
   const struct hs_range range = {(const char *)object->base, (const char *)object->end};
-  for (int each = 0; each < HS_MOST_FORTRAN; each++)
-    if (hs_fortran[each].begin == range.begin || hs_fortran[each].begin == NULL) {
-      hs_fortran[each] = range;
+  for (int slot = 0; slot < HS_MOST_FORTRAN; slot++)
+    if (hs_fortran[slot].begin == range.begin || hs_fortran[slot].begin == NULL) {
+      hs_fortran[slot] = range;
       return;
     }
 }

@@ -189,27 +189,27 @@ static const struct symbol *symbol_at(const struct object *object, uint64_t addr
       high = middle;
   }
   /* Aliases begin at one address: the first of them that is large enough. */
-  const struct symbol *found = NULL;
+  const struct symbol *symbol = NULL;
   for (uint64_t begin = 0; low > 0; low--) {
-    const struct symbol *each = &object->symbols[low - 1];
-    if (found && each->begin != begin) break;
-    if (address - each->begin < (each->size ? each->size : 1)) {
-      found = each;
-      begin = each->begin;
-    } else if (!found && address - each->begin > 1 << 20) {
+    const struct symbol *candidate = &object->symbols[low - 1];
+    if (symbol && candidate->begin != begin) break;
+    if (address - candidate->begin < (candidate->size ? candidate->size : 1)) {
+      symbol = candidate;
+      begin = candidate->begin;
+    } else if (!symbol && address - candidate->begin > 1 << 20) {
       break;
     }
   }
-  return found;
+  return symbol;
 }
 
-/* Without what compilers append to the names of a function's parts: foo.cold, foo.part.0. */
+/* Name without the suffix that a compiler appends to parts of a function: foo.cold, foo.part.0. */
 static const char *without_suffix(const char *name) {
   static const char *const suffixes[] = {".cold", ".part.", ".constprop.", ".isra.", ".lto_priv."};
   size_t length = strlen(name);
   for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
-    const char *found = strstr(name + (length > 0), suffixes[i]);
-    if (found && (size_t)(found - name) < length) length = (size_t)(found - name);
+    const char *suffix = strstr(name + (length > 0), suffixes[i]);
+    if (suffix && (size_t)(suffix - name) < length) length = (size_t)(suffix - name);
   }
   char *kept = hs_keep(length + 1);
   return kept ? memcpy(kept, name, length) : name;
@@ -248,26 +248,26 @@ static const char *with_offset(const char *object, uintptr_t offset) {
 }
 
 /* The function that holds an address. Where none is known, the address is its name. */
-int symbols_find(const void *address, struct function *found) {
+int symbols_find(const void *address, struct function *function) {
   Dl_info info;
   char path[PATH_MAX];
   struct link_map *map = locate(address, &info, path);
   if (!map) return 0;
   struct object *object = object_of(map, &info, path);
   if (!object) return 0;
-  found->object = object->name;
-  found->base = info.dli_fbase;
+  function->object = object->name;
+  function->base = info.dli_fbase;
   const struct symbol *symbol = symbol_at(object, (uintptr_t)address - object->base);
   if (symbol) {
-    found->begin = (const void *)(uintptr_t)(symbol->begin + object->base);
-    found->linked = without_suffix(object->names + symbol->name);
+    function->begin = (const void *)(uintptr_t)(symbol->begin + object->base);
+    function->linked = without_suffix(object->names + symbol->name);
   } else if (info.dli_sname) {
-    found->begin = info.dli_saddr;
-    found->linked = without_suffix(info.dli_sname);
+    function->begin = info.dli_saddr;
+    function->linked = without_suffix(info.dli_sname);
   } else {
-    found->begin = address;
-    found->linked = with_offset(object->name, (uintptr_t)address - (uintptr_t)info.dli_fbase);
+    function->begin = address;
+    function->linked = with_offset(object->name, (uintptr_t)address - (uintptr_t)info.dli_fbase);
   }
-  found->name = readable(found->linked);
+  function->name = readable(function->linked);
   return 1;
 }

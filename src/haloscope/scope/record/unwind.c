@@ -81,7 +81,7 @@ static uint32_t region_of(const void *address) {
   if (LIKELY(known)) return known->region;
   struct function function;
   uint32_t region = HS_FILTERED;
-  /* A call may be a function's last instruction: what counts is the byte before. */
+  /* A call may be a function's last instruction: look up the byte before the return address. */
   if (symbols_find((const char *)address - 1, &function) && !is_no_part_of_program(&function))
     region = definitions_region(function.name, function.linked, "unwound", "other",
                                 function.object, 0);
@@ -94,7 +94,7 @@ struct walk {
   const char *most; /* stack pointer of the innermost region of the program, or NULL */
   struct frame *frames;
   uint32_t count, room;
-  int found;    /* the call itself has been met */
+  int reached_site; /* the call itself has been met */
   int ended;    /* the last frame is that of the innermost region: it only says where it calls */
   int in_place; /* return addresses lie where they can be looked at again */
 };
@@ -104,8 +104,8 @@ static _Unwind_Reason_Code on_frame(struct _Unwind_Context *context, void *its_w
   const void *address = (const void *)(uintptr_t)address_of(context);
   const char *stack = (const char *)(uintptr_t)stack_of(context);
   if (!address) return _URC_END_OF_STACK;
-  walk->found |= address == walk->site;
-  if (!walk->found) return _URC_NO_REASON;
+  walk->reached_site |= address == walk->site;
+  if (!walk->reached_site) return _URC_NO_REASON;
   if (walk->ended || walk->count == walk->room) return _URC_END_OF_STACK;
   walk->ended = walk->most && stack >= walk->most;
 #if defined(__x86_64__)
@@ -129,7 +129,7 @@ static struct node *node_of(struct location *me, const struct walk *walk) {
   struct node *node = me->current;
   const struct frame *frames = walk->frames;
   uint32_t count = walk->count, named = count - (uint32_t)walk->ended;
-  /* Outermost first. A frame beyond them only says from where the last one was called. */
+  /* Outermost first. A frame beyond them only gives the call site of the last one. */
   for (uint32_t i = named > hs_recorder.unwind ? hs_recorder.unwind : named; i-- > 0;) {
     uint32_t region = region_of(frames[i].address);
     if (region == HS_FILTERED) continue;

@@ -112,7 +112,7 @@ def trampolines() -> str:
 # - ``code`` is what the call has returned, after it.
 
 _OWN_STATUS = "MPI_Status own; if (status == MPI_STATUS_IGNORE) status = &own;"
-_COMMUNICATOR = "struct hs_comm *found = hs_comm_of(comm);"
+_COMMUNICATOR = "struct hs_comm *communicator = hs_comm_of(comm);"
 
 # What stands before the call, and what after it.
 _RULES: dict[str, tuple[str, str]] = {
@@ -120,12 +120,12 @@ _RULES: dict[str, tuple[str, str]] = {
     "abort": ("hs_record_abort(errorcode);", ""),
     "send": (
         "if (HS_CAN_SEND(count, datatype, tag))"
-        " hs_tell_send(region, HS_BYTES(count, datatype), dest, tag, comm);",
+        " hs_record_send(region, HS_BYTES(count, datatype), dest, tag, comm);",
         "",
     ),
     "isend": (
         "const uint32_t number = HS_CAN_SEND(count, datatype, tag)"
-        " ? hs_tell_isend(region, HS_BYTES(count, datatype), dest, tag, comm) : HS_NOBODY;",
+        " ? hs_record_isend(region, HS_BYTES(count, datatype), dest, tag, comm) : HS_NOBODY;",
         "if (code == MPI_SUCCESS) hs_track_send(*request, number);",
     ),
     "send_init": (
@@ -133,34 +133,35 @@ _RULES: dict[str, tuple[str, str]] = {
         "if (code == MPI_SUCCESS)"
         " hs_keep_send(*request, HS_BYTES(count, datatype), dest, tag, comm);",
     ),
-    "recv": (_OWN_STATUS, "hs_tell_receive(region, code, status, hs_comm_of(comm));"),
+    "recv": (_OWN_STATUS, "hs_record_receive(region, code, status, hs_comm_of(comm));"),
     "irecv": (
-        "const uint32_t number = hs_tell_irecv(region, source);",
+        "const uint32_t number = hs_record_irecv(region, source);",
         "if (code == MPI_SUCCESS)"
         " hs_track_receive(*request, number, hs_comm_of(comm), source, tag);",
     ),
     "recv_init": ("", "if (code == MPI_SUCCESS) hs_keep_receive(*request, source, tag, comm);"),
     "sendrecv": (
         f"{_OWN_STATUS} if (HS_CAN_SEND(sendcount, sendtype, sendtag))"
-        " hs_tell_send(region, HS_BYTES(sendcount, sendtype), dest, sendtag, comm);",
-        "hs_tell_receive(region, code, status, hs_comm_of(comm));",
+        " hs_record_send(region, HS_BYTES(sendcount, sendtype), dest, sendtag, comm);",
+        "hs_record_receive(region, code, status, hs_comm_of(comm));",
     ),
     "replace": (
         f"{_OWN_STATUS} if (HS_CAN_SEND(count, datatype, sendtag))"
-        " hs_tell_send(region, HS_BYTES(count, datatype), dest, sendtag, comm);",
-        "hs_tell_receive(region, code, status, hs_comm_of(comm));",
+        " hs_record_send(region, HS_BYTES(count, datatype), dest, sendtag, comm);",
+        "hs_record_receive(region, code, status, hs_comm_of(comm));",
     ),
     "isendrecv": (
         "const uint32_t number = HS_CAN_SEND(sendcount, sendtype, sendtag)"
-        " ? hs_tell_isend(region, HS_BYTES(sendcount, sendtype), dest, sendtag, comm) : HS_NOBODY;"
-        " const uint32_t receive = hs_tell_irecv(region, source);",
+        " ? hs_record_isend(region, HS_BYTES(sendcount, sendtype), dest, sendtag, comm)"
+        " : HS_NOBODY;"
+        " const uint32_t receive = hs_record_irecv(region, source);",
         "if (code == MPI_SUCCESS)"
         " hs_track_exchange(*request, number, receive, comm, source, recvtag);",
     ),
     "ireplace": (
         "const uint32_t number = HS_CAN_SEND(count, datatype, sendtag)"
-        " ? hs_tell_isend(region, HS_BYTES(count, datatype), dest, sendtag, comm) : HS_NOBODY;"
-        " const uint32_t receive = hs_tell_irecv(region, source);",
+        " ? hs_record_isend(region, HS_BYTES(count, datatype), dest, sendtag, comm) : HS_NOBODY;"
+        " const uint32_t receive = hs_record_irecv(region, source);",
         "if (code == MPI_SUCCESS)"
         " hs_track_exchange(*request, number, receive, comm, source, recvtag);",
     ),
@@ -170,92 +171,95 @@ _RULES: dict[str, tuple[str, str]] = {
     "mprobe": ("", "if (code == MPI_SUCCESS) hs_track_message(*message, comm);"),
     "improbe": ("", "if (code == MPI_SUCCESS && *flag) hs_track_message(*message, comm);"),
     "mrecv": (
-        f"{_OWN_STATUS} struct hs_comm *found = hs_take_message(*message);",
-        "hs_tell_receive(region, code, status, found); hs_release_comm(found);",
+        f"{_OWN_STATUS} struct hs_comm *communicator = hs_take_message(*message);",
+        "hs_record_receive(region, code, status, communicator); hs_release_comm(communicator);",
     ),
     "imrecv": (
-        "struct hs_comm *found = hs_take_message(*message);"
-        " const uint32_t number = found ? hs_tell_irecv(region, MPI_ANY_SOURCE) : HS_NOBODY;",
+        "struct hs_comm *communicator = hs_take_message(*message);"
+        " const uint32_t number ="
+        " communicator ? hs_record_irecv(region, MPI_ANY_SOURCE) : HS_NOBODY;",
         "if (code == MPI_SUCCESS)"
-        " hs_track_receive(*request, number, found, MPI_ANY_SOURCE, MPI_ANY_TAG);"
-        " hs_release_comm(found);",
+        " hs_track_receive(*request, number, communicator, MPI_ANY_SOURCE, MPI_ANY_TAG);"
+        " hs_release_comm(communicator);",
     ),
     "new": (
         "",
         "if (code == MPI_SUCCESS) hs_new_comm(comm, *newcomm, 0);"
-        " hs_tell_created(region, comm, HS_OP_CREATE);",
+        " hs_record_created(region, comm, HS_OP_CREATE);",
     ),
     "new_group": (
         "",
         "if (code == MPI_SUCCESS) { hs_new_comm(comm, *newcomm, tag);"
-        " hs_tell_created(region, *newcomm, HS_OP_CREATE); }",
+        " hs_record_created(region, *newcomm, HS_OP_CREATE); }",
     ),
     "idup": (
-        f"{_COMMUNICATOR} const uint32_t number = found"
-        " ? hs_tell_icollective(region, found, HS_OP_CREATE | HS_NO_ROOT, 0, 0) : HS_NOBODY;",
+        f"{_COMMUNICATOR} const uint32_t number = communicator"
+        " ? hs_record_icollective(region, communicator, HS_OP_CREATE | HS_NO_ROOT, 0, 0)"
+        " : HS_NOBODY;",
         "if (code == MPI_SUCCESS) hs_track_idup(*request, number, comm, newcomm);",
     ),
     "new_win": (
         "",
         "if (code == MPI_SUCCESS) hs_new_window(*win, comm);"
-        " hs_tell_created(region, comm, HS_OP_CREATE);",
+        " hs_record_created(region, comm, HS_OP_CREATE);",
     ),
-    "fence": ("", "hs_tell_fence(region, win);"),
-    "post": ("hs_tell_epoch(region, HS_EVENT_POST, win, group);", ""),
-    "start": ("hs_tell_epoch(region, HS_EVENT_START, win, group);", ""),
-    "complete": ("", "hs_tell_window(region, HS_EVENT_COMPLETE, win);"),
-    "win_wait": ("", "hs_tell_window(region, HS_EVENT_WAIT, win);"),
+    "fence": ("", "hs_record_fence(region, win);"),
+    "post": ("hs_record_epoch(region, HS_EVENT_POST, win, group);", ""),
+    "start": ("hs_record_epoch(region, HS_EVENT_START, win, group);", ""),
+    "complete": ("", "hs_record_window(region, HS_EVENT_COMPLETE, win);"),
+    "win_wait": ("", "hs_record_window(region, HS_EVENT_WAIT, win);"),
     "win_test": (
         "",
-        "if (code == MPI_SUCCESS && *flag) hs_tell_window(region, HS_EVENT_WAIT, win);",
+        "if (code == MPI_SUCCESS && *flag) hs_record_window(region, HS_EVENT_WAIT, win);",
     ),
     "lock": (
         "",
-        "if (HS_RECORDED) hs_tell_lock(HS_EVENT_LOCK, win, target_rank, 0,"
+        "if (HS_RECORDED) hs_record_lock(HS_EVENT_LOCK, win, target_rank, 0,"
         " lock_type == MPI_LOCK_EXCLUSIVE);",
     ),
-    "lock_all": ("", "if (HS_RECORDED) hs_tell_lock(HS_EVENT_LOCK, win, 0, 1, 0);"),
-    "unlock": ("", "if (HS_RECORDED) hs_tell_lock(HS_EVENT_UNLOCK, win, target_rank, 0, 0);"),
-    "unlock_all": ("", "if (HS_RECORDED) hs_tell_lock(HS_EVENT_UNLOCK, win, 0, 1, 0);"),
+    "lock_all": ("", "if (HS_RECORDED) hs_record_lock(HS_EVENT_LOCK, win, 0, 1, 0);"),
+    "unlock": ("", "if (HS_RECORDED) hs_record_lock(HS_EVENT_UNLOCK, win, target_rank, 0, 0);"),
+    "unlock_all": ("", "if (HS_RECORDED) hs_record_lock(HS_EVENT_UNLOCK, win, 0, 1, 0);"),
     "put": (
-        "if (HS_RECORDED) hs_tell_access(HS_EVENT_PUT, win, target_rank,"
+        "if (HS_RECORDED) hs_record_access(HS_EVENT_PUT, win, target_rank,"
         " HS_BYTES(origin_count, origin_datatype));",
         "",
     ),
     "get": (
-        "if (HS_RECORDED) hs_tell_access(HS_EVENT_GET, win, target_rank,"
+        "if (HS_RECORDED) hs_record_access(HS_EVENT_GET, win, target_rank,"
         " HS_BYTES(origin_count, origin_datatype));",
         "",
     ),
     "fetch": (
-        "if (HS_RECORDED) hs_tell_access(HS_EVENT_GET, win, target_rank,"
+        "if (HS_RECORDED) hs_record_access(HS_EVENT_GET, win, target_rank,"
         " HS_BYTES(result_count, result_datatype));",
         "",
     ),
     "fetch_one": (
-        "if (HS_RECORDED) hs_tell_access(HS_EVENT_GET, win, target_rank, HS_BYTES(1, datatype));",
+        "if (HS_RECORDED) hs_record_access(HS_EVENT_GET, win, target_rank, HS_BYTES(1, datatype));",
         "",
     ),
-    "read": (_OWN_STATUS, "if (HS_RECORDED) hs_tell_file(0, code, status);"),
-    "write": (_OWN_STATUS, "if (HS_RECORDED) hs_tell_file(1, code, status);"),
+    "read": (_OWN_STATUS, "if (HS_RECORDED) hs_record_file(0, code, status);"),
+    "write": (_OWN_STATUS, "if (HS_RECORDED) hs_record_file(1, code, status);"),
     "iread": ("", "if (code == MPI_SUCCESS) hs_track_file(*request, 0, HS_RECORDED);"),
     "iwrite": ("", "if (code == MPI_SUCCESS) hs_track_file(*request, 1, HS_RECORDED);"),
     "file_open": (
         "",
         "if (code == MPI_SUCCESS) hs_new_file(*file, comm);"
-        " hs_tell_created(region, comm, HS_OP_CREATE);",
+        " hs_record_created(region, comm, HS_OP_CREATE);",
     ),
     "file_close": (
-        "struct hs_comm *found = hs_take_file(*file);",
-        "if (found) hs_tell_collective(region, found, HS_OP_FREE | HS_NO_ROOT, 0, 0);"
-        " hs_release_comm(found);",
+        "struct hs_comm *communicator = hs_take_file(*file);",
+        "if (communicator)"
+        " hs_record_collective(region, communicator, HS_OP_FREE | HS_NO_ROOT, 0, 0);"
+        " hs_release_comm(communicator);",
     ),
 }
 
 # Bytes that a collective takes from this rank's send buffers and puts into its receive buffers.
-# `found` is the communicator, `part` 1 at the root, 0 elsewhere, -1 where nothing is done;
+# `communicator` is the tracked communicator, `part` 1 at the root, 0 elsewhere, -1 where nothing is done;
 # arguments that MPI ignores on this rank are not looked at. `sendbuf` may be MPI_IN_PLACE.
-_PEERS = "found->peer_count"
+_PEERS = "communicator->peer_count"
 _IN_PLACE = "(sendbuf == MPI_IN_PLACE)"
 _PAYLOADS: dict[str, tuple[str, str]] = {
     "none": ("0", "0"),
@@ -264,26 +268,26 @@ _PAYLOADS: dict[str, tuple[str, str]] = {
         "part == 0 ? HS_BYTES(count, datatype) : 0",
     ),
     "gather": (
-        f"part == 0 ? HS_BYTES(sendcount, sendtype) : part < 0 || found->between ? 0 :"
+        f"part == 0 ? HS_BYTES(sendcount, sendtype) : part < 0 || communicator->between ? 0 :"
         f" {_IN_PLACE} ? HS_BYTES(recvcount, recvtype) : HS_BYTES(sendcount, sendtype)",
         f"part == 1 ? {_PEERS} * HS_BYTES(recvcount, recvtype) : 0",
     ),
     "gatherv": (
-        f"part == 0 ? HS_BYTES(sendcount, sendtype) : part < 0 || found->between ? 0 :"
-        f" {_IN_PLACE} ? HS_BYTES(recvcounts[found->rank], recvtype)"
+        f"part == 0 ? HS_BYTES(sendcount, sendtype) : part < 0 || communicator->between ? 0 :"
+        f" {_IN_PLACE} ? HS_BYTES(recvcounts[communicator->rank], recvtype)"
         " : HS_BYTES(sendcount, sendtype)",
         f"part == 1 ? HS_SUM(recvcounts, {_PEERS}) * hs_type_size(recvtype) : 0",
     ),
     "scatter": (
         f"part == 1 ? {_PEERS} * HS_BYTES(sendcount, sendtype) : 0",
-        "part == 0 ? HS_BYTES(recvcount, recvtype) : part < 0 || found->between ? 0 :"
+        "part == 0 ? HS_BYTES(recvcount, recvtype) : part < 0 || communicator->between ? 0 :"
         " recvbuf == MPI_IN_PLACE ? HS_BYTES(sendcount, sendtype)"
         " : HS_BYTES(recvcount, recvtype)",
     ),
     "scatterv": (
         f"part == 1 ? HS_SUM(sendcounts, {_PEERS}) * hs_type_size(sendtype) : 0",
-        "part == 0 ? HS_BYTES(recvcount, recvtype) : part < 0 || found->between ? 0 :"
-        " recvbuf == MPI_IN_PLACE ? HS_BYTES(sendcounts[found->rank], sendtype)"
+        "part == 0 ? HS_BYTES(recvcount, recvtype) : part < 0 || communicator->between ? 0 :"
+        " recvbuf == MPI_IN_PLACE ? HS_BYTES(sendcounts[communicator->rank], sendtype)"
         " : HS_BYTES(recvcount, recvtype)",
     ),
     "allgather": (
@@ -291,7 +295,7 @@ _PAYLOADS: dict[str, tuple[str, str]] = {
         f"{_PEERS} * HS_BYTES(recvcount, recvtype)",
     ),
     "allgatherv": (
-        f"{_IN_PLACE} ? HS_BYTES(recvcounts[found->rank], recvtype)"
+        f"{_IN_PLACE} ? HS_BYTES(recvcounts[communicator->rank], recvtype)"
         " : HS_BYTES(sendcount, sendtype)",
         f"HS_SUM(recvcounts, {_PEERS}) * hs_type_size(recvtype)",
     ),
@@ -310,38 +314,38 @@ _PAYLOADS: dict[str, tuple[str, str]] = {
         f"HS_SUM_BYTES(recvcounts, recvtypes, {_PEERS})",
     ),
     "reduce": (
-        "part == 0 || (part == 1 && !found->between) ? HS_BYTES(count, datatype) : 0",
+        "part == 0 || (part == 1 && !communicator->between) ? HS_BYTES(count, datatype) : 0",
         "part == 1 ? HS_BYTES(count, datatype) : 0",
     ),
     "allreduce": ("HS_BYTES(count, datatype)", "HS_BYTES(count, datatype)"),
     # Between two groups recvcounts are those of this group.
     "reduce_scatter": (
-        "HS_SUM(recvcounts, found->size) * hs_type_size(datatype)",
-        "HS_BYTES(recvcounts[found->rank], datatype)",
+        "HS_SUM(recvcounts, communicator->size) * hs_type_size(datatype)",
+        "HS_BYTES(recvcounts[communicator->rank], datatype)",
     ),
     "reduce_scatter_block": (
-        "found->size * HS_BYTES(recvcount, datatype)",
+        "communicator->size * HS_BYTES(recvcount, datatype)",
         "HS_BYTES(recvcount, datatype)",
     ),
     "neighbour_allgather": (
         "HS_BYTES(sendcount, sendtype)",
-        "found->in_degree * HS_BYTES(recvcount, recvtype)",
+        "communicator->in_degree * HS_BYTES(recvcount, recvtype)",
     ),
     "neighbour_allgatherv": (
         "HS_BYTES(sendcount, sendtype)",
-        "HS_SUM(recvcounts, found->in_degree) * hs_type_size(recvtype)",
+        "HS_SUM(recvcounts, communicator->in_degree) * hs_type_size(recvtype)",
     ),
     "neighbour_alltoall": (
-        "found->out_degree * HS_BYTES(sendcount, sendtype)",
-        "found->in_degree * HS_BYTES(recvcount, recvtype)",
+        "communicator->out_degree * HS_BYTES(sendcount, sendtype)",
+        "communicator->in_degree * HS_BYTES(recvcount, recvtype)",
     ),
     "neighbour_alltoallv": (
-        "HS_SUM(sendcounts, found->out_degree) * hs_type_size(sendtype)",
-        "HS_SUM(recvcounts, found->in_degree) * hs_type_size(recvtype)",
+        "HS_SUM(sendcounts, communicator->out_degree) * hs_type_size(sendtype)",
+        "HS_SUM(recvcounts, communicator->in_degree) * hs_type_size(recvtype)",
     ),
     "neighbour_alltoallw": (
-        "HS_SUM_BYTES(sendcounts, sendtypes, found->out_degree)",
-        "HS_SUM_BYTES(recvcounts, recvtypes, found->in_degree)",
+        "HS_SUM_BYTES(sendcounts, sendtypes, communicator->out_degree)",
+        "HS_SUM_BYTES(recvcounts, recvtypes, communicator->in_degree)",
     ),
 }
 
@@ -357,27 +361,28 @@ def _collective(function: Function) -> tuple[str, str]:
     form, operation, payload = function.rule
     sent, received = _PAYLOADS[payload]
     names = [name for name, _ in function.arguments]
-    root = f"hs_root(found, HS_OP_{operation}, root)"
+    root = f"hs_root(communicator, HS_OP_{operation}, root)"
     if "root" not in names:
         root = f"HS_OP_{operation} | HS_NO_ROOT"
     figures = f"const uint64_t sent = {sent}, received = {received};"
     if " part " in f" {figures} ".replace("(", " "):
-        figures = f"const int part = hs_part(found, root); {figures}"
+        figures = f"const int part = hs_part(communicator, root); {figures}"
     if form == "collective":
         return "", (
-            f"if (HS_RECORDED) {{ {_COMMUNICATOR} if (found) {{ {figures}"
-            f" hs_tell_collective(region, found, {root}, sent, received); }} }}"
-            f" else {{ {_COMMUNICATOR} if (found) hs_tell_collective(region, found, 0, 0, 0); }}"
+            f"if (HS_RECORDED) {{ {_COMMUNICATOR} if (communicator) {{ {figures}"
+            f" hs_record_collective(region, communicator, {root}, sent, received); }} }}"
+            f" else {{ {_COMMUNICATOR} if (communicator)"
+            " hs_record_collective(region, communicator, 0, 0, 0); }"
         )
     if form == "icollective":
         return (
-            f"{_COMMUNICATOR} uint32_t number = HS_NOBODY; if (found) {{ {figures}"
-            f" number = hs_tell_icollective(region, found, {root}, sent, received); }}",
+            f"{_COMMUNICATOR} uint32_t number = HS_NOBODY; if (communicator) {{ {figures}"
+            f" number = hs_record_icollective(region, communicator, {root}, sent, received); }}",
             "if (code == MPI_SUCCESS) hs_track_collective(*request, number);",
         )
     return _COMMUNICATOR, (
-        f"if (code == MPI_SUCCESS && found) {{ {figures}"
-        f" hs_keep_collective(*request, found, {root}, sent, received); }}"
+        f"if (code == MPI_SUCCESS && communicator) {{ {figures}"
+        f" hs_keep_collective(*request, communicator, {root}, sent, received); }}"
     )
 
 

@@ -42,7 +42,7 @@ class Table {
     }
   }
   Value &get(const Key &key) {  // made where there is none
-    if (Value *found = find(key)) return *found;
+    if (Value *existing = find(key)) return *existing;
     if ((count_ + 1) * 3 > (mask_ + 1) * 2) grow();
     uint64_t at = home(key);
     while (used_[at]) at = (at + 1) & mask_;
@@ -153,9 +153,9 @@ class Stream {
   bool begun_ = false;
 };
 
-// What a posted receive will turn out to be. MPI matches in the order in which receives are
-// posted, while a trace says only where one is completed what it was: so a second decoder runs
-// ahead, not further than kFar words at a time, to see.
+// Sender, channel and size of a posted receive. MPI matches in the order in which receives are
+// posted, but a trace names the message only at completion: so a second decoder runs ahead by at
+// most kFar words at a time.
 struct Promise {
   bool known = false;
   uint32_t sender = HS_NOBODY;
@@ -164,7 +164,7 @@ struct Promise {
 
 class Foresight {
  public:
-  // The stream stands at an IRECV; returns what comes of it.
+  // The stream stands at an IRECV; returns its completion.
   Promise at_post(Stream &stream) {
     if (coming_.empty()) {
       ahead_ = stream;
@@ -178,16 +178,16 @@ class Foresight {
       else if (d.kind == HS_EVENT_CANCELLED) close(d.payload, {true, HS_NOBODY, 0, 0});
       else if (d.kind == HS_EVENT_SKIPPED && d.words[2] < HS_NOBODY) close(d.words[2], over(d));
     }
-    const Promise found = coming_.front();
+    const Promise promise = coming_.front();
     coming_.pop_front();
     first_++;
-    return found;
+    return promise;
   }
 
  private:
   static constexpr int64_t kFar = 1 << 16;
   static uint64_t size_of(const Decoder &d) {
-    return (d.words[1] & HS_BYTES_NOT_TOLD) == HS_BYTES_NOT_TOLD ? 1 : d.words[1];
+    return (d.words[1] & HS_BYTES_UNKNOWN) == HS_BYTES_UNKNOWN ? 1 : d.words[1];
   }
   static Promise over(const Decoder &d) {
     if (!(d.words[1] & HS_SKIPPED_RECEIVED) || d.words[1] & HS_SKIPPED_UNSURE) return {true, HS_NOBODY, 0, 0};
@@ -197,10 +197,10 @@ class Foresight {
     open_.get({request, 0}) = first_ + (int64_t)coming_.size();
     coming_.emplace_back();
   }
-  void close(uint64_t request, const Promise &found) {
+  void close(uint64_t request, const Promise &promise) {
     const int64_t *number = open_.find({(uint32_t)request, 0});
     if (!number) return;
-    if (*number >= first_) coming_[*number - first_] = found;
+    if (*number >= first_) coming_[*number - first_] = promise;
     open_.erase({(uint32_t)request, 0});
   }
   Stream ahead_;
@@ -253,7 +253,7 @@ class Messages {
     if ((one.state & (SENT | POSTED)) != (SENT | POSTED)) return;  // still in its queue
     free_.push_back(number);
   }
-  // So many messages of which one side was not recorded; `wake` is told the units that wait for it.
+  // Skips messages of which one side was not recorded; `wake` gets each unit that waits for them.
   template <class Wake>
   void skip(const Key &channel, MessageState side, int64_t count, Wake wake) {
     count = std::min(count, kMostSkipped);
@@ -414,8 +414,8 @@ class Collectives {
     Comm &c = comms_[comm];
     if (!present_[start + place]) return -1;
     const int64_t number = next_[start + place]++;
-    const auto [found, is_fresh] = c.instances.try_emplace(number);
-    One &one = found->second;
+    const auto [position, is_fresh] = c.instances.try_emplace(number);
+    One &one = position->second;
     if (is_fresh) {
       one.entries.resize(size(comm));
       one.here.assign(size(comm), 0);
@@ -433,7 +433,7 @@ class Collectives {
     look(start, one);
     return number;
   }
-  // This member took part in the next ones, unrecorded. `changed` is told of those that are there.
+  // This member took part in the next instances, unrecorded. `changed` gets those that exist.
   template <class Function>
   void skip(int32_t comm, int32_t place, int64_t count, Function changed) {
     if (comm < 0 || place < 0 || comm >= run_->comm_count || place >= size(comm)) return;
@@ -475,7 +475,7 @@ class Collectives {
     drop(comms_[comm]);
   }
   template <class Function>
-  void each(Function function) {  // of what has not been dropped
+  void for_each(Function function) {  // of what has not been dropped
     for (int32_t comm = 0; comm < (int32_t)comms_.size(); comm++)
       for (auto &one : comms_[comm].instances) function(comm, one.second);
   }

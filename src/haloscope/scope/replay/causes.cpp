@@ -82,8 +82,8 @@ class PairsMet {
 
 class Causes {
  public:
-  Causes(const RunInput *run, Found *found)
-      : run_(run), found_(found), waits_(found->waits.get()), count_(found->wait_count()) {}
+  Causes(const RunInput *run, WaitAnalysis *analysis)
+      : run_(run), analysis_(analysis), waits_(analysis->waits.get()), count_(analysis->wait_count()) {}
 
   // Charges what waits cost to who caused them; returns the part of the waiting time that is
   // explained. Stretches of no more than `budget` words in all are looked at.
@@ -133,7 +133,7 @@ class Causes {
     since_.assign(count_, kNever);
     around_.assign(count_, 0);
     PairsMet messages;
-    std::vector<int64_t> until = found_->wait_starts;
+    std::vector<int64_t> until = analysis_->wait_starts;
     for (int32_t i : order_) {
       const Wait &w = waits_[i];
       until[w.location]++;
@@ -187,8 +187,8 @@ class Causes {
   void list_synchronisations() {
     met_.assign(run_->location_count, {});
     cursors_.assign(run_->location_count, 0);
-    for (size_t n = 0; n < found_->synchronisations.size(); n++) {
-      const Synchronisation &s = found_->synchronisations[n];
+    for (size_t n = 0; n < analysis_->synchronisations.size(); n++) {
+      const Synchronisation &s = analysis_->synchronisations[n];
       for (size_t place = 0; place < s.locations.size(); place++)
         if (s.locations[place] >= 0)
           met_[s.locations[place]].push_back({s.enters[place], (int32_t)n, (int32_t)place});
@@ -226,7 +226,7 @@ class Causes {
     constexpr size_t kTries = 16;
     for (size_t k = cursor; k > 0 && cursor - k < kTries; k--) {
       const Met &m = list[k - 1];
-      const Synchronisation &s = found_->synchronisations[m.number];
+      const Synchronisation &s = analysis_->synchronisations[m.number];
       const int32_t place = place_of(s, b);
       if (place < 0) continue;
       out = common_of(s, m.place, place);
@@ -241,7 +241,7 @@ class Causes {
     const int32_t since = since_[number];
     if (since == kNever) return {};
     if (since < kNever) {
-      const Synchronisation &s = found_->synchronisations[kNever - 1 - since];
+      const Synchronisation &s = analysis_->synchronisations[kNever - 1 - since];
       return common_of(s, place_of(s, w.location), place_of(s, w.cause));
     }
     const Wait &m = waits_[since];
@@ -255,7 +255,7 @@ class Causes {
 
   // Waits of a location that begin in [from, to), looked for around one.
   std::pair<int64_t, int64_t> waits_between(int32_t location, double from, double to, int64_t around) const {
-    const int64_t first = found_->wait_starts[location], past = found_->wait_starts[location + 1];
+    const int64_t first = analysis_->wait_starts[location], past = analysis_->wait_starts[location + 1];
     int64_t b = std::min(std::max(around, first), past);
     while (b < past && waits_[b].begin < to) b++;
     while (b > first && waits_[b - 1].begin >= to) b--;
@@ -270,12 +270,12 @@ class Causes {
     std::vector<double> causer_waited, own_waited;  // by node
     std::vector<Share> shares;  // of a chunk
     int64_t share_count = 0;
-    Desk(const RunInput *run, const Found *found)
-        : timeline(run, found), causer(run->node_count), own(run->node_count),
+    Desk(const RunInput *run, const WaitAnalysis *analysis)
+        : timeline(run, analysis), causer(run->node_count), own(run->node_count),
           causer_waited(run->node_count, 0.0), own_waited(run->node_count, 0.0) {}
   };
 
-  // What the causer of a wait did longer than who waits, since they last met.
+  // Time that the causer of a wait spent beyond the waiting location since their last meeting.
   Explained explain(int32_t number, Desk &desk) const {
     const Wait &w = waits_[number];
     const Common c = common_of(number);
@@ -290,7 +290,7 @@ class Causes {
     if ((int64_t)desk.shares.size() < desk.share_count + desk.causer.count() + 1)
       desk.shares.resize(2 * desk.shares.size() + desk.causer.count() + 1);
     const double rate = run_->locations[w.cause].rate, own_rate = run_->locations[w.location].rate;
-    desk.causer.each([&](int32_t node, int64_t ticks) {
+    desk.causer.for_each([&](int32_t node, int64_t ticks) {
       const double longer = std::max(0.0, double(ticks) * rate - desk.causer_waited[node]) -
                             std::max(0.0, double(desk.own.of(node)) * own_rate - desk.own_waited[node]);
       desk.shares[desk.share_count] = {node, longer};
@@ -317,7 +317,7 @@ class Causes {
     std::atomic<int64_t> taken{0};
     Team team(std::max(1, std::min(run_->threads, (int32_t)shares_.size())));
     team.run([&](int) {
-      Desk desk(run_, found_);
+      Desk desk(run_, analysis_);
       for (int64_t chunk; (chunk = taken.fetch_add(1)) < (int64_t)shares_.size();) {
         desk.share_count = 0;
         const int64_t first = chunk * kChunk, past = std::min((int64_t)chosen_.size(), first + kChunk);
@@ -330,7 +330,7 @@ class Causes {
   // Costs, backwards in time: a wait hands on what it has been charged with.
   void charge() {
     std::vector<double> inherited(count_, 0.0);
-    found_->charged.assign(count_, kNobody);
+    analysis_->charged.assign(count_, kNobody);
     for (int64_t n = (int64_t)chosen_.size() - 1; n >= 0; n--) {
       const int32_t i = chosen_[n];
       const Wait &w = waits_[i];
@@ -343,9 +343,9 @@ class Causes {
       for (int32_t k = 0; k < e.shares; k++) {
         if (shares[k].seconds > most) {
           most = shares[k].seconds;
-          found_->charged[i] = shares[k].node;
+          analysis_->charged[i] = shares[k].node;
         }
-        double *values = found_->at(w.cause, shares[k].node);
+        double *values = analysis_->at(w.cause, shares[k].node);
         values[DELAY_SHORT] += s * shares[k].seconds;
         values[DELAY_LONG] += l * shares[k].seconds;
       }
@@ -354,22 +354,22 @@ class Causes {
         inherited[k] += (s + l) * length(k);
         if (length(k) > most) {
           most = length(k);
-          found_->charged[i] = kAsOf - (int32_t)k;
+          analysis_->charged[i] = kAsOf - (int32_t)k;
         }
       }
     }
     // Where most is handed on to another wait, it is what that one is charged to.
     for (int32_t i : chosen_) {
-      int32_t &node = found_->charged[i];
-      if (node <= kAsOf) node = std::max(kNobody, found_->charged[kAsOf - node]);
+      int32_t &node = analysis_->charged[i];
+      if (node <= kAsOf) node = std::max(kNobody, analysis_->charged[kAsOf - node]);
     }
   }
 
-  // What Found::charged holds: a call path, kNobody, or until all are known below that a wait.
+  // WaitAnalysis::charged: a call path, kNobody, or below that a wait until all are known.
   static constexpr int32_t kNobody = -1, kAsOf = -2;
 
   const RunInput *run_;
-  Found *found_;
+  WaitAnalysis *analysis_;
   const Wait *waits_;
   int64_t count_;
   std::vector<std::vector<Met>> met_;  // synchronisations of each location, in order
@@ -389,10 +389,10 @@ extern "C" {
 
 // Fills delay costs, critical path and imbalance in. `out`: length of the critical path, share of
 // the waiting time that is explained. Returns how it failed.
-int find_causes(const RunInput *run, Found *found, double budget, double *out) {
+int find_causes(const RunInput *run, WaitAnalysis *analysis, double budget, double *out) {
   try {
-    out[1] = Causes(run, found).costs(budget);
-    out[0] = CriticalPath(run, found).find();
+    out[1] = Causes(run, analysis).costs(budget);
+    out[0] = CriticalPath(run, analysis).find();
     return NONE;
   } catch (const std::exception &) {
     return failure();

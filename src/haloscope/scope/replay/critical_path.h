@@ -11,16 +11,16 @@
 
 class CriticalPath {
  public:
-  CriticalPath(const RunInput *run, Found *found)
-      : run(run), found(found), waits(found->waits.get()), timeline(run, found) {}
+  CriticalPath(const RunInput *run, WaitAnalysis *analysis)
+      : run(run), analysis(analysis), waits(analysis->waits.get()), timeline(run, analysis) {}
 
   // Fills it and the imbalance in; returns its length in seconds.
   double find() {
     int32_t location = -1;
     for (int32_t i = 0; i < run->location_count; i++)
       if (run->locations[i].count > 0 && !run->locations[i].is_stream &&
-          (location < 0 || std::make_pair(found->finalised[i], found->ends[i]) >
-                               std::make_pair(found->finalised[location], found->ends[location])))
+          (location < 0 || std::make_pair(analysis->finalised[i], analysis->ends[i]) >
+                               std::make_pair(analysis->finalised[location], analysis->ends[location])))
         location = i;
     if (location < 0) return 0;
     struct Segment {
@@ -30,16 +30,16 @@ class CriticalPath {
     };
     std::vector<Segment> path;
     std::vector<int64_t> next(run->location_count);  // waits before this number are still ahead
-    for (int32_t i = 0; i < run->location_count; i++) next[i] = found->wait_starts[i + 1];
-    double time = found->ends[location], length = 0;
+    for (int32_t i = 0; i < run->location_count; i++) next[i] = analysis->wait_starts[i + 1];
+    double time = analysis->ends[location], length = 0;
     for (;;) {
       int64_t k = next[location] - 1;
-      while (k >= found->wait_starts[location] && (waits[k].end > time || waits[k].cause < 0)) k--;
+      while (k >= analysis->wait_starts[location] && (waits[k].end > time || waits[k].cause < 0)) k--;
       next[location] = k;
-      if (k < found->wait_starts[location]) {
-        next[location] = found->wait_starts[location];
-        path.push_back({location, found->begins[location], time, 0});
-        length += std::max(0.0, time - found->begins[location]);
+      if (k < analysis->wait_starts[location]) {
+        next[location] = analysis->wait_starts[location];
+        path.push_back({location, analysis->begins[location], time, 0});
+        length += std::max(0.0, time - analysis->begins[location]);
         break;
       }
       const Wait &w = waits[k];
@@ -53,7 +53,7 @@ class CriticalPath {
     for (const Segment &s : path) {
       gather_between(s.location, s.from, s.begin, s.end, spent);
       for (int32_t node : spent.touched) {
-        found->at(s.location, node)[CRITICAL_PATH] += spent.seconds[node];
+        analysis->at(s.location, node)[CRITICAL_PATH] += spent.seconds[node];
         on_path[node] += spent.seconds[node];
       }
       spent.clear();
@@ -66,15 +66,15 @@ class CriticalPath {
       if (run->locations[i].count == 0 || run->locations[i].is_stream) continue;
       ranks += run->locations[i].rank != last_rank;
       last_rank = run->locations[i].rank;
-      for (int32_t n = 0; n < run->node_count; n++) worked[n] += found->at(i, n)[TIME];
-      for (int64_t k = found->wait_starts[i]; k < found->wait_starts[i + 1]; k++)
+      for (int32_t n = 0; n < run->node_count; n++) worked[n] += analysis->at(i, n)[TIME];
+      for (int64_t k = analysis->wait_starts[i]; k < analysis->wait_starts[i + 1]; k++)
         worked[waits[k].node] -= waits[k].end - waits[k].begin;
     }
     for (int32_t n = 0; n < run->node_count; n++) {
       const double beyond = on_path[n] - worked[n] / std::max(1.0, ranks);
       if (beyond <= 0 || on_path[n] <= 0) continue;
       for (int32_t i = 0; i < run->location_count; i++)
-        found->at(i, n)[IMBALANCE] += beyond * found->at(i, n)[CRITICAL_PATH] / on_path[n];
+        analysis->at(i, n)[IMBALANCE] += beyond * analysis->at(i, n)[CRITICAL_PATH] / on_path[n];
     }
     return length;
   }
@@ -123,7 +123,7 @@ class CriticalPath {
   }
 
   const RunInput *run;
-  Found *found;
+  WaitAnalysis *analysis;
   const Wait *waits;
   Timeline timeline;
 };

@@ -28,9 +28,9 @@ struct Decoder {
   int64_t ticks = 0;   // uncorrected time of the last event, since the epoch
   int64_t knot = 0;    // the last one at or before `ticks`
   bool broken = false;
-  int64_t given_back = 0;  // words whose pages have been given back
+  int64_t released_words = 0;  // words whose pages have been released
 
-  // The event that next() has found:
+  // The current event, after next():
   int kind = HS_EVENT_END;
   uint32_t payload = 0;
   const uint64_t *words = nullptr;  // its further words
@@ -91,12 +91,12 @@ struct Decoder {
 
   // Pages that have been read stay with the system, not with this process: they are of a file.
   void give_back(int64_t kept) {
-    if (place - given_back < kept) return;
+    if (place - released_words < kept) return;
     const uintptr_t page = 4096;
-    const uintptr_t from = ((uintptr_t)(in->words + given_back) + page - 1) / page * page;
+    const uintptr_t from = ((uintptr_t)(in->words + released_words) + page - 1) / page * page;
     const uintptr_t to = (uintptr_t)(in->words + place) / page * page;
     if (to > from) madvise((void *)from, to - from, MADV_DONTNEED);
-    given_back = place;
+    released_words = place;
   }
 
   double seconds(int64_t corrected) const { return double(corrected) * in->rate + in->zero; }

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <functional>
 
-#include "found.h"
+#include "wait_analysis.h"
 #include "time_order.h"
 
 struct __attribute__((packed)) ListedWait {  // WAITS of result.py
@@ -14,9 +14,9 @@ struct __attribute__((packed)) ListedWait {  // WAITS of result.py
 // The longest waits, at most `most` (at least one), in the order of their begins. Of equally long
 // ones the first: which others were left out before makes no difference. `delay_node` is the number
 // of the wait until name_delays() is called.
-inline void list_waits(const Found &found, int64_t most, const int32_t *metrics, ListedWait *out) {
-  const Wait *waits = found.waits.get();
-  const int64_t count = found.wait_count();
+inline void list_waits(const WaitAnalysis &analysis, int64_t most, const int32_t *metrics, ListedWait *out) {
+  const Wait *waits = analysis.waits.get();
+  const int64_t count = analysis.wait_count();
   auto length = [&](int64_t i) { return waits[i].end - waits[i].begin; };
   std::vector<int32_t> chosen;
   if (count > most) {
@@ -41,7 +41,7 @@ inline void list_waits(const Found &found, int64_t most, const int32_t *metrics,
 }
 
 // Puts the call path that is charged most for each into the place of the wait's number.
-inline void name_delays(const Found &found, int64_t count, ListedWait *listed) {
+inline void name_delays(const WaitAnalysis &analysis, int64_t count, ListedWait *listed) {
   for (int64_t n = 0; n < count; n++)
-    listed[n].delay_node = found.charged.empty() ? -1 : found.charged[listed[n].delay_node];
+    listed[n].delay_node = analysis.charged.empty() ? -1 : analysis.charged[listed[n].delay_node];
 }

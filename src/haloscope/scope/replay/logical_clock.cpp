@@ -53,8 +53,8 @@ struct Entry {
   uint64_t sent = 0, received = 0;
 };
 
-// What the passes find of a rank.
-struct Found {
+// Clock corrections of a rank, by pass.
+struct RankClock {
   double rate = 0;
   std::vector<Knot> forward, final;
   std::vector<Limit> limits;
@@ -83,8 +83,8 @@ struct Rank : causal::Unit {
 class Clock {
  public:
   Clock(const RunInput &run, const int32_t *hosts, double latency, Pass pass,
-        std::vector<Found> &found)
-      : run_(run), hosts_(hosts), latency_(latency), pass_(pass), found_(found) {
+        std::vector<RankClock> &clocks)
+      : run_(run), hosts_(hosts), latency_(latency), pass_(pass), clocks_(clocks) {
     rates_.assign(run.rank_count, 0);
     requests_.resize(run.rank_count);
     replay_.units_of_rank.assign(run.rank_count, 0);
@@ -93,9 +93,9 @@ class Clock {
     for (LocationInput &location : locations_) {
       if (location.is_stream || location.count == 0) continue;
       const std::vector<Knot> &knots =
-          pass == Pass::COUNT ? found[location.rank].final : found[location.rank].forward;
+          pass == Pass::COUNT ? clocks[location.rank].final : clocks[location.rank].forward;
       if (pass >= Pass::LIMITS) location.knots = knots.data(), location.knot_count = knots.size();
-      rates_[location.rank] = found[location.rank].rate = location.rate;
+      rates_[location.rank] = clocks[location.rank].rate = location.rate;
       if (!unit || unit->rank != location.rank) unit = &replay_.add(location.rank);
       unit->stream.add(location, &location - locations_.data());
     }
@@ -105,7 +105,7 @@ class Clock {
 
   void run() {
     replay_.run(*this);
-    if (pass_ == Pass::LIMITS) collectives_.each([&](int32_t comm, auto &one) { bound(comm, one); });
+    if (pass_ == Pass::LIMITS) collectives_.for_each([&](int32_t comm, auto &one) { bound(comm, one); });
   }
   int64_t violations = 0;
   double shortest = INFINITY;  // MEASURE: of messages to and fro between two hosts, the mean
@@ -131,9 +131,9 @@ class Clock {
         }
         return Step::GO_ON;
       case HS_EVENT_IRECV: {
-        const causal::Promise found = u.foresight.at_post(u.stream);
-        if (found.known && found.sender < (uint32_t)run_.rank_count)
-          request(u, d.payload).message = post(u, found.sender, found.channel);
+        const causal::Promise promise = u.foresight.at_post(u.stream);
+        if (promise.known && promise.sender < (uint32_t)run_.rank_count)
+          request(u, d.payload).message = post(u, promise.sender, promise.channel);
         return Step::GO_ON;
       }
       case HS_EVENT_RECV:
@@ -153,9 +153,9 @@ class Clock {
         return Step::GO_ON;
       }
       case HS_EVENT_ICOLLECTIVE_DONE: {
-        const Request *found = requests_[u.rank].find({d.payload, 0});
-        if (!found || found->instance < 0) return Step::GO_ON;
-        const Request one = *found;
+        const Request *pending = requests_[u.rank].find({d.payload, 0});
+        if (!pending || pending->instance < 0) return Step::GO_ON;
+        const Request one = *pending;
         u.instance = one.instance;
         const Step step = leave(u, one.comm, one.place);
         if (step == Step::GO_ON) requests_[u.rank].erase({d.payload, 0});
@@ -178,7 +178,7 @@ class Clock {
       if (u.shift > 0) m.c += shift_at(u, m.tick) * d.in->rate;
     } else if (pass_ == Pass::LIMITS && d.in->knot_count > 0) {
       m.shift = d.now - m.tick;
-      m.need = value_at(found_[u.rank].wanted, u.wanted, m.tick) - (double)m.shift;
+      m.need = value_at(clocks_[u.rank].wanted, u.wanted, m.tick) - (double)m.shift;
     }
     return m;
   }
@@ -187,7 +187,7 @@ class Clock {
     if (u.shift <= 0) return 0;
     const int64_t gone = u.since + (int64_t)std::ceil(u.shift / kDecay);
     if (tick < gone) return u.shift - kDecay * double(tick - u.since);
-    found_[u.rank].forward.push_back({gone, 0});
+    clocks_[u.rank].forward.push_back({gone, 0});
     u.shift = 0;
     return 0;
   }
@@ -203,7 +203,7 @@ class Clock {
     if (moved) missing += kMargin * rates;
     if (missing <= (moved ? 0 : kTolerance * rates)) return;
     if (!moved) missing += kMargin * rates;
-    std::vector<Knot> &knots = found_[u.rank].forward;
+    std::vector<Knot> &knots = clocks_[u.rank].forward;
     const double before = shift_at(u, own.tick);
     u.shift = std::ceil(before + missing / d.in->rate);
     u.since = own.tick;
@@ -218,7 +218,7 @@ class Clock {
     if (m.need <= 0) return;
     const double rate = rates_[rank], slack = (end - m.c - margin) / rate;
     if (slack >= m.need) return;
-    found_[rank].limits.push_back({m.tick, (double)m.shift + std::max(0.0, std::floor(slack))});
+    clocks_[rank].limits.push_back({m.tick, (double)m.shift + std::max(0.0, std::floor(slack))});
   }
 
   Request &request(Rank &u, uint32_t number) { return requests_[u.rank].get({number, 0}); }
@@ -231,7 +231,7 @@ class Clock {
     if (sender >= (uint32_t)run_.rank_count) return Step::GO_ON;
     if (u.message < 0 && d.kind == HS_EVENT_IRECV_DONE) {
       const causal::Key key{(uint32_t)d.words[2], 0};
-      if (const Request *found = requests_[u.rank].find(key)) u.message = found->message;
+      if (const Request *pending = requests_[u.rank].find(key)) u.message = pending->message;
       requests_[u.rank].erase(key);
     }
     if (u.message < 0) u.message = post(u, sender, d.words[0]);
@@ -269,8 +269,8 @@ class Clock {
     const int64_t count = (int64_t)(flags & HS_SKIPPED_COUNT);
     const bool has_request = d.words[2] < HS_NOBODY;
     const causal::Key key{(uint32_t)d.words[2], 0};
-    if (const Request *found = has_request ? requests_[u.rank].find(key) : nullptr) {
-      const Request one = *found;
+    if (const Request *pending = has_request ? requests_[u.rank].find(key) : nullptr) {
+      const Request one = *pending;
       requests_[u.rank].erase(key);
       if (one.instance >= 0) collectives_.leave(one.comm, one.instance);
       else if (one.message >= 0) messages_.done(one.message, causal::RECEIVER_DONE);
@@ -381,7 +381,7 @@ class Clock {
   const int32_t *hosts_;
   const double latency_;
   const Pass pass_;
-  std::vector<Found> &found_;
+  std::vector<RankClock> &clocks_;
   std::vector<LocationInput> locations_;
   std::vector<double> rates_;  // by rank: seconds a tick
   std::vector<causal::Table<Request>> requests_;
@@ -398,10 +398,10 @@ class Clock {
 extern "C" void *clock_correct(const RunInput *run, const int32_t *hosts, double latency,
                                int64_t *counts, double *largest) {
   try {
-    auto found = std::make_unique<std::vector<Found>>(run->rank_count);
+    auto clocks = std::make_unique<std::vector<RankClock>>(run->rank_count);
     double shortest = INFINITY;
     auto pass = [&](Pass which) {
-      Clock clock(*run, hosts, latency, which, *found);
+      Clock clock(*run, hosts, latency, which, *clocks);
       clock.run();
       counts[2] |= clock.forced() > 0;
       shortest = std::min(shortest, clock.shortest);
@@ -410,12 +410,12 @@ extern "C" void *clock_correct(const RunInput *run, const int32_t *hosts, double
     counts[1] = counts[2] = 0;
     *largest = 0;
     counts[0] = pass(Pass::MEASURE);
-    if (counts[0] == 0) return found.release();
+    if (counts[0] == 0) return clocks.release();
     latency = std::max(0.0, std::min(latency, shortest));
     counts[0] = pass(Pass::FORWARD);
-    for (Found &rank : *found) rank.wanted = with_ramps(rank.forward, {}, kRamp);
+    for (RankClock &rank : *clocks) rank.wanted = with_ramps(rank.forward, {}, kRamp);
     pass(Pass::LIMITS);
-    for (Found &rank : *found) {
+    for (RankClock &rank : *clocks) {
       std::vector<Limit> &limits = rank.limits;
       std::sort(limits.begin(), limits.end(), [](const Limit &a, const Limit &b) {
         return a.tick != b.tick ? a.tick < b.tick : a.shift < b.shift;
@@ -426,7 +426,7 @@ extern "C" void *clock_correct(const RunInput *run, const int32_t *hosts, double
       for (const Knot &knot : rank.final) *largest = std::max(*largest, double(knot.shift) * rank.rate);
     }
     counts[1] = pass(Pass::COUNT);
-    return found.release();
+    return clocks.release();
   } catch (const std::exception &) {
     return nullptr;
   }
@@ -434,9 +434,9 @@ extern "C" void *clock_correct(const RunInput *run, const int32_t *hosts, double
 
 // Knots of a rank; into `knots` where that is not null.
 extern "C" int64_t clock_knots(const void *result, int32_t rank, Knot *knots) {
-  const std::vector<Knot> &found = (*(const std::vector<Found> *)result)[rank].final;
-  if (knots) std::copy(found.begin(), found.end(), knots);
-  return (int64_t)found.size();
+  const std::vector<Knot> &rank_knots = (*(const std::vector<RankClock> *)result)[rank].final;
+  if (knots) std::copy(rank_knots.begin(), rank_knots.end(), knots);
+  return (int64_t)rank_knots.size();
 }
 
-extern "C" void clock_free(void *result) { delete (std::vector<Found> *)result; }
+extern "C" void clock_free(void *result) { delete (std::vector<RankClock> *)result; }

@@ -6,8 +6,8 @@ constexpr size_t kMostHeld = 65536;  // receives of a rank that wait for ones po
 constexpr double kEver = 1e300;
 
 struct Matching : Reading {
-  // One or more messages of the send that has this number here go to a receive: one, where either was
-  // recorded. What was not recorded tells nothing of its partner.
+  // Pairs messages of the send that has this number here with a receive: one, where either was
+  // recorded. A side that was not recorded does not name its partner.
   void pair_up(int thread, RankState &to, int32_t receiver, int64_t number, Send &s, Receive &m) {
     const int64_t count = s.skipped && m.skipped ? std::min(s.left, m.left) : 1;
     s.left -= count;
@@ -15,8 +15,8 @@ struct Matching : Reading {
     if (!s.skipped && !m.skipped) {
       match(thread, number, s, m);
       note_pair(to, receiver, s, m, m.sender);
-      if (m.size_not_told && m.node >= 0) {
-        double *values = found->at(m.location, m.node);
+      if (m.size_unknown && m.node >= 0) {
+        double *values = analysis->at(m.location, m.node);
         values[BYTES_RECEIVED] += double(s.bytes);
         values[EMPTY_RECEIVED] += s.bytes == 0;
       }

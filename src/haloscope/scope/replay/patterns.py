@@ -19,7 +19,7 @@ from haloscope.scope.trace.measurement import Measurement
 
 _HERE = Path(__file__).parent
 _SIZES = 66
-# Names of found.h's slots; "" for what is put together below.
+# Names of wait_analysis.h's slots; "" for what is put together below.
 _SLOTS = (
     "time",
     "visits",
@@ -87,7 +87,7 @@ def load() -> Any:
             *(
                 _HERE / name
                 for name in (
-                    "found.h",
+                    "wait_analysis.h",
                     "records.h",
                     "reading.h",
                     "peers.h",
@@ -111,22 +111,22 @@ def load() -> Any:
     library.find_waits.argtypes = (pointer, ctypes.c_int, _PROGRESS, pointer, pointer)
     library.find_causes.restype = ctypes.c_int
     library.find_causes.argtypes = (pointer, pointer, ctypes.c_double, pointer)
-    library.drop_found.restype = None
-    library.drop_found.argtypes = (pointer,)
+    library.drop_analysis.restype = None
+    library.drop_analysis.argtypes = (pointer,)
     for name in ("values", "begins", "ends", "sizes", "open"):
-        function = getattr(library, f"found_{name}")
+        function = getattr(library, f"analysis_{name}")
         function.restype = pointer
         function.argtypes = (pointer,)
-    library.found_pairs.restype = pointer
-    library.found_pairs.argtypes = (pointer, count)
-    library.found_wait_count.restype = ctypes.c_int64
-    library.found_wait_count.argtypes = (pointer,)
-    library.found_waits.restype = None
-    library.found_waits.argtypes = (pointer, ctypes.c_int64, pointer, pointer)
-    library.found_delays.restype = None
-    library.found_delays.argtypes = (pointer, ctypes.c_int64, pointer)
-    library.found_counts.restype = None
-    library.found_counts.argtypes = (pointer, pointer)
+    library.analysis_pairs.restype = pointer
+    library.analysis_pairs.argtypes = (pointer, count)
+    library.analysis_wait_count.restype = ctypes.c_int64
+    library.analysis_wait_count.argtypes = (pointer,)
+    library.analysis_waits.restype = None
+    library.analysis_waits.argtypes = (pointer, ctypes.c_int64, pointer, pointer)
+    library.analysis_delays.restype = None
+    library.analysis_delays.argtypes = (pointer, ctypes.c_int64, pointer)
+    library.analysis_counts.restype = None
+    library.analysis_counts.argtypes = (pointer, pointer)
     return library
 
 
@@ -151,8 +151,8 @@ def _waits(library: Any, handle: Any) -> NDArray[Any]:
     """Wait states as results keep them: the longest ones, by begin."""
     most = _MOST_WAITS_KEPT
     metrics = np.array([NUMBER.get(name, -1) for name in _SLOTS], np.int32)
-    waits = np.zeros(min(most, library.found_wait_count(handle)), WAITS)
-    library.found_waits(handle, most, metrics.ctypes.data, waits.ctypes.data)
+    waits = np.zeros(min(most, library.analysis_wait_count(handle)), WAITS)
+    library.analysis_waits(handle, most, metrics.ctypes.data, waits.ctypes.data)
     return waits
 
 
@@ -178,7 +178,7 @@ def _find_waits(
 def take_part(inputs: Inputs, causes: bool, processes: Processes) -> None:
     """Replay this process' part of the ranks, for the first process."""
     library = load()
-    library.drop_found(_find_waits(library, inputs, causes, None, processes))
+    library.drop_analysis(_find_waits(library, inputs, causes, None, processes))
 
 
 class Replayed:
@@ -212,10 +212,10 @@ class Replayed:
                         raise inputs.error_of(failure)
                     self.critical_path, self.explained = answer[0], answer[1]
                 self.waits = listed.result()  # Wait states as results keep them: the longest ones
-                library.found_delays(waits, len(self.waits), self.waits.ctypes.data)
+                library.analysis_delays(waits, len(self.waits), self.waits.ctypes.data)
             nodes, locations = inputs.run.node_count, inputs.run.location_count
             values = _copy(
-                library.found_values(waits), "<f8", nodes * locations * len(_SLOTS)
+                library.analysis_values(waits), "<f8", nodes * locations * len(_SLOTS)
             ).reshape(locations, nodes, len(_SLOTS))
             # By name, shape (nodes, locations).
             self.slots = {
@@ -223,20 +223,20 @@ class Replayed:
                 for number, name in enumerate(_SLOTS)
             }
             # Of the locations, seconds on the run's clock.
-            self.begins = _copy(library.found_begins(waits), "<f8", locations)
-            self.ends = _copy(library.found_ends(waits), "<f8", locations)
+            self.begins = _copy(library.analysis_begins(waits), "<f8", locations)
+            self.ends = _copy(library.analysis_ends(waits), "<f8", locations)
             # Calls of each location that are not left at its end.
-            self.open = _copy(library.found_open(waits), "<i8", locations)
-            self.sizes = _copy(library.found_sizes(waits), "<i8", nodes * _SIZES).reshape(
+            self.open = _copy(library.analysis_open(waits), "<i8", locations)
+            self.sizes = _copy(library.analysis_sizes(waits), "<i8", nodes * _SIZES).reshape(
                 nodes, _SIZES
             )
             count = ctypes.c_int64()
-            address = library.found_pairs(waits, ctypes.byref(count))
+            address = library.analysis_pairs(waits, ctypes.byref(count))
             self.pairs = _copy(address, _PAIR, count.value)
             counts = np.zeros(11, np.int64)
-            library.found_counts(waits, counts.ctypes.data)
+            library.analysis_counts(waits, counts.ctypes.data)
         finally:
-            library.drop_found(waits)
+            library.drop_analysis(waits)
         names = (
             "events",
             "broken",

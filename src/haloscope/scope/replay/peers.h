@@ -40,17 +40,17 @@ class ParcelReader {
   ParcelReader(const uint8_t *data, int64_t size) : at_(data), end_(data + size) {}
   template <class T>
   T one() {
-    T found;
-    take(&found, 1);
-    return found;
+    T object;
+    take(&object, 1);
+    return object;
   }
   template <class T>
   std::vector<T> list() {
     const int64_t count = one<int64_t>();
     if (count < 0 || count > (end_ - at_) / (int64_t)sizeof(T)) throw std::runtime_error("a parcel is cut");
-    std::vector<T> found(count);
-    take(found.data(), count);
-    return found;
+    std::vector<T> elements(count);
+    take(elements.data(), count);
+    return elements;
   }
 
  private:
@@ -74,18 +74,18 @@ inline std::vector<Parcel> exchange(const Peers &peers, const std::vector<Parcel
   }
   const uint8_t *came = peers.exchange(sizes.data(), all.data());
   if (came == nullptr) throw std::runtime_error("the exchange between processes failed");
-  std::vector<Parcel> found(peers.count);
+  std::vector<Parcel> received(peers.count);
   for (int32_t p = 0; p < peers.count; p++) {
-    found[p].bytes.assign(came, came + sizes[p]);
+    received[p].bytes.assign(came, came + sizes[p]);
     came += sizes[p];
   }
-  return found;
+  return received;
 }
 
-// What each process has for the first one, of any size: in pieces.
+// Sends each process's parcel, of any size, to the first one: in pieces.
 inline std::vector<Parcel> gather(const Peers &peers, const Parcel &own) {
   const int64_t piece = (int64_t(1) << 30) / peers.count;
-  std::vector<Parcel> found(peers.count);
+  std::vector<Parcel> gathered(peers.count);
   for (int64_t done = 0;; done += piece) {
     const int64_t size = (int64_t)own.bytes.size(), next = std::min(size, done + piece);
     std::vector<Parcel> parcels(peers.count);
@@ -97,8 +97,8 @@ inline std::vector<Parcel> gather(const Peers &peers, const Parcel &own) {
       int64_t flag;
       std::memcpy(&flag, came[p].bytes.data(), sizeof flag);
       more |= flag != 0;
-      found[p].bytes.insert(found[p].bytes.end(), came[p].bytes.begin() + sizeof flag, came[p].bytes.end());
+      gathered[p].bytes.insert(gathered[p].bytes.end(), came[p].bytes.begin() + sizeof flag, came[p].bytes.end());
     }
-    if (!more) return found;
+    if (!more) return gathered;
   }
 }

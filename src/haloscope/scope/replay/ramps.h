@@ -82,8 +82,8 @@ class Ramp {
   double slope_ = 1;
 };
 
-// The ramp up to a jump, with the limits to the left as far as it is above the other jumps: found
-// by looking twice as far back each time.
+// The ramp up to a jump, with the limits to the left as far as it is above the other jumps: the
+// search goes twice as far back each time.
 inline void lead_up(Ramp &ramp, const std::vector<Knot> &jumps, size_t jump,
                     const std::vector<Limit> &limits, double slope) {
   const Knot &top = jumps[jump];
@@ -104,13 +104,13 @@ inline void lead_up(Ramp &ramp, const std::vector<Knot> &jumps, size_t jump,
 // Knots with a ramp before each jump (two knots of one tick). Limits are sorted, one a tick.
 inline std::vector<Knot> with_ramps(const std::vector<Knot> &jumps, const std::vector<Limit> &limits,
                                     double slope) {
-  std::vector<Knot> found;  // from right to left
-  if (jumps.empty()) return found;
+  std::vector<Knot> knots;  // from right to left
+  if (jumps.empty()) return knots;
   Ramp ramp;
   auto put = [&](int64_t tick, double shift) {
     const int64_t whole = (int64_t)std::llround(shift);
-    if (!found.empty() && found.back().tick == tick && found.back().shift == whole) return;
-    found.push_back({tick, whole});
+    if (!knots.empty() && knots.back().tick == tick && knots.back().shift == whole) return;
+    knots.push_back({tick, whole});
   };
   put(jumps.back().tick, (double)jumps.back().shift);
   for (size_t i = jumps.size() - 1; i-- > 0;) {
@@ -151,6 +151,6 @@ inline std::vector<Knot> with_ramps(const std::vector<Knot> &jumps, const std::v
     }
     put(ramp.foot(), 0);
   }
-  std::reverse(found.begin(), found.end());
-  return found;
+  std::reverse(knots.begin(), knots.end());
+  return knots;
 }

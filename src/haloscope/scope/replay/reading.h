@@ -1,4 +1,4 @@
-// First part of the wait-state replay: decodes events and writes down what calls tell.
+// First part of the wait-state replay: decodes events and keeps the records of calls.
 #pragma once
 #include <vector>
 
@@ -9,7 +9,7 @@ constexpr int kSizes = 66;
 
 struct Reading {
   const RunInput *run;
-  Found *found;
+  WaitAnalysis *analysis;
   int threads;
   bool keep_causes;
   int64_t kept = 0;  // words of a location that stay in memory
@@ -74,7 +74,7 @@ struct Reading {
       outboxes[thread][home[s.receiver]].cancels.push_back({rank, number});
   }
 
-  // A message that the open call has received, posted there or with the request that is given.
+  // A message that the open call has received, posted there or with `request`.
   void await(RankState &r, LocationState &l, int32_t index, uint32_t from, int32_t comm, uint32_t tag,
              Family family, const Request *request = nullptr) {
     l.visit.receives.push_back(r.receives.end());
@@ -229,7 +229,8 @@ struct Reading {
         l.stack[l.depth++] = l.current;
         l.current = node;
         if (__builtin_expect(node < 0, 0)) { unknown[thread]++; break; }
-        if (__builtin_expect(l.nodes[node].visits++ == 0, 0) && keep_causes) found->marks[index].active.push_back(node);
+        if (__builtin_expect(l.nodes[node].visits++ == 0, 0) && keep_causes)
+          analysis->marks[index].active.push_back(node);
         const int32_t role = run->node_roles[node];
         if (role >= ROLE_MPI && role <= ROLE_RMA_SYNC && !l.visit.open) {
           Visit &v = l.visit;
@@ -261,7 +262,7 @@ struct Reading {
   }
 
   __attribute__((noinline)) void mark(int32_t index, LocationState &l) {
-    Marks &m = found->marks[index];
+    Marks &m = analysis->marks[index];
     m.add(l.decoder.place, l.decoder.ticks, l.current, l.nodes.data());
     // As far apart as keeps them small beside the events.
     l.next_mark = l.decoder.place + std::max(Marks::kWords, 2 * (int64_t)m.active.size());
@@ -367,11 +368,11 @@ struct Reading {
       }
       case HS_EVENT_IRECV_DONE: {
         const uint64_t bytes = w[1] & 0xffffffffffffull;
-        const bool not_told = bytes == HS_BYTES_NOT_TOLD;  // the send tells
-        if (not_told) count_received_of_any_size(l);
+        const bool is_unknown = bytes == HS_BYTES_UNKNOWN;  // that of the send counts
+        if (is_unknown) count_received_of_any_size(l);
         else count_received(l, bytes);
         await(r, l, index, d.payload, d.comm((uint32_t)w[0]), (uint32_t)(w[0] >> 32), MESSAGE, &r.requests.at(w[2]));
-        r.receives[r.receives.end() - 1].size_not_told = not_told;
+        r.receives[r.receives.end() - 1].size_unknown = is_unknown;
         r.requests.close(w[2]);
         break;
       }
@@ -538,7 +539,7 @@ struct Reading {
       bool contributes = c.sent > 0;
       if (c.operation == HS_OP_REDUCE || c.operation == HS_OP_GATHER || c.operation == HS_OP_GATHERV)
         contributes = contributes && !root;
-      if (c.operation == HS_OP_FINALIZE) found->finalised[index] = enter;
+      if (c.operation == HS_OP_FINALIZE) analysis->finalised[index] = enter;
       r.collectives.push(c);
       arrivals[thread][c.comm % threads].push_back({c.comm, c.place, c.operation, index, c.node,
                                                     (uint32_t)c.root, c.instance, enter, leave,
@@ -603,7 +604,7 @@ struct Reading {
   void end(int thread, int32_t index, LocationState &l, RankState &r) {
     l.ended = true;
     broken[thread] += l.decoder.broken;
-    found->open[index] = l.depth;
+    analysis->open[index] = l.depth;
     if (l.visit.open) close_visit(thread, index, l, r, l.last);
   }
 

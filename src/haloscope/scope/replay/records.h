@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "decoder.h"
-#include "found.h"
+#include "wait_analysis.h"
 
 constexpr int64_t kNone = -1;
 
@@ -19,7 +19,7 @@ enum Family : int32_t { MESSAGE = 0, POST_START = 1, POST_COMPLETE = 2, COMPLETE
 
 // Places (`at`, `..._at`) are those of the ENTER of a call in its location's words. `skipped` messages
 // were not recorded, `left` of them are without a partner; they only keep others in their order.
-// Pairs that are `unsure` may be the wrong ones: they tell of no waits.
+// Pairs that are `unsure` may be the wrong ones: no waits are computed from them.
 struct Send {
   double enter = 0, receive_enter = 0, last_access = 0;
   uint64_t bytes = 0;
@@ -42,7 +42,7 @@ struct Receive {
   int64_t left = 1;
   int32_t node = -1;  // that completes it
   bool matched = false, used = false;
-  bool skipped = false, unsure = false, size_not_told = false;
+  bool skipped = false, unsure = false, size_unknown = false;
 };
 
 // A call that completed messages.
@@ -62,7 +62,7 @@ struct Collective {
   int32_t comm, place, operation, root, node, location;
 };
 
-// What the owner of a communicator hears of one member's call.
+// A member's call, as the owner of the communicator gets it.
 struct Arrival {
   int32_t comm, place, operation, location, node;
   uint32_t root;
@@ -105,8 +105,8 @@ struct Communicator {
   size_t skips_kept = 64;
   std::vector<int64_t> reached;  // next instance of each place, where members skip some
   Instance *at(int64_t number) {
-    const auto found = instances.find(number);
-    return found == instances.end() ? nullptr : found->second.get();
+    const auto position = instances.find(number);
+    return position == instances.end() ? nullptr : position->second.get();
   }
 };
 
@@ -152,10 +152,10 @@ struct Channels {
   Channel &get(int32_t sender, int32_t comm, int32_t tag, int32_t family) {
     uint64_t place = mix(sender, comm, tag, family) & (slots.size() - 1);
     while (slots[place] >= 0) {
-      Channel &found = list[slots[place]];
-      if (found.sender == sender && found.comm == comm && found.tag == tag &&
-          found.family == family)
-        return found;
+      Channel &channel = list[slots[place]];
+      if (channel.sender == sender && channel.comm == comm && channel.tag == tag &&
+          channel.family == family)
+        return channel;
       place = (place + 1) & (slots.size() - 1);
     }
     slots[place] = (int32_t)list.size();
@@ -224,8 +224,8 @@ struct PairTable {
     };
     uint64_t place = mix(node, sender) & (slots.size() - 1);
     while (slots[place] >= 0) {
-      Pair &found = list[slots[place]];
-      if (found.node == node && found.sender == sender) return found;
+      Pair &pair = list[slots[place]];
+      if (pair.node == node && pair.sender == sender) return pair;
       place = (place + 1) & (slots.size() - 1);
     }
     slots[place] = (int32_t)list.size();
@@ -249,7 +249,7 @@ struct Lock {
   double lock_enter, lock_leave, unlock_enter, unlock_leave;
 };
 
-// What a call has told of itself between its ENTER and its LEAVE.
+// Records of a call between its ENTER and its LEAVE.
 struct Visit {
   int64_t enter = 0, at = 0;
   std::vector<int64_t> receives, dones;  // numbers of the rank's receives and sends
@@ -305,7 +305,7 @@ struct SendNote {
   int64_t number;
 };
 
-// What a process is told of ranks that another one replays.
+// Records of ranks that another process replays.
 struct ForeignSend {
   SendNote note;
   Send send;

@@ -101,7 +101,7 @@ struct Settling : Matching {
       const double wait = s.receive_enter - call.enter;
       if (wait > blocked) { blocked = wait; blocked_send = &s; }
     }
-    double *values = found->at(call.location, call.node);
+    double *values = analysis->at(call.location, call.node);
     const Receive *late = latest[MESSAGE];
     if (late != nullptr && longest[MESSAGE] >= blocked) {
       if (!call.empty) {
@@ -147,7 +147,7 @@ struct Settling : Matching {
         if (r.late[k].send_enter > m.send_enter) {
           const LateMessage &one = r.late[k];
           const Slot slot = one.sender == m.sender ? WRONG_ORDER_SAME : WRONG_ORDER_DIFFERENT;
-          found->at(one.location, one.node)[slot] += one.amount;
+          analysis->at(one.location, one.node)[slot] += one.amount;
           if (one.amount >= least) r.out_of_order.push_back({one.at, one.amount, one.location, (uint8_t)slot});
           r.late.erase(r.late.begin() + k);
         } else {
@@ -177,7 +177,7 @@ struct Settling : Matching {
   void settle_collective(int thread, RankState &r, const Collective &c, Instance &i) {
     const int32_t size = comms[c.comm].size;
     if (size < 2 || c.node < 0) return;
-    double *values = found->at(c.location, c.node);
+    double *values = analysis->at(c.location, c.node);
     const double B = c.enter, E = c.leave;
     const double until_last = std::min(i.max_enter, E) - B;
     const double completion = E - std::max({i.min_leave, std::min(i.max_enter, E), B});
@@ -252,9 +252,9 @@ struct Settling : Matching {
         const bool synchronises = o == HS_OP_BARRIER || o == HS_OP_FENCE || o == HS_OP_INIT || o == HS_OP_FINALIZE ||
                                   (o >= HS_OP_ALLREDUCE && o <= HS_OP_REDUCE_SCATTER_BLOCK && i.last >= 0);
         if (!synchronises) continue;
-        i.number = (int32_t)found->synchronisations.size();
-        found->synchronisations.push_back({(int32_t)comm, i.locations, i.at, i.enters,
-                                           *std::max_element(i.enters.begin(), i.enters.end())});
+        i.number = (int32_t)analysis->synchronisations.size();
+        analysis->synchronisations.push_back({(int32_t)comm, i.locations, i.at, i.enters,
+                                              *std::max_element(i.enters.begin(), i.enters.end())});
       }
     }
   }
@@ -305,7 +305,7 @@ struct Settling : Matching {
           const double begin = std::max(held.lock_leave, done), end = std::min(leave, until);
           if (end <= begin || node < 0) return;
           done = end;
-          found->at(own.location, node)[LOCK_CONTENTION] += end - begin;
+          analysis->at(own.location, node)[LOCK_CONTENTION] += end - begin;
           ranks[locations[own.location].decoder.in->rank].waits.push_back(
               {begin, end, (uint64_t)at, LOCK_CONTENTION, (uint64_t)held.unlock_at, false, node,
                own.location, held.unlock_node, held.location});

@@ -1,5 +1,5 @@
-// Fourth part: what processes that replay a run together tell each other. Each decodes the files of
-// its own ranks; messages are matched where they are received, members of collectives everywhere.
+// Fourth part: messages between processes that replay a run together. Each decodes the files of its
+// own ranks; messages are matched where they are received, members of collectives everywhere.
 #pragma once
 #include "settling.h"
 
@@ -7,9 +7,9 @@ struct Sharing : Settling {
   bool shared() const { return peers.count > 1; }
   bool own(int32_t rank) const { return home[rank] == peers.own; }
 
-  // After a stretch has been decoded: what others are to match. Returns the events that all
-  // processes have gone through, and in `alive` whether any has more.
-  int64_t tell_decoded(bool &alive) {
+  // After a stretch has been decoded: sends the other processes the records that they match.
+  // Returns the events that all processes have gone through, and in `alive` whether any has more.
+  int64_t exchange_decoded(bool &alive) {
     int64_t total = 0;
     for (int t = 0; t < threads; t++) total += events[t];
     if (!shared()) return total;
@@ -47,8 +47,8 @@ struct Sharing : Settling {
     return total;
   }
 
-  // After messages have been matched: senders elsewhere hear of it.
-  void tell_matched() {
+  // After messages have been matched: sends the matches to the senders' processes.
+  void exchange_matches() {
     if (!shared()) return;
     std::vector<Parcel> parcels(peers.count);
     for (int32_t p = 0; p < peers.count; p++) {
@@ -84,13 +84,13 @@ struct Sharing : Settling {
     }
   }
 
-  // What this process has found of its own ranks goes to the first one, which goes on alone.
+  // Sends the records of this process's own ranks to the first process, which goes on alone.
   void hand_in() {
     if (!shared()) return;
     Parcel parcel;
     for (const auto *counts : {&events, &broken, &unknown, &scans, &synchronising, &skipped_sends, &skipped_receives, &skipped_collectives}) parcel.put(*counts);
-    parcel.put(found->unmatched_sends);
-    parcel.put(found->unmatched_receives);
+    parcel.put(analysis->unmatched_sends);
+    parcel.put(analysis->unmatched_receives);
     for (const auto &list : sizes) parcel.put(list);
     for (int32_t rank = 0; rank < run->rank_count && peers.own != 0; rank++) {
       RankState &r = ranks[rank];
@@ -105,8 +105,8 @@ struct Sharing : Settling {
     for (int32_t p = 1; peers.own == 0 && p < peers.count; p++) {
       ParcelReader reader(came[p].bytes.data(), (int64_t)came[p].bytes.size());
       for (auto *counts : {&events, &broken, &unknown, &scans, &synchronising, &skipped_sends, &skipped_receives, &skipped_collectives}) add(reader.list<int64_t>(), *counts);
-      found->unmatched_sends += reader.one<int64_t>();
-      found->unmatched_receives += reader.one<int64_t>();
+      analysis->unmatched_sends += reader.one<int64_t>();
+      analysis->unmatched_receives += reader.one<int64_t>();
       for (auto &list : sizes) add(reader.list<int64_t>(), list);
       for (int32_t rank = 0; rank < run->rank_count; rank++) {
         if (home[rank] != p) continue;
@@ -154,18 +154,19 @@ struct Sharing : Settling {
   };
 
   void put_location(Parcel &parcel, int32_t location) {
-    parcel.put(Ends{found->begins[location], found->ends[location], found->finalised[location], found->open[location]});
+    parcel.put(Ends{analysis->begins[location], analysis->ends[location], analysis->finalised[location],
+                    analysis->open[location]});
     std::vector<int64_t> nodes;
     std::vector<double> rows;
-    for (int64_t node = 0; node < found->nodes; node++) {
-      const double *row = found->at(location, node);
+    for (int64_t node = 0; node < analysis->nodes; node++) {
+      const double *row = analysis->at(location, node);
       if (std::all_of(row, row + SLOTS, [](double value) { return value == 0; })) continue;
       nodes.push_back(node);
       rows.insert(rows.end(), row, row + SLOTS);
     }
     parcel.put(nodes);
     parcel.put(rows);
-    const Marks &m = found->marks[location];
+    const Marks &m = analysis->marks[location];
     parcel.put(m.active);
     parcel.put(m.list);
     parcel.put(m.sums);
@@ -174,15 +175,15 @@ struct Sharing : Settling {
 
   void take_location(ParcelReader &reader, int32_t location) {
     const Ends ends = reader.one<Ends>();
-    found->begins[location] = ends.begin;
-    found->ends[location] = ends.end;
-    found->finalised[location] = ends.finalised;
-    found->open[location] = ends.open;
+    analysis->begins[location] = ends.begin;
+    analysis->ends[location] = ends.end;
+    analysis->finalised[location] = ends.finalised;
+    analysis->open[location] = ends.open;
     const auto nodes = reader.list<int64_t>();
     const auto rows = reader.list<double>();
     for (size_t i = 0; i < nodes.size(); i++)
-      std::copy(rows.begin() + i * SLOTS, rows.begin() + (i + 1) * SLOTS, found->at(location, nodes[i]));
-    Marks &m = found->marks[location];
+      std::copy(rows.begin() + i * SLOTS, rows.begin() + (i + 1) * SLOTS, analysis->at(location, nodes[i]));
+    Marks &m = analysis->marks[location];
     m.active = reader.list<int32_t>();
     m.list = reader.list<Mark>();
     m.sums = reader.list<int64_t>();

@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "decoder.h"
-#include "found.h"
+#include "wait_analysis.h"
 
-// Ticks by node, and which nodes have been added to. Without branches: which node comes next is
-// what a processor cannot foretell.
+// Ticks by node, and which nodes have been added to. Without branches: a processor cannot
+// predict which node comes next.
 class Spent {
  public:
   explicit Spent(int64_t nodes) : ticks_(nodes + 1, 0), is_touched_(nodes + 1, 0), touched_(nodes + 2, 0) {}
@@ -21,7 +21,7 @@ class Spent {
   int64_t of(int32_t node) const { return ticks_[node + 1]; }
   int64_t count() const { return count_; }
   template <class Function>
-  void each(Function function) const {  // in an order that depends on the events alone
+  void for_each(Function function) const {  // in an order that depends on the events alone
     for (int64_t k = 0; k < count_; k++)
       if (touched_[k] > 0) function(touched_[k] - 1, ticks_[touched_[k]]);
   }
@@ -37,7 +37,7 @@ class Spent {
   int64_t count_ = 0;
 };
 
-// What a location has spent until the event at a place: that until a mark, and what came after it.
+// Ticks of a location until the event at a place: those until a mark, and those after it.
 struct Until {
   int64_t place = -1;
   int32_t location = -1;
@@ -52,13 +52,13 @@ struct Until {
 // of two locations begins where what came before it ended.
 class Timeline {
  public:
-  Timeline(const RunInput *run, const Found *found)
-      : run_(run), found_(found), walked_(run->node_count), remembered_(kRemembered) {}
+  Timeline(const RunInput *run, const WaitAnalysis *analysis)
+      : run_(run), analysis_(analysis), walked_(run->node_count), remembered_(kRemembered) {}
 
   // From the event at one place to the event at another; 0 for the begin.
   void between(int32_t location, int64_t from, int64_t to, Spent &out) {
     if (from >= to) return;
-    const Marks &marks = found_->marks[location];
+    const Marks &marks = analysis_->marks[location];
     int32_t first_mark = 0;
     if (from > 0) {
       const Until &begin = until(location, from);
@@ -82,7 +82,7 @@ class Timeline {
   // Ticks before the event at a place, from which a decoder can go on.
   int64_t ticks_before(int32_t location, int64_t place) const {
     const LocationInput &in = run_->locations[location];
-    const Marks &marks = found_->marks[location];
+    const Marks &marks = analysis_->marks[location];
     size_t m = marks.until(place);
     while (m > 0 && marks.list[m - 1].place > place) m--;
     int64_t at = m > 0 ? marks.list[m - 1].place : 0, ticks = m > 0 ? marks.list[m - 1].ticks : 0;
@@ -101,7 +101,7 @@ class Timeline {
     int32_t current;
   };
 
-  // After the given number of marks.
+  // State after `count` marks.
   static Walk at_mark(const Marks &marks, size_t count) {
     if (count == 0) return {0, 0, 0, -1};
     const Mark &m = marks.list[count - 1];
@@ -110,17 +110,17 @@ class Timeline {
 
   const Until &until(int32_t location, int64_t place) {
     const uint64_t key = (uint64_t)place * 0x9e3779b97f4a7c15ull + (uint64_t)(uint32_t)location * 0xc2b2ae3d27d4eb4full;
-    Until &found = remembered_[(key ^ key >> 29) % kRemembered];
-    if (found.place == place && found.location == location) return found;
-    const Marks &marks = found_->marks[location];
-    found.place = place;
-    found.location = location;
-    found.marks = (int32_t)marks.until(place);
-    walk(run_->locations[location], place, at_mark(marks, found.marks));
-    found.after.clear();
-    walked_.each([&](int32_t node, int64_t ticks) { found.after.push_back({node, ticks}); });
+    Until &remembered = remembered_[(key ^ key >> 29) % kRemembered];
+    if (remembered.place == place && remembered.location == location) return remembered;
+    const Marks &marks = analysis_->marks[location];
+    remembered.place = place;
+    remembered.location = location;
+    remembered.marks = (int32_t)marks.until(place);
+    walk(run_->locations[location], place, at_mark(marks, remembered.marks));
+    remembered.after.clear();
+    walked_.for_each([&](int32_t node, int64_t ticks) { remembered.after.push_back({node, ticks}); });
     walked_.clear();
-    return found;
+    return remembered;
   }
 
   // On to the event at a place. Events have been decoded before: they fit.
@@ -156,7 +156,7 @@ class Timeline {
 
   static constexpr size_t kRemembered = 2048;
   const RunInput *run_;
-  const Found *found_;
+  const WaitAnalysis *analysis_;
   Spent walked_;
   std::vector<Until> remembered_;
 };

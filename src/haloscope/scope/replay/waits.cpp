@@ -1,4 +1,4 @@
-// Goes through all ranks' events side by side and finds what waited for what.
+// Goes through all ranks' events side by side and finds wait states and their causes.
 //
 // Ranks are shared out to threads. In turns every thread decodes a stretch of its ranks' events
 // (writing down sends, receives and collectives), then matches what has arrived for its ranks,
@@ -14,7 +14,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "found.h"
+#include "wait_analysis.h"
 #include "listing.h"
 #include "sharing.h"
 #include "team.h"
@@ -25,14 +25,14 @@ struct Replay : Sharing {
   void go(void (*progress)(double)) {
     const int64_t L = run->location_count, N = run->node_count;
     threads = std::max(1, std::min<int>(run->threads, std::max(1, run->rank_count / peers.count)));
-    found->locations = L;
-    found->nodes = N;
-    found->make_values();
-    found->begins.assign(L, 0);
-    found->marks.resize(L);
-    found->open.assign(L, 0);
-    found->finalised.assign(L, -1e300);
-    found->ends.assign(L, 0);
+    analysis->locations = L;
+    analysis->nodes = N;
+    analysis->make_values();
+    analysis->begins.assign(L, 0);
+    analysis->marks.resize(L);
+    analysis->open.assign(L, 0);
+    analysis->finalised.assign(L, -1e300);
+    analysis->ends.assign(L, 0);
     locations.resize(L);
     ranks = std::vector<RankState>(run->rank_count);
     owner.resize(run->rank_count);
@@ -50,7 +50,7 @@ struct Replay : Sharing {
     for (int64_t i = 0; i < L; i++) {
       const LocationInput &in = run->locations[i];
       locations[i].decoder.open(in);
-      locations[i].values = found->at(i, 0);
+      locations[i].values = analysis->at(i, 0);
       locations[i].ended = in.count == 0;
       if (keep_causes) locations[i].next_mark = Marks::kWords;
       if (in.is_stream || in.rank < 0 || in.rank >= run->rank_count) continue;
@@ -99,12 +99,12 @@ struct Replay : Sharing {
         alive[thread] = here;
         team.meet([&] {
           bool any = std::any_of(alive.begin(), alive.end(), [](uint8_t a) { return a != 0; });
-          total = tell_decoded(any);
+          total = exchange_decoded(any);
           last = !any;
         });
         match_mail(thread, last ? kEver : until);
         team.meet([&] {
-          tell_matched();
+          exchange_matches();
           number_instances();
         });
         for (int32_t rank = 0; rank < run->rank_count; rank++) {
@@ -143,12 +143,12 @@ struct Replay : Sharing {
       LocationState &l = locations[i];
       const double rate = l.decoder.in->rate;
       for (int64_t n = 0; n < (int64_t)l.nodes.size(); n++) {
-        if (l.nodes[n].ticks != 0) found->at(i, n)[TIME] = double(l.nodes[n].ticks) * rate;
-        if (l.nodes[n].visits != 0) found->at(i, n)[VISITS] = double(l.nodes[n].visits);
+        if (l.nodes[n].ticks != 0) analysis->at(i, n)[TIME] = double(l.nodes[n].ticks) * rate;
+        if (l.nodes[n].visits != 0) analysis->at(i, n)[VISITS] = double(l.nodes[n].visits);
       }
       if (l.started) {
-        found->begins[i] = as_seconds(l, l.first);
-        found->ends[i] = as_seconds(l, l.last);
+        analysis->begins[i] = as_seconds(l, l.first);
+        analysis->ends[i] = as_seconds(l, l.last);
       }
     }
     for (int32_t rank = 0; rank < run->rank_count; rank++) {
@@ -156,10 +156,10 @@ struct Replay : Sharing {
       if (!own(rank)) continue;
       for (int64_t k = r.sends.base; k < r.sends.end(); k++) {
         const Send &s = r.sends[k];
-        found->unmatched_sends += !s.matched && !s.cancelled && s.family == MESSAGE && s.receiver >= 0 && !s.skipped && !missing(s.receiver);
+        analysis->unmatched_sends += !s.matched && !s.cancelled && s.family == MESSAGE && s.receiver >= 0 && !s.skipped && !missing(s.receiver);
       }
       for (int64_t k = r.receives.base; k < r.receives.end(); k++)
-        found->unmatched_receives += !r.receives[k].matched && r.receives[k].family == MESSAGE &&
+        analysis->unmatched_receives += !r.receives[k].matched && r.receives[k].family == MESSAGE &&
                                      !r.receives[k].skipped && !missing(r.receives[k].sender);
     }
   }
@@ -167,31 +167,31 @@ struct Replay : Sharing {
   void finish_all() {
     const int64_t L = run->location_count, N = run->node_count;
     lock_contention();
-    found->sizes.assign(N * kSizes, 0);
+    analysis->sizes.assign(N * kSizes, 0);
     for (int t = 0; t < threads; t++) {
-      for (int64_t k = 0; k < N * kSizes; k++) found->sizes[k] += sizes[t][k];
-      found->events += events[t];
-      found->broken += broken[t];
-      found->unknown += unknown[t];
-      found->scans += scans[t];
-      found->scans_synchronising += synchronising[t];
-      found->skipped_sends += skipped_sends[t];
-      found->skipped_receives += skipped_receives[t];
-      found->skipped_collectives += skipped_collectives[t];
+      for (int64_t k = 0; k < N * kSizes; k++) analysis->sizes[k] += sizes[t][k];
+      analysis->events += events[t];
+      analysis->broken += broken[t];
+      analysis->unknown += unknown[t];
+      analysis->scans += scans[t];
+      analysis->scans_synchronising += synchronising[t];
+      analysis->skipped_sends += skipped_sends[t];
+      analysis->skipped_receives += skipped_receives[t];
+      analysis->skipped_collectives += skipped_collectives[t];
     }
     std::vector<int64_t> waits_of(L, 0);
     for (RankState &r : ranks) {
       for (const Wait &w : r.waits) waits_of[w.location]++;
-      found->pairs.insert(found->pairs.end(), r.pairs.list.begin(), r.pairs.list.end());
+      analysis->pairs.insert(analysis->pairs.end(), r.pairs.list.begin(), r.pairs.list.end());
     }
-    std::sort(found->pairs.begin(), found->pairs.end(), [](const Pair &a, const Pair &b) {
+    std::sort(analysis->pairs.begin(), analysis->pairs.end(), [](const Pair &a, const Pair &b) {
       return a.node != b.node ? a.node < b.node : a.sender != b.sender ? a.sender < b.sender : a.receiver < b.receiver;
     });
     for (Communicator &c : comms)
-      for (auto &i : c.instances) found->incomplete_collectives += i.second->arrived > 0 && !i.second->complete;
-    found->wait_starts.assign(L + 1, 0);
-    for (int64_t i = 0; i < L; i++) found->wait_starts[i + 1] = found->wait_starts[i] + waits_of[i];
-    found->make_waits();
+      for (auto &i : c.instances) analysis->incomplete_collectives += i.second->arrived > 0 && !i.second->complete;
+    analysis->wait_starts.assign(L + 1, 0);
+    for (int64_t i = 0; i < L; i++) analysis->wait_starts[i + 1] = analysis->wait_starts[i] + waits_of[i];
+    analysis->make_waits();
     Team team(threads);
     team.run([&](int thread) {
       for (int32_t rank = thread; rank < run->rank_count; rank += threads) hand_over(ranks[rank]);
@@ -200,14 +200,14 @@ struct Replay : Sharing {
 
   void hand_over(RankState &r) {
     std::vector<int64_t> at(r.locations.size());
-    for (size_t k = 0; k < at.size(); k++) at[k] = found->wait_starts[r.locations[k]];
+    for (size_t k = 0; k < at.size(); k++) at[k] = analysis->wait_starts[r.locations[k]];
     for (const Wait &w : r.waits)
       for (size_t k = 0; k < at.size(); k++)
-        if (r.locations[k] == w.location) found->waits[at[k]++] = w;
+        if (r.locations[k] == w.location) analysis->waits[at[k]++] = w;
     std::vector<Wait>().swap(r.waits);
-    Wait *all = found->waits.get();
+    Wait *all = analysis->waits.get();
     for (int32_t location : r.locations)
-      sort_by_end(all + found->wait_starts[location], all + found->wait_starts[location + 1]);
+      sort_by_end(all + analysis->wait_starts[location], all + analysis->wait_starts[location + 1]);
   }
 };
 
@@ -216,43 +216,43 @@ struct Replay : Sharing {
 extern "C" {
 
 // Null where the exchange between processes failed, memory is short or threads are refused, which
-// `why` tells. Of several processes only the first one's answer is whole.
-Found *find_waits(const RunInput *run, int keep_causes, void (*progress)(double), const Peers *peers,
-                  int *why) {
+// `why` gives. Of several processes only the first one's answer is whole.
+WaitAnalysis *find_waits(const RunInput *run, int keep_causes, void (*progress)(double), const Peers *peers,
+                         int *why) {
   try {
-    auto found = std::make_unique<Found>();
+    auto analysis = std::make_unique<WaitAnalysis>();
     Replay replay;
     replay.run = run;
-    replay.found = found.get();
+    replay.analysis = analysis.get();
     replay.keep_causes = keep_causes != 0;
     if (peers != nullptr) replay.peers = *peers;
     replay.go(progress);
-    return found.release();
+    return analysis.release();
   } catch (const std::exception &) {
     *why = failure();
     return nullptr;
   }
 }
 
-void drop_found(Found *found) { delete found; }
+void drop_analysis(WaitAnalysis *analysis) { delete analysis; }
 
-const double *found_values(const Found *f) { return f->values.get(); }
-const double *found_begins(const Found *f) { return f->begins.data(); }
-const double *found_ends(const Found *f) { return f->ends.data(); }
-const int64_t *found_open(const Found *f) { return f->open.data(); }
-const int64_t *found_sizes(const Found *f) { return f->sizes.data(); }
-const Pair *found_pairs(const Found *f, int64_t *count) {
+const double *analysis_values(const WaitAnalysis *f) { return f->values.get(); }
+const double *analysis_begins(const WaitAnalysis *f) { return f->begins.data(); }
+const double *analysis_ends(const WaitAnalysis *f) { return f->ends.data(); }
+const int64_t *analysis_open(const WaitAnalysis *f) { return f->open.data(); }
+const int64_t *analysis_sizes(const WaitAnalysis *f) { return f->sizes.data(); }
+const Pair *analysis_pairs(const WaitAnalysis *f, int64_t *count) {
   *count = (int64_t)f->pairs.size();
   return f->pairs.data();
 }
-int64_t found_wait_count(const Found *f) { return f->wait_count(); }
+int64_t analysis_wait_count(const WaitAnalysis *f) { return f->wait_count(); }
 // The longest `most` waits by their begins, with the numbers of metrics for slots.
-void found_waits(const Found *f, int64_t most, const int32_t *metrics, ListedWait *out) {
+void analysis_waits(const WaitAnalysis *f, int64_t most, const int32_t *metrics, ListedWait *out) {
   list_waits(*f, most, metrics, out);
 }
-// Says of listed waits what is charged for them, once root causes are known.
-void found_delays(const Found *f, int64_t count, ListedWait *listed) { name_delays(*f, count, listed); }
-void found_counts(const Found *f, int64_t *out) {
+// Sets the charged call paths of listed waits, once root causes are known.
+void analysis_delays(const WaitAnalysis *f, int64_t count, ListedWait *listed) { name_delays(*f, count, listed); }
+void analysis_counts(const WaitAnalysis *f, int64_t *out) {
   const int64_t counts[] = {f->events, f->broken, f->unmatched_sends, f->unmatched_receives,
                             f->incomplete_collectives, f->scans, f->scans_synchronising, f->unknown,
                             f->skipped_sends, f->skipped_receives, f->skipped_collectives};

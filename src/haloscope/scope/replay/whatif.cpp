@@ -10,11 +10,11 @@
 //   left of the call after it, own the usual length of such calls that did not wait;
 //   it did not wait: own is its length, transfer the usual one of such calls that did.
 // The usual ones are means by kind of call and size, without what is far off. Dimemas and its kin
-// do alike with given figures: Labarta, Girona, Pillet, Cortes, Gregoris, Euro-Par 1996.
+// do alike with prescribed figures: Labarta, Girona, Pillet, Cortes, Gregoris, Euro-Par 1996.
 //
-// A call that goes takes the time of its recording along, of which a part lies after it. What a run
-// would gain that is not recorded is told by going through all once more with the recording taken
-// off every call and what follows it: perturbation analysis as in Malony, Reed, Wijshoff, IEEE
+// A call that goes takes the time of its recording along, of which a part lies after it. The gain
+// of an unrecorded run is predicted by a second pass that removes the cost of recording from every
+// call and from the time after it: perturbation analysis as in Malony, Reed, Wijshoff, IEEE
 // Transactions on Parallel and Distributed Systems 3, 1992.
 #include <algorithm>
 #include <atomic>
@@ -76,22 +76,22 @@ class WhatIf {
         break;
       }
       case HS_EVENT_ISEND_DONE:
-        if (const Request *found = request_of(u, d.payload); found && found->sends) {
-          if (!u.frames.empty()) part(u, found->bytes, costs::WAIT);
-          if (found->message >= 0 && u.frames.empty()) messages_.done(found->message, causal::SENDER_DONE);
-          else if (found->message >= 0) u.sends.push_back(found->message);
+        if (const Request *request = request_of(u, d.payload); request && request->sends) {
+          if (!u.frames.empty()) part(u, request->bytes, costs::WAIT);
+          if (request->message >= 0 && u.frames.empty()) messages_.done(request->message, causal::SENDER_DONE);
+          else if (request->message >= 0) u.sends.push_back(request->message);
           requests_[u.rank].erase({d.payload, 0});
         }
         break;
       case HS_EVENT_RECV:
       case HS_EVENT_IRECV_DONE: return receive(u, d, t);
       case HS_EVENT_IRECV: {
-        const causal::Promise found = u.foresight.at_post(u.stream);
+        const causal::Promise promise = u.foresight.at_post(u.stream);
         if (!u.frames.empty())
-          part(u, found.known && found.sender != HS_NOBODY ? found.bytes : 1, costs::NOTHING);
-        if (found.known && found.sender < (uint32_t)run_.rank_count)
+          part(u, promise.known && promise.sender != HS_NOBODY ? promise.bytes : 1, costs::NOTHING);
+        if (promise.known && promise.sender < (uint32_t)run_.rank_count)
           requests_[u.rank].get({d.payload, 0}).message =
-              post(u, d, found.sender, found.channel, moment(u, t));
+              post(u, d, promise.sender, promise.channel, moment(u, t));
         break;
       }
       case HS_EVENT_CANCELLED: requests_[u.rank].erase({d.payload, 0}); break;
@@ -110,9 +110,9 @@ class WhatIf {
         break;
       }
       case HS_EVENT_ICOLLECTIVE_DONE: {
-        const Request *found = request_of(u, d.payload);
-        if (!found || found->instance < 0) break;
-        const Request one = *found;
+        const Request *request = request_of(u, d.payload);
+        if (!request || request->instance < 0) break;
+        const Request one = *request;
         u.blocked_in = one.instance;
         const Step step = part_from(u, one.comm, one.place, t);
         if (step == Step::GO_ON) requests_[u.rank].erase({d.payload, 0});
@@ -256,8 +256,8 @@ class WhatIf {
     if (u.message < 0) {
       if (posted_before) {
         const causal::Key key{(uint32_t)d.words[2], 0};
-        const Request *found = requests_[u.rank].find(key);
-        if (found && !found->sends) u.message = found->message;
+        const Request *request = requests_[u.rank].find(key);
+        if (request && !request->sends) u.message = request->message;
         requests_[u.rank].erase(key);
       }
       if (u.message < 0)
@@ -276,8 +276,8 @@ class WhatIf {
       depend(u, one, t);
     }
     if (frame) {
-      const bool told = (d.words[1] & HS_BYTES_NOT_TOLD) != HS_BYTES_NOT_TOLD;
-      part(u, told ? d.words[1] : m.state & causal::SENT && !m.unseen ? m.send.bytes : 1, posted_before ? costs::WAIT : costs::RECEIVE);
+      const bool is_known = (d.words[1] & HS_BYTES_UNKNOWN) != HS_BYTES_UNKNOWN;
+      part(u, is_known ? d.words[1] : m.state & causal::SENT && !m.unseen ? m.send.bytes : 1, posted_before ? costs::WAIT : costs::RECEIVE);
       frame->receives = true;
     }
     messages_.done(u.message, causal::RECEIVER_DONE);
@@ -334,8 +334,8 @@ class WhatIf {
     const uint64_t flags = d.words[1];
     const int64_t count = (int64_t)(flags & HS_SKIPPED_COUNT);
     const bool has_request = d.words[2] < HS_NOBODY;
-    if (const Request *found = has_request ? request_of(u, (uint32_t)d.words[2]) : nullptr) {
-      const Request one = *found;
+    if (const Request *request = has_request ? request_of(u, (uint32_t)d.words[2]) : nullptr) {
+      const Request one = *request;
       requests_[u.rank].erase({(uint32_t)d.words[2], 0});
       if (one.instance >= 0) collectives_.leave(one.comm, one.instance);
       else if (one.message >= 0)
@@ -407,22 +407,22 @@ class WhatIf {
     auto gives = [&](int32_t i) {
       return one.here[i] && (one.operation == HS_OP_BARRIER || one.entries[i].sent > 0);
     };
-    Moment found = kNever;
+    Moment latest = kNever;
     switch (flow) {
       case Flow::NONE: break;
       case Flow::ONE_TO_ALL:
-        if (one.root_place >= 0 && one.root_place != place) found = one.entries[one.root_place].begin;
+        if (one.root_place >= 0 && one.root_place != place) latest = one.entries[one.root_place].begin;
         break;
       case Flow::ALL_TO_ONE:
         for (int32_t i = 0; one.root_place == place && i < members; i++)
-          if (gives(i) && i != place) found.raise(one.entries[i].begin);
+          if (gives(i) && i != place) latest.raise(one.entries[i].begin);
         break;
       case Flow::ALL_TO_ALL:
         if (!all.made)
           for (int32_t i = 0; i < members; i++)
             if (gives(i)) all.all.raise(one.entries[i].begin);
         all.made = one.missing == 0;
-        found = all.all;
+        latest = all.all;
         break;
       case Flow::UPWARDS:  // steps: by place, the latest of all below
         for (int32_t i = (int32_t)all.steps.size(); i <= place; i++) {
@@ -430,7 +430,7 @@ class WhatIf {
           if (i > 0 && gives(i - 1)) before.raise(one.entries[i - 1].begin);
           all.steps.emplace_back(0, before);
         }
-        found = all.steps[place].second;
+        latest = all.steps[place].second;
         break;
       case Flow::LOOSE: {
         if (!all.made) {
@@ -445,11 +445,11 @@ class WhatIf {
         }
         auto after = std::upper_bound(all.steps.begin(), all.steps.end(), t,
                                       [](double at, const auto &step) { return at < step.first; });
-        if (after != all.steps.begin()) found = std::prev(after)->second;
+        if (after != all.steps.begin()) latest = std::prev(after)->second;
         break;
       }
     }
-    return found;
+    return latest;
   }
 
   // ---- the end of a call ----
@@ -487,7 +487,7 @@ class WhatIf {
       now.c += on_network ? 0 : own;
       for (const Dependence *one = first; one < last; one++) {
         if (on_network && one->reply && set_.change == IDEAL && !(flags(frame.node) & SYNCHRONOUS)) continue;
-        now.c = std::max(now.c, one->on.c + (on_network ? on_given_network(frame, *one) : transfer(*one)));
+        now.c = std::max(now.c, one->on.c + (on_network ? network_delay(frame, *one) : transfer(*one)));
       }
     } else if (set_.change == NO_EMPTY && frame.empty > 0 && frame.operation == 0) {
       counts.emptied_calls += frame.full == 0;
@@ -508,7 +508,7 @@ class WhatIf {
     u.now = now;
   }
   // Seconds from a moment that a call depends on to its end. A collective is a tree.
-  double on_given_network(const Frame &frame, const Dependence &one) const {
+  double network_delay(const Frame &frame, const Dependence &one) const {
     if (set_.change == IDEAL || (frame.operation == 0 && !one.reply)) return 0;
     const double steps = frame.operation ? std::ceil(std::log2(std::max(frame.members, 2))) : 1;
     return steps * set_.latency + one.bytes / set_.bandwidth;
@@ -518,7 +518,7 @@ class WhatIf {
 
   // Seconds of computing in each outermost visit of the region.
   Visits visits_of(const LocationInput &location) const {
-    Visits found;
+    Visits visits;
     Decoder d;
     d.open(location);
     int32_t node = -1;
@@ -526,13 +526,13 @@ class WhatIf {
     while (d.next()) {
       if (d.kind != HS_EVENT_ENTER && d.kind != HS_EVENT_LEAVE) continue;
       const double t = d.seconds();
-      if (flags(node) & SCALED && !found.seconds.empty()) found.seconds.back() += std::max(0.0, t - before);
+      if (flags(node) & SCALED && !visits.seconds.empty()) visits.seconds.back() += std::max(0.0, t - before);
       before = t;
       node = d.node(d.payload);
       if (d.kind == HS_EVENT_LEAVE) node = node >= 0 ? run_.node_entered[node] : -1;
-      else if (flags(node) & OPENS) found.seconds.push_back(0);
+      else if (flags(node) & OPENS) visits.seconds.push_back(0);
     }
-    return found;
+    return visits;
   }
   void balance() {
     const int64_t count = (int64_t)replay_.units.size();

@@ -93,7 +93,7 @@ struct Scratch {
 KERNEL update_twice(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
                     const real *__restrict__ step, long first, long nx, long ny, long nz, long sy,
                     long sz, long fs, long rows, const long *adiabatic, real *scratch,
-                    long scratch_each) {
+                    long scratch_stride) {
   const real dt = LOCAL_STEP ? (real)0 : *step;
   const long tiles = (ny + rows - 1) / rows;
   PRAGMA(omp parallel for schedule(static))
@@ -101,7 +101,7 @@ KERNEL update_twice(const real *__restrict__ old, real *__restrict__ fresh, cons
     const long y0 = t * rows, y1 = smaller(ny, y0 + rows);
     const long begin = larger(0L, y0 - 2), end = smaller(ny, y1 + 2);
     const long plane = (rows + 8) * sy;
-    const Scratch s = {scratch + omp_get_thread_num() * scratch_each, sy, plane,
+    const Scratch s = {scratch + omp_get_thread_num() * scratch_stride, sy, plane,
                        (4 - y0) * sy + 64 / (long)sizeof(real)};
     const real *start = old + first;
 

@@ -100,9 +100,9 @@ typedef Several<NODES_A_THREAD> Nodes;
 
 template <int COUNT>
 INLINE void take(real *to, const real *from) {
-  const Several<COUNT> some = *(const Several<COUNT> *)from;
+  const Several<COUNT> nodes = *(const Several<COUNT> *)from;
 #pragma unroll
-  for (int i = 0; i < COUNT; ++i) to[i] = some.at[i];
+  for (int i = 0; i < COUNT; ++i) to[i] = nodes.at[i];
 }
 
 // A thread's nodes of a row with `TIPS` (1 or 2) more at each end.
@@ -153,7 +153,7 @@ struct Cuts {
 };
 
 // A thread's nodes of a row, or as many of them as the box has.
-INLINE void store_some(real *to, const Nodes &nodes, int count) {
+INLINE void store_nodes(real *to, const Nodes &nodes, int count) {
   if (count == NODES_A_THREAD)
     *(Nodes *)to = nodes;
   else
@@ -166,12 +166,12 @@ struct NodesOfFields {
   Nodes p, u, v, w, T;
 };
 
-INLINE void store_some(real *to, const NodesOfFields &nodes, int count, long fs) {
-  store_some(to, nodes.p, count);
-  store_some(to + fs, nodes.u, count);
-  store_some(to + 2 * fs, nodes.v, count);
-  store_some(to + 3 * fs, nodes.w, count);
-  store_some(to + 4 * fs, nodes.T, count);
+INLINE void store_nodes(real *to, const NodesOfFields &nodes, int count, long fs) {
+  store_nodes(to, nodes.p, count);
+  store_nodes(to + fs, nodes.u, count);
+  store_nodes(to + 2 * fs, nodes.v, count);
+  store_nodes(to + 3 * fs, nodes.w, count);
+  store_nodes(to + 4 * fs, nodes.T, count);
 }
 
 // Stores nodes beyond a cut: all fields of the outermost layer, p of the second.
@@ -179,9 +179,9 @@ INLINE void cross(const Cut &cut, const NodesOfFields &next, int count, long pla
                   int layer) {
   real *const there = (real *)cut.base + place + z * cut.plane;
   if (layer == 0)
-    store_some(there, next, count, fs);
+    store_nodes(there, next, count, fs);
   else
-    store_some(there, next.p, count);
+    store_nodes(there, next.p, count);
 }
 
 // Notes that a column at a cut is done; the last one tells the neighbour.
@@ -369,7 +369,7 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
           uB.at[r] = u_star.c, vB.at[r] = v_star.c, wB.at[r] = w_star.c, TB.at[r] = T_star.c;
         }
       }
-      store_some(out, next, own_nodes, fs);
+      store_nodes(out, next, own_nodes, fs);
       if (completes)
 #pragma unroll
         for (int r = 0; r < NODES_A_THREAD; ++r) {

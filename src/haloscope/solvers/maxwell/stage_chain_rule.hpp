@@ -28,15 +28,16 @@
 #define STAGE KERNEL
 #endif
 
-// Does `what` for the face f, its node (b, a) and node n of the element, for all faces at the row.
-#define AT_FACES(row, what)                                     \
+// Applies `apply` to the face f, its node (b, a) and node n of the element, for all faces at the
+// row.
+#define AT_FACES(row, apply)                                     \
   do {                                                          \
     const int row_j = row % NP, row_k = row / NP;               \
-    ENDS(i) { what(i ? 1 : 0, row_k, row_j, row * NP + i); }    \
+    ENDS(i) { apply(i ? 1 : 0, row_k, row_j, row * NP + i); }    \
     if (row_j == 0 || row_j == N)                               \
-      LANES(i) { what(row_j ? 3 : 2, row_k, i, row * NP + i); } \
+      LANES(i) { apply(row_j ? 3 : 2, row_k, i, row * NP + i); } \
     if (row_k == 0 || row_k == N)                               \
-      LANES(i) { what(row_k ? 5 : 4, row_j, i, row * NP + i); } \
+      LANES(i) { apply(row_k ? 5 : 4, row_j, i, row * NP + i); } \
   } while (0)
 
 // a_d . u at node n; u is one of the fields.

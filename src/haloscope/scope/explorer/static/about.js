@@ -26,8 +26,8 @@ function textOf(key, value) {
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (Array.isArray(value)) return value.map((one) => textOf("", one)).join(", ");
   if (value !== null && typeof value === "object") {
-    const told = Object.entries(value).filter(([, one]) => one !== null && one !== "" && one?.length !== 0);
-    return told.map(([name, one]) => `${name.replaceAll("_", " ")} ${textOf(name, one)}`).join(" · ");
+    const entries = Object.entries(value).filter(([, one]) => one !== null && one !== "" && one?.length !== 0);
+    return entries.map(([name, one]) => `${name.replaceAll("_", " ")} ${textOf(name, one)}`).join(" · ");
   }
   return value === null ? "" : String(value);
 }

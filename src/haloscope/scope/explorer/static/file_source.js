@@ -144,10 +144,10 @@ export class FileSource {
         sum[place] += arrays[name][row];
       });
     }
-    const found = [...sums.keys()].sort((a, b) => a - b);
-    const answer = { cell: Int32Array.from(found), pairs: Float64Array.from(found, (c) => sums.get(c)[5]) };
+    const cells = [...sums.keys()].sort((a, b) => a - b);
+    const answer = { cell: Int32Array.from(cells), pairs: Float64Array.from(cells, (c) => sums.get(c)[5]) };
     QUANTITIES.forEach((name, place) => {
-      answer[name] = Float64Array.from(found, (c) => sums.get(c)[place]);
+      answer[name] = Float64Array.from(cells, (c) => sums.get(c)[place]);
     });
     return answer;
   }
@@ -181,27 +181,27 @@ export class FileSource {
   }
 
   async timeline(side) {
-    const found = await this.open(`timeline${side}`);
-    return found ? found.meta : { state: "none" };
+    const timeline = await this.open(`timeline${side}`);
+    return timeline ? timeline.meta : { state: "none" };
   }
 
   /** All tiles and segments that the file holds come with the first question. */
   async tiles(side) {
     const { meta, arrays } = await this.open(`timeline${side}`);
-    const told = [];
-    if (arrays.told) return { meta: told, arrays: {} };
-    arrays.told = true;
+    const listing = [];
+    if (arrays.delivered) return { meta: listing, arrays: {} };
+    arrays.delivered = true;
     for (let tile = 0; tile < arrays.tile_row.length; tile += 1) {
-      told.push([arrays.tile_row[tile], arrays.tile_level[tile], arrays.tile_number[tile], arrays.tile_count[tile]]);
+      listing.push([arrays.tile_row[tile], arrays.tile_level[tile], arrays.tile_number[tile], arrays.tile_count[tile]]);
     }
     // Times of segments are kept as shares of their tile.
     const times = new Float64Array(arrays.place.length);
     let next = 0;
-    for (const [, level, number, count] of told) {
+    for (const [, level, number, count] of listing) {
       const width = meta.span / FACTOR ** level;
       for (let n = 0; n < count; n += 1, next += 1) times[next] = (number + arrays.place[next]) * width;
     }
-    return { meta: told, arrays: { ...arrays, times } };
+    return { meta: listing, arrays: { ...arrays, times } };
   }
 
   async lines(side, begin, end, rows, most) {

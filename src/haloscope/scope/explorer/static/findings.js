@@ -98,16 +98,16 @@ export class Findings {
   changed() {
     const { model } = this;
     const total = this.total(0);
-    const found = changes(model, MOST_CHANGES);
-    if (!found.length) return element("p", { class: "quietly" }, "Nothing that matters.");
+    const largest = changes(model, MOST_CHANGES);
+    if (!largest.length) return element("p", { class: "quietly" }, "Nothing that matters.");
     return element(
       "ol",
       { "aria-label": "Changes" },
-      ...found.map(({ metric, node, first, second }, number) =>
+      ...largest.map(({ metric, node, first, second }, number) =>
         entry({
           number,
           cost: `${signed(second - first)}${total ? ` · ${second > first ? "+" : ""}${percent((second - first) / total)}` : ""}`,
-          what: model.metrics[metric].title,
+          headline: model.metrics[metric].title,
           where: `${single(first, "s")} → ${single(second, "s")} · most in ${model.pathNames(node).slice(-3).join(" › ")}`,
           selected: this.state.metric === metric && this.state.node === node,
           click: () => {
@@ -129,7 +129,7 @@ export class Findings {
     return entry({
       number,
       cost: finding.seconds === null ? "" : cost(finding.seconds, total),
-      what: finding.title || (metric ? metric.title : ""),
+      headline: finding.title || (metric ? metric.title : ""),
       where: [
         finding.title && metric ? metric.title : "",
         finding.path.slice(-3).join(" › "),
@@ -162,7 +162,7 @@ export class Findings {
   /** Without a diagnosis: leaves of the tree of time by their share. */
   greatest(side, total, label) {
     const { model, state } = this;
-    const found = model.metrics
+    const losses = model.metrics
       .map((metric, id) => ({ id, metric, value: model.total(String(side), id, false) }))
       .filter(({ id, metric, value }) => metric.remedy && metric.unit === "s" && value > 0 && model.rootMetric(id) === 0)
       .sort((a, b) => b.value - a.value)
@@ -170,11 +170,11 @@ export class Findings {
     return element(
       "ol",
       { "aria-label": label },
-      ...found.map(({ id, metric, value }, number) =>
+      ...losses.map(({ id, metric, value }, number) =>
         entry({
           number,
           cost: cost(value, total),
-          what: metric.title,
+          headline: metric.title,
           remedy: metric.remedy,
           selected: state.metric === id,
           click: () => {
@@ -187,8 +187,8 @@ export class Findings {
   }
 }
 
-/** One line of a list with what follows it, as a button. */
-function entry({ number, cost: costs, what, where = "", texts = [], remedy = "", title = "", selected, click }) {
+/** One entry of a list, as a button. */
+function entry({ number, cost: costs, headline, where = "", texts = [], remedy = "", title = "", selected, click }) {
   return element(
     "li",
     {},
@@ -200,7 +200,7 @@ function entry({ number, cost: costs, what, where = "", texts = [], remedy = "",
         { class: "line" },
         element("span", { class: "number" }, `${number + 1}`),
         costs ? element("strong", { class: "cost" }, costs) : null,
-        element("strong", { class: "what" }, ...coded(what)),
+        element("strong", { class: "what" }, ...coded(headline)),
         where ? element("span", { class: "path quietly" }, where) : null,
       ),
       ...texts.filter(Boolean).map((text) => element("span", { class: "text" }, ...coded(text))),

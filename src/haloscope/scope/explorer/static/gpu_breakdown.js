@@ -63,9 +63,9 @@ export class GpuBreakdown {
   }
 
   ofPart(side, part) {
-    const told = this.model.sides[side].gpus;
-    const column = told ? told.parts.indexOf(part) : -1;
-    return told && column >= 0 ? told.seconds.map((row) => row[column]) : [];
+    const gpus = this.model.sides[side].gpus;
+    const column = gpus ? gpus.parts.indexOf(part) : -1;
+    return gpus && column >= 0 ? gpus.seconds.map((row) => row[column]) : [];
   }
 
   ofMetric(side, name) {
@@ -107,8 +107,8 @@ export class GpuBreakdown {
   }
 
   sums(side) {
-    const told = this.model.sides[side].gpus;
-    return told ? told.seconds.map((row) => row.reduce((sum, value) => sum + value, 0)) : [];
+    const gpus = this.model.sides[side].gpus;
+    return gpus ? gpus.seconds.map((row) => row.reduce((sum, value) => sum + value, 0)) : [];
   }
 
   /** A row; its name selects the metric. */
@@ -149,17 +149,17 @@ export class GpuBreakdown {
   bars() {
     const { model, shown } = this;
     const rows = shown.flatMap((side) =>
-      this.ranks(side).slice(0, Math.floor(MOST_BARS / shown.length)).map((rank) => ({ side, rank, told: model.sides[side].gpus })),
-    ).filter(({ told }) => told);
-    const sumOf = ({ told, rank }) => told.seconds[rank].reduce((sum, value) => sum + value, 0);
+      this.ranks(side).slice(0, Math.floor(MOST_BARS / shown.length)).map((rank) => ({ side, rank, gpus: model.sides[side].gpus })),
+    ).filter(({ gpus }) => gpus);
+    const sumOf = ({ gpus, rank }) => gpus.seconds[rank].reduce((sum, value) => sum + value, 0);
     const most = Math.max(...rows.map(sumOf), 0);
     const bars = rows.map((one) => {
-      const { side, rank, told } = one;
-      const said = told.parts.map((part, n) => `${told.titles[n]} ${single(told.seconds[rank][n], "s")}`).join(", ");
+      const { side, rank, gpus } = one;
+      const said = gpus.parts.map((part, n) => `${gpus.titles[n]} ${single(gpus.seconds[rank][n], "s")}`).join(", ");
       const bar = element("div", { class: "bar", role: "img", "aria-label": `rank ${rank}: ${said}`, title: said });
-      told.parts.forEach((part, n) => {
+      gpus.parts.forEach((part, n) => {
         const piece = element("span", {});
-        piece.style.width = `${most ? (100 * told.seconds[rank][n]) / most : 0}%`;
+        piece.style.width = `${most ? (100 * gpus.seconds[rank][n]) / most : 0}%`;
         piece.style.background = COLOURS.get(PARTS[part]?.[1]) || "";
         bar.append(piece);
       });

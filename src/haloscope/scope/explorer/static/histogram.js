@@ -15,16 +15,16 @@ export class Histogram {
     this.canvas = new Canvas({ class: "picture", role: "img", tabindex: "0" }, (...a) => this.draw(...a));
   }
 
-  /** Takes values of `ranks`, their `found` statistics, and `how` they are shown. */
-  show(ranks, values, found, how) {
-    Object.assign(this, { ranks, values, found, how });
+  /** Takes values of `ranks`, their `summary`, and `how` they are shown. */
+  show(ranks, values, summary, how) {
+    Object.assign(this, { ranks, values, summary, how });
     this.canvas.ask();
   }
 
   bars() {
-    const { found, values } = this;
-    const low = values[found.least];
-    const high = values[found.most];
+    const { summary, values } = this;
+    const low = values[summary.least];
+    const high = values[summary.most];
     // Values that differ by rounding alone are one bar, in the middle.
     const alike = high - low <= ALIKE * Math.max(Math.abs(low), Math.abs(high));
     if (alike) {
@@ -42,7 +42,7 @@ export class Histogram {
   }
 
   draw(context, width, height) {
-    if (!this.found) return;
+    if (!this.summary) return;
     const { low, high, width: step, bars, only } = this.bars();
     const [left, right, top] = [38, 14, 20];
     const box = Math.min(64, height * 0.28);
@@ -91,15 +91,15 @@ export class Histogram {
     this.drawBox(context, x, bottom + 26, box - 14, ink, faint);
     this.canvas.node.setAttribute(
       "aria-label",
-      `Histogram over ${this.values.length} ranks, from ${this.how.spoken(this.values[this.found.least])} to ${this.how.spoken(this.values[this.found.most])}, with box plot`,
+      `Histogram over ${this.values.length} ranks, from ${this.how.spoken(this.values[this.summary.least])} to ${this.how.spoken(this.values[this.summary.most])}, with box plot`,
     );
   }
 
   drawBox(context, x, top, tall, ink, faint) {
-    const { found } = this;
-    const [first, middle, third] = found.quartiles;
+    const { summary } = this;
+    const [first, middle, third] = summary.quartiles;
     const reach = WHISKER * (third - first);
-    const inside = found.sorted.filter((v) => v >= first - reach && v <= third + reach);
+    const inside = summary.sorted.filter((v) => v >= first - reach && v <= third + reach);
     const [low, high] = [inside[0], inside[inside.length - 1]];
     const y = top + tall / 2;
     context.strokeStyle = ink;
@@ -114,7 +114,7 @@ export class Histogram {
     context.lineWidth = 2;
     line(context, x(middle), top, x(middle), top + tall);
     context.lineWidth = 1;
-    const mean = x(found.mean);
+    const mean = x(summary.mean);
     context.fillStyle = ink;
     context.beginPath();
     context.moveTo(mean, y - 5);
@@ -123,7 +123,7 @@ export class Histogram {
     context.lineTo(mean - 5, y);
     context.fill();
     context.strokeStyle = faint;
-    for (const value of found.sorted) {
+    for (const value of summary.sorted) {
       if (value >= low && value <= high) continue;
       context.beginPath();
       context.arc(x(value), y, 2.5, 0, 7);

@@ -68,13 +68,13 @@ export class Messages {
     const { node } = this.state;
     const own = this.state.isOwnNode();
     const window = this.map.view();
-    const what = `${node} ${own}`;
+    const selection = `${node} ${own}`;
     const turn = (this.turn = (this.turn || 0) + 1);
     const sides = this.sidesShown();
     const answers = await Promise.all(
       sides.flatMap((side) => [
-        this.kept(`cells ${side} ${what} ${Object.values(window)}`, () => this.source.cells(side, node, own, window, CELLS)),
-        this.kept(`receivers ${side} ${what}`, () => this.source.receivers(side, node, own)),
+        this.kept(`cells ${side} ${selection} ${Object.values(window)}`, () => this.source.cells(side, node, own, window, CELLS)),
+        this.kept(`receivers ${side} ${selection}`, () => this.source.receivers(side, node, own)),
       ]),
     ).catch((error) => {
       this.numbers.showNothing(String(error.message || error));

@@ -136,7 +136,7 @@ export class Model {
 
   buildSystem() {
     const places = this.meta.places;
-    const hosts = this.meta.sides.map((side) => side.hosts).find((found) => found.length) || [];
+    const hosts = this.meta.sides.map((side) => side.hosts).find((names) => names.length) || [];
     const several = new Set(hosts).size > 1;
     const items = [{ name: `${this.meta.size} rank${this.meta.size === 1 ? "" : "s"}`, parent: -1, rank: -1, places: [] }];
     const add = (item) => items.push({ places: [], ...item }) - 1;
@@ -176,7 +176,7 @@ export class Model {
     items[0].all = items[0].all || items[0].places;
   }
 
-  /** What a location is called. */
+  /** Name of a location. */
   placeName(place, withRank = true) {
     const [rank, number, kind, name, device] = this.meta.places[place];
     const front = withRank ? `rank ${rank}` : "";

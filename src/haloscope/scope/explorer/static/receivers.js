@@ -22,7 +22,7 @@ export class Receivers {
     this.hear(this.sizes, () => this.sizeValues, (count, place) => [sizeName(place), `${single(count, "#")} messages`]);
   }
 
-  /** Tells in a tip what the bar under the pointer is. */
+  /** Shows a tip for the bar under the pointer. */
   hear(canvas, bars, lines) {
     canvas.node.addEventListener("pointermove", (event) => {
       const list = this.values ? bars() : null;
@@ -64,19 +64,19 @@ export class Receivers {
       ...Object.entries(QUANTITIES).map(([name, [label, unit]]) => [name, label, unit]),
     ];
     const cells = rows.map(([name, label, unit]) => {
-      const found = statistics(combined[name]);
-      const how = column(unit, Math.max(Math.abs(combined[name][found.most]), Math.abs(combined[name][found.least])));
+      const summary = statistics(combined[name]);
+      const how = column(unit, Math.max(Math.abs(combined[name][summary.most]), Math.abs(combined[name][summary.least])));
       const mean = unit === "#" ? column("%", 1) : how;
       const text = (value, as = how) => as.text(as === how ? value : value / how.factor);
       return element(
         "tr",
-        { "data-name": name, "data-mean": found.mean, "data-most": combined[name][found.most] },
+        { "data-name": name, "data-mean": summary.mean, "data-most": combined[name][summary.most] },
         element("th", { scope: "row" }, `${label}${how.label ? ` (${how.label})` : ""}`),
-        element("td", {}, text(found.mean, mean)),
-        element("td", {}, text(found.deviation, mean)),
-        element("td", { title: `rank ${found.least}` }, text(combined[name][found.least])),
-        element("td", { title: `rank ${found.most}` }, text(combined[name][found.most])),
-        element("td", {}, single(found.sum, unit)),
+        element("td", {}, text(summary.mean, mean)),
+        element("td", {}, text(summary.deviation, mean)),
+        element("td", { title: `rank ${summary.least}` }, text(combined[name][summary.least])),
+        element("td", { title: `rank ${summary.most}` }, text(combined[name][summary.most])),
+        element("td", {}, single(summary.sum, unit)),
       );
     });
     fill(

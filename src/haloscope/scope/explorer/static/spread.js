@@ -7,7 +7,7 @@ import { Histogram } from "./histogram.js";
 import { statistics } from "./model.js";
 import { Topology } from "./topology.js";
 
-const TOLD_FROM = 0.0005; // share that a single file has spread evenly
+const SHOWN_FROM = 0.0005; // share that a single file has spread evenly
 
 /** The views beside the tree of the system pane. */
 export class Spread {
@@ -72,15 +72,15 @@ export class Spread {
     this.how = how;
     const all = this.model.byRank(values);
     this.values = this.ranks.map((rank) => all[rank]);
-    this.found = statistics(this.values);
-    this.histogram.show(this.ranks, this.values, this.found, how);
+    this.summary = statistics(this.values);
+    this.histogram.show(this.ranks, this.values, this.summary, how);
     this.topology.show(this.values, how);
     this.showNumbers(spread);
   }
 
   showNumbers(spread) {
-    const { found } = this;
-    if (!found) return;
+    const { summary } = this;
+    if (!summary) return;
     const rank = (place, label) =>
       button(`${label} ${this.how.spoken(this.values[place])} (rank ${this.ranks[place]})`, `Select rank ${this.ranks[place]}, the one with the ${label}`, () => {
         this.state.set({ ranks: new Set([this.ranks[place]]) });
@@ -88,18 +88,18 @@ export class Spread {
       }, { class: "link" });
     fill(
       this.numbers,
-      element("span", {}, `mean ${this.how.spoken(found.mean)}`),
-      element("span", {}, `± ${this.how.spoken(found.deviation)} (${percent(found.mean ? found.deviation / Math.abs(found.mean) : 0)})`),
-      element("span", {}, `median ${this.how.spoken(found.quartiles[1])}`),
-      rank(found.least, "least"),
-      rank(found.most, "most"),
-      spread > TOLD_FROM
+      element("span", {}, `mean ${this.how.spoken(summary.mean)}`),
+      element("span", {}, `± ${this.how.spoken(summary.deviation)} (${percent(summary.mean ? summary.deviation / Math.abs(summary.mean) : 0)})`),
+      element("span", {}, `median ${this.how.spoken(summary.quartiles[1])}`),
+      rank(summary.least, "least"),
+      rank(summary.most, "most"),
+      spread > SHOWN_FROM
         ? element("span", { class: "warn", title: "This file holds only sums of small values; haloscope explore DIR shows all of them" }, `${percent(spread)} of this is spread evenly: left out of this file`)
         : null,
     );
-    this.numbers.dataset.mean = found.mean;
-    this.numbers.dataset.deviation = found.deviation;
-    this.numbers.dataset.least = this.values[found.least];
-    this.numbers.dataset.most = this.values[found.most];
+    this.numbers.dataset.mean = summary.mean;
+    this.numbers.dataset.deviation = summary.deviation;
+    this.numbers.dataset.least = this.values[summary.least];
+    this.numbers.dataset.most = this.values[summary.most];
   }
 }

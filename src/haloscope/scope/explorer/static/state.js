@@ -140,7 +140,7 @@ export class State {
     return parts.join("&");
   }
 
-  /** Takes a view from such a text; what does not fit is left as it is. */
+  /** Takes a view from the text of a link; ignores parts that do not fit. */
   restore(text) {
     const model = this.model;
     const parts = new Map(text.replace(/^#/, "").split("&").map((part) => part.split("=", 2)));
@@ -188,23 +188,23 @@ export class State {
     return Object.keys(changes).length > 0;
   }
 
-  /** How panels and rows are arranged, from the parts of a link; as usual where it says nothing. */
+  /** Arrangement of panels and rows from the parts of a link; defaults for missing parts. */
   arrangement(parts) {
     const text = (key) => parts.get(key) ?? "";
-    const found = { drawn: drawnOf(USUAL), rowHeight: null, rowTop: 0, instance: null, splits: SPLITS };
-    found.large = text("b") === "1";
-    if (/^([smwdao]{1,6}|-)$/.test(text("l"))) found.drawn = drawnOf(text("l"));
+    const layout = { drawn: drawnOf(USUAL), rowHeight: null, rowTop: 0, instance: null, splits: SPLITS };
+    layout.large = text("b") === "1";
+    if (/^([smwdao]{1,6}|-)$/.test(text("l"))) layout.drawn = drawnOf(text("l"));
     const height = /^\d{1,2}(\.\d)?$/.test(text("e")) ? Number(text("e")) : 0;
-    if (height >= ROW_HEIGHTS[0] && height <= ROW_HEIGHTS[1]) found.rowHeight = height;
-    if (/^\d{1,7}(\.\d{1,2})?$/.test(text("y"))) found.rowTop = Number(text("y"));
+    if (height >= ROW_HEIGHTS[0] && height <= ROW_HEIGHTS[1]) layout.rowHeight = height;
+    if (/^\d{1,7}(\.\d{1,2})?$/.test(text("y"))) layout.rowTop = Number(text("y"));
     const [place, begin, end] = timesOf(text("i"));
     if (Number.isInteger(place) && place >= 0 && place < this.model.meta.places.length && begin <= end) {
-      found.instance = { place, begin, end };
+      layout.instance = { place, begin, end };
     }
     const splits = /^\d{3}_\d{3}_\d{3}$/.test(text("x")) ? text("x").split("_").map(Number) : SPLITS;
     const apart = [splits[0], splits[1] - splits[0], 1000 - splits[1]].every((width) => width >= LEAST_PANE);
-    if (apart && splits[2] >= DOCK[0] && splits[2] <= DOCK[1]) found.splits = splits;
-    return found;
+    if (apart && splits[2] >= DOCK[0] && splits[2] <= DOCK[1]) layout.splits = splits;
+    return layout;
   }
 }
 
@@ -252,22 +252,22 @@ function pathText(model, node) {
 
 function findPath(model, text) {
   let here = model.nodeBelow.roots;
-  let found = -1;
+  let node = -1;
   for (const part of text.split("/")) {
     const [name, order] = part.split("~");
     let plain;
     try {
       plain = decodeURIComponent(name);
     } catch {
-      return found;
+      return node;
     }
     const alike = here.filter((n) => model.nodeName(n) === plain);
     const next = alike[order ? Number(order) - 1 : 0];
-    if (next === undefined) return found;
-    found = next;
+    if (next === undefined) return node;
+    node = next;
     here = model.nodeBelow[next];
   }
-  return found;
+  return node;
 }
 
 /** A number that differs where call trees do, so that open nodes are not restored on another. */
@@ -298,11 +298,11 @@ function runText(sorted) {
 }
 
 function runsOf(text, limit) {
-  const found = [];
+  const numbers = [];
   for (const part of (text ?? "").split(".")) {
     if (!/^[0-9a-z]{1,6}(-[0-9a-z]{1,6})?$/.test(part)) continue;
     const [a, b] = part.split("-").map((n) => parseInt(n, 36));
-    for (let n = a; n <= Math.min(b ?? a, limit - 1); n += 1) found.push(n);
+    for (let n = a; n <= Math.min(b ?? a, limit - 1); n += 1) numbers.push(n);
   }
-  return found.filter((n) => n < limit);
+  return numbers.filter((n) => n < limit);
 }

@@ -76,15 +76,15 @@ export class SystemPane {
       this.show(model.viewed("places", state.view, metric, exclusive), 0);
       return;
     }
-    let found;
+    let loaded;
     try {
-      found = await this.row(metric, exclusive, node, own);
+      loaded = await this.row(metric, exclusive, node, own);
     } catch (error) {
       if (turn === this.turn) setText(this.frame.unit, String(error.message || error));
       return;
     }
     if (turn !== this.turn) return;
-    const { rows, spread } = found;
+    const { rows, spread } = loaded;
     this.show(state.view === DIFFERENCE ? difference(rows[0], rows[1]) : rows[Number(state.view)], spread);
   }
 

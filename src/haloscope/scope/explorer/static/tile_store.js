@@ -68,7 +68,7 @@ export class TileStore {
     try {
       const { meta, arrays } = await this.source.tiles(this.side, level, first, last, asked);
       this.keep(meta, arrays);
-      // What a single file does not hold will never come.
+      // A single file never delivers tiles that it lacks.
       for (const row of asked) {
         for (let number = first; number <= last; number += 1) {
           if (this.find(row, level, number).missing) this.absent.add(this.key(row, level, number));
@@ -82,11 +82,11 @@ export class TileStore {
     }
   }
 
-  keep(told, { nodes, shares, seconds, times, active }) {
+  keep(listing, { nodes, shares, seconds, times, active }) {
     if (this.tiles.size > MOST_KEPT) this.tiles.clear();
     let bin = 0;
     let segment = 0;
-    for (const [row, level, number, count] of told) {
+    for (const [row, level, number, count] of listing) {
       const tile = { row, level, number };
       if (count < 0) {
         tile.nodes = nodes.subarray(bin, bin + BINS);

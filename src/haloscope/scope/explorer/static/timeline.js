@@ -63,7 +63,7 @@ export class Timeline {
       this.side = state.trace;
       this.meta = null;
       this.lines = null;
-      Object.assign(this.instances, { shown: null, told: null });
+      Object.assign(this.instances, { shown: null, followed: null });
       this.canvas.ask();
       this.opening = this.load(state.trace);
     } else this.refresh();
@@ -127,10 +127,10 @@ export class Timeline {
       const [begin, end] = this.window;
       const turn = (this.lineTurn = (this.lineTurn || 0) + 1);
       rows.sort((a, b) => a - b);
-      const found = await this.source.lines(side, begin, end, rows, MOST_LINES).catch(() => null);
-      if (!found || turn !== this.lineTurn || this.meta !== meta) return;
-      this.lines = found.arrays;
-      this.lineTotal = found.meta.total;
+      const reply = await this.source.lines(side, begin, end, rows, MOST_LINES).catch(() => null);
+      if (!reply || turn !== this.lineTurn || this.meta !== meta) return;
+      this.lines = reply.arrays;
+      this.lineTotal = reply.meta.total;
       this.showWhere();
       this.canvas.ask();
     }, LINES_AFTER);

@@ -1,4 +1,4 @@
-// Goes through the instances of what is selected: its wait states, or where it takes most time.
+// Goes through the instances of the selection: its wait states, or its longest stretches.
 
 import { element, say, setText } from "./dom.js";
 import { single } from "./format.js";
@@ -16,7 +16,7 @@ export class Instances {
   constructor(timeline) {
     this.timeline = timeline;
     this.shown = null; // {begin, end, row, causeRow}
-    this.told = null; // what of the state this follows
+    this.followed = null; // what of the state this follows
     this.node = element("span", { class: "quietly which", "aria-live": "polite" });
   }
 
@@ -24,10 +24,10 @@ export class Instances {
   find() {
     const { meta, waits } = this.timeline;
     waits.findInstances();
-    this.tell(meta ? waits.status : "");
+    this.announce(meta ? waits.status : "");
   }
 
-  tell(text) {
+  announce(text) {
     setText(this.node, text);
     this.node.title = this.node.textContent;
   }
@@ -44,16 +44,16 @@ export class Instances {
     }
     const { place, begin, end } = waits.columns;
     this.pointOut(place[wait], begin[wait], end[wait]);
-    this.tell(waits.status);
+    this.announce(waits.status);
   }
 
-  /** Shows a wait of a location, with what it waits for. */
+  /** Shows a wait of a location, with its cause. */
   pointOut(place, begin, end) {
     const { rows, waits } = this.timeline;
     const row = rows.rowOfPlace.get(place) ?? -1;
     const wait = row >= 0 && waits.columns ? waits.at(place, (begin + end) / 2) : null;
     const causeRow = wait === null ? -1 : (rows.rowOfPlace.get(waits.columns.cause[wait]) ?? -1);
-    this.tell(wait === null ? "" : waits.words(wait));
+    this.announce(wait === null ? "" : waits.words(wait));
     this.show({ begin, end, row, causeRow });
   }
 
@@ -63,8 +63,8 @@ export class Instances {
     this.shown = instance;
     const { begin, end, row, causeRow } = instance;
     const place = row >= 0 ? timeline.meta.rows[row][2] : -1;
-    this.told = place >= 0 ? { place, begin, end } : null;
-    timeline.state.set({ instance: this.told });
+    this.followed = place >= 0 ? { place, begin, end } : null;
+    timeline.state.set({ instance: this.followed });
     const long = Math.max(SHORTEST, end - begin);
     timeline.setWindow(begin - AROUND * long, end + AROUND * long);
     if (row < 0) return;
@@ -79,22 +79,22 @@ export class Instances {
     timeline.refreshRows();
   }
 
-  /** Points out what a link says, where the window and the rows are as they should be already. */
+  /** Points out the instance of a link, where the window and the rows are set already. */
   restore() {
     const { meta, rows, state, waits } = this.timeline;
-    if (!meta || state.instance === this.told) return;
-    this.told = state.instance;
-    const row = this.told ? (rows.rowOfPlace.get(this.told.place) ?? -1) : -1;
+    if (!meta || state.instance === this.followed) return;
+    this.followed = state.instance;
+    const row = this.followed ? (rows.rowOfPlace.get(this.followed.place) ?? -1) : -1;
     if (row < 0) {
       this.shown = null;
       waits.number = -1;
-      this.tell(waits.status);
+      this.announce(waits.status);
     } else {
-      const wait = waits.columns ? waits.at(this.told.place, (this.told.begin + this.told.end) / 2) : null;
+      const wait = waits.columns ? waits.at(this.followed.place, (this.followed.begin + this.followed.end) / 2) : null;
       const cause = wait === null ? -1 : waits.columns.cause[wait];
-      this.shown = { begin: this.told.begin, end: this.told.end, row, causeRow: rows.rowOfPlace.get(cause) ?? -1 };
-      waits.number = waits.numberOf(this.told);
-      this.tell(waits.number < 0 && wait !== null ? waits.words(wait) : waits.status);
+      this.shown = { begin: this.followed.begin, end: this.followed.end, row, causeRow: rows.rowOfPlace.get(cause) ?? -1 };
+      waits.number = waits.numberOf(this.followed);
+      this.announce(waits.number < 0 && wait !== null ? waits.words(wait) : waits.status);
     }
     this.timeline.arrangeRows();
   }
@@ -109,23 +109,23 @@ export class Instances {
     if (!(await timeline.open())) return;
     this.find();
     const { waits, meta } = timeline;
-    const given = instance && {
+    const wanted = instance && {
       place: instance.place,
       begin: instance.begin - meta.begin,
       end: instance.end - meta.begin,
     };
-    // An instance elsewhere would not show what is selected.
-    const number = given ? waits.numberOf(given) : -1;
-    const pointsThere = given && number < 0 && (waits.areOfCauses || this.isCause(given));
+    // An instance outside the selection would not show it.
+    const number = wanted ? waits.numberOf(wanted) : -1;
+    const pointsThere = wanted && number < 0 && (waits.areOfCauses || this.isCause(wanted));
     if (waits.instances.length && !pointsThere) {
       waits.number = Math.max(0, number);
       this.step(0);
-    } else if (pointsThere || (!(await this.showBusiest()) && given)) {
-      this.pointOut(given.place, given.begin, given.end);
+    } else if (pointsThere || (!(await this.showBusiest()) && wanted)) {
+      this.pointOut(wanted.place, wanted.begin, wanted.end);
     }
   }
 
-  /** Whether what is selected keeps a wait going. */
+  /** Whether the selected call path causes a wait. */
   isCause({ place, begin, end }) {
     const { waits, looks, state } = this.timeline;
     const wait = waits.columns ? waits.at(place, (begin + end) / 2) : null;
@@ -145,23 +145,23 @@ export class Instances {
     await store.request({ level: 0, rows: chosen, first: 0, last: 0 });
     let best = null;
     for (const row of chosen) {
-      const found = longestRun(store.find(row, 0, 0).tile, inside, meta.span);
-      if (found && (!best || found.sure > best.sure || (found.sure === best.sure && long(found) > long(best)))) {
-        best = { ...found, row };
+      const stretch = longestRun(store.find(row, 0, 0).tile, inside, meta.span);
+      if (stretch && (!best || stretch.sure > best.sure || (stretch.sure === best.sure && long(stretch) > long(best)))) {
+        best = { ...stretch, row };
       }
     }
-    // Where it is a part of a bin only, finer tiles tell where.
+    // Where the call path fills only a part of a bin, finer tiles locate it.
     for (let level = 1; best && level <= LAST_LEVEL && best.sure < EXACT; level += 1) {
       const number = Math.floor(((best.begin + best.end) / 2 / meta.span) * FACTOR ** level);
       await store.request({ level, rows: [best.row], first: number, last: number });
       const { tile } = store.find(best.row, level, number);
-      const found = tile && tile.level === level ? longestRun(tile, inside, meta.span) : null;
-      if (!found) break;
-      best = { ...found, row: best.row };
+      const stretch = tile && tile.level === level ? longestRun(tile, inside, meta.span) : null;
+      if (!stretch) break;
+      best = { ...stretch, row: best.row };
     }
     if (!best || this.timeline.store !== store) return false;
     this.show({ ...best, causeRow: -1 });
-    this.tell(`no wait state; ${model.nodeName(state.node)} for ${single(long(best), "s")} on ${rows.name(best.row)}`);
+    this.announce(`no wait state; ${model.nodeName(state.node)} for ${single(long(best), "s")} on ${rows.name(best.row)}`);
     return true;
   }
 }
@@ -189,10 +189,10 @@ function longestRun(tile, inside, span) {
     if (sure < 0) continue;
     let last = first;
     while (last + 1 < count && sureness(last + 1) === sure) last += 1;
-    const found = { begin: begin(first), end: begin(last + 1), sure };
+    const stretch = { begin: begin(first), end: begin(last + 1), sure };
     // A stretch of many bins is as good as known.
-    if (sure === 1 && last - first >= MANY_BINS) found.sure = EXACT;
-    if (!best || found.sure > best.sure || (found.sure === best.sure && long(found) > long(best))) best = found;
+    if (sure === 1 && last - first >= MANY_BINS) stretch.sure = EXACT;
+    if (!best || stretch.sure > best.sure || (stretch.sure === best.sure && long(stretch) > long(best))) best = stretch;
     first = last;
   }
   return best;

@@ -1,4 +1,4 @@
-// What the pointer, the wheel and the keys do on the timeline, and what is told under the pointer.
+// Actions of the pointer, the wheel and the keys on the timeline, and the tip under the pointer.
 
 import { tip } from "./dom.js";
 import { single } from "./format.js";
@@ -97,9 +97,9 @@ export class Pointer {
       timeline.state.set({ ranks: new Set([timeline.rows.rankOf(row)]) });
       return;
     }
-    const found = timeline.store.at(row, timeline.timeAt(event.offsetX));
-    if (found && found.node >= 0) {
-      timeline.state.chooseNode(found.node);
+    const segment = timeline.store.at(row, timeline.timeAt(event.offsetX));
+    if (segment && segment.node >= 0) {
+      timeline.state.chooseNode(segment.node);
       timeline.panes.reveal();
     }
   }
@@ -145,7 +145,7 @@ export class Pointer {
 
   // -- tips ---------------------------------------------------------------------------------------
 
-  /** What lies under the pointer: a message, or a segment with its wait. */
+  /** Lines of the tip under the pointer: a message, or a segment with its wait. */
   describe(x, y) {
     const { timeline } = this;
     const { rows, store, looks, waits } = timeline;
@@ -155,13 +155,13 @@ export class Pointer {
     const line = timeline.state.drawn.messages && timeline.drawn ? this.lineAt(x, y) : null;
     if (line !== null) return this.describeLine(line);
     const time = timeline.timeAt(x);
-    const found = store.at(row, time);
-    if (!found || found.node < 0) return [rows.name(row), `at ${time.toFixed(6)} s`];
-    const callers = looks.pathOf(found.node).map((n) => looks.nameOf(n)).slice(0, -1);
-    const lines = [looks.nameOf(found.node), `${rows.name(row)} · ${callers.join(" › ")}`];
-    const long = found.end === null ? "" : single(found.end - found.begin, "s");
-    if (found.exact) lines.push(`from ${found.begin.toFixed(9)} s${long ? `, for ${long}` : ""}`);
-    else lines.push(`${Math.round(100 * found.share)} % of ${long} here: zoom in for details`);
+    const segment = store.at(row, time);
+    if (!segment || segment.node < 0) return [rows.name(row), `at ${time.toFixed(6)} s`];
+    const callers = looks.pathOf(segment.node).map((n) => looks.nameOf(n)).slice(0, -1);
+    const lines = [looks.nameOf(segment.node), `${rows.name(row)} · ${callers.join(" › ")}`];
+    const long = segment.end === null ? "" : single(segment.end - segment.begin, "s");
+    if (segment.exact) lines.push(`from ${segment.begin.toFixed(9)} s${long ? `, for ${long}` : ""}`);
+    else lines.push(`${Math.round(100 * segment.share)} % of ${long} here: zoom in for details`);
     const wait = waits.at(timeline.meta.rows[row][2], time);
     if (wait !== null) lines.push(waits.words(wait));
     return lines;

@@ -179,14 +179,14 @@ export class Rows {
 
   /** Rows that can be seen: [{row, y, height}, ...]. */
   visible() {
-    const found = [];
+    const inView = [];
     const bottom = this.canvas.height - SLIDER;
     for (let place = Math.max(0, this.placeAt(this.top)); place < this.rows.length; place += 1) {
       const y = RULER + this.tops[place] - this.top;
       if (y >= bottom) break;
-      found.push({ row: this.rows[place], y, height: this.tops[place + 1] - this.tops[place] });
+      inView.push({ row: this.rows[place], y, height: this.tops[place + 1] - this.tops[place] });
     }
-    return found;
+    return inView;
   }
 
   topOf(row) {

@@ -30,7 +30,7 @@ export class Topology {
 
   /** Cartesian communicators, then the plain grid of ranks: {label, rows, columns, panels, at}. */
   list() {
-    const found = this.model.meta.topologies.map(({ name, dims, axes, members }) => {
+    const shapes = this.model.meta.topologies.map(({ name, dims, axes, members }) => {
       const shape = dims.length === 1 ? [1, 1, dims[0]] : dims.length === 2 ? [1, ...dims] : [
         dims.slice(0, -2).reduce((a, b) => a * b, 1),
         ...dims.slice(-2),
@@ -47,7 +47,7 @@ export class Topology {
     });
     const count = this.ranks.length;
     const columns = Math.max(1, 2 ** Math.ceil(Math.log2(Math.sqrt(count))));
-    found.push({
+    shapes.push({
       label: "ranks in order",
       dims: null,
       panels: 1,
@@ -55,7 +55,7 @@ export class Topology {
       columns: Math.min(columns, count),
       members: this.ranks,
     });
-    return found;
+    return shapes;
   }
 
   draw(context, width, height) {
@@ -157,11 +157,11 @@ export class Topology {
 }
 
 function coordinates(number, dims) {
-  const found = [];
+  const position = [];
   let rest = number;
   for (let axis = dims.length - 1; axis >= 0; axis -= 1) {
-    found.unshift(rest % dims[axis]);
+    position.unshift(rest % dims[axis]);
     rest = Math.floor(rest / dims[axis]);
   }
-  return found;
+  return position;
 }

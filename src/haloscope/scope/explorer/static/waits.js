@@ -65,9 +65,9 @@ export class Waits {
   words(wait) {
     const { metric, begin, end, cause, cause_node: causeNode, delay_node: delayNode } = this.columns;
     const who = cause[wait] >= 0 ? `, waits for ${this.model.placeName(cause[wait])}` : "";
-    const what = causeNode[wait] >= 0 ? ` in ${this.model.nodeName(causeNode[wait])}` : "";
+    const where = causeNode[wait] >= 0 ? ` in ${this.model.nodeName(causeNode[wait])}` : "";
     const why = delayNode[wait] >= 0 ? `, because of ${this.model.nodeName(delayNode[wait])}` : "";
-    return shown(`${this.model.metrics[metric[wait]].title}: ${single(end[wait] - begin[wait], "s")}${who}${what}${why}`);
+    return shown(`${this.model.metrics[metric[wait]].title}: ${single(end[wait] - begin[wait], "s")}${who}${where}${why}`);
   }
 
   /** Whether a metric is the selected one or lies below it. */
@@ -101,15 +101,15 @@ export class Waits {
     const { model, state } = this;
     const { metric, place, cause } = this.columns;
     const inside = model.insideOf(state.node);
-    const found = [];
+    const waits = [];
     // Selected ranks may be those that wait or those that keep others waiting.
     const isChosen = (p) => p >= 0 && state.ranks.has(model.meta.places[p][0]);
     for (let wait = 0; wait < metric.length; wait += 1) {
       if (nodes[wait] < 0 || !inside[nodes[wait]] || !isMetric(metric[wait])) continue;
       if (state.ranks.size && !isChosen(place[wait]) && !isChosen(cause[wait])) continue;
-      found.push(wait);
+      waits.push(wait);
     }
-    return found;
+    return waits;
   }
 
   /** Place of a wait among the instances, -1 where it is none of them. */

@@ -57,11 +57,11 @@ KERNEL lead(const double *positions, double *velocities, long capacity, long V, 
   }
 }
 
-// Point i of an inlet has the velocity u [3][stride] at at[i], and along the axis so much of relative[i] more
-// that the mean into the vessel is wanted[0]; relative[i] is 1 on average. It goes to place to[i] of
-// given [3][own], where that is not negative.
+// Point i of an inlet has the velocity u [3][stride] at at[i], and along the axis so much of relative[i] more that the
+// mean into the vessel is wanted[0]; relative[i] is 1 on average. It goes to place to[i] of prescribed [3][own], where
+// that is not negative.
 KERNEL set_inlet(const double *u, long stride, const int *at, long points, const double *relative,
-                 const double *wanted, long axis, long sign, const int *to, real *given, long own) {
+                 const double *wanted, long axis, long sign, const int *to, real *prescribed, long own) {
   BLOCKS(b, 1) {
     SHARED(double, sums, LANES);
     THREADS(t, LANES) {
@@ -78,7 +78,7 @@ KERNEL set_inlet(const double *u, long stride, const int *at, long points, const
       for (long i = t; i < points; i += LANES)
         if (to[i] >= 0)
           for (long d = 0; d < 3; d++)
-            given[d * own + to[i]] = (real)(u[d * stride + at[i]] + (d == axis ? lacking * relative[i] : 0));
+            prescribed[d * own + to[i]] = (real)(u[d * stride + at[i]] + (d == axis ? lacking * relative[i] : 0));
     }
     BARRIER();
   }

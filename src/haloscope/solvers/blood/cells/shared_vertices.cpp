@@ -8,7 +8,7 @@
 // reach        how far outside of a rank's box a vertex is of use to it
 // margin       how far outside it may be and yet enter the box before lists are made anew
 // counts       entries of each line in each list; then how many lines before it have in its message
-// told         entries of each message in each list
+// totals       entries of each message in each list
 // Lists are those of shared_rows.cpp, with rows of one value: c * V + v. Both ranks of a message find the
 // same entries in the same order, since they have the same bits of the same cells.
 // Constants: real.
@@ -61,7 +61,7 @@ INLINE const int *line_of(const int *table, long messages, long n) { return tabl
 KERNEL count_travelling(const real *x, long vertices, long V, const int *table, long messages,
                         const real *boxes, double reach, double margin, int *counts) {
   BLOCKS(n, table[0]) {
-    SHARED(int, found, LISTS * LANES);
+    SHARED(int, lane_sums, LISTS * LANES);
     const int *const line = line_of(table, messages, n);
     THREADS(i, LANES) {
       int sums[LISTS] = {0, 0, 0, 0};
@@ -69,27 +69,27 @@ KERNEL count_travelling(const real *x, long vertices, long V, const int *table, 
         const int lists = lists_of(x, vertices, line[1] * V + v, boxes, messages, line[0], line[2], reach, margin);
         for (int k = 0; k < LISTS; k++) sums[k] += lists >> k & 1;
       }
-      for (int k = 0; k < LISTS; k++) found[k * LANES + i] = sums[k];
+      for (int k = 0; k < LISTS; k++) lane_sums[k * LANES + i] = sums[k];
     }
     BARRIER();
     THREADS(k, LISTS) {
       int sum = 0;
-      for (int i = 0; i < LANES; i++) sum += found[k * LANES + i];
+      for (int i = 0; i < LANES; i++) sum += lane_sums[k * LANES + i];
       counts[LISTS * n + k] = sum;
     }
     BARRIER();
   }
 }
 
-KERNEL add_up_lines(const int *table, long messages, int *counts, int *told) {
+KERNEL add_up_lines(const int *table, long messages, int *counts, int *totals) {
   BLOCKS(m, messages) {
     SHARED(int, parts, LISTS * PARTS_OF_A_SUM);
     const long begin = table[1 + m], lines = table[2 + m] - begin;
-    const long each = (lines + PARTS_OF_A_SUM - 1) / PARTS_OF_A_SUM;
+    const long lines_a_part = (lines + PARTS_OF_A_SUM - 1) / PARTS_OF_A_SUM;
     THREADS(i, PARTS_OF_A_SUM)
       for (int k = 0; k < LISTS; k++) {
         int sum = 0;
-        for (long n = i * each; n < smaller(lines, (i + 1) * each); n++) sum += counts[LISTS * (begin + n) + k];
+        for (long n = i * lines_a_part; n < smaller(lines, (i + 1) * lines_a_part); n++) sum += counts[LISTS * (begin + n) + k];
         parts[k * PARTS_OF_A_SUM + i] = sum;
       }
     BARRIER();
@@ -100,13 +100,13 @@ KERNEL add_up_lines(const int *table, long messages, int *counts, int *told) {
         parts[k * PARTS_OF_A_SUM + i] = sum;
         sum += part;
       }
-      told[LISTS * m + k] = sum;
+      totals[LISTS * m + k] = sum;
     }
     BARRIER();
     THREADS(i, PARTS_OF_A_SUM)
       for (int k = 0; k < LISTS; k++) {
         int sum = parts[k * PARTS_OF_A_SUM + i];
-        for (long n = i * each; n < smaller(lines, (i + 1) * each); n++) {
+        for (long n = i * lines_a_part; n < smaller(lines, (i + 1) * lines_a_part); n++) {
           const int count = counts[LISTS * (begin + n) + k];
           counts[LISTS * (begin + n) + k] = sum;
           sum += count;
@@ -118,14 +118,14 @@ KERNEL add_up_lines(const int *table, long messages, int *counts, int *told) {
 
 // firsts: where each message's entries begin in each list, list after list.
 KERNEL list_travelling(const real *x, long vertices, long V, const int *table, long messages,
-                       const real *boxes, double reach, double margin, const int *counts, const int *told,
+                       const real *boxes, double reach, double margin, const int *counts, const int *totals,
                        const int *firsts, int *velocities_out, int *velocities_in, int *forces_out,
                        int *forces_in) {
   int *const lists[LISTS] = {velocities_out, velocities_in, forces_out, forces_in};
   BLOCKS(n, larger((long)table[0], messages)) {
     SHARED(int, marks, LANES);
     SHARED(int, next, LISTS);
-    if (n < messages) THREADS(k, LISTS) lists[k][n] = told[LISTS * n + k];
+    if (n < messages) THREADS(k, LISTS) lists[k][n] = totals[LISTS * n + k];
     if (n >= table[0]) continue;
     const int *const line = line_of(table, messages, n);
     const long base = line[1] * V;

@@ -45,9 +45,9 @@ INLINE void weigh(Batch &batch, const Box &box, const real *X, long vertices, lo
     // A loop of its own: with the next one it would not go into lanes.
     alignas(64) real x[VERTICES_A_BATCH] = {};
     THREADS(n, count) {
-      const real given = X[d * vertices + at(n)];
-      const bool known = placeable(given);
-      x[n] = known ? given : 0;
+      const real coordinate = X[d * vertices + at(n)];
+      const bool known = placeable(coordinate);
+      x[n] = known ? coordinate : 0;
       batch.known[n] &= known;
     }
     THREADS(n, VERTICES_A_BATCH) {

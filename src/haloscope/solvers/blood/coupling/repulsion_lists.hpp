@@ -43,26 +43,26 @@ KERNEL list_near(const int *box_numbers, const real *X, long vertices, long coun
   const real limit = (real)(radius * radius);
   PARTS(k, parts) {
     const long begin = begin_of(k, count, parts);
-    long found = 0, lists = 0;
+    long near_count = 0, lists = 0;
     for (long i = begin; i < begin_of(k + 1, count, parts); i++) {
       const int cell = (int)(first_cell + i / a_cell);
       const real x[3] = {X[i], X[vertices + i], X[2 * vertices + i]};
       for (int c = 0; c < 3; c++) then[c * vertices + i] = x[c];
-      const long before = found;
+      const long before = near_count;
       around(places[first + i], (int)reach, box, starts, [&](int from, int to) {
         for (int n = from; n < to; n++) {
           real d[3];
           if (cells[n] == cell || distance_squared(x, sorted + n, total, box, d) >= limit) continue;
-          if (found < room) near[k * room + found] = items[n];
-          found++;
+          if (near_count < room) near[k * room + near_count] = items[n];
+          near_count++;
         }
       });
-      if (found == before) continue;
+      if (near_count == before) continue;
       listed[begin + lists] = (int)i;
-      ends[begin + lists++] = (int)found;
+      ends[begin + lists++] = (int)near_count;
     }
     numbers[k] = (int)lists;
-    needed[k] = (int)found;
+    needed[k] = (int)near_count;
   }
 }
 

@@ -14,7 +14,7 @@
 
 #define POSITION 4
 
-// What `now` says of a vertex, stored in two halves.
+// A vertex in `now`, stored in two halves.
 struct alignas(2 * sizeof(real)) Present {
   real x, y, z, cell;
 };
@@ -97,22 +97,22 @@ KERNEL list_all(const int *wanted, const int *numbers, const real *now, long bin
   PARTS(n, starts[bins]) {
     const long i = items[n];
     const real x[3] = {now[POSITION * i], now[POSITION * i + 1], now[POSITION * i + 2]};
-    int found = 0;
+    int near_count = 0;
     const auto is_near = [&](long other) {
       real d[3];
       return distance_squared(x, now + POSITION * other, 1, box, d) < limit;
     };
     others_around(now, starts, items, cells, reach, box, i,
-                  [&](long other) { found += is_near(other); });
-    if (found == 0) continue;
+                  [&](long other) { near_count += is_near(other); });
+    if (near_count == 0) continue;
     long k = 0;
     while (k + 1 < kinds && i >= firsts[k + 1]) k++;
     const long slot = firsts[k] + atomicAdd(numbers_listed + k, 1);
-    long to = (long)atomicAdd((unsigned long long *)used, (unsigned long long)found);
+    long to = (long)atomicAdd((unsigned long long *)used, (unsigned long long)near_count);
     listed[slot] = (int)i;
     begins[slot] = to;
-    lengths[slot] = found;
-    if (to + found > room) continue;
+    lengths[slot] = near_count;
+    if (to + near_count > room) continue;
     others_around(now, starts, items, cells, reach, box, i, [&](long other) {
       if (is_near(other)) near[to++] = (int)other;
     });

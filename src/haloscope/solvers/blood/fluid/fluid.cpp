@@ -36,13 +36,13 @@ INLINE long address(int i, long p, int source, long stride) {
 #include "fluid_cores.hpp"
 #endif
 
-// Points of openings: completes what comes from outside, then as above. sources [18][count];
-// kinds: axis, + 4 where the inward normal points down it, + 8 where a density is given; number of
-// the opening, whose drive is that density or a factor of the velocities given [3][count].
+// Points of openings: completes the incoming populations, then as above. sources [18][count]; kinds: axis, + 4 where
+// the inward normal points down it, + 8 where a density is prescribed; numbers: of the opening, whose drive is that
+// density or a factor of the velocities prescribed [3][count].
 KERNEL OPENINGS_BOUNDS
 openings(const Stored *from, Stored *to, long stride, const Physics k, const real *body,
          long first, long count, const int *sources, const unsigned char *kinds,
-         const unsigned char *numbers, const real *given, const real *drive, long streamed,
+         const unsigned char *numbers, const real *prescribed, const real *drive, long streamed,
          long pushed, const CellReal *force, CellReal *velocity, const unsigned char *inside) {
   PARTS(q, count) {
     const long p = first + q;
@@ -57,7 +57,7 @@ openings(const Stored *from, Stored *to, long stride, const Physics k, const rea
 #endif
     const int kind = kinds[q];
     const real now = drive[numbers[q]];
-    const real wanted[3] = {now * given[q], now * given[count + q], now * given[2 * count + q]};
+    const real wanted[3] = {now * prescribed[q], now * prescribed[count + q], now * prescribed[2 * count + q]};
     complete(kind & 3, kind & 4 ? -1 : 1, kind & 8, wanted, now, g, h);
     collide(k, plus, minus, g, h, u);
     ROLLED for (int i = 0; i < Q; ++i)

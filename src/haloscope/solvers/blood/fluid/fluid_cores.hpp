@@ -20,7 +20,7 @@
 // it belongs to planes that were left long ago or are still to come, and one after the other would wait.
 constexpr int TOGETHER = LANES > 8 ? 2 * LANES : 16;
 static_assert(TOGETHER % LANES == 0 && TOGETHER >= 2 * LANES, "whole vectors, both ends of a row");
-typedef long long Found[Q][TOGETHER];
+typedef long long PointAddresses[Q][TOGETHER];
 
 // Directions that go up rows, and as many that go down; the number of one among its like.
 #define ACROSS 5
@@ -186,7 +186,7 @@ INLINE void advance_row(Stored *f, const long *places, const Cells &cells, long 
 // Addresses of a vector of single points, `q` and after of TOGETHER, whose populations are asked for.
 // Lists are read as whole vectors; sources [18][pitch].
 INLINE void find_points(const Stored *f, long stride, const int *points, const int *sources, long pitch,
-                        long q, Found at) {
+                        long q, PointAddresses at) {
   UNROLLED for (int l = 0; l < LANES; l += PLACES) {
     const Places p = indices(points + l), none = Places{} - 1;
     UNROLLED for (int i = 0; i < Q; ++i) {
@@ -198,7 +198,7 @@ INLINE void find_points(const Stored *f, long stride, const int *points, const i
 }
 
 // Numbers and addresses of the points of a row that fills no vector.
-INLINE void find_row(const long *places, long p, long length, bool streamed, int *points, Found at) {
+INLINE void find_row(const long *places, long p, long length, bool streamed, int *points, PointAddresses at) {
   for (int l = 0; l < length; ++l) {
     points[l] = (int)p + l;
     ROLLED for (int i = 0; i < Q; ++i) at[i][l] = places[i] + l;
@@ -210,8 +210,8 @@ INLINE void find_row(const long *places, long p, long length, bool streamed, int
   }
 }
 
-// At most TOGETHER points, at the addresses that were found.
-INLINE void advance_points(Stored *f, const int *points, const Found at, long count, Gathered &taken,
+// At most TOGETHER points, at their addresses.
+INLINE void advance_points(Stored *f, const int *points, const PointAddresses at, long count, Gathered &taken,
                            const Cells &cells, const Physics &k, const Surroundings &usual) {
   ROLLED for (int i = 0; i < Q; ++i)
     for (int l = 0; l < count; ++l) taken.f[i * TOGETHER + l] = f[at[i][l]];
@@ -246,7 +246,7 @@ KERNEL advance(Stored *f, long stride, const Physics k, const real *body, const 
                                 all<Lanes>(k.plus), all<Lanes>(k.minus)};
     if (streamed) ask_for(of_rows, lines * OF_ROW), ask_for(of_points, single * (Q - 1));
     Gathered taken = {};
-    alignas(VECTOR_BYTES) Found at;
+    alignas(VECTOR_BYTES) PointAddresses at;
     for (long r = 0; r < lines; ++r) {
       const int *const row = rows + 2 * (from[0] + r);
       const long p = row[0], length = row[1], *places = of_rows + r * OF_ROW;

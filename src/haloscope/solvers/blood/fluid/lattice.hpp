@@ -169,10 +169,10 @@ INLINE real equilibrium(int i, real rho, const real *u) {
 }
 
 // Completes the populations of a point in the plane of an opening whose inward normal is `sign` along
-// `axis`: given a velocity, or a density with flow along the normal alone. What deviates from
+// `axis`: prescribed is a velocity, or a density (is_density) with flow along the normal alone. What deviates from
 // equilibrium is taken from the opposite directions and then all of it from its second moment alone
 // (Latt et al., Phys. Rev. E 77 (2008) 056703); g enters the momentum by half.
-INLINE void complete(int axis, int sign, bool density_given, const real *given, real rho,
+INLINE void complete(int axis, int sign, bool is_density, const real *velocity, real rho,
                      const real *g, real *h) {
   real known = 0;  // sum over the plane and twice over what leaves
   ROLLED for (int i = 0; i < Q; ++i) {
@@ -183,10 +183,10 @@ INLINE void complete(int axis, int sign, bool density_given, const real *given, 
   const real g_n = axis == 0 ? g[0] : axis == 1 ? g[1] : g[2];
   const real mass = (real)1 + known - (real)0.5 * sign * g_n;
   real u[3] = {0, 0, 0};
-  if (density_given) {
+  if (is_density) {
     UNROLLED for (int a = 0; a < 3; ++a) u[a] = a == axis ? sign * ((real)1 - mass / rho) : (real)0;
   } else {
-    UNROLLED for (int a = 0; a < 3; ++a) u[a] = given[a];
+    UNROLLED for (int a = 0; a < 3; ++a) u[a] = velocity[a];
     rho = mass / ((real)1 - sign * (axis == 0 ? u[0] : axis == 1 ? u[1] : u[2]));
   }
   real pi[3][3] = {};

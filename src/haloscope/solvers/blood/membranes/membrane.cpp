@@ -145,10 +145,10 @@ INLINE Metric<T> metric_now(const double *weights, Positions x) {
 // Springs give way for a step: h' = a + keep (h - a), so that a steady rate of deformation D leaves
 // a - h = 2 D mu / kv, with steps of 1, whatever mu and kv are.
 template <typename T>
-INLINE T given_way(Law law, T h, T a) { return fused(all<T>(law.keep), h - a, a); }
+INLINE T relaxed(Law law, T h, T a) { return fused(all<T>(law.keep), h - a, a); }
 template <typename T>
-INLINE Metric<T> given_way(Law law, Metric<T> h, Metric<T> a) {
-  return {given_way(law, h.h11, a.h11), given_way(law, h.h12, a.h12), given_way(law, h.h22, a.h22)};
+INLINE Metric<T> relaxed(Law law, Metric<T> h, Metric<T> a) {
+  return {relaxed(law, h.h11, a.h11), relaxed(law, h.h12, a.h12), relaxed(law, h.h22, a.h22)};
 }
 
 #if ON_GPU

@@ -130,7 +130,7 @@ KERNEL relax(const double *positions, double *first_natural, double *second_natu
       for (long e = 0; e < E; e++) {
         const auto place = [&](long k) { return load(x + 3 * (long)elements[k * E + e]); };
         const Metric<Lanes> now = metric_now<Lanes>(weights + (e < regular ? 0 : 60), place);
-        const Metric<Lanes> h = given_way(law, metrics_of(first_natural, second_natural, side, e), now);
+        const Metric<Lanes> h = relaxed(law, metrics_of(first_natural, second_natural, side, e), now);
         double *to = e < V ? first_natural + e : second_natural + (e - V);
         for (long l = 0; l < LANES; l++) {
           double *one = to + rows[smaller(first + l, side.last)] * V;

@@ -23,9 +23,9 @@ INLINE double where(int so, double value) { return so ? value : 0.0; }
 #if !ON_GPU
 typedef decltype(Lanes{} < Lanes{}) Mask;
 INLINE bool anywhere(Mask so) {
-  long found = 0;
-  for (int l = 0; l < LANES; l++) found |= so[l];
-  return found != 0;
+  long lanes = 0;
+  for (int l = 0; l < LANES; l++) lanes |= so[l];
+  return lanes != 0;
 }
 INLINE Lanes where(Mask so, Lanes value) {
   for (int l = 0; l < LANES; l++)

@@ -10,7 +10,7 @@ KERNEL relax(const double *positions, double *first, double *second, const int *
     const Metric<double> now = metric_now<double>(weights + (e < regular ? 0 : 60), place);
     double *to = (e < V ? first + e : second + (e - V)) + c * V;
     const double values[3] = {now.h11, now.h12, now.h22};
-    for (long j = 0; j < 3; j++, to += capacity * V) *to = given_way(law, *to, values[j]);
+    for (long j = 0; j < 3; j++, to += capacity * V) *to = relaxed(law, *to, values[j]);
   }
 }
 

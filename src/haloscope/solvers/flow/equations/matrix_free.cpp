@@ -3,7 +3,7 @@
 //
 // X, q, past, elements, zones, node_starts, places: places.hpp; q and past those of the linearisation.
 // own: a block a node, [unknown][equation]; it holds more than elements add where boundaries do.
-// given [n][4]: 1 where a row is that of the identity or of zeros, which its own block says.
+// prescribed [n][4]: 1 where a row is that of the identity or of zeros, which its own block says.
 // Constants: CARREAU (1: viscosity falls with the shear rate), TAU_SLOPE (1: tau is linearised, too).
 //
 // y_i = own_i x_i + sum over i's elements, in their order, of (sum over b != a of K_ab x_b). The inner
@@ -72,13 +72,13 @@ INLINE double own_product(const double *own, const double *x, int k) {
   return sum;
 }
 
-// The rows of given unknowns = 0, but `ones` on the diagonal.
-KERNEL give(const int *unknowns, const double *ones, long count, double *own, unsigned char *given) {
+// The rows of prescribed unknowns = 0, but `ones` on the diagonal.
+KERNEL give(const int *unknowns, const double *ones, long count, double *own, unsigned char *prescribed) {
   PARTS(f, count) {
     const long i = unknowns[f] / UNKNOWNS, r = unknowns[f] % UNKNOWNS;
     for (int c = 0; c < UNKNOWNS; c++) own[i * BLOCK + c * UNKNOWNS + r] = 0;
     own[i * BLOCK + r * UNKNOWNS + r] = ones[f];
-    given[unknowns[f]] = 1;
+    prescribed[unknowns[f]] = 1;
   }
 }
 
@@ -88,7 +88,7 @@ KERNEL give(const int *unknowns, const double *ones, long count, double *own, un
 
 KERNEL linearise_own(const double *X, const double *q, const double *past, const int *elements,
                      const unsigned char *zones, const Medium<double> *media, const int *node_starts,
-                     const int *places, long nodes, double *own, unsigned char *given, double *R) {
+                     const int *places, long nodes, double *own, unsigned char *prescribed, double *R) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   BLOCKS(i, nodes) {
     SHARED(double, parts, TEAM * PITCH);
@@ -112,14 +112,14 @@ KERNEL linearise_own(const double *X, const double *q, const double *past, const
       add_residuals<UNKNOWNS>(parts + BLOCK, PITCH, count, t == begin, R + UNKNOWNS * i);
       BARRIER();
     }
-    THREADS(k, UNKNOWNS) given[UNKNOWNS * i + k] = 0;
+    THREADS(k, UNKNOWNS) prescribed[UNKNOWNS * i + k] = 0;
   }
 }
 
 KERNEL multiply_unstored(const double *X, const double *q, const double *past, const int *elements,
                          const unsigned char *zones, const Medium<double> *media,
                          const int *node_starts, const int *places, const double *own,
-                         const unsigned char *given, long first, long count, const double *x, double *y) {
+                         const unsigned char *prescribed, long first, long count, const double *x, double *y) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   BLOCKS(row, count) {
     SHARED(double, parts, TEAM * UNKNOWNS);
@@ -142,14 +142,14 @@ KERNEL multiply_unstored(const double *X, const double *q, const double *past, c
     THREADS(k, UNKNOWNS) {
       const long u = UNKNOWNS * i + k;
       const double diagonal = own_product(own + i * BLOCK, x + UNKNOWNS * i, k);
-      y[u] = given[u] ? diagonal : y[u] + diagonal;
+      y[u] = prescribed[u] ? diagonal : y[u] + diagonal;
     }
   }
 }
 #else
 KERNEL linearise_own(const double *X, const double *q, const double *past, const int *elements,
                      const unsigned char *zones, const Medium<double> *media, const int *node_starts,
-                     const int *places, long nodes, double *own, unsigned char *given, double *R) {
+                     const int *places, long nodes, double *own, unsigned char *prescribed, double *R) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   PARTS(i, nodes) {
     double sum[UNKNOWNS] = {0, 0, 0, 0}, block[BLOCK] = {};
@@ -165,7 +165,7 @@ KERNEL linearise_own(const double *X, const double *q, const double *past, const
         for (int m = 0; m < BLOCK; m++) block[m] += K[m / UNKNOWNS][m % UNKNOWNS][lane];
     }
     for (int m = 0; m < BLOCK; m++) own[i * BLOCK + m] = block[m];
-    for (int k = 0; k < UNKNOWNS; k++) R[UNKNOWNS * i + k] = sum[k], given[UNKNOWNS * i + k] = 0;
+    for (int k = 0; k < UNKNOWNS; k++) R[UNKNOWNS * i + k] = sum[k], prescribed[UNKNOWNS * i + k] = 0;
   }
 }
 
@@ -182,7 +182,7 @@ INLINE void take_along(const Mesh &mesh, const double *x, long t, int count, Lan
 KERNEL multiply_unstored(const double *X, const double *q, const double *past, const int *elements,
                          const unsigned char *zones, const Medium<double> *media,
                          const int *node_starts, const int *places, const double *own,
-                         const unsigned char *given, long first, long count, const double *x, double *y) {
+                         const unsigned char *prescribed, long first, long count, const double *x, double *y) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   PARTS(row, count) {
     const long i = first + row;
@@ -200,7 +200,7 @@ KERNEL multiply_unstored(const double *X, const double *q, const double *past, c
     for (int k = 0; k < UNKNOWNS; k++) {
       const long u = UNKNOWNS * i + k;
       const double diagonal = own_product(own + i * BLOCK, x + UNKNOWNS * i, k);
-      y[u] = given[u] ? diagonal : sum[k] + diagonal;
+      y[u] = prescribed[u] ? diagonal : sum[k] + diagonal;
     }
   }
 }

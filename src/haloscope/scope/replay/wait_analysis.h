@@ -1,4 +1,4 @@
-// What the wait-state replay finds and the root-cause replay starts from.
+// Output of the wait-state replay, from which the root-cause replay starts.
 #pragma once
 #include <algorithm>
 #include <cstdlib>
@@ -38,7 +38,7 @@ struct Synchronisation {
   double met = 0;                  // when the last one had entered
 };
 
-// What a location spends in a node.
+// Time and visits of a location in a node.
 struct NodeTime {
   int64_t ticks = 0;  // outside of the nodes below it
   int64_t visits = 0;
@@ -79,7 +79,7 @@ struct Pair {
   double seconds, receive_seconds;
 };
 
-struct Found {
+struct WaitAnalysis {
   int64_t locations = 0, nodes = 0;
   std::unique_ptr<double[], decltype(&std::free)> values{nullptr, std::free};  // [location][node][slot]
   std::vector<double> begins, ends;  // of each location, seconds on the run's clock
