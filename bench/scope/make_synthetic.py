@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 
 from haloscope.errors import HaloscopeError
-import synthetic_traces
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+import synthetic_traces as synthetic
 
 
 def main() -> int:
