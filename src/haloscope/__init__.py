@@ -1,6 +1,6 @@
 """Haloscope: multi-GPU simulation programs that show where their time goes.
 
-The Python interface does what the command line does; names are loaded when first used.
+The Python interface: names of run, device, exchange, checks and regions, loaded when first used.
 """
 
 from __future__ import annotations

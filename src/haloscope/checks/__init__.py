@@ -1,4 +1,4 @@
-"""What `haloscope verify`, `bench` and `build` do, over all solvers.
+"""The work of `haloscope verify`, `bench` and `build`, over all solvers.
 
-Each solver declares its own checks. Imports run and all below.
+Each solver declares its own checks. Imported by commands; imports run and all below.
 """

@@ -1,4 +1,5 @@
 """Commands of the command line, a file each: they read options, call the work, print.
 
-The only room that imports the measurement system and the solvers' run together.
+Imported by __main__ only. The only folder that imports both the measurement system and the solvers'
+runs.
 """

@@ -1,4 +1,8 @@
-"""Devices: one kernel source and one set of calls for processor cores and NVIDIA GPUs."""
+"""Devices: one kernel source and one set of calls for processor cores and NVIDIA GPUs.
+
+Contains the compile cache, memory ceilings and energy meters. Imported by scope, exchange and all
+above; imports io and errors.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Who sends what to whom: plans, packed messages, sums of shared entries.
+"""Exchange between ranks: plans, packed messages, rows and sums of shared entries.
 
-Knows ids, boxes and ranks, no grid, mesh or physical quantity. Imports device, io and regions.
+Contains ids, boxes and ranks; no grid, mesh or physical quantity. Imported by mesh and all above;
+imports device, io, regions and errors.
 """

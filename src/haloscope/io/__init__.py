@@ -1,4 +1,4 @@
-"""Files: checkpoints, fields for ParaView, pictures, and writes that never lose what was there.
+"""Files: checkpoints, fields for ParaView, text, and writes that never lose the previous file.
 
-Imports errors only.
+Imported by all but errors and regions; imports errors.
 """

@@ -1,4 +1,5 @@
-"""Where the unknowns lie and which rank owns which of them.
+"""Positions of the unknowns, and which rank owns which of them: blocks, bisection, partitions, halos.
 
-Rooms: grid, lattice, tets, hexes, surfaces, partition, files. Imports exchange, case, io and device.
+Contains lattice, tets, hexes, surfaces and files. Imported by numerics and all above; imports
+exchange, device, io and errors.
 """

@@ -1,4 +1,4 @@
 """Numerical methods without physics: Krylov solvers, elements, reductions, spectra.
 
-Imports mesh and all below.
+Imported by solvers, run and study; imports mesh and all below.
 """

@@ -1,4 +1,7 @@
-"""Runs of cases: a simulation takes its steps and writes what it finds. It knows no physics."""
+"""Runs of cases: the simulation, its time loop, checkpoints, outputs and summary; no physics.
+
+Imported by study, checks and commands; imports solvers and all below.
+"""
 
 from __future__ import annotations
 

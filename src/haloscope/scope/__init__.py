@@ -1,5 +1,5 @@
-"""The measurement system: record, trace, replay, analysis, diagnosis, report, explorer, export.
+"""The measurement system: record, trace, replay, gpu, analysis, diagnosis, maps, report, explorer, export.
 
-Stands beside the solvers and imports nothing of them; only commands import it. The rest of the program
-knows `haloscope.regions` alone.
+Imported by commands only; imports device, io and errors, and nothing of the programs that it
+measures. The rest of Haloscope imports `haloscope.regions` instead.
 """

@@ -1,4 +1,4 @@
 """Scaling studies: sweeps of short timed runs, each checked against one rank, tabled and drawn.
 
-Imports run and all below.
+Imported by commands; imports run and all below.
 """

@@ -1,7 +1,7 @@
 """Functions of position and time that a case file gives as text or as a two-column table.
 
-An expression such as ``300 + 5*sin(pi*x/0.05)*exp(-t)`` is parsed once into a short list of
-operations, and only those of ``operations.py`` exist: no text of a case file is ever run as
+Imported by solvers; imports errors. An expression such as ``300 + 5*sin(pi*x/0.05)*exp(-t)`` is
+parsed once into a list of the operations of ``grammar.py``: no text of a case file is ever run as
 Python.
 
 The grammar, all of it in 64-bit floats:

@@ -1,4 +1,4 @@
 """Processes of a run: world, launching with mpiexec, cores and threads, ends of ranks.
 
-Imports nothing of the exchange above it.
+Imported by all of exchange and above; imports device, io and errors.
 """

@@ -1,4 +1,4 @@
 """Pictures: planes of fields, histories, spectra, profiles, surfaces.
 
-Used by solvers, run and study; imports NumPy, Matplotlib and io.
+Imported by solvers, run and study; imports NumPy, Matplotlib and io.
 """

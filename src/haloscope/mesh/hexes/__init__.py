@@ -1,4 +1,4 @@
 """Curved hexahedral meshes: generation, mappings, periodic faces, parts of ranks.
 
-Used by the Maxwell solver.
+Imported by the Maxwell solver, numerics/elements and the rest of mesh; imports exchange.
 """

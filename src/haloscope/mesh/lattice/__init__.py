@@ -1,4 +1,4 @@
 """Lattices in vessels: voxels, openings, walls, parts of ranks.
 
-Built from surfaces or shapes; used by the blood solver.
+Imported by the blood solver and surfaces; imports surfaces, files, hexes, exchange and io.
 """

@@ -1,4 +1,4 @@
 """Surfaces of triangles: files, generators, checks, openings.
 
-Used by lattices.
+Imported by lattice, tets, numerics/krylov and the blood solver; imports files and lattice.
 """

@@ -1,4 +1,4 @@
 """Tetrahedral meshes: generation, files, faces, quality, parts of ranks.
 
-Used by the flow solver.
+Imported by the flow solver and numerics/elements; imports files, hexes, surfaces and exchange.
 """

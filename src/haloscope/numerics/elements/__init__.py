@@ -1,4 +1,4 @@
 """Spectral elements and tetrahedra: geometry, interpolation, location of points, samples.
 
-Imports meshes.
+Imported by run and the flow and Maxwell solvers; imports mesh, exchange and io.
 """

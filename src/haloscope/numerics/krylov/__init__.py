@@ -1,4 +1,4 @@
 """Block matrices, preconditioners, GMRES and Krylov exponentials on ranks and devices.
 
-Imports exchange for sums over ranks.
+Imported by the flow and Maxwell solvers; imports mesh/surfaces, and exchange for sums over ranks.
 """

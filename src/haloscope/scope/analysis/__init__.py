@@ -1,4 +1,5 @@
-"""`haloscope analyze`: metrics of a measurement, efficiencies, scores, predictions.
+"""The work of `haloscope analyze`: metrics, results, efficiencies, scores, predictions.
 
-Imports trace, replay, diagnosis and report.
+Imported by commands and all of scope but record; imports trace, replay, diagnosis, maps, report and
+export.
 """

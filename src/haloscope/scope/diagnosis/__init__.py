@@ -1,4 +1,8 @@
-"""The few causes that cost most time, told in words and ranked by the time that is lost to them."""
+"""Findings: the few causes that cost most time, in words, ranked by lost time.
+
+Imported by analysis, report, maps, explorer and trace; imports analysis/result, analysis/metrics,
+maps and trace.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
 """Shows a measurement in a browser: the server, and the page as one file.
 
-static/ is the page.
+static/ is the page. Imported by commands and gpu; imports analysis, diagnosis, gpu, replay and
+trace.
 """

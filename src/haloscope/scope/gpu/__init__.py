@@ -1,8 +1,7 @@
-"""What GPUs did in a run, and how hosts and devices waited for each other.
+"""The work of GPUs in a run, and the waits of hosts and devices for each other.
 
-:func:`add_gpus` is all that an analysis calls; :func:`breakdown` and :func:`kernels` make tables of
-its result. What each file does: ``reading.py`` reads streams and threads, ``intervals.py`` measures
-when several things happen at once, ``late_senders.py`` tells late hosts from late devices.
+:func:`add_gpus` is the entry for analyses; :func:`breakdown` and :func:`kernels` make tables of the
+result. Imported by replay, report and explorer; imports analysis, trace and explorer/tiles.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Who sends what to whom: messages by pair of ranks, by receiver and by routine, as numbers.
+"""Messages by pair of ranks, by receiver and by routine, as numbers and pictures.
 
-All of it is sparse: only pairs that exchange messages take memory or a line in a file.
+All of it is sparse: only pairs that exchange messages take memory or a line in a file. Imported by
+analysis, diagnosis and report; imports analysis, diagnosis/findings and trace.
 """
 
 from __future__ import annotations

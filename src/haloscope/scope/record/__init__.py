@@ -1,4 +1,7 @@
-"""The tracer: C sources of the library that is preloaded into measured programs."""
+"""The tracer: C sources that are preloaded into measured programs, their build, and the measuring run.
+
+Imported by commands, trace, replay, analysis and export; imports trace, device and io.
+"""
 
 from __future__ import annotations
 

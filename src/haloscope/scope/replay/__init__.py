@@ -1,8 +1,8 @@
-"""Goes through a trace once more, all ranks side by side, and finds where they waited for whom.
+"""Replay of a trace, all ranks side by side: waits, partners and causes.
 
-:func:`analyse` is all that others call. What each file does: ``inputs.py`` maps a measurement into
-memory, ``waits.cpp`` matches messages and finds wait states, ``causes.cpp`` goes back from waits
-to what caused them, ``patterns.py`` puts the answer into a result.
+:func:`analyse` is the entry: ``inputs.py`` maps a measurement into memory, ``waits.cpp`` finds wait
+states, ``causes.cpp`` their causes, ``patterns.py`` fills the result. Imported by analysis,
+explorer and export; imports record, trace, gpu and analysis/result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Writes the report of an analysis: the answer first, then what shows it.
+"""The report of an analysis: the answer first, then the evidence, as Markdown with pictures beside it.
 
-The page is Markdown with pictures beside it. Names in it come from the measured program and are
-shown as text whatever they hold.
+Names in it come from the measured program and are escaped. Imported by commands and analysis;
+imports analysis, diagnosis, gpu, maps and trace.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a measurement holds: definitions, events, clocks, profiles.
+"""Contents of a measurement folder: definitions, events, clocks, profiles.
 
-Readers of the files that scope/record writes.
+Reads the files that record writes. Imported by all of scope and commands; imports record, analysis
+and diagnosis.
 """

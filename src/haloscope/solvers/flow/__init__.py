@@ -1,1 +1,5 @@
-"""Incompressible flow by stabilised finite elements on tetrahedra."""
+"""Incompressible flow by stabilised finite elements on tetrahedra.
+
+Loaded by solvers/registry.py, no other package imports it; imports mesh/tets, numerics and all
+below.
+"""

@@ -1,1 +1,5 @@
-"""Cells in the fluid of a rank: their step, who holds them, and what ranks tell each other."""
+"""Cells in the fluid of a rank: their steps, ownership, sharing and migration between ranks.
+
+Imported by the blood solver, outputs and feeding; imports coupling, fluid, membranes, mesh/lattice
+and exchange.
+"""

@@ -1,1 +1,5 @@
-"""What acts between vertices and the lattice, and between vertices that are near."""
+"""Forces and velocities between vertices and the lattice, repulsion, points inside cells.
+
+Imported by cells, feeding, outputs, verification and the blood solver; imports device and
+footprint.
+"""

@@ -1,1 +1,5 @@
-"""Cells that leave through openings, and those that come in from a periodic flow before an inlet."""
+"""Cells that leave through openings, and cells that enter from a periodic flow before an inlet.
+
+Imported by the blood solver and outputs; imports cells, filling, vessels, fluid_with_cells and all
+below.
+"""

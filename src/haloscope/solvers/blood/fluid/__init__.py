@@ -1,1 +1,5 @@
-"""The lattice-Boltzmann fluid: its points, how they step, and what its populations tell."""
+"""The lattice Boltzmann fluid: its points, populations, steps, boundaries and stresses.
+
+Imported by cells, feeding, outputs, vessels, verification and the blood solver; imports
+mesh/lattice and exchange.
+"""

@@ -1,1 +1,4 @@
-"""The flows and cells that checks compare with published numbers and exact solutions."""
+"""Flows and cells that checks compare with published numbers and exact solutions.
+
+Imported by checks.py of the blood solver; imports fluid, membranes, coupling and mesh/lattice.
+"""

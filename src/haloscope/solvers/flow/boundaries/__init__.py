@@ -1,4 +1,5 @@
 """Boundaries of flows: prescribed values, outlets, slip walls, integrals over boundaries.
 
-Used by the flow solver; imports flow/equations and what lies below the solvers.
+Imported by the flow solver and equations/newton; imports flow/equations, mesh/tets, numerics and
+all below.
 """

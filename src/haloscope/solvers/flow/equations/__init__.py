@@ -1,4 +1,5 @@
 """The discrete flow equations, Newton's method on them, and steps in time; their kernels.
 
-Used by flow/boundaries and the flow solver; imports nothing else of the flow solver but its case.
+Imported by flow/boundaries and the flow solver; imports flow/boundaries/outlets, the flow case and
+numerics.
 """

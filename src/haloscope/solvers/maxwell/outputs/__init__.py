@@ -1,4 +1,5 @@
-"""What is computed from a run of the Maxwell solver: spectra at probes, far fields, energy.
+"""Results of a Maxwell run: spectra at probes, far fields, radiated power, energy.
 
-Used by the Maxwell solver; imports its case, its terms and its mesh.
+Imported by the Maxwell solver and verification; imports its case, terms and meshes, numerics and
+io/figures.
 """

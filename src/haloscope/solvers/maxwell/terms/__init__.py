@@ -1,4 +1,5 @@
 """Terms added to Maxwell's right-hand sides: media, absorbing layers, currents, incident waves; their kernels.
 
-Used by the Maxwell solver; imports its case and its mesh.
+Imported by the Maxwell solver, outputs and verification; imports its case and elements, mesh/hexes
+and numerics.
 """

@@ -1,4 +1,4 @@
 """Exact solutions of Maxwell's equations, and runs compared with them.
 
-Used by checks; imports the Maxwell solver.
+Imported by checks.py of the Maxwell solver; imports the solver, its terms and outputs.
 """
