@@ -16,7 +16,6 @@ RECORDER_SOURCES: tuple[Path, ...] = tuple(
         "addresses.c",
         "arena.c",
         "buffers.c",
-        "calltree.c",
         "clock.c",
         "counters.c",
         "definitions.c",

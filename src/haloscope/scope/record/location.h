@@ -262,7 +262,7 @@ void buffer_roll(struct location *me);
 void buffer_rename(struct location *me);
 void buffer_close(struct location *me, int truncate);
 
-/* calltree.c */
+/* definitions.c: the call tree */
 struct node *calltree_root(struct location *me);
 struct node *calltree_child(struct location *me, struct node *parent, uint32_t region,
                             const void *site);

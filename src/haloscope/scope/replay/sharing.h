@@ -1,7 +1,7 @@
 // Fourth part: messages between processes that replay a run together. Each decodes the files of its
 // own ranks; messages are matched where they are received, members of collectives everywhere.
 #pragma once
-#include "settling.h"
+#include "matching.h"
 
 struct Sharing : Settling {
   bool shared() const { return peers.count > 1; }

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from haloscope.device.interface import Array, Device
-from haloscope.mesh.blocks import Block, Blocks, Side, Triple
+from haloscope.mesh.blocks import Block, Blocks, Side, Triple, arrange
 from haloscope.mesh.halo import Layout
+from haloscope.solvers.cavity.case import THINNEST_BLOCK, CavityCase, Flow
 
 NodeBox = tuple[Triple, Triple]
 """First node of a box and the one after its last, in the block's numbers."""
@@ -21,6 +22,13 @@ _LONG_ROW = 64  # nodes that are updated, which tiles of GPUs take in any precis
 _SHORT_ROW = 32  # with fewer a step takes up to 1.4 times as long on cores, and GPUs have no tiles
 _LINE = 64  # bytes of a cache line
 _GPU_BEFORE = {"double": 16, "float": 0}  # bytes
+
+
+def partition(case: CavityCase, ranks: int) -> Blocks:
+    """Blocks of a case for a number of ranks; walls need blocks at least 5 nodes thick."""
+    return arrange(
+        Flow(case.cavity).nodes, ranks, case.machine.decomposition, thinnest=THINNEST_BLOCK
+    )
 
 
 def choose_axes(blocks: Blocks, dimensions: int, device_kind: str) -> Triple:

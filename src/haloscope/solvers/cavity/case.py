@@ -26,7 +26,7 @@ from haloscope.solvers.cavity.heating import (
 
 _LEAST_NODES = 6
 _MOST_NODES = 65_536
-_THINNEST = 5
+THINNEST_BLOCK = 5
 _PLACE = ("x", "y", "z")
 _ROOM_TEMPERATURE = 300.0
 # With 0.1 the pressure reacts so slowly that a layer heated from below moves as one: it diverges at

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from haloscope.case.tables import Machine, check
-from haloscope.mesh.blocks import AXES, Blocks, Triple, arrange
-from haloscope.solvers.cavity.case import _THINNEST, CavityCase, Flow
+from haloscope.mesh.blocks import AXES, Triple, arrange
+from haloscope.solvers.cavity.block_nodes import partition
+from haloscope.solvers.cavity.case import CavityCase, Flow
 from haloscope.solvers.sweeping import (
     TRANSPORTS,
     Column,
@@ -38,11 +39,6 @@ def estimate(case: CavityCase) -> dict[str, float]:
         "memory_bytes": memory,
         "bytes_per_step": 2.0 * fields * value * (nx - 2) * (ny - 2) * max(1, nz - 2),
     }
-
-
-def partition(case: CavityCase, ranks: int) -> Blocks:
-    """Blocks of a case for a number of ranks; walls need blocks at least 5 nodes thick."""
-    return arrange(Flow(case.cavity).nodes, ranks, case.machine.decomposition, thinnest=_THINNEST)
 
 
 def check_ranks(case: CavityCase, ranks: int) -> None:

@@ -16,11 +16,10 @@ from haloscope.mesh.blocks import BlockFields
 from haloscope.numerics.reduce import NOT_FINITE, ChangeNorm
 from haloscope.regions import Region
 from haloscope.solvers.cavity import diagnostics
-from haloscope.solvers.cavity.block_nodes import BlockNodes, choose_axes
+from haloscope.solvers.cavity.block_nodes import BlockNodes, choose_axes, partition
 from haloscope.solvers.cavity.case import CavityCase, Flow
 from haloscope.solvers.cavity.diagnostics import CentrePressure
 from haloscope.solvers.cavity.physics import SOURCE, allocate
-from haloscope.solvers.cavity.sizing import partition
 from haloscope.solvers.cavity.stepping import Stepping, TimeStep
 from haloscope.solvers.cavity.updates import Ghosts, Updates
 from haloscope.solvers.cavity.walls import Walls
