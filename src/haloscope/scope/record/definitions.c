@@ -403,7 +403,7 @@ struct node *calltree_root(struct location *me) {
   return me->root;
 }
 
-static uint32_t place_of(const struct node *parent, uint32_t region, const void *site) {
+static uint32_t child_hash(const struct node *parent, uint32_t region, const void *site) {
   uint64_t hash = ((uintptr_t)parent ^ (uint64_t)region << 40) * 0x9e3779b97f4a7c15ull;
   hash = (hash ^ (uintptr_t)site) * 0xff51afd7ed558ccdull;
   return (uint32_t)(hash >> 32);
@@ -416,7 +416,7 @@ static int grow(struct location *me) {
   for (uint32_t i = 0; me->children && i <= me->child_mask; i++) {
     struct child_slot *old = &me->children[i];
     if (!old->child) continue;
-    uint32_t slot = place_of(old->parent, old->region, old->site) & mask;
+    uint32_t slot = child_hash(old->parent, old->region, old->site) & mask;
     while (larger[slot].child) slot = (slot + 1) & mask;
     larger[slot] = *old;
   }
@@ -425,9 +425,9 @@ static int grow(struct location *me) {
   return 1;
 }
 
-static struct child_slot *slot_of(struct location *me, const struct node *parent, uint32_t region,
+static struct child_slot *child_slot_of(struct location *me, const struct node *parent, uint32_t region,
                                   const void *site) {
-  uint32_t slot = place_of(parent, region, site) & me->child_mask;
+  uint32_t slot = child_hash(parent, region, site) & me->child_mask;
   struct child_slot *entry = &me->children[slot];
   while (entry->child &&
          (entry->parent != parent || entry->region != region || entry->site != site)) {
@@ -448,12 +448,12 @@ static int is_recursive(const struct node *node, uint32_t region) {
 struct node *calltree_find(struct location *me, struct node *parent, uint32_t region,
                            const void *site) {
   if ((!me->children || me->child_count * 2 > me->child_mask) && !grow(me)) return NULL;
-  struct child_slot *slot = slot_of(me, parent, region, site);
+  struct child_slot *slot = child_slot_of(me, parent, region, site);
   if (!slot->child) {
     struct node *child = NULL;
     if (site && is_recursive(parent, region)) {
       child = calltree_find(me, parent, region, NULL);
-      slot = slot_of(me, parent, region, site);
+      slot = child_slot_of(me, parent, region, site);
     } else {
       child = new_node(me, parent, region, site);
     }
