@@ -190,7 +190,7 @@ _MADE = textwrap.dedent(
             names = np.zeros(len(corners), np.int32)
             connect_on_ranks(world, rows, own, 3, 104, NamedQuads(corners, names))
         except InputError as error:
-            assert "do not fit" in str(error) and what != "good"
+            assert "do not fit" in error.problem and what != "good"
         else:
             assert what == "good", what
 
