@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from haloscope.case.expressions import Expression, parse_quantity_or_expression
-from haloscope.case.tables import CaseTable, Exclusion, Position, Table
+from haloscope.case.tables import CaseFault, CaseTable, Exclusion, Position, Table
 from haloscope.solvers.maxwell.case_exclusions import (
     EXCLUSIONS,
     require_no_contradiction,
@@ -26,6 +26,7 @@ from haloscope.solvers.maxwell.case_media import (
     SourceTable,
     Units,
     WaveTable,
+    located,
 )
 from haloscope.solvers.maxwell.elements import BOUNDARIES, FACE_VALUES, FACES, Material
 from haloscope.solvers.maxwell.terms.incident import PlaneWave
@@ -56,9 +57,10 @@ class SpectrumTable(Table):
     @model_validator(mode="after")
     def _consistent(self) -> SpectrumTable:
         if not self.band[0] < self.band[1]:
-            raise ValueError(
-                f"band = {list(self.band)}: the lowest frequency is not below the highest; give "
-                "[low, high]"
+            raise CaseFault(
+                "the lowest frequency is not below the highest",
+                location=f"band = {list(self.band)}",
+                allowed="[low, high]",
             )
         return self
 
@@ -91,7 +93,9 @@ class FarFieldTable(Table):
     @model_validator(mode="after")
     def _consistent(self) -> FarFieldTable:
         if self.box is not None and self.regions:
-            raise ValueError("box and regions are both given; give one of them")
+            raise CaseFault(
+                "box and regions are both set", allowed="one of them", remedy="remove one"
+            )
         return self
 
 
@@ -173,9 +177,11 @@ class Sphere(Table):
     @model_validator(mode="after")
     def _one_surrounding(self) -> Sphere:
         if self.outer_radius is not None and self.box_half_width is not None:
-            raise ValueError(
-                f"outer_radius = {self.outer_radius:g} and box_half_width = {self.box_half_width:g} "
-                "are both given: a sphere or a cube surrounds the sphere; give one of them"
+            raise CaseFault(
+                f"outer_radius = {self.outer_radius:g} and box_half_width = {self.box_half_width:g} are both "
+                "set",
+                allowed="one of them: a sphere or a cube around the sphere",
+                remedy="remove one",
             )
         return self
 
@@ -327,7 +333,7 @@ class MaxwellTable(Table):
         try:
             return check(value)
         except ValidationError:
-            raise ValueError('give "auto" or a number above 0') from None
+            raise CaseFault("wrong value", allowed='"auto" or a number above 0') from None
 
     @field_validator("boundaries", mode="wrap")
     @classmethod
@@ -339,42 +345,55 @@ class MaxwellTable(Table):
             if not isinstance(value, dict) or "[key]" in place:
                 raise
             name = place[0]
-            raise ValueError(
-                f"the surface {name!r} cannot be {value[name]!r}; give it "
-                f"{', '.join(map(repr, BOUNDARIES))} or {{ impedance = 50.0 }}, a number of ohm "
-                "above 0"
+            raise CaseFault(
+                f"the surface {name!r} cannot be {value[name]!r}",
+                location=str(name),
+                allowed=f"{', '.join(map(repr, BOUNDARIES))} or {{ impedance = 50.0 }}, a number of ohm "
+                "above 0",
             ) from None
 
     @model_validator(mode="after")
     def _consistent(self) -> MaxwellTable:
         meshes = [name for name in _MESHES if getattr(self, name) is not None]
         if len(meshes) != 1:
-            said = f"{' and '.join(meshes)} are given" if meshes else "none is given"
-            raise ValueError(
-                f"a mesh is one of the tables {', '.join(f'maxwell.{n}' for n in _MESHES)}; {said}"
+            problem = f"{' and '.join(meshes)} are set" if meshes else "the case has no mesh"
+            raise CaseFault(
+                problem, allowed=f"one of the tables {', '.join(f'maxwell.{n}' for n in _MESHES)}"
             )
         for name in FIELD_NAMES:
             self.initial_field(name)
         if self.exact is not None and self.initial != Initial():
-            raise ValueError("maxwell.initial and maxwell.exact are both given; give one of them")
+            raise CaseFault(
+                "maxwell.initial and maxwell.exact are both set",
+                allowed="one of them",
+                remedy="remove one",
+            )
         self.solution()
         self.additions()
         if self.krylov != Krylov() and self.integrator != "exponential":
-            raise ValueError(
-                f"maxwell.krylov is of the exponential integrator, and maxwell.integrator is "
-                f"{self.integrator!r}; remove it, or give integrator = 'exponential'"
+            raise CaseFault(
+                f"it belongs to the exponential integrator, but maxwell.integrator is {self.integrator!r}",
+                location="krylov",
+                remedy='remove it, or set maxwell.integrator = "exponential"',
             )
         if self.far_field is not None and not self.sources and not self.waves:
-            raise ValueError(
-                "maxwell.far_field tells what sources and waves send far away, and there are none; "
-                "give [[maxwell.sources]] or [[maxwell.waves]]"
+            raise CaseFault(
+                "the case has no sources and no waves, so there is no far field",
+                location="far_field",
+                remedy="add [[maxwell.sources]] or [[maxwell.waves]]",
             )
-        for material in self.materials:
-            material.material(self.unit_system)
+        for number, material in enumerate(self.materials):
+            with located(f"materials.{number}", "maxwell"):
+                material.material(self.unit_system)
         names = [material.region for material in self.materials]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
-            raise ValueError(f"maxwell.materials: region {min(twice)!r} is given twice")
+            raise CaseFault(
+                f"region {min(twice)!r} has two tables",
+                location="materials",
+                allowed="one table for each region",
+                remedy="remove one",
+            )
         require_no_contradiction(self)
         return self
 
@@ -399,7 +418,8 @@ class MaxwellTable(Table):
         exact = self.exact
         if exact is None:
             return None
-        return named(exact.solution, radius=exact.radius, length=exact.length, size=exact.size)
+        with located("exact", "maxwell"):
+            return named(exact.solution, radius=exact.radius, length=exact.length, size=exact.size)
 
     def kinds(self) -> dict[str, str | float]:
         """Boundaries as the kernels know them."""
@@ -422,9 +442,19 @@ class MaxwellTable(Table):
 
     def additions(self) -> tuple[Layer | None, list[Current], list[PlaneWave]]:
         """Absorbing layer, currents and waves in natural units."""
-        layer = None if self.layer is None else self.layer.layer()
-        currents = [source.current(self.unit_system) for source in self.sources]
-        return layer, currents, [wave.wave(self.unit_system) for wave in self.waves]
+        layer = None
+        if self.layer is not None:
+            with located("layer", "maxwell"):
+                layer = self.layer.layer()
+        currents: list[Current] = []
+        waves: list[PlaneWave] = []
+        for number, source in enumerate(self.sources):
+            with located(f"sources.{number}", "maxwell"):
+                currents.append(source.current(self.unit_system))
+        for number, wave in enumerate(self.waves):
+            with located(f"waves.{number}", "maxwell"):
+                waves.append(wave.wave(self.unit_system))
+        return layer, currents, waves
 
 
 _MESHES = ("box", "cylinder", "sphere", "mesh")
@@ -442,9 +472,10 @@ class MaxwellCase(CaseTable):
     @model_validator(mode="after")
     def _no_keys_without_effect(self) -> MaxwellCase:
         if self.run.tolerance > 0:
-            raise ValueError(
-                f"run.tolerance = {self.run.tolerance:g}: fields in the time domain have no steady "
-                "state at which to stop; remove it, and give maxwell.end_time or run.steps"
+            raise CaseFault(
+                "fields in the time domain have no steady state at which to stop",
+                location=f"run.tolerance = {self.run.tolerance:g}",
+                remedy="remove it, and set maxwell.end_time or run.steps",
             )
         require_one_end(self)
         return self

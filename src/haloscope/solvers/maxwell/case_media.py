@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -9,7 +11,8 @@ import numpy as np
 from pydantic import Field
 
 from haloscope.case.expressions import parse_quantity_or_expression
-from haloscope.case.tables import Position, Table
+from haloscope.case.tables import CaseFault, Position, Table
+from haloscope.errors import InputError
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.terms.incident import PlaneWave
 from haloscope.solvers.maxwell.terms.layers import Layer
@@ -47,6 +50,20 @@ class Units:
     # Of light and of vacuum in the case's units.
     speed: float
     impedance: float
+
+
+@contextmanager
+def located(key: str, table: str = "") -> Iterator[None]:
+    """Put a key before the location of a fault, and with the key's table before other errors."""
+    try:
+        yield
+    except CaseFault as fault:
+        fault.location = f"{key}.{fault.location}" if fault.location else key
+        raise
+    except InputError as error:
+        if not table:
+            raise
+        raise error.within(f"{table}.{key}") from None
 
 
 class PoleTable(Table):
@@ -110,7 +127,7 @@ def _refuse_foreign(
     """
     for key, field in type(table).model_fields.items():
         if key not in ("kind", *own) and getattr(table, key) != field.default:
-            raise ValueError(f"{name} has no key {key}; it has {', '.join(own)}")
+            raise CaseFault(f"{name} has no key {key}", location=key, allowed=", ".join(own))
 
 
 def _of(table: PoleTable | WaveformTable, key: str, otherwise: float | None = None) -> float:
@@ -119,7 +136,7 @@ def _of(table: PoleTable | WaveformTable, key: str, otherwise: float | None = No
     if value is None:
         value = otherwise
     if value is None:
-        raise ValueError(f"kind = {table.kind!r} needs the key {key}")
+        raise CaseFault(f"kind = {table.kind!r} needs this key", location=key, remedy="add it")
     return float(value)
 
 
@@ -141,13 +158,17 @@ class MaterialTable(Table):
 
     def material(self, units: Units) -> Material:
         """The medium in natural units."""
-        for pole in self.poles:
-            _refuse_foreign(pole, f"a {pole.kind} pole", _KEYS_OF_POLES[pole.kind])
+        for number, pole in enumerate(self.poles):
+            with located(f"poles.{number}"):
+                _refuse_foreign(pole, f"a {pole.kind} pole", _KEYS_OF_POLES[pole.kind])
         loss = self.conductivity * units.impedance, self.magnetic_conductivity / units.impedance
         if not any(loss) and not self.poles:
             return Material(self.permittivity, self.permeability)
-        poles = tuple(pole.pole(units) for pole in self.poles)
-        return Medium(self.permittivity, self.permeability, *loss, poles)
+        poles = []
+        for number, pole in enumerate(self.poles):
+            with located(f"poles.{number}"):
+                poles.append(pole.pole(units))
+        return Medium(self.permittivity, self.permeability, *loss, tuple(poles))
 
 
 class WaveformTable(Table):
@@ -203,12 +224,14 @@ class WaveformTable(Table):
 
         if self.kind == "table":
             if self.file is None:
-                raise ValueError("kind = 'table' needs the key file")
+                raise CaseFault("kind = 'table' needs this key", location="file", remedy="add it")
             table = Csv.from_csv(self.file)
             times = np.linspace(table.coordinate[0], table.coordinate[-1], self.samples)
             return Sampled.of_times(times * c, table(times))
         if self.expression is None:
-            raise ValueError("kind = 'expression' needs the key expression")
+            raise CaseFault(
+                "kind = 'expression' needs this key", location="expression", remedy="add it"
+            )
         formula = parse_quantity_or_expression(self.expression, "expression", ("t",))
         until = _of(self, "until")
 
@@ -243,14 +266,17 @@ class SourceTable(Table):
         own = (*_KEYS_OF_SOURCES[self.kind], *_KEYS_OF_ALL_SOURCES)
         _refuse_foreign(self, f"a {self.kind} source", own)
         factor = 1.0 if self.magnetic else units.impedance
-        waveform = self.waveform.waveform(units)
+        with located("waveform"):
+            waveform = self.waveform.waveform(units)
         if self.kind == "dipole":
             if self.position is None or self.moment is None:
-                raise ValueError("a dipole needs the keys position and moment")
+                raise CaseFault("a dipole needs the keys position and moment", remedy="add them")
             x, y, z = (factor * part for part in self.moment)
             return PointDipole(self.position, (x, y, z), waveform, self.magnetic)
         if self.density is None:
-            raise ValueError(f"a {self.kind} current needs the key density")
+            raise CaseFault(
+                f"a {self.kind} current needs this key", location="density", remedy="add it"
+            )
         parts = [
             parse_quantity_or_expression(part, f"density[{axis}]", _PLACE)
             for axis, part in enumerate(self.density)
@@ -266,7 +292,7 @@ class SourceTable(Table):
         if self.kind == "volume":
             return VolumeCurrent(distribution, waveform, self.regions, self.magnetic)
         if self.surface is None:
-            raise ValueError("a sheet current needs the key surface")
+            raise CaseFault("a sheet current needs this key", location="surface", remedy="add it")
         return SheetCurrent(self.surface, distribution, waveform, self.magnetic)
 
 
@@ -291,10 +317,12 @@ class WaveTable(Table):
 
     def wave(self, units: Units) -> PlaneWave:
         """The wave in natural units."""
+        with located("waveform"):
+            waveform = self.waveform.waveform(units)
         return PlaneWave(
             self.direction,
             self.polarisation,
-            self.waveform.waveform(units),
+            waveform,
             inside=self.inside,
             box=self.box,
             boundaries=self.boundaries,

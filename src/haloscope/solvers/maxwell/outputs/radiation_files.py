@@ -55,8 +55,8 @@ def far_field_results(
     if radiation.leaves_charges:
         notices.insert(
             0,
-            "warning: far field: the current's integral over time is not 0, so charges and their field stay "
-            "behind and disturb it; take a waveform such as ricker",
+            "warning: far field: the integral of the current over time is not 0, so charges remain and their "
+            "field disturbs the far field; use a waveform without a mean, for example ricker",
         )
     return Results({"far_field": summary}, files, lines, notices)
 
@@ -76,9 +76,9 @@ def _differing_powers(table: MaxwellTable, powers: Powers) -> list[str]:
         return []
     return [
         f"warning: far field at {_frequency_text(table, table.far_field.frequencies[at])}: the power "
-        f"through the surface, {powers.radiated[at] / table.impedance:.4g}, and that of the pattern, "
+        f"through the surface, {powers.radiated[at] / table.impedance:.4g}, and the power of the pattern, "
         f"{powers.of_pattern[at] / table.impedance:.4g}, differ by {100 * apart[at]:.3g} % (allowed: "
-        f"{100 * _POWERS_APART:g} %): run until the fields have died away, refine the mesh, or look "
+        f"{100 * _POWERS_APART:g} %); run until the fields have died away, refine the mesh, or look "
         "for sources and reflecting bodies outside the surface"
     ]
 
