@@ -32,7 +32,7 @@ EXCLUSIONS = (
     ),
     Exclusion(
         ("maxwell.exact", "sources, waves, a layer or materials"),
-        "the known solutions are those of undriven fields in vacuum",
+        "the known solutions are fields in vacuum without sources",
         ("maxwell.initial.Ez=0.0", "maxwell.exact.solution=cavity-te101", _SOURCE),
     ),
     Exclusion(
@@ -42,17 +42,17 @@ EXCLUSIONS = (
     ),
     Exclusion(
         ("maxwell.time_step", "maxwell.cfl"),
-        "cfl is the share of the bound that the automatic step takes",
+        "cfl only affects the automatic step",
         ("maxwell.time_step=1e-12", "maxwell.cfl=0.5"),
     ),
     Exclusion(
         ("maxwell.cfl", 'maxwell.integrator = "exponential"'),
-        "its steps have no stability bound",
+        "steps of the exponential integrator have no stability bound",
         ("maxwell.integrator=exponential", "maxwell.cfl=0.5"),
     ),
     Exclusion(
         ("maxwell.krylov", 'maxwell.integrator = "runge-kutta"'),
-        "it belongs to the exponential integrator",
+        "krylov holds settings of the exponential integrator",
         ("maxwell.krylov.dimension=10",),
     ),
     Exclusion(
@@ -60,7 +60,7 @@ EXCLUSIONS = (
             'maxwell.integrator = "exponential"',
             "sources, waves, a layer, or materials that conduct or have poles",
         ),
-        "the exponential integrator computes the fields alone",
+        "the exponential integrator does not support them",
         ("maxwell.integrator=exponential", _SOURCE),
     ),
     Exclusion(
@@ -74,12 +74,12 @@ EXCLUSIONS = (
     ),
     Exclusion(
         ("maxwell.waves.inside", "maxwell.waves.box", "maxwell.waves.boundaries"),
-        "each sets where a wave comes in",
+        "each sets where a wave enters",
         (_WAVE.format("inside=['volume'], boundaries=['x-']"),),
     ),
     Exclusion(
         ("maxwell.waves.boundaries", "a boundary there that does not absorb"),
-        "a wave comes in only where waves can leave",
+        "a wave enters only through absorbing boundaries",
         (_WAVE.format("boundaries=['x-']"),),
     ),
     Exclusion(

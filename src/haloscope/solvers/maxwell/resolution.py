@@ -343,7 +343,7 @@ def limit_text(
     fastest = max([layer, *rates.values()])
     if fastest / LSERK4.imaginary_limit > 1 / least[0]:
         if layer == fastest:
-            return "the absorbing layer (maxwell.layer: thicken it or raise its reflection)"
+            return "the absorbing layer (make maxwell.layer.thickness larger or raise maxwell.layer.reflection)"
         region = max(rates, key=lambda one: rates[one])
         return _medium_text(table, mesh.region_names[region], added.media[region])
     medium = materials[int(least[3])]

@@ -145,9 +145,9 @@ COLUMNS = Columns(
     panel=("gdof_s", "GDOF/s"),
     meaning=(
         "A point is a node of an element: elements x (order + 1)^3. GDOF/s counts the six values of "
-        "a point in each of the five stages of a step, GFlop/s 180 (order + 1) + 420 operations a "
-        "point and step, as published for NekCEM. Efficiency is the rate of a rank over that of "
-        "one alone."
+        "a point in each of the five stages of a step. GFlop/s counts 180 (order + 1) + 420 "
+        "operations per point and step, the number published for NekCEM. Efficiency is the rate per "
+        "rank over the rate of a single rank."
     ),
     size="points",
     peak="gflop_s",

@@ -513,14 +513,14 @@ class MaxwellSolver:
             across = table.end_time * table.speed / max(self.resolution.extent)
             if across > _MANY_CROSSINGS:
                 text += (
-                    f"; until maxwell.end_time = {table.end_time:g}{unit} waves cross the mesh "
-                    f"{across:.3g} times: is it meant?"
+                    f"; waves cross the mesh {across:.3g} times until maxwell.end_time = "
+                    f"{table.end_time:g}{unit}: check the end time"
                 )
         return text
 
     def advice(self) -> str:
         """What to change when the solution breaks."""
-        return f"lower maxwell.cfl (now {self._table.cfl:g}) or mend the mesh"
+        return f"lower maxwell.cfl (now {self._table.cfl:g}) or repair the mesh"
 
     def picture(self) -> SlicesPicture | None:
         """All components on a plane."""

@@ -65,8 +65,8 @@ def _differing_powers(table: MaxwellTable, powers: Powers) -> list[str]:
     """A warning where the surface and the pattern disagree about the power."""
     if powers.of_pattern is None:
         return [
-            "far field: the power of the pattern is not computed, as the surface is too many "
-            "wavelengths wide; the radiated power stays without its check"
+            "far field: the power of the pattern is not computed, since the surface is too many "
+            "wavelengths wide; the radiated power is not checked"
         ]
     assert table.far_field is not None
     largest = np.maximum(np.abs(powers.radiated), powers.of_pattern)
