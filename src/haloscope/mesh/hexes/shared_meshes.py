@@ -73,7 +73,7 @@ def connect_on_ranks(
     if world.any(faulty):
         raise InputError(
             "the elements of the mesh do not fit together: a face is twisted, collapsed, shared by more "
-            "than two elements, or part of a named surface that does not exist",
+            "than two elements, or in a named surface but in no element",
             remedy="correct the mesh",
         )
     connected = replace(mesh, orientations=orientations.reshape(-1, FACES))
