@@ -245,7 +245,7 @@ _ROUND = re.compile(r"(waveguide|sphere)-(te|tm)(\d)(\d)")
 _CAVITY = re.compile(r"cavity-(te|tm)(\d)(\d)(\d)")
 FORMS = (
     "periodic-box, conducting-box, cavity-te101 (te or tm and three numbers), waveguide-tm01 (te "
-    "or tm and two numbers), sphere-tm11 (the same, the first from 1)"
+    "or tm and two numbers), sphere-tm11 (te or tm and two numbers, the first from 1)"
 )
 
 
