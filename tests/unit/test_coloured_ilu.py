@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kuhn_boxes import LinearFlow, dense, kuhn_box
+from refusals import refused
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import SolutionError
@@ -116,5 +117,5 @@ def test_singular_blocks_are_told():
     device = CpuDevice(threads=1)
     rows, _ = filled(device, 4)
     rows.values[...] = 0
-    with pytest.raises(SolutionError, match="singular diagonal blocks of 36"):
+    with refused(SolutionError, problem="singular diagonal blocks of 36", remedy="an equation"):
         ColouredIlu(rows, alone(device, rows.nodes)).update()

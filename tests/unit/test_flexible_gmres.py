@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from kuhn_boxes import LinearFlow
+from refusals import refused
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.numerics.krylov.block_ilu import BlockIlu
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
@@ -346,5 +346,5 @@ def test_nothing_asked_is_nothing_done(device):
 
 
 def test_a_restart_that_is_not_possible_is_told(device):
-    with pytest.raises(InputError, match="restart after 0"):
+    with refused(problem="restarts after 0", allowed="1 iteration or more"):
         FlexibleGmres(device, 4, np.ones(3, bool), 0)

@@ -108,7 +108,7 @@ def checked(**changes) -> FlowCase:
         ("flow.time={scheme='bdf2',time_step=2.0,end=1.0}", ["longer than flow.time.end"]),
         ("flow.time={time_step=2.0}", ["for unsteady flow"]),
         ("flow.time={scheme='bdf2',time_step=1e-30,end=1e30}", ["1e+60 steps", "lengthen"]),
-        ("flow.slice.offset=99.0", ["z = 99 m misses the mesh", "from 0 to 1 m"]),
+        ("flow.slice.offset=99.0", ["z = 99 m: it misses the mesh", "allowed: 0 to 1 m"]),
         ("flow.linear.preconditioner=amg", ["two-level", "block-ilu"]),
         ("flow.forces=[{name='a',boundaries=['hub']}]", ["flow.forces 'a'", "no boundary 'hub'"]),
         ("flow.forces=[{name='a',boundaries=['x_low'],area=1.0}]", ["velocity and area both"]),

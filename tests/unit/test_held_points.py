@@ -33,8 +33,8 @@ def test_all_ranks_tell_of_a_point_outside_how_far_the_nearest_of_them_is():
     assert (
         on_ranks(3, refusal)
         == [
-            "a probe: (1, 0.5, -2) lies outside the mesh, 0.25 m from the nearest node; give a point "
-            "inside"
+            "a probe: (1, 0.5, -2) lies outside the mesh, 0.25 m from the nearest node; move the "
+            "point into the mesh"
         ]
         * 3
     )

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from refusals import refused
 from turned_meshes import turned
 
 from haloscope.device import open_device
 from haloscope.device.jit import find_compiler, source_text
-from haloscope.errors import InputError
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.numerics.elements.element_maps import nodes
@@ -181,7 +181,7 @@ def test_a_lossy_wall_reflects_as_its_impedance_says(wall):
 
 
 def test_a_boundary_without_a_kind_is_told():
-    with pytest.raises(InputError, match="boundary 'y-' of the mesh has no kind"):
+    with refused(location="^boundaries.y-$", problem="boundary 'y-' of the mesh has no kind"):
         opened(box((1, 1, 1)), 2, boundaries={"x-": "pec", "x+": "pec"})
 
 

@@ -93,7 +93,7 @@ def _zero(
 ) -> float:
     """The so-manieth zero above a start: bracketed by steps, halved, then polished by Newton."""
     if number < 1:
-        raise ValueError(f"zeros are counted from 1, but {number} is given")
+        raise ValueError(f"zero number {number} does not exist; zeros count from 1")
     left, count = start, 0
     sign = np.sign(function(np.array(left)))
     while True:

@@ -192,7 +192,7 @@ def part_of_digest(values: np.ndarray, numbers: Iterable[NDArray[np.uint64]]) ->
         total += int(mix(mixed).sum(dtype=np.uint64))
         begin += numbered.size
     if begin != flat.size:
-        raise ValueError(f"{flat.size} values have {begin} global numbers")
+        raise ValueError(f"{flat.size} values but {begin} global numbers")
     return total % 2**64
 
 

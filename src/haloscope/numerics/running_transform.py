@@ -37,14 +37,16 @@ class RunningTransform:
         rates = np.asarray(angular_frequencies, np.float64)
         if rates.ndim != 1 or not len(rates) or not (np.isfinite(rates) & (rates > 0)).all():
             raise InputError(
-                f"running transform: given the angular frequencies {rates.tolist()}; allowed are "
-                f"one or more positive numbers: correct them"
+                "out of range",
+                location=f"running transform: angular frequencies {rates.tolist()}",
+                allowed="one or more positive numbers",
             )
         if not (math.isfinite(interval) and 0 < interval * rates.max() < math.pi):
             raise InputError(
-                f"running transform: given samples {interval:g} apart; the highest angular "
-                f"frequency {rates.max():g} needs them less than {math.pi / rates.max():g} apart: "
-                f"sample more often or lower the frequency"
+                f"samples are {interval:g} apart, too far for the highest angular frequency {rates.max():g}",
+                location="running transform",
+                allowed=f"less than {math.pi / rates.max():g} apart",
+                remedy="sample more often or lower the frequency",
             )
         self.angular_frequencies = rates
         self.interval = float(interval)
@@ -85,8 +87,9 @@ class RunningTransform:
         """
         if not self.duration > 0:
             raise InputError(
-                "running transform: no sample was taken, so there are no amplitudes; let the "
-                "window of time begin before the run ends"
+                "no sample was taken, so there are no amplitudes",
+                location="running transform",
+                remedy="begin the time window before the run ends",
             )
         return np.asarray(self.transforms() * (2 / self.duration))
 
@@ -100,8 +103,9 @@ class RunningTransform:
         shape = state["sums"].shape
         if shape != self._sums.shape:
             raise InputError(
-                f"running transform: the checkpoint holds sums of shape {shape}, this run "
-                f"{self._sums.shape}; go on with the same frequencies and the same surface"
+                f"the checkpoint holds sums of shape {shape}, this run {self._sums.shape}",
+                location="running transform",
+                remedy="continue with the same frequencies and the same surface",
             )
         self._sums[...] = self._device.from_host(np.ascontiguousarray(state["sums"], np.float64))
         self.samples, self.duration = int(state["taken"][0]), float(state["taken"][1])

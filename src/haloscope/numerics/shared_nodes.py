@@ -59,16 +59,17 @@ def transport_of(messages: Messages, transport: str = "auto") -> str:
     """Name of the transport that sends messages so."""
     if messages not in get_args(Messages):
         raise InputError(
-            f"flow.messages = {messages!r} is not known; give one of "
-            f"{', '.join(get_args(Messages))}"
+            "unknown value",
+            location=f"flow.messages = {messages!r}",
+            allowed=", ".join(get_args(Messages)),
         )
     if messages == "neighbours":
         return transport
     if transport not in ("auto", "host"):
         raise InputError(
-            f"flow.messages = {messages!r} goes by MPI between processor cores, but "
-            f'machine.transport is {transport!r}; leave that at "auto", or give messages = '
-            '"neighbours"'
+            f"it sends by MPI between processor cores, but machine.transport is {transport!r}",
+            location=f"flow.messages = {messages!r}",
+            remedy='set machine.transport to "auto", or flow.messages to "neighbours"',
         )
     return _TRANSPORTS[messages]
 
@@ -223,7 +224,8 @@ class SharedProduct:
         if single:
             if rows.device.kind != "cpu":
                 raise InputError(
-                    "products with blocks in single precision are for cores; take double there"
+                    "products with blocks in single precision run on processor cores only",
+                    remedy="use double precision on GPUs",
                 )
             self._values = rows.device.empty(rows.values.shape, np.float32)
             self._narrow = rows.narrowing(self._values)

@@ -253,9 +253,13 @@ def spectrum(
     """
     series = _checked(values, interval, 2)
     if window not in WINDOWS:
-        raise InputError(f"spectrum: given the window {window!r}; allowed are {', '.join(WINDOWS)}")
+        raise InputError(
+            "unknown value", location=f"spectrum: window = {window!r}", allowed=", ".join(WINDOWS)
+        )
     if padding < 1:
-        raise InputError(f"spectrum: given padding {padding}; allowed are 1 and above")
+        raise InputError(
+            "out of range", location=f"spectrum: padding = {padding}", allowed="1 and above"
+        )
     place = np.arange(len(series)) / (len(series) - 1)
     shapes = {
         "none": np.ones(len(series)),
@@ -294,14 +298,18 @@ def resonances(
     low, high = band
     if not 0 <= low < high <= 0.5 / interval:
         raise InputError(
-            f"harmonic inversion: given the band {low:g} to {high:g}; allowed is one within 0 to "
-            f"{0.5 / interval:g}, half the sampling rate: sample more often or correct the band"
+            "out of range",
+            location=f"harmonic inversion: band {low:g} to {high:g}",
+            allowed=f"a band within 0 to {0.5 / interval:g}, half the sampling rate",
+            remedy="sample more often or correct the band",
         )
     duration, needed = len(series) * interval, FEWEST_PERIODS * 2 / (low + high)
     if duration < needed:
         raise InputError(
-            f"harmonic inversion: the series lasts {duration:g}; the band {low:g} to {high:g} "
-            f"needs at least {needed:g} ({FEWEST_PERIODS:g} periods): run longer"
+            f"the series lasts {duration:g}, too short for the band {low:g} to {high:g}",
+            location="harmonic inversion",
+            allowed=f"at least {needed:g} ({FEWEST_PERIODS:g} periods)",
+            remedy="run longer",
         )
     weakest = least * float(np.abs(series).max())
     peaks: list[Resonance] = []
@@ -344,18 +352,24 @@ def _checked(values: ArrayLike, interval: float, shortest: int) -> Floats:
     series = np.asarray(values, np.float64)
     if series.ndim != 1 or len(series) < shortest:
         raise InputError(
-            f"spectrum: given a series of shape {series.shape}; allowed is one of at least "
-            f"{shortest} samples: run longer or sample more often"
+            f"the series has the shape {series.shape}",
+            location="spectrum",
+            allowed=f"one series of at least {shortest} samples",
+            remedy="run longer or sample more often",
         )
     if not (math.isfinite(interval) and interval > 0):
         raise InputError(
-            f"spectrum: given {interval:g} between samples; allowed is a positive time"
+            f"the time between samples is {interval:g}",
+            location="spectrum",
+            allowed="a positive time",
         )
     broken = int(np.count_nonzero(~np.isfinite(series)))
     if broken:
         raise SolutionError(
-            f"spectrum: nan or inf in {broken} of {len(series)} samples; a spectrum needs finite "
-            f"values: look for where the solution broke"
+            f"{broken} of {len(series)} samples are nan or inf",
+            location="spectrum",
+            allowed="finite samples",
+            remedy="look for the place where the solution broke",
         )
     return series
 

@@ -93,17 +93,26 @@ def require_counts(key: str, counts: Sequence[int], least: int = 1) -> None:
     """Refuse numbers of elements that are too small, or 2^31 elements and more."""
     if any(count < least for count in counts):
         counts_text = counts[0] if len(counts) == 1 else list(counts)
-        raise InputError(f"{key} = {counts_text} is out of range; at least {least} is needed")
+        raise InputError(
+            "out of range", location=f"{key} = {counts_text}", allowed=f"at least {least}"
+        )
     if math.prod(max(1, int(count)) for count in counts) >= MOST_ELEMENTS:
-        raise InputError(f"{key} = {list(counts)} makes 2^31 elements or more; use fewer")
+        raise InputError(
+            "the mesh has too many elements",
+            location=f"{key} = {list(counts)}",
+            allowed="fewer than 2^31",
+            remedy="use fewer",
+        )
 
 
 def graded(elements: int, lower: float, upper: float, ratio: float = 1.0) -> Floats:
     """Planes that cut a length into elements."""
     if not 1 / _LARGEST_GRADING <= ratio <= _LARGEST_GRADING:
         raise InputError(
-            f"grading = {ratio:g} is out of range; the last element over the first may be "
-            f"{1 / _LARGEST_GRADING:g} to {_LARGEST_GRADING:g}"
+            "out of range",
+            location=f"grading = {ratio:g}",
+            allowed=f"{1 / _LARGEST_GRADING:g} to {_LARGEST_GRADING:g}, the size of the last element over "
+            "that of the first",
         )
     growth = ratio ** (1 / max(1, elements - 1))
     fractions = np.concatenate([[0.0], np.cumsum(growth ** np.arange(elements))])
@@ -152,8 +161,9 @@ def _planes(
         for low, high in zip(lower, upper, strict=True)
     ):
         raise InputError(
-            f"a box from {list(lower)} to {list(upper)} has no volume; each lower end must be "
-            "below its upper end"
+            "it has no volume",
+            location=f"box from {list(lower)} to {list(upper)}",
+            allowed="lower ends below their upper ends",
         )
     x, y, z = (graded(*along) for along in zip(elements, lower, upper, grading, strict=True))
     return x, y, z
@@ -192,11 +202,16 @@ def _checked_lines(planes: Sequence[Sequence[float] | Floats], warp: float) -> l
             or not np.isfinite(line).all()
             or (np.diff(line) <= 0).any()
         ):
-            raise InputError(f"planes along {name} must be two or more ascending numbers")
+            raise InputError(
+                "wrong positions",
+                location=f"planes along {name}",
+                allowed="two or more ascending numbers",
+            )
     if not abs(warp) <= LARGEST_WARP:
         raise InputError(
-            f"warp = {warp:g} is out of range; elements stay valid from -{LARGEST_WARP} to "
-            f"{LARGEST_WARP}"
+            "elements become invalid",
+            location=f"warp = {warp:g}",
+            allowed=f"-{LARGEST_WARP} to {LARGEST_WARP}",
         )
     require_counts("elements", [len(line) - 1 for line in lines])
     return lines

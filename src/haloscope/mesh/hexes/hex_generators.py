@@ -316,8 +316,9 @@ _BULGE = 0.35
 def _require_lengths(key: str, *lengths: float) -> None:
     if not all(math.isfinite(length) and length > 0 for length in lengths):
         raise InputError(
-            f"{key} = {', '.join(f'{length:g}' for length in lengths)} is out of range; "
-            "a length above 0 is needed"
+            "out of range",
+            location=f"{key} = {', '.join(f'{length:g}' for length in lengths)}",
+            allowed="lengths above 0",
         )
 
 
@@ -386,21 +387,31 @@ def sphere_parts(
     require_counts("core, rings", (core, core, core, rings))
     require_counts("order", (order,))
     if outer_radius is not None and box_half_width is not None:
-        raise InputError("outer_radius and box_half_width are both given; give one of them")
+        raise InputError(
+            "both are set",
+            location="outer_radius and box_half_width",
+            allowed="one of them",
+            remedy="remove one",
+        )
     surrounding = outer_radius if outer_radius is not None else box_half_width
     if surrounding is not None:
         require_counts("outer_rings", (outer_rings,))
         name = "outer_radius" if box_half_width is None else "box_half_width"
         if not (math.isfinite(surrounding) and surrounding > radius):
             raise InputError(
-                f"{name} = {surrounding:g} is out of range; it must be above the radius of "
-                f"the sphere, {radius:g}"
+                "out of range",
+                location=f"{name} = {surrounding:g}",
+                allowed=f"above the radius of the sphere, {radius:g}",
             )
     if margin_layers != 0 or margin != 0:
         require_counts("margin_layers", (margin_layers,))
         _require_lengths("margin", margin)
         if box_half_width is None:
-            raise InputError("a margin needs a box around the sphere; give box_half_width")
+            raise InputError(
+                "the sphere has no box around it",
+                location="margin",
+                remedy="set box_half_width, or remove the margin",
+            )
     axes, scale = (0, 1, 2), (1.0, 1.0, 1.0)
     middle = bulged_surface(radius * _core_share(core, rings, 3), _BULGE, axes)
     ball = placed(round_surface(radius, axes), scale, centre)

@@ -130,7 +130,7 @@ def elements_text(elements: Integers, centres: Floats, numbers: Integers | None 
 def face_permutation(order: int, orientation: int) -> Integers:
     """Order in which a partner's face nodes are to be read."""
     if not 0 <= orientation < 8:
-        raise ValueError(f"orientation {orientation} is out of range; allowed are 0 to 7")
+        raise ValueError(f"orientation {orientation} is out of range; allowed: 0 to 7")
     b, a = np.indices((order + 1, order + 1))
     if orientation & TRANSPOSED:
         a, b = b, a
@@ -214,11 +214,11 @@ def _equal_faces(vertices: Integers) -> tuple[Integers, Integers]:
     return order, np.flatnonzero(first)
 
 
-def _refuse(pairs: Integers, centres: Floats, problem: str) -> None:
+def _refuse(pairs: Integers, centres: Floats, problem: str, remedy: str) -> None:
     """Raise an error that names the first of pairs (n, 2) of elements."""
     text = elements_text(pairs[0], centres).replace(", element", " and element")
     more = f" ({len(pairs)} such pairs)" if len(pairs) > 1 else ""
-    raise InputError(f"{text} {problem}{more}")
+    raise InputError(f"{problem}{more}", location=text, remedy=remedy)
 
 
 def connect(
@@ -240,14 +240,16 @@ def connect(
     coordinates = np.ascontiguousarray(coordinates, np.float64)
     vertices = np.ascontiguousarray(vertices, np.int64)
     if elements == 0:
-        raise InputError("the mesh has no hexahedra; at least one is needed")
+        raise InputError("the mesh has no hexahedra", allowed="at least one")
     centres = corner_coordinates(coordinates).mean(axis=1)
     ordered = np.sort(vertices, axis=1)
     collapsed = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
     if len(collapsed):
         raise InputError(
-            f"{elements_text(collapsed, centres)}: the same vertex stands at two corners; "
-            "collapsed hexahedra are not supported, mesh the place with true hexahedra"
+            "one vertex is two corners of the element",
+            location=elements_text(collapsed, centres),
+            allowed="hexahedra with 8 distinct corners",
+            remedy="mesh the place without collapsed hexahedra",
         )
     order, starts = _equal_faces(vertices)
     lengths = np.diff(starts, append=len(order))
@@ -255,8 +257,9 @@ def connect(
     if len(crowded):
         sharing = np.sort(order[crowded[0] : crowded[0] + lengths[lengths > 2][0]] // FACES)
         raise InputError(
-            f"{len(sharing)} elements share one face, but a face has two sides: "
-            f"{elements_text(sharing, centres)} ({counted(len(crowded), 'such face')})"
+            f"{len(sharing)} elements share one face ({counted(len(crowded), 'such face')})",
+            location=elements_text(sharing, centres),
+            allowed="at most 2 elements at a face",
         )
     paired = starts[lengths == 2]
     first, second = order[paired], order[paired + 1]
@@ -269,16 +272,18 @@ def connect(
         _refuse(
             pairs[twisted],
             centres,
-            "share the four corners of a face but not their order around it: one is twisted; "
-            "check the node order of the file",
+            "the elements share the four corners of a face but not their order around it: one is "
+            "twisted",
+            "correct the node order of the file",
         )
     inward = ~faces_turn_away(own % FACES, partner % FACES, codes)[: len(first)]
     if inward.any():
         _refuse(
             pairs[inward],
             centres,
-            "lie on the same side of the face they share: they overlap, or the corners of one "
-            "of them are numbered inside out",
+            "the elements lie on the same side of the face that they share: they overlap, or the "
+            "corners of one of them are numbered inside out",
+            "correct the elements or the numbering of their corners",
         )
     behind = np.full(elements * FACES, -1)
     neighbour_faces = np.full(elements * FACES, -1, np.int8)
@@ -327,9 +332,9 @@ def check_boundaries(mesh: HexMesh) -> None:
         element = unnamed[0, 0]
         raise InputError(
             f"{counted(len(unnamed), 'face')} at the edge of the mesh without a boundary name, the "
-            f"first at {point_text(mesh.face_centres(unnamed[:1])[0])} on element {element}; put every "
-            "outer surface in a named (physical) group. If the place lies inside, the elements "
-            "there do not share nodes: merge duplicate nodes"
+            f"first at {point_text(mesh.face_centres(unnamed[:1])[0])} on element {element}",
+            remedy="put every outer surface in a named (physical) group; where the place lies inside, "
+            "merge duplicate nodes, since the elements there do not share nodes",
         )
 
 

@@ -72,8 +72,9 @@ def connect_on_ranks(
         orientations[rows] = codes
     if world.any(faulty):
         raise InputError(
-            "the elements of the mesh do not fit together: a face is twisted, collapsed, of more "
-            "than two elements, or named as a surface that is none; check the mesh"
+            "the elements of the mesh do not fit together: a face is twisted, collapsed, shared by more "
+            "than two elements, or in a named surface but in no element",
+            remedy="correct the mesh",
         )
     connected = replace(mesh, orientations=orientations.reshape(-1, FACES))
     if quads is not None:
@@ -307,7 +308,7 @@ def _arrays(mesh: HexMesh) -> list[NDArray[Any]]:
     arrays += [mesh.boundaries, mesh.regions]
     if mesh.mapping is not None:
         if not isinstance(mesh.mapping, BlockMapping):
-            raise TypeError("only the shapes of generated blocks can be given to other ranks")
+            raise TypeError("only the shapes of generated blocks can be sent to other ranks")
         arrays += [mesh.mapping.blocks, mesh.mapping.lower, mesh.mapping.upper]
     return arrays
 

@@ -96,13 +96,16 @@ def join_periodic(
     for name in (first, second):
         if name not in mesh.boundary_names:
             raise InputError(
-                f"periodic boundary '{name}' is not in the mesh; its boundaries are "
-                f"{', '.join(mesh.boundary_names) or 'none'}"
+                f"the mesh has no boundary '{name}'",
+                location=f"periodic boundary '{name}'",
+                allowed=", ".join(mesh.boundary_names) or "none, since the mesh has no boundaries",
             )
     if first == second:
         raise InputError(
-            f"a periodic pair needs two boundaries, but '{first}' is given twice; name the opposite "
-            "one, too"
+            "both surfaces are the same",
+            location=f"periodic pair '{first}', '{second}'",
+            allowed="two boundaries",
+            remedy="name the opposite one as well",
         )
     here, there = mesh.outer_faces(first), mesh.outer_faces(second)
     pair = f"periodic pair '{first}', '{second}'"
@@ -130,14 +133,17 @@ def join_periodic(
     if len(wrong):
         face = wrong[0]
         raise InputError(
-            f"{pair}: {counted(len(wrong), 'face')} of another shape than the partner, the first on "
-            f"element {here[face, 0]} at {point_text(centres[face])} and element "
-            f"{joined[face, 0]}; the surfaces must be translated copies of each other"
+            f"{counted(len(wrong), 'face')} of another shape than the partner, the first on "
+            f"element {here[face, 0]} at {point_text(centres[face])} and element {joined[face, 0]}",
+            location=pair,
+            allowed="surfaces that are translated copies of each other",
         )
     if not faces_turn_away(here[:, 1], joined[:, 1], codes).all():
         raise InputError(
-            f"{pair}: both surfaces bound the mesh on the same side, so that one cannot "
-            "continue the other; name two opposite surfaces"
+            "both surfaces bound the mesh on the same side",
+            location=pair,
+            allowed="surfaces on opposite sides",
+            remedy="name two opposite surfaces",
         )
     neighbours, faces = mesh.neighbours.copy(), mesh.neighbour_faces.copy()
     orientations, boundaries = mesh.orientations.copy(), mesh.boundaries.copy()
@@ -171,20 +177,22 @@ def _require_partners(
     if len(missing):
         face = missing[0]
         raise InputError(
-            f"{pair}: no partner for {len(missing)} of {counted(len(partner), 'face')}, the first on "
-            f"element {faces[0][face, 0]} at {point_text(centres[face])}; no face is at "
-            f"{point_text(centres[face] + shift)}, the translation being {point_text(shift)}; mesh "
-            "the second surface as a translated copy of the first"
+            f"{len(missing)} of {counted(len(partner), 'face')} of the first surface have no partner; the "
+            f"first is on element {faces[0][face, 0]} at {point_text(centres[face])}, and no face is at "
+            f"{point_text(centres[face] + shift)} (translation {point_text(shift)})",
+            location=pair,
+            remedy="mesh the second surface as a translated copy of the first",
         )
     uses = np.bincount(partner, minlength=len(other_centres))
     alone = np.flatnonzero(uses != 1)
     if len(alone):
         face = alone[0]
         raise InputError(
-            f"{pair}: {'no' if uses[face] == 0 else 'several'} partners for {len(alone)} of "
-            f"{counted(len(other_centres), 'face')} of the second, the first on element "
-            f"{faces[1][face, 0]} at {point_text(other_centres[face])}; mesh the second surface as a "
-            "translated copy of the first"
+            f"{len(alone)} of {counted(len(other_centres), 'face')} of the second surface have "
+            f"{'no' if uses[face] == 0 else 'several'} partners; the first is on element "
+            f"{faces[1][face, 0]} at {point_text(other_centres[face])}",
+            location=pair,
+            remedy="mesh the second surface as a translated copy of the first",
         )
 
 

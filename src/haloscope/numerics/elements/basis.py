@@ -31,7 +31,7 @@ def _frozen(values: Extended) -> Floats:
 
 def _require_order(order: int) -> None:
     if not 1 <= order <= _HIGHEST:
-        raise ValueError(f"order {order} is out of range; allowed are 1 to {_HIGHEST}")
+        raise ValueError(f"order {order} is out of range; allowed: 1 to {_HIGHEST}")
 
 
 def _legendre(order: int, x: Extended) -> tuple[Extended, ...]:
@@ -49,7 +49,7 @@ def legendre(order: int, points: ArrayLike) -> Floats:
     P_order(1) = 1.
     """
     if order < 0:
-        raise ValueError(f"order {order} of a polynomial is negative")
+        raise ValueError(f"order {order} of the polynomial is negative")
     return _legendre(order, np.asarray(points, np.longdouble))[0].astype(np.float64)
 
 

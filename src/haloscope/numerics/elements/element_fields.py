@@ -87,18 +87,22 @@ def plane_raster(
     longer side, at least 2; the cells are about square, but a short side has 32.
     """
     if axis not in ("x", "y", "z"):
-        raise InputError(f"axis = {axis!r} of a plane is not known; allowed are x, y and z")
+        raise InputError("unknown axis", location=f"plane: axis = {axis!r}", allowed="x, y and z")
     if points < _FEWEST_POINTS:
         raise InputError(
-            f"points = {points} of a plane is out of range; at least {_FEWEST_POINTS} are needed"
+            "out of range",
+            location=f"plane: points = {points}",
+            allowed=f"at least {_FEWEST_POINTS}",
         )
     number = AXES.index(axis)
     low, high = float(lower[number]), float(upper[number])
     at = (low + high) / 2 if offset is None else offset
     if not low <= at <= high:
         raise InputError(
-            f"a plane at {axis} = {at:g} m misses the mesh, which reaches from {low:g} to "
-            f"{high:g} m; move it there"
+            "it misses the mesh",
+            location=f"plane at {axis} = {at:g} m",
+            allowed=f"{low:g} to {high:g} m",
+            remedy="move it into the mesh",
         )
     others = [other for other in range(3) if other != number]
     lengths = upper[others] - lower[others]

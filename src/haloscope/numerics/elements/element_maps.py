@@ -315,6 +315,7 @@ def check_jacobians(mesh: HexMesh, order: int, smallest: float = SMALLEST_JACOBI
     least = "an element is inside out" if np.isneginf(worst) else f"the least is {worst:.3g}"
     raise InputError(
         f"the Jacobian determinant is below {smallest:g} of its mean at order {order} in {len(bad)} "
-        f"of {counted(mesh.count, 'element')} ({problem}; {least}): "
-        f"{elements_text(bad, mesh.centres)}; mesh these places anew"
+        f"of {counted(mesh.count, 'element')} ({problem}; {least})",
+        location=elements_text(bad, mesh.centres),
+        remedy="mesh these places anew",
     )

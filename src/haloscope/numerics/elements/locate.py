@@ -208,8 +208,9 @@ def refuse_outside(
     near = -world.largest(-distance)
     x, y, z = position
     raise InputError(
-        f"{location}: ({x:g}, {y:g}, {z:g}) lies outside the mesh, {near:.3g} m from the nearest "
-        f"{nearest}; give a point inside"
+        f"({x:g}, {y:g}, {z:g}) lies outside the mesh, {near:.3g} m from the nearest {nearest}",
+        location=location,
+        remedy="move the point into the mesh",
     )
 
 
@@ -248,7 +249,7 @@ def same_grid(marks: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
     """Whether two grids are the same, by their marks."""
     ours, theirs = (np.array([one["sums"], one["absolute"]], float) for one in (marks, others))
     if ours.shape != (2, 3) or theirs.shape != (2, 3):
-        raise ValueError("marks of a grid are two rows of three numbers")
+        raise ValueError("marks of a grid have the shape (2, 3)")
     near = np.abs(ours - theirs) <= _TOLERANCE * np.maximum(ours[1], theirs[1])
     return marks["about"] == others["about"] and bool(near.all())
 

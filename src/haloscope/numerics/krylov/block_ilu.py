@@ -14,7 +14,7 @@ from haloscope.errors import InputError, SolutionError
 from haloscope.exchange.plan import all_rows
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.sharing import find_sharing
-from haloscope.numerics.krylov.block_rows import BlockPattern, BlockRows
+from haloscope.numerics.krylov.block_rows import WITHOUT_EQUATION, BlockPattern, BlockRows
 from haloscope.numerics.krylov.dense_blocks import BoundLaunches
 from haloscope.numerics.krylov.node_vectors import clearing
 from haloscope.numerics.shared_nodes import SharedNodes, open_node_sums, sums_between_shared
@@ -44,8 +44,8 @@ class BlockIlu:
     ) -> None:
         if rows.device.kind != "cpu":
             raise InputError(
-                "block ILU(0) is for cores: its sweeps have too little to do at once for a GPU; "
-                "take point blocks there"
+                "block ILU(0) runs on processor cores only: its sweeps have too little parallel work for a GPU",
+                remedy="use point blocks on GPUs",
             )
         self._rows, self._shared = rows, shared
         device, pattern = rows.device, rows.pattern
@@ -104,9 +104,8 @@ class BlockIlu:
         )()
         if self._shared.world.any(bool(singular[0])):
             raise SolutionError(
-                f"block ILU(0) met {int(singular[0])} singular diagonal blocks of {rows.nodes} on "
-                "this rank; look for unknowns without an equation, such as a pressure without a "
-                "reference"
+                f"block ILU(0) has {int(singular[0])} singular diagonal blocks of {rows.nodes} on this rank",
+                remedy=WITHOUT_EQUATION,
             )
 
     def apply(self, x: Array, y: Array) -> None:
@@ -187,10 +186,10 @@ class OverlappingIlu:
         try:
             self._ilu.update()
         except SolutionError as error:
-            fault = str(error)
+            fault = error.problem
         faults = [text for text in self._shared.world.gather_texts(fault) if text]
         if faults:
-            raise SolutionError(faults[0])
+            raise SolutionError(faults[0], remedy=WITHOUT_EQUATION)
 
     def apply(self, x: Array, y: Array) -> None:
         """Solve with the factors; shared nodes take their owners' values."""

@@ -77,25 +77,28 @@ def pattern_of(device: Device, element_nodes: np.ndarray, nodes: int) -> BlockPa
     node_array = np.asarray(element_nodes)
     if node_array.ndim != 2 or node_array.dtype.kind not in "iu":
         raise InputError(
-            f"nodes of elements are given as {node_array.dtype} in {node_array.ndim} dimensions; give whole "
-            "numbers, a row for each element"
+            f"the nodes of elements have the type {node_array.dtype} and {node_array.ndim} dimensions",
+            allowed="whole numbers, a row for each element",
         )
     if node_array.size and (node_array.min() < 0 or node_array.max() >= nodes):
         raise InputError(
-            f"elements name nodes {node_array.min()} to {node_array.max()}; with {nodes} nodes numbers "
-            f"from 0 to {nodes - 1} are allowed"
+            f"the nodes of elements are numbered {node_array.min()} to {node_array.max()}, but the mesh has "
+            f"{nodes} nodes",
+            allowed=f"numbers from 0 to {nodes - 1}",
         )
     size = node_array.shape[1]
     if node_array.size * size > _LARGEST_INDEX:
         raise InputError(
-            f"{len(node_array)} elements of {size} nodes are too many for one rank's matrix; take more "
-            f"ranks, with at most {_LARGEST_INDEX // size**2} elements each"
+            f"{len(node_array)} elements of {size} nodes are too many for one rank's matrix",
+            allowed=f"at most {_LARGEST_INDEX // size**2} elements a rank",
+            remedy="use more ranks",
         )
     flat = np.ascontiguousarray(node_array, np.int32).reshape(-1)
     incident = np.bincount(flat, minlength=nodes)
     if nodes and incident.min() == 0:
         raise InputError(
-            f"node {int(np.argmin(incident))} belongs to no element; leave out nodes without one"
+            f"node {int(np.argmin(incident))} belongs to no element",
+            remedy="leave out nodes without an element",
         )
     node_starts = _starts(incident)
     constants: dict[str, int | float | str] = {"K": size, "offset": "int"}
@@ -136,6 +139,10 @@ def _starts(counts: np.ndarray) -> Integers:
     return np.append(0, np.cumsum(counts)).astype(np.int32)
 
 
+WITHOUT_EQUATION = (
+    "look for unknowns without an equation, for example a pressure without a reference"
+)
+"""Remedy of singular matrices."""
 BLOCK_SIZES = (2, 4, 8)
 """Unknowns a node; a GPU warp takes whole rows of these."""
 _BLOCK_ROWS_SOURCE = Path(__file__).with_name("block_rows.cpp")
@@ -165,7 +172,8 @@ class BlockRows:
     def __init__(self, device: Device, pattern: BlockPattern, size: int) -> None:
         if size not in BLOCK_SIZES:
             raise InputError(
-                f"blocks of {size} unknowns are not possible; give one of {BLOCK_SIZES}"
+                f"the blocks have {size} unknowns",
+                allowed=" or ".join(str(known) for known in BLOCK_SIZES),
             )
         self.device, self.pattern, self.size = device, pattern, size
         self._kernels: dict[tuple[str, str], Kernel] = {}

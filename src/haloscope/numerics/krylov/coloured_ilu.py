@@ -14,7 +14,7 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.errors import SolutionError
 from haloscope.exchange.sharing import ranges
-from haloscope.numerics.krylov.block_rows import BlockPattern, BlockRows
+from haloscope.numerics.krylov.block_rows import WITHOUT_EQUATION, BlockPattern, BlockRows
 from haloscope.numerics.shared_nodes import SharedNodes, sums_between_shared
 
 _SOURCE = Path(__file__).with_name("coloured_ilu.cpp")
@@ -78,9 +78,8 @@ class ColouredIlu:
         singular = int(self._rows.device.to_host(self._singular)[0])
         if self._shared.world.any(singular > 0):
             raise SolutionError(
-                f"coloured ILU(0) met {singular} singular diagonal blocks of {self._rows.nodes} on "
-                "this rank; look for unknowns without an equation, such as a pressure without a "
-                "reference"
+                f"coloured ILU(0) has {singular} singular diagonal blocks of {self._rows.nodes} on this rank",
+                remedy=WITHOUT_EQUATION,
             )
 
     def apply(self, x: Array, y: Array) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from haloscope.device.interface import Array, Graph, Kernel, Launch
 from haloscope.errors import SolutionError
-from haloscope.numerics.krylov.block_rows import BlockPattern, BlockRows
+from haloscope.numerics.krylov.block_rows import WITHOUT_EQUATION, BlockPattern, BlockRows
 from haloscope.numerics.shared_nodes import SharedNodes
 
 
@@ -58,8 +58,8 @@ class PointBlocks:
         singular = self._world.sum(np.array([self._inverse.invert(blocks)]))
         if singular[0]:
             raise SolutionError(
-                f"the diagonal blocks of {singular[0]} nodes are singular or not finite; look for "
-                "unknowns without an equation, such as a pressure without a reference"
+                f"the diagonal blocks of {singular[0]} nodes are singular or not finite",
+                remedy=WITHOUT_EQUATION,
             )
 
     def apply(self, x: Array, y: Array) -> None:
@@ -148,8 +148,7 @@ class DenseBlocks:
         self._met = True
         if int(self._device.to_host(self._singular)[0]):
             raise SolutionError(
-                "the coarse matrix of the preconditioner is singular; look for unknowns without an "
-                "equation, such as a pressure without a reference"
+                "the coarse matrix of the preconditioner is singular", remedy=WITHOUT_EQUATION
             )
 
     def _invert(self) -> None:

@@ -78,7 +78,7 @@ class FlexibleGmres:
     ) -> None:
         if restart < 1:
             raise InputError(
-                f"a restart after {restart} iterations is not possible; give at least 1"
+                f"GMRES restarts after {restart} iterations", allowed="1 iteration or more"
             )
         self.restart = restart
         self._space = NodeVectors(device, restart + 1, size, owned, world, transport)

@@ -123,7 +123,7 @@ class KrylovSpace:
         world: World | None = None,
     ) -> None:
         if dimension < 1:
-            raise ValueError(f"a Krylov space of dimension {dimension}; at least 1 is needed")
+            raise ValueError(f"the Krylov space has dimension {dimension}; allowed: at least 1")
         self.device, self.size, self.dimension = device, size, dimension
         # float64 or float32; sums are made in double precision.
         self.dtype, self._world = np.dtype(dtype), world or World()
@@ -148,8 +148,8 @@ class KrylovSpace:
         result = self._world.broadcast(self._world.sum(own))
         if not np.isfinite(result).all():
             raise SolutionError(
-                "an operator gave values that are not finite; look for a medium or an element "
-                "whose numbers are out of range"
+                "the operator produced values that are not finite",
+                remedy="look for a medium or an element whose numbers are out of range",
             )
         return result
 
@@ -238,8 +238,8 @@ class KrylovSpace:
                 break
         raise SolutionError(
             f"the exponential of the operator needs more than {1 / _LEAST_STEP:g} substeps in a "
-            f"time step of {dt:g} with Krylov spaces of dimension {self.dimension}; take a shorter "
-            "step, a larger dimension or a larger tolerance"
+            f"time step of {dt:g} with Krylov spaces of dimension {self.dimension}",
+            remedy="use a shorter step, a larger dimension or a larger tolerance",
         )
 
     def _length(self, vector: int) -> float:

@@ -99,7 +99,7 @@ class TwoLevel:
         most: int = 48,
     ) -> None:
         if size < 2:
-            raise InputError(f"groups of {size} nodes are not possible; give 2 or more")
+            raise InputError(f"the groups have {size} nodes", allowed="2 nodes or more")
         self._rows, self._shared = rows, shared
         device, pattern = rows.device, rows.pattern
         self.space = space = coarse_space(pattern, shared, positions, size)

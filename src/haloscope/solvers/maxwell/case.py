@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from haloscope.case.expressions import Expression, parse_quantity_or_expression
-from haloscope.case.tables import CaseTable, Exclusion, Position, Table
+from haloscope.case.tables import CaseFault, CaseTable, Exclusion, Position, Table
 from haloscope.solvers.maxwell.case_exclusions import (
     EXCLUSIONS,
     require_no_contradiction,
@@ -26,6 +26,7 @@ from haloscope.solvers.maxwell.case_media import (
     SourceTable,
     Units,
     WaveTable,
+    located,
 )
 from haloscope.solvers.maxwell.elements import BOUNDARIES, FACE_VALUES, FACES, Material
 from haloscope.solvers.maxwell.terms.incident import PlaneWave
@@ -44,54 +45,57 @@ class SpectrumTable(Table):
     """Spectra and resonances at probes."""
 
     band: tuple[NotNegative, Positive]
-    """Lowest and highest frequency in Hz (in natural units: oscillations a metre of c t)."""
+    """Lowest and highest frequency in Hz (natural units: oscillations per metre of c t)."""
     start: NotNegative | None = None
-    """Series count from this time in s; when left out from where the last source has ended, or 0."""
+    """Start of the evaluated series, in s; by default the end of the last source, or 0."""
     probes: Annotated[tuple[Name, ...], Field(max_length=1000)] = ()
-    """Names of probes; all when left out."""
+    """Names of probes; all by default."""
     window: Literal["none", "hann", "fade"] = "fade"
-    """What the series is multiplied by for the spectrum (not for the resonances). none: for what has
-    died away; hann: for a steady oscillation; fade: 1 at first, 0 at the end, for what still rings."""
+    """Window of the series for the spectrum (not for the resonances). none: for fields that have died
+    away; hann: for a steady oscillation; fade, from 1 to 0: for fields that still ring at the end."""
 
     @model_validator(mode="after")
     def _consistent(self) -> SpectrumTable:
         if not self.band[0] < self.band[1]:
-            raise ValueError(
-                f"band = {list(self.band)}: the lowest frequency is not below the highest; give "
-                "[low, high]"
+            raise CaseFault(
+                "the lowest frequency is not below the highest",
+                location=f"band = {list(self.band)}",
+                allowed="[low, high]",
             )
         return self
 
 
 class FarFieldTable(Table):
-    """Waves far away, from the fields on a closed surface; what is around it must be uniform.
+    """Far field, from the fields on a closed surface in a uniform medium.
 
-    The surface may end at complete plane walls (pec or pmc), for which image currents stand.
+    The surface may end at complete plane walls (pec or pmc), which are replaced by image currents.
 
-    Amplitudes are those of a steady state in which the waveform of the first wave, or of the first
-    source where there is none, has the amplitude 1.
+    Amplitudes belong to a steady state in which the waveform of the first wave has the amplitude 1;
+    without waves, the waveform of the first source.
     """
 
     frequencies: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=1000)]
-    """In Hz (in natural units: oscillations a metre of c t)."""
+    """In Hz (natural units: oscillations per metre of c t)."""
     box: tuple[Position, Position] | None = None
-    """Surface: around the elements whose centre lies between this lower and upper corner, in m."""
+    """Surface around the elements with centres between this lower and upper corner, in m."""
     regions: tuple[Name, ...] = ()
-    """Surface: around these regions. With neither: around what holds the total field of a wave, or
-    else around all that is not in the absorbing layer."""
+    """Surface around these regions. Without box and regions: around the total field of a wave, or,
+    without waves, around all elements outside the absorbing layer."""
     theta: Annotated[int, Field(ge=2, le=3601)] = 91
-    """Number of angles from +z, evenly from 0 to 180 degrees."""
+    """Number of angles from +z, evenly spaced from 0 to 180 degrees."""
     phi: Annotated[tuple[Degrees, ...], Field(min_length=1, max_length=720)] = (0.0, 90.0)
     """Angles from +x in degrees."""
     start: NotNegative = 0.0
-    """Fields count from this time in s; with a sine give one when all is steady."""
+    """Start of the transform of the fields, in s; for a sine, a time from which the fields are steady."""
     interval: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """Steps between two samples; when left out at least 12 fall in the shortest period."""
+    """Steps between two samples; by default at least 12 samples in the shortest period."""
 
     @model_validator(mode="after")
     def _consistent(self) -> FarFieldTable:
         if self.box is not None and self.regions:
-            raise ValueError("box and regions are both given; give one of them")
+            raise CaseFault(
+                "box and regions are both set", allowed="one of them", remedy="remove one"
+            )
         return self
 
 
@@ -113,7 +117,7 @@ Axis = Literal["x", "y", "z"]
 
 
 class Box(Table):
-    """A box of bricks; its sides are x-, x+, y-, y+, z-, z+."""
+    """A box of bricks; its surfaces are x-, x+, y-, y+, z-, z+."""
 
     elements: Triple
     """Along x, y, z."""
@@ -122,7 +126,7 @@ class Box(Table):
     upper: Position = (1.0, 1.0, 1.0)
     """The opposite corner in m."""
     periodic: tuple[Axis, ...] = ()
-    """Axes along which the box closes on itself."""
+    """Periodic axes."""
     grading: Position = (1.0, 1.0, 1.0)
     """Size of the last element over that of the first along each axis."""
     warp: Annotated[float, Field(ge=-0.12, le=0.12)] = 0.0
@@ -130,7 +134,7 @@ class Box(Table):
 
 
 class Cylinder(Table):
-    """A circular cylinder around the z axis; its sides are wall, bottom and top."""
+    """A circular cylinder around the z axis; its surfaces are wall, bottom and top."""
 
     radius: Positive
     """In m."""
@@ -145,24 +149,24 @@ class Cylinder(Table):
     layers: Count = 1
     """Elements along z."""
     periodic: bool = False
-    """Whether the ends are joined."""
+    """Whether the cylinder is periodic along z."""
 
 
 class Sphere(Table):
-    """A sphere, alone or within a larger sphere or a box: regions inner, outer and margin."""
+    """A sphere, alone or within a larger sphere or a cube; its regions are inner, outer and margin."""
 
     radius: Positive
     """In m."""
     core: Count = 2
-    """Elements along each side of the cube in the middle."""
+    """Elements along each side of the central cube."""
     rings: Count = 2
-    """Elements from that cube to the radius."""
+    """Elements from the central cube to the radius."""
     outer_radius: Positive | None = None
-    """Radius of a sphere around it, in m; its surface is then wall."""
+    """Radius of a sphere around the sphere, in m; the surface of the mesh is then wall."""
     box_half_width: Positive | None = None
-    """Half the side of a cube around it, in m; its sides are then x-, x+, ..."""
+    """Half the side of a cube around the sphere, in m; the surfaces of the mesh are then x-, x+, ..."""
     outer_rings: Count = 2
-    """Elements from the radius to what surrounds it."""
+    """Elements from the radius to the outer sphere or cube."""
     margin: NotNegative = 0.0
     """Thickness of plain bricks around the cube, in m."""
     margin_layers: Annotated[int, Field(ge=0, le=10_000)] = 0
@@ -173,32 +177,34 @@ class Sphere(Table):
     @model_validator(mode="after")
     def _one_surrounding(self) -> Sphere:
         if self.outer_radius is not None and self.box_half_width is not None:
-            raise ValueError(
-                f"outer_radius = {self.outer_radius:g} and box_half_width = {self.box_half_width:g} "
-                "are both given: a sphere or a cube surrounds the sphere; give one of them"
+            raise CaseFault(
+                f"outer_radius = {self.outer_radius:g} and box_half_width = {self.box_half_width:g} are both "
+                "set",
+                allowed="one of them: a sphere or a cube around the sphere",
+                remedy="remove one",
             )
         return self
 
 
 class PeriodicPair(Table):
-    """Two surfaces of a mesh file that continue each other."""
+    """Two periodic surfaces of a mesh file."""
 
     first: Name
-    """Name of one."""
+    """Name of the first surface."""
     second: Name
-    """Name of the other."""
+    """Name of the second surface."""
     translation: Position | None = None
-    """From the first to the second in m; by default the distance of their middles."""
+    """Vector from the first to the second surface, in m; by default between their centres."""
 
 
 class MeshFile(Table):
     """A mesh of hexahedra in a file, of any geometric order."""
 
     file: Name
-    """Path of a Gmsh file (.msh), or of one that ends in .vtu, .vtk, .xdmf, .xmf, .med, .inp, .mesh, .meshb,
+    """Path of a Gmsh file (.msh), or of a file with the ending .vtu, .vtk, .xdmf, .xmf, .med, .inp, .mesh, .meshb,
     .bdf, .fem, .nas, .su2, .avs or .ugrid; physical groups name surfaces and volumes."""
     scale: Positive = 1.0
-    """From the file's unit of length to metres: 0.001 for millimetres."""
+    """Factor from lengths of the file to metres: 0.001 for millimetres."""
     periodic: Annotated[tuple[PeriodicPair, ...], Field(max_length=100)] = ()
     """Pairs of surfaces: [[maxwell.mesh.periodic]] tables."""
 
@@ -207,7 +213,7 @@ class LossyWall(Table):
     """A wall with a surface impedance."""
 
     impedance: Positive
-    """Surface impedance in ohm (a good conductor's at one frequency: sqrt(pi f mu / sigma))."""
+    """Surface impedance in ohm (of a good conductor at the frequency f: sqrt(pi f mu / sigma))."""
 
 
 class Initial(Table):
@@ -231,28 +237,28 @@ class Slice(Table):
     """The plane of the picture."""
 
     axis: Axis = "z"
-    """Its normal."""
+    """Normal of the plane."""
     offset: Component | None = None
-    """Where it is on that axis in m; through the middle of the mesh when left out."""
+    """Position on the axis in m; by default the middle of the mesh."""
     points: Annotated[int, Field(ge=2, le=2000)] = 200
-    """Samples along its longer side."""
+    """Samples along the longer side."""
 
 
 class Krylov(Table):
     """Space and accuracy of the exponential integrator."""
 
     dimension: Annotated[int, Field(ge=2, le=200)] = 24
-    """Most vectors of the space, each as large as the fields."""
+    """Largest number of vectors in the space; each is as large as the fields."""
     tolerance: Annotated[float, Field(ge=1e-14, le=1e-2)] = 1e-10
-    """Error of a step over the norm of the fields; a step is cut where it would be larger."""
+    """Largest error of a step over the norm of the fields; steps with a larger error are cut."""
 
 
 class Exact(Table):
-    """A known solution: it gives the fields at step 0, and what errors are told against."""
+    """A known solution: it sets the fields at step 0, and errors are computed against it."""
 
     solution: Name
-    """periodic-box, conducting-box, cavity-te101, waveguide-tm01, sphere-tm11 and others of these
-    kinds (te or tm and the mode's numbers)."""
+    """periodic-box, conducting-box, cavity-te101, waveguide-tm01, sphere-tm11 and other modes of these
+    shapes (te or tm and the numbers of the mode)."""
     radius: Positive = 1.0
     """Of a waveguide or sphere, in m."""
     length: Positive = 1.0
@@ -269,23 +275,23 @@ class MaxwellTable(Table):
     units: Literal["si", "natural"] = "si"
     """si: m, s, V/m, A/m; natural: speed of light and impedance of vacuum are 1."""
     flux: Literal["upwind", "central"] = "upwind"
-    """Upwind takes energy from what is not resolved; central keeps all of it."""
+    """upwind damps unresolved waves; central conserves energy."""
     curl: Literal["covariant", "chain-rule"] = "covariant"
-    """covariant is stable on curved elements; chain-rule, as published for NekCEM, is not."""
+    """covariant is stable on curved elements; chain-rule, the form published for NekCEM, is not."""
     precision: Literal["double", "single"] = "double"
-    """Type of the fields."""
+    """Floating-point type of the fields."""
     time_step: Literal["auto"] | Positive = "auto"
-    """In s; refused above 0.95 of the stability bound. auto: cfl times that bound."""
+    """In s; at most 0.95 of the stability bound. auto: cfl times the bound."""
     cfl: Annotated[float, Field(gt=0.0, le=0.95)] = 0.9
-    """Share of the stability bound that the automatic time step takes."""
+    """Automatic time step over the stability bound."""
     integrator: Literal["runge-kutta", "exponential"] = "runge-kutta"
-    """runge-kutta: fourth order, low storage. exponential: the operator's exponential in a Krylov
-    space, for steps of any length; the automatic one is ten times the bound. Not with media that
-    conduct or have memory, layers, sources and waves."""
+    """runge-kutta: fourth order, low storage. exponential: the exponential of the operator in a Krylov
+    space, for steps of any length; the automatic step is ten times the bound. exponential does not
+    support media that conduct or have memory, layers, sources and waves."""
     krylov: Krylov = Krylov()
-    """Of the exponential integrator."""
+    """Settings of the exponential integrator."""
     end_time: Positive | None = None
-    """Run until this time in s, in place of run.steps; the time step is shortened to meet it."""
+    """End of the run in s, in place of run.steps; the time step is shortened to meet it."""
     box: Box | None = None
     """Mesh: a box."""
     cylinder: Cylinder | None = None
@@ -300,13 +306,13 @@ class MaxwellTable(Table):
     """Kind of each surface by its name: pec (perfect electric conductor), pmc (perfect magnetic
     conductor), absorbing (Silver-Mueller), or { impedance = 50.0 } for a lossy wall."""
     materials: Annotated[tuple[MaterialTable, ...], Field(max_length=1000)] = ()
-    """What regions are made of: [[maxwell.materials]] tables; vacuum where none is given."""
+    """Media of regions: [[maxwell.materials]] tables; regions without one are vacuum."""
     initial: Initial = Initial()
     """The fields at step 0."""
     sources: Annotated[tuple[SourceTable, ...], Field(max_length=1000)] = ()
     """Currents: [[maxwell.sources]] tables."""
     waves: Annotated[tuple[WaveTable, ...], Field(max_length=100)] = ()
-    """Plane waves that come in: [[maxwell.waves]] tables."""
+    """Incident plane waves: [[maxwell.waves]] tables."""
     layer: LayerTable | None = None
     """Perfectly matched layers: a [maxwell.layer] table."""
     slice: Slice = Slice()
@@ -316,10 +322,10 @@ class MaxwellTable(Table):
     far_field: FarFieldTable | None = None
     """Radiation and scattering: a [maxwell.far_field] table."""
     exact: Exact | None = None
-    """A known solution in place of maxwell.initial."""
+    """A known solution, in place of maxwell.initial."""
     partition: Literal["auto", "graph", "coordinates"] = "auto"
-    """How elements are shared out over ranks: graph (METIS), coordinates (bisection), or auto: the
-    one that cuts fewer faces."""
+    """Partitioning of the elements over ranks: graph (METIS), coordinates (bisection), or auto: the
+    method that cuts fewer faces."""
 
     @field_validator("time_step", mode="wrap")
     @classmethod
@@ -327,7 +333,7 @@ class MaxwellTable(Table):
         try:
             return check(value)
         except ValidationError:
-            raise ValueError('give "auto" or a number above 0') from None
+            raise CaseFault("wrong value", allowed='"auto" or a number above 0') from None
 
     @field_validator("boundaries", mode="wrap")
     @classmethod
@@ -339,42 +345,55 @@ class MaxwellTable(Table):
             if not isinstance(value, dict) or "[key]" in place:
                 raise
             name = place[0]
-            raise ValueError(
-                f"the surface {name!r} cannot be {value[name]!r}; give it "
-                f"{', '.join(map(repr, BOUNDARIES))} or {{ impedance = 50.0 }}, a number of ohm "
-                "above 0"
+            raise CaseFault(
+                f"the surface {name!r} cannot be {value[name]!r}",
+                location=str(name),
+                allowed=f"{', '.join(map(repr, BOUNDARIES))} or {{ impedance = 50.0 }}, a number of ohm "
+                "above 0",
             ) from None
 
     @model_validator(mode="after")
     def _consistent(self) -> MaxwellTable:
         meshes = [name for name in _MESHES if getattr(self, name) is not None]
         if len(meshes) != 1:
-            said = f"{' and '.join(meshes)} are given" if meshes else "none is given"
-            raise ValueError(
-                f"a mesh is one of the tables {', '.join(f'maxwell.{n}' for n in _MESHES)}; {said}"
+            problem = f"{' and '.join(meshes)} are set" if meshes else "the case has no mesh"
+            raise CaseFault(
+                problem, allowed=f"one of the tables {', '.join(f'maxwell.{n}' for n in _MESHES)}"
             )
         for name in FIELD_NAMES:
             self.initial_field(name)
         if self.exact is not None and self.initial != Initial():
-            raise ValueError("maxwell.initial and maxwell.exact are both given; give one of them")
+            raise CaseFault(
+                "maxwell.initial and maxwell.exact are both set",
+                allowed="one of them",
+                remedy="remove one",
+            )
         self.solution()
         self.additions()
         if self.krylov != Krylov() and self.integrator != "exponential":
-            raise ValueError(
-                f"maxwell.krylov is of the exponential integrator, and maxwell.integrator is "
-                f"{self.integrator!r}; remove it, or give integrator = 'exponential'"
+            raise CaseFault(
+                f"it belongs to the exponential integrator, but maxwell.integrator is {self.integrator!r}",
+                location="krylov",
+                remedy='remove it, or set maxwell.integrator = "exponential"',
             )
         if self.far_field is not None and not self.sources and not self.waves:
-            raise ValueError(
-                "maxwell.far_field tells what sources and waves send far away, and there are none; "
-                "give [[maxwell.sources]] or [[maxwell.waves]]"
+            raise CaseFault(
+                "the case has no sources and no waves, so there is no far field",
+                location="far_field",
+                remedy="add [[maxwell.sources]] or [[maxwell.waves]]",
             )
-        for material in self.materials:
-            material.material(self.unit_system)
+        for number, material in enumerate(self.materials):
+            with located(f"materials.{number}", "maxwell"):
+                material.material(self.unit_system)
         names = [material.region for material in self.materials]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
-            raise ValueError(f"maxwell.materials: region {min(twice)!r} is given twice")
+            raise CaseFault(
+                f"region {min(twice)!r} has two tables",
+                location="materials",
+                allowed="one table for each region",
+                remedy="remove one",
+            )
         require_no_contradiction(self)
         return self
 
@@ -399,7 +418,8 @@ class MaxwellTable(Table):
         exact = self.exact
         if exact is None:
             return None
-        return named(exact.solution, radius=exact.radius, length=exact.length, size=exact.size)
+        with located("exact", "maxwell"):
+            return named(exact.solution, radius=exact.radius, length=exact.length, size=exact.size)
 
     def kinds(self) -> dict[str, str | float]:
         """Boundaries as the kernels know them."""
@@ -410,7 +430,7 @@ class MaxwellTable(Table):
 
     @property
     def unit_system(self) -> Units:
-        """What turns numbers of the case into natural units."""
+        """Factors from numbers of the case to natural units."""
         return Units(self.speed, self.impedance)
 
     def material(self, region: str, only: bool) -> Material:
@@ -422,9 +442,19 @@ class MaxwellTable(Table):
 
     def additions(self) -> tuple[Layer | None, list[Current], list[PlaneWave]]:
         """Absorbing layer, currents and waves in natural units."""
-        layer = None if self.layer is None else self.layer.layer()
-        currents = [source.current(self.unit_system) for source in self.sources]
-        return layer, currents, [wave.wave(self.unit_system) for wave in self.waves]
+        layer = None
+        if self.layer is not None:
+            with located("layer", "maxwell"):
+                layer = self.layer.layer()
+        currents: list[Current] = []
+        waves: list[PlaneWave] = []
+        for number, source in enumerate(self.sources):
+            with located(f"sources.{number}", "maxwell"):
+                currents.append(source.current(self.unit_system))
+        for number, wave in enumerate(self.waves):
+            with located(f"waves.{number}", "maxwell"):
+                waves.append(wave.wave(self.unit_system))
+        return layer, currents, waves
 
 
 _MESHES = ("box", "cylinder", "sphere", "mesh")
@@ -442,9 +472,10 @@ class MaxwellCase(CaseTable):
     @model_validator(mode="after")
     def _no_keys_without_effect(self) -> MaxwellCase:
         if self.run.tolerance > 0:
-            raise ValueError(
-                f"run.tolerance = {self.run.tolerance:g}: fields in the time domain have no steady "
-                "state at which to stop; remove it, and give maxwell.end_time or run.steps"
+            raise CaseFault(
+                "fields in the time domain have no steady state at which to stop",
+                location=f"run.tolerance = {self.run.tolerance:g}",
+                remedy="remove it, and set maxwell.end_time or run.steps",
             )
         require_one_end(self)
         return self

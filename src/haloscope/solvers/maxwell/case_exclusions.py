@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from haloscope.case.tables import Exclusion
+from haloscope.case.tables import CaseFault, Exclusion
 from haloscope.solvers.maxwell.terms.media import Medium
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ EXCLUSIONS = (
     ),
     Exclusion(
         ("maxwell.exact", "sources, waves, a layer or materials"),
-        "the known solutions are those of undriven fields in vacuum",
+        "the known solutions are fields in vacuum without sources",
         ("maxwell.initial.Ez=0.0", "maxwell.exact.solution=cavity-te101", _SOURCE),
     ),
     Exclusion(
@@ -42,17 +42,17 @@ EXCLUSIONS = (
     ),
     Exclusion(
         ("maxwell.time_step", "maxwell.cfl"),
-        "cfl is the share of the bound that the automatic step takes",
+        "cfl only affects the automatic step",
         ("maxwell.time_step=1e-12", "maxwell.cfl=0.5"),
     ),
     Exclusion(
         ("maxwell.cfl", 'maxwell.integrator = "exponential"'),
-        "its steps have no stability bound",
+        "steps of the exponential integrator have no stability bound",
         ("maxwell.integrator=exponential", "maxwell.cfl=0.5"),
     ),
     Exclusion(
         ("maxwell.krylov", 'maxwell.integrator = "runge-kutta"'),
-        "it belongs to the exponential integrator",
+        "krylov holds settings of the exponential integrator",
         ("maxwell.krylov.dimension=10",),
     ),
     Exclusion(
@@ -60,7 +60,7 @@ EXCLUSIONS = (
             'maxwell.integrator = "exponential"',
             "sources, waves, a layer, or materials that conduct or have poles",
         ),
-        "the exponential integrator computes the fields alone",
+        "the exponential integrator does not support them",
         ("maxwell.integrator=exponential", _SOURCE),
     ),
     Exclusion(
@@ -74,12 +74,12 @@ EXCLUSIONS = (
     ),
     Exclusion(
         ("maxwell.waves.inside", "maxwell.waves.box", "maxwell.waves.boundaries"),
-        "each sets where a wave comes in",
+        "each sets where a wave enters",
         (_WAVE.format("inside=['volume'], boundaries=['x-']"),),
     ),
     Exclusion(
         ("maxwell.waves.boundaries", "a boundary there that does not absorb"),
-        "a wave comes in only where waves can leave",
+        "a wave enters only through absorbing boundaries",
         (_WAVE.format("boundaries=['x-']"),),
     ),
     Exclusion(
@@ -104,37 +104,44 @@ def require_no_contradiction(table: MaxwellTable) -> None:
         driven = additions | {"maxwell.materials": lossy or other}
         for name, present in driven.items():
             if present:
-                raise ValueError(
-                    f"maxwell.exact is a solution without sources in vacuum, and {name} is given; "
-                    "remove one of them (maxwell.initial sets fields at step 0)"
+                raise CaseFault(
+                    f"it is a solution without sources in vacuum, but {name} is set",
+                    location="exact",
+                    remedy=f"remove it or {name} (maxwell.initial sets fields at step 0)",
                 )
     default = type(table).model_fields["cfl"].default
     if table.cfl != default and table.time_step != "auto":
-        raise ValueError(
-            f"maxwell.time_step = {table.time_step:g} and maxwell.cfl = {table.cfl:g} are both given; "
-            "cfl chooses the automatic step: give one of them"
+        raise CaseFault(
+            f"maxwell.time_step = {table.time_step:g} and maxwell.cfl = {table.cfl:g} are both set, but "
+            "cfl only affects the automatic step",
+            allowed="one of them",
+            remedy="remove one",
         )
     if table.integrator == "exponential":
         if table.cfl != default:
-            raise ValueError(
-                f"maxwell.cfl = {table.cfl:g} has no effect with maxwell.integrator = 'exponential', "
-                "whose steps have no bound; remove it, or give maxwell.time_step"
+            raise CaseFault(
+                'it has no effect with maxwell.integrator = "exponential", whose steps have no stability bound',
+                location=f"cfl = {table.cfl:g}",
+                remedy="remove it, or set maxwell.time_step",
             )
         for name, present in (additions | {"maxwell.materials": lossy}).items():
             if present:
-                raise ValueError(
-                    'maxwell.integrator = "exponential" is not possible with media that conduct or '
-                    f"have memory, layers, sources or waves, and {name} is given; take "
-                    'integrator = "runge-kutta"'
+                raise CaseFault(
+                    "the exponential integrator does not support media that conduct or have memory, layers, "
+                    f"sources or waves, but {name} is set",
+                    location='integrator = "exponential"',
+                    remedy='set maxwell.integrator = "runge-kutta"',
                 )
     for number, wave in enumerate(table.waves):
         for name in wave.boundaries:
             kind = table.boundaries.get(name, "absorbing")
             if kind != "absorbing":
-                raise ValueError(
-                    f"maxwell.waves[{number}].boundaries: a wave cannot come in at {name!r}, which is "
-                    f"{kind if isinstance(kind, str) else 'a lossy wall'!r}; give "
-                    f'maxwell.boundaries."{name}" = "absorbing"'
+                raise CaseFault(
+                    f"a wave cannot enter at {name!r}, which is "
+                    f"{kind if isinstance(kind, str) else 'a lossy wall'!r}",
+                    location=f"waves.{number}.boundaries",
+                    allowed="absorbing boundaries",
+                    remedy=f'set maxwell.boundaries."{name}" = "absorbing"',
                 )
 
 
@@ -142,7 +149,9 @@ def require_one_end(case: MaxwellCase) -> None:
     """Refuse a number of steps beside an end time; as it is by default it is no mistake."""
     default = type(case.run).model_fields["steps"].default
     if case.maxwell.end_time is not None and case.run.steps != default:
-        raise ValueError(
+        raise CaseFault(
             f"maxwell.end_time = {case.maxwell.end_time:g} and run.steps = {case.run.steps} both set "
-            "the end of the run; give one of them (--steps N ends one run after N steps)"
+            "the end of the run",
+            allowed="one of them",
+            remedy="remove one (--steps N ends one run after N steps)",
         )

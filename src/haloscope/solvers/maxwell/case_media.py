@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -9,7 +11,8 @@ import numpy as np
 from pydantic import Field
 
 from haloscope.case.expressions import parse_quantity_or_expression
-from haloscope.case.tables import Position, Table
+from haloscope.case.tables import CaseFault, Position, Table
+from haloscope.errors import InputError
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.terms.incident import PlaneWave
 from haloscope.solvers.maxwell.terms.layers import Layer
@@ -42,15 +45,29 @@ _LEAST_SAMPLES = 4
 
 @dataclass(frozen=True)
 class Units:
-    """What turns a case's numbers into natural units."""
+    """Factors from numbers of the case to natural units."""
 
     # Of light and of vacuum in the case's units.
     speed: float
     impedance: float
 
 
+@contextmanager
+def located(key: str, table: str = "") -> Iterator[None]:
+    """Put a key before the location of a fault, and with the key's table before other errors."""
+    try:
+        yield
+    except CaseFault as fault:
+        fault.location = f"{key}.{fault.location}" if fault.location else key
+        raise
+    except InputError as error:
+        if not table:
+            raise
+        raise error.within(f"{table}.{key}") from None
+
+
 class PoleTable(Table):
-    """What a medium with memory adds to its permittivity, for exp(-i w t)."""
+    """A term of the permittivity of a medium with memory, for fields as exp(-i w t)."""
 
     kind: Literal["drude", "lorentz", "debye"]
     """drude: -plasma_frequency**2 / (w (w + i collision_rate)); lorentz: strength resonance**2 /
@@ -58,13 +75,13 @@ class PoleTable(Table):
     plasma_frequency: Positive | None = None
     """Of drude, in rad/s."""
     collision_rate: NotNegative | None = None
-    """Of drude, in 1/s; 0 when left out."""
+    """Of drude, in 1/s; 0 by default."""
     strength: Number | None = None
-    """Of lorentz and debye: what it adds at rest."""
+    """Of lorentz and debye: contribution to the static permittivity."""
     resonance: Positive | None = None
     """Of lorentz, in rad/s."""
     damping: NotNegative | None = None
-    """Of lorentz, in 1/s; 0 when left out."""
+    """Of lorentz, in 1/s; 0 by default."""
     relaxation_time: Positive | None = None
     """Of debye, in s."""
 
@@ -110,7 +127,7 @@ def _refuse_foreign(
     """
     for key, field in type(table).model_fields.items():
         if key not in ("kind", *own) and getattr(table, key) != field.default:
-            raise ValueError(f"{name} has no key {key}; it has {', '.join(own)}")
+            raise CaseFault(f"{name} has no key {key}", location=key, allowed=", ".join(own))
 
 
 def _of(table: PoleTable | WaveformTable, key: str, otherwise: float | None = None) -> float:
@@ -119,17 +136,17 @@ def _of(table: PoleTable | WaveformTable, key: str, otherwise: float | None = No
     if value is None:
         value = otherwise
     if value is None:
-        raise ValueError(f"kind = {table.kind!r} needs the key {key}")
+        raise CaseFault(f"kind = {table.kind!r} needs this key", location=key, remedy="add it")
     return float(value)
 
 
 class MaterialTable(Table):
-    """What a region is made of."""
+    """Medium of a region."""
 
     region: Annotated[str, Field(max_length=200)] = ""
-    """Name of a volume of the mesh; leave it out where there is one region."""
+    """Name of a volume of the mesh; not needed in a mesh with one region."""
     permittivity: Annotated[float, Field(ge=_SMALLEST, le=1e12)] = 1.0
-    """Relative; of a medium with poles that at very high frequency."""
+    """Relative; of a medium with poles, the limit at high frequency."""
     permeability: Annotated[float, Field(ge=_SMALLEST, le=1e12)] = 1.0
     """Relative."""
     conductivity: NotNegative = 0.0
@@ -137,27 +154,31 @@ class MaterialTable(Table):
     magnetic_conductivity: NotNegative = 0.0
     """In ohm/m."""
     poles: Annotated[tuple[PoleTable, ...], Field(max_length=16)] = ()
-    """What depends on frequency: [[maxwell.materials.poles]] tables."""
+    """Terms that depend on frequency: [[maxwell.materials.poles]] tables."""
 
     def material(self, units: Units) -> Material:
         """The medium in natural units."""
-        for pole in self.poles:
-            _refuse_foreign(pole, f"a {pole.kind} pole", _KEYS_OF_POLES[pole.kind])
+        for number, pole in enumerate(self.poles):
+            with located(f"poles.{number}"):
+                _refuse_foreign(pole, f"a {pole.kind} pole", _KEYS_OF_POLES[pole.kind])
         loss = self.conductivity * units.impedance, self.magnetic_conductivity / units.impedance
         if not any(loss) and not self.poles:
             return Material(self.permittivity, self.permeability)
-        poles = tuple(pole.pole(units) for pole in self.poles)
-        return Medium(self.permittivity, self.permeability, *loss, poles)
+        poles = []
+        for number, pole in enumerate(self.poles):
+            with located(f"poles.{number}"):
+                poles.append(pole.pole(units))
+        return Medium(self.permittivity, self.permeability, *loss, tuple(poles))
 
 
 class WaveformTable(Table):
-    """How a source goes with time."""
+    """Amplitude of a source or wave over time."""
 
     kind: Literal["gaussian", "modulated-gaussian", "ricker", "sine", "expression", "table"]
-    """gaussian: exp(-((t - centre)/width)**2); modulated-gaussian: that times sin(2 pi frequency (t -
-    centre) + phase); ricker: its second derivative's shape, (1 - 2 s**2) exp(-s**2) with s = pi
-    frequency (t - centre); sine: sin(2 pi frequency t + phase), smoothly risen within rise;
-    expression: a formula of t; table: of a CSV file."""
+    """gaussian: exp(-((t - centre)/width)**2); modulated-gaussian: gaussian times sin(2 pi frequency (t -
+    centre) + phase); ricker: second derivative of a Gaussian, (1 - 2 s**2) exp(-s**2) with s = pi
+    frequency (t - centre); sine: sin(2 pi frequency t + phase), which rises smoothly within rise;
+    expression: a formula of t; table: values of a CSV file."""
     centre: Number | None = None
     """In s."""
     width: Positive | None = None
@@ -165,17 +186,17 @@ class WaveformTable(Table):
     frequency: Positive | None = None
     """In Hz."""
     phase: Number | None = None
-    """In radians; 0 when left out."""
+    """In radians; 0 by default."""
     rise: Positive | None = None
     """In s."""
     expression: str | None = None
-    """Of t in s."""
+    """Formula of t in s."""
     file: str | None = None
     """CSV file with two columns: time in s, value."""
     until: Positive | None = None
-    """Of an expression: it is 0 after this time, in s."""
+    """Of an expression: time in s after which the waveform is 0."""
     samples: Annotated[int, Field(ge=_LEAST_SAMPLES, le=1 << 24)] = 4096
-    """Of an expression or a file: values kept for cubic interpolation in time."""
+    """Of an expression or a file: number of values for cubic interpolation in time."""
 
     def waveform(self, units: Units) -> Waveform:
         """The waveform in natural units."""
@@ -203,12 +224,14 @@ class WaveformTable(Table):
 
         if self.kind == "table":
             if self.file is None:
-                raise ValueError("kind = 'table' needs the key file")
+                raise CaseFault("kind = 'table' needs this key", location="file", remedy="add it")
             table = Csv.from_csv(self.file)
             times = np.linspace(table.coordinate[0], table.coordinate[-1], self.samples)
             return Sampled.of_times(times * c, table(times))
         if self.expression is None:
-            raise ValueError("kind = 'expression' needs the key expression")
+            raise CaseFault(
+                "kind = 'expression' needs this key", location="expression", remedy="add it"
+            )
         formula = parse_quantity_or_expression(self.expression, "expression", ("t",))
         until = _of(self, "until")
 
@@ -222,11 +245,11 @@ class SourceTable(Table):
     """A current."""
 
     kind: Literal["dipole", "volume", "sheet"]
-    """dipole: at a point; volume: a density in regions; sheet: in a named surface inside the mesh."""
+    """dipole: at a point; volume: a density in regions; sheet: on a named surface inside the mesh."""
     waveform: WaveformTable
-    """Its course in time."""
+    """Amplitude over time."""
     magnetic: bool = False
-    """Whether it drives H as a current drives E; then V in place of A in all units below."""
+    """Whether the source is a magnetic current, which drives H; its units have V in place of A."""
     position: Position | None = None
     """Of a dipole, in m."""
     moment: tuple[Number, Number, Number] | None = None
@@ -234,7 +257,7 @@ class SourceTable(Table):
     density: Density | None = None
     """Of a volume (A/m**2) or sheet (A/m): numbers or expressions of x, y, z."""
     regions: tuple[Name, ...] | None = None
-    """Of a volume: where it flows; everywhere when left out."""
+    """Of a volume: regions with the current; all by default."""
     surface: Name | None = None
     """Of a sheet."""
 
@@ -243,14 +266,17 @@ class SourceTable(Table):
         own = (*_KEYS_OF_SOURCES[self.kind], *_KEYS_OF_ALL_SOURCES)
         _refuse_foreign(self, f"a {self.kind} source", own)
         factor = 1.0 if self.magnetic else units.impedance
-        waveform = self.waveform.waveform(units)
+        with located("waveform"):
+            waveform = self.waveform.waveform(units)
         if self.kind == "dipole":
             if self.position is None or self.moment is None:
-                raise ValueError("a dipole needs the keys position and moment")
+                raise CaseFault("a dipole needs the keys position and moment", remedy="add them")
             x, y, z = (factor * part for part in self.moment)
             return PointDipole(self.position, (x, y, z), waveform, self.magnetic)
         if self.density is None:
-            raise ValueError(f"a {self.kind} current needs the key density")
+            raise CaseFault(
+                f"a {self.kind} current needs this key", location="density", remedy="add it"
+            )
         parts = [
             parse_quantity_or_expression(part, f"density[{axis}]", _PLACE)
             for axis, part in enumerate(self.density)
@@ -266,35 +292,37 @@ class SourceTable(Table):
         if self.kind == "volume":
             return VolumeCurrent(distribution, waveform, self.regions, self.magnetic)
         if self.surface is None:
-            raise ValueError("a sheet current needs the key surface")
+            raise CaseFault("a sheet current needs this key", location="surface", remedy="add it")
         return SheetCurrent(self.surface, distribution, waveform, self.magnetic)
 
 
 class WaveTable(Table):
-    """A plane wave that comes in. One of inside, box and boundaries is given."""
+    """An incident plane wave. Set one of inside, box and boundaries."""
 
     direction: tuple[Number, Number, Number]
-    """In which it goes, of any length."""
+    """Direction of propagation, of any length."""
     polarisation: tuple[Number, Number, Number]
-    """Its electric field in V/m where the waveform is 1; across the direction."""
+    """Electric field in V/m where the waveform is 1; normal to the direction."""
     waveform: WaveformTable
-    """Its course in time."""
+    """Amplitude over time."""
     inside: tuple[Name, ...] = ()
-    """Regions that hold the total field; all others hold the scattered field alone."""
+    """Regions with the total field; all others have only the scattered field."""
     box: tuple[Position, Position] | None = None
-    """Lower and upper corner in m: elements whose centre lies between hold the total field."""
+    """Lower and upper corner in m: elements with centres between them have the total field."""
     boundaries: tuple[Name, ...] = ()
-    """Absorbing surfaces through which it comes in."""
+    """Absorbing surfaces through which the wave enters."""
     start: Position | None = None
-    """Point in m where the waveform's time is that of the run; where the wave first meets the
-    surface when left out."""
+    """Point in m at which the time of the waveform is the time of the run; by default the point where
+    the wave first meets the surface."""
 
     def wave(self, units: Units) -> PlaneWave:
         """The wave in natural units."""
+        with located("waveform"):
+            waveform = self.waveform.waveform(units)
         return PlaneWave(
             self.direction,
             self.polarisation,
-            self.waveform.waveform(units),
+            waveform,
             inside=self.inside,
             box=self.box,
             boundaries=self.boundaries,
@@ -303,14 +331,14 @@ class WaveTable(Table):
 
 
 class LayerTable(Table):
-    """Perfectly matched layers inside the sides of the mesh's box."""
+    """Perfectly matched layers inside the sides of the bounding box of the mesh."""
 
     thickness: dict[Literal["x-", "x+", "y-", "y+", "z-", "z+"], Positive]
-    """By side, in m, inwards; a layer begins where an element begins."""
+    """Thickness at each side, inwards, in m; a layer begins at the face of an element."""
     grading: Annotated[float, Field(ge=1.0, le=8.0)] = 3.0
-    """Power with which absorption grows from the layer's beginning."""
+    """Exponent of the growth of absorption from the beginning of the layer."""
     reflection: Annotated[float, Field(gt=0.0, lt=1.0)] = 1e-6
-    """What a wave at normal incidence is damped to on its way to the end and back."""
+    """Relative amplitude of a wave at normal incidence after its way through the layer and back."""
 
     def layer(self) -> Layer:
         """The layer; lengths are the same in all units."""

@@ -171,7 +171,7 @@ CHECKS = (
     ),
     Check(
         "maxwell-periodic-box-n9",
-        "the same at N = 9: no error above 1e-9",
+        "standing wave in a periodic box, N = 9: no error above 1e-9",
         _NEKCEM,
         True,
         partial(finest_check, "periodic box", verification.periodic_box),
@@ -185,7 +185,7 @@ CHECKS = (
     ),
     Check(
         "maxwell-pec-box-n9",
-        "the same at N = 9: no error above 1e-9",
+        "standing wave between conducting walls, N = 9: no error above 1e-9",
         _NEKCEM,
         True,
         partial(finest_check, "conducting box", verification.conducting_box),
@@ -199,7 +199,7 @@ CHECKS = (
     ),
     Check(
         "maxwell-dielectric",
-        "pulse that meets a denser half space, 20 elements, N = 8",
+        "pulse incident on a denser half space, 20 elements, N = 8",
         f"{_JACKSON}, section 7.3",
         False,
         partial(dielectric_check, 8),
@@ -220,7 +220,7 @@ CHECKS = (
     ),
     Check(
         "maxwell-sphere-probe",
-        "the same from a probe, by harmonic inversion",
+        "frequencies of the conducting sphere from a probe, by harmonic inversion",
         f"{_JACKSON}, section 9.8 and problem 9.22",
         True,
         partial(sphere_check, resonance_runs.frequencies_by_probe, 7),

@@ -61,8 +61,9 @@ def geometry(
     bad = np.flatnonzero(J.reshape(elements, -1).min(axis=1) <= 0)
     if len(bad):
         raise InputError(
-            f"element {bad[0]} is turned inside out at a node of order {order} "
-            f"({counted(len(bad), 'such element')}); repair the mesh or raise its geometric order"
+            f"the element is inside out at a node of order {order} ({counted(len(bad), 'such element')})",
+            location=f"element {bad[0]}",
+            remedy="repair the mesh or raise its geometric order",
         )
     if mode == AFFINE:
         return _same_everywhere(coordinates)
@@ -200,8 +201,9 @@ def faces(
             continue
         if name not in kinds:
             raise InputError(
-                f"the boundary {name!r} of the mesh has no kind; give it one of "
-                f"{', '.join(BOUNDARIES)}"
+                f"the boundary {name!r} of the mesh has no kind",
+                location=f"boundaries.{name}",
+                allowed=", ".join(BOUNDARIES),
             )
         kind = kinds[name]
         if isinstance(kind, str):

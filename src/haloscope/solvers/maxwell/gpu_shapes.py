@@ -204,8 +204,10 @@ def check_room(order: int, real_size: int, needed: int, block_memory: int) -> No
     precision = "double" if real_size == 8 else "single"
     raise InputError(
         f"order {order} in {precision} precision needs {-(-needed // _KILOBYTE)} kB of shared "
-        f"memory for an element, and this GPU has {block_memory // _KILOBYTE}; lower the order"
-        f"{', use single precision' if real_size == 8 else ''} or use --device cpu"
+        f"memory for an element, and this GPU has {block_memory // _KILOBYTE} kB",
+        location="maxwell.order",
+        remedy="lower the order"
+        f"{', use single precision' if real_size == 8 else ''} or use --device cpu",
     )
 
 

@@ -143,8 +143,8 @@ def mesh_notices(table: MaxwellTable, mesh: HexMesh) -> list[str]:
     return [
         *mesh.notes,
         *(
-            f"warning: the surface {name!r} lies inside the mesh and has no effect: walls inside are "
-            "not supported"
+            f"warning: surface {name!r}: it lies inside the mesh and has no effect, since walls inside "
+            "are not supported"
             for name in mesh.surfaces
             if name not in used
         ),
@@ -157,25 +157,31 @@ def _require_names(table: MaxwellTable, mesh: HexMesh) -> None:
     for name in table.boundaries:
         if name in mesh.surfaces:
             raise InputError(
-                f"maxwell.boundaries.{name}: the surface {name!r} lies inside the mesh, where walls "
-                "are not supported; leave the key out, or cut the mesh open along the surface"
+                f"the surface {name!r} lies inside the mesh, where walls are not supported",
+                location=f"maxwell.boundaries.{name}",
+                remedy="remove the key, or cut the mesh open along the surface",
             )
         if name not in mesh.boundary_names:
             raise InputError(
-                f"maxwell.boundaries.{name}: the mesh has no such surface; it has {known}"
+                f"the mesh has no surface {name!r}",
+                location=f"maxwell.boundaries.{name}",
+                allowed=known,
             )
     for name in mesh.boundary_names:
         if name not in table.boundaries:
             raise InputError(
-                f"the surface {name!r} of the mesh has no kind; give maxwell.boundaries.{name} as "
-                "pec, pmc, absorbing or { impedance = ... }"
+                f"the surface {name!r} of the mesh has no kind",
+                location=f"maxwell.boundaries.{name}",
+                allowed="pec, pmc, absorbing or { impedance = ... }",
+                remedy="add the key",
             )
     only = len(mesh.region_names) == 1
     for material in table.materials:
         if material.region not in mesh.region_names and not (only and material.region == ""):
             raise InputError(
-                f"maxwell.materials: region {material.region!r} is not one of the mesh's; it has "
-                f"{', '.join(mesh.region_names)}"
+                f"the mesh has no region {material.region!r}",
+                location="maxwell.materials",
+                allowed=", ".join(mesh.region_names),
             )
 
 
@@ -239,8 +245,9 @@ def share_out(table: MaxwellTable, world: World) -> Share:
     else:
         if table.partition == "auto" and share.whole > LARGEST_GRAPH:
             notices.append(
-                f"above {LARGEST_GRAPH} elements parts are cut by coordinates; maxwell.partition = "
-                '"graph" has METIS cut them on rank 0, with about 0.4 kB an element there'
+                f"the mesh is partitioned by coordinates, since it has more than {LARGEST_GRAPH} elements; "
+                'with maxwell.partition = "graph" METIS partitions it on rank 0, which needs about 0.4 kB an '
+                "element there"
             )
         weights = np.where(concerned, _WEIGHT_OF_ADDITIONS, 1.0)
         shared = partition_on_ranks(world, share, weights, table.partition)

@@ -93,10 +93,10 @@ class Resolution:
         problem = "waves are inaccurate"
         if nodes < _NO_WAVE:
             problem = "waves are not resolved and results are meaningless"
-        of = "source frequency" if judged == self.frequency else "frequency asked for"
+        of = "source frequency" if judged == self.frequency else "requested frequency"
         return [
             f"warning: {nodes:.3g} nodes per wavelength in {self.place}, at the highest {of}, "
-            f"{judged:.4g} {unit}: {problem}; have {FEWEST_NODES:g} or more: refine the mesh, raise "
+            f"{judged:.4g} {unit}: {problem}; use {FEWEST_NODES:g} or more: refine the mesh, raise "
             "maxwell.order, or lower the frequency"
         ]
 
@@ -108,17 +108,20 @@ class Resolution:
             fine = scale * self.width / self.vacuum <= 1.0
             if _PLAUSIBLE[0] <= wide <= _PLAUSIBLE[1] and fine:
                 names = {1e-9: "nanometres", 1e-6: "micrometres", 1e-3: "millimetres"}
-                asked = f"{names[scale]}? " if scale in names and now == 1.0 else ""
+                known = scale in names and now == 1.0
+                unit = f" if they are in {names[scale]}" if known else ""
                 if table.mesh is not None:
                     return (
-                        f"lengths in the file times maxwell.mesh.scale = {now:g} are taken as metres: "
-                        f"{asked}plausible is scale = {now * scale:g}, or correct the source's frequency"
+                        f"maxwell.mesh.scale = {now:g} converts lengths in the file to metres: set it "
+                        f"to {now * scale:g}{unit}, or correct the source's frequency"
                     )
                 return (
-                    f"lengths of the case are metres: {asked}plausible are lengths times {scale:g}, "
-                    "or correct the source's frequency"
+                    f"lengths of the case are in metres: multiply them by {scale:g}{unit}, or correct "
+                    "the source's frequency"
                 )
-        return "lengths are metres, frequencies Hz: correct the mesh or the source's frequency"
+        return (
+            "lengths are in metres, frequencies in Hz: correct the mesh or the source's frequency"
+        )
 
 
 def _counted_frequency(table: MaxwellTable) -> float:
@@ -203,9 +206,9 @@ def _layer_warnings(table: MaxwellTable) -> list[str]:
     if table.layer is None or table.layer.reflection <= _LARGEST_REFLECTION:
         return []
     return [
-        f"warning: maxwell.layer.reflection = {table.layer.reflection:g}: the layer sends "
-        f"{100 * table.layer.reflection:.3g} % of a wave's amplitude back, and more at an angle; "
-        "take 1e-3 or less"
+        f"warning: maxwell.layer.reflection = {table.layer.reflection:g}: the layer reflects "
+        f"{100 * table.layer.reflection:.3g} % of a wave's amplitude at normal incidence, and more at "
+        "an angle; set it to 1e-3 or less"
     ]
 
 
@@ -237,24 +240,24 @@ def timing_warnings(table: MaxwellTable, end: float) -> tuple[list[str], bool]:
             if np.isinf(begin):
                 reason = "is 0 at all times"
             lines.append(
-                f"warning: {key} {reason}: it sends nothing; begin it earlier, or run longer"
+                f"warning: {key} {reason}, so it radiates nothing; start it earlier, or run longer"
             )
             continue
         driven = True
         if isinstance(waveform, RampedSine) and waveform.rise > end:
             lines.append(
                 f"warning: {key} rises until {text(waveform.rise)}, after the run's end at "
-                f"{text(end)}: the sine does not reach its amplitude; run longer, or shorten rise"
+                f"{text(end)}, so the sine does not reach its amplitude; run longer, or shorten rise"
             )
         cut = largest_cut(waveform)
         if cut > _LARGEST_CUT:
-            remedy = "have its table begin and end near 0"
+            remedy = "let its table begin and end near 0"
             if isinstance(waveform, Ricker | Gaussian | ModulatedGaussian):
                 least = waveform.centre - begin
-                remedy = f"give centre = {float(f'{least / table.speed:.2e}'):g} or more"
+                remedy = f"set centre to {float(f'{least / table.speed:.2e}'):g} or more"
             lines.append(
-                f"warning: {key} jumps by {100 * cut:.3g} % of its peak where it begins or ends: this "
-                f"sends waves that no mesh resolves; {remedy}"
+                f"warning: {key} jumps by {100 * cut:.3g} % of its peak where it begins or ends, which "
+                f"excites waves that no mesh resolves; {remedy}"
             )
     return lines, driven
 
@@ -284,12 +287,12 @@ def source_warnings(
                 first = rows[rows[:, 0].argmin()]
                 lines.append(
                     f"warning: maxwell.sources[{number}] lies in {name}, at "
-                    f"{point_text(first[1:])} m, which absorbs what it sends; move the source"
+                    f"{point_text(first[1:])} m, which absorbs its waves; move the source"
                 )
     for number, source in enumerate(table.sources):
         if source.kind == "dipole" and source.moment is not None and not any(source.moment):
             lines.append(
-                f"warning: maxwell.sources[{number}].moment is 0, so that the source sends nothing"
+                f"warning: maxwell.sources[{number}].moment is 0, so the source radiates nothing"
             )
     return lines + _waveforms_beyond_the_end(table)
 
@@ -306,8 +309,8 @@ def _waveforms_beyond_the_end(table: MaxwellTable) -> list[str]:
         if times_in_milliseconds(times, table.end_time):
             lines.append(
                 f"warning: maxwell.{name}.waveform.file: the times of {waveform.file} reach "
-                f"{times.coordinate[-1]:g}, and the run ends at {table.end_time:g}; milliseconds, nanoseconds? "
-                "Times are in s"
+                f"{times.coordinate[-1]:g}, and the run ends at {table.end_time:g}; write the times in s, not "
+                "in milliseconds or nanoseconds"
             )
     return lines
 
@@ -340,7 +343,7 @@ def limit_text(
     fastest = max([layer, *rates.values()])
     if fastest / LSERK4.imaginary_limit > 1 / least[0]:
         if layer == fastest:
-            return "the absorbing layer (maxwell.layer: thicken it or raise its reflection)"
+            return "the absorbing layer (make maxwell.layer.thickness larger or raise maxwell.layer.reflection)"
         region = max(rates, key=lambda one: rates[one])
         return _medium_text(table, mesh.region_names[region], added.media[region])
     medium = materials[int(least[3])]

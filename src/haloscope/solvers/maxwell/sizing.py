@@ -145,9 +145,9 @@ COLUMNS = Columns(
     panel=("gdof_s", "GDOF/s"),
     meaning=(
         "A point is a node of an element: elements x (order + 1)^3. GDOF/s counts the six values of "
-        "a point in each of the five stages of a step, GFlop/s 180 (order + 1) + 420 operations a "
-        "point and step, as published for NekCEM. Efficiency is the rate of a rank over that of "
-        "one alone."
+        "a point in each of the five stages of a step. GFlop/s counts 180 (order + 1) + 420 "
+        "operations per point and step, the number published for NekCEM. Efficiency is the rate per "
+        "rank over the rate of a single rank."
     ),
     size="points",
     peak="gflop_s",
@@ -163,12 +163,15 @@ def put(table: dict[str, Any], axis: str, value: Any) -> None:
         return
     if not isinstance(table.get("box"), dict):
         raise InputError(
-            "elements are those of a box; give the case a table maxwell.box, or remove the axis"
+            "only a box has elements to set",
+            location="elements",
+            remedy="add the table maxwell.box to the case, or remove the axis",
         )
     if isinstance(value, tuple) and len(value) != len("xyz"):
         raise InputError(
-            f"elements = {plain(value)} is out of range; give a number, or three in a list of "
-            "their own: [[2, 2, 4]]"
+            "wrong length",
+            location=f"elements = {plain(value)}",
+            allowed="a number, or a list of three within the list: [[2, 2, 4]]",
         )
     table["box"]["elements"] = list(value) if isinstance(value, tuple) else [value] * 3
 
@@ -201,11 +204,17 @@ def lay_out(data: dict[str, Any], ranks: int, wanted: Any, growth: str) -> Layou
 
 def _enlarge(box: Box | None, table: dict[str, Any], ranks: int) -> None:
     if box is None:
-        raise InputError("growth = type1 doubles a box; give the case a table maxwell.box")
+        raise InputError(
+            "the case has no box to double",
+            location="growth = type1",
+            remedy="add the table maxwell.box to the case",
+        )
     if box.grading != (1.0, 1.0, 1.0):
         raise InputError(
-            f"growth = type1 needs elements of one size; maxwell.box.grading is "
-            f"{list(box.grading)}, remove it"
+            f"maxwell.box.grading is {list(box.grading)}",
+            location="growth = type1",
+            allowed="elements of one size",
+            remedy="remove maxwell.box.grading",
         )
     double_box(table["box"], "elements", box, ranks)
 

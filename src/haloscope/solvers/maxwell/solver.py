@@ -233,15 +233,16 @@ class MaxwellSolver:
         differs = abs(dt - wanted) / wanted
         if differs > _SAME_STEP:
             raise InputError(
-                f"the checkpoint's time step is {dt:.6g}{unit} and this case's {wanted:.6g}{unit}, and "
-                "what probes and sources have recorded is of steps of one length; restart with "
-                f"maxwell.time_step = {dt!r}, or begin anew without --restart"
+                f"the checkpoint's time step is {dt:.6g}{unit} and this case's {wanted:.6g}{unit}, but the "
+                "records of probes and sources need one time step throughout",
+                location="checkpoint",
+                remedy=f"restart with maxwell.time_step = {dt!r}, or start again without --restart",
             )
         if table.end_time is not None:
             self.last_step = max(1, math.ceil(table.end_time / dt * (1 - 1e-12)))
         if differs > _ROUNDING:
             self.notices.append(
-                f"the checkpoint's time step is kept: {dt:.8g}{unit}, where this case alone would take "
+                f"the checkpoint's time step is kept: {dt:.8g}{unit} in place of this case's own "
                 f"{wanted:.8g}{unit}"
             )
         self._set_step(dt)
@@ -264,8 +265,8 @@ class MaxwellSolver:
         free //= self._world.sharing(self._device.identity)
         if self._world.any((_DIMENSION + 3) * self.stepping.fields.nbytes > free / 2):
             self.notices.append(
-                "there is no memory to seek the bound of the time step; half of what the shape of "
-                "the elements suggests is taken"
+                "there is too little memory to compute the stability bound of the time step; half of the "
+                "estimate from the shape of the elements is used"
             )
             return self._with_additions(_CAUTION * least)
         values = len(FIELD_NAMES) * (self._table.order + 1) ** 3
@@ -326,7 +327,7 @@ class MaxwellSolver:
         _, currents, waves = table.additions()
         if not currents and not waves and not self._has_initial_field:
             self.notices.append(
-                "warning: there is no source, no wave and no initial field: all fields stay 0; give "
+                "warning: there is no source, no wave and no initial field: all fields stay 0; add "
                 "[[maxwell.sources]], [[maxwell.waves]], [maxwell.initial] or [maxwell.exact]"
             )
         ends = sources_end(currents, waves, self.results.across)
@@ -392,14 +393,18 @@ class MaxwellSolver:
         )
         if not np.isfinite(values).all():
             raise InputError(
-                "the checkpoint's fields hold values that are not finite; restart from an earlier one"
+                "its fields hold values that are not finite",
+                location="checkpoint",
+                remedy="restart from an earlier one",
             )
         self.stepping.set_fields(values)
         if scalars["dt"] != self.dt:
             if self._exponential is None and scalars["dt"] > self.bound * (1 + 1e-12):
                 raise InputError(
-                    f"the checkpoint's time step {scalars['dt']:.6g} s is above the stability "
-                    f"bound {self.bound:.6g} s of this case; restart with the case it is from"
+                    f"its time step {scalars['dt']:.6g} s is above the stability bound of this case",
+                    location="checkpoint",
+                    allowed=f"at most {self.bound:.6g} s",
+                    remedy="restart with the case that wrote the checkpoint",
                 )
             self._keep_step(scalars["dt"])
         self.step = step
@@ -508,14 +513,14 @@ class MaxwellSolver:
             across = table.end_time * table.speed / max(self.resolution.extent)
             if across > _MANY_CROSSINGS:
                 text += (
-                    f"; until maxwell.end_time = {table.end_time:g}{unit} waves cross the mesh "
-                    f"{across:.3g} times: is it meant?"
+                    f"; waves cross the mesh {across:.3g} times until maxwell.end_time = "
+                    f"{table.end_time:g}{unit}: check the end time"
                 )
         return text
 
     def advice(self) -> str:
         """What to change when the solution breaks."""
-        return f"lower maxwell.cfl (now {self._table.cfl:g}) or mend the mesh"
+        return f"lower maxwell.cfl (now {self._table.cfl:g}) or repair the mesh"
 
     def picture(self) -> SlicesPicture | None:
         """All components on a plane."""

@@ -143,7 +143,9 @@ def require_stable(dt: float, bound: float, unit: str = "") -> None:
     if not 0 < dt <= most:
         unit_text = f" {unit}" if unit else ""
         raise InputError(
-            f"time step {dt:g}{unit_text} is out of range; it must be above 0 and at most "
-            f"{most:g}{unit_text}, {MARGIN:g} of the bound {bound:.4g}{unit_text} where this mesh, order and "
-            "media become unstable; leave it out to have it chosen"
+            "out of range",
+            location=f"time step {dt:g}{unit_text}",
+            allowed=f"above 0 and at most {most:g}{unit_text} ({MARGIN:g} of the bound "
+            f"{bound:.4g}{unit_text}, above which this mesh, order and media are unstable)",
+            remedy="remove maxwell.time_step for an automatic step",
         )

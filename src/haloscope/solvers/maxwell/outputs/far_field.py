@@ -134,7 +134,9 @@ def enclosing_faces(
     here = inside[:own, None]
     if world.present and not world.any(bool(here.any())):
         raise InputError(
-            "the surface for the far field encloses no element; name a region with some"
+            "the surface encloses no element",
+            location="maxwell.far_field",
+            remedy="enclose a region with elements (box or regions)",
         )
     neighbours = mesh.neighbours[:own]
     behind = neighbours >= 0
@@ -146,14 +148,17 @@ def enclosing_faces(
         at_edge = int(world.sum(np.array([(here & ~behind & ~wall).sum()]))[0])
         if at_edge:
             raise InputError(
-                f"the surface for the far field has {counted(at_edge, 'face')} at the edge of the mesh, "
-                f"with nothing outside; enclose a region that lies within the mesh"
+                f"the surface has {counted(at_edge, 'face')} at the edge of the mesh, with nothing outside",
+                location="maxwell.far_field",
+                remedy="enclose a region that lies within the mesh (box or regions)",
             )
         faces = np.argwhere(~here & other)
     if world.present and not world.any(bool(len(faces))):
         raise InputError(
-            "the surface for the far field has no face: electric, magnetic or lossy walls and "
-            "periodic sides are all around it; enclose a part of the mesh, or let waves leave it"
+            "the surface has no face: electric, magnetic or lossy walls and periodic sides are all "
+            "around it",
+            location="maxwell.far_field",
+            remedy="enclose a part of the mesh (box or regions), or use absorbing boundaries",
         )
     return faces
 
@@ -217,8 +222,10 @@ class FarField:
         total = np.asarray(radiated, np.float64)
         if not (total > 0).all():
             raise InputError(
-                f"far field: the radiated power is {total.tolist()}; a directivity needs it "
-                f"positive: look whether the source lies inside the surface and radiates there"
+                f"the radiated power is {total.tolist()}, so there is no directivity",
+                location="far field",
+                allowed="positive powers",
+                remedy="check that the source lies inside the surface and radiates",
             )
         return np.asarray(4 * np.pi * self.intensity / _by_frequency(total, self.intensity))
 
@@ -256,13 +263,16 @@ def far_field(
     for name, values in (("electric", electric), ("magnetic", magnetic)):
         if values.shape != expected:
             raise InputError(
-                f"far field: {name} amplitudes have the shape {values.shape}; allowed is "
-                f"(frequencies, points, 3) = {expected}: give one for each"
+                f"the {name} amplitudes have the shape {values.shape}",
+                location="far field",
+                allowed=f"(frequencies, points, 3) = {expected}",
             )
     if not (rates > 0).all() or not (permittivity > 0 and permeability > 0):
         raise InputError(
-            f"far field: given the angular frequencies {rates.tolist()}, permittivity "
-            f"{permittivity:g} and permeability {permeability:g}; allowed are positive numbers"
+            f"the angular frequencies are {rates.tolist()}, the permittivity {permittivity:g} and the "
+            f"permeability {permeability:g}",
+            location="far field",
+            allowed="positive numbers",
         )
     k, Z = rates * (permittivity * permeability) ** 0.5, (permeability / permittivity) ** 0.5
     at_theta, at_phi = np.broadcast_arrays(np.asarray(theta, float), np.asarray(phi, float))
@@ -355,8 +365,9 @@ def extinction_cross_section(
     # `polarisation`: real unit vector of its electric field, (3,).
     if forward.theta.size != 1:
         raise InputError(
-            f"extinction: the far field is given in {forward.theta.size} directions; allowed is "
-            f"the one in which the incident wave travels"
+            f"the far field has {forward.theta.size} directions",
+            location="extinction",
+            allowed="only the direction in which the incident wave travels",
         )
     _, polar, azimuthal = spherical_directions(forward.theta.reshape(1), forward.phi.reshape(1))
     unit = np.asarray(polarisation, np.float64)
@@ -394,9 +405,10 @@ def _incident(field: ArrayLike, frequencies: int) -> Complexes:
     amplitude = np.asarray(field, complex)
     if amplitude.shape not in ((), (1,), (frequencies,)) or not (np.abs(amplitude) > 0).all():
         raise InputError(
-            f"far field: the incident wave's amplitude is {amplitude.tolist()}; allowed is a "
-            f"number other than 0 for each of {frequencies} frequencies: look whether the "
-            f"incident pulse has content at them"
+            f"the amplitude of the incident wave is {amplitude.tolist()}",
+            location="far field",
+            allowed=f"a number other than 0 for each of {frequencies} frequencies",
+            remedy="check that the incident pulse has content at these frequencies",
         )
     return np.broadcast_to(amplitude, (frequencies,))
 

@@ -66,19 +66,23 @@ class ProbeSpectra:
         for name in table.probes:
             if name not in known:
                 raise InputError(
-                    f"maxwell.spectrum.probes: there is no probe {name!r}; there is "
-                    f"{', '.join(known) or 'none'}"
+                    f"there is no probe {name!r}",
+                    location="maxwell.spectrum.probes",
+                    allowed=", ".join(known) or "none, since the case has no probes",
                 )
         if not known:
             raise InputError(
-                "maxwell.spectrum needs a probe; give one as an [[output.probes]] table"
+                "the case has no probe",
+                location="maxwell.spectrum",
+                remedy="add an [[output.probes]] table",
             )
         self._probes = list(table.probes) or known
         self._start = sources_end if table.start is None else table.start
         if math.isinf(self._start):
             raise InputError(
-                "maxwell.spectrum: a source never ends; give maxwell.spectrum.start, from when the "
-                "series at the probes are to count"
+                "a source never ends",
+                location="maxwell.spectrum",
+                remedy="set maxwell.spectrum.start, the time from which the series at the probes count",
             )
         self._require_samples(case.output.probe_interval, last_step)
 
@@ -89,18 +93,22 @@ class ProbeSpectra:
         interval = every * self._dt
         if high > 0.5 / interval:
             most = int(0.5 / (high * self._dt))
-            advice = f"lower it to {most} or less" if most else "lower the band"
+            remedy = f"set output.probe_interval to {most} or less" if most else "lower the band"
             raise InputError(
-                f"maxwell.spectrum.band = {[low, high]}: output.probe_interval = {every} steps of "
-                f"{self._dt:.4g} show frequencies up to {0.5 / interval:.4g}{unit}; {advice}"
+                f"output.probe_interval = {every} steps of {self._dt:.4g} is too long for it",
+                location=f"maxwell.spectrum.band = {[low, high]}",
+                allowed=f"frequencies up to {0.5 / interval:.4g}{unit}",
+                remedy=remedy,
             )
         lasts = last_step * self._dt - self._start
         needed = max((SHORTEST + 1) * interval, FEWEST_PERIODS * 2 / (low + high))
         if lasts < needed:
             raise InputError(
-                f"maxwell.spectrum: from its start at {self._start:.4g} to the end of the run at "
-                f"{last_step * self._dt:.4g} there are {max(lasts, 0.0):.4g}; the band and "
-                f"output.probe_interval need {needed:.4g} at least: run longer or sample more often"
+                f"the series lasts {max(lasts, 0.0):.4g}, from its start at {self._start:.4g} to the end of "
+                f"the run at {last_step * self._dt:.4g}",
+                location="maxwell.spectrum",
+                allowed=f"at least {needed:.4g}, for the band and output.probe_interval",
+                remedy="run longer or sample more often",
             )
 
     @property
@@ -146,13 +154,13 @@ class ProbeSpectra:
         if step < self._last_step:
             notices.append(
                 f"warning: spectra and resonances are not final: the run ended at step {step} of "
-                f"{self._last_step}, so that the series at the probes are shorter than planned"
+                f"{self._last_step}, so the series at the probes are shorter than planned"
             )
         if self._start < self._sources_end < math.inf:
             notices.append(
                 f"warning: spectra and resonances count from {self._start:.4g}, before the sources "
-                f"end at {self._sources_end:.4g}: lines may be those of the sources; give a later "
-                "maxwell.spectrum.start, or leave it out"
+                f"end at {self._sources_end:.4g}, so lines may come from the sources; raise "
+                "maxwell.spectrum.start, or remove it"
             )
         return notices
 
@@ -166,9 +174,9 @@ class ProbeSpectra:
         if share <= _DIED_AWAY:
             return []
         return [
-            f"warning: spectrum at probe {probe}: not final: the fields are still at "
-            f"{100 * share:.3g} % of their largest value at the end, which the window 'none' cuts "
-            "off; run longer, or take window = 'fade'"
+            f"warning: spectrum at probe {probe}: not final: at the end the fields are still at "
+            f"{100 * share:.3g} % of their largest value, and the window 'none' cuts them off; run "
+            "longer, or set window = 'fade'"
         ]
 
     def _series(self, rows: Sequence[Sequence[float]]) -> _Series:
@@ -177,13 +185,14 @@ class ProbeSpectra:
         steps = np.diff(table[:, 0])
         if len(steps) < SHORTEST:
             raise InputError(
-                f"there are {len(table)} samples from {self._start:.4g} on; at least "
-                f"{SHORTEST + 1} are needed: run longer"
+                f"the series has {len(table)} samples from {self._start:.4g} on",
+                allowed=f"at least {SHORTEST + 1}",
+                remedy="run longer",
             )
         if (steps != steps[0]).any():
             raise InputError(
-                "its samples are not evenly spaced, as output.probe_interval was changed at a "
-                "restart; run anew, or give a later maxwell.spectrum.start"
+                "the samples are not evenly spaced, since output.probe_interval changed at a restart",
+                remedy="start again without --restart, or raise maxwell.spectrum.start",
             )
         return _Series(float(steps[0]) * self._dt, table[:, 2:])
 
@@ -191,7 +200,10 @@ class ProbeSpectra:
         """Components that are more than rounding."""
         heights = np.abs(series.values * self._natural).max(axis=0)
         if not np.isfinite(heights).all():
-            raise SolutionError("values at the probe are not finite; look where the solution broke")
+            raise SolutionError(
+                "values at the probe are not finite",
+                remedy="look for the place where the solution broke",
+            )
         return {
             name: series.values[:, number]
             for number, name in enumerate(FIELD_NAMES)

@@ -139,7 +139,7 @@ class Radiation:
             try:
                 inside = in_regions(mesh, wanted.regions)
             except InputError as error:
-                raise InputError(f"maxwell.far_field.regions: {error}") from None
+                raise error.within("maxwell.far_field.regions") from None
         else:
             free = np.asarray(~added.axes.any(axis=1), bool)
             inside = total if world.any(bool(total.any())) else free
@@ -152,8 +152,9 @@ class Radiation:
             )
         if world.any(bool((total & ~inside).any())):
             raise InputError(
-                "maxwell.far_field: the surface leaves out elements that hold the total field of a "
-                "wave; let it enclose all of them, or leave out box and regions"
+                "the surface leaves out elements that hold the total field of a wave",
+                location="maxwell.far_field",
+                remedy="enclose all of them, or remove box and regions",
             )
         return faces, outside, inside
 
@@ -170,15 +171,16 @@ class Radiation:
         planes = mirror_planes(self._world, around, kinds, faces, walls)
         if planes and outside:
             raise InputError(
-                "maxwell.far_field: the surface around the total field of a wave ends at a wall, "
-                "where the wave's own reflection would count as scattered; let the total field "
-                "keep off walls, or let the wave come in through a boundary (maxwell.waves "
-                "boundaries)"
+                "the surface around the total field of a wave ends at a wall, where the reflection of the "
+                "wave itself would count as scattered",
+                location="maxwell.far_field",
+                remedy="keep the total field off walls, or let the wave enter through a boundary "
+                "(maxwell.waves boundaries)",
             )
         for plane in planes:
             self.notices.append(
                 f"far field: image sources stand for the {'magnetic' if plane.magnetic else 'electric'} "
-                f"wall {plane}; pattern and powers are those in front of it"
+                f"wall {plane}; pattern and powers are those of the half space in front of it"
             )
         return planes
 
@@ -211,7 +213,7 @@ class Radiation:
         if count:
             self.notices.append(
                 f"warning: maxwell.far_field: sources lie in {counted(count, 'element')} outside the "
-                "surface: what they send is missing from the far field; enclose "
+                "surface, and their waves are missing from the far field; enclose "
                 f"{place} (box or regions)"
             )
         at_surface = np.zeros(own, bool)
@@ -219,8 +221,8 @@ class Radiation:
         count, place = self._first(around, np.flatnonzero(singular & at_surface))
         if count:
             self.notices.append(
-                f"warning: maxwell.far_field: a dipole lies in an element at the surface, {place}: "
-                "its own field is not resolved there; keep an element between them"
+                f"warning: maxwell.far_field: a dipole lies in an element at the surface, {place}, where its "
+                "own field is not resolved; keep an element between them"
             )
 
     def _note_beyond(
@@ -240,15 +242,15 @@ class Radiation:
         if count:
             self.notices.append(
                 f"warning: maxwell.far_field: {counted(count, 'element')} outside the surface "
-                f"{'has' if count == 1 else 'have'} another medium than the surface, the first is "
-                f"{place}: waves that they reflect are missing from the far field; enclose them"
+                f"{'has' if count == 1 else 'have'} another medium than the surface; the first is "
+                f"{place}. Waves that they reflect are missing from the far field; enclose them"
             )
         names = unmirrored_walls(self._world, around, kinds, beyond, self.planes)
         if names:
             self.notices.append(
-                f"warning: maxwell.far_field: outside the surface lie the walls "
-                f"{', '.join(map(repr, names))}: waves that they reflect are missing from the far "
-                "field; let the surface reach the walls, or let waves leave there"
+                f"warning: maxwell.far_field: the walls {', '.join(map(repr, names))} lie outside the "
+                "surface, and waves that they reflect are missing from the far field; extend the surface to "
+                "the walls, or use absorbing boundaries there"
             )
 
     def _medium(
@@ -259,8 +261,9 @@ class Radiation:
         count, place = self._first(around, elements[added.axes[elements].any(axis=1)])
         if count:
             raise InputError(
-                f"maxwell.far_field: the surface runs through the absorbing layer at {place}; "
-                "enclose only what is inside the layer"
+                f"the surface runs through the absorbing layer at {place}",
+                location="maxwell.far_field",
+                remedy="enclose only elements inside the layer",
             )
         lossy = [number for number, medium in added.media.items() if not medium.plain]
         constants = [of[elements] for of in (added.permittivity, added.permeability)]
@@ -271,10 +274,10 @@ class Radiation:
         count, place = self._first(around, elements[other])
         if count:
             raise InputError(
-                "maxwell.far_field: the surface runs through several media, or one with loss or "
-                f"memory: {place} (relative permittivity and permeability at most {most[0]:g}, "
-                f"{most[1]:g} elsewhere on it); move the surface (box or regions) into one medium "
-                "without loss"
+                f"the surface runs through several media, or one with loss or memory: {place} (relative "
+                f"permittivity and permeability at most {most[0]:g}, {most[1]:g} elsewhere on it)",
+                location="maxwell.far_field",
+                remedy="move the surface (box or regions) into one medium without loss",
             )
         return most[0], most[1]
 
@@ -302,8 +305,9 @@ class Radiation:
         self._steady = bool(rises)
         if self._steady and self._start < max(rises):
             raise InputError(
-                f"maxwell.far_field.start = {self._wanted.start:g} is before a sine has risen; "
-                f"give the time, above {max(rises) / self._speed:g}, from which all is steady"
+                "it is before a sine has risen",
+                location=f"maxwell.far_field.start = {self._wanted.start:g}",
+                allowed=f"times above {max(rises) / self._speed:g} from which the fields are steady",
             )
         rates = 2 * np.pi * self.frequencies
         count = self._on.points.shape[0] * len(FIELD_NAMES)
@@ -315,8 +319,10 @@ class Radiation:
     def _require_content(self, last_step: int) -> None:
         if self._start > last_step // self.interval * self.interval * self._dt:
             raise InputError(
-                f"maxwell.far_field.start = {self._wanted.start:g} is after the run's end at "
-                f"{self._end / self._speed:g}; give an earlier one"
+                "it is after the run's end",
+                location=f"maxwell.far_field.start = {self._wanted.start:g}",
+                allowed=f"times before {self._end / self._speed:g}",
+                remedy="lower it, or run longer",
             )
         # A pulse counts to its end: a run that ends before has no result.
         ends = last_step if self._steady else math.ceil(end(self._waveform) / self._dt)
@@ -333,9 +339,10 @@ class Radiation:
             content = abs((values * np.exp(2j * np.pi * frequency * times)).sum())
             if not content > _LEAST_CONTENT * np.abs(values).sum():
                 raise InputError(
-                    f"maxwell.far_field.frequencies: at {asked:g} the waveform has no content "
-                    f"({content / max(float(np.abs(values).sum()), 1e-300):.1g} of its size); choose "
-                    "a frequency that the source holds"
+                    f"at {asked:g} the waveform has no content "
+                    f"({content / max(float(np.abs(values).sum()), 1e-300):.1g} of its size)",
+                    location="maxwell.far_field.frequencies",
+                    remedy="choose a frequency within the band of the source",
                 )
 
     def _weight(self, times: ArrayLike) -> Floats:
@@ -391,9 +398,10 @@ class Radiation:
             if step * self._dt <= max(self._start, self.interval * self._dt):
                 return
             raise InputError(
-                "the checkpoint holds no far field, which this case asks for from "
-                f"{self._start / self._speed:g} on; start anew, or give a later "
-                "maxwell.far_field.start"
+                "it holds no far field, which this case computes from "
+                f"{self._start / self._speed:g} on",
+                location="checkpoint",
+                remedy="start again without --restart, or raise maxwell.far_field.start",
             )
         faces, settings = saved["faces"], saved["settings"]
         alike = np.array_equal(np.asarray(faces), self._faces)
@@ -405,8 +413,9 @@ class Radiation:
             wanted[2] = np.asarray(settings, np.float64)[2]
         if not alike or not np.allclose(np.asarray(settings, np.float64), wanted, rtol=1e-12):
             raise InputError(
-                "the checkpoint's far field is of another surface, other frequencies, samples or "
-                "times; restart with the [maxwell.far_field] that wrote it, or start anew"
+                "its far field is of another surface, other frequencies, samples or times",
+                location="checkpoint",
+                remedy="restart with the [maxwell.far_field] that wrote it, or start again without --restart",
             )
         names = (f"far_field_{name}" for name in ("sums", "taken"))
         shapes = (len(self._faces), 2 * len(self.frequencies), None), (2,)
@@ -426,8 +435,8 @@ class Radiation:
         last = max(main_end(waveform) for waveform in self._waveforms)
         if not self._steady and step * self._dt < last:
             raise InputError(
-                f"sources still on at the end of the run, {step * self._dt / self._speed:.4g}: no "
-                f"result; run beyond {last / self._speed:.4g}, until the fields have died away"
+                f"sources are still on at the end of the run, {step * self._dt / self._speed:.4g}",
+                remedy=f"run beyond {last / self._speed:.4g}, until the fields have died away",
             )
 
     def unfinished(self, fields: Array, step: int, last_step: int) -> list[str]:
@@ -442,7 +451,7 @@ class Radiation:
             if shortest < _FEWEST_PERIODS:
                 return [
                     f"warning: far field: not final: {shortest:.3g} periods of the lowest frequency "
-                    f"lie between maxwell.far_field.start and the end; have {_FEWEST_PERIODS} or more"
+                    f"lie between maxwell.far_field.start and the end; run {_FEWEST_PERIODS} periods or more"
                 ]
             return []
         tails = self._tails(fields)
@@ -451,8 +460,8 @@ class Radiation:
             return []
         return [
             f"warning: far field at {self._wanted.frequencies[worst]:.6g}: not final: the fields on "
-            f"the surface have not died away; what the end of the run cuts off is about "
-            f"{100 * tails[worst]:.3g} % of the amplitude (allowed: {100 * _LARGEST_TAIL:g} %): run "
+            "the surface have not died away, and the end of the run cuts off about "
+            f"{100 * tails[worst]:.3g} % of the amplitude (allowed: {100 * _LARGEST_TAIL:g} %); run "
             "longer"
         ]
 
@@ -477,7 +486,8 @@ class Radiation:
         if not (np.abs(self._reference) > 0).all():
             raise InputError(
                 "the far field has no samples: the run ended before maxwell.far_field.start, or "
-                "before the waveform began; run longer"
+                "before the waveform began",
+                remedy="run longer",
             )
         amplitudes = self._transform.transforms() / self._reference[:, None]
         shaped = amplitudes.reshape(len(amplitudes), -1, len(FIELD_NAMES))

@@ -55,8 +55,8 @@ def far_field_results(
     if radiation.leaves_charges:
         notices.insert(
             0,
-            "warning: far field: the current's integral over time is not 0, so charges and their field stay "
-            "behind and disturb it; take a waveform such as ricker",
+            "warning: far field: the integral of the current over time is not 0, so charges remain and their "
+            "field disturbs the far field; use a waveform without a mean, for example ricker",
         )
     return Results({"far_field": summary}, files, lines, notices)
 
@@ -65,8 +65,8 @@ def _differing_powers(table: MaxwellTable, powers: Powers) -> list[str]:
     """A warning where the surface and the pattern disagree about the power."""
     if powers.of_pattern is None:
         return [
-            "far field: the power of the pattern is not computed, as the surface is too many "
-            "wavelengths wide; the radiated power stays without its check"
+            "far field: the power of the pattern is not computed, since the surface is too many "
+            "wavelengths wide; the radiated power is not checked"
         ]
     assert table.far_field is not None
     largest = np.maximum(np.abs(powers.radiated), powers.of_pattern)
@@ -76,9 +76,9 @@ def _differing_powers(table: MaxwellTable, powers: Powers) -> list[str]:
         return []
     return [
         f"warning: far field at {_frequency_text(table, table.far_field.frequencies[at])}: the power "
-        f"through the surface, {powers.radiated[at] / table.impedance:.4g}, and that of the pattern, "
+        f"through the surface, {powers.radiated[at] / table.impedance:.4g}, and the power of the pattern, "
         f"{powers.of_pattern[at] / table.impedance:.4g}, differ by {100 * apart[at]:.3g} % (allowed: "
-        f"{100 * _POWERS_APART:g} %): run until the fields have died away, refine the mesh, or look "
+        f"{100 * _POWERS_APART:g} %); run until the fields have died away, refine the mesh, or look "
         "for sources and reflecting bodies outside the surface"
     ]
 

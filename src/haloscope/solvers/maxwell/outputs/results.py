@@ -30,7 +30,9 @@ _ROUNDING = 1e-9
 _UNSTABLE, _UNSTABLE_IF_DRIVEN = 100.0, 1e4
 # Energies before that such growth is counted from: a single one may be that of a beat's node.
 _FEWEST_SAMPLES = 4
-_REMEDY = 'take maxwell.curl = "covariant" and flux = "upwind", lower maxwell.cfl, or mend the mesh'
+_REMEDY = (
+    'set maxwell.curl = "covariant" and flux = "upwind", lower maxwell.cfl, or repair the mesh'
+)
 
 
 class EnergyBalance:
@@ -59,8 +61,9 @@ class EnergyBalance:
             growth = self._growth_of_octaves()
             if growth > _UNSTABLE_IF_DRIVEN:
                 raise SolutionError(
-                    f"the energy has grown by a factor of {growth:.3g} while time doubled, and steady "
-                    "sources give at most a factor of 4: the solution is unstable"
+                    f"the solution is unstable: the energy has grown by a factor of {growth:.3g} while time "
+                    "doubled",
+                    allowed="a factor of 4 at most with steady sources",
                 )
         if time < self._sources_end:
             self._largest_before = max(self._largest_before, energy)
@@ -73,8 +76,8 @@ class EnergyBalance:
             self._growth = max(self._growth, energy / self._least)
         if reference > 0 and energy > _UNSTABLE * reference:
             raise SolutionError(
-                f"the energy has grown to {energy / reference:.3g} times its value when the sources "
-                "ended, though nothing drives the fields: the solution is unstable"
+                f"the solution is unstable: the energy has grown to {energy / reference:.3g} times its value "
+                "when the sources ended, though nothing drives the fields",
             )
 
     def _growth_of_octaves(self) -> float:
@@ -91,20 +94,20 @@ class EnergyBalance:
         """A line where the energy has grown, or stayed 0 in spite of sources."""
         if self._driven and self._latest > 0 and self._largest == 0:
             return [
-                "warning: the energy is 0 at all times: the sources send nothing; look at their moments "
+                "warning: the energy is 0 at all times, so the sources radiate nothing; check their moments "
                 "and densities"
             ]
         growth = self._growth_of_octaves()
         if growth > _UNSTABLE:
             return [
-                f"warning: the energy grows by a factor of {growth:.4g} while time doubles, and steady "
-                f"sources give at most a factor of 4: the solution is unstable; {_REMEDY}"
+                f"warning: the solution is unstable: the energy grows by a factor of {growth:.4g} while time "
+                f"doubles (at most 4 with steady sources); {_REMEDY}"
             ]
         if self._growth <= self._doubtful:
             return []
         return [
-            f"warning: the energy has grown by a factor of {self._growth:.4g} after the sources "
-            f"ended, though nothing drives the fields: the solution is unstable; {_REMEDY}"
+            f"warning: the solution is unstable: the energy has grown by a factor of {self._growth:.4g} "
+            f"after the sources ended, though nothing drives the fields; {_REMEDY}"
         ]
 
 

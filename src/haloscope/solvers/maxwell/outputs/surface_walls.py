@@ -116,9 +116,9 @@ def _refuse_bare(world: World, mesh: HexMesh, faces: Integers, bare: NDArray[np.
     if len(places):
         first = places[np.lexsort(places.T[::-1])[0]]
         raise InputError(
-            f"maxwell.far_field: the surface is open: it ends at a periodic side of the mesh near "
-            f"{point_text(first)} m; let it enclose a body (box or regions) that does not reach "
-            "through periodic sides"
+            f"the surface is open: it ends at a periodic side of the mesh near {point_text(first)} m",
+            location="maxwell.far_field",
+            remedy="enclose a body (box or regions) that does not reach through periodic sides",
         )
 
 
@@ -168,11 +168,21 @@ def _distinct_planes(
     for row in range(len(touching.kinds)):
         kind, name = int(touching.kinds[row]), mesh.boundary_names[touching.names[row]]
         where = f"near {point_text(touching.centres[row])} m"
-        begin = f"maxwell.far_field: the surface ends at {name!r} ({_KIND_NAMES[kind]}) {where}"
+        begin = f"the surface ends at {name!r} ({_KIND_NAMES[kind]}) {where}"
         if kind == LOSSY:
-            raise InputError(f"{begin}: image sources exist for pec and pmc planes only; {_REMEDY}")
+            raise InputError(
+                begin,
+                location="maxwell.far_field",
+                allowed="pec and pmc planes, which have image sources",
+                remedy=_REMEDY,
+            )
         if touching.bends[row] > _FLAT * extent:
-            raise InputError(f"{begin}, where the wall is curved; {_REMEDY}")
+            raise InputError(
+                f"{begin}, where the wall is curved",
+                location="maxwell.far_field",
+                allowed="plane walls",
+                remedy=_REMEDY,
+            )
         normal, offset = touching.normals[row], float(touching.offsets[row])
         for plane, _ in planes:
             cosine = float(plane.direction @ normal)
@@ -182,8 +192,10 @@ def _distinct_planes(
             if same or abs(cosine) > _PARALLEL:
                 relation = "in the same plane as" if same else "not normal to"
                 raise InputError(
-                    f"{begin}, which is {relation} another wall that the surface touches; allowed "
-                    f"are up to three planes normal to each other, each of one kind; {_REMEDY}"
+                    f"{begin}, which is {relation} another wall that the surface touches",
+                    location="maxwell.far_field",
+                    allowed="up to three planes normal to each other, each of one kind",
+                    remedy=_REMEDY,
                 )
         else:
             x, y, z = normal.tolist()
@@ -203,14 +215,16 @@ def _require_complete(
     """Refuse a plane that the mesh crosses, or in which something else than the wall lies."""
     mesh, own = around.mesh, around.own
     kind = MAGNETIC if plane.magnetic else ELECTRIC
-    begin = f"maxwell.far_field: the surface ends at the plane wall {name!r} ({_KIND_NAMES[kind]})"
+    begin = f"the surface ends at the plane wall {name!r} ({_KIND_NAMES[kind]})"
     points = mesh.coordinates.reshape(mesh.count, -1, 3)[:own]
     heights = points @ plane.direction - plane.offset
     lowest = -world.largest(-float(heights.min(initial=np.inf)))
     if lowest < -_FLAT * extent:
         raise InputError(
-            f"{begin}, but the mesh goes on behind it, up to {-lowest:.4g} m: image sources need "
-            f"an unbroken plane; {_REMEDY}"
+            f"{begin}, but the mesh continues behind it, up to {-lowest:.4g} m",
+            location="maxwell.far_field",
+            allowed="an unbroken plane, for image sources",
+            remedy=_REMEDY,
         )
     outer = np.argwhere(mesh.neighbours[:own] < 0)
     nodes = np.abs(heights[outer[:, :1], face_nodes(mesh.order)[outer[:, 1]]])
@@ -222,8 +236,11 @@ def _require_complete(
         other = mesh.boundary_names[int(first[0])]
         raise InputError(
             f"{begin}, but {other!r} lies in the same plane, at {point_text(first[1:])} m, and is "
-            f"of another kind: image sources need a complete plane; make both one kind, or move "
-            "the surface off the wall (maxwell.far_field.box or regions)"
+            "of another kind",
+            location="maxwell.far_field",
+            allowed="a complete plane of one kind, for image sources",
+            remedy="give both one kind, or move the surface off the wall (maxwell.far_field.box or "
+            "regions)",
         )
 
 

@@ -147,7 +147,8 @@ def sources_end(currents: Sequence[Current], waves: Sequence[PlaneWave], across:
     return max([0.0, *ends])
 
 
-SEVERAL_MEDIA = "the surface of a plane wave runs through several media; let it lie in one"
+SEVERAL_MEDIA = "the surface of the plane wave runs through several media"
+IN_ONE_MEDIUM = "place the surface in one medium"
 _AXES = ("x", "y", "z")
 
 
@@ -256,12 +257,14 @@ def check_waves(
         bad = np.flatnonzero(wave.concerned & placed.damped)
         if len(bad):
             raise InputError(
-                "the surface of a plane wave runs through an absorbing layer, or a medium that "
-                f"conducts or has memory: {elements_text(bad, mesh.centres, numbers)}; move it"
+                "the surface of the plane wave runs through an absorbing layer, or a medium that conducts "
+                "or has memory",
+                location=elements_text(bad, mesh.centres, numbers),
+                remedy="move the surface",
             )
         of = (values[wave.concerned] for values in (placed.permittivity, placed.permeability))
         if any(len(values) and np.ptp(values) > 0 for values in of):
-            raise InputError(SEVERAL_MEDIA)
+            raise InputError(SEVERAL_MEDIA, remedy=IN_ONE_MEDIUM)
 
 
 class PointwiseAdditions:
@@ -289,7 +292,7 @@ class PointwiseAdditions:
         of_kinds = _elements_of(part, self.kinds)
         concerned = placed.concerned[part.elements]
         if not of_kinds[concerned].all():
-            raise ValueError("an element to which something is added is of none of the kinds")
+            raise ValueError("an element with added terms belongs to no kind")
         regions = placed.regions[part.elements]
         lossy = np.isin(regions, [n for n, m in placed.media.items() if not m.plain])
         axes = placed.axes[part.elements]
@@ -392,14 +395,16 @@ class PointwiseAdditions:
             rows = order[np.where(there, at, 0)] if len(numbers) else np.zeros(0, np.int64)
             if not (there.all() and (numbers[rows] == wanted).all()):
                 raise InputError(
-                    f"the checkpoint lacks {name} of some elements; it was written for other media "
-                    "or layers: start anew, or restart with the case that wrote it"
+                    f"it lacks {name} of some elements, since it was written for other media or layers",
+                    location="checkpoint",
+                    remedy="restart with the case that wrote it, or start again",
                 )
             values = state[name][rows]
             if values.shape[1:] != (*term.states.shape[1:],):
                 raise InputError(
-                    f"the checkpoint holds {name} of shape {values.shape[1:]}, this case needs "
-                    f"{term.states.shape[1:]}; restart with the case that wrote it"
+                    f"it holds {name} of shape {values.shape[1:]}, but this case needs {term.states.shape[1:]}",
+                    location="checkpoint",
+                    remedy="restart with the case that wrote it",
                 )
             term.states = values
         self.set_time(float(state["time"][0]))

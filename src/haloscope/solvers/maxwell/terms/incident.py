@@ -24,8 +24,8 @@ _ASKEW = 1e-6
 
 
 NO_FACES = (
-    "the surface through which a plane wave comes in has no faces: no element has a neighbour on its "
-    "other side"
+    "the surface through which the plane wave enters has no faces: no element has a neighbour on "
+    "its other side"
 )
 
 
@@ -57,24 +57,29 @@ class PlaneWave:
         k, e = np.array(self.direction, float), np.array(self.polarisation, float)
         if k.shape != (3,) or not np.isfinite(k).all() or not k.any():
             raise InputError(
-                f"direction = {self.direction} of a plane wave is no direction; give three numbers "
-                "that are not all 0"
+                "it is no direction",
+                location=f"plane wave: direction = {self.direction}",
+                allowed="three finite numbers that are not all 0",
             )
         if e.shape != (3,) or not np.isfinite(e).all() or not e.any():
             raise InputError(
-                f"polarisation = {self.polarisation} of a plane wave is not possible; give three "
-                "numbers that are not all 0"
+                "it is no polarisation",
+                location=f"plane wave: polarisation = {self.polarisation}",
+                allowed="three finite numbers that are not all 0",
             )
         askew = abs(e @ k) / (np.linalg.norm(e) * np.linalg.norm(k))
         if askew > _ASKEW:
             raise InputError(
-                f"polarisation = {self.polarisation} of a plane wave is not normal to its direction "
-                f"{self.direction} (the cosine is {askew:.3g}); make them normal to each other"
+                f"it is not normal to the direction {self.direction} (the cosine is {askew:.3g})",
+                location=f"plane wave: polarisation = {self.polarisation}",
+                remedy="make both normal to each other",
             )
         surfaces = sum(map(bool, (self.inside, self.box, self.boundaries)))
         if surfaces != 1:
             raise InputError(
-                f"a plane wave has {surfaces} of inside, box and boundaries; give one of them"
+                f"{surfaces} of inside, box and boundaries are set",
+                location="plane wave",
+                allowed="one of them",
             )
 
     @property
@@ -124,8 +129,9 @@ class PlaneWave:
         for name in self.boundaries:
             if name not in mesh.boundary_names:
                 raise InputError(
-                    f"the mesh has no boundary {name!r} for a plane wave; it has "
-                    f"{', '.join(mesh.boundary_names)}"
+                    f"the mesh has no boundary {name!r}",
+                    location="plane wave: boundaries",
+                    allowed=", ".join(mesh.boundary_names),
                 )
         return np.concatenate([mesh.outer_faces(name) for name in self.boundaries])
 

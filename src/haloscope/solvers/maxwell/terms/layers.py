@@ -39,21 +39,32 @@ class Layer:
         for side, value in self.thickness.items():
             if side not in SIDES:
                 raise InputError(
-                    f"an absorbing layer at {side!r} is not possible; sides are {', '.join(SIDES)}"
+                    f"unknown side {side!r}", location="absorbing layer", allowed=", ".join(SIDES)
                 )
             if not (math.isfinite(value) and value > 0):
                 raise InputError(
-                    f"thickness = {value:g} of the layer at {side} is out of range; a length above "
-                    "0 is needed"
+                    "out of range",
+                    location=f"absorbing layer: thickness.{side} = {value:g}",
+                    allowed="lengths above 0",
                 )
         if not self.thickness:
-            raise InputError(f"an absorbing layer has no side; give some of {', '.join(SIDES)}")
+            raise InputError(
+                "it has no side",
+                location="absorbing layer",
+                allowed=f"one or more of {', '.join(SIDES)}",
+                remedy="add a side to thickness",
+            )
         if not 1 <= self.grading <= 8:
-            raise InputError(f"grading = {self.grading:g} is out of range; allowed are 1 to 8")
+            raise InputError(
+                "out of range",
+                location=f"absorbing layer: grading = {self.grading:g}",
+                allowed="1 to 8",
+            )
         if not 0 < self.reflection < 1:
             raise InputError(
-                f"reflection = {self.reflection:g} is out of range; give a number between 0 and 1, "
-                "such as 1e-6"
+                "out of range",
+                location=f"absorbing layer: reflection = {self.reflection:g}",
+                allowed="a number between 0 and 1, for example 1e-6",
             )
 
     def placed(self, mesh: HexMesh, speed: float = 1.0) -> PlacedLayer:
@@ -74,8 +85,11 @@ class Layer:
             within = (near + far) / 2 > end - thick * (1 + _SLACK)
             if not within.any():
                 raise InputError(
-                    f"no element lies within the layer at {side}, {thick:g} thick; make it at "
-                    f"least one element thick, that is {end - near[far > end - _SLACK].max():g}"
+                    f"no element lies within its thickness of {thick:g}",
+                    location=f"absorbing layer at {side}",
+                    allowed="at least one element, that is "
+                    f"{end - near[far > end - _SLACK].max():g}",
+                    remedy="make the layer thicker",
                 )
             begin = near[within].min()
             begins[number], depths[number] = sign * begin, end - begin
@@ -83,7 +97,9 @@ class Layer:
             low, high = begins[2 * axis : 2 * axis + 2]
             if low > high + _SLACK * (depths[2 * axis] + depths[2 * axis + 1]):
                 raise InputError(
-                    f"the absorbing layers at {name}- and {name}+ overlap; make them thinner"
+                    "they overlap",
+                    location=f"absorbing layers at {name}- and {name}+",
+                    remedy="make them thinner",
                 )
         strengths = np.zeros(6)
         inside = depths > 0

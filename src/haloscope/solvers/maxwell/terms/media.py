@@ -29,8 +29,9 @@ def _require(key: str, value: float, *, positive: bool = False) -> None:
     if not math.isfinite(value) or value < 0 or (positive and value == 0):
         allowed = "above 0" if positive else "0 or more"
         raise InputError(
-            f"{key} = {value:g} is out of range: such a medium would be unstable; give a number "
-            f"{allowed}"
+            "out of range, since the medium would be unstable",
+            location=f"{key} = {value:g}",
+            allowed=f"a number {allowed}",
         )
 
 
@@ -46,8 +47,8 @@ class Drude:
     conductance: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
-        _require("plasma_frequency of a Drude pole", self.plasma_frequency, positive=True)
-        _require("collision_rate of a Drude pole", self.collision_rate)
+        _require("Drude pole: plasma_frequency", self.plasma_frequency, positive=True)
+        _require("Drude pole: collision_rate", self.collision_rate)
 
     @property
     def numbers(self) -> tuple[float, float, float, float]:
@@ -78,9 +79,9 @@ class Lorentz:
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.strength):
-            _require("strength of a Lorentz pole", self.strength)
-        _require("resonance of a Lorentz pole", self.resonance, positive=True)
-        _require("damping of a Lorentz pole", self.damping)
+            _require("Lorentz pole: strength", self.strength)
+        _require("Lorentz pole: resonance", self.resonance, positive=True)
+        _require("Lorentz pole: damping", self.damping)
 
     @property
     def numbers(self) -> tuple[float, float, float, float]:
@@ -108,8 +109,8 @@ class Debye:
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.strength):
-            _require("strength of a Debye pole", self.strength)
-        _require("relaxation_time of a Debye pole", self.relaxation_time, positive=True)
+            _require("Debye pole: strength", self.strength)
+        _require("Debye pole: relaxation_time", self.relaxation_time, positive=True)
 
     @property
     def conductance(self) -> float:
@@ -171,10 +172,11 @@ class Medium(Material):
         if len(bad):
             at = bad[np.argmin(loss[bad])]
             raise InputError(
-                "the poles of a medium give energy to waves of "
+                "the poles of the medium give energy to waves of "
                 f"{w[at] / max(rates):.4g} times the highest of their angular frequencies and rates "
-                f"(imaginary permittivity {loss[at]:.3g}), which grows without bound; make the "
-                "strengths positive or add loss there"
+                f"(imaginary permittivity {loss[at]:.3g}), so that fields grow without bound",
+                location="poles",
+                remedy="make the strengths positive or add loss there",
             )
 
     @property
@@ -240,8 +242,9 @@ def _refuse_lines_of_gain(lines: Sequence[Lorentz]) -> None:
         strength = sum(one.strength for one in lines if one.resonance == line.resonance)
         if strength < 0:
             raise InputError(
-                f"strength = {strength:g} of a Lorentz pole without damping is out of range: such "
-                "a medium would be unstable; give a number 0 or more"
+                "out of range for a Lorentz pole without damping, since the medium would be unstable",
+                location=f"Lorentz pole: strength = {strength:g}",
+                allowed="a number 0 or more",
             )
 
 

@@ -15,6 +15,7 @@ from haloscope.mesh.hexes.mesh_parts import unconnected
 from haloscope.mesh.hexes.shared_meshes import Surroundings
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.terms.additions import (
+    IN_ONE_MEDIUM,
     SEVERAL_MEDIA,
     PlacedAdditions,
     PlacedDrive,
@@ -61,7 +62,7 @@ def place_on_ranks(
             values_here = values[located.concerned]
             most = world.largest(values_here.max(initial=-np.inf))
             if most + world.largest(-values_here.min(initial=np.inf)) > 0:
-                raise InputError(SEVERAL_MEDIA)
+                raise InputError(SEVERAL_MEDIA, remedy=IN_ONE_MEDIUM)
     return result
 
 
@@ -71,7 +72,7 @@ def _located(key: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(f"{key}: {error}") from None
+        raise error.within(key) from None
 
 
 def _place_layer(

@@ -319,7 +319,9 @@ class SheetCurrent:
         if self.surface not in mesh.surfaces:
             known = ", ".join(mesh.surfaces) or "none"
             raise InputError(
-                f"the mesh has no surface {self.surface!r} inside for a current; there are: {known}"
+                f"the mesh has no surface {self.surface!r} inside for a current",
+                location=f"surface = {self.surface!r}",
+                allowed=known,
             )
         concerned = np.zeros(mesh.count, bool)
         concerned[mesh.surfaces[self.surface][:, 0]] = True
@@ -358,7 +360,8 @@ def _vectors(distribution: Distribution, points: Floats) -> Floats:
     vectors = np.asarray(distribution(points), np.float64)
     if vectors.shape != points.shape or not np.isfinite(vectors).all():
         raise InputError(
-            "a current's distribution must give three finite numbers at every point of its region"
+            "the distribution of the current has other values",
+            allowed="three finite numbers at every point of its region",
         )
     return vectors
 
@@ -370,6 +373,6 @@ def in_regions(mesh: HexMesh, names: tuple[str, ...] | None) -> NDArray[np.bool_
     for name in names:
         if name not in mesh.region_names:
             raise InputError(
-                f"the mesh has no region {name!r}; it has {', '.join(mesh.region_names)}"
+                f"the mesh has no region {name!r}", allowed=", ".join(mesh.region_names)
             )
     return np.isin(mesh.regions, [mesh.region_names.index(name) for name in names])

@@ -129,6 +129,6 @@ def _near(low: Floats, high: Floats, point: Floats) -> Integers:
 
 def _nowhere(point: Floats, lower: Floats, upper: Floats) -> InputError:
     return InputError(
-        f"the point {point_text(point)} lies in no element; the mesh reaches from "
-        f"{point_text(lower)} to {point_text(upper)}"
+        f"the point {point_text(point)} lies in no element",
+        allowed=f"points of the mesh, within {point_text(lower)} to {point_text(upper)}",
     )

@@ -23,7 +23,7 @@ _EVEN = 1e-6
 def _require(key: str, value: float, *, positive: bool = False) -> None:
     if not math.isfinite(value) or (positive and value <= 0):
         allowed = "a finite number above 0" if positive else "a finite number"
-        raise InputError(f"{key} = {value:g} of a waveform is out of range; give {allowed}")
+        raise InputError("out of range", location=f"waveform: {key} = {value:g}", allowed=allowed)
 
 
 @dataclass(frozen=True)
@@ -151,8 +151,9 @@ class Table:
         values = np.asarray(self.values)
         if values.ndim != 1 or len(values) < _LEAST_SAMPLES or not np.isfinite(values).all():
             raise InputError(
-                f"a waveform's table has values of shape {values.shape}; give a list of "
-                f"{_LEAST_SAMPLES} finite numbers or more"
+                f"the values have the shape {values.shape} or are not finite",
+                location="waveform: table",
+                allowed=f"a list of {_LEAST_SAMPLES} finite numbers or more",
             )
 
     @classmethod
@@ -162,14 +163,17 @@ class Table:
         v = np.asarray(values, np.float64)
         if t.ndim != 1 or t.shape != v.shape or len(t) < _LEAST_SAMPLES:
             raise InputError(
-                f"a waveform's table has {t.size} times and {v.size} values; give as many of each, "
-                f"{_LEAST_SAMPLES} or more"
+                f"it has {t.size} times and {v.size} values",
+                location="waveform: table",
+                allowed=f"as many times as values, {_LEAST_SAMPLES} or more",
             )
         spacing = float(t[-1] - t[0]) / (len(t) - 1)
         even = t[0] + spacing * np.arange(len(t))
         if not spacing > 0 or np.abs(t - even).max() > _EVEN * spacing:
             raise InputError(
-                "the times of a waveform's table have no equal distances; sample it anew at such"
+                "its times are not evenly spaced",
+                location="waveform: table",
+                remedy="sample the waveform at even distances",
             )
         return cls(float(t[0]), spacing, v)
 

@@ -102,7 +102,9 @@ def cavity(kind: str, numbers: Triple, size: Lengths = (1.0, 1.0, 1.0)) -> TimeH
     seen = [k[(i + 1) % 3] > 0 and k[(i + 2) % 3] > 0 for i in range(3)]
     if not any(seen[i] and A[i] != 0 for i in range(3)):
         label = "".join(str(number) for number in numbers)
-        raise InputError(f"the cavity has no mode {kind}{label}; more half waves are needed")
+        raise InputError(
+            f"the cavity has no mode {kind}{label}", remedy="use a mode with more half waves"
+        )
     A = A / np.linalg.norm(A)
     w = float(np.linalg.norm(k))
     B = np.cross(k, A) / w
@@ -243,7 +245,7 @@ _ROUND = re.compile(r"(waveguide|sphere)-(te|tm)(\d)(\d)")
 _CAVITY = re.compile(r"cavity-(te|tm)(\d)(\d)(\d)")
 FORMS = (
     "periodic-box, conducting-box, cavity-te101 (te or tm and three numbers), waveguide-tm01 (te "
-    "or tm and two numbers), sphere-tm11 (the same, the first from 1)"
+    "or tm and two numbers), sphere-tm11 (te or tm and two numbers, the first from 1)"
 )
 
 
@@ -269,7 +271,7 @@ def named(
             return waveguide(kind, m, n, radius=radius, length=length)
         if n >= 1 and m >= 1:
             return sphere(kind, m, n, radius)
-    raise InputError(f"{name!r} is no known solution; there is {FORMS}")
+    raise InputError("unknown solution", location=f"solution = {name!r}", allowed=FORMS)
 
 
 # All in natural units (c = 1, vacuum impedance 1), with the factor exp(-i w t). The wave runs along

@@ -128,16 +128,20 @@ def dielectric_sphere(size: float, permittivity: complex, permeability: complex 
         number = complex(value)
         if not np.isfinite(number) or number == 0 or number.imag < 0:
             raise InputError(
-                f"the sphere's {name} is {value}; allowed are finite numbers other than 0 with "
-                f"an imaginary part of 0 or more, as fields vary as exp(-i w t): correct it"
+                "out of range",
+                location=f"sphere: {name} = {value}",
+                allowed="finite numbers other than 0 with an imaginary part of 0 or more (fields vary as "
+                "exp(-i w t))",
             )
     # Each root is one in the first quadrant; abs() takes the sign from a negative zero.
     epsilon, mu = (complex(v.real, abs(v.imag)) for v in (permittivity, permeability))
     index = np.sqrt(epsilon) * np.sqrt(mu)
     if size * abs(index) > 2 * LARGEST_SIZE:
         raise InputError(
-            f"the sphere's size inside is {size * abs(index):g} (size parameter times refractive "
-            f"index); allowed is up to {2 * LARGEST_SIZE:g}: treat it as a perfect conductor"
+            f"the size inside is {size * abs(index):g} (size parameter times refractive index)",
+            location="sphere",
+            allowed=f"at most {2 * LARGEST_SIZE:g}",
+            remedy="treat the sphere as a perfect conductor",
         )
     psi, xi = _riccati_bessel(size)
     n = np.arange(1, len(psi))
@@ -163,8 +167,10 @@ def conducting_sphere(size: float) -> Sphere:
 def _require_size(size: float) -> None:
     if not SMALLEST_SIZE <= size <= LARGEST_SIZE:
         raise InputError(
-            f"the sphere's size parameter k a is {size:g}; allowed are {SMALLEST_SIZE:g} to "
-            f"{LARGEST_SIZE:g}: choose another radius or frequency"
+            f"the size parameter k a is {size:g}",
+            location="sphere",
+            allowed=f"{SMALLEST_SIZE:g} to {LARGEST_SIZE:g}",
+            remedy="choose another radius or frequency",
         )
 
 
@@ -290,7 +296,9 @@ def mie_deviations(
     case_data = dict(data or sphere_case())
     solver = solve(case_data).solver
     if not isinstance(solver, MaxwellSolver) or solver.results.radiation is None:
-        raise InputError("the case of a sphere has no far field; give one from sphere_case")
+        raise InputError(
+            "the case of a sphere has no far field", remedy="use a case of sphere_case"
+        )
     radiation, table = solver.results.radiation, case_data["maxwell"]
     incident = radiation.incident
     assert incident is not None
