@@ -270,7 +270,9 @@ def new(
     text = registry.template(solver)
     path = out or Path(f"{solver}.toml")
     if os.path.exists(path):  # Path.exists raises where a name is too long
-        raise InputError(f"{path} exists; give another file with --out")
+        raise InputError(
+            "the file exists", location=str(path), remedy="give another file with --out"
+        )
     write_text(path, text)
     print(f"wrote {path}; run it with: haloscope run {path}")
 

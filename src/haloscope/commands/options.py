@@ -54,8 +54,9 @@ def _require_text(parameter: Any, value: Any) -> None:
     option = parameter.opts[0] if parameter.opts[0].startswith("-") else ""
     advice = ", or leave the option out" if option else ""
     raise InputError(
-        f"{option or f'the argument {parameter.name}'} is empty; give a value{advice} "
-        "(is a variable of the shell not set?)"
+        "the value is empty (is a shell variable unset?)",
+        location=option or f"argument {parameter.name}",
+        remedy=f"give a value{advice}",
     )
 
 

@@ -67,7 +67,9 @@ def run(
     from haloscope.io.atomic import write_json
 
     if measure not in measured.MODES:
-        raise InputError(f"--measure {measure!r} is not known; give off, profile or trace")
+        raise InputError(
+            "unknown mode", location=f"--measure {measure!r}", allowed="off, profile or trace"
+        )
     if restart and out is not None:
         _require_checkpoint(out)
     overrides = list(settings or [])
@@ -126,13 +128,15 @@ def _require_checkpoint(out: Path) -> None:
         there = out.is_dir()
     except OSError as error:
         raise MachineError(
-            f"--restart goes on in the folder of a run, and {out} cannot be looked at "
-            f"({error.strerror}); give that of the run, or the right to look there"
+            f"the folder cannot be read ({error.strerror})",
+            location=f"--out {out}",
+            remedy="give the folder of the run to restart, or permission to read it",
         ) from error
     if not there:
         raise InputError(
-            f"--restart goes on in the folder of a run, and there is no {out}; give that of the run, "
-            "or leave --restart away"
+            "the folder does not exist",
+            location=f"--out {out}",
+            remedy="give the folder of the run to restart, or leave out --restart",
         )
     newest(out)
 
@@ -144,8 +148,9 @@ def _load(case: Path, ranks: int, settings: list[str], device: str | None) -> Si
     world = open_world()
     if ranks > 1 and world.size != ranks:
         raise InputError(
-            f"--ranks {ranks} was given but the launcher started {counted(world.size, 'rank')}; leave "
-            "--ranks away under a launcher"
+            f"the launcher started {counted(world.size, 'rank')}",
+            location=f"--ranks {ranks}",
+            remedy="leave out --ranks under a launcher",
         )
     return load(case, settings=settings, device=device, world=world)
 
@@ -213,8 +218,9 @@ def _measured(case: Path, out: Path | None, restart: bool, settings: list[str]) 
     launched = launch.started_by_launcher()
     if launched and out is None:
         raise InputError(
-            "--measure was given to ranks that a launcher has started; give the run's folder, "
-            "too: --out DIR"
+            "under a launcher it needs the folder of the run",
+            location="--measure",
+            remedy="add --out DIR",
         )
     read_case(case, settings, registry.case_model)
     folder = out if launched and out is not None else _folder(World(), case, out, restart)

@@ -74,8 +74,9 @@ def divergence(state: RunState, place: str) -> SolutionError | None:
         return None
     name = state.solver.followed.name
     return SolutionError(
-        f"the solution does not converge: {name} {residual:.1e} after {counted(state.step, 'step')}, "
-        f"above {first:.1e} at step {first_step}; {place} not a solution; {state.solver.advice()}"
+        f"the solution does not converge: {name} is {residual:.1e} after "
+        f"{counted(state.step, 'step')}, above {first:.1e} at step {first_step}; {place} not a solution",
+        remedy=state.solver.advice(),
     )
 
 
@@ -92,9 +93,10 @@ def require_memory(case: CaseTable, device: Device, world: World) -> None:
     if needed > free:
         more = "hosts" if device.kind == "cpu" else "GPUs"
         raise MachineError(
-            f"the case needs about {needed / 1e9:.3g} GB a rank but {free / 1e9:.3g} "
-            f"GB are free on {device.name}; use a coarser grid or mesh, ranks on more {more}, or "
-            "single precision where the solver has it"
+            f"the case needs about {needed / 1e9:.3g} GB a rank, and {free / 1e9:.3g} GB are free on "
+            f"{device.name}",
+            remedy=f"use a coarser grid or mesh, ranks on more {more}, or single precision where the "
+            "solver has it",
         )
 
 

@@ -76,7 +76,11 @@ def plan(
     chosen = [series.name for series in study.series if only in series.name]
     if not chosen:
         names = ", ".join(series.name for series in study.series)
-        raise InputError(f"--only {only!r} fits no series of {path}; there is {names}")
+        raise InputError(
+            f"no series of {path} has a name that contains it",
+            location=f"--only {only!r}",
+            allowed=f"a part of a name: {names}",
+        )
     chosen_series = tuple(series for series in study.series if series.name in chosen)
     if ranks is not None:
         _check_ranks(ranks, study, chosen_series, path)
@@ -112,8 +116,9 @@ def _check_ranks(ranks: int, study: Study, chosen: Sequence[Series], path: Path)
     if ranks not in known:
         few = "" if len(chosen) == len(study.series) else " of the series chosen"
         raise InputError(
-            f"--ranks {ranks} fits no point{few} of {path}; there are points for "
-            f"{', '.join(map(str, sorted(known)))}"
+            f"no point{few} of {path} has this number of ranks",
+            location=f"--ranks {ranks}",
+            allowed=", ".join(map(str, sorted(known))),
         )
 
 
@@ -141,7 +146,9 @@ def scale(
     planned = plan(path, device=device, only=only, ranks=ranks, hosts=hosts, world=world)
     tables = table.read_others(merge, path, log)
     if world is not None and out is None:
-        raise InputError("give --out under a launcher: each start adds its points to one folder")
+        raise InputError(
+            "under a launcher each start adds its points to one folder", remedy="give it with --out"
+        )
     folder = _open_folder(path, None if out is None else Path(out))
     # Jobs of a launcher may add their points side by side: each runs those of its own number of ranks.
     with alone_in(folder) if world is None else contextlib.nullcontext():
@@ -185,7 +192,7 @@ def _scale_in(
         result["files"]["phases"] = str(phases.write(folder, planned.rows, ledger.records))
     result["stopped_by"] = stopped and stopped.name
     if stopped is None and rows and all(row["status"] == "left out" for row in rows):
-        raise MachineError(f"nothing of {path} fits this machine: {rows[0]['reason']}")
+        raise MachineError(f"no point fits this machine: {rows[0]['reason']}", location=str(path))
     return result
 
 
@@ -226,8 +233,10 @@ def _check_world(ranks: int | None, world: World | None) -> None:
     """Refuse another rank count than that of the ranks that a launcher has started."""
     if world is not None and ranks not in (None, world.size):
         raise InputError(
-            f"--ranks {ranks} was given but the launcher started {counted(world.size, 'rank')}; "
-            "they run the points for as many ranks as they are"
+            f"the launcher started {counted(world.size, 'rank')}, which run the points of their own "
+            "number of ranks only",
+            location=f"--ranks {ranks}",
+            remedy="leave out --ranks",
         )
 
 
@@ -338,12 +347,15 @@ def _check_folder(path: Path, folder: Path) -> None:
     if not copy.exists():
         if any(folder.iterdir()):
             raise InputError(
-                f"the folder {folder} is not empty and holds no study; give another --out"
+                "the folder is not empty and holds no study",
+                location=f"--out {folder}",
+                remedy="give another folder",
             )
     elif read_toml(copy, "study") != read_toml(path, "study"):
         raise InputError(
-            f"{folder} holds another study, or another state of it: {copy} differs from {path}; "
-            "give another --out"
+            f"it holds another study, or another version of it: {copy} differs from {path}",
+            location=f"--out {folder}",
+            remedy="give another folder",
         )
 
 

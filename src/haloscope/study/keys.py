@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import Field, field_validator, model_validator
 
-from haloscope.case.tables import CaseTable, PositiveInt, Table, check, read_toml
+from haloscope.case.tables import CaseFault, CaseTable, PositiveInt, Table, check, read_toml
 from haloscope.errors import FIELDS, InputError
 from haloscope.solvers import registry
 
@@ -100,7 +100,11 @@ class Series(Table):
         swept = {}
         for key, value in table.items():
             if value == [] and key != "set":
-                raise ValueError(f"{key} = []: an axis needs a value; give one, or remove the key")
+                raise CaseFault(
+                    "an axis needs a value",
+                    location=f"{key} = []",
+                    remedy="give one, or remove the key",
+                )
             alone = not isinstance(value, list)
             if key == "decomposition" and not alone:
                 alone = all(isinstance(part, int) for part in value)
@@ -186,26 +190,33 @@ class Study(Table):
     def _only_keys_of_studies(cls, case: dict[str, Any]) -> dict[str, Any]:
         for key in ("solver", *UNUSED):
             if key in case:
-                raise ValueError(
-                    f"a study has no case.{key}: it takes title and solver from its own top, "
-                    "its steps from steps, warmup and repeats, and writes no fields; remove it"
+                raise CaseFault(
+                    "a study does not use it: title and solver are at the top of the study, its steps are "
+                    "steps, warmup and repeats, and it writes no fields",
+                    location=key,
+                    remedy="remove it",
                 )
         return case
 
     @model_validator(mode="after")
     def _names_that_fit(self) -> Study:
         if not self.series:
-            raise ValueError("series = []: a study needs a series; add a table [[series]]")
+            raise CaseFault(
+                "a study needs a series", location="series = []", remedy="add a table [[series]]"
+            )
         names = [series.name for series in self.series]
         for series in self.series:
             if names.count(series.name) > 1:
-                raise ValueError(f"two series are named {series.name!r}; give each its own name")
+                raise CaseFault(
+                    f"two series are named {series.name!r}", remedy="give each its own name"
+                )
             for name in series.mpi or ():
                 if name not in self.mpi:
                     known = ", ".join(self.mpi) or "none"
-                    raise ValueError(
-                        f"series {series.name!r}: mpi = {name!r} has no table [mpi.{name}]; "
-                        f"there is {known}"
+                    raise CaseFault(
+                        f"there is no table [mpi.{name}]",
+                        location=f"series {series.name!r}: mpi = {name!r}",
+                        allowed=known,
                     )
         return self
 
@@ -216,8 +227,9 @@ def read_study(path: Path) -> Study:
     of_a_case = [key for key in _ONLY_OF_CASES if key in data]
     if of_a_case and "series" not in data:
         raise InputError(
-            f"{path} is a case, not a study: it has the key {of_a_case[0]} and no series; run it "
-            f"with: haloscope run {path}"
+            f"it is a case, not a study: it has the key {of_a_case[0]} and no series",
+            location=str(path),
+            remedy=f"run it with: haloscope run {path}",
         )
     try:
         study = cast("Study", check(data, cast("type[CaseTable]", Study), str(path)))

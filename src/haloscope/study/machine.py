@@ -131,12 +131,15 @@ def parse_hosts(text: str) -> Hosts:
         match = _HOST.fullmatch(part.strip())
         if not match:
             raise InputError(
-                f"--hosts {text!r}: {part.strip()!r} is no host with its slots; give for example "
-                "node1:4,node2:4"
+                f"{part.strip()!r} is not a host with its slots",
+                location=f"--hosts {text!r}",
+                remedy="write for example node1:4,node2:4",
             )
         hosts.append((match[1], int(match[2] or 1)))
     if len({name for name, _ in hosts}) < len(hosts):
-        raise InputError(f"--hosts {text!r} names a host twice; add up its slots")
+        raise InputError(
+            "a host occurs twice", location=f"--hosts {text!r}", remedy="add up its slots"
+        )
     return tuple(hosts)
 
 

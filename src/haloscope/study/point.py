@@ -285,7 +285,7 @@ def _joules(simulation: Simulation, seconds_per_step: float) -> float | None:
 def _insist_on_a_solution(solver: Solver) -> None:
     """Refuse to time numbers that are none: processors may be faster or slower with them."""
     if not all(math.isfinite(value) for value in solver.follow().values()):
-        raise SolutionError(f"the solution broke before step {solver.step}; {solver.advice()}")
+        raise SolutionError(f"the solution broke before step {solver.step}", remedy=solver.advice())
 
 
 def _give_memory_back(kind: str) -> None:

@@ -95,7 +95,7 @@ def launch(
     # told here last, below what mpiexec has to say. Ranks of other hosts tell it themselves.
     for name, number in (("ranks", ranks), ("threads_per_rank", threads_per_rank)):
         if number < 1:
-            raise InputError(f"{name} is {number}; it must be 1 or more")
+            raise InputError("out of range", location=f"{name} = {number}", allowed="1 or more")
     check_hosts(hosts, per_host)
     mpiexec = find_mpiexec()
     program = [sys.executable, "-m", "haloscope", *arguments]
