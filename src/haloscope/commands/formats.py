@@ -59,16 +59,10 @@ def export(
     """Write a measurement in the format of another tool."""
     chosen = [name for name, is_on in _named(otf2, perfetto, cubex) if is_on]
     if len(chosen) != 1:
-        raise InputError(
-            f"{' and '.join(chosen)} exclude each other" if chosen else "no format is selected",
-            remedy="give one of --otf2, --perfetto and --cubex",
-        )
+        options = " and ".join(chosen) or "no format"
+        raise InputError(f"{options} given; give one of --otf2, --perfetto and --cubex")
     if not perfetto and (begin is not None or end is not None):
-        raise InputError(
-            "they apply to --perfetto only",
-            location="--from, --to",
-            remedy=f"leave them out with {chosen[0]}",
-        )
+        raise InputError(f"--from and --to are for --perfetto; leave them away with {chosen[0]}")
     from haloscope.scope.analysis.analyze import measurement_in
 
     folder = measurement_in(folder)

@@ -35,9 +35,8 @@ def restart(arguments: Sequence[str]) -> None:
         return
     if "HALOSCOPE_MEASURE" in os.environ:
         raise InputError(
-            "haloscope measure already measures this run",
-            location=f"--measure {mode}",
-            remedy="leave out one of them",
+            f"--measure {mode} was given in a run that haloscope measure measures already; leave "
+            "one of them away"
         )
     variables = rank_environment(mode, Path())
     del variables["HALOSCOPE_MEASURE"]
@@ -69,9 +68,8 @@ def folder_in(out: Path, *, alone: bool) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     if alone and any(folder.iterdir()):
         raise InputError(
-            "it holds the measurement of an earlier run",
-            location=str(folder),
-            remedy="move it away, or continue without --measure",
+            f"{folder} holds a measurement of an earlier run; move it away, or go on without "
+            "--measure"
         )
     return folder
 
@@ -212,9 +210,7 @@ def measure(
     from haloscope.scope.record import measure as work
 
     if profile + trace + score > 1:
-        raise InputError(
-            "--profile, --trace and --score exclude each other", remedy="give one of them"
-        )
+        raise InputError("--profile, --trace and --score exclude each other; give one of them")
     options = work.Options(
         mode="trace" if trace else "profile",
         buffer=buffer,
