@@ -98,11 +98,11 @@ def _targets(
                     ),
                 ) from (error)
         notes.append(
-            "no GPU can be used here, so these kernels are for cores; give --arch for GPUs of "
-            "other machines"
+            "no GPU can be used here: these kernels are for cores; set --arch to compile for GPUs "
+            "of other machines"
         )
     notes.append(
-        "kernels for cores are compiled with -march=native: they fit the kind of this processor "
+        "kernels for cores are compiled with -march=native: they run on processors of this type "
         f"only ({processor_name()})"
     )
     return [CORES], notes

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")
+    bool, typer.Option("--json", help="Print only one JSON object on standard output.")
 ]
 DeviceOption = Annotated[
     str | None,
-    typer.Option("--device", help="cpu, cuda, or auto: a GPU when there is one."),
+    typer.Option("--device", help="cpu, cuda or auto (a GPU if there is one)."),
 ]
 
 # The argument of a command that is a program to be started, with arguments of its own.

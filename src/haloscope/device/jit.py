@@ -180,7 +180,11 @@ class Compiler:
     def name(self) -> str:
         """First line of the compiler's own version text."""
         first = self.identity.splitlines()[0]
-        return first if self.command else f"{first} (not here: what haloscope build left is used)"
+        return (
+            first
+            if self.command
+            else f"{first} (not installed; kernels of haloscope build are used)"
+        )
 
 
 def debug_requested() -> bool:

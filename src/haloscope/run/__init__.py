@@ -264,8 +264,8 @@ def _clear(out: Path, progress: Progress) -> None:
     sizes = remove_leftovers(out)
     if sizes:
         progress.line(
-            f"removed {counted(len(sizes), 'partial file')} ({sum(sizes) / 1e6:.3g} MB) that a run "
-            f"which was killed had left in {out}"
+            f"removed {counted(len(sizes), 'partial file')} ({sum(sizes) / 1e6:.3g} MB) that a "
+            f"killed run left in {out}"
         )
 
 

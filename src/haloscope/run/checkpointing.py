@@ -186,17 +186,13 @@ def _other_average(
         return ""
     held = f"{counted(samples, 'sample')} of averages in {path}"
     if taken_with is None:
-        return (
-            f"{held} left out: the case asks for none; give [output.average] as it was to keep them"
-        )
+        return f"{held} left out: the case has no [output.average]; restore this table to keep them"
     before = _in_words(taken_with)
     if wanted is None:
-        return (
-            f"{held} left out: the case asks for none; give output.average = {before} to keep them"
-        )
+        return f"{held} left out: the case has no output.average; set it to {before} to keep them"
     return (
-        f"averages begin anew with output.average = {_in_words(wanted)}: {held} were taken with "
-        f"{before}; give that to keep them"
+        f"averages restart with output.average = {_in_words(wanted)}: {held} were taken with "
+        f"{before}; set this to keep them"
     )
 
 
@@ -207,7 +203,7 @@ def _in_words(settings: dict[str, int]) -> str:
 def _require_same_grid(state: RunState, saved: Any, path: Path, progress: Progress) -> None:
     """Refuse a state of as many nodes that lie elsewhere, or are numbered otherwise."""
     if saved is None:
-        progress.line(f"{path} does not tell its grid: see that the case has the same one")
+        progress.line(f"{path} does not identify its grid: check that the case has the same grid")
         return
     marks = state.grid_marks()
     try:

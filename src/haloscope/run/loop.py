@@ -115,7 +115,7 @@ class TimeLoop:
         """What a run that breaks leaves to go on from."""
         if self._state.last_checkpoint is not None:
             return f"the last good checkpoint is {self._state.last_checkpoint}"
-        return "no checkpoint had been written (set checkpoint.interval)"
+        return "no checkpoint was written (set checkpoint.interval)"
 
     def _broke(self, error: SolutionError) -> SolutionError:
         """What is told when a solver gives up within a step; its state is kept to look into."""

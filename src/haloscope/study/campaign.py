@@ -173,9 +173,9 @@ def _scale_in(
     pending = _pending(planned, passed, ledger.records)
     chosen = len(planned.points()) - len(passed)
     if len(pending) < chosen:
-        log(f"done before: {chosen - len(pending)} of {counted(chosen, 'point')}")
+        log(f"already done: {chosen - len(pending)} of {counted(chosen, 'point')}")
     if planned.left_out:
-        log(f"points left out: {len(planned.left_out)}; {report.NAME} in the folder tells why")
+        log(f"points left out: {len(planned.left_out)}; see {report.NAME} for the reasons")
     if world is None:
         stopped = _run_here(planned, pending, ledger, log)
     else:
@@ -186,7 +186,7 @@ def _scale_in(
     lines = phases.describe(planned.rows, ledger.records)
     merged = table.merged(rows, tables)
     if len(merged) == len(rows) and tables:
-        log(f"nothing was merged: {', '.join(tables)} holds no finished row that is not here")
+        log(f"nothing was merged: {', '.join(tables)} adds no finished row")
     result = report.write(folder, planned.study, path, merged, lines)
     if lines:
         result["files"]["phases"] = str(phases.write(folder, planned.rows, ledger.records))
@@ -245,7 +245,7 @@ def _passed_over(planned: Plan, ranks: int | None, world: World | None) -> dict[
     skipped = {}
     points = planned.points()
     if world is None:
-        reason = f"--ranks {ranks} was given"
+        reason = f"--ranks is {ranks}"
         return {point.id: reason for point in points if ranks not in (None, point.ranks)}
     here = Path(sys.executable).parent
     mpis: set[str | None] = {

@@ -178,7 +178,10 @@ class _Stop:
         if self._asked is None:
             self._asked, self.number = now, number
             # Not print: the handler may have interrupted a print.
-            os.write(2, b"haloscope: stopping in order; Ctrl-C again ends the ranks at once\n")
+            os.write(
+                2,
+                b"haloscope: stopping after the current steps; Ctrl-C again ends the ranks at once\n",
+            )
             if process is not None:
                 self._ask(process)
         elif number == signal.SIGINT and now - self._asked > SAME_REQUEST_SECONDS and process:
