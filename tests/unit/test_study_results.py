@@ -187,7 +187,7 @@ def test_rows_of_another_study_are_not_merged(study, ran, refused, other, differ
     assert f"there/study.toml differs from that study in {differing}; give the folder of a" in told
     (there / "study.toml").unlink()
     told = refused(study(HEAD, STRONG), there)
-    assert "there/study.toml, which tells of what study they are, is missing; give" in told
+    assert "there/study.toml, the copy of their study, is missing; give" in told
 
 
 def test_the_cavity_s_small_study_is_not_merged_into_figure_4(study, call, ran, refused):
@@ -269,7 +269,9 @@ def test_ids_of_another_version_are_taken_where_the_study_file_is_the_same(
     assert hosts == ["here"] * 4 + ["there"] * 4
     assert "there/table.csv: the ids of 4 rows are those of another version of Haloscope" in err
     (there / "study.toml").unlink()
-    assert "there/study.toml, which tells" in refused(study(HEAD, STRONG), there)
+    assert "there/study.toml, the copy of their study, is missing" in refused(
+        study(HEAD, STRONG), there
+    )
 
 
 def test_rows_of_another_study_in_the_table_of_the_same_study_are_found(study, ran, refused):
@@ -279,7 +281,7 @@ def test_rows_of_another_study_in_the_table_of_the_same_study_are_found(study, r
     table_file.write_text(table_file.read_text() + "".join(lines[1:]))
     told = refused(study(HEAD, STRONG), there)
     assert "small.toml (2 of 6), the first of series 'weak' on 1 rank; " in told
-    assert "so another was merged into that table; write it anew there with: " in told
+    assert "so another study was merged into that table; write the table again there with: " in told
 
 
 def test_a_table_without_a_finished_row_is_refused_too_if_it_is_of_another_study(
@@ -379,7 +381,7 @@ def test_the_list_of_a_folder_shows_what_is_left_and_changes_nothing_there(study
     other = study(HEAD, WEAK, name="other.toml")
     code, _, err = call("scale", other, "--list", "--out", "out")
     assert code == 2
-    assert "out holds another study" in err
+    assert "--out out: it holds another study" in err
 
 
 def test_json_is_one_object_with_all_results(study, call, ranks):
@@ -423,4 +425,4 @@ def test_published_numbers_stand_beside_the_measured_ones(study, call, ranks):
     published.write_text("label,ranks\nstrong,2\n")
     code, _, err = call("scale", path, "--out", "out")
     assert code == 2
-    assert "columns label, ranks" in err
+    assert "published.csv: the columns are label, ranks; allowed: label, decomposition" in err

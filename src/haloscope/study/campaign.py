@@ -114,7 +114,7 @@ def _check_ranks(ranks: int, study: Study, chosen: Sequence[Series], path: Path)
     if study.check_steps:
         known.add(1)  # what the fields of the others are compared with
     if ranks not in known:
-        few = "" if len(chosen) == len(study.series) else " of the series chosen"
+        few = "" if len(chosen) == len(study.series) else " of the selected series"
         raise InputError(
             f"no point{few} of {path} has this number of ranks",
             location=f"--ranks {ranks}",
