@@ -136,7 +136,7 @@ def test_keys_of_blocks_are_refused_where_no_grid_is_cut_into_them(
     read_case(path, [f"machine.{key}={default}"], registry.case_model)
     with refused(
         location=re.escape(f"case.toml: machine.{key} = {value}"),
-        problem="for grids that are cut into blocks",
+        problem="to grids that are cut into blocks",
         allowed=f"^{default}$",
         remedy=f"^leave machine.{key} out$",
     ):

@@ -34,7 +34,9 @@ def _opened(monkeypatch: pytest.MonkeyPatch, working: dict[str, float]) -> tuple
 
     def open_named(name: str, *rest: Any) -> Any:
         if name not in working:
-            raise TransportUnavailable(f"transport {name!r} cannot be used: refused by the driver")
+            raise TransportUnavailable(
+                "it cannot be used: refused by the driver", location=f"transport {name!r}"
+            )
         opened = open_transport("staged", *rest)
         opened.name = name
         return opened

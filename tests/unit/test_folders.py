@@ -115,9 +115,7 @@ def test_a_run_removes_what_one_that_was_killed_has_left(tmp_path):
     heard.line = lines.append
     simulate(_BARE).run(1, out=tmp_path, progress=heard, ceilings=False)
     assert not left.exists()
-    assert lines == [
-        f"removed 1 partial file (0.002 MB) that a run which was killed had left in {tmp_path}"
-    ]
+    assert lines == [f"removed 1 partial file (0.002 MB) that a killed run left in {tmp_path}"]
 
 
 def _left_behind(folder):

@@ -64,7 +64,7 @@ def test_fields_that_differ_from_those_of_one_rank_are_a_miss(study, call, ranks
     assert {row["id"] for row in result["points"] if row["ok"] is False} == {wrong}
     assert [check["ok"] for name, check in result["checks"].items() if wrong in name] == [False]
     assert result["failed"] == []
-    assert "others than those of one rank" in (path.parent / "out" / "report.md").read_text()
+    assert "differ from those of one rank" in (path.parent / "out" / "report.md").read_text()
 
 
 def test_without_a_reference_nothing_is_claimed(study, call, ranks):
@@ -110,7 +110,7 @@ def test_a_measurement_is_merged_once_and_machines_of_one_name_are_told_apart(st
 
     hosts, err = merge("out")  # the same table as that of this folder
     assert hosts == ["here"] * 4
-    assert "nothing was merged: out holds no finished row that is not here" in err
+    assert "nothing was merged: out adds no finished row" in err
     points = path.parent / "there" / "points.jsonl"
     points.write_text(points.read_text().replace("2026-01-02", "2026-02-03"))
     assert call("scale", path, "--out", "there")[0] == 0
@@ -335,9 +335,9 @@ def test_the_list_says_which_points_would_be_run_and_why_others_would_not(study,
         assert listed["to_run"] == starts
         for row in listed["points"]:
             if given is not None and row["ranks"] != int(given):
-                expected = ("skipped", f"--ranks {given} was given")
+                expected = ("skipped", f"excluded by --ranks {given}")
             elif row["ranks"] == 7:
-                expected = ("left out", "7 ranks of 1 thread take more than 2 times the 2 cores")
+                expected = ("left out", "7 ranks of 1 thread exceed 2 times the 2 cores")
             else:
                 expected = ("waiting", "to be run")
             assert row["status"] == expected[0]
@@ -352,8 +352,8 @@ def test_the_list_says_which_points_would_be_run_and_why_others_would_not(study,
 def test_references_that_no_series_asks_for_are_counted_in_the_list(study, call, ranks):
     path = study(HEAD, '[[series]]\nname = "two"\nranks = 2\n')
     _, out, _ = call("scale", path, "--list", "--ranks", "1")
-    assert "skipped: --ranks 1 was given" in out
-    assert out.endswith("\nto be run: 1 point, 1 of them on one rank to compare with\n")
+    assert "skipped: excluded by --ranks 1" in out
+    assert out.endswith("\nto be run: 1 point, 1 of them on one rank for comparison\n")
 
 
 def test_the_list_of_a_folder_shows_what_is_left_and_changes_nothing_there(study, call, ranks):

@@ -189,7 +189,7 @@ def _other_average(
         return f"{held} left out: the case has no [output.average]; restore this table to keep them"
     before = _in_words(taken_with)
     if wanted is None:
-        return f"{held} left out: the case has no output.average; set it to {before} to keep them"
+        return f"{held} left out: the case has no output.average; set output.average = {before} to keep them"
     return (
         f"averages restart with output.average = {_in_words(wanted)}: {held} were taken with "
         f"{before}; set this to keep them"
@@ -212,8 +212,8 @@ def _require_same_grid(state: RunState, saved: Any, path: Path, progress: Progre
         raise _damaged(path) from error
     if not same:
         raise InputError(
-            "its grid has the same number of nodes, but other positions or node numbers: "
-            f"{saved.get('about')}; the case has {marks['about']}",
+            f"it is of another grid with the same number of nodes ({saved.get('about')}; the case's: "
+            f"{marks['about']}): positions or node numbers differ",
             location=f"checkpoint {path}",
             remedy="restart with the grid of the checkpoint",
         )

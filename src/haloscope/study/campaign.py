@@ -245,7 +245,7 @@ def _passed_over(planned: Plan, ranks: int | None, world: World | None) -> dict[
     skipped = {}
     points = planned.points()
     if world is None:
-        reason = f"--ranks is {ranks}"
+        reason = f"excluded by --ranks {ranks}"
         return {point.id: reason for point in points if ranks not in (None, point.ranks)}
     here = Path(sys.executable).parent
     mpis: set[str | None] = {
