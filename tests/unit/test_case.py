@@ -614,7 +614,7 @@ def test_two_probes_of_one_name_are_refused(refusal):
         f"output.probes=[{a}, {b}, {a}]",
         location="output.probes = ",
         problem="^two probes are named 'a'$",
-        remedy="^give each a name of its own$",
+        remedy="^give each probe its own name$",
     )
 
 
@@ -709,7 +709,7 @@ def test_a_folder_in_place_of_a_case_file_is_named_as_one(tmp_path):
 @pytest.mark.parametrize("more", ["y=2", "[run]", "cavity.nodes=9"])
 def test_a_setting_gives_one_value(more):
     with refused(
-        location="^--set ", problem="more than one value", remedy="a --set of its own"
+        location="^--set ", problem="more than one value", remedy="its own --set"
     ) as refusal:
         override({}, [f"cavity.cfl=0.3\n{more}"])
     assert "\n" not in refusal.text

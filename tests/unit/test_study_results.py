@@ -267,7 +267,7 @@ def test_ids_of_another_version_are_taken_where_the_study_file_is_the_same(
     _with_other_ids(there)
     hosts, err = merge(study(HEAD, STRONG), there)
     assert hosts == ["here"] * 4 + ["there"] * 4
-    assert "there/table.csv: the ids of 4 rows are those of another version of Haloscope" in err
+    assert "there/table.csv: the ids of 4 rows are of another version of Haloscope" in err
     (there / "study.toml").unlink()
     assert "there/study.toml, the copy of their study, is missing" in refused(
         study(HEAD, STRONG), there

@@ -106,7 +106,9 @@ class Output(Table):
         names = [probe.name for probe in probes]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise CaseFault(f"two probes are named {twice!r}", remedy="give each a name of its own")
+            raise CaseFault(
+                f"two probes are named {twice!r}", remedy="give each probe its own name"
+            )
         return probes
 
 
@@ -352,7 +354,7 @@ def override(data: dict[str, Any], settings: Sequence[str]) -> None:
             raise InputError(
                 "it gives more than one value",
                 location=f"--set {setting!r}",
-                remedy="give each key a --set of its own",
+                remedy="give each key its own --set",
             )
         _require_no_nul(read, f"--set {_shortened(setting)}")
         place: Any = data

@@ -98,7 +98,7 @@ def _targets(
                     ),
                 ) from (error)
         notes.append(
-            "no GPU can be used here: these kernels are for cores; set --arch to compile for GPUs "
+            "no GPU can be used: these kernels are for cores; set --arch to compile for GPUs "
             "of other machines"
         )
     notes.append(

@@ -66,9 +66,7 @@ def build(
     device: DeviceOption = None,
     arch: Annotated[
         list[str] | None,
-        typer.Option(
-            help="GPU architecture to compile for (sm_90); needs no GPU here (repeatable)."
-        ),
+        typer.Option(help="GPU architecture to compile for (sm_90); needs no GPU (repeatable)."),
     ] = None,
     ranks: Annotated[int, typer.Option(help="Ranks of the later run.", min=1)] = 1,
     settings: Annotated[

@@ -39,9 +39,7 @@ def _gpus() -> tuple[Any, int]:
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except Exception as error:  # CuPy raises its own kinds for a missing driver or GPU
-        raise MachineError(
-            f"no NVIDIA GPU can be used here ({error})", remedy=_WITHOUT_GPU
-        ) from error
+        raise MachineError(f"no NVIDIA GPU can be used ({error})", remedy=_WITHOUT_GPU) from error
     if count == 0:
         raise MachineError("no NVIDIA GPU is visible", remedy=_WITHOUT_GPU)
     return cupy, count

@@ -188,7 +188,7 @@ def _fastest(
         if best is None or seconds < best[0]:
             best = (seconds, exchange)
     if best is None:
-        raise MachineError(f"no transport can be used here: {'; '.join(missing)}")
+        raise MachineError(f"no transport can be used: {'; '.join(missing)}")
     size = best[1].bytes_sent / 1e3
     text = f"an exchange of {size:.4g} kB a rank takes: {', '.join(lines)}"
     log(f"{text}{f' ({chr(59).join(missing)})' if missing else ''}; {best[1].transport} is used")

@@ -213,7 +213,7 @@ class Checkpoint:
                 raise self._damaged()
             if data.dtype != dtype:
                 raise InputError(
-                    f"its fields are {data.dtype}, those of the case {dtype}",
+                    f"its fields are {data.dtype}, the case has {dtype} fields",
                     location=f"checkpoint {self.path}",
                     remedy="restart with the precision of the checkpoint",
                 )

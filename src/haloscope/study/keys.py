@@ -208,7 +208,7 @@ class Study(Table):
         for series in self.series:
             if names.count(series.name) > 1:
                 raise CaseFault(
-                    f"two series are named {series.name!r}", remedy="give each its own name"
+                    f"two series are named {series.name!r}", remedy="give each series its own name"
                 )
             for name in series.mpi or ():
                 if name not in self.mpi:

@@ -369,8 +369,8 @@ def read_others(
         renamed = _insist_on_points(rows, study, differing, folder, path)
         if renamed:
             log(
-                f"{folder / NAME}: the ids of {counted(renamed, 'row')} are those of another "
-                f"version of Haloscope; {copy} asks for what {path} asks for"
+                f"{folder / NAME}: the ids of {counted(renamed, 'row')} are of another "
+                f"version of Haloscope; {copy} and {path} request the same measurements"
             )
         records[str(folder)] = rows
     return records

@@ -105,7 +105,7 @@ def find_mpiexec() -> Mpiexec:
     raise MachineError(
         f"there is no mpiexec of {name_of_mpi}, the MPI that mpi4py uses "
         f"({library or 'its library is not known'}); searched: {where}",
-        remedy="install the launcher of that MPI, or both anew: pip install 'haloscope[mpi]'",
+        remedy="install the launcher of that MPI, or reinstall both: pip install 'haloscope[mpi]'",
     )
 
 
@@ -183,7 +183,7 @@ def _mpi_of_mpi4py() -> tuple[str, str, Path | None]:
     except (subprocess.TimeoutExpired, json.JSONDecodeError) as error:
         raise MachineError(
             "loading mpi4py ended without an answer",
-            remedy=f"try {sys.executable} -c 'from mpi4py import MPI'; to install it anew: "
+            remedy=f"try {sys.executable} -c 'from mpi4py import MPI'; to reinstall it: "
             "pip install --force-reinstall 'haloscope[mpi]'",
         ) from error
     if "missing" in answer:
@@ -243,7 +243,7 @@ def _identity(says: str) -> str:
 
 
 def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "no version given")
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no version text")
 
 
 def _major(version: str) -> int:

@@ -89,11 +89,11 @@ class World:
 
     def send(self, values: np.ndarray, to: int) -> None:
         """Send an array to another rank."""
-        raise RuntimeError("a single process has nobody to send to")
+        raise RuntimeError("a single process has no rank to send to")
 
     def receive(self, shape: tuple[int, ...], dtype: Any, source: int) -> np.ndarray:
         """Receive an array of known shape from another rank."""
-        raise RuntimeError("a single process has nobody to receive from")
+        raise RuntimeError("a single process has no rank to receive from")
 
     def abort(self, code: int) -> None:
         """End all ranks with an exit code."""
@@ -232,7 +232,7 @@ class AbsentWorld(World):
     # in an :meth:`exchange`, and sums are this rank's own. That suffices to open an exchange, and
     # for nothing that computes.
 
-    library = "no MPI (ranks that are not there)"
+    library = "no MPI (absent ranks)"
     present = False
 
     def __init__(self, size: int) -> None:
