@@ -92,8 +92,8 @@ def test_a_box_doubles_along_z_first_and_its_elements_keep_their_size(study):
 @pytest.mark.parametrize(
     ("series", "head", "words"),
     [
-        ("nodes = 8", _HEAD, ("nodes is no axis", "elements, order")),
-        ("decomposition = 'z'", _HEAD, ("decomposition is no axis",)),
+        ("nodes = 8", _HEAD, (": nodes: the solver maxwell has no such axis", "elements, order")),
+        ("decomposition = 'z'", _HEAD, (": decomposition: the solver maxwell has no such axis",)),
         ("ranks = 2\ngrowth = 'type2'", _HEAD, ("growth = type2", "strong, type1")),
         ("ranks = 3\ngrowth = 'type1'", _HEAD, ("power of two",)),
         ("ranks = 13", _HEAD, ("13", "12 elements")),

@@ -343,7 +343,7 @@ def test_the_list_says_which_points_would_be_run_and_why_others_would_not(study,
             assert row["status"] == expected[0]
             assert row["reason"].startswith(expected[1])
         _, out, _ = call("scale", path, "--list", *chosen)
-        assert f"\nto be run: {starts} points" in out
+        assert f"\nto run: {starts} points" in out
         ranks.starts.clear()
         call("scale", path, "--out", f"out-{given}", *chosen)
         assert sum(map(len, ranks.starts)) == starts
@@ -353,7 +353,7 @@ def test_references_that_no_series_asks_for_are_counted_in_the_list(study, call,
     path = study(HEAD, '[[series]]\nname = "two"\nranks = 2\n')
     _, out, _ = call("scale", path, "--list", "--ranks", "1")
     assert "skipped: excluded by --ranks 1" in out
-    assert out.endswith("\nto be run: 1 point, 1 of them on one rank for comparison\n")
+    assert out.endswith("\nto run: 1 point, 1 of them on one rank for comparison\n")
 
 
 def test_the_list_of_a_folder_shows_what_is_left_and_changes_nothing_there(study, call, ranks):
