@@ -2,7 +2,7 @@
 
 # The Python (3.11 or newer) that makes .venv, and that runs gpu-test.
 PYTHON ?= python3
-# How many test files are run at once.
+# Number of test files that run in parallel.
 WORKERS ?= 2
 # The solver that bench-peers compares, and the peer of each.
 SOLVER ?= cavity
@@ -37,14 +37,14 @@ TEST_STAMP := $(call stamp,mpi$(comma)dev$(comma)nvrtc)
 
 help:
 	@echo 'make demo         run a small case (a fresh clone needs only Python 3.11 or newer)'
-	@echo 'make test         check sources and run all tests; those for GPUs skip without one'
-	@echo 'make lint         only check sources: ruff, mypy, import-linter'
-	@echo 'make gpu-test     run tests/gpu with the Python in use, which must have its packages'
-	@echo 'make bench        kernel rates against what this machine can do'
-	@echo 'make bench-peers  rates beside those of other programs; SOLVER=cavity, blood or flow'
-	@echo 'make clean        remove environments and caches; runs/ is kept'
-	@echo 'PYTHON=...        another Python than python3'
-	@echo 'WORKERS=...       test files at once; 2 unless told otherwise'
+	@echo 'make test         check sources and run all tests; GPU tests are skipped without a GPU'
+	@echo 'make lint         check sources only: ruff, mypy, import-linter'
+	@echo 'make gpu-test     run tests/gpu with PYTHON, which must have the packages of the tests'
+	@echo 'make bench        measure kernel rates and the memory bandwidth of this machine'
+	@echo 'make bench-peers  compare rates with other programs; SOLVER=cavity, blood or flow'
+	@echo 'make clean        remove environments and caches, keep runs/'
+	@echo 'PYTHON=...        Python to use; default python3'
+	@echo 'WORKERS=...       test files that run in parallel; default 2'
 
 demo: $(RUN_STAMP)
 	$(VENV)/bin/haloscope run cases/cavity-demo.toml
@@ -92,20 +92,20 @@ $(VENV)/bin/pip:
 
 define make_environment
 @command -v '$(PYTHON)' >/dev/null || { echo >&2 \
-	'no $(PYTHON) here: install Python 3.11 or newer, or name one: make PYTHON=python3.12'; \
+	'$(PYTHON) is not installed; install Python 3.11 or newer, or select one: make PYTHON=python3.12'; \
 	exit 1; }
 @'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo >&2 \
-	"Python 3.11 or newer is needed, $(PYTHON) is" \
-	"$$('$(PYTHON)' -V 2>&1); name another: make PYTHON=python3.12"; exit 1; }
+	"$(PYTHON) is $$('$(PYTHON)' -V 2>&1); allowed: Python 3.11 or newer;" \
+	"select another: make PYTHON=python3.12"; exit 1; }
 @'$(PYTHON)' -c 'import ensurepip, venv' 2>/dev/null || { echo >&2 \
-	'$(PYTHON) cannot make environments: install its venv module' \
+	'$(PYTHON) cannot create environments; install its venv module' \
 	'(Debian, Ubuntu: apt install python3-venv) and try again'; exit 1; }
 @'$(PYTHON)' -m venv '$(@D:/bin=)'
 endef
 
-# An unknown SOLVER is told apart before anything is installed.
+# An unknown SOLVER is refused before anything is installed.
 ifneq ($(filter bench-peers,$(MAKECMDGOALS)),)
 ifeq ($(PEER_$(SOLVER)),)
-$(error SOLVER is $(SOLVER); bench-peers knows: $(patsubst PEER_%,%,$(filter PEER_%,$(.VARIABLES))))
+$(error SOLVER is $(SOLVER); allowed: $(patsubst PEER_%,%,$(filter PEER_%,$(.VARIABLES))))
 endif
 endif

@@ -229,11 +229,11 @@ def check_faults(world: World, device: Device) -> None:
     at = 2 + np.arange(len(wanted))
     for wrong_owners, where in ((owners, "any rank"), (np.maximum(owners, 0), "rank 0")):
         words = message_of(find_lists, world, wanted, at, wrong_owners, find)
-        assert words.startswith(f"rank 0 wants the value with the number 41 of {where}, which")
+        assert words.startswith(f"rank 0 needs value number 41, which {where} does not have")
     lists = find_lists(world, wanted[:1], at[:1], owners[:1], find)
     open_lists(world, device, lists, np.float64)
     words = message_of(open_lists, world, device, lists, np.float64, backward=True)
-    assert words.startswith("entry 0 of rank 1 has several copies, 1 entry in all: they cannot")
+    assert words.startswith("entry 0 of rank 1 has several copies, which cannot all be sent")
     words = message_of(PointFields, world, np.array([world.rank // 2]), (3, 1, 1))
     assert words == "a point of the lattice is on two ranks; give each point to one"
 

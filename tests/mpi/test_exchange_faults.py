@@ -50,7 +50,7 @@ def test_ranks_that_mpi_sees_each_alone_are_refused():
         text=True,
         timeout=60,
     )
-    assert "told: the launcher has started 4 ranks, but this MPI" in done.stdout, done.stderr
+    assert "told: the launcher started 4 ranks, but this MPI" in done.stdout, done.stderr
 
 
 def test_plans_that_do_not_match_are_told_on_every_rank_naming_both(run_ranks):

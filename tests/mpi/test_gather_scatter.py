@@ -77,7 +77,7 @@ def test_sums_have_the_same_bits_on_all_ranks_and_on_every_run(run_ranks):
 
 def test_faults_are_told_on_every_rank(run_ranks):
     output = run_ranks(3, ["-c", _FAULTS]).stdout
-    wanted = "pairs: of the global numbers to be paired 2 occur once and 1 more than twice, the "
+    wanted = "pairs: of the global numbers to be paired 2 occur once and 1 more than twice; the "
     assert output.count(wanted + "first is 40 on rank 0 (3 copies)") == 3
     assert output.count("fields: the exchange plans of two ranks do not match: rank 1 sends") == 3
-    assert output.count("numbers: global numbers are given as float64") == 3
+    assert output.count("numbers: global numbers are float64") == 3

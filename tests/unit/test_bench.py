@@ -14,12 +14,18 @@ from haloscope.solvers import registry
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--nodes", "-4"), "--nodes -4 is too small for the benchmarks of maxwell; give 30"),
-        (("--nodes", "64", "--nodes", "20"), "--nodes 20 is too small"),
-        (("flow", "--nodes", "0"), "--nodes 0 is too small for the benchmarks of flow; give 3"),
-        (("maxwell", "--nodes", "-2"), "give 30 or more\n"),
-        (("blood", "--nodes", "19"), "give 20 or more\n"),
-        (("cavity", "--nodes", "5"), "give 6 or more\n"),
+        (
+            ("--nodes", "-4"),
+            "--nodes -4: it is too small for the benchmarks of maxwell; allowed: 30",
+        ),
+        (("--nodes", "64", "--nodes", "20"), "--nodes 20: it is too small"),
+        (
+            ("flow", "--nodes", "0"),
+            "--nodes 0: it is too small for the benchmarks of flow; allowed: 3",
+        ),
+        (("maxwell", "--nodes", "-2"), "allowed: 30 or more\n"),
+        (("blood", "--nodes", "19"), "allowed: 20 or more\n"),
+        (("cavity", "--nodes", "5"), "allowed: 6 or more\n"),
     ],
 )
 def test_a_size_that_is_too_small_is_told_before_anything_is_timed(

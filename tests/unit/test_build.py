@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import refused
 from small_cavities import TEXT, simulate, small_case
 
 from haloscope.case.tables import read_case
@@ -189,16 +190,17 @@ def test_a_machine_without_a_compiler_runs_what_was_built(monkeypatch, tmp_path,
     _hide_compilers(monkeypatch, tmp_path)
     nothing_more()
     summary = simulate().run(20)
-    assert "not here" in summary["provenance"]["compiler"]
+    assert "not installed" in summary["provenance"]["compiler"]
 
 
 @pytest.mark.usefixtures("new_search")
 def test_without_a_compiler_what_was_not_built_is_told(monkeypatch, tmp_path, folder):
     build(small_case(), device="cpu")
     _hide_compilers(monkeypatch, tmp_path)
-    with pytest.raises(MachineError, match=r"cavity\.cpp .* haloscope build") as caught:
+    with refused(
+        MachineError, problem=f"{folder} do not include cavity.cpp", remedy="haloscope build"
+    ):
         simulate(["cavity.precision=single"])
-    assert str(folder) in str(caught.value)
 
 
 @pytest.mark.usefixtures("new_search")
@@ -206,7 +208,7 @@ def test_kernels_of_another_kind_of_processor_are_not_taken(monkeypatch, tmp_pat
     build(small_case(), device="cpu")
     _hide_compilers(monkeypatch, tmp_path)
     monkeypatch.setattr(jit, "_cpu_features", lambda: "flags: others")
-    with pytest.raises(MachineError, match="no C\\+\\+ compiler was found"):
+    with refused(MachineError, problem=r"no C\+\+ compiler was found"):
         simulate()
 
 
@@ -390,10 +392,10 @@ def test_each_file_is_told_with_its_time_and_then_the_folder(case, folder, monke
     lines = first.splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["ceilings.cpp", "cavity.cpp", "reduce.cpp"]
     assert all(" cpu " in line and "compiled in" in line for line in lines[:3])
-    assert "this processor" in lines[3]
+    assert "processors of this type" in lines[3]
     assert lines[4:] == [f"cache: {folder}"]
     _, second, _ = _call(monkeypatch, capsys, case)
-    assert second.count("in the cache already") == 3
+    assert second.count("already in the cache") == 3
 
 
 @_needs_nvrtc
@@ -424,7 +426,7 @@ def test_an_unknown_architecture_is_told_with_those_that_are_known(
 ):
     code, out, err = _call(monkeypatch, capsys, case, "--arch", wrong)
     assert (code, out) == (2, "")
-    assert err.startswith(f"haloscope: error: --arch {wrong} is not known")
+    assert err.startswith(f"haloscope: error: --arch {wrong}: ")
     assert "sm_90" in err
     assert err.count("\n") == 1
 
@@ -442,17 +444,17 @@ def test_without_nvrtc_the_extra_is_named(missing, monkeypatch):
             raise RuntimeError("libnvrtc.so.13 was not found")
 
         monkeypatch.setattr(nvrtc, "nvrtcVersion", not_found)
-    with pytest.raises(MachineError, match=r"pip install .*haloscope.*\[nvrtc\]"):
+    with refused(MachineError, remedy=r"pip install .*haloscope.*\[nvrtc\]"):
         build(small_case(), architectures=["sm_90"])
 
 
 def test_an_architecture_for_cores_is_refused():
-    with pytest.raises(InputError, match="--arch is for GPUs"):
+    with refused(location="--arch", problem="GPUs"):
         build(small_case(), device="cpu", architectures=["sm_90"])
 
 
 def test_an_unknown_device_is_refused():
-    with pytest.raises(InputError, match="'gpu' is not known; give one of cpu, cuda, auto"):
+    with refused(location="'gpu'", allowed="cpu, cuda, auto"):
         build(small_case(), device="gpu")
 
 
@@ -467,7 +469,7 @@ def test_without_a_gpu_auto_builds_for_cores_and_says_so_and_cuda_asks_for_arch(
     result = build(small_case(), device="auto")
     assert {file["target"] for file in result["files"]} == {"cpu"}
     assert "no GPU" in result["notes"][0]
-    with pytest.raises(MachineError, match="--arch sm_90"):
+    with refused(MachineError, remedy="--arch sm_90"):
         build(small_case(), device="cuda")
 
 

@@ -120,11 +120,14 @@ def test_every_command_is_listed_in_the_help(call):
         (("run", "box.toml", "--out", "box.toml"), "is a file"),
         (("run", "box.toml", "--restart"), "no run of box"),
         (("run", "box.toml", "--restart", "--out", "empty"), "holds no checkpoint"),
-        (("run", "box.toml", "--restart", "--out", "typo"), "there is no typo"),
+        (
+            ("run", "box.toml", "--restart", "--out", "typo"),
+            "--out typo: the folder does not exist",
+        ),
         (("run", "box.toml", "--ranks", "9"), "at most"),
         (("run", "box.toml", "--set", "machine.decomposition=[2,1,1]"), "2 blocks"),
         (("run", "box.toml", "--set", "machine.transport=pigeon"), "machine.transport"),
-        (("verify", "cavity-2d-ra1e33"), "the nearest is cavity-2d-ra1e3"),
+        (("verify", "cavity-2d-ra1e33"), "did you mean cavity-2d-ra1e3?"),
         (("bench", "cavty"), "the nearest is cavity"),
         (("bench", "--device", "tpu"), "tpu"),
         (("new", "cavty"), "the nearest is cavity"),
@@ -173,7 +176,7 @@ def test_a_folder_without_a_checkpoint_is_told_before_anything_is_set_up(case, c
     for ranks in (1, 2):
         code, out, err = call("run", case, "--restart", "--out", "empty", "--ranks", ranks)
         assert (code, out) == (2, "")
-        assert err.startswith("haloscope: error: empty holds no checkpoint")
+        assert err.startswith("haloscope: error: empty: it holds no checkpoint")
         _assert_one_line(err)
 
 
@@ -182,7 +185,7 @@ def test_a_folder_that_cannot_be_looked_at_is_told_with_exit_code_3(case, call):
     code, out, err = call("run", case, "--restart", "--out", "a" * 300)
     assert (code, out) == (3, "")
     _assert_one_line(err)
-    assert "cannot be looked at (File name too long)" in err
+    assert "the folder cannot be read (File name too long)" in err
 
 
 def test_wrong_input_is_told_the_same_way_by_the_command_itself(case):
@@ -212,7 +215,7 @@ def test_bytes_of_a_command_line_that_are_not_utf_8_are_told_in_one_line(case, c
     done = _haloscope(command, case, "--set", setting, cwd=case.parent, PYTHONUTF8="1")
     assert (done.returncode, done.stdout) == (2, "")
     _assert_one_line(done.stderr)
-    assert r"--set 'title=caf\udce9' is not UTF-8" in done.stderr
+    assert r"--set 'title=caf\udce9': it is not UTF-8" in done.stderr
     assert "the byte 0xe9" in done.stderr
 
 

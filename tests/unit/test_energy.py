@@ -254,7 +254,7 @@ def test_a_run_tells_the_energy_of_its_steps(ran):
 def test_a_device_that_ranks_share_counts_once(ran):
     energy = ran(4.0, _Ranks())["energy"]
     assert energy["joules"] == pytest.approx(2 * 40.0)
-    assert energy["source"] == "counter, 2 of them in all"
+    assert energy["source"] == "counter, 2 devices"
 
 
 def test_steps_that_took_too_little_time_give_no_figure(ran):

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.errors import InputError, MachineError
+from haloscope.errors import MachineError
 from haloscope.exchange import choice
 from haloscope.exchange.choice import open_transport
 from haloscope.exchange.ranks.world import World
@@ -33,7 +34,9 @@ def _opened(monkeypatch: pytest.MonkeyPatch, working: dict[str, float]) -> tuple
 
     def open_named(name: str, *rest: Any) -> Any:
         if name not in working:
-            raise TransportUnavailable(f"transport {name!r} cannot be used: refused by the driver")
+            raise TransportUnavailable(
+                "it cannot be used: refused by the driver", location=f"transport {name!r}"
+            )
         opened = open_transport("staged", *rest)
         opened.name = name
         return opened
@@ -55,7 +58,7 @@ def test_auto_keeps_the_fastest_and_says_what_it_measured(monkeypatch, fastest):
     assert opened.transport == fastest
     assert len(lines) == 1
     assert f"{fastest} 5.0 us" in lines[0]
-    assert "mpi' cannot be used: refused by the driver" in lines[0]
+    assert "'mpi': it cannot be used: refused by the driver" in lines[0]
     assert lines[0].endswith(f"{fastest} is used")
 
 
@@ -63,30 +66,32 @@ def test_nccl_takes_the_place_of_peer_where_the_driver_refuses_and_it_is_said_on
     log, lines = _opened(monkeypatch, {"nccl": 1e-5})
     opened = choice.open_exchange(World(), _Gpu(threads=1), _PLAN, np.float64, "peer", log=log)
     assert opened.transport == "nccl"
-    assert lines == ["transport 'peer' cannot be used: refused by the driver; nccl takes its place"]
+    assert lines == [
+        "transport 'peer': it cannot be used: refused by the driver; nccl is used instead"
+    ]
 
 
 def test_other_transports_are_refused_rather_than_replaced(monkeypatch):
     log, lines = _opened(monkeypatch, {"staged": 1e-5})
-    with pytest.raises(MachineError, match="'nccl' cannot be used"):
+    with refused(MachineError, location="'nccl'", problem="it cannot be used"):
         choice.open_exchange(World(), _Gpu(threads=1), _PLAN, np.float64, "nccl", log=log)
     assert lines == []
 
 
 def test_an_mpi_that_does_not_take_gpu_memory_is_named(monkeypatch):
     monkeypatch.delenv("MPICH_GPU_SUPPORT_ENABLED", raising=False)
-    with pytest.raises(MachineError, match="does not take GPU memory; install an MPI built"):
+    with refused(MachineError, problem="does not accept GPU memory", remedy="install an MPI built"):
         open_transport("mpi", World(), _Gpu(threads=1), _PLAN, np.float64)
 
 
 @pytest.mark.parametrize("name", ["mpi", "nccl", "peer"])
 def test_what_moves_data_between_gpus_is_refused_on_cores(name):
-    with pytest.raises(InputError, match="use 'host' or 'auto'"):
+    with refused(location=name, remedy="use 'host' or 'auto'"):
         open_transport(name, World(), CpuDevice(threads=1), _PLAN, np.float64)
 
 
 def test_an_unknown_transport_is_told_with_those_there_are():
-    with pytest.raises(InputError, match="give auto or one of host, staged, mpi, nccl, peer"):
+    with refused(location="'pigeon'", allowed="auto, host, staged, mpi, nccl, peer"):
         open_transport("pigeon", World(), CpuDevice(threads=1), _PLAN, np.float64)
 
 

@@ -95,7 +95,7 @@ def test_an_export_replaces_no_pipe(folder: Path, tmp_path: Path, call: Call, op
     os.mkfifo(tmp_path / "pipe")
     code, _, error = call("export", folder, option, "--out", tmp_path / "pipe")
     assert code == 2
-    assert "nobody reads from this pipe" in error
+    assert "pipe: no process reads from this pipe" in error
     assert (tmp_path / "pipe").is_fifo()
 
 

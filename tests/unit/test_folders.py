@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from refusals import refused
 from small_cavities import simulate
 
-from haloscope.errors import InputError, MachineError
+from haloscope.errors import MachineError
 from haloscope.run import records
 from haloscope.run.records import alone_in, latest_folder, new_folder, requested_folder
 from haloscope.run.state import Silent
@@ -21,7 +22,7 @@ _BARE = ("output.fields=false", "output.picture=false")
 
 def test_a_folder_that_is_not_empty_is_refused_but_to_go_on_in(tmp_path):
     (tmp_path / "mine").touch()
-    with pytest.raises(InputError, match="not empty"):
+    with refused(location="--out", problem="not empty", remedy="--restart"):
         requested_folder(tmp_path, restart=False)
     assert requested_folder(tmp_path, restart=True) == tmp_path
 
@@ -34,19 +35,19 @@ def test_a_folder_that_is_not_there_is_made_with_those_above_it(tmp_path):
 
 def test_a_file_in_the_place_of_a_folder_is_told(tmp_path):
     (tmp_path / "mine").touch()
-    with pytest.raises(InputError, match="is a file"):
+    with refused(location="--out", problem="is a file"):
         requested_folder(tmp_path / "mine", restart=False)
-    with pytest.raises(MachineError, match="cannot be made") as caught:
+    with refused(MachineError, location="mine/below", problem="cannot be created") as refusal:
         requested_folder(tmp_path / "mine" / "below", restart=False)
-    assert caught.value.exit_code == 3
+    assert refusal.error.exit_code == 3
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write into any folder")
 def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     tmp_path.chmod(0o500)
-    with pytest.raises(MachineError, match="cannot be written"):
+    with refused(MachineError, location="--out", problem="cannot be written"):
         requested_folder(tmp_path, restart=False)
-    with pytest.raises(MachineError, match="cannot be made"):
+    with refused(MachineError, problem="cannot be created"):
         new_folder(tmp_path / "runs", "box")
 
 
@@ -54,7 +55,7 @@ def test_every_run_gets_a_folder_of_its_own(tmp_path):
     names = [new_folder(tmp_path, "box").name for _ in range(11)]
     assert names == [f"box-{number}" for number in range(1, 12)]
     (tmp_path / "file").touch()
-    with pytest.raises(MachineError, match="cannot be made"):
+    with refused(MachineError, location="file/box-1", problem="cannot be created"):
         new_folder(tmp_path / "file", "box")
 
 
@@ -63,9 +64,9 @@ def test_the_newest_folder_is_that_of_the_largest_number(tmp_path):
         (tmp_path / name).mkdir()
     assert latest_folder(tmp_path, "box", lambda path: True).name == "box-11"
     assert latest_folder(tmp_path, "box", lambda path: path.name == "box-2").name == "box-2"
-    with pytest.raises(InputError, match="none of 2 runs of box in .* has a checkpoint"):
+    with refused(problem="none of 2 runs of box has a checkpoint", remedy="--out"):
         latest_folder(tmp_path, "box", lambda path: False)
-    with pytest.raises(InputError, match="no run of sphere"):
+    with refused(location=str(tmp_path), problem="no run of sphere", remedy="--out"):
         latest_folder(tmp_path, "sphere", lambda path: True)
 
 
@@ -73,8 +74,8 @@ def test_a_folder_is_for_one_process_at_a_time(tmp_path):
     with alone_in(tmp_path):
         held = f"from pathlib import Path; from haloscope.run.records import alone_in; alone_in(Path({str(tmp_path)!r})).__enter__()"
         done = subprocess.run([sys.executable, "-c", held], capture_output=True, text=True)
-        assert f"InputError: another run or study works in {tmp_path}; wait" in done.stderr
-        with pytest.raises(InputError, match="another run or study works in"):
+        assert f"InputError: {tmp_path}: another run or study is working in this" in done.stderr
+        with refused(location=str(tmp_path), problem="another run or study", remedy="wait"):
             simulate(()).run(1, out=tmp_path, ceilings=False)
     with alone_in(tmp_path):
         pass
@@ -90,7 +91,7 @@ def test_no_measurement_is_begun_where_another_run_works(case, call, ranks):
     with alone_in(Path("out")):
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert "another run or study works in out" in done.stderr
+    assert "error: out: another run or study is working in this folder" in done.stderr
     assert not Path("out/measurement").exists()
 
 
@@ -114,9 +115,7 @@ def test_a_run_removes_what_one_that_was_killed_has_left(tmp_path):
     heard.line = lines.append
     simulate(_BARE).run(1, out=tmp_path, progress=heard, ceilings=False)
     assert not left.exists()
-    assert lines == [
-        f"removed 1 partial file (0.002 MB) that a run which was killed had left in {tmp_path}"
-    ]
+    assert lines == [f"removed 1 partial file (0.002 MB) that a killed run left in {tmp_path}"]
 
 
 def _left_behind(folder):

@@ -125,7 +125,8 @@ def test_escape_sequences_in_a_path_reach_the_terminal_as_text(tmp_path, monkeyp
 def test_an_empty_argument_is_refused_in_one_line(monkeypatch, capsys, arguments, name):
     code, _, err = _run(monkeypatch, capsys, *arguments)
     assert code == 2
-    assert f"{name} is empty; give a value" in err
+    assert f"{name}: the value is empty" in err
+    assert "; give a value" in err
     assert err.count("\n") == 1
 
 
@@ -175,8 +176,7 @@ def test_merging_a_folder_without_a_study_names_what_is_missing(tmp_path, monkey
     arguments = ("scale", study, "--merge", tmp_path, "--out", tmp_path / "new")
     code, _, err = _run(monkeypatch, capsys, *arguments)
     assert code == 2
-    assert "holds no table of a study" in err
-    assert "table.csv" in err
+    assert "table.csv: the table of a study cannot be read" in err
     assert not (tmp_path / "new").exists()
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.errors import InputError
 from haloscope.exchange import choice
 from haloscope.exchange.choice import open_exchange
 from haloscope.exchange.lists import open_lists
@@ -92,5 +92,5 @@ def test_rows_are_repacked_vertex_by_vertex(opened):
 
 def test_exchanges_of_blocks_do_not_repack():
     plan = Plan((message(0, 3),), (message(0, 3),))
-    with pytest.raises(InputError, match="is for studies of the blood solver; give auto or one of"):
+    with refused(location="repacked", problem="studies of the blood solver", allowed="auto, host"):
         open_exchange(World(), CpuDevice(threads=1), plan, np.float64, "repacked")

@@ -65,15 +65,15 @@ def test_points_for_one_rank_count_can_be_run_alone(study, call, ranks):
 @pytest.mark.parametrize(
     ("head", "choice", "words"),
     [
-        (HEAD, ("--ranks", "7"), ("--ranks 7 fits no point of ", "there are points for 1, 2, 4\n")),
-        (HEAD, ("--ranks", "4", "--only", "weak"), ("no point of the series chosen", "1, 2\n")),
+        (HEAD, ("--ranks", "7"), ("--ranks 7: no point of ", "allowed: 1, 2, 4\n")),
+        (HEAD, ("--ranks", "4", "--only", "weak"), ("no point of the selected series", "1, 2\n")),
         # Without a comparison nobody needs one rank.
         (
             HEAD.replace("check_steps = 3", "check_steps = 0"),
             ("--ranks", "1", "--only", "four"),
-            ("--ranks 1 fits no point", "for 4\n"),
+            ("--ranks 1: no point", "allowed: 4\n"),
         ),
-        (HEAD, ("--only", "weka"), ("--only 'weka' fits no series", "strong, weak, four\n")),
+        (HEAD, ("--only", "weka"), ("--only 'weka': no series", "strong, weak, four\n")),
     ],
 )
 def test_a_choice_that_fits_nothing_is_told_with_what_there_is(
@@ -116,7 +116,7 @@ def test_a_damaged_line_is_told_and_not_passed_over(study, call, ranks):
     points.write_bytes(b"nonsense\n" + points.read_bytes())
     code, _, err = call("scale", path, "--out", "out")
     assert code == 2
-    assert "points.jsonl is damaged" in err
+    assert "points.jsonl: the line that ends at byte 9 is not the record of a point" in err
 
 
 def test_a_folder_of_another_study_or_of_something_else_is_refused(study, call, ranks):

@@ -70,7 +70,7 @@ def test_a_study_of_which_nothing_fits_ends_with_exit_code_3(study, call, ranks)
         "out",
     )
     assert (code, out) == (3, "")
-    assert "nothing of" in err
+    assert "small.toml: no point fits this machine: 8 ranks" in err
 
 
 def test_a_python_that_is_not_there_leaves_the_points_of_its_mpi_out(tmp_path):

@@ -64,7 +64,7 @@ def test_fields_that_differ_from_those_of_one_rank_are_a_miss(study, call, ranks
     assert {row["id"] for row in result["points"] if row["ok"] is False} == {wrong}
     assert [check["ok"] for name, check in result["checks"].items() if wrong in name] == [False]
     assert result["failed"] == []
-    assert "others than those of one rank" in (path.parent / "out" / "report.md").read_text()
+    assert "differ from those of one rank" in (path.parent / "out" / "report.md").read_text()
 
 
 def test_without_a_reference_nothing_is_claimed(study, call, ranks):
@@ -110,7 +110,7 @@ def test_a_measurement_is_merged_once_and_machines_of_one_name_are_told_apart(st
 
     hosts, err = merge("out")  # the same table as that of this folder
     assert hosts == ["here"] * 4
-    assert "nothing was merged: out holds no finished row that is not here" in err
+    assert "nothing was merged: out adds no finished row" in err
     points = path.parent / "there" / "points.jsonl"
     points.write_text(points.read_text().replace("2026-01-02", "2026-02-03"))
     assert call("scale", path, "--out", "there")[0] == 0
@@ -189,7 +189,7 @@ def test_rows_of_another_study_are_not_merged(study, ran, refused, other, differ
     )
     (there / "study.toml").unlink()
     message = refused(study(HEAD, STRONG), there)
-    assert "there/study.toml, which tells of what study they are, is missing; give" in message
+    assert "there/study.toml, the copy of their study, is missing; give" in message
 
 
 def test_the_cavity_s_small_study_is_not_merged_into_figure_4(study, call, ran, refused):
@@ -269,9 +269,11 @@ def test_ids_of_another_version_are_taken_where_the_study_file_is_the_same(
     _with_other_ids(there)
     hosts, err = merge(study(HEAD, STRONG), there)
     assert hosts == ["here"] * 4 + ["there"] * 4
-    assert "there/table.csv: the ids of 4 rows are those of another version of Haloscope" in err
+    assert "there/table.csv: the ids of 4 rows are of another version of Haloscope" in err
     (there / "study.toml").unlink()
-    assert "there/study.toml, which tells" in refused(study(HEAD, STRONG), there)
+    assert "there/study.toml, the copy of their study, is missing" in refused(
+        study(HEAD, STRONG), there
+    )
 
 
 def test_rows_of_another_study_in_the_table_of_the_same_study_are_found(study, ran, refused):
@@ -281,7 +283,9 @@ def test_rows_of_another_study_in_the_table_of_the_same_study_are_found(study, r
     table_file.write_text(table_file.read_text() + "".join(lines[1:]))
     message = refused(study(HEAD, STRONG), there)
     assert "small.toml (2 of 6), the first of series 'weak' on 1 rank; " in message
-    assert "so another was merged into that table; write it anew there with: " in message
+    assert (
+        "so another study was merged into that table; write the table again there with: " in message
+    )
 
 
 def test_a_table_without_a_finished_row_is_refused_too_if_it_is_of_another_study(
@@ -335,15 +339,15 @@ def test_the_list_says_which_points_would_be_run_and_why_others_would_not(study,
         assert listed["to_run"] == starts
         for row in listed["points"]:
             if rank_count is not None and row["ranks"] != int(rank_count):
-                expected = ("skipped", f"--ranks {rank_count} was given")
+                expected = ("skipped", f"excluded by --ranks {rank_count}")
             elif row["ranks"] == 7:
-                expected = ("left out", "7 ranks of 1 thread take more than 2 times the 2 cores")
+                expected = ("left out", "7 ranks of 1 thread exceed 2 times the 2 cores")
             else:
                 expected = ("waiting", "to be run")
             assert row["status"] == expected[0]
             assert row["reason"].startswith(expected[1])
         _, out, _ = call("scale", path, "--list", *chosen)
-        assert f"\nto be run: {starts} points" in out
+        assert f"\nto run: {starts} points" in out
         ranks.starts.clear()
         call("scale", path, "--out", f"out-{rank_count}", *chosen)
         assert sum(map(len, ranks.starts)) == starts
@@ -352,8 +356,8 @@ def test_the_list_says_which_points_would_be_run_and_why_others_would_not(study,
 def test_references_that_no_series_asks_for_are_counted_in_the_list(study, call, ranks):
     path = study(HEAD, '[[series]]\nname = "two"\nranks = 2\n')
     _, out, _ = call("scale", path, "--list", "--ranks", "1")
-    assert "skipped: --ranks 1 was given" in out
-    assert out.endswith("\nto be run: 1 point, 1 of them on one rank to compare with\n")
+    assert "skipped: excluded by --ranks 1" in out
+    assert out.endswith("\nto run: 1 point, 1 of them on one rank for comparison\n")
 
 
 def test_the_list_of_a_folder_shows_what_is_left_and_changes_nothing_there(study, call, ranks):
@@ -381,7 +385,7 @@ def test_the_list_of_a_folder_shows_what_is_left_and_changes_nothing_there(study
     other = study(HEAD, WEAK, name="other.toml")
     code, _, err = call("scale", other, "--list", "--out", "out")
     assert code == 2
-    assert "out holds another study" in err
+    assert "--out out: it holds another study" in err
 
 
 def test_json_is_one_object_with_all_results(study, call, ranks):
@@ -425,4 +429,4 @@ def test_published_numbers_stand_beside_the_measured_ones(study, call, ranks):
     published.write_text("label,ranks\nstrong,2\n")
     code, _, err = call("scale", path, "--out", "out")
     assert code == 2
-    assert "columns label, ranks" in err
+    assert "published.csv: the columns are label, ranks; allowed: label, decomposition" in err

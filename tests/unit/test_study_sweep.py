@@ -196,8 +196,8 @@ def test_a_device_that_is_given_replaces_that_of_all_points_and_auto_is_a_gpu_wh
         ("rank = 2", ("rank", "did you mean ranks?")),
         ("decomposition = ['x', 'w']", ("decomposition.1 = 'w'", "'2d'")),
         ("growth = 'fast'", ("growth.0 = 'fast'", "'type1'")),
-        ("ranks = [2, 1, 2]", ("ranks has 2 twice",)),
-        ("nodes = [[16, 16, 24], [16, 16, 24]]", ("nodes has 16x16x24 twice",)),
+        ("ranks = [2, 1, 2]", (": ranks: 2 occurs twice",)),
+        ("nodes = [[16, 16, 24], [16, 16, 24]]", (": nodes: 16x16x24 occurs twice",)),
     ],
 )
 def test_an_impossible_point_is_told_before_anything_is_started(study, call, series, words):
@@ -217,7 +217,7 @@ def test_a_study_of_too_many_points_is_refused_before_any_is_looked_at(study, ca
     path = study(HEAD, STRONG, f'[[series]]\nname = "b"\nnodes = {nodes}\nthreads = {threads}\n')
     code, _, err = call("scale", path)
     assert code == 2
-    assert "points, at most 10000 fit; split it up" in err
+    assert "points; allowed: at most 10000; split it" in err
 
 
 @pytest.mark.parametrize(

@@ -56,45 +56,45 @@ class Table(BaseModel):
 
 
 class Run(Table):
-    """How long to run."""
+    """Length of the run."""
 
     steps: Annotated[int, Field(ge=0, le=2**40)] = 1000
-    """Most steps to take, counted from the start of the case (a restart goes on counting)."""
+    """Last step, counted from the start of the case (a restart continues the count)."""
     tolerance: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     """Stop when the residual falls below this; 0 never stops early."""
     diagnostics_interval: PositiveInt = 100
-    """Steps between two looks at the solution: residual, divergence check, progress."""
+    """Steps between two diagnostics: residual, divergence check, progress."""
 
 
 class Probe(Table):
-    """A point whose values are written as a table."""
+    """A point whose values are written to a table."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
     """Name of the CSV file (letters, digits, _ and -)."""
     position: Position
-    """Where, in m: [x, y, z]; values are interpolated linearly."""
+    """Position in m: [x, y, z]; values are interpolated linearly."""
 
 
 class Average(Table):
     """Averages of all fields over steps."""
 
     start: Annotated[int, Field(ge=0)] = 0
-    """First step that may count."""
+    """First step that is sampled."""
     interval: PositiveInt = 10
     """Steps between two samples."""
 
 
 class Output(Table):
-    """What is written beside summary.json."""
+    """Files written beside summary.json."""
 
     interval: Annotated[int, Field(ge=0)] = 0
-    """Steps between two field files; 0 writes the last fields only."""
+    """Steps between two field files; 0: only the last fields."""
     fields: bool = True
     """Write the last fields as VTKHDF."""
     picture: bool = True
     """Draw the mid-plane and the residual history as PNG."""
     probes: Annotated[tuple[Probe, ...], Field(max_length=1000)] = ()
-    """Points to follow: [[output.probes]] tables."""
+    """Points whose values are recorded: [[output.probes]] tables."""
     probe_interval: PositiveInt = 100
     """Steps between two rows of the probes' tables."""
     average: Average | None = None
@@ -106,60 +106,62 @@ class Output(Table):
         names = [probe.name for probe in probes]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise CaseFault(f"two probes are named {twice!r}", remedy="give each a name of its own")
+            raise CaseFault(
+                f"two probes are named {twice!r}", remedy="give each probe its own name"
+            )
         return probes
 
 
 class Checkpoint(Table):
-    """When the state is saved so that a run can go on."""
+    """When the state is saved for a restart."""
 
     interval: Annotated[int, Field(ge=0)] = 0
-    """Steps between two checkpoints; 0: not by steps."""
+    """Steps between two checkpoints; 0: no checkpoints by steps."""
     minutes: Annotated[float, Field(ge=0.0)] = 10.0
-    """Minutes of computing between two checkpoints; 0: not by time."""
+    """Minutes between two checkpoints; 0: no checkpoints by time."""
     keep: Annotated[int, Field(ge=1, le=1000)] = 2
-    """Newest checkpoints to keep."""
+    """Number of newest checkpoints to keep."""
     at_end: bool = False
-    """Save one when the run ends as well."""
+    """Save a checkpoint at the end of the run."""
 
 
 class Machine(Table):
-    """What to run on.
+    """Device, ranks and transport of the run.
 
-    Results on cores do not depend on it, with exceptions on several ranks: flow agrees with one rank as far
-    as the tolerances of its solvers go, sums over all elements of maxwell but for their last digits, and its
-    fields with the exponential integrator as far as krylov.tolerance goes.
+    Results on cores do not depend on this table, with three exceptions on several ranks: flow agrees with
+    one rank within the tolerances of its solvers, sums over all elements of maxwell differ in their last
+    digits, and fields of maxwell with the exponential integrator agree within krylov.tolerance.
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """cpu, cuda, or auto: a GPU when there is one."""
+    """cpu, cuda, or auto: a GPU if there is one."""
     threads: Annotated[int, Field(ge=0, le=4096)] = 0
-    """Threads a rank on cores; 0: all the cores that the rank was given, or its part of them where ranks were
-    given the same ones."""
+    """Threads a rank on cores; 0: the cores assigned to the rank, divided among ranks that share them."""
     decomposition: Literal["auto", "1d", "2d", "3d"] | tuple[int, int, int] = "auto"
-    """Of the cavity, whose grid is cut into blocks: auto, 1d, 2d, 3d (axes that are cut, slowest first) or
-    blocks along x, y, z. The other solvers share their grids out by themselves and take auto alone."""
+    """Cavity only, whose grid is cut into blocks: auto, 1d, 2d, 3d (number of cut axes, slowest first) or
+    blocks along x, y, z. The other solvers partition their grids themselves and accept only auto."""
     transport: Literal["auto", "host", "staged", "mpi", "nccl", "peer", "repacked"] = "auto"
-    """How messages travel: host (cores), staged (GPUs through host memory), mpi (GPU-aware MPI),
-    nccl, peer (straight into the memory of the neighbour's GPU, one host), or auto: the fastest of
-    those that work, measured with the case's own messages. repacked, for studies of blood: through
-    host memory, where values are put into another order before and after MPI."""
+    """Transport of messages: host (cores), staged (GPUs through host memory), mpi (GPU-aware MPI),
+    nccl, peer (directly into the memory of the neighbour's GPU, one host), or auto: the fastest that
+    works, measured with the messages of the case. repacked, for studies of blood: through host memory,
+    where values are reordered before and after MPI."""
     overlap: bool = True
     """Compute the interior while messages travel."""
     progress: Literal["none", "test", "thread"] = "none"
-    """Of the cavity: how MPI between cores is kept going while the interior is computed: not at all, by
-    tests between parts of the interior, or by a thread that tests all the time."""
+    """Cavity only: progress of MPI between cores while the interior is computed. none: no progress;
+    test: MPI tests between parts of the interior; thread: a thread that tests continuously."""
     graphs: bool = True
-    """Replay steps as CUDA graphs where the transport allows."""
+    """Replay steps as CUDA graphs if the transport allows it."""
     packing: Literal["auto", "all", "x", "none"] = "auto"
-    """Of the cavity: which directions are packed into one message a neighbour; in the others each plane of each
-    field is copied and sent by itself (for studies). auto: all, but where GPUs reach each other's
-    memory the update fills the neighbours' ghosts itself, without messages, or messages hide behind
-    the interior. Where x is cut, rows lie along an axis that is not; where all are cut or the others
-    are too short, nothing overlaps on GPUs. With all, x, none and with uniform widths rows lie along x."""
+    """Cavity only: directions that are packed into one message a neighbour; in the other directions each
+    plane of each field is copied and sent separately (for studies). auto: all directions; if GPUs can
+    access each other's memory, the update writes the neighbours' ghosts without messages, or messages
+    overlap with the interior. If x is cut, rows lie along an axis that is not cut; if all axes are cut
+    or the other axes are too short, nothing overlaps on GPUs. With all, x, none and with uniform widths
+    rows lie along x."""
     widths: Literal["fields", "uniform"] = "fields"
-    """Of the cavity, for studies: exchange as many layers of each field as its stencil needs, or of all fields as
-    many as the widest needs."""
+    """Cavity only, for studies: number of layers to exchange. fields: the layers that the stencil of each
+    field needs; uniform: for all fields the layers that the widest stencil needs."""
 
 
 @dataclass(frozen=True)
@@ -175,9 +177,9 @@ class CaseTable(Table):
     """The top of a case file; each solver adds the table named after it."""
 
     solver: str
-    """Which solver the case is for."""
+    """Name of the solver."""
     title: Annotated[str, Field(max_length=200)] = ""
-    """A line for pictures and summaries."""
+    """Title in pictures and summaries."""
     run: Run = Run()
     output: Output = Output()
     checkpoint: Checkpoint = Checkpoint()
@@ -196,8 +198,7 @@ class CaseTable(Table):
             setting, default = getattr(self.machine, key), Machine.model_fields[key].default
             if setting != default:
                 raise CaseFault(
-                    f"it is for grids that are cut into blocks, and {self.solver} shares its grid out in a "
-                    "way of its own",
+                    f"it applies to grids that are cut into blocks; {self.solver} partitions its grid otherwise",
                     location=f"machine.{key} = {_toml(setting)}",
                     allowed=_toml(default),
                     remedy=f"leave machine.{key} out",
@@ -353,7 +354,7 @@ def override(data: dict[str, Any], settings: Sequence[str]) -> None:
             raise InputError(
                 "it gives more than one value",
                 location=f"--set {setting!r}",
-                remedy="give each key a --set of its own",
+                remedy="give each key its own --set",
             )
         _require_no_nul(read, f"--set {_shortened(setting)}")
         place: Any = data

@@ -83,10 +83,11 @@ def _check_sizes(names: Sequence[str], sizes: Sequence[int]) -> None:
     largest = max(names, key=_LEAST.__getitem__)
     for size in sizes:
         if size < _LEAST[largest]:
-            other = ", or name another solver" if len(names) > 1 else ""
             raise InputError(
-                f"--nodes {size} is too small for the benchmarks of {largest}; give "
-                f"{_LEAST[largest]} or more{other}"
+                f"it is too small for the benchmarks of {largest}",
+                location=f"--nodes {size}",
+                allowed=f"{_LEAST[largest]} or more",
+                remedy="name another solver" if len(names) > 1 else "",
             )
 
 

@@ -67,13 +67,17 @@ def _targets(
     if architectures:
         if asked == "cpu":
             raise InputError(
-                "--arch is for GPUs, but --device cpu was given; leave one of them away"
+                "it applies to GPUs only, but --device is cpu",
+                location="--arch",
+                remedy="leave out one of them",
             )
         known = [f"sm_{number}" for number in jit.known_architectures()]
         for architecture in architectures:
             if architecture not in known:
                 raise InputError(
-                    f"--arch {architecture} is not known to this NVRTC; it knows {', '.join(known)}"
+                    "this NVRTC does not support it",
+                    location=f"--arch {architecture}",
+                    allowed=", ".join(known),
                 )
         return list(dict.fromkeys(architectures)), []
     notes = []
@@ -83,15 +87,22 @@ def _targets(
             return architectures_in_sight(), []
         except MachineError as error:
             if kind == "cuda":
-                raise MachineError(f"{error}; or name the GPUs to compile for: --arch sm_90") from (
-                    error
-                )
+                raise MachineError(
+                    error.problem,
+                    location=error.location,
+                    allowed=error.allowed,
+                    remedy="; ".join(
+                        filter(
+                            None, (error.remedy, "or name the GPUs to compile for: --arch sm_90")
+                        )
+                    ),
+                ) from (error)
         notes.append(
-            "no GPU can be used here, so these kernels are for cores; give --arch for GPUs of "
-            "other machines"
+            "no GPU can be used: these kernels are for cores; set --arch to compile for GPUs "
+            "of other machines"
         )
     notes.append(
-        "kernels for cores are compiled with -march=native: they fit the kind of this processor "
+        "kernels for cores are compiled with -march=native: they run on processors of this type "
         f"only ({processor_name()})"
     )
     return [CORES], notes

@@ -40,9 +40,10 @@ def select(names: Sequence[str], *, slow: bool) -> list[Check]:
         else:
             allowed = [*registry.NAMES, *known]
             near = difflib.get_close_matches(name, allowed, 1)
-            hint = f"; the nearest is {near[0]}" if near else ""
             raise InputError(
-                f"{name!r} is no solver and no check{hint}; there is {', '.join(allowed)}"
+                f"{name!r} is not a solver or a check",
+                allowed=", ".join(allowed),
+                remedy=f"did you mean {near[0]}?" if near else "",
             )
     return list(chosen.values())
 
@@ -62,7 +63,7 @@ def solve_with(device: str, progress: Progress) -> Callable[[dict[str, Any]], Si
             raise Interrupted(signal.Signals[summary["stopped_by"]])
         if case.run.tolerance > 0 and not summary["converged"]:
             raise SolutionError(
-                f"a check's case did not reach its steady state in {simulation.step} steps"
+                f"the case of a check did not reach its steady state in {simulation.step} steps"
             )
         return simulation
 

@@ -45,7 +45,9 @@ def _show_version(asked: bool) -> None:
 def _main(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Tell it and end."),
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     pass
@@ -64,9 +66,9 @@ def build(
     device: DeviceOption = None,
     arch: Annotated[
         list[str] | None,
-        typer.Option(help="GPU to compile for, such as sm_90; need not be here (repeatable)."),
+        typer.Option(help="GPU architecture to compile for (sm_90); needs no GPU (repeatable)."),
     ] = None,
-    ranks: Annotated[int, typer.Option(help="Ranks of the run to come.", min=1)] = 1,
+    ranks: Annotated[int, typer.Option(help="Ranks of the later run.", min=1)] = 1,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -75,14 +77,14 @@ def build(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compile the kernels of a case beforehand."""
+    """Compile the kernels of a case before a run."""
     from haloscope.case.tables import read_case
     from haloscope.checks.build import build as built
     from haloscope.solvers import registry
 
     def show(done: Any) -> None:
         real = f" ({done.constants['real']})" if "real" in done.constants else ""
-        state = "in the cache already" if done.cached else f"compiled in {done.seconds:.2f} s"
+        state = "already in the cache" if done.cached else f"compiled in {done.seconds:.2f} s"
         print(f"{done.file + real:<28}{done.target:<8}{state}", flush=True)
 
     result = built(
@@ -100,10 +102,10 @@ def build(
 
 @app.command()
 def verify(
-    names: Annotated[list[str] | None, typer.Argument(help="Solvers or checks.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Names of solvers or checks.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Include the slow checks.")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "cpu",
-    listing: Annotated[bool, typer.Option("--list", help="Name the checks, run none.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="List the checks, run none.")] = False,
     as_json: Json = False,
 ) -> None:
     """Run verification cases against published numbers."""
@@ -160,7 +162,7 @@ def bench(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure kernel rates against this machine's ceilings in the same run."""
+    """Measure kernel rates and the memory bandwidth of this machine."""
     from haloscope.checks import bench as benchmarks
 
     result = benchmarks.bench(solver, device=device or "auto", sizes=sizes)
@@ -171,26 +173,24 @@ def bench(
 def scale(
     study: Annotated[Path, typer.Argument(help="Study file (TOML).")],
     out: Annotated[
-        Path | None, typer.Option(help="Folder for results; one that holds this study is resumed.")
+        Path | None, typer.Option(help="Folder for results; a folder of this study is resumed.")
     ] = None,
     device: DeviceOption = None,
-    only: Annotated[str, typer.Option(help="Only series whose names contain this.")] = "",
+    only: Annotated[str, typer.Option(help="Run only series whose names contain this text.")] = "",
     ranks: Annotated[
-        int | None, typer.Option(help="Only points for this many ranks.", min=1)
+        int | None, typer.Option(help="Run only points with this number of ranks.", min=1)
     ] = None,
-    hosts: Annotated[
-        str, typer.Option(help="Hosts to start ranks on, with their slots: a:4,b:4.")
-    ] = "",
+    hosts: Annotated[str, typer.Option(help="Hosts of the ranks and their slots: a:4,b:4.")] = "",
     merge: Annotated[
         list[Path] | None,
-        typer.Option(help="Folder of another machine to add to table and pictures (repeatable)."),
+        typer.Option(help="Results of another machine for table and pictures (repeatable)."),
     ] = None,
     listing: Annotated[
-        bool, typer.Option("--list", help="Show the points to be run, run none.")
+        bool, typer.Option("--list", help="List the points to run, run none.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Run a scaling study: a table, pictures, and a report."""
+    """Run a scaling study and write a table, pictures and a report."""
     from haloscope.exchange.ranks import launch
     from haloscope.study import campaign, report
 
@@ -222,15 +222,15 @@ def scale(
         print("\n".join(f"{name}: {path}" for name, path in result["files"].items()), flush=True)
     if result["stopped_by"]:
         folder = Path(result["files"]["report"]).parent
-        say(f"stopped by {result['stopped_by']}; go on with --out {folder}")
+        say(f"stopped by {result['stopped_by']}; continue with --out {folder}")
         raise SystemExit(128 + signal.Signals[result["stopped_by"]].value)
     if not result["ok"]:
         raise SystemExit(1)
 
 
 @app.command("scale-points", hidden=True)
-def scale_points(task: Annotated[Path, typer.Argument(help="Written by a study.")]) -> None:
-    """Run the points of a task of a study: `haloscope scale` calls this on ranks of its own."""
+def scale_points(task: Annotated[Path, typer.Argument(help="Task file of a study.")]) -> None:
+    """Run the points of a task file; `haloscope scale` starts this on its ranks."""
     from haloscope.study.groups import serve
 
     raise SystemExit(serve(task, open_world))
@@ -238,7 +238,7 @@ def scale_points(task: Annotated[Path, typer.Argument(help="Written by a study."
 
 @app.command()
 def info(as_json: Json = False) -> None:
-    """Tell what this machine offers: compiler, cores, GPUs, MPI, memory bandwidth."""
+    """Show the compiler, cores, GPUs, MPI and memory bandwidth of this machine."""
     from haloscope.checks import bench as benchmarks
 
     machine = benchmarks.machine()
@@ -258,19 +258,21 @@ def info(as_json: Json = False) -> None:
 
 @app.command()
 def new(
-    solver: Annotated[str, typer.Argument(help="Solver to make a case for.")],
+    solver: Annotated[str, typer.Argument(help="Solver of the case.")],
     out: Annotated[
         Path | None, typer.Option(help="File to write; <solver>.toml by default.")
     ] = None,
 ) -> None:
-    """Write a commented case to start from."""
+    """Write a commented example case."""
     from haloscope.io.atomic import write_text
     from haloscope.solvers import registry
 
     text = registry.template(solver)
     path = out or Path(f"{solver}.toml")
     if os.path.exists(path):  # Path.exists raises where a name is too long
-        raise InputError(f"{path} exists; give another file with --out")
+        raise InputError(
+            "the file exists", location=str(path), remedy="give another file with --out"
+        )
     write_text(path, text)
     print(f"wrote {path}; run it with: haloscope run {path}")
 
@@ -339,7 +341,7 @@ def _main_printable() -> None:
         # NumPy and CuPy say how much was asked for.
         said = " ".join(str(error).split()).rstrip(".")
         fail(
-            f"memory has run out{f' ({said})' if said else ''}; use a smaller case, more ranks or a "
+            f"out of memory{f' ({said})' if said else ''}; use a smaller case, more ranks or a "
             "larger machine",
             MachineError.exit_code,
         )

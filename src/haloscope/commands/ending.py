@@ -59,7 +59,7 @@ def fail_without_output(error: OSError) -> NoReturn:
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     fail(
-        f"standard output cannot be written ({error.strerror}); free some space, or send it elsewhere",
+        f"standard output cannot be written ({error.strerror}); free disk space or redirect it",
         MachineError.exit_code,
     )
 
@@ -132,9 +132,11 @@ def where_it_was(stop: Interrupted, folder: Path) -> str:
 
     saved = list_checkpoints(folder)
     more = (
-        f"go on with --restart --out {folder}" if saved else "there is no checkpoint to go on from"
+        f"continue with --restart --out {folder}"
+        if saved
+        else "there is no checkpoint to restart from"
     )
-    return f"stopped at once by {stop}; {more}"
+    return f"stopped immediately by {stop}; {more}"
 
 
 __all__ = ["after_ranks", "before_the_first_step", "leave_summary", "where_it_was"]

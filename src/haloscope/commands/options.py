@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")
+    bool, typer.Option("--json", help="Print only one JSON object on standard output.")
 ]
 DeviceOption = Annotated[
     str | None,
-    typer.Option("--device", help="cpu, cuda, or auto: a GPU when there is one."),
+    typer.Option("--device", help="cpu, cuda or auto (a GPU if there is one)."),
 ]
 
 # The argument of a command that is a program to be started, with arguments of its own.
@@ -54,8 +54,9 @@ def _require_text(parameter: Any, value: Any) -> None:
     option = parameter.opts[0] if parameter.opts[0].startswith("-") else ""
     advice = ", or leave the option out" if option else ""
     raise InputError(
-        f"{option or f'the argument {parameter.name}'} is empty; give a value{advice} "
-        "(is a variable of the shell not set?)"
+        "the value is empty (is a shell variable unset?)",
+        location=option or f"argument {parameter.name}",
+        remedy=f"give a value{advice}",
     )
 
 

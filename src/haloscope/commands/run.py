@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
 def run(
     case: Annotated[Path, typer.Argument(help="Case file (TOML).")],
-    ranks: Annotated[int, typer.Option(help="Ranks to start (MPI).", min=1)] = 1,
+    ranks: Annotated[int, typer.Option(help="Number of MPI ranks to start.", min=1)] = 1,
     device: DeviceOption = None,
     settings: Annotated[
         list[str] | None,
@@ -48,26 +48,28 @@ def run(
     ] = None,
     steps: Annotated[
         int | None,
-        typer.Option(help="Last step, in place of run.steps.", min=0, max=_MOST_STEPS),
+        typer.Option(help="Last step; replaces run.steps.", min=0, max=_MOST_STEPS),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for outputs (new or empty).")] = None,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Go on from the newest checkpoint in --out.")
+        bool, typer.Option("--restart", help="Continue from the newest checkpoint in --out.")
     ] = False,
     measure: Annotated[
         str,
         typer.Option(
-            help="off; profile: the time of each named region; trace: when each began and ended."
+            help="off; profile: time of each named region; trace: begin and end of each visit."
         ),
     ] = "off",
     as_json: Json = False,
 ) -> None:
-    """Run a case: fields, a picture, a summary, checkpoints."""
+    """Run a case and write fields, a picture, a summary and checkpoints."""
     from haloscope.exchange.ranks import launch
     from haloscope.io.atomic import write_json
 
     if measure not in measured.MODES:
-        raise InputError(f"--measure {measure!r} is not known; give off, profile or trace")
+        raise InputError(
+            "unknown mode", location=f"--measure {measure!r}", allowed="off, profile or trace"
+        )
     if restart and out is not None:
         _require_checkpoint(out)
     overrides = list(settings or [])
@@ -114,7 +116,7 @@ def run(
         late = [notice for notice in summary["notices"] if notice not in printed]
         print(json.dumps(summary) if as_json else _closing(summary, late), flush=True)
     if summary["stopped_by"]:
-        say(f"stopped by {summary['stopped_by']}; go on with --restart --out {folder}")
+        say(f"stopped by {summary['stopped_by']}; continue with --restart --out {folder}")
         raise SystemExit(128 + signal.Signals[summary["stopped_by"]].value)
 
 
@@ -126,13 +128,15 @@ def _require_checkpoint(out: Path) -> None:
         there = out.is_dir()
     except OSError as error:
         raise MachineError(
-            f"--restart goes on in the folder of a run, and {out} cannot be looked at "
-            f"({error.strerror}); give that of the run, or the right to look there"
+            f"the folder cannot be read ({error.strerror})",
+            location=f"--out {out}",
+            remedy="give the folder of the run to restart, or permission to read it",
         ) from error
     if not there:
         raise InputError(
-            f"--restart goes on in the folder of a run, and there is no {out}; give that of the run, "
-            "or leave --restart away"
+            "the folder does not exist",
+            location=f"--out {out}",
+            remedy="give the folder of the run to restart, or leave out --restart",
         )
     newest(out)
 
@@ -144,8 +148,9 @@ def _load(case: Path, ranks: int, settings: list[str], device: str | None) -> Si
     world = open_world()
     if ranks > 1 and world.size != ranks:
         raise InputError(
-            f"--ranks {ranks} was given but the launcher started {counted(world.size, 'rank')}; leave "
-            "--ranks away under a launcher"
+            f"the launcher started {counted(world.size, 'rank')}",
+            location=f"--ranks {ranks}",
+            remedy="leave out --ranks under a launcher",
         )
     return load(case, settings=settings, device=device, world=world)
 
@@ -213,8 +218,9 @@ def _measured(case: Path, out: Path | None, restart: bool, settings: list[str]) 
     launched = launch.started_by_launcher()
     if launched and out is None:
         raise InputError(
-            "--measure was given to ranks that a launcher has started; give the run's folder, "
-            "too: --out DIR"
+            "under a launcher it needs the folder of the run",
+            location="--measure",
+            remedy="add --out DIR",
         )
     read_case(case, settings, registry.case_model)
     folder = out if launched and out is not None else _folder(World(), case, out, restart)
@@ -287,15 +293,14 @@ def _closing(summary: dict[str, Any], notices: Sequence[str]) -> str:
         *summary["headline"],
         *notices,
         f"rate {rate['value']:.4g} {rate['unit']}, {bandwidth['achieved_gb_s']:.4g} GB/s: "
-        f"{100 * bandwidth['fraction']:.0f} % of the {bandwidth['ceiling_gb_s']:.4g} GB/s that "
-        "this machine's memory gave in the same run",
+        f"{100 * bandwidth['fraction']:.0f} % of the memory bandwidth of "
+        f"{bandwidth['ceiling_gb_s']:.4g} GB/s measured in this run",
     ]
     energy = summary["energy"]
     if energy is not None and energy["joules"] is not None:
         lines.append(
             f"energy {energy['joules']:.4g} J at {energy['watts']:.4g} W: "
-            f"{1e9 * energy['joules_per_cell_step']:.4g} J per 1e9 cell steps, by the "
-            f"{energy['source']}"
+            f"{1e9 * energy['joules_per_cell_step']:.4g} J per 1e9 cell steps ({energy['source']})"
         )
     if "regions" in summary:
         lines.append(f"{'region':<16}{'visits':>10}{'seconds':>10}")

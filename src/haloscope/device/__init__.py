@@ -54,4 +54,4 @@ def open_device(kind: str = "auto", *, local_rank: int = 0, threads: int | None 
 def require_known(kind: str) -> None:
     """Refuse a device of another name than those that there are."""
     if kind not in KINDS:
-        raise InputError(f"device {kind!r} is not known; give one of {', '.join(KINDS)}")
+        raise InputError("unknown value", location=f"device = {kind!r}", allowed=", ".join(KINDS))

@@ -154,7 +154,7 @@ class CpuDevice:
                 int(variable) if variable.isdigit() and int(variable) > 0 else available_cores()
             )
         if threads < 1:
-            raise InputError(f"threads = {threads} is not possible; give 1 or more")
+            raise InputError("out of range", location=f"threads = {threads}", allowed="1 or more")
         self.threads = self.multiprocessors = threads
         self.name = f"{processor_name()}, {counted(threads, 'thread')}"
         # A thread that waits gives its core back soon: on a shared machine the one it waits for
@@ -182,7 +182,7 @@ class CpuDevice:
                 private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
                 block = mmap.mmap(-1, size + shift + _LARGE, flags=private)
             except (OSError, OverflowError) as error:
-                raise MemoryError(f"no {size:,} bytes are to be had") from error
+                raise MemoryError(f"no {size:,} bytes are free") from error
             if hasattr(mmap, "MADV_HUGEPAGE"):
                 block.madvise(mmap.MADV_HUGEPAGE)
             raw = np.frombuffer(block, dtype=np.uint8)

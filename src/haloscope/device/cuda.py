@@ -24,6 +24,7 @@ EARLY_FROM = 90, 12030
 """Compute capability and driver from which launches can begin early, captured ones, too."""
 
 _INSTALL = "run pip install 'haloscope[cuda13]' (or [cuda12] for an older driver)"
+_WITHOUT_GPU = "use --device cpu, or check nvidia-smi"
 _DEFAULT_BLOCK = {1: (256,), 2: (64, 4), 3: (64, 4, 1)}
 _LARGEST_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _LARGEST_GRID = (2**31 - 1, 65535, 65535)
@@ -34,15 +35,13 @@ def _gpus() -> tuple[Any, int]:
     try:
         import cupy
     except ImportError as error:
-        raise MachineError(f"a GPU needs CuPy, which is not installed; {_INSTALL}") from error
+        raise MachineError("a GPU needs CuPy, which is not installed", remedy=_INSTALL) from error
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except Exception as error:  # CuPy raises its own kinds for a missing driver or GPU
-        raise MachineError(
-            f"no NVIDIA GPU can be used here ({error}); use --device cpu, or check nvidia-smi"
-        ) from error
+        raise MachineError(f"no NVIDIA GPU can be used ({error})", remedy=_WITHOUT_GPU) from error
     if count == 0:
-        raise MachineError("no NVIDIA GPU is in sight; use --device cpu, or check nvidia-smi")
+        raise MachineError("no NVIDIA GPU is visible", remedy=_WITHOUT_GPU)
     return cupy, count
 
 
@@ -112,7 +111,7 @@ class EarlyLaunch(CudaLaunch):
             self._config, self._taken, self._places.ctypes.data, 0
         )
         if status != self._driver.CUresult.CUDA_SUCCESS:
-            raise MachineError(f"the driver refuses to launch a kernel ({status.name})")
+            raise MachineError(f"the driver does not launch a kernel ({status.name})")
 
 
 def _in_memory(value: Any) -> np.ndarray:
@@ -184,8 +183,8 @@ class CudaGraph:
         runtime.graphDestroy(captured)
         if status != driver.CUresult.CUDA_SUCCESS:
             raise MachineError(
-                f"the driver takes no graph of these kernels ({status.name}); "
-                "set machine.graphs = false"
+                f"the driver does not make a graph of these kernels ({status.name})",
+                remedy="set machine.graphs = false",
             )
         self._address, self._stream, self._runtime = int(ready), stream, runtime
         # At the end of the process the driver does it.
@@ -365,7 +364,7 @@ class CudaDevice:
             setattr(parameters, name, place)
         (code,) = runtime.cudaMemcpy3DAsync(parameters, (stream or self.stream).ptr)
         if int(code) != 0:
-            raise MachineError(f"the driver refuses to copy a strided plane ({code})")
+            raise MachineError(f"the driver does not copy a strided plane ({code})")
 
     def shared_zeros(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Array of zeros that other processes of this host can map.

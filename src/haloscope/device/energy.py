@@ -82,8 +82,8 @@ def _package_counters(powercap: Path) -> tuple[Callable[[], float] | None, str]:
         counters = [_Wrapping(zone) for zone in zones]
     except PermissionError:
         return None, (
-            "the energy counters of the processor packages can be read by root alone; root lets "
-            f"others with: chmod a+r {powercap}/intel-rapl:*/energy_uj"
+            "only root can read the energy counters of the processor packages; to allow other users, "
+            f"run as root: chmod a+r {powercap}/intel-rapl:*/energy_uj"
         )
     except (OSError, ValueError) as error:
         return None, f"the energy counters of the processor packages cannot be read: {error}"

@@ -46,28 +46,32 @@ class Cache:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = (folder or default_folder()).absolute()
+        place = f"kernel cache folder {self.folder}"
         self.built: list[Path] = []  # The files that were not there and had to be built
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             status = self.folder.lstat()
         except OSError as error:
             raise MachineError(
-                f"the kernel cache folder {self.folder} cannot be made ({error.strerror}); "
-                "set HALOSCOPE_CACHE to a folder that you can write"
+                f"it cannot be created ({error.strerror})",
+                location=place,
+                remedy="set HALOSCOPE_CACHE to a folder that you can write",
             ) from error
         if not stat.S_ISDIR(status.st_mode):
             raise MachineError(
-                f"the kernel cache {self.folder} is not a folder; set HALOSCOPE_CACHE to one"
+                "it is not a folder", location=place, remedy="set HALOSCOPE_CACHE to a folder"
             )
         if status.st_uid != os.getuid():
             raise MachineError(
-                f"the kernel cache folder {self.folder} belongs to user {status.st_uid}, not to "
-                f"you ({os.getuid()}); set HALOSCOPE_CACHE to a folder of your own"
+                f"it belongs to user {status.st_uid}, not to you ({os.getuid()})",
+                location=place,
+                remedy="set HALOSCOPE_CACHE to a folder of your own",
             )
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise MachineError(
-                f"the kernel cache folder {self.folder} can be written by others (mode "
-                f"{stat.S_IMODE(status.st_mode):04o}); run chmod 700 on it or set HALOSCOPE_CACHE"
+                f"others can write it (mode {stat.S_IMODE(status.st_mode):04o})",
+                location=place,
+                remedy="run chmod 700 on it or set HALOSCOPE_CACHE",
             )
 
     def get(self, key: str, suffix: str, build: Callable[[Path], None]) -> Path:
@@ -82,8 +86,9 @@ class Cache:
                     self._build(path, build)
         except OSError as error:
             raise MachineError(
-                f"the compiled kernel could not be written to {self.folder} "
-                f"({error.strerror or error}); free some space or set HALOSCOPE_CACHE"
+                f"the compiled kernel could not be written ({error.strerror or error})",
+                location=f"kernel cache folder {self.folder}",
+                remedy="free disk space or set HALOSCOPE_CACHE",
             ) from error
         return path
 
@@ -175,7 +180,11 @@ class Compiler:
     def name(self) -> str:
         """First line of the compiler's own version text."""
         first = self.identity.splitlines()[0]
-        return first if self.command else f"{first} (not here: what haloscope build left is used)"
+        return (
+            first
+            if self.command
+            else f"{first} (not installed; kernels of haloscope build are used)"
+        )
 
 
 def debug_requested() -> bool:
@@ -225,16 +234,18 @@ def find_compiler() -> Compiler:
         named = _command(command)
         if named is None:
             raise MachineError(
-                f"CXX={command} is no command that answers --version; set it to the name or path of a "
-                "C++ compiler, without options, or unset it to use g++"
+                "it is not a command that answers --version",
+                location=f"CXX={command}",
+                remedy="set it to the name or path of a C++ compiler, without options, or unset it to use "
+                "g++",
             )
         return named
     compiler = _command("g++") or _from_wheels() or _left_by_build()
     if compiler is not None:
         return compiler
     raise MachineError(
-        "no C++ compiler was found (looked for g++ and the compiler extra, as CXX is not set); "
-        "install g++ (Debian: apt install g++) or run pip install 'haloscope[compiler]'"
+        "no C++ compiler was found (CXX is not set; searched for g++ and the compiler extra)",
+        remedy="install g++ (Debian: apt install g++) or run pip install 'haloscope[compiler]'",
     )
 
 
@@ -253,8 +264,8 @@ def require_made(target: Path, command: tuple[str, ...], names: str) -> None:
     """See that a compiler that told no error has made its file."""
     if not target.exists():
         raise MachineError(
-            f"{' '.join(command)} ended without an error and made nothing of {names}; set CXX to a "
-            "C++ compiler"
+            f"{' '.join(command)} ended without an error but did not compile {names}",
+            remedy="set CXX to a C++ compiler",
         )
 
 
@@ -293,8 +304,9 @@ def sanitizer_libraries() -> str:
     path = _output((*compiler.command, "-print-file-name=libasan.so")).strip()
     if not Path(path).is_absolute():
         raise MachineError(
-            "HALOSCOPE_JIT=debug needs the address sanitizer, which this compiler does not "
-            "bring; install g++ or unset HALOSCOPE_JIT"
+            "this compiler has no address sanitizer",
+            location="HALOSCOPE_JIT=debug",
+            remedy="install g++ or unset HALOSCOPE_JIT",
         )
     runtime = _output((*compiler.command, "-print-file-name=libstdc++.so")).strip()
     return f"{path}:{runtime}" if Path(runtime).is_absolute() else path
@@ -347,9 +359,10 @@ def compile_for_cores(file: Path, constants: Constants, cache: Cache | None = No
     def build(target: Path) -> None:
         if not compiler.command:
             raise MachineError(
-                f"no C++ compiler was found, and {file.name} as this case needs it is not among "
-                f"the kernels that haloscope build left in {cache.folder}; install g++, or run "
-                "haloscope build for this case on a machine with g++ and the same processor"
+                f"no C++ compiler was found, and the kernels that haloscope build left in {cache.folder} "
+                f"do not include {file.name} as this case needs it",
+                remedy="install g++, or run haloscope build for this case on a machine with g++ and the "
+                "same processor",
             )
         source = target.with_suffix(".cpp")
         try:
@@ -360,11 +373,12 @@ def compile_for_cores(file: Path, constants: Constants, cache: Cache | None = No
             fault = _DISK_FAULT.search(done.stderr)
             if done.returncode != 0 and fault:
                 raise MachineError(
-                    f"the compiler could not write to {target.parent} or to its folder for "
-                    f"temporary files ({fault[0]}); free some space or set HALOSCOPE_CACHE and TMPDIR"
+                    f"the compiler could not write to {target.parent} or to its folder for temporary files "
+                    f"({fault[0]})",
+                    remedy="free disk space or set HALOSCOPE_CACHE and TMPDIR",
                 )
             if done.returncode != 0:
-                raise CompileError(f"{file.name} does not compile:\n{done.stderr}")
+                raise CompileError(f"it does not compile:\n{done.stderr}", location=file.name)
             require_made(target, compiler.command, file.name)
         finally:
             if not debug:
@@ -392,6 +406,10 @@ def compile_for_gpu(
     return cache.read(cache.get(key, ".cubin", build))
 
 
+_SILENT_NVRTC = "NVRTC is installed but does not answer"
+_REINSTALL_NVRTC = "reinstall nvidia-cuda-nvrtc"
+
+
 def _load_nvrtc() -> tuple[Any, str]:
     """NVRTC's interface and its version."""
     try:
@@ -400,12 +418,12 @@ def _load_nvrtc() -> tuple[Any, str]:
         status, major, minor = nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError) as error:  # the second where the library itself is missing
         raise MachineError(
-            "kernels for GPUs need NVRTC and cuda-bindings, which are not installed; run "
-            "pip install 'haloscope[cuda13]' (or [cuda12] for an older driver, or [nvrtc] to "
-            "compile without a GPU)"
+            "kernels for GPUs need NVRTC and cuda-bindings, which are not installed",
+            remedy="run pip install 'haloscope[cuda13]' (or [cuda12] for an older driver, or [nvrtc] to "
+            "compile without a GPU)",
         ) from error
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise MachineError("NVRTC is installed but does not answer; reinstall nvidia-cuda-nvrtc")
+        raise MachineError(_SILENT_NVRTC, remedy=_REINSTALL_NVRTC)
     return nvrtc, f"{major}.{minor}"
 
 
@@ -414,7 +432,7 @@ def known_architectures() -> list[int]:
     nvrtc, _ = _load_nvrtc()
     status, numbers = nvrtc.nvrtcGetSupportedArchs()
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise MachineError("NVRTC is installed but does not answer; reinstall nvidia-cuda-nvrtc")
+        raise MachineError(_SILENT_NVRTC, remedy=_REINSTALL_NVRTC)
     return [int(number) for number in numbers]
 
 
@@ -423,14 +441,16 @@ def _run_nvrtc(api: Any, text: str, name: str, flags: tuple[str, ...]) -> bytes:
     good = api.nvrtcResult.NVRTC_SUCCESS
     status, program = api.nvrtcCreateProgram(text.encode(), name.encode(), 0, [], [])
     if status != good:
-        raise CompileError(f"NVRTC could not take {name}: {status}")
+        raise CompileError(f"NVRTC does not accept it ({status})", location=name)
     try:
         (status,) = api.nvrtcCompileProgram(program, len(flags), [f.encode() for f in flags])
         if status != good:
             _, size = api.nvrtcGetProgramLogSize(program)
             log = b" " * size
             api.nvrtcGetProgramLog(program, log)
-            raise CompileError(f"{name} does not compile with NVRTC:\n{log.decode().strip()}")
+            raise CompileError(
+                f"it does not compile with NVRTC:\n{log.decode().strip()}", location=name
+            )
         _, size = api.nvrtcGetCUBINSize(program)
         cubin: bytes = b" " * size
         api.nvrtcGetCUBIN(program, cubin)

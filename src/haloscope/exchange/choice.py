@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError, MachineError
 from haloscope.exchange.packed import Exchange
-from haloscope.exchange.plan import Plan, check_plans
+from haloscope.exchange.plan import Plan, check_plans, first_fault
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.transports.contract import (
     NAMES,
     Transport,
-    TransportUnavailable,
     require_suited,
+    unavailable,
 )
 
 
@@ -43,19 +43,21 @@ def open_transport(
         "all-pairs": AllPairsTransport,
     }
     if name not in kinds:
-        raise InputError(f"transport {name!r} is not known; give auto or one of {', '.join(NAMES)}")
+        raise InputError(
+            "unknown value", location=f"transport = {name!r}", allowed=f"auto, {', '.join(NAMES)}"
+        )
     require_suited(name, device.kind)
-    opened, fault = None, ""
+    opened = None
+    fault: MachineError | None = None
     try:
         opened = kinds[name](world, device, plan, dtype, stream)
     except MachineError as error:
-        fault = str(error)
+        fault = error
     # A transport that fails on one rank must not be used on another.
-    faults = [text for text in world.gather_texts(fault) if text]
-    if faults:
-        raise TransportUnavailable(f"transport {name!r} cannot be used: {faults[0]}")
-    transport: Transport = opened  # type: ignore[assignment]
-    return transport
+    shared_fault = first_fault(world, fault)
+    if shared_fault is not None:
+        raise unavailable(name, shared_fault)
+    return cast("Transport", opened)
 
 
 _ON_CORES = ("host",)
@@ -135,8 +137,9 @@ def open_by_name(
     """
     if transport == "repacked" and not repacks:
         raise InputError(
-            'machine.transport = "repacked" is for studies of the blood solver; give auto or one of '
-            f"{', '.join(name for name in NAMES if name != transport)}"
+            "it is for studies of the blood solver",
+            location='machine.transport = "repacked"',
+            allowed=f"auto, {', '.join(name for name in NAMES if name != transport)}",
         )
     check_plans(world, plan)
     log = log or _say_nothing
@@ -151,7 +154,7 @@ def open_by_name(
         other = _IN_ITS_PLACE.get(transport)
         if other is None:
             raise
-        log(f"{error}; {other} takes its place")
+        log(f"{error}; {other} is used instead")
         opened = open_transport(other, world, device, plan, dtype, stream)
     return make(opened)
 
@@ -185,7 +188,7 @@ def _fastest(
         if best is None or seconds < best[0]:
             best = (seconds, exchange)
     if best is None:
-        raise MachineError(f"no transport can be used here: {'; '.join(missing)}")
+        raise MachineError(f"no transport can be used: {'; '.join(missing)}")
     size = best[1].bytes_sent / 1e3
     text = f"an exchange of {size:.4g} kB a rank takes: {', '.join(lines)}"
     log(f"{text}{f' ({chr(59).join(missing)})' if missing else ''}; {best[1].transport} is used")

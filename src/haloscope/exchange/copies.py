@@ -47,12 +47,11 @@ def require_room(array: Array, dtype: np.dtype[Any], values: int, operation: str
     held = array.nbytes // array.itemsize
     if array.dtype != dtype or held < values:
         raise ValueError(
-            f"an array of {held} values of {array.dtype} is given to {operation} that needs {values} "
-            f"of {dtype}"
+            f"{operation} needs {values} values of {dtype}; the array has {held} of {array.dtype}"
         )
     flags = getattr(array, "flags", None)
     if flags is not None and not flags.c_contiguous:
-        raise ValueError(f"{operation} needs an array without gaps; give the whole of it")
+        raise ValueError(f"{operation} needs a contiguous array; give the whole array")
 
 
 class Copies(Packed, ABC):

@@ -307,7 +307,7 @@ def open_pairing(
 def _named(operation: str) -> str:
     if operation not in OPERATIONS:
         raise InputError(
-            f"operation {operation!r} is not known; give one of {', '.join(OPERATIONS)}"
+            "unknown operation", location=f"operation {operation!r}", allowed=", ".join(OPERATIONS)
         )
     return OPERATIONS[operation]
 
@@ -347,9 +347,13 @@ class _Opening:
         together: bool,
     ) -> Kind | FieldByField[Kind]:
         if fields < 1:
-            raise InputError(f"{fields} fields cannot be exchanged; give 1 or more")
+            raise InputError("out of range", location=f"fields = {fields}", allowed="1 or more")
         if np.dtype(self.dtype) not in (np.float32, np.float64):
-            raise InputError(f"values of {np.dtype(self.dtype)} are given; use float32 or float64")
+            raise InputError(
+                "wrong type",
+                location=f"dtype = {np.dtype(self.dtype)}",
+                allowed="float32 or float64",
+            )
         place = placement or Placement(0, 1, self.sharing.size)
         order = message_order(self.world, self.sharing, by_position=together)
         if together:

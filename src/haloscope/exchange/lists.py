@@ -15,11 +15,19 @@ from typing import Any
 import numpy as np
 
 from haloscope.device.interface import Array, Device, Kernel
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 from haloscope.exchange.choice import open_by_name
 from haloscope.exchange.copies import CHUNK_COLUMNS, require_room
 from haloscope.exchange.packed import BLOCK, Bound, Copying
-from haloscope.exchange.plan import Box, Listed, Lists, Message, Plan, in_memory_order
+from haloscope.exchange.plan import (
+    Box,
+    Listed,
+    Lists,
+    Message,
+    Plan,
+    in_memory_order,
+    refuse_together,
+)
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.transports.contract import Slot, Transport
 from haloscope.exchange.transports.study import RepackedTransport
@@ -170,14 +178,19 @@ def open_lists(
 ) -> ListExchange:
     """Open an exchange of listed entries; all ranks call this."""
     if fields < 1:
-        raise InputError(f"{fields} fields cannot be exchanged; give 1 or more")
+        raise InputError("out of range", location=f"fields = {fields}", allowed="1 or more")
     if fields > 1 and field_stride < 1:
         raise InputError(
-            f"{fields} fields that lie {field_stride} values apart cannot be exchanged; give the "
-            "distance from one to the next, 1 or more"
+            f"{fields} fields need a distance from one to the next",
+            location=f"field_stride = {field_stride}",
+            allowed="1 or more",
         )
     if np.dtype(dtype).name not in _TYPES:
-        raise InputError(f"values of {np.dtype(dtype)} are given; use float16, float32 or float64")
+        raise InputError(
+            "wrong type",
+            location=f"dtype = {np.dtype(dtype)}",
+            allowed="float16, float32 or float64",
+        )
     settings = Settings(device, dtype, fields, field_stride, stream, graphs, log)
     return _open(world, settings, lists, transport, backward, state)
 
@@ -247,13 +260,11 @@ def values_needed(lists: Lists, fields: int, field_stride: int) -> int:
 def _require_single_copies(world: World, lists: Lists) -> None:
     indices = np.sort(lists.sent)
     twice = indices[1:][np.diff(indices) == 0]
-    fault = ""
+    fault = None
     if len(twice):
-        fault = (
-            f"entry {twice[0]} of rank {world.rank} has several copies, {len(np.unique(twice))} "
-            f"entr{'y' if len(np.unique(twice)) == 1 else 'ies'} in all: they cannot all come "
-            "back to it; want each entry on one rank, once"
+        fault = InputError(
+            f"entry {twice[0]} of rank {world.rank} has several copies, which cannot all be sent "
+            f"back to it ({counted(len(np.unique(twice)), 'entry', 'entries')} in all)",
+            remedy="request each entry on one rank, once",
         )
-    faults = [text for text in world.gather_texts(fault) if text]
-    if faults:
-        raise InputError(faults[0])
+    refuse_together(world, fault)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.errors import InputError
+from haloscope.errors import FIELDS, HaloscopeError, InputError
 from haloscope.exchange.ranks.world import World
 
 
@@ -84,11 +85,24 @@ def _to_root(world: World, values: np.ndarray) -> np.ndarray | None:
     return np.concatenate(came).view(values.dtype).reshape(-1, *values.shape[1:])
 
 
-def refuse_together(world: World, fault: str) -> None:
-    """Raise what any rank has found wrong, on all of them; all ranks call this."""
-    faults = [text for text in world.gather_texts(fault) if text]
-    if faults:
-        raise InputError(faults[0])
+def first_fault(world: World, fault: HaloscopeError | str | None) -> dict[str, str] | None:
+    """The fields of the fault of the first rank that has one; all ranks call this."""
+    text = ""
+    if fault:
+        error = HaloscopeError(fault) if isinstance(fault, str) else fault
+        text = json.dumps({field: getattr(error, field) for field in FIELDS})
+    fields: dict[str, str] | None = None
+    for rank_text in world.gather_texts(text):
+        if rank_text and fields is None:
+            fields = json.loads(rank_text)
+    return fields
+
+
+def refuse_together(world: World, fault: InputError | str | None) -> None:
+    """Raise the fault of the first rank that has one, on all ranks; all ranks call this."""
+    fields = first_fault(world, fault)
+    if fields is not None:
+        raise InputError(**fields)
 
 
 def all_rows(world: World, values: np.ndarray) -> np.ndarray:
@@ -176,7 +190,7 @@ def find_lists(
     # `wanted`, `indices`: int64 numbers of which this rank wants copies, and where in its array
     # they belong.
     strangers = (owners < 0) | (owners >= world.size)
-    fault = ""
+    fault = None
     if strangers.any():
         fault = _missing(world.rank, int(wanted[strangers.argmax()]), "any rank")
         wanted, indices, owners = (rows[~strangers] for rows in (wanted, indices, owners))
@@ -190,16 +204,14 @@ def find_lists(
     for rank, (part, positions) in enumerate(zip(asked, sources, strict=True)):
         if not fault and (positions < 0).any():
             fault = _missing(rank, int(part[(positions < 0).argmax()]), f"rank {world.rank}")
-    faults = [text for text in world.gather_texts(fault) if text]
-    if faults:
-        raise InputError(faults[0])
+    refuse_together(world, fault)
     return Lists(_listed(sources), _listed(targets))
 
 
-def _missing(rank: int, number: int, where: str) -> str:
-    return (
-        f"rank {rank} wants the value with the number {number} of {where}, which has none of that "
-        "number; give owners that agree with what ranks hold"
+def _missing(rank: int, number: int, where: str) -> InputError:
+    return InputError(
+        f"rank {rank} needs value number {number}, which {where} does not have",
+        remedy="pass the owner of each number",
     )
 
 
@@ -300,17 +312,16 @@ def check_plans(world: World, plan: Plan) -> None:
             table[message.rank] = message.size, zlib.crc32(counts.tobytes())
     heard = world.alltoall(said)
     wrong = next((r for r in range(world.size) if tuple(heard[r]) != tuple(expected[r])), None)
-    fault = ""
+    fault = None
     if wrong is not None:
-        fault = (
+        fault = InputError(
+            "the exchange plans of two ranks do not match: "
             f"rank {wrong} sends {heard[wrong][0]} values to rank {world.rank}, which expects "
             f"{expected[wrong][0]}"
-            + (" in other boxes" if heard[wrong][0] == expected[wrong][0] else "")
-            + "; give every rank the same case and settings"
+            + (" in other boxes" if heard[wrong][0] == expected[wrong][0] else ""),
+            remedy="give every rank the same case and settings",
         )
-    faults = [text for text in world.gather_texts(fault) if text]
-    if faults:
-        raise InputError(f"the exchange plans of two ranks do not match: {faults[0]}")
+    refuse_together(world, fault)
 
 
 Order = NDArray[np.int64]

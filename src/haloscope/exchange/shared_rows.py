@@ -147,8 +147,8 @@ class SharedRows(Copying):
         # Rows that are listed later may lie beyond the end of an array that was given before.
         if state.dtype != self._dtype or values < self._fields * self._width * (self._largest + 1):
             raise ValueError(
-                f"an array of {values} values of {state.dtype} is given to an exchange of rows that "
-                f"needs {self._fields} x {self._width} x {self._largest + 1} of {self._dtype}"
+                f"an exchange of rows needs {self._fields} x {self._width} x {self._largest + 1} values of "
+                f"{self._dtype}; the array has {values} of {state.dtype}"
             )
         return super()._bound(state)
 
@@ -212,8 +212,8 @@ def open_shared_rows(
     most = _MOST_VALUES // (width * fields)
     if world.any(any(room > most for rooms_of_peers in rooms for room in rooms_of_peers.values())):
         raise InputError(
-            f"two ranks would share more than {most} rows of {fields} x {width} values; use more "
-            "ranks"
+            f"two ranks share more than {most} rows of {fields} x {width} values",
+            remedy="use more ranks",
         )
 
     def make(opened: Transport) -> SharedRows:

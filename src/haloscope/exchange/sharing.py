@@ -90,12 +90,14 @@ def find_sharing(world: World, ids: np.ndarray) -> Sharing:
     return Sharing(world.rank, flat.size, numbers, starts, positions, groups, ranks, copies)
 
 
-def _fault(ids: np.ndarray) -> str:
+def _fault(ids: np.ndarray) -> InputError | None:
     if ids.dtype.kind not in "iu":
-        return f"global numbers are given as {ids.dtype}; give whole numbers of 64 bits"
+        return InputError(f"global numbers are {ids.dtype}", allowed="64-bit integers")
     if ids.dtype == np.uint64 and ids.size and int(ids.max()) > np.iinfo(np.int64).max:
-        return f"the global number {ids.max()} is too large; give numbers below 2**63"
-    return ""
+        return InputError(
+            f"the global number {ids.max()} is too large", allowed="numbers below 2**63"
+        )
+    return None
 
 
 def _ask_owners(
@@ -196,7 +198,7 @@ def check_pairs(world: World, sharing: Sharing) -> None:
     rank = min(np.flatnonzero(heard[:, 3]), key=lambda r: heard[r, 2])
     number, count = heard[rank, 2:]
     raise InputError(
-        f"of the global numbers to be paired {once} occur once and {more} more than twice, the "
-        f"first is {number} on rank {rank} ({count} cop{'y' if count == 1 else 'ies'}); let each "
-        "number occur twice, or give 0 where a value has no partner"
+        f"of the global numbers to be paired {once} occur once and {more} more than twice; the "
+        f"first is {number} on rank {rank} ({count} cop{'y' if count == 1 else 'ies'})",
+        remedy="use each number twice, or 0 where a value has no partner",
     )

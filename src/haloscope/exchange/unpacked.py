@@ -15,9 +15,9 @@ import numpy as np
 
 from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError, MachineError
-from haloscope.exchange.plan import Box, Message, Plan, check_plans
+from haloscope.exchange.plan import Box, Message, Plan, check_plans, first_fault
 from haloscope.exchange.ranks.world import MpiWorld, World
-from haloscope.exchange.transports.contract import TransportUnavailable
+from haloscope.exchange.transports.contract import unavailable
 from haloscope.regions import Region
 
 _COPY = Region("copy planes", movement=True)
@@ -55,8 +55,9 @@ class UnpackedExchange:
         allowed = ("host", "staged") if device.kind == "cpu" else ("staged", "peer")
         if transport not in allowed:
             raise InputError(
-                f"machine.transport = {transport!r} does not send planes by themselves "
-                f"(machine.packing); on {device.name} give {' or '.join(map(repr, allowed))}"
+                f"it cannot send planes without packing them (machine.packing) on {device.name}",
+                location=f"machine.transport = {transport!r}",
+                allowed=" or ".join(map(repr, allowed)),
             )
         check_plans(world, plan)
         self.transport = transport
@@ -149,15 +150,15 @@ class UnpackedExchange:
                     try:
                         base = device.map_region(handle)
                     except MachineError as error:
-                        fault, base = str(error), 0
+                        fault, base = error.problem, 0
                     else:
                         weakref.finalize(self, device.unmap_region, base).atexit = False
                     bases[rank, number] = base
                 there = Box(first, box.counts, (s0, s1, 0))
                 self._there[number].append((bases[rank, number], there))
-        faults = [text for text in world.gather_texts(fault) if text]
-        if faults:
-            raise TransportUnavailable(f"transport 'peer' cannot be used: {faults[0]}")
+        shared_fault = first_fault(world, fault)
+        if shared_fault is not None:
+            raise unavailable("peer", shared_fault)
 
     def prepare(self, *states: Array) -> None:
         """Do nothing: the arrays are known."""

@@ -68,7 +68,9 @@ def temporary_beside(target: Path) -> Path:
     """
     if not target.name:
         raise InputError(
-            f"cannot write {target}: it would replace the folder itself; give one by its name"
+            "the file would replace the folder itself",
+            location=str(target),
+            remedy="give the file's own name",
         )
     token = f"{os.getpid()}-{secrets.token_hex(_TOKEN_BYTES)}"
     stem = os.fsdecode(os.fsencode(target.name)[:_LONGEST_STEM])
@@ -120,8 +122,9 @@ def _require_name(target: Path) -> None:
         fits = False
     if not fits:
         raise InputError(
-            f"cannot write {str(target)!r}: a name holds no character of value zero and no half of one; "
-            "give another"
+            "it is not a file name: it holds a character of value zero or half a character",
+            location=repr(str(target)),
+            remedy="give another name",
         )
 
 
@@ -135,7 +138,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     target = Path(path)
     _require_name(target)
     if os.path.isdir(target):  # Path.is_dir raises where a name is too long
-        raise InputError(f"cannot write {target}: it is a folder; give the path of a file")
+        raise InputError("it is a folder", location=str(target), remedy="give the path of a file")
     special = is_special(target)
     temporary = temporary_beside(Path(tempfile.gettempdir(), target.name) if special else target)
     mode = 0o600 if special else 0o666
@@ -163,8 +166,9 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
             cause, advice = _WRITE_FAILURES[code]
             cause = f"{cause} ({said})"
         raise MachineError(
-            f"cannot write {target}: {cause}; what was written before is intact: {advice}, then "
-            "run again"
+            f"the file cannot be written: {cause}; its earlier content is intact",
+            location=str(target),
+            remedy=f"{advice}, then run again",
         ) from error
 
 
@@ -279,7 +283,9 @@ def append_text(path: Path, text: str, *, afresh: bool = False, durable: bool = 
             os.close(descriptor)
     except OSError as error:
         raise MachineError(
-            f"cannot write {path}: {error.strerror}; free some space or choose another --out"
+            f"the file cannot be written ({error.strerror})",
+            location=str(path),
+            remedy="free disk space or choose another --out",
         ) from error
 
 
@@ -318,8 +324,10 @@ def write_json(path: str | Path, obj: object) -> None:
         text = json.dumps(obj, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"cannot write {path}: {error}; JSON holds dictionaries, lists, texts, finite numbers "
-            f"and null: convert the value"
+            f"the object cannot be written as JSON: {error}",
+            location=str(path),
+            allowed="dictionaries, lists, texts, finite numbers and None",
+            remedy="convert the value",
         ) from error
     write_text(path, text + "\n")
 
@@ -327,7 +335,7 @@ def write_json(path: str | Path, obj: object) -> None:
 def _plain(value: object) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
-    raise TypeError(f"given a {type(value).__name__}")
+    raise TypeError(f"unsupported type {type(value).__name__}")
 
 
 class _GuardedFile:
@@ -400,8 +408,9 @@ def _open_folder(target: Path) -> Iterator[int]:
         folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(
-            f"cannot write {target}: the folder {target.parent} does not exist; create it or "
-            f"choose another"
+            f"the folder {target.parent} does not exist",
+            location=str(target),
+            remedy="create it or choose another",
         ) from None
     try:
         yield folder

@@ -31,6 +31,9 @@ _SUM = "crc32"
 # Of extras: bools, whole numbers, floats, complex numbers.
 _KINDS = "biufc"
 
+DELETE_DAMAGED = "delete it to restart from the previous checkpoint"
+"""Remedy of a damaged checkpoint."""
+
 Shape = tuple[int, ...]
 
 
@@ -142,13 +145,18 @@ class Checkpoint:
             with path.open("rb") as opened:
                 self._bytes = os.fstat(opened.fileno()).st_size
         except OSError as error:
-            raise MachineError(f"checkpoint {path} cannot be read ({error.strerror})") from error
+            raise MachineError(
+                f"it cannot be read ({error.strerror})",
+                location=f"checkpoint {path}",
+                remedy="check its permissions",
+            ) from error
         try:
             self._file = h5py.File(path, "r")
         except OSError as error:
             raise InputError(
-                f"checkpoint {path} cannot be read: it is cut short, damaged or no HDF5 file; "
-                "delete it to restart from the one before it"
+                "it is cut short, damaged or not an HDF5 file",
+                location=f"checkpoint {path}",
+                remedy=DELETE_DAMAGED,
             ) from error
         try:
             self._examine(solver, shape, list(fields), np.dtype(dtype))
@@ -161,8 +169,9 @@ class Checkpoint:
 
     def _damaged(self) -> InputError:
         return InputError(
-            f"checkpoint {self.path} is damaged or no Haloscope checkpoint; delete it to restart "
-            "from the one before it"
+            "it is damaged or not a Haloscope checkpoint",
+            location=f"checkpoint {self.path}",
+            remedy=DELETE_DAMAGED,
         )
 
     def _examine(self, solver: str, shape: Shape, fields: list[str], dtype: np.dtype) -> None:
@@ -172,15 +181,17 @@ class Checkpoint:
         stored_solver = attributes["solver"].decode()
         if stored_solver != solver:
             raise InputError(
-                f"checkpoint {self.path} is of the solver {stored_solver}, the case of "
-                f"{solver}; restart with the case that it was made from"
+                f"it is of the solver {stored_solver}, the case of {solver}",
+                location=f"checkpoint {self.path}",
+                remedy="restart with the case that wrote it",
             )
         saved = tuple(int(n) for n in attributes["nodes"])
         wanted = tuple(reversed(shape))
         if saved != wanted:
             raise InputError(
-                f"checkpoint {self.path} has {list(saved)} nodes, the case {list(wanted)}; "
-                "restart with the grid that it was made on"
+                f"it has {list(saved)} nodes, the case {list(wanted)}",
+                location=f"checkpoint {self.path}",
+                remedy="restart with the grid of the checkpoint",
             )
         self.step = int(attributes["step"])
         if self.step < 0:
@@ -192,8 +203,9 @@ class Checkpoint:
         missing = [name for name in fields if name not in self._file["fields"]]
         if missing:
             raise InputError(
-                f"checkpoint {self.path} holds no {', '.join(missing)}, which the case goes on from; "
-                "restart with the case that it was made from"
+                f"it does not hold {', '.join(missing)}, which the case needs to continue",
+                location=f"checkpoint {self.path}",
+                remedy="restart with the case that wrote it",
             )
         for name in fields:
             data = self._file[f"fields/{name}"]
@@ -201,8 +213,9 @@ class Checkpoint:
                 raise self._damaged()
             if data.dtype != dtype:
                 raise InputError(
-                    f"checkpoint {self.path} holds {data.dtype} fields, the case asks for "
-                    f"{dtype}; restart with the precision that it was made in"
+                    f"its fields are {data.dtype}, the case has {dtype} fields",
+                    location=f"checkpoint {self.path}",
+                    remedy="restart with the precision of the checkpoint",
                 )
 
     def has(self, name: str) -> bool:

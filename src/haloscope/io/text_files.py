@@ -44,7 +44,7 @@ def _open(target: Path) -> int:
     mode = target.stat().st_mode
     if stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
         raise InputError(
-            f"cannot write {target}: it is a disk or a socket; give the path of a file"
+            "it is a disk or a socket", location=str(target), remedy="give the path of a file"
         )
     try:
         descriptor = os.open(target, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
@@ -52,8 +52,9 @@ def _open(target: Path) -> int:
         if error.errno != errno.ENXIO:
             raise
         raise InputError(
-            f"cannot write {target}: nobody reads from this pipe; start the reader first, or give "
-            "the path of a file"
+            "no process reads from this pipe",
+            location=str(target),
+            remedy="start the reader first, or give the path of a file",
         ) from None
     os.set_blocking(descriptor, True)
     return descriptor
@@ -94,8 +95,9 @@ def decoded(content: bytes, name: str) -> str:
     for mark, encoding in _MARKS.items():
         if content.startswith(mark):
             raise InputError(
-                f"{name}, line 1, byte 1: the file begins with the byte order mark of {encoding} "
-                f"({mark.hex(' ')}); save it as UTF-8"
+                f"the file begins with the byte order mark of {encoding} ({mark.hex(' ')})",
+                location=f"{name}, line 1, byte 1",
+                remedy="save it as UTF-8",
             )
     content = content.removeprefix(codecs.BOM_UTF8)
     at = _first_fault(content)
@@ -106,12 +108,14 @@ def decoded(content: bytes, name: str) -> str:
     place = f"{name}, line {line}, byte {byte}"
     if content[at] == 0:
         raise InputError(
-            f"{place}: a byte of value zero, which TOML never has and UTF-16 often; save the file "
-            "as UTF-8, without such bytes"
+            "a byte has the value zero, which is not TOML and is common in UTF-16",
+            location=place,
+            remedy="save the file as UTF-8, without such bytes",
         )
     raise InputError(
-        f"{place}: the byte 0x{content[at]:02x} is not UTF-8, as which TOML is written; save the "
-        "file as UTF-8"
+        f"the byte 0x{content[at]:02x} is not UTF-8, the encoding of TOML",
+        location=place,
+        remedy="save the file as UTF-8",
     )
 
 
@@ -132,8 +136,13 @@ def insist_on_utf8(text: str, name: str) -> None:
     except UnicodeEncodeError as error:
         code = ord(text[error.start])
         byte = code - _UNDECODED
-        problem = f"the byte 0x{byte:02x}" if 0x80 <= byte <= 0xFF else f"half a pair, U+{code:04X}"
+        problem = (
+            f"the byte 0x{byte:02x}"
+            if 0x80 <= byte <= 0xFF
+            else f"half of a surrogate pair, U+{code:04X}"
+        )
         raise InputError(
-            f"{name} is not UTF-8: its character {error.start + 1} is {problem}; give it as UTF-8, in "
-            "a terminal or a script that is set to it"
+            f"it is not UTF-8: its character {error.start + 1} is {problem}",
+            location=name,
+            remedy="give it as UTF-8, in a terminal or script with this encoding",
         ) from None

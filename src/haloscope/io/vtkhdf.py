@@ -36,11 +36,12 @@ class VtkhdfFile(ABC):
         self._stack = contextlib.ExitStack()
         if self.path.suffix != ".vtkhdf":
             raise self._error(
-                f"the file name ends in {self.path.suffix!r}; readers know it by '.vtkhdf'",
-                "use that ending",
+                f"the file name ends in {self.path.suffix!r}",
+                "use the ending by which readers know it",
+                allowed="'.vtkhdf'",
             )
         if time is not None and not math.isfinite(time):
-            raise self._error(f"the time is {time}; allowed is a finite number", "give one")
+            raise self._error(f"the time is {time}", allowed="a finite number")
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
@@ -81,8 +82,8 @@ class VtkhdfFile(ABC):
                 f"array name {name!r} is taken, empty or holds '/'", "give a new name without '/'"
             )
 
-    def _error(self, problem: str, advice: str) -> InputError:
-        return InputError(f"cannot write {self.path}: {problem}: {advice}")
+    def _error(self, problem: str, remedy: str = "", *, allowed: str = "") -> InputError:
+        return InputError(problem, location=str(self.path), allowed=allowed, remedy=remedy)
 
     @abstractmethod
     def _write_layout(self, root: Any) -> None:
@@ -144,14 +145,15 @@ class ImageWriter(VtkhdfFile):
         self._require_name(name, taken=name in self._written)
         if np.dtype(dtype) not in [np.dtype(allowed) for allowed in VALUE_TYPES]:
             raise self._error(
-                f"array {name!r} has the type {np.dtype(dtype)}; allowed are "
-                f"{', '.join(VALUE_TYPES)} in the byte order of the machine",
+                f"array {name!r} has the type {np.dtype(dtype)}",
                 "convert it",
+                allowed=f"{', '.join(VALUE_TYPES)} in the byte order of the machine",
             )
         if components not in COMPONENTS:
             raise self._error(
-                f"array {name!r} has {components} components; allowed are 1 and 3",
+                f"array {name!r} has {components} components",
                 "split it into scalars",
+                allowed="1 or 3",
             )
         vector = () if components == 1 else (components,)
         stored = (*self.shape[self._dropped_axes :], *vector)
@@ -167,15 +169,17 @@ class ImageWriter(VtkhdfFile):
         # `block`: (z, y, x) or (z, y, x, 3), of the type given to `create`.
         if name not in self._written:
             raise self._error(
-                f"array {name!r} does not exist; existing are {', '.join(self._written) or 'none'}",
+                f"array {name!r} does not exist",
                 "create it first",
+                allowed=", ".join(self._written) or "none yet",
             )
         array = self._points[name]
         vector = array.shape[3 - self._dropped_axes :]
         if block.dtype != array.dtype:
             raise self._error(
-                f"block of array {name!r} has the type {block.dtype}; the array has {array.dtype}",
+                f"block of array {name!r} has the type {block.dtype}",
                 "convert the block",
+                allowed=str(array.dtype),
             )
         region = tuple(
             slice(first, first + count)
@@ -187,9 +191,8 @@ class ImageWriter(VtkhdfFile):
             for axis, points in zip(region, self.shape, strict=True)
         ):
             raise self._error(
-                f"block of array {name!r} has the shape {block.shape} from {tuple(start)}; the "
-                f"array has the shape {(*self.shape, *vector)}",
-                "give a block inside the grid",
+                f"block of array {name!r} has the shape {block.shape} from {tuple(start)}",
+                allowed=f"blocks inside the shape {(*self.shape, *vector)} of the array",
             )
         array[region[self._dropped_axes :]] = block[(0,) * self._dropped_axes]
         self._written[name] += math.prod(block.shape[:3])
@@ -199,18 +202,19 @@ class ImageWriter(VtkhdfFile):
             points < fewest for points, fewest in zip(self.shape, FEWEST_POINTS, strict=True)
         ):
             raise self._error(
-                f"the shape is {self.shape}; allowed are counts of points along z, y and x, at "
-                f"least {FEWEST_POINTS}",
+                f"the shape is {self.shape}",
                 "use one plane in z for a case in two dimensions",
+                allowed=f"counts of points along z, y and x, at least {FEWEST_POINTS}",
             )
         if len(self.origin) != 3 or not all(math.isfinite(value) for value in self.origin):
             raise self._error(
-                f"the origin is {self.origin}; allowed are three finite numbers", "give x, y, z"
+                f"the origin is {self.origin}", allowed="three finite numbers x, y, z"
             )
         if len(self.spacing) != 3 or not all(0.0 < value < math.inf for value in self.spacing):
             raise self._error(
-                f"the spacing is {self.spacing}; allowed are three positive numbers",
-                "give x, y, z, any positive number along an axis of one point",
+                f"the spacing is {self.spacing}",
+                "give any positive number along an axis of one point",
+                allowed="three positive numbers x, y, z",
             )
 
     def _write_layout(self, root: Any) -> None:
@@ -228,7 +232,7 @@ class ImageWriter(VtkhdfFile):
         for name, written in self._written.items():
             if written != total:
                 raise self._error(
-                    f"array {name!r} was given {written} points; the grid has {total}",
+                    f"array {name!r} has {written} points written; the grid has {total}",
                     "write every point once",
                 )
 
@@ -276,9 +280,9 @@ class TetWriter(VtkhdfFile):
         self._require_name(name, taken=name in self._arrays)
         if np.dtype(dtype).name not in TET_VALUE_TYPES or components not in COMPONENTS:
             raise self._error(
-                f"array {name!r} has the type {np.dtype(dtype)} and {components} components; "
-                f"allowed are {', '.join(TET_VALUE_TYPES)} and 1 or 3",
+                f"array {name!r} has the type {np.dtype(dtype)} and {components} components",
                 "convert it",
+                allowed=f"{', '.join(TET_VALUE_TYPES)} and 1 or 3",
             )
         rows = self.elements if per_element else self.nodes
         shape = (rows,) if components == 1 else (rows, components)
@@ -299,9 +303,9 @@ class TetWriter(VtkhdfFile):
             raise self._error(f"array {name!r} does not exist", "create it first")
         if values.dtype != self._arrays[name].dtype:
             raise self._error(
-                f"values of array {name!r} have the type {values.dtype}; the array has "
-                f"{self._arrays[name].dtype}",
+                f"values of array {name!r} have the type {values.dtype}",
                 "convert them",
+                allowed=str(self._arrays[name].dtype),
             )
         self._fill(name, first, values)
 
@@ -312,9 +316,8 @@ class TetWriter(VtkhdfFile):
         end = first + len(values)
         if values.shape[1:] != width or not 0 <= first <= end <= rows:
             raise self._error(
-                f"values of array {name!r} have the shape {values.shape} from row {first}; the "
-                f"array has {(rows, *width)}",
-                "give a range inside it",
+                f"values of array {name!r} have the shape {values.shape} from row {first}",
+                allowed=f"a range inside the shape {(rows, *width)} of the array",
             )
         if name == CONNECTIVITY:
             array[CORNERS * first : CORNERS * end] = values.ravel()
@@ -351,6 +354,6 @@ class TetWriter(VtkhdfFile):
             rows = len(self._arrays[name]) // (CORNERS if name == CONNECTIVITY else 1)
             if written != rows:
                 raise self._error(
-                    f"array {name!r} was given {written} rows; there are {rows}",
+                    f"array {name!r} has {written} rows written; there are {rows}",
                     "write every row once",
                 )

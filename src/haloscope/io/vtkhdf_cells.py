@@ -84,14 +84,15 @@ class CellWriter(VtkhdfFile):
         allowed = ELEMENT_TYPES if per_element else VALUE_TYPES
         if np.dtype(dtype) not in [np.dtype(kind) for kind in allowed]:
             raise self._error(
-                f"array {name!r} has the type {np.dtype(dtype)}; allowed are "
-                f"{', '.join(allowed)} in the byte order of the machine",
+                f"array {name!r} has the type {np.dtype(dtype)}",
                 "convert it",
+                allowed=f"{', '.join(allowed)} in the byte order of the machine",
             )
         if components not in COMPONENTS or (per_element and components != 1):
             raise self._error(
-                f"array {name!r} has {components} components; allowed are 1 and, at nodes, 3",
+                f"array {name!r} has {components} components",
                 "split it into scalars",
+                allowed="1 and, at nodes, 3",
             )
         place = "CellData" if per_element else "PointData"
         rows = self.elements * (len(self._corners) if per_element else self._nodes**3)
@@ -110,7 +111,7 @@ class CellWriter(VtkhdfFile):
         if coordinates.dtype != np.float64 or not np.isfinite(coordinates).all():
             raise self._error(
                 f"coordinates from element {first} on are {coordinates.dtype} or not finite",
-                "give finite numbers as float64",
+                allowed="finite numbers as float64",
             )
         self._claim(COORDINATES, first, coordinates.shape, (*(self._nodes_in,) * 3, 3))
         rows = self._at_nodes(np.moveaxis(coordinates, -1, 1), np.dtype(np.float64))
@@ -127,16 +128,16 @@ class CellWriter(VtkhdfFile):
         # [element, k, j, i], or (count, 3, n, n, n) for a vector; (count,) per element.
         if name not in self._components:
             raise self._error(
-                f"array {name!r} does not exist; existing are "
-                f"{', '.join(self._components) or 'none'}",
+                f"array {name!r} does not exist",
                 "create it first",
+                allowed=", ".join(self._components) or "none yet",
             )
         array = self._arrays[name]
         if values.dtype != array.dtype:
             raise self._error(
-                f"values of array {name!r} have the type {values.dtype}; the array has "
-                f"{array.dtype}",
+                f"values of array {name!r} have the type {values.dtype}",
                 "convert them",
+                allowed=str(array.dtype),
             )
         if name in self._per_element:
             self._claim(name, first, values.shape, ())
@@ -152,12 +153,10 @@ class CellWriter(VtkhdfFile):
 
     def _check(self) -> None:
         if self.elements < 1:
-            raise self._error(f"there are {self.elements} elements; at least 1 is needed", "add it")
+            raise self._error(f"there are {self.elements} elements", allowed="at least 1")
         shape = self.interpolation.shape
         if len(shape) != 2 or min(shape) < 2:
-            raise self._error(
-                f"the interpolation has the shape {shape}; allowed are at least 2 x 2", "correct it"
-            )
+            raise self._error(f"the interpolation has the shape {shape}", allowed="at least 2 x 2")
 
     def _file_order(self, node_order: Integers | None) -> Integers:
         """Numbers of an element's nodes, i fastest, in the order in which the file lists them."""
@@ -236,14 +235,13 @@ class CellWriter(VtkhdfFile):
         end = first + (shape[0] if shape else 0)
         if tuple(shape[1:]) != tuple(element_shape) or not 0 <= first < end <= self.elements:
             raise self._error(
-                f"values of array {name!r} have the shape {tuple(shape)} from element {first}; "
-                f"the array has {(self.elements, *element_shape)}",
-                "give a range of elements inside it",
+                f"values of array {name!r} have the shape {tuple(shape)} from element {first}",
+                allowed=f"a range of elements inside the shape {(self.elements, *element_shape)} of the array",
             )
         if self._written[name][first:end].any():
             again = first + int(self._written[name][first:end].argmax())
             raise self._error(
-                f"array {name!r} was given element {again} twice", "write every element once"
+                f"element {again} of array {name!r} was written twice", "write every element once"
             )
         self._written[name][first:end] = True
 
@@ -261,7 +259,6 @@ class CellWriter(VtkhdfFile):
         for name, written in self._written.items():
             if not written.all():
                 raise self._error(
-                    f"array {name!r} was given {int(written.sum())} elements; there are "
-                    f"{self.elements}",
+                    f"array {name!r} has {int(written.sum())} elements written; there are {self.elements}",
                     "write every element once",
                 )

@@ -98,7 +98,7 @@ class SurfaceWriter(VtkhdfFile):
             vector = () if components == 1 else (components,)
             self._require_shape(name, values, (len(at), fields.vertices, *vector))
         if not np.isfinite(positions).all():
-            raise self._error("a position is not finite", "look for where the solution broke")
+            raise self._error("a position is not finite", "find where the solution broke")
         for name in self._body_arrays:
             self._require_shape(name, body_values.get(name), (len(at),))
         for begin, end in _runs(at):
@@ -121,14 +121,16 @@ class SurfaceWriter(VtkhdfFile):
         for name, components in self._point_arrays.items():
             if components not in COMPONENTS:
                 raise self._error(
-                    f"array {name!r} has {components} components; allowed are 1 and 3",
+                    f"array {name!r} has {components} components",
                     "split it into scalars",
+                    allowed="1 or 3",
                 )
         for name, dtype in self._body_arrays.items():
             if dtype not in BODY_TYPES:
                 raise self._error(
-                    f"array {name!r} has the type {dtype}; allowed are {', '.join(BODY_TYPES)}",
+                    f"array {name!r} has the type {dtype}",
                     "convert it",
+                    allowed=", ".join(BODY_TYPES),
                 )
         for kind in self.kinds:
             used = kind.triangles
@@ -178,12 +180,12 @@ class SurfaceWriter(VtkhdfFile):
         count = self.kinds[kind].count
         if at.size and not (at[0] >= 0 and at[-1] < count and (np.diff(at) > 0).all()):
             raise self._error(
-                f"bodies {at[0]} to {at[-1]} of kind {kind} are given; there are {count}, in "
-                "ascending order",
-                "give each its place",
+                f"bodies {at[0]} to {at[-1]} of kind {kind} do not fit",
+                "number each body by its place",
+                allowed=f"{count} bodies in ascending order",
             )
         if self._written[kind][at].any():
-            raise self._error(f"a body of kind {kind} was given twice", "write every body once")
+            raise self._error(f"a body of kind {kind} was written twice", "write every body once")
         self._written[kind][at] = True
 
     def _require_shape(
@@ -192,16 +194,15 @@ class SurfaceWriter(VtkhdfFile):
         actual_shape = None if values is None else values.shape
         if actual_shape != shape:
             raise self._error(
-                f"array {name!r} has the shape {actual_shape}; allowed is {shape}",
-                "give one value each",
+                f"array {name!r} has the shape {actual_shape}",
+                allowed=f"{shape}, one value for each body",
             )
 
     def _require_complete(self) -> None:
         for number, written in enumerate(self._written):
             if not written.all():
                 raise self._error(
-                    f"{int(written.sum())} bodies of kind {number} were given; there are "
-                    f"{len(written)}",
+                    f"{int(written.sum())} bodies of kind {number} were written; there are {len(written)}",
                     "write every body once",
                 )
 

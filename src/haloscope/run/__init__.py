@@ -108,7 +108,9 @@ class Simulation(RunState):
         """
         if name not in self.solver.fields:
             known = ", ".join(self.solver.fields)
-            raise InputError(f"there is no field {name!r}; the solver has {known}")
+            raise InputError(
+                "the solver has no such field", location=f"field {name!r}", allowed=known
+            )
         places = self.solver.places
         return places.collect(self.solver.relative(name), 0, places.shape[0])
 
@@ -205,15 +207,15 @@ class Simulation(RunState):
             self.grid_marks()
         if restart:
             if out is None:
-                raise InputError("a restart needs the folder that holds the checkpoint")
+                raise InputError("a restart needs the folder of the checkpoint", remedy="set out")
             restore(self, out, progress)
         end = self.solver.last_step if steps is None else steps
         begun = self.step
         if begun > end:
             raise InputError(
-                f"the state is at step {begun}, past the last step {end}; give --steps or "
-                f"run.steps of more than {begun} (steps count from the start of the case), or a later "
-                "end where the case has one"
+                f"the state is at step {begun}, past the last step {end}",
+                remedy=f"set --steps or run.steps to more than {begun} (steps count from the start of the "
+                "case), or a later end time in the case",
             )
         measured = ceilings_of_share(self) if ceilings else None
         if measured is not None and end > begun:
@@ -265,8 +267,8 @@ def _clear(out: Path, progress: Progress) -> None:
     sizes = remove_leftovers(out)
     if sizes:
         progress.line(
-            f"removed {counted(len(sizes), 'partial file')} ({sum(sizes) / 1e6:.3g} MB) that a run "
-            f"which was killed had left in {out}"
+            f"removed {counted(len(sizes), 'partial file')} ({sum(sizes) / 1e6:.3g} MB) that a "
+            f"killed run left in {out}"
         )
 
 

@@ -64,21 +64,30 @@ def newest(out: Path) -> Path:
     paths = checkpoints.list_checkpoints(out)
     if not paths:
         raise InputError(
-            f"{out} holds no checkpoint (checkpoint-<step>.h5); run without --restart first"
+            "it holds no checkpoint (checkpoint-<step>.h5)",
+            location=str(out),
+            remedy="run without --restart first",
         )
     return paths[-1]
 
 
 class _Scalars(dict[str, float]):
-    """Numbers beside the fields; one that is missing is told as what is wrong with the file."""
+    """Numbers beside the fields; a missing one is a fault of the file."""
 
     path: Path
 
     def __missing__(self, key: str) -> float:
         raise InputError(
-            f"checkpoint {self.path} does not hold {key}, which the case goes on from; restart with the "
-            "case that it was made from, or delete it to restart from the one before"
+            f"it does not hold {key}, which the case needs to continue",
+            location=f"checkpoint {self.path}",
+            remedy="restart with the case that wrote it, or delete it to restart from the previous one",
         )
+
+
+def _damaged(path: Path) -> InputError:
+    return InputError(
+        "it is damaged", location=f"checkpoint {path}", remedy=checkpoints.DELETE_DAMAGED
+    )
 
 
 def restore(state: RunState, out: Path, progress: Progress) -> None:
@@ -117,9 +126,7 @@ def restore(state: RunState, out: Path, progress: Progress) -> None:
             if samples < 0:
                 raise ValueError(samples)
         except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
-            raise InputError(
-                f"checkpoint {path} is damaged; delete it to restart from the one before"
-            ) from error
+            raise _damaged(path) from error
 
         _require_same_grid(state, content.get("grid"), path, progress)
 
@@ -137,8 +144,9 @@ def restore(state: RunState, out: Path, progress: Progress) -> None:
             total = own(f"sum of {name}")
             if not np.isfinite(total).all():
                 raise InputError(
-                    f"checkpoint {path} holds a sum of {name} that is not finite; delete it to restart "
-                    "from the one before"
+                    f"the sum of {name} is not finite",
+                    location=f"checkpoint {path}",
+                    remedy=checkpoints.DELETE_DAMAGED,
                 )
             state.averages[name] = state.device.from_host(total)
         if line:
@@ -178,17 +186,13 @@ def _other_average(
         return ""
     held = f"{counted(samples, 'sample')} of averages in {path}"
     if taken_with is None:
-        return (
-            f"{held} left out: the case asks for none; give [output.average] as it was to keep them"
-        )
+        return f"{held} left out: the case has no [output.average]; restore this table to keep them"
     before = _in_words(taken_with)
     if wanted is None:
-        return (
-            f"{held} left out: the case asks for none; give output.average = {before} to keep them"
-        )
+        return f"{held} left out: the case has no output.average; set output.average = {before} to keep them"
     return (
-        f"averages begin anew with output.average = {_in_words(wanted)}: {held} were taken with "
-        f"{before}; give that to keep them"
+        f"averages restart with output.average = {_in_words(wanted)}: {held} were taken with "
+        f"{before}; set this to keep them"
     )
 
 
@@ -199,19 +203,19 @@ def _in_words(settings: dict[str, int]) -> str:
 def _require_same_grid(state: RunState, saved: Any, path: Path, progress: Progress) -> None:
     """Refuse a state of as many nodes that lie elsewhere, or are numbered otherwise."""
     if saved is None:
-        progress.line(f"{path} does not tell its grid: see that the case has the same one")
+        progress.line(f"{path} does not identify its grid: check that the case has the same grid")
         return
     marks = state.grid_marks()
     try:
         same = same_grid(saved, marks)
     except (KeyError, ValueError, TypeError) as error:
-        raise InputError(
-            f"checkpoint {path} is damaged; delete it to restart from the one before"
-        ) from error
+        raise _damaged(path) from error
     if not same:
         raise InputError(
-            f"checkpoint {path} is of another grid with as many nodes ({saved.get('about')}; the case's: "
-            f"{marks['about']}): positions or numbers of nodes differ; restart with the grid that it was made on"
+            f"it is of another grid with the same number of nodes ({saved.get('about')}; the case's: "
+            f"{marks['about']}): positions or node numbers differ",
+            location=f"checkpoint {path}",
+            remedy="restart with the grid of the checkpoint",
         )
 
 
@@ -221,6 +225,7 @@ def _require_probes_in_place(state: RunState, saved: dict[str, list[float]], pat
         before = saved.get(probe.name)
         if before is not None and tuple(before) != probe.position:
             raise InputError(
-                f"probe {probe.name} is at {list(probe.position)}, and was at {before} in checkpoint "
-                f"{path}; give it that position, or another name to begin a table of its own"
+                f"its position is {list(probe.position)}, but {before} in checkpoint {path}",
+                location=f"probe {probe.name}",
+                remedy="restore the position, or rename the probe to start a new table",
             )

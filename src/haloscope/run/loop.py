@@ -99,8 +99,9 @@ class TimeLoop:
                 raise self._broke(error) from error
         if not all(value < self._state.solver.followed.limit for value in values.values()):
             raise SolutionError(
-                f"the solution broke before step {self._state.step} (values that are not finite or "
-                f"change ever faster); {self._kept()}; {self._state.solver.advice()}"
+                f"the solution broke before step {self._state.step} (values are not finite or change "
+                f"ever faster); {self._kept()}",
+                remedy=self._state.solver.advice(),
             )
         if record and (not self._state.history or self._state.history[-1][0] != self._state.step):
             self._state.history.append((self._state.step, values))
@@ -114,7 +115,7 @@ class TimeLoop:
         """What a run that breaks leaves to go on from."""
         if self._state.last_checkpoint is not None:
             return f"the last good checkpoint is {self._state.last_checkpoint}"
-        return "no checkpoint had been written (set checkpoint.interval)"
+        return "no checkpoint was written (set checkpoint.interval)"
 
     def _broke(self, error: SolutionError) -> SolutionError:
         """What is told when a solver gives up within a step; its state is kept to look into."""
@@ -123,7 +124,12 @@ class TimeLoop:
             path = self._out / f"broken-{self._state.step:010d}.h5"
             write_state(self._state, path)
             kept = f"the state is in {path}, {kept}"
-        return SolutionError(f"{error}; {kept}; {self._state.solver.advice()}")
+        return SolutionError(
+            f"{error.problem}; {kept}",
+            location=error.location,
+            allowed=error.allowed,
+            remedy="; ".join(filter(None, (error.remedy, self._state.solver.advice()))),
+        )
 
     def _at_events(self) -> None:
         """Probes, averages and field files that are due at this step."""

@@ -102,10 +102,12 @@ def latest_folder(root: Path, name: str, suits: Callable[[Path], bool]) -> Path:
     for _, path in sorted(numbered, reverse=True):
         if suits(path):
             return path
-    problem = f"none of {len(numbered)} runs of {name} in {root} has a checkpoint"
     raise InputError(
-        f"{problem if numbered else f'there is no run of {name} in {root}'} to restart; give its folder "
-        "with --out"
+        f"none of {counted(len(numbered), 'run')} of {name} has a checkpoint"
+        if numbered
+        else f"there is no run of {name}",
+        location=str(root),
+        remedy="give the folder of a run with --out",
     )
 
 
@@ -114,7 +116,9 @@ def requested_folder(path: Path, *, restart: bool) -> Path:
     make_folder(path)
     if not restart and any(path.iterdir()):
         raise InputError(
-            f"the output folder {path} is not empty; give another --out, or --restart to go on there"
+            "the folder is not empty",
+            location=f"--out {path}",
+            remedy="give another folder, or add --restart to continue in it",
         )
     return path
 
@@ -124,15 +128,21 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
-        raise InputError(f"--out {path} is a file; give a folder") from error
+        raise InputError(
+            "it is a file", location=f"--out {path}", remedy="give a folder"
+        ) from error
     except OSError as error:
         raise _not_writable(path, error) from error
     except ValueError as error:
         raise InputError(
-            f"--out {str(path)!r} is no name of a folder: {error}; give another"
+            f"it is not the name of a folder ({error})",
+            location=f"--out {str(path)!r}",
+            remedy="give another name",
         ) from error
     if not os.access(path, os.W_OK):
-        raise MachineError(f"the output folder {path} cannot be written; choose another --out")
+        raise MachineError(
+            "the folder cannot be written", location=f"--out {path}", remedy="choose another folder"
+        )
 
 
 @contextmanager
@@ -150,7 +160,9 @@ def alone_in(folder: Path) -> Iterator[bool]:
     except BlockingIOError as error:
         os.close(cast(int, place))
         raise InputError(
-            f"another run or study works in {folder}; wait until it has ended, or give another --out"
+            "another run or study is working in this folder",
+            location=str(folder),
+            remedy="wait until it has ended, or give another --out",
         ) from error
     except OSError:
         pass
@@ -163,7 +175,9 @@ def alone_in(folder: Path) -> Iterator[bool]:
 
 def _not_writable(path: Path, error: OSError) -> MachineError:
     return MachineError(
-        f"the output folder {path} cannot be made ({error.strerror}); choose another --out"
+        f"the folder cannot be created ({error.strerror})",
+        location=f"output folder {path}",
+        remedy="choose another --out",
     )
 
 

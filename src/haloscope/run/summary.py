@@ -35,7 +35,7 @@ def not_final(
 ) -> list[str]:
     """Warnings about results that are not final, one a reason; the same on every rank."""
     if state.step == 0:
-        return ["warning: no step was taken: all numbers are of the initial fields"]
+        return ["warning: no step was taken: all numbers describe the initial fields"]
     warnings = []
     if stopped_by is not None and state.step < end:
         warnings.append(
@@ -74,8 +74,9 @@ def divergence(state: RunState, place: str) -> SolutionError | None:
         return None
     name = state.solver.followed.name
     return SolutionError(
-        f"the solution does not converge: {name} {residual:.1e} after {counted(state.step, 'step')}, "
-        f"above {first:.1e} at step {first_step}; {place} not a solution; {state.solver.advice()}"
+        f"the solution does not converge: {name} is {residual:.1e} after "
+        f"{counted(state.step, 'step')}, above {first:.1e} at step {first_step}; {place} not a solution",
+        remedy=state.solver.advice(),
     )
 
 
@@ -92,9 +93,10 @@ def require_memory(case: CaseTable, device: Device, world: World) -> None:
     if needed > free:
         more = "hosts" if device.kind == "cpu" else "GPUs"
         raise MachineError(
-            f"the case needs about {needed / 1e9:.3g} GB a rank but {free / 1e9:.3g} "
-            f"GB are free on {device.name}; use a coarser grid or mesh, ranks on more {more}, or "
-            "single precision where the solver has it"
+            f"the case needs about {needed / 1e9:.3g} GB a rank, and {free / 1e9:.3g} GB are free on "
+            f"{device.name}",
+            remedy=f"use a coarser grid or mesh, ranks on more {more}, or single precision where the "
+            "solver has it",
         )
 
 
@@ -161,7 +163,7 @@ def log_least_time(state: RunState, steps: int, ceilings: Ceilings, progress: Pr
     seconds = steps * state.solver.work.bytes / (total * 1e9)
     progress.line(
         f"{counted(steps, 'step takes', 'steps take')} at least {seconds:.2g} s at the "
-        f"{total:.3g} GB/s that this machine's memory gives now"
+        f"measured memory bandwidth of {total:.3g} GB/s"
     )
     if seconds > LONG_RUN_SECONDS:
         warning = (
@@ -211,9 +213,9 @@ def energy_used(
     if world.any(not tally.known):
         return None
     devices = len(set(places))
-    source = meter.source + (f", {devices} of them in all" if devices > 1 else "")
+    source = meter.source + (f", {devices} devices" if devices > 1 else "")
     if seconds < LEAST_SECONDS:
-        source += f"; no figures, as the steps took less than {LEAST_SECONDS:g} s"
+        source += f"; no values: the steps took less than {LEAST_SECONDS:g} s"
         return dict.fromkeys(("joules", "joules_per_cell_step", "watts")) | {"source": source}
     return {
         "joules": joules,

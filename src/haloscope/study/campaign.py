@@ -76,7 +76,11 @@ def plan(
     chosen = [series.name for series in study.series if only in series.name]
     if not chosen:
         names = ", ".join(series.name for series in study.series)
-        raise InputError(f"--only {only!r} fits no series of {path}; there is {names}")
+        raise InputError(
+            f"no series of {path} has a name that contains it",
+            location=f"--only {only!r}",
+            allowed=f"a part of a name: {names}",
+        )
     chosen_series = tuple(series for series in study.series if series.name in chosen)
     if ranks is not None:
         _check_ranks(ranks, study, chosen_series, path)
@@ -110,10 +114,11 @@ def _check_ranks(ranks: int, study: Study, chosen: Sequence[Series], path: Path)
     if study.check_steps:
         known.add(1)  # what the fields of the others are compared with
     if ranks not in known:
-        few = "" if len(chosen) == len(study.series) else " of the series chosen"
+        few = "" if len(chosen) == len(study.series) else " of the selected series"
         raise InputError(
-            f"--ranks {ranks} fits no point{few} of {path}; there are points for "
-            f"{', '.join(map(str, sorted(known)))}"
+            f"no point{few} of {path} has this number of ranks",
+            location=f"--ranks {ranks}",
+            allowed=", ".join(map(str, sorted(known))),
         )
 
 
@@ -141,7 +146,9 @@ def scale(
     planned = plan(path, device=device, only=only, ranks=ranks, hosts=hosts, world=world)
     tables = table.read_others(merge, path, log)
     if world is not None and out is None:
-        raise InputError("give --out under a launcher: each start adds its points to one folder")
+        raise InputError(
+            "under a launcher each start adds its points to one folder", remedy="give it with --out"
+        )
     folder = _open_folder(path, None if out is None else Path(out))
     # Jobs of a launcher may add their points side by side: each runs those of its own number of ranks.
     with alone_in(folder) if world is None else contextlib.nullcontext():
@@ -166,9 +173,9 @@ def _scale_in(
     pending = _pending(planned, passed, ledger.records)
     chosen = len(planned.points()) - len(passed)
     if len(pending) < chosen:
-        log(f"done before: {chosen - len(pending)} of {counted(chosen, 'point')}")
+        log(f"already done: {chosen - len(pending)} of {counted(chosen, 'point')}")
     if planned.left_out:
-        log(f"points left out: {len(planned.left_out)}; {report.NAME} in the folder tells why")
+        log(f"points left out: {len(planned.left_out)}; see {report.NAME} for the reasons")
     if world is None:
         stopped = _run_here(planned, pending, ledger, log)
     else:
@@ -179,13 +186,13 @@ def _scale_in(
     lines = phases.describe(planned.rows, ledger.records)
     merged = table.merged(rows, tables)
     if len(merged) == len(rows) and tables:
-        log(f"nothing was merged: {', '.join(tables)} holds no finished row that is not here")
+        log(f"nothing was merged: {', '.join(tables)} adds no finished row")
     result = report.write(folder, planned.study, path, merged, lines)
     if lines:
         result["files"]["phases"] = str(phases.write(folder, planned.rows, ledger.records))
     result["stopped_by"] = stopped and stopped.name
     if stopped is None and rows and all(row["status"] == "left out" for row in rows):
-        raise MachineError(f"nothing of {path} fits this machine: {rows[0]['reason']}")
+        raise MachineError(f"no point fits this machine: {rows[0]['reason']}", location=str(path))
     return result
 
 
@@ -226,8 +233,10 @@ def _check_world(ranks: int | None, world: World | None) -> None:
     """Refuse another rank count than that of the ranks that a launcher has started."""
     if world is not None and ranks not in (None, world.size):
         raise InputError(
-            f"--ranks {ranks} was given but the launcher started {counted(world.size, 'rank')}; "
-            "they run the points for as many ranks as they are"
+            f"the launcher started {counted(world.size, 'rank')}, which run the points of their own "
+            "number of ranks only",
+            location=f"--ranks {ranks}",
+            remedy="leave out --ranks",
         )
 
 
@@ -236,7 +245,7 @@ def _passed_over(planned: Plan, ranks: int | None, world: World | None) -> dict[
     skipped = {}
     points = planned.points()
     if world is None:
-        reason = f"--ranks {ranks} was given"
+        reason = f"excluded by --ranks {ranks}"
         return {point.id: reason for point in points if ranks not in (None, point.ranks)}
     here = Path(sys.executable).parent
     mpis: set[str | None] = {
@@ -338,12 +347,15 @@ def _check_folder(path: Path, folder: Path) -> None:
     if not copy.exists():
         if any(folder.iterdir()):
             raise InputError(
-                f"the folder {folder} is not empty and holds no study; give another --out"
+                "the folder is not empty and holds no study",
+                location=f"--out {folder}",
+                remedy="give another folder",
             )
     elif read_toml(copy, "study") != read_toml(path, "study"):
         raise InputError(
-            f"{folder} holds another study, or another state of it: {copy} differs from {path}; "
-            "give another --out"
+            f"it holds another study, or another version of it: {copy} differs from {path}",
+            location=f"--out {folder}",
+            remedy="give another folder",
         )
 
 

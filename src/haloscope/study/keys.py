@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import Field, field_validator, model_validator
 
-from haloscope.case.tables import CaseTable, PositiveInt, Table, check, read_toml
+from haloscope.case.tables import CaseFault, CaseTable, PositiveInt, Table, check, read_toml
 from haloscope.errors import FIELDS, InputError
 from haloscope.solvers import registry
 
@@ -36,28 +36,28 @@ MpiName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,40}$")]
 
 
 class Series(Table):
-    """A sweep over its axes: each is one value or a list of values."""
+    """A sweep over axes, each with one value or a list of values."""
 
     name: SeriesName
     """Name in tables and pictures."""
     ranks: Several[Ranks] = (1,)
-    """Ranks to start."""
+    """Number of ranks."""
     decomposition: Several[Cut] | None = None
-    """auto, 1d, 2d, 3d; x, y, z: cut along this axis alone; or blocks along x, y, z."""
+    """auto, 1d, 2d, 3d; x, y, z: cut along one axis only; or blocks along x, y, z."""
     growth: Several[Growth] = ("strong",)
     """strong: one problem for all rank counts; type1, type2: as Tables 1 and 2 of Xue and Roy."""
     nodes: Several[Grid] | None = None
-    """Nodes along each axis: each value is one number for all axes, or a list of one for each."""
+    """Nodes along each axis: a value is one number for all axes, or a list with a number for each axis."""
     elements: Several[Grid] | None = None
-    """Elements of a box, in the same form."""
+    """Elements of a box along each axis, in the same form as nodes."""
     order: Several[PositiveInt] | None = None
     """Polynomial order of the elements."""
     size: Several[tuple[Length, Length, Length]] | None = None
-    """Sides of a channel in um: each value is a list of three."""
+    """Side lengths of a channel in um: a value is a list of three."""
     spacing: Several[Length] | None = None
-    """Distance of lattice points in um."""
+    """Lattice spacing in um."""
     hematocrit: Several[Annotated[float, Field(ge=0.0, lt=1.0)]] | None = None
-    """Share of the volume that the first kind of cells fills."""
+    """Volume fraction of the first kind of cells."""
     delta: Several[str] | None = None
     """As blood.delta."""
     messages: Several[str] | None = None
@@ -71,7 +71,7 @@ class Series(Table):
     device: Several[Kind] | None = None
     """cpu, cuda, or auto."""
     threads: Several[Threads] | None = None
-    """Threads a rank on cores; 1 unless the case says otherwise."""
+    """Threads a rank on cores; default: machine.threads of the case, else 1."""
     ranks_per_node: Several[Ranks] | None = None
     """Ranks on each host."""
     mpi: Several[MpiName] | None = None
@@ -100,7 +100,11 @@ class Series(Table):
         swept = {}
         for key, value in table.items():
             if value == [] and key != "set":
-                raise ValueError(f"{key} = []: an axis needs a value; give one, or remove the key")
+                raise CaseFault(
+                    "an axis needs a value",
+                    location=f"{key} = []",
+                    remedy="give one, or remove the key",
+                )
             alone = not isinstance(value, list)
             if key == "decomposition" and not alone:
                 alone = all(isinstance(part, int) for part in value)
@@ -121,28 +125,28 @@ class Mpi(Table):
     """Another MPI library."""
 
     python: str
-    """A Python whose mpi4py binds it, with haloscope; a path, relative to the study file."""
+    """Path of a Python that has haloscope and an mpi4py of this library; relative to the study file."""
 
 
 class Limits(Table):
-    """What is left out on a machine that is too small."""
+    """Limits on the points that run on this machine."""
 
     oversubscribe: Annotated[float, Field(ge=1.0, le=1000.0)] = 2.0
-    """Most threads of all ranks over the cores."""
+    """Largest ratio of threads of all ranks to cores."""
     share_gpus: bool = False
     """Let several ranks share a GPU."""
     point_seconds: Annotated[float, Field(gt=0.0, le=1e7)] = 1800.0
-    """Longest time of a point in s; then it has failed and the others go on."""
+    """Time limit of a point in s; a point that exceeds it fails and the other points run."""
 
 
 class Published(Table):
-    """Published numbers to set beside the measured ones."""
+    """Published numbers to compare with the measured numbers."""
 
     file: str
     """CSV with the columns label, decomposition, ranks, ssspnt, efficiency; relative to the study.
     A row belongs to the series of its label."""
     name: Annotated[str, Field(min_length=1, max_length=60)] = "published"
-    """What to call them."""
+    """Name of the published numbers in tables and pictures."""
 
 
 class Study(Table):
@@ -151,31 +155,31 @@ class Study(Table):
     title: Annotated[str, Field(min_length=1, max_length=200)]
     """Heading of the report."""
     about: Annotated[str, Field(max_length=5000)] = ""
-    """What it shows."""
+    """Description in the report."""
     solver: str = "cavity"
-    """Which solver."""
+    """Name of the solver."""
     steps: PositiveInt = 20
     """Steps of a timed block."""
     warmup: Annotated[int, Field(ge=0, le=2**40)] | None = None
-    """Steps before the first timed block; as many as a block has when left out, so that all that
-    is compiled, recorded or measured on the way has been."""
+    """Steps before the first timed block; default: steps. Kernels are compiled, graphs recorded and
+    transports measured in these steps."""
     repeats: Annotated[int, Field(ge=1, le=1000)] = 5
-    """Timed blocks a point."""
+    """Timed blocks of a point."""
     phases: bool = False
-    """After the timed blocks take one more in which the device is waited for wherever a phase begins or
-    ends, and tell the time of a step by phase. Points on GPUs whose steps are replayed as graphs are left
-    out: give them graphs = false."""
+    """Run one more block after the timed blocks, in which the host waits for the device at the begin and
+    end of each phase, and report the time of a step by phase. Points on GPUs that replay steps as graphs
+    are left out: set graphs = false."""
     energy: bool = True
-    """Measure the energy of a step where there is a meter for it, which takes a second a point."""
+    """Measure the energy of a step if the machine has a meter; takes a second a point."""
     check_steps: Annotated[int, Field(ge=0, le=2**40)] = 20
-    """Steps after which the fields are compared with those of one rank; 0: they are not compared, which
-    saves setting up on one rank what several have."""
+    """Steps after which the fields are compared with the fields of one rank; 0: no comparison, and no
+    set-up of the same problem on one rank."""
     case: dict[str, Any] = Field(default_factory=dict)
     """Tables of a case: the solver's own and machine."""
     mpi: dict[MpiName, Mpi] = Field(default_factory=dict)
-    """[mpi.NAME] tables."""
+    """MPI libraries: [mpi.NAME] tables."""
     limits: Limits = Limits()
-    """What is left out."""
+    """Limits on the points that run."""
     published: Published | None = None
     """Published numbers."""
     series: tuple[Series, ...]
@@ -186,26 +190,33 @@ class Study(Table):
     def _only_keys_of_studies(cls, case: dict[str, Any]) -> dict[str, Any]:
         for key in ("solver", *UNUSED):
             if key in case:
-                raise ValueError(
-                    f"a study has no case.{key}: it takes title and solver from its own top, "
-                    "its steps from steps, warmup and repeats, and writes no fields; remove it"
+                raise CaseFault(
+                    "a study does not use it: title and solver are at the top of the study, its steps are "
+                    "steps, warmup and repeats, and it writes no fields",
+                    location=key,
+                    remedy="remove it",
                 )
         return case
 
     @model_validator(mode="after")
     def _names_that_fit(self) -> Study:
         if not self.series:
-            raise ValueError("series = []: a study needs a series; add a table [[series]]")
+            raise CaseFault(
+                "a study needs a series", location="series = []", remedy="add a table [[series]]"
+            )
         names = [series.name for series in self.series]
         for series in self.series:
             if names.count(series.name) > 1:
-                raise ValueError(f"two series are named {series.name!r}; give each its own name")
+                raise CaseFault(
+                    f"two series are named {series.name!r}", remedy="give each series its own name"
+                )
             for name in series.mpi or ():
                 if name not in self.mpi:
                     known = ", ".join(self.mpi) or "none"
-                    raise ValueError(
-                        f"series {series.name!r}: mpi = {name!r} has no table [mpi.{name}]; "
-                        f"there is {known}"
+                    raise CaseFault(
+                        f"there is no table [mpi.{name}]",
+                        location=f"series {series.name!r}: mpi = {name!r}",
+                        allowed=known,
                     )
         return self
 
@@ -216,8 +227,9 @@ def read_study(path: Path) -> Study:
     of_a_case = [key for key in _ONLY_OF_CASES if key in data]
     if of_a_case and "series" not in data:
         raise InputError(
-            f"{path} is a case, not a study: it has the key {of_a_case[0]} and no series; run it "
-            f"with: haloscope run {path}"
+            f"it is a case, not a study: it has the key {of_a_case[0]} and no series",
+            location=str(path),
+            remedy=f"run it with: haloscope run {path}",
         )
     try:
         study = cast("Study", check(data, cast("type[CaseTable]", Study), str(path)))

@@ -62,8 +62,8 @@ class Machine:
             return self._lacks_gpus(point, limits)
         if point.ranks * point.threads > limits.oversubscribe * self.cores:
             return (
-                f"{counted(point.ranks, 'rank')} of {counted(point.threads, 'thread')} take more than "
-                f"{limits.oversubscribe:g} times the {counted(self.cores, 'core')} here "
+                f"{counted(point.ranks, 'rank')} of {counted(point.threads, 'thread')} exceed "
+                f"{limits.oversubscribe:g} times the {counted(self.cores, 'core')} of this machine "
                 "(limits.oversubscribe)"
             )
         return ""
@@ -80,12 +80,12 @@ class Machine:
         if point.ranks <= self.gpus:
             return ""
         if point.case["machine"].get("transport") == "nccl":
-            return f"NCCL needs a GPU for each of {point.ranks} ranks; {self.gpus} here"
+            return f"NCCL needs a GPU for each of {point.ranks} ranks; this machine has {self.gpus}"
         if limits.share_gpus:
             return ""
         return (
-            f"{point.ranks} ranks are more than the {counted(self.gpus, 'GPU')} here; with "
-            "limits.share_gpus = true they would share"
+            f"{point.ranks} ranks exceed the {counted(self.gpus, 'GPU')} of this machine; set "
+            "limits.share_gpus = true to share them"
         )
 
     def _lacks_hosts(self, point: Point) -> str:
@@ -93,7 +93,7 @@ class Machine:
             return self.no_gpu
         slots = sum(count for _, count in self.hosts)
         if point.ranks > slots:
-            return f"{point.ranks} ranks are more than the {counted(slots, 'slot')} of --hosts"
+            return f"{point.ranks} ranks exceed the {counted(slots, 'slot')} of --hosts"
         if point.ranks_per_node is not None:
             needed = -(-point.ranks // point.ranks_per_node)
             share = min(point.ranks, point.ranks_per_node)
@@ -131,12 +131,15 @@ def parse_hosts(text: str) -> Hosts:
         match = _HOST.fullmatch(part.strip())
         if not match:
             raise InputError(
-                f"--hosts {text!r}: {part.strip()!r} is no host with its slots; give for example "
-                "node1:4,node2:4"
+                f"{part.strip()!r} is not a host with its slots",
+                location=f"--hosts {text!r}",
+                remedy="write for example node1:4,node2:4",
             )
         hosts.append((match[1], int(match[2] or 1)))
     if len({name for name, _ in hosts}) < len(hosts):
-        raise InputError(f"--hosts {text!r} names a host twice; add up its slots")
+        raise InputError(
+            "a host occurs twice", location=f"--hosts {text!r}", remedy="add up its slots"
+        )
     return tuple(hosts)
 
 
@@ -150,14 +153,14 @@ def _find_gpus(inside: bool) -> tuple[int, str]:
     says = _asked(sys.executable, _ASK_FOR_GPUS)
     count, _, why = (says.stdout.splitlines() or [""])[-1].partition(" ")
     if says.returncode != 0 or not count.isdigit():
-        return 0, f"asking for GPUs failed: {_last_line(says)}"
+        return 0, f"the query for GPUs failed: {_last_line(says)}"
     return int(count), why
 
 
 def _fault_of_python(name: str, python: Path) -> str:
     """Why ranks of a named MPI cannot be started; empty where they can."""
     if not os.access(python, os.X_OK):
-        return f"MPI {name}: there is no Python {python}; make one, or change mpi.{name}.python"
+        return f"MPI {name}: there is no Python {python}; create it or change mpi.{name}.python"
     says = _asked(str(python), _ASK_FOR_MPI)
     if says.returncode != 0:
         return f"MPI {name}: {python} lacks haloscope or mpi4py ({_last_line(says)})"
@@ -177,7 +180,7 @@ def _asked(python: str, program: str) -> subprocess.CompletedProcess[str]:
         )
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(
-            command, 1, "", f"no answer in {_ASKING_TAKES_SECONDS} s"
+            command, 1, "", f"no answer within {_ASKING_TAKES_SECONDS} s"
         )
 
 

@@ -124,10 +124,10 @@ def describe(rows: Sequence[Row], records: Mapping[str, Record]) -> str:
         lines.append([label, f"{1e3 * whole:.4g}", *described_shares])
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return (
-        "Steps of a block of their own, in which the device is waited for wherever a phase begins or "
-        "ends: they take longer than those above, and nothing is hidden behind something else. Means "
-        "of all ranks; a phase is without those inside it, and those below 1 % everywhere are left "
-        f"out.\n\n{text}"
+        "These steps are a separate block in which the host waits for the device at the begin and end "
+        "of each phase. They take longer than the steps above, and no phases overlap. Times are means "
+        "of all ranks. The time of a phase excludes the phases inside it. Phases below 1 % at every "
+        f"point are left out.\n\n{text}"
     )
 
 
@@ -285,7 +285,7 @@ def _joules(simulation: Simulation, seconds_per_step: float) -> float | None:
 def _insist_on_a_solution(solver: Solver) -> None:
     """Refuse to time numbers that are none: processors may be faster or slower with them."""
     if not all(math.isfinite(value) for value in solver.follow().values()):
-        raise SolutionError(f"the solution broke before step {solver.step}; {solver.advice()}")
+        raise SolutionError(f"the solution broke before step {solver.step}", remedy=solver.advice())
 
 
 def _give_memory_back(kind: str) -> None:

@@ -30,8 +30,8 @@ _HEADS = {
     "published": "published efficiency",
 }
 _HALF = (
-    "n_1/2 is the size at which one rank reaches half of the largest rate that it reached; the time "
-    "is taken to be linear between two sizes that were measured."
+    "n_1/2 is the size at which one rank reaches half of its largest measured rate. Times between two "
+    "measured sizes are interpolated linearly."
 )
 # What the terminal's table calls a column.
 _SHORT = {"decomposition": "blocks"}
@@ -109,17 +109,17 @@ def _report(
     parts.append(_conditions(study, path, done))
     parts += [f"![{picture.stem}]({picture.name})" for picture in pictures]
     if done:
-        parts += ["## What was measured", _markdown(study.solver, done, numbers)]
+        parts += ["## Measurements", _markdown(study.solver, done, numbers)]
     if phases:
         parts += [f"## {HEADING}", phases]
     peaks = describe_peaks(rows, registry.sweeping(study.solver).COLUMNS)
     if peaks:
-        parts += ["## Where half of the peak rate is reached", _HALF, peaks]
-    parts += ["## Are the results right?", _verdict(rows, study)]
+        parts += ["## Size at half of the peak rate", _HALF, peaks]
+    parts += ["## Comparison with one rank", _verdict(rows, study)]
     for status, heading in (
-        ("failed", "What failed"),
-        ("left out", "What was left out"),
-        ("waiting", "What has not been run"),
+        ("failed", "Failed points"),
+        ("left out", "Points left out"),
+        ("waiting", "Points not run"),
     ):
         missing = [row for row in rows if row["status"] == status]
         if missing:
@@ -133,8 +133,8 @@ def _conditions(study: Study, path: Path, done: Sequence[Values]) -> str:
     """How and where it was measured."""
     lines = [
         f"Study `{path.name}`, solver {study.solver}. Each time is the median of {study.repeats} "
-        f"blocks of {counted(study.steps, 'step')}, on the slowest rank; spread is the slowest block less the "
-        f"fastest, over the median. {registry.sweeping(study.solver).COLUMNS.meaning}"
+        f"blocks of {counted(study.steps, 'step')}, on the slowest rank; spread is the difference of the "
+        f"slowest and the fastest block over the median. {registry.sweeping(study.solver).COLUMNS.meaning}"
     ]
     machines = sorted({(row["host"], row["device_name"]) for row in done})
     for host, device in machines:
@@ -226,17 +226,17 @@ def _verdict(rows: Sequence[Values], study: Study) -> str:
     done = [row for row in rows if row["status"] == "done"]
     same = sum(row["ok"] is True for row in done)
     if registry.sweeping(study.solver).COLUMNS.nearness is None:
-        verdict = "have the bits of one rank"
+        verdict = "equal those of one rank bitwise"
     else:
-        verdict = "are those of one rank to the solver's tolerance"
+        verdict = "equal those of one rank within the solver's tolerance"
     lines = [
         f"After {counted(steps, 'step')} the fields of {same} of {counted(len(done), 'row')} {verdict}."
     ]
     for row in done:
         if row["ok"] is False:
-            lines.append(f"- {_name(row)}: **its fields are others than those of one rank**")
+            lines.append(f"- {_name(row)}: **its fields differ from those of one rank**")
         if row["ok"] is None:
-            lines.append(f"- {_name(row)}: not compared, since one rank could not compute its grid")
+            lines.append(f"- {_name(row)}: not compared: one rank could not compute its grid")
     return "\n".join([lines[0], "", *lines[1:]]) if len(lines) > 1 else lines[0]
 
 
@@ -266,8 +266,8 @@ def listing(listed: Values) -> str:
     """What :func:`haloscope.study.campaign.listing` gives, for a terminal."""
     rows = {row["id"] for row in listed["points"] if row["status"] == "waiting"}
     others = listed["to_run"] - len(rows)
-    beside = f", {others} of them on one rank to compare with" if others else ""
-    return f"{text(listed['points'])}\nto be run: {counted(listed['to_run'], 'point')}{beside}"
+    beside = f", {others} of them on one rank for comparison" if others else ""
+    return f"{text(listed['points'])}\nto run: {counted(listed['to_run'], 'point')}{beside}"
 
 
 def text(rows: Sequence[Values]) -> str:

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from haloscope.case.tables import CaseTable, check, override
-from haloscope.errors import HaloscopeError, InputError
+from haloscope.errors import FIELDS, HaloscopeError, InputError
 from haloscope.solvers import registry
 from haloscope.solvers.sweeping import Layout, plain, spelled
 from haloscope.study.keys import SWEPT, UNUSED, Series, Study
@@ -108,7 +108,10 @@ def sweep(study: Study, source: str, *, device: str | None = None, gpus: int = 0
     count = sum(math.prod(map(len, axes.values())) for axes in axes_of)
     if count > _MOST_ROWS:
         raise InputError(
-            f"{source} sweeps to {count} points, at most {_MOST_ROWS} fit; split it up"
+            f"the study has {count} points",
+            location=source,
+            allowed=f"at most {_MOST_ROWS}",
+            remedy="split it",
         )
     rows: list[Row] = []
     for series, axes in zip(study.series, axes_of, strict=True):
@@ -120,9 +123,8 @@ def sweep(study: Study, source: str, *, device: str | None = None, gpus: int = 0
                 rows.append(_row(study, series, chosen, varied, device, gpus))
             except HaloscopeError as error:
                 settings = ", ".join(f"{k} = {spelled(v)}" for k, v in chosen.items())
-                raise InputError(
-                    f"{source}, series {series.name!r} at {settings}: {error}"
-                ) from None
+                located = error.within(f"{source}, series {series.name!r} at {settings}")
+                raise InputError(**{field: getattr(located, field) for field in FIELDS}) from None
     return Sweep(study, tuple(rows))
 
 
@@ -133,21 +135,24 @@ def _check_axes(solver: str, series: Series, source: str) -> None:
     for key in SWEPT:
         if getattr(series, key) is not None and key not in known:
             raise InputError(
-                f"{source}, series {series.name!r}: {key} is no axis of the solver {solver}; it "
-                f"has {', '.join(key for key in SWEPT if key in known)}"
+                f"the solver {solver} has no such axis",
+                location=f"{source}, series {series.name!r}: {key}",
+                allowed=", ".join(key for key in SWEPT if key in known),
             )
         values = getattr(series, key) or ()
         twice = next((value for value in values if values.count(value) > 1), None)
         if twice is not None:
             raise InputError(
-                f"{source}, series {series.name!r}: {key} has {spelled(twice)} twice; give each value "
-                "once"
+                f"{spelled(twice)} occurs twice",
+                location=f"{source}, series {series.name!r}: {key}",
+                remedy="give each value once",
             )
     for growth in series.growth:
         if growth not in own.GROWTHS:
             raise InputError(
-                f"{source}, series {series.name!r}: growth = {growth} is not known for the solver "
-                f"{solver}; give one of {', '.join(own.GROWTHS)}"
+                f"the solver {solver} has no such growth",
+                location=f"{source}, series {series.name!r}: growth = {growth}",
+                allowed=", ".join(own.GROWTHS),
             )
 
 

@@ -65,8 +65,9 @@ class Ledger:
                 key, status = record["id"], record["status"]
             except (ValueError, KeyError, TypeError) as error:
                 raise InputError(
-                    f"{self.path} is damaged before byte {self._read}: a line is no record of a "
-                    "point; remove the line, and the point will be run again"
+                    f"the line that ends at byte {self._read} is not the record of a point",
+                    location=str(self.path),
+                    remedy="remove the line; its point will run again",
                 ) from error
             if status == "started":
                 self.started[key] = record
@@ -88,7 +89,9 @@ class Ledger:
 
     def _unwritable(self, error: OSError) -> MachineError:
         return MachineError(
-            f"cannot write {self.path}: {error.strerror}; free some space or choose another --out"
+            f"it cannot be written ({error.strerror})",
+            location=str(self.path),
+            remedy="free disk space or choose another --out",
         )
 
 
@@ -291,30 +294,38 @@ def _read_csv(path: Path, known: Mapping[str, type]) -> list[Values]:
     """Rows of a CSV file with given columns; lines that begin with # are comments."""
     try:
         if path.exists() and not path.is_file():
-            raise InputError(f"{path} is no regular file; give the folder of a study that was run")
+            raise InputError(
+                "it is not a regular file",
+                location=str(path),
+                remedy="give the folder of a study that has run",
+            )
         if path.stat().st_size > _MOST_BYTES:
             raise InputError(
-                f"{path} has {path.stat().st_size} bytes; at most {_MOST_BYTES} are read: give the "
-                "folder of a study that was run"
+                f"it has {path.stat().st_size} bytes",
+                location=str(path),
+                allowed=f"at most {_MOST_BYTES} bytes",
+                remedy="give the folder of a study that has run",
             )
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise InputError(
-            f"{path.parent} holds no table of a study that can be read ({path.name}: {reason}); "
-            "give the folder of a study that was run"
+            f"the table of a study cannot be read ({reason})",
+            location=str(path),
+            remedy="give the folder of a study that has run",
         ) from None
     lines = [line for line in text.splitlines(keepends=True) if not line.startswith("#")]
     reader = csv.DictReader(lines)
     if list(reader.fieldnames or []) != list(known):
         raise InputError(
-            f"table {path} has the columns {', '.join(reader.fieldnames or ['none'])}; allowed "
-            f"are {', '.join(known)}"
+            f"the columns are {', '.join(reader.fieldnames or ['none'])}",
+            location=f"table {path}",
+            allowed=", ".join(known),
         )
     try:
         return [{key: _value(row[key], kind) for key, kind in known.items()} for row in reader]
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"table {path} has a cell that cannot be read: {error}") from None
+        raise InputError(f"a cell cannot be read ({error})", location=f"table {path}") from None
 
 
 def _value(text: str, kind: type) -> Any:
@@ -349,16 +360,17 @@ def read_others(
         other = read_study(copy) if copy.exists() else None
         if other is not None and other.solver != study.solver:
             raise InputError(
-                f"--merge {folder}: {copy} is a study of the solver {other.solver}, {path} one of "
-                f"{study.solver}; give the folder of a machine that ran {path}"
+                f"{copy} is a study of the solver {other.solver}, {path} one of {study.solver}",
+                location=f"--merge {folder}",
+                remedy=f"give the folder of a machine that ran {path}",
             )
         rows = read_table(folder, study.solver)
         differing = None if other is None else _differing(study, other)
         renamed = _insist_on_points(rows, study, differing, folder, path)
         if renamed:
             log(
-                f"{folder / NAME}: the ids of {counted(renamed, 'row')} are those of another "
-                f"version of Haloscope; {copy} asks for what {path} asks for"
+                f"{folder / NAME}: the ids of {counted(renamed, 'row')} are of another "
+                f"version of Haloscope; {copy} and {path} request the same measurements"
             )
         records[str(folder)] = rows
     return records
@@ -375,10 +387,12 @@ def _insist_on_points(
     judged = [row for row in rows if row["status"] == "done"] or rows
     strange, renamed = _strange(judged, study, same=differing == [])
     if strange:
+        cause, remedy = _cause_and_remedy(folder, differing, path)
         raise InputError(
-            f"--merge {folder}: {folder / NAME} has rows of no point of {path} ({len(strange)} of "
-            f"{len(judged)}), the first of series {strange[0]['series']!r} on "
-            f"{counted(strange[0]['ranks'], 'rank')}; {_cause(folder, differing, path)}"
+            f"{folder / NAME} has rows of no point of {path} ({len(strange)} of {len(judged)}), the "
+            f"first of series {strange[0]['series']!r} on {counted(strange[0]['ranks'], 'rank')}; {cause}",
+            location=f"--merge {folder}",
+            remedy=remedy,
         )
     return renamed
 
@@ -394,22 +408,22 @@ def _strange(rows: Sequence[Values], study: Study, *, same: bool) -> tuple[list[
     return strange, len(unknown) - len(strange)
 
 
-def _cause(folder: Path, differing: Sequence[str] | None, path: Path) -> str:
-    """Why rows are of no point of a study, and what to do."""
+def _cause_and_remedy(folder: Path, differing: Sequence[str] | None, path: Path) -> tuple[str, str]:
+    """Why rows are of no point of a study, and how to get a table of this study."""
     copy = folder / COPY
     if differing is None:
         return (
-            f"{copy}, which tells of what study they are, is missing; give a folder with all that "
-            f"haloscope scale {path} wrote"
+            f"{copy}, the copy of their study, is missing",
+            f"give a folder with all files that haloscope scale {path} wrote",
         )
     if differing:
         return (
-            f"{copy} differs from that study in {', '.join(differing)}; give the folder of a machine "
-            f"that ran {path}"
+            f"{copy} differs from that study in {', '.join(differing)}",
+            f"give the folder of a machine that ran {path}",
         )
     return (
-        f"{copy} is of this study, so another was merged into that table; write it anew there with: "
-        f"haloscope scale {path} --out {folder}"
+        f"{copy} is of this study, so another study was merged into that table",
+        f"write the table again there with: haloscope scale {path} --out {folder}",
     )
 
 

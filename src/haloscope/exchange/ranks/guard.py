@@ -113,8 +113,8 @@ def _name(rank: str, process: int) -> str:
 def _report(advice: str, rank: str, folder: str) -> None:
     """Leave an error in the launch's folder, which another host has not; print it there."""
     text = (
-        f"haloscope: error: {advice}; the other ranks stop; where a checkpoint has been written, "
-        "--restart goes on from it\n"
+        f"haloscope: error: {advice}; the other ranks stop; if there is a checkpoint, continue with "
+        "--restart\n"
     ).encode()
     file = 2
     if os.path.isdir(folder):

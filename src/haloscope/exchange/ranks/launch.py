@@ -95,7 +95,7 @@ def launch(
     # told here last, below what mpiexec has to say. Ranks of other hosts tell it themselves.
     for name, number in (("ranks", ranks), ("threads_per_rank", threads_per_rank)):
         if number < 1:
-            raise InputError(f"{name} is {number}; it must be 1 or more")
+            raise InputError("out of range", location=f"{name} = {number}", allowed="1 or more")
     check_hosts(hosts, per_host)
     mpiexec = find_mpiexec()
     program = [sys.executable, "-m", "haloscope", *arguments]
@@ -178,7 +178,10 @@ class _Stop:
         if self._asked is None:
             self._asked, self.number = now, number
             # Not print: the handler may have interrupted a print.
-            os.write(2, b"haloscope: stopping in order; Ctrl-C again ends the ranks at once\n")
+            os.write(
+                2,
+                b"haloscope: stopping after the current steps; Ctrl-C again ends the ranks at once\n",
+            )
             if process is not None:
                 self._ask(process)
         elif number == signal.SIGINT and now - self._asked > SAME_REQUEST_SECONDS and process:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from haloscope.errors import InputError, MachineError
+from haloscope.errors import InputError, MachineError, counted
 
 # How the version text of an MPI library, and that of its mpiexec, tell the MPI and its version.
 # More special texts come first. Cray's MPI has no mpiexec of its own: srun or PALS starts it.
@@ -90,9 +90,9 @@ def find_mpiexec() -> Mpiexec:
     pattern = _FLAVOURS[flavour][1] if flavour in _FLAVOURS else None
     if pattern is None:
         raise MachineError(
-            f"mpi4py uses the MPI '{name_of_mpi}', whose ranks haloscope cannot start itself: "
-            "start them with the machine's own launcher, for example "
-            "srun -n 4 python -m haloscope run CASE.toml"
+            f"haloscope cannot start ranks of '{name_of_mpi}', the MPI that mpi4py uses",
+            remedy="start them with the machine's own launcher, for example "
+            "srun -n 4 python -m haloscope run CASE.toml",
         )
     looked_at = []
     for path in _candidates(library):
@@ -101,11 +101,11 @@ def find_mpiexec() -> Mpiexec:
         if match and (flavour != "openmpi" or _major(match[1]) == _major(version)):
             return Mpiexec(path, flavour, match[1])
         looked_at.append(f"{path} ({_identity(says)})")
-    where = ", ".join(looked_at) or "nothing: no mpiexec or mpirun beside the library or on PATH"
+    where = ", ".join(looked_at) or "no mpiexec or mpirun beside the library or on PATH"
     raise MachineError(
-        f"found no mpiexec of {name_of_mpi}, the MPI that mpi4py uses "
-        f"({library or 'its library is not known'}); looked at {where}; "
-        "install the launcher of that MPI, or both anew: pip install 'haloscope[mpi]'"
+        f"there is no mpiexec of {name_of_mpi}, the MPI that mpi4py uses "
+        f"({library or 'its library is not known'}); searched: {where}",
+        remedy="install the launcher of that MPI, or reinstall both: pip install 'haloscope[mpi]'",
     )
 
 
@@ -155,13 +155,18 @@ def check_hosts(hosts: Sequence[tuple[str, int]] | None, per_host: int | None) -
     for name, slots in hosts or ():
         if not _HOST.fullmatch(name):
             raise InputError(
-                f"host {name!r} is no name of a host; letters, digits, dots and hyphens are "
-                "allowed, a letter or digit first"
+                "it is not the name of a host",
+                location=f"host {name!r}",
+                allowed="letters, digits, dots and hyphens, a letter or digit first",
             )
         if slots < 1:
-            raise InputError(f"host {name} has {slots} slots; give 1 or more")
+            raise InputError(
+                f"it has {counted(slots, 'slot')}", location=f"host {name}", allowed="1 or more"
+            )
     if per_host is not None and per_host < 1:
-        raise InputError(f"ranks per host is {per_host}; it must be 1 or more")
+        raise InputError(
+            "out of range", location=f"ranks per host = {per_host}", allowed="1 or more"
+        )
 
 
 def _mpi_of_mpi4py() -> tuple[str, str, Path | None]:
@@ -177,19 +182,19 @@ def _mpi_of_mpi4py() -> tuple[str, str, Path | None]:
         answer = json.loads((asked.stdout.splitlines() or [""])[-1])
     except (subprocess.TimeoutExpired, json.JSONDecodeError) as error:
         raise MachineError(
-            "loading mpi4py ended without an answer; try: "
-            f"{sys.executable} -c 'from mpi4py import MPI'; to install it anew: "
-            "pip install --force-reinstall 'haloscope[mpi]'"
+            "loading mpi4py ended without an answer",
+            remedy=f"try {sys.executable} -c 'from mpi4py import MPI'; to reinstall it: "
+            "pip install --force-reinstall 'haloscope[mpi]'",
         ) from error
     if "missing" in answer:
         raise MachineError(
-            "several ranks need mpi4py and an MPI, and this Python has no mpi4py: "
-            "pip install 'haloscope[mpi]'"
+            "several ranks need mpi4py and an MPI, and this Python has no mpi4py",
+            remedy="run pip install 'haloscope[mpi]'",
         )
     if "broken" in answer:
         raise MachineError(
-            f"mpi4py is installed but cannot load an MPI ({answer['broken']}): "
-            "pip install 'haloscope[mpi]' brings one"
+            f"mpi4py is installed but cannot load an MPI ({answer['broken']})",
+            remedy="run pip install 'haloscope[mpi]', which includes one",
         )
     library = Path(answer["library"]) if answer["library"] else None
     for flavour, (pattern, _) in _FLAVOURS.items():
@@ -238,7 +243,7 @@ def _identity(says: str) -> str:
 
 
 def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "no version given")
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no version text")
 
 
 def _major(version: str) -> int:

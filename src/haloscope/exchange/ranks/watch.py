@@ -113,7 +113,7 @@ class Watch:
             os.write(
                 2,
                 f"haloscope: error: {names} ended in the middle of the run; the other ranks stop; "
-                "where a checkpoint has been written, --restart goes on from it\n".encode(),
+                "if there is a checkpoint, continue with --restart\n".encode(),
             )
         # From C, hence also when MPI_Abort does not return and keeps Python from running.
         faulthandler.dump_traceback_later(_ABORT_SECONDS, exit=True, file=_nowhere())
@@ -154,7 +154,7 @@ def watch_host() -> Watch:
         if own == 0 and len(members) > 1:
             print(
                 f"haloscope: the ranks on {platform.node()} cannot see each other's processes: "
-                "when one dies, only the launcher can end the others",
+                "if one dies, only the launcher can end the others",
                 file=sys.stderr,
                 flush=True,
             )

@@ -89,11 +89,11 @@ class World:
 
     def send(self, values: np.ndarray, to: int) -> None:
         """Send an array to another rank."""
-        raise RuntimeError("a single process has nobody to send to")
+        raise RuntimeError("a single process has no rank to send to")
 
     def receive(self, shape: tuple[int, ...], dtype: Any, source: int) -> np.ndarray:
         """Receive an array of known shape from another rank."""
-        raise RuntimeError("a single process has nobody to receive from")
+        raise RuntimeError("a single process has no rank to receive from")
 
     def abort(self, code: int) -> None:
         """End all ranks with an exit code."""
@@ -108,8 +108,8 @@ class MpiWorld(World):
             from mpi4py import MPI
         except ImportError as error:
             raise MachineError(
-                "this process was started by an MPI launcher but mpi4py cannot be loaded "
-                f"({error}); run pip install 'haloscope[mpi]'"
+                f"an MPI launcher started this process, but mpi4py cannot be loaded ({error})",
+                remedy="run pip install 'haloscope[mpi]'",
             ) from error
         from haloscope.exchange.ranks.launch import tasks_of_launcher
 
@@ -121,9 +121,10 @@ class MpiWorld(World):
         tasks = tasks_of_launcher()
         if self.size == 1 and tasks > 1:
             raise MachineError(
-                f"the launcher has started {tasks} ranks, but this MPI ({self.library}) sees each "
-                "as a program of its own; use the launcher that belongs to it, or tell srun its "
-                "way to connect (srun --mpi=pmi2 or --mpi=pmix)"
+                f"the launcher started {tasks} ranks, but this MPI ({self.library}) runs each as a separate "
+                "program",
+                remedy="use the launcher of this MPI, or select its connection with srun (--mpi=pmi2 or "
+                "--mpi=pmix)",
             )
         local = self.communicator.Split_type(MPI.COMM_TYPE_SHARED)
         self.local_rank = local.Get_rank()
@@ -231,7 +232,7 @@ class AbsentWorld(World):
     # in an :meth:`exchange`, and sums are this rank's own. That suffices to open an exchange, and
     # for nothing that computes.
 
-    library = "no MPI (ranks that are not there)"
+    library = "no MPI (absent ranks)"
     present = False
 
     def __init__(self, size: int) -> None:
@@ -274,8 +275,9 @@ class ProgressThread:
     def __init__(self, world: World, call: Callable[[], None]) -> None:
         if not world.allows_threads():
             raise MachineError(
-                f"machine.progress = 'thread' needs an MPI that allows threads, and {world.library} "
-                "was started without; use 'test' or 'none'"
+                f"it needs an MPI that allows threads, and {world.library} was started without",
+                location="machine.progress = 'thread'",
+                remedy="use 'test' or 'none'",
             )
         self._wanted = threading.Event()
         self._inside = threading.Lock()

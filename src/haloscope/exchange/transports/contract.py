@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,6 +17,17 @@ if TYPE_CHECKING:
 
 class TransportUnavailable(MachineError):
     """A transport cannot be used here; raised on every rank, so that all can go on together."""
+
+
+def unavailable(name: str, fault: Mapping[str, str]) -> TransportUnavailable:
+    """The error of a transport that cannot be used for a fault, given by its fields."""
+    located = ": ".join(filter(None, (fault["location"], fault["problem"])))
+    return TransportUnavailable(
+        f"it cannot be used: {located}",
+        location=f"transport {name!r}",
+        allowed=fault["allowed"],
+        remedy=fault["remedy"],
+    )
 
 
 NAMES = ("host", "staged", "mpi", "nccl", "peer", "repacked")
@@ -67,11 +78,13 @@ def require_suited(name: str, device_kind: str) -> None:
     """Refuse a transport that does not work with a kind of device, used or not."""
     if name == "host" and device_kind != "cpu":
         raise InputError(
-            "transport 'host' moves data between processor cores, but the device is a GPU; "
-            "use 'staged' or 'auto'"
+            "it moves data between processor cores, but the device is a GPU",
+            location="transport 'host'",
+            remedy="use 'staged' or 'auto'",
         )
     if name in ("mpi", "nccl", "peer") and device_kind == "cpu":
         raise InputError(
-            f"transport {name!r} moves data between GPUs, but the device is the processor's "
-            "cores; use 'host' or 'auto'"
+            "it moves data between GPUs, but the device is the processor's cores",
+            location=f"transport {name!r}",
+            remedy="use 'host' or 'auto'",
         )

@@ -143,7 +143,7 @@ _MPICH_CUDA = 0  # MPIX_GPU_SUPPORT_CUDA
 
 
 def gpu_aware(world: World) -> str:
-    """Why this MPI does not take GPU memory; an empty text where it does.
+    """Why this MPI does not accept GPU memory; an empty text where it does.
 
     Open MPI and MPICH are asked through their own extensions of MPI, others tell by the
     environment variables with which their users switch it on.
@@ -159,10 +159,7 @@ def gpu_aware(world: World) -> str:
     for name in ("MPICH_GPU_SUPPORT_ENABLED", "MV2_USE_CUDA", "MVP_USE_CUDA"):
         if os.environ.get(name) == "1":
             return ""
-    return (
-        f"this MPI ({world.library}) does not take GPU memory; install an MPI built with CUDA, or "
-        "use another transport"
-    )
+    return f"this MPI ({world.library}) does not accept GPU memory"
 
 
 def _loaded_library() -> ctypes.CDLL | None:
@@ -189,7 +186,9 @@ class MpiTransport:
     ) -> None:
         fault = gpu_aware(world)
         if fault:
-            raise MachineError(fault)
+            raise MachineError(
+                fault, remedy="install an MPI built with CUDA, or use another transport"
+            )
         self._device, self._stream = device, stream
         packed, self.outgoing = buffer(device, plan.sends, dtype)
         arriving, self.incoming = buffer(device, plan.receives, dtype)

@@ -30,13 +30,13 @@ def _communicator(world: World, device: Device) -> Any:
     for rank, place in enumerate(places):
         if place.startswith("missing: "):
             raise MachineError(
-                f"{place.removeprefix('missing: ')} on rank {rank}; run pip install "
-                "'haloscope[cuda13]' (or [cuda12]), or use another transport"
+                f"{place.removeprefix('missing: ')} on rank {rank}",
+                remedy="run pip install 'haloscope[cuda13]' (or [cuda12]), or use another transport",
             )
     if len(set(places)) < len(places):
         raise MachineError(
-            "several ranks share a GPU, which NCCL does not allow; start one rank a GPU or use "
-            "another transport"
+            "several ranks share a GPU, which NCCL does not allow",
+            remedy="start one rank a GPU or use another transport",
         )
     # CuPy gives it as bytes, or, before version 14, as a tuple of signed numbers.
     identifier = nccl.get_unique_id()

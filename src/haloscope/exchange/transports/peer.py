@@ -62,7 +62,7 @@ class PeerTransport:
                     # At the end of the process the driver does it.
                     weakref.finalize(self, device.unmap_region, base).atexit = False
                 except MachineError as error:
-                    fault = str(error)
+                    fault = error.problem
                     continue
             self.outgoing.append(Slot(base + even, base + odd, base + flags))
         if fault:

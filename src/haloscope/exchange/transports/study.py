@@ -99,8 +99,9 @@ class BlockingTransport:
     ) -> None:
         if device.kind != "cpu":
             raise InputError(
-                f"transport {self.name!r} is for studies on processor cores, but the device is a "
-                "GPU; use 'auto'"
+                "it is for studies on processor cores, but the device is a GPU",
+                location=f"transport {self.name!r}",
+                remedy="use 'auto'",
             )
         packed, self.outgoing = buffer(device, plan.sends, dtype)
         arriving, self.incoming = buffer(device, plan.receives, dtype)

@@ -145,14 +145,17 @@ def _checked_axis(name: str, positions: ArrayLike) -> NDArray[np.float64]:
     line = np.asarray(positions, dtype=np.float64)
     if line.ndim != 1 or line.size < 2 or not np.isfinite(line).all():
         raise InputError(
-            f"slices: coordinate {name} has the shape {line.shape}; allowed are at least 2 finite "
-            f"positions: correct it"
+            f"the shape is {line.shape}",
+            location=f"slices: coordinate {name}",
+            allowed="at least 2 finite positions",
         )
     steps, mean = np.diff(line), (line[-1] - line[0]) / (line.size - 1)
     if not mean > 0 or np.abs(steps - mean).max() > _EVEN * mean:
         raise InputError(
-            f"slices: coordinate {name} has steps from {steps.min():g} to {steps.max():g}; allowed "
-            f"are positions that ascend by even steps: sample a regular raster"
+            f"the steps are {steps.min():g} to {steps.max():g}",
+            location=f"slices: coordinate {name}",
+            allowed="positions that ascend by even steps",
+            remedy="sample a regular raster",
         )
     return line
 
@@ -162,8 +165,10 @@ def _checked_panels(
 ) -> list[NDArray[np.float64]]:
     if not 1 <= len(panels) <= MOST_PANELS:
         raise InputError(
-            f"slices: given {len(panels)} panels; allowed are 1 to {MOST_PANELS}: draw several "
-            f"pictures"
+            f"there are {counted(len(panels), 'panel')}",
+            location="slices",
+            allowed=f"1 to {MOST_PANELS}",
+            remedy="draw several pictures",
         )
     fields = []
     for panel in panels:
@@ -171,20 +176,24 @@ def _checked_panels(
         label = panel["label"]
         if values.shape != shape:
             raise InputError(
-                f"slices: field {label!r} has the shape {values.shape}; allowed is (ny, nx) = "
-                f"{shape}: transpose it"
+                f"the shape is {values.shape}",
+                location=f"slices: field {label!r}",
+                allowed=f"(ny, nx) = {shape}",
+                remedy="transpose it",
             )
         infinite = int(np.isinf(values).sum())
         if infinite:
             raise SolutionError(
-                f"slices: field {label!r} has "
-                f"{counted(infinite, 'value that is', 'values that are')} inf; a picture needs "
-                f"finite values: look for where the solution broke"
+                f"{counted(infinite, 'value is', 'values are')} inf",
+                location=f"slices: field {label!r}",
+                allowed="finite values",
+                remedy="find where the solution broke",
             )
         if np.isnan(values).all():
             raise InputError(
-                f"slices: field {label!r} has no value anywhere on the plane; the plane may lie "
-                f"outside of the mesh: move it"
+                "it has no value on the plane, which may lie outside of the mesh",
+                location=f"slices: field {label!r}",
+                remedy="move the plane",
             )
         fields.append(values)
     return fields

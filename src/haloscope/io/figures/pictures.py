@@ -156,8 +156,10 @@ def save_overview(
     check_suffix(path)
     if len(text_lines) > 3:
         raise InputError(
-            f"cannot draw {path}: given {len(text_lines)} lines of text; at most 3 have room: "
-            f"shorten the text"
+            f"there are {len(text_lines)} lines of text",
+            location=str(path),
+            allowed="at most 3",
+            remedy="shorten the text",
         )
     checked = _Plane.checked(plane["x"], plane["y"], plane["scalar"], plane["u"], plane["v"])
     figure = new_figure(OVERVIEW_SIZE)
@@ -211,23 +213,27 @@ class _Plane:
             line = positions.ndim == 1 and positions.size > 1
             if not line or not np.isfinite(positions).all() or not (np.diff(positions) > 0.0).all():
                 raise InputError(
-                    f"plane: coordinate {name} has the shape {positions.shape}; allowed are at "
-                    f"least 2 strictly increasing finite positions: correct it"
+                    f"the shape is {positions.shape}",
+                    location=f"plane: coordinate {name}",
+                    allowed="at least 2 strictly increasing finite positions",
                 )
         shape = (axes["y"].size, axes["x"].size)
         fields = {"scalar": np.asarray(scalar), "u": np.asarray(u), "v": np.asarray(v)}
         for name, values in fields.items():
             if values.shape != shape:
                 raise InputError(
-                    f"plane: field {name} has the shape {values.shape}; allowed is (ny, nx) = "
-                    f"{shape}: transpose or slice it"
+                    f"the shape is {values.shape}",
+                    location=f"plane: field {name}",
+                    allowed=f"(ny, nx) = {shape}",
+                    remedy="transpose or slice it",
                 )
             broken = int(np.count_nonzero(~np.isfinite(values)))
             if broken:
                 raise SolutionError(
-                    f"plane: field {name} has "
-                    f"{counted(broken, 'value that is', 'values that are')} nan or inf; a picture "
-                    f"needs finite values: look for where the solution broke"
+                    f"{counted(broken, 'value is', 'values are')} nan or inf",
+                    location=f"plane: field {name}",
+                    allowed="finite values",
+                    remedy="find where the solution broke",
                 )
         spacing = np.spacing(np.max(np.abs(fields["scalar"])))
         columns, rows = _thinned(shape[1]), _thinned(shape[0])
@@ -452,19 +458,24 @@ def _check_history(
 ) -> None:
     if steps.ndim != 1 or steps.size == 0 or not histories:
         raise InputError(
-            f"history: given {len(histories)} series over steps of shape {steps.shape}; allowed "
-            f"are at least one series over at least one step: draw it after the first step"
+            f"there are {len(histories)} series over steps of shape {steps.shape}",
+            location="history",
+            allowed="at least one series over at least one step",
+            remedy="draw it after the first step",
         )
     for name, values in histories.items():
         if values.shape != steps.shape:
             raise InputError(
-                f"history: series {name!r} has the shape {values.shape}; the steps have "
-                f"{steps.shape}: give one value for each step"
+                f"the shape is {values.shape}",
+                location=f"history: series {name!r}",
+                allowed=f"{steps.shape}, one value for each step",
             )
     if tolerance is not None and not 0.0 < tolerance < np.inf:
         raise InputError(
-            f"history: the tolerance is {tolerance}; allowed is a positive number: leave it out "
-            f"if there is none"
+            "out of range",
+            location=f"history: tolerance = {tolerance}",
+            allowed="a positive number",
+            remedy="leave it out if there is none",
         )
 
 
@@ -521,7 +532,7 @@ def check_suffix(path: str | Path) -> None:
     """Refuse a picture whose name does not end in ``.png``."""
     if Path(path).suffix.lower() != ".png":
         raise InputError(
-            f"cannot draw {path}: pictures are PNG files: give a name that ends in .png"
+            "pictures are PNG files", location=str(path), remedy="give a name that ends in .png"
         )
 
 

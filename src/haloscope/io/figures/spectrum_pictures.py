@@ -46,8 +46,9 @@ def write_columns(path: str | Path, columns: Mapping[str, ArrayLike], note: str 
     shapes = {values.shape for values in arrays.values()}
     if len(shapes) != 1:
         raise InputError(
-            f"cannot write {path}: the columns have the shapes {sorted(shapes)}; allowed is one "
-            f"shape for all: correct them"
+            f"the columns have the shapes {sorted(shapes)}",
+            location=str(path),
+            allowed="one shape for all",
         )
     plain: dict[str, Sequence[object]] = {}
     for name, values in arrays.items():
@@ -112,8 +113,9 @@ def save_spectrum(
     largest = max(float(values.max()) for values in lines.values())
     if not largest > 0:
         raise SolutionError(
-            f"cannot draw {path}: all magnitudes are 0 or less; look whether the source reached "
-            f"the probe"
+            "all magnitudes are 0 or less",
+            location=str(path),
+            remedy="check whether the source reached the probe",
         )
     factor, prefix = _prefix(float(np.abs(f).max()))
     figure = new_figure(HISTORY_SIZE)
@@ -161,14 +163,17 @@ def save_pattern(
     lines = _checked("pattern", turns, series)
     if np.ptp(turns) > 2 * np.pi * (1 + 1e-12):
         raise InputError(
-            f"pattern: the angles span {np.degrees(np.ptp(turns)):g} degrees; allowed is a full "
-            f"turn: give them in rad"
+            f"the angles span {np.degrees(np.ptp(turns)):g} degrees",
+            location="pattern",
+            allowed="a full turn",
+            remedy="give the angles in rad",
         )
     largest = max(float(values.max()) for values in lines.values())
     if not largest > 0 or any(float(values.min()) < 0 for values in lines.values()):
         raise SolutionError(
-            f"cannot draw {path}: a pattern has no value above 0, or one below; give powers, and "
-            f"look whether the source radiates"
+            "a pattern has a value below 0, or none above",
+            location=str(path),
+            remedy="give powers, and check whether the source radiates",
         )
     top = 5.0 * math.ceil(2 * math.log10(largest) - 1e-9)
     floor = top - levels_db
@@ -212,22 +217,25 @@ def _checked(label: str, places: Floats, series: Mapping[str, ArrayLike]) -> dic
     ascending = places.ndim == 1 and places.size > 1 and bool((np.diff(places) > 0).all())
     if not series or not ascending:
         raise InputError(
-            f"{label}: given {len(series)} series over places of shape {places.shape}; allowed are "
-            f"at least one series over at least 2 ascending places: correct them"
+            f"there are {len(series)} series over places of shape {places.shape}",
+            location=label,
+            allowed="at least one series over at least 2 ascending places",
         )
     lines = {name: np.asarray(values, np.float64) for name, values in series.items()}
     for name, values in lines.items():
         if values.shape != places.shape:
             raise InputError(
-                f"{label}: series {name!r} has the shape {values.shape}; the places have "
-                f"{places.shape}: give one value for each"
+                f"the shape is {values.shape}",
+                location=f"{label}: series {name!r}",
+                allowed=f"{places.shape}, one value for each place",
             )
         broken = int(np.count_nonzero(~np.isfinite(values)))
         if broken:
             raise SolutionError(
-                f"{label}: series {name!r} has "
-                f"{counted(broken, 'value that is', 'values that are')} nan or inf; a picture "
-                f"needs finite values: look for where the solution broke"
+                f"{counted(broken, 'value is', 'values are')} nan or inf",
+                location=f"{label}: series {name!r}",
+                allowed="finite values",
+                remedy="find where the solution broke",
             )
     return lines
 
@@ -376,7 +384,9 @@ def save_profiles(
     x = np.asarray(distances, np.float64)
     if not 1 <= len(panels) <= MOST_PANELS:
         raise InputError(
-            f"profiles: {len(panels)} panels are given; allowed are 1 to {MOST_PANELS}: correct them"
+            f"there are {counted(len(panels), 'panel')}",
+            location="profiles",
+            allowed=f"1 to {MOST_PANELS}",
         )
     width, height = len(panels) * PANEL_SIZE[0], PANEL_SIZE[1] + HEAD
     figure = new_figure((width, height))
@@ -433,11 +443,14 @@ def _checked_profiles(name: str, x: Floats, array: ArrayLike) -> Floats:
     values = np.asarray(array, np.float64)
     if x.ndim != 1 or values.shape != x.shape:
         raise InputError(
-            f"profiles: series {name!r} has the shape {values.shape}; the distances have "
-            f"{x.shape}: give one value for each"
+            f"the shape is {values.shape}",
+            location=f"profiles: series {name!r}",
+            allowed=f"{x.shape}, one value for each distance",
         )
     if not np.isfinite(values).any() or np.isinf(values).any():
         raise SolutionError(
-            f"profiles: series {name!r} holds inf or no number at all; look where the solution broke"
+            "it holds inf or no number at all",
+            location=f"profiles: series {name!r}",
+            remedy="find where the solution broke",
         )
     return values

@@ -339,8 +339,10 @@ def save_surfaces(
     check_suffix(path)
     if not 0.0 <= largest < math.inf:
         raise InputError(
-            f"cannot draw {path}: the largest value is {largest}; allowed is a finite number from "
-            "0 on: look for where the solution broke"
+            f"the largest value is {largest}",
+            location=str(path),
+            allowed="finite numbers, 0 or more",
+            remedy="find where the solution broke",
         )
     from matplotlib.colors import Normalize
 
