@@ -177,7 +177,7 @@ def test_single_precision_is_computed_and_written(tmp_path):
         ({"sphere": {"radius": 1.0}}, "box and sphere are given"),
         ({"exact": {"solution": "cavity"}}, "'cavity' is no known solution; there is periodic-box"),
         ({"initial": {"Ex": 1.0}}, "maxwell.initial and maxwell.exact are both given"),
-        ({"mesh": {"file": "no.msh"}, "box": None}, "mesh file no.msh is not there"),
+        ({"mesh": {"file": "no.msh"}, "box": None}, "mesh file no.msh: it does not exist"),
     ],
 )
 def test_what_cannot_be_computed_is_told(changes, words):

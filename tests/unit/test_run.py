@@ -18,6 +18,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from refusals import refused
 from small_cavities import TEXT, flow_data, simulate
 
 import haloscope
@@ -338,7 +339,9 @@ def test_a_checkpoint_that_holds_nan_is_refused(saved, tmp_path):
         file["fields/T"][3, 3, 3] = math.nan
         # As in files of before there were sums of their own.
         del file["checks"]
-    with pytest.raises(InputError, match="field T holds values that are not finite; restart from"):
+    with refused(
+        problem="field T holds values that are not finite", remedy="restart from an earlier one"
+    ):
         _run(tmp_path, *_BARE, restart=True)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from haloscope.case.expressions import Expression, parse_quantity_or_expression
-from haloscope.case.tables import CaseTable, Exclusion, Table
+from haloscope.case.tables import CaseFault, CaseTable, Exclusion, Table
 from haloscope.mesh.blocks import SIDES, Side, Triple
 from haloscope.solvers.cavity.heating import (
     WallRange,
@@ -148,31 +148,36 @@ class CavityTable(Table):
     @classmethod
     def _positive_sizes(cls, size: object) -> object:
         if isinstance(size, tuple) and not all(_SMALLEST <= s <= _LARGEST for s in size):
-            raise ValueError(f"each length should be from {_SMALLEST:g} to {_LARGEST:g}")
+            raise CaseFault("out of range", allowed=f"lengths from {_SMALLEST:g} to {_LARGEST:g} m")
         return size
 
     @model_validator(mode="after")
     def _consistent(self) -> CavityTable:
         for number, name in ((self.nodes, "nodes"), (self.size, "size")):
             if isinstance(number, tuple) and len(number) != self.dimensions:
-                raise ValueError(
-                    f"cavity.{name} has {len(number)} entries but cavity.dimensions = "
-                    f"{self.dimensions}; give one number or {self.dimensions}"
+                raise CaseFault(
+                    f"it has {len(number)} numbers in {self.dimensions}-D",
+                    location=f"{name} = {list(number)}",
+                    allowed=f"one number or {self.dimensions}",
+                    remedy="give one number for each of cavity.dimensions",
                 )
         counts = self.nodes if isinstance(self.nodes, tuple) else (self.nodes,)
         for count in counts:
             if not _LEAST_NODES <= count <= _MOST_NODES:
-                raise ValueError(
-                    f"cavity.nodes = {count} is out of range; allowed are {_LEAST_NODES} to "
-                    f"{_MOST_NODES} nodes along an axis"
+                raise CaseFault(
+                    f"an axis has {count} nodes",
+                    location="nodes",
+                    allowed=f"{_LEAST_NODES} to {_MOST_NODES}",
                 )
         for pair in (
             ("rayleigh", "temperature_difference"),
             ("prandtl", "thermal_diffusivity"),
         ):
             if all(getattr(self, name) is not None for name in pair):
-                raise ValueError(
-                    f"cavity.{pair[0]} and cavity.{pair[1]} are both given; give one of them"
+                raise CaseFault(
+                    f"cavity.{pair[0]} and cavity.{pair[1]} are both set",
+                    location=pair[0],
+                    remedy="remove one of them",
                 )
         if self.dimensions == 2:
             self._refuse_depth()
@@ -180,13 +185,16 @@ class CavityTable(Table):
             wall: Wall = getattr(self.walls, side.name)
             Flow(self).wall_temperature(side.name)
             if wall.velocity[side.axis] != 0:
-                raise ValueError(
-                    f"cavity.walls.{side.name}.velocity = {list(wall.velocity)} moves the wall "
-                    f"along {'xyz'[side.axis]}, its normal; only motion within the wall is possible"
+                raise CaseFault(
+                    f"the wall moves along {'xyz'[side.axis]}, its normal",
+                    location=f"walls.{side.name}.velocity = {list(wall.velocity)}",
+                    allowed=f"motion within the wall, with a velocity of 0 along {'xyz'[side.axis]}",
                 )
         if self.rayleigh and not (self.expansion > 0 and any(self.gravity)):
-            raise ValueError(
-                f"cavity.rayleigh = {self.rayleigh:g} needs gravity and expansion that are not 0"
+            raise CaseFault(
+                "cavity.gravity or cavity.expansion is 0",
+                location=f"rayleigh = {self.rayleigh:g}",
+                remedy="set both to values that are not 0, or remove cavity.rayleigh",
             )
         flow = Flow(self)
         require_consistent(
@@ -199,36 +207,47 @@ class CavityTable(Table):
         for name in ("p", "u", "v", "w", "T"):
             flow.initial(name)
         if not _SMALLEST <= flow.reference_velocity <= _LARGEST:
-            raise ValueError(
-                "nothing drives a flow: give two walls different temperatures (cavity.rayleigh > 0 with "
-                'a wall "hot" and one "cold", or walls in kelvin), or a wall a velocity'
+            raise CaseFault(
+                "nothing drives a flow",
+                remedy="give two walls different temperatures (cavity.rayleigh > 0 with a wall "
+                '"hot" and one "cold", or walls in kelvin), or give a wall a velocity',
             )
         if flow.hot - flow.cold >= 2 * flow.reference_temperature:
-            raise ValueError(
-                f"the temperature difference of {flow.hot - flow.cold:.4g} K is not below twice "
-                f"cavity.reference_temperature = {flow.reference_temperature:g} K; lower "
-                "cavity.rayleigh or enlarge cavity.size"
+            raise CaseFault(
+                f"the temperature difference is {flow.hot - flow.cold:.4g} K",
+                location=f"reference_temperature = {flow.reference_temperature:g}",
+                allowed="differences below twice the reference temperature",
+                remedy="lower cavity.rayleigh or cavity.temperature_difference, or enlarge cavity.size",
             )
         return self
 
     def _refuse_depth(self) -> None:
-        """Refuse what a plane flow does not have: walls across z, and components along z."""
-        if self.gravity[2] != 0 or self.initial.w != 0:
-            raise ValueError(
-                "cavity.gravity[2] and cavity.initial.w must be 0 when cavity.dimensions = 2"
-            )
+        """Refuse the walls across z and the components along z that a plane flow does not have."""
+        components = (("gravity[2]", self.gravity[2]), ("initial.w", self.initial.w))
+        for name, component in components:
+            if component != 0:
+                raise CaseFault(
+                    "a 2-D flow has no component along z",
+                    location=f"{name} = {component}",
+                    allowed="0",
+                    remedy="set it to 0, or cavity.dimensions to 3",
+                )
         for side in SIDES:
             wall: Wall = getattr(self.walls, side.name)
             # A study's points hold all keys: a wall as it is by default is no mistake.
             if side.axis == 2 and wall != Wall():
-                raise ValueError(
-                    f"cavity.walls.{side.name} is given, but cavity.dimensions = 2 has the walls "
-                    "x_low, x_high, y_low and y_high alone; remove it"
+                raise CaseFault(
+                    "a 2-D flow has no such wall",
+                    location=f"walls.{side.name}",
+                    allowed="x_low, x_high, y_low and y_high",
+                    remedy="remove it, or set cavity.dimensions to 3",
                 )
             if wall.velocity[2] != 0:
-                raise ValueError(
-                    f"cavity.walls.{side.name}.velocity = {list(wall.velocity)} has a part along "
-                    "z, which must be 0 when cavity.dimensions = 2"
+                raise CaseFault(
+                    "the wall of a 2-D flow moves along z",
+                    location=f"walls.{side.name}.velocity = {list(wall.velocity)}",
+                    allowed="a velocity of 0 along z",
+                    remedy="set it to 0, or cavity.dimensions to 3",
                 )
 
 

@@ -300,8 +300,9 @@ class CavitySolver:
             self.walls.prescribe(name, values, where)
             if not np.isfinite(values).all():
                 raise InputError(
-                    f"the checkpoint's field {name} holds values that are not finite; restart "
-                    "from an earlier one"
+                    f"the field {name} holds values that are not finite",
+                    location="checkpoint",
+                    remedy="restart from an earlier one",
                 )
             self._fill(name, values)
         self.step = step

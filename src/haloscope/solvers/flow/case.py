@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from haloscope.case.expressions import Expression, parse_quantity_or_expression
-from haloscope.case.tables import CaseTable, Exclusion, Position, Run, Table
+from haloscope.case.tables import CaseFault, CaseTable, Exclusion, Position, Run, Table
 from haloscope.solvers.flow.case_domain import (
     Boundary,
     BoundaryTable,
@@ -74,7 +74,11 @@ class Zone(Table):
     @model_validator(mode="after")
     def _consistent(self) -> Zone:
         if any(self.centre) and not any(self.rotation):
-            raise ValueError("centre is a point on the axis of a rotation; give rotation, too")
+            raise CaseFault(
+                "the centre is a point on the axis of a rotation, and the rotation is 0",
+                location=f"centre = {list(self.centre)}",
+                remedy="set rotation, too",
+            )
         return self
 
 
@@ -151,9 +155,10 @@ class LinearTable(Table):
     @model_validator(mode="after")
     def _stored_for_preconditioner(self) -> LinearTable:
         if self.product == "matrix-free" and self.preconditioner != "point-blocks":
-            raise ValueError(
-                f'preconditioner = "{self.preconditioner}" needs a stored matrix; give preconditioner '
-                '= "point-blocks", or product = "stored"'
+            raise CaseFault(
+                "it needs a stored matrix",
+                location=f'preconditioner = "{self.preconditioner}"',
+                remedy='set preconditioner = "point-blocks", or product = "stored"',
             )
         return self
 
@@ -175,7 +180,10 @@ class Force(Table):
     @model_validator(mode="after")
     def _consistent(self) -> Force:
         if (self.velocity is None) != (self.area is None):
-            raise ValueError("give velocity and area both, or none of them")
+            raise CaseFault(
+                "velocity and area are not both set",
+                remedy="set both velocity and area, or neither",
+            )
         return self
 
 
@@ -190,8 +198,9 @@ class Head(Table):
     @model_validator(mode="after")
     def _consistent(self) -> Head:
         if self.inlet == self.outlet:
-            raise ValueError(
-                f"inlet and outlet are the same boundary {self.inlet!r}; a head is between two"
+            raise CaseFault(
+                f"inlet and outlet are the same boundary {self.inlet!r}",
+                allowed="two different boundaries",
             )
         return self
 
@@ -209,7 +218,11 @@ class Shear(Table):
     @model_validator(mode="after")
     def _consistent(self) -> Shear:
         if list(self.thresholds) != sorted(set(self.thresholds)):
-            raise ValueError("thresholds must ascend")
+            raise CaseFault(
+                "the thresholds do not ascend",
+                location=f"thresholds = {list(self.thresholds)}",
+                allowed="ascending numbers, each once",
+            )
         return self
 
 
@@ -278,9 +291,10 @@ class FlowTable(Table):
     def _consistent(self) -> FlowTable:
         meshes = [name for name in _MESHES if getattr(self, name) is not None]
         if len(meshes) != 1:
-            said = f"{' and '.join(meshes)} are given" if meshes else "none is given"
-            raise ValueError(
-                f"a mesh is one of the tables {', '.join(f'flow.{n}' for n in _MESHES)}; {said}"
+            problem = f"{' and '.join(meshes)} are set" if meshes else "the case has no mesh"
+            raise CaseFault(
+                problem,
+                allowed=f"one of {', '.join(f'flow.{n}' for n in _MESHES)}",
             )
         self._check_time()
         for name in FIELD_NAMES:
@@ -292,7 +306,11 @@ class FlowTable(Table):
         names = [force.name for force in self.forces]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
-            raise ValueError(f"flow.forces: the name {min(twice)!r} is given twice")
+            raise CaseFault(
+                f"two tables have the name {min(twice)!r}",
+                location="forces",
+                remedy="give each a name of its own",
+            )
         self._check_reference()
         return self
 
@@ -302,61 +320,81 @@ class FlowTable(Table):
             if self.pressure_at is not None and (
                 boundary == "open" or (isinstance(boundary, BoundaryTable) and boundary.is_open)
             ):
-                raise ValueError(
-                    "flow.pressure_at is for vessels without an outside pressure, and "
-                    f"flow.boundaries.{name} has one; leave flow.pressure_at out"
+                raise CaseFault(
+                    f"it is for vessels without an outside pressure, and flow.boundaries.{name} has one",
+                    location="pressure_at",
+                    remedy="leave flow.pressure_at out",
                 )
 
     def _check_time(self) -> None:
         time = self.time
         if time.scheme != "generalised-alpha" and time.radius != Time().radius:
-            raise ValueError(
-                f'flow.time.radius is for flow.time.scheme = "generalised-alpha", not for '
-                f'"{time.scheme}"; leave it out'
+            raise CaseFault(
+                f'the scheme "{time.scheme}" has no such parameter',
+                location=f"time.radius = {time.radius:g}",
+                remedy='leave it out, or set flow.time.scheme = "generalised-alpha"',
             )
         if time.scheme == "steady":
             if time.time_step is not None or time.end is not None:
-                raise ValueError(
-                    "flow.time.time_step and flow.time.end are for unsteady flow; give flow.time.scheme "
-                    '= "bdf2", or leave them out'
+                raise CaseFault(
+                    "flow.time.time_step and flow.time.end are for unsteady flow",
+                    location='time.scheme = "steady"',
+                    remedy='set flow.time.scheme = "bdf2", or leave them out',
                 )
             for name, boundary in self.boundaries.items():
                 law = boundary.resistance if isinstance(boundary, BoundaryTable) else None
                 if law is not None and law.start:
-                    raise ValueError(
-                        f"flow.boundaries.{name}.resistance.start is for unsteady flow; leave it out"
+                    raise CaseFault(
+                        "it is for unsteady flow",
+                        location=f"boundaries.{name}.resistance.start = {law.start:g}",
+                        remedy="leave it out",
                     )
             return
         if time.scheme == "space-time":
             self._check_slabs()
         if time.time_step is None or time.end is None:
-            raise ValueError("unsteady flow needs flow.time.time_step and flow.time.end, in s")
+            raise CaseFault(
+                "unsteady flow needs flow.time.time_step and flow.time.end",
+                location=f'time.scheme = "{time.scheme}"',
+                remedy="set both, in s",
+            )
         if time.time_step > time.end:
-            raise ValueError(
-                f"flow.time.time_step = {time.time_step:g} is longer than flow.time.end = "
-                f"{time.end:g}; shorten it"
+            raise CaseFault(
+                f"it is longer than flow.time.end = {time.end:g}",
+                location=f"time.time_step = {time.time_step:g}",
+                remedy="shorten it",
             )
         if time.end / time.time_step > _MOST_STEPS:
-            raise ValueError(
-                f"flow.time.end = {time.end:g} takes {time.end / time.time_step:.2g} steps of "
-                f"flow.time.time_step = {time.time_step:g}; lengthen the step"
+            raise CaseFault(
+                f"it takes {time.end / time.time_step:.2g} steps of flow.time.time_step = "
+                f"{time.time_step:g}",
+                location=f"time.end = {time.end:g}",
+                allowed=f"at most {_MOST_STEPS:.2g} steps",
+                remedy="lengthen flow.time.time_step",
             )
         if time.pseudo_time_step is not None:
-            raise ValueError("flow.time.pseudo_time_step is for steady flow; leave it out")
+            raise CaseFault(
+                "it is for steady flow",
+                location=f"time.pseudo_time_step = {time.pseudo_time_step:g}",
+                remedy="leave it out",
+            )
 
     def _check_slabs(self) -> None:
-        """Refuse keys that space-time slabs do not know."""
+        """Refuse keys that space-time slabs do not support."""
         if self.linear.product == "matrix-free":
-            raise ValueError(
-                'space-time slabs need a stored matrix; give flow.linear.product = "stored"'
+            raise CaseFault(
+                "space-time slabs need a stored matrix",
+                location='linear.product = "matrix-free"',
+                remedy='set flow.linear.product = "stored"',
             )
         for name, boundary in self.boundaries.items():
             if isinstance(boundary, BoundaryTable):
                 keys = [k for k in ("resistance", "straight", "backflow") if getattr(boundary, k)]
                 if keys:
-                    raise ValueError(
-                        f"flow.boundaries.{name}.{keys[0]} is not for space-time slabs; give "
-                        'flow.time.scheme = "bdf2" or "generalised-alpha"'
+                    raise CaseFault(
+                        "space-time slabs do not support it",
+                        location=f"boundaries.{name}.{keys[0]}",
+                        remedy='set flow.time.scheme = "bdf2" or "generalised-alpha"',
                     )
 
     @property
@@ -546,14 +584,16 @@ class FlowCase(CaseTable):
         if self.flow.steady:
             return self
         if run.steps != usual.steps and run.steps < self.flow.steps():
-            raise ValueError(
-                f"run.steps = {run.steps} ends unsteady flow before flow.time.end, after "
-                f"{self.flow.steps()} steps; leave run.steps out (--steps N ends a run earlier)"
+            raise CaseFault(
+                f"unsteady flow takes {self.flow.steps()} steps to flow.time.end",
+                location=f"run.steps = {run.steps}",
+                remedy="leave run.steps out (--steps N ends a run earlier)",
             )
         if run.tolerance not in (0.0, usual.tolerance):
-            raise ValueError(
-                f"run.tolerance = {run.tolerance:g} is for steady flow; leave it out, or give "
-                "flow.newton.tolerance"
+            raise CaseFault(
+                "it is for steady flow",
+                location=f"run.tolerance = {run.tolerance:g}",
+                remedy="leave it out, or set flow.newton.tolerance",
             )
         return self
 

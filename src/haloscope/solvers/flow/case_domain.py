@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from haloscope.case.expressions import SPACE_AND_TIME, Expression, parse_quantity_or_expression
-from haloscope.case.tables import Position, Table
+from haloscope.case.tables import CaseFault, Position, Table
 
 _LARGEST = 1e30
 
@@ -113,7 +113,11 @@ class Moving(Table):
     @model_validator(mode="after")
     def _consistent(self) -> Moving:
         if any(self.centre) and not any(self.rotation):
-            raise ValueError("centre is a point on the axis of a rotation; give rotation, too")
+            raise CaseFault(
+                "the centre is a point on the axis of a rotation, and the rotation is 0",
+                location=f"centre = {list(self.centre)}",
+                remedy="set rotation, too",
+            )
         return self
 
 
@@ -134,8 +138,10 @@ class ResistanceTable(Table):
     @model_validator(mode="after")
     def _consistent(self) -> ResistanceTable:
         if self.start and not self.compliance:
-            raise ValueError(
-                "start is the pressure of the compliance at the start; give compliance"
+            raise CaseFault(
+                "it is the pressure of the compliance at the start, and the compliance is 0",
+                location=f"start = {self.start:g}",
+                remedy="set compliance",
             )
         return self
 
@@ -177,17 +183,33 @@ class BoundaryTable(Table):
     def _consistent(self) -> BoundaryTable:
         kinds = [name for name in _KINDS if getattr(self, name) is not None]
         if len(kinds) != 1:
-            said = f"{' and '.join(kinds)} are given" if kinds else "none is given"
-            raise ValueError(f"a boundary has one of {', '.join(_KINDS)}; {said}")
+            problem = f"{' and '.join(kinds)} are set" if kinds else "no condition is set"
+            raise CaseFault(problem, allowed=f"one of {', '.join(_KINDS)}")
         kind = kinds[0]
         if self.signal is not None and kind not in _WITH_SIGNAL:
-            raise ValueError(f"signal is a factor on {', '.join(_WITH_SIGNAL)}, not on {kind}")
+            raise CaseFault(
+                f"it has no effect on {kind}",
+                location="signal",
+                allowed=f"with {', '.join(_WITH_SIGNAL)}",
+            )
         if self.backflow and kind not in _OPEN:
-            raise ValueError(f"backflow is for {', '.join(_OPEN)}, not for {kind}")
+            raise CaseFault(
+                f"it has no effect on {kind}",
+                location=f"backflow = {self.backflow:g}",
+                allowed=f"with {', '.join(_OPEN)}",
+            )
         if self.straight and kind not in ("pressure", "resistance"):
-            raise ValueError(f"straight is for pressure and resistance, not for {kind}")
+            raise CaseFault(
+                f"it has no effect on {kind}",
+                location="straight = true",
+                allowed="with pressure and resistance",
+            )
         if self.profile != "developed" and kind not in _OF_TIME:
-            raise ValueError(f"profile is for {' and '.join(_OF_TIME)}, not for {kind}")
+            raise CaseFault(
+                f"it has no effect on {kind}",
+                location=f'profile = "{self.profile}"',
+                allowed=f"with {' and '.join(_OF_TIME)}",
+            )
         return self
 
     def components(self, key: str) -> list[Expression]:

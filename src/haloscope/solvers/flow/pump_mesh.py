@@ -20,9 +20,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from haloscope.case.tables import Table
+from haloscope.case.tables import CaseFault, Table
 from haloscope.device.jit import Cache, default_folder
-from haloscope.errors import InputError, MachineError
+from haloscope.errors import InputError, MachineError, counted
 from haloscope.mesh.tets.tet_files import check_quality, read_tets
 from haloscope.mesh.tets.tets import TetMesh
 
@@ -134,10 +134,12 @@ class Pump(Table):
             broad = vanes.thickness_mm / math.cos(math.radians(steepest))
             most = min(2 * math.pi * hub * _CROWDED / vanes.count, 2 * hub * _BROAD)
             if broad > most:
-                raise ValueError(
-                    f"{name}: {vanes.count} vanes are {broad:.3g} mm wide around the hub where "
-                    f"they lean most; at most {most:.3g} mm fit there: take fewer or thinner ones, "
-                    "or smaller angles"
+                raise CaseFault(
+                    f"{counted(vanes.count, 'vane')} of {broad:.3g} mm around the hub, where the "
+                    "angle is steepest, are too wide",
+                    location=name,
+                    allowed=f"at most {most:.3g} mm",
+                    remedy="take fewer or thinner vanes, or smaller angles",
                 )
         return self
 
@@ -158,7 +160,11 @@ class Pump(Table):
 
 def _require(name: str, size: float, low: float, high: float) -> None:
     if not low <= size <= high:
-        raise ValueError(f"{name} = {size:g} is out of range; here {low:.3g} to {high:.3g} fit")
+        raise CaseFault(
+            "out of range",
+            location=f"{name} = {size:g}",
+            allowed=f"{low:.3g} to {high:.3g} with the other dimensions",
+        )
 
 
 def pump_mesh(pump: Pump, folder: Path | None = None, seconds: float = 7200.0) -> TetMesh:
@@ -254,24 +260,29 @@ def _run_gmsh(plan: str, path: Path, seconds: float) -> None:
         )
     except subprocess.TimeoutExpired:
         raise InputError(
-            f"Gmsh has not finished the pump's mesh in {seconds:g} s; give a larger mesh_size_mm or "
-            "fewer gap_layers"
+            f"Gmsh has not finished the pump's mesh in {seconds:g} s",
+            location="flow.pump",
+            remedy="raise mesh_size_mm or lower gap_layers",
         ) from None
     if done.returncode == 0:
         return
-    said = (done.stderr.strip().splitlines() or ["no reason given"])[-1][:_LONGEST_REASON]
+    reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1][:_LONGEST_REASON]
     if done.returncode == _NO_GMSH:
         raise MachineError(
-            f"the pump's mesh is made by Gmsh, which is not there ({said}); run "
-            "pip install 'haloscope[pump]'"
+            f"Gmsh makes the pump's mesh, and it cannot be loaded ({reason})",
+            location="flow.pump",
+            remedy="run pip install 'haloscope[pump]'",
         )
     if done.returncode < 0:
         raise MachineError(
-            f"Gmsh was ended by signal {-done.returncode} while it made the pump's mesh; where memory "
-            "is short, give a larger mesh_size_mm"
+            f"Gmsh was ended by signal {-done.returncode} while it made the pump's mesh",
+            location="flow.pump",
+            remedy="if memory is short, raise mesh_size_mm",
         )
     raise InputError(
-        f"Gmsh cannot make the pump's mesh: {said}; change the dimensions or mesh_size_mm"
+        f"Gmsh cannot make the pump's mesh: {reason}",
+        location="flow.pump",
+        remedy="change the dimensions or mesh_size_mm",
     )
 
 
@@ -285,8 +296,10 @@ def _read(path: Path) -> TetMesh:
     ):
         if sorted(names) != sorted(wanted):
             raise InputError(
-                f"the pump's mesh has the {kind} {', '.join(sorted(names))}, where "
-                f"{', '.join(sorted(wanted))} are needed; change the dimensions or mesh_size_mm"
+                f"the pump's mesh has the {kind} {', '.join(sorted(names))}",
+                location="flow.pump",
+                allowed=", ".join(sorted(wanted)),
+                remedy="change the dimensions or mesh_size_mm",
             )
     maker = _maker(path)
     return dataclasses.replace(mesh, notes=(*mesh.notes, f"the pump's mesh was made by {maker}"))

@@ -107,16 +107,18 @@ def put(table: dict[str, Any], axis: str, value: Any) -> None:
     elif isinstance(table.get("box"), dict):
         if isinstance(value, tuple) and len(value) != len("xyz"):
             raise InputError(
-                f"elements = {plain(value)} is out of range; give a number, or three in a list of "
-                "their own: [[8, 8, 16]]"
+                "out of range",
+                location=f"elements = {plain(value)}",
+                allowed="a number, or three in a list of their own: [[8, 8, 16]]",
             )
         table["box"]["cells"] = list(value) if isinstance(value, tuple) else [value] * 3
     elif isinstance(table.get("cylinder_channel"), dict) and isinstance(value, int):
         table["cylinder_channel"]["resolution"] = value
     else:
         raise InputError(
-            "elements are the cells of a box, or one number for flow.cylinder_channel.resolution; give "
-            "the case one of these tables, or remove the axis"
+            "the case has neither a box nor a cylinder channel, whose cells it sets",
+            location="elements",
+            remedy="give the case a table flow.box or flow.cylinder_channel, or remove the axis",
         )
 
 
@@ -146,10 +148,16 @@ def lay_out(data: dict[str, Any], ranks: int, wanted: Any, growth: str) -> Layou
 def _enlarge(case: FlowCase, table: dict[str, Any], ranks: int) -> None:
     box = case.flow.box
     if box is None:
-        raise InputError("growth = type1 doubles a box; give the case a table flow.box")
+        raise InputError(
+            "it doubles a box, and the case has none",
+            location="growth = type1",
+            remedy="give the case a table flow.box",
+        )
     if box.grading != (1.0, 1.0, 1.0) or box.to_walls:
         raise InputError(
-            "growth = type1 needs cells of one size; remove flow.box.grading and flow.box.to_walls"
+            "it needs cells of one size",
+            location="growth = type1",
+            remedy="remove flow.box.grading and flow.box.to_walls",
         )
     double_box(table["box"], "cells", box, ranks)
 

@@ -172,24 +172,30 @@ class FlowSolver:
         state = self._from_owners([own(name) for name in FIELD_NAMES])
         if self._world.any(not np.isfinite(self._device.to_host(state)).all()):
             raise InputError(
-                "the checkpoint's fields hold values that are not finite; restart from an earlier one"
+                "its fields hold values that are not finite",
+                location="checkpoint",
+                remedy="restart from an earlier one",
             )
         if self._table.steady and "dt" in scalars:
             raise InputError(
-                "the checkpoint is of unsteady flow and this case is steady; restart with the case it "
-                "is from"
+                "it is of unsteady flow, and the case is of steady flow",
+                location="checkpoint",
+                remedy="restart with the case of this checkpoint",
             )
         if not self._table.steady and "dt" not in scalars:
             raise InputError(
-                "the checkpoint is of steady flow and this case is unsteady; restart with the case it "
-                "is from"
+                "it is of steady flow, and the case is of unsteady flow",
+                location="checkpoint",
+                remedy="restart with the case of this checkpoint",
             )
         needed = self._steps.scalars().keys() - _NOT_IN_OLD_CHECKPOINTS
         missing = sorted(needed - scalars.keys())
         if missing:
             raise InputError(
-                f"the checkpoint does not hold {', '.join(missing)}: it is of a case with other "
-                "outlets or another way to the steady state; restart with the case it is from"
+                f"it does not hold {', '.join(missing)}; it is of a case with other outlets or "
+                "another method for the steady state",
+                location="checkpoint",
+                remedy="restart with the case of this checkpoint",
             )
         self.state[:] = state
         self.step = step
