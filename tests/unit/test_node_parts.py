@@ -275,7 +275,7 @@ def test_each_rank_gets_its_part_from_rank_0(mesh):
         assert _fields(part) == _fields(expected)
         assert bool(lines) == (part.rank == 0)
     assert "boundaries inlet (" in found[0][1][0]
-    assert "pairs of ranks share some" in found[0][1][-1]
+    assert "pairs of ranks share nodes" in found[0][1][-1]
     alone, lines = node_part_on_ranks(World(), make)
     assert (alone.interior, alone.neighbours, len(lines)) == (len(mesh.nodes), {}, 1)
 

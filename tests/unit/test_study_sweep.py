@@ -228,7 +228,7 @@ def test_a_study_of_too_many_points_is_refused_before_any_is_looked_at(study, ca
         (HEAD + STRONG + STRONG, "two series are named 'strong'"),
         (HEAD + "[case.run]\nsteps = 3\n" + STRONG, "case.run"),
         (HEAD + "[limits]\nshare = true\n" + STRONG, "share_gpus"),
-        ('solver = "cavty"\n' + HEAD + STRONG, "nearest is cavity"),
+        ('solver = "cavty"\n' + HEAD + STRONG, "did you mean cavity?"),
         (HEAD + '[published]\nfile = "nowhere.csv"\n' + STRONG, "nowhere.csv"),
         ("steps = [", "not TOML"),
     ],

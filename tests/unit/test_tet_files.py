@@ -319,10 +319,10 @@ def test_the_smaller_of_two_groups_with_a_condition_holds_and_is_reported(meshio
     assert _areas(mesh, "floor").tolist() == [0, -0.5, 0]
     assert mesh.zone_names == ("all",)
     assert [note for note in mesh.notes if "group" in note] == [
-        "1 element in both of the groups 'all' and 'rotor': there 'all' counts; 'rotor' has no setting there",
-        "1 element in both of the groups 'all' and 'stator': there 'all' counts; 'stator' has no setting there",
-        "1 face in both of the groups 'floor' and 'wall': there the condition of 'floor', the smaller group, "
-        "holds; results of 'wall' leave these faces out",
+        "1 element in both of the groups 'all' and 'rotor': 'all' applies there; 'rotor' has no setting there",
+        "1 element in both of the groups 'all' and 'stator': 'all' applies there; 'stator' has no setting there",
+        "1 face in both of the groups 'floor' and 'wall': the condition of 'floor', the smaller group, "
+        "applies there; results of 'wall' do not include these faces",
     ]  # fmt: skip
 
 

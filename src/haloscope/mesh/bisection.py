@@ -61,8 +61,8 @@ class Boxes:
         """One line for a report."""
         return (
             f"{int(self.points.sum())} points in {len(self.lo)} cuboids: "
-            f"{self.points.min()} to {self.points.max()} each, load "
-            f"{100 * self.imbalance:.1f} % above the mean at most"
+            f"{self.points.min()} to {self.points.max()} each, largest load "
+            f"{100 * self.imbalance:.1f} % above the mean"
         )
 
 

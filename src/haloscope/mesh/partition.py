@@ -57,7 +57,7 @@ class Partition:
         """One line for a report."""
         return (
             f"{self.whole} elements in {counted(self.count, 'part')} by {self.method}: "
-            f"{self.edge_cut} faces cut, load {100 * self.imbalance:.1f} % above the mean at most"
+            f"{self.edge_cut} faces cut, largest load {100 * self.imbalance:.1f} % above the mean"
         )
 
 

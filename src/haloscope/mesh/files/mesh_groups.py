@@ -216,15 +216,15 @@ def _overlap(
     """A line about items that are in two groups."""
     shared = f"{counted(number, kind)} in both of the groups '{winner}' and '{loser}'"
     if not both:
-        return f"{shared}: there '{winner}' counts; '{loser}' has no {setting} there"
+        return f"{shared}: '{winner}' applies there; '{loser}' has no {setting} there"
     if equal:
         raise InputError(
             f"{shared}, which are equally large and both have a {setting}",
             remedy=f"give only one of them a {setting}",
         )
     return (
-        f"{shared}: there the {setting} of '{winner}', the smaller group, holds; results of "
-        f"'{loser}' leave these {'items' if kind == 'element' else 'faces'} out"
+        f"{shared}: the {setting} of '{winner}', the smaller group, applies there; results of "
+        f"'{loser}' do not include these {kind}s"
     )
 
 

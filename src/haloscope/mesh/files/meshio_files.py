@@ -160,12 +160,12 @@ def _reason(error: BaseException, printed: str) -> tuple[str, str]:
     """In plain words where reading failed, and why."""
     if isinstance(error, SystemExit | Warning):
         text = " ".join(printed.replace("Error:", " ").split())
-        return "", text[:_LONGEST_REASON] or "its content is not that of its ending"
+        return "", text[:_LONGEST_REASON] or "its content does not match its ending"
     place = ""
     for frame in traceback.extract_tb(error.__traceback__):
         place = _SECTIONS.get(frame.name, place)
     if isinstance(error, MemoryError):
-        return place, "it states more data than memory holds"
+        return place, "it states more data than fit into memory"
     if isinstance(error, ImportError):
         return place, f"the package {error.name} is not installed"
     if isinstance(error, UnicodeError):
@@ -175,7 +175,7 @@ def _reason(error: BaseException, printed: str) -> tuple[str, str]:
         name = missing[1] if missing else str(error.args[0] if error.args else "")
         return (
             place,
-            f"it lacks {name[:_LONGEST_NAME]!r}, or holds it with a value that is not known",
+            f"it lacks {name[:_LONGEST_NAME]!r}, or its value is unknown",
         )
     if isinstance(error, IndexError):
         return place, "it refers to a part that does not exist, for example a node"

@@ -142,7 +142,7 @@ class NodeShares:
         return (
             f"{len(self.starts) - 1} nodes on {self.count} ranks, {per_rank.min()} to "
             f"{per_rank.max()} each: {100 * shared / (len(self.starts) - 1):.1f} % are shared, "
-            f"{touching} of {pairs} pairs of ranks share some"
+            f"{touching} of {pairs} pairs of ranks share nodes"
         )
 
 

@@ -389,12 +389,11 @@ def _upright(nodes: Floats, tets: Integers) -> tuple[Integers, str]:
     turned[negative, 2:] = tets[negative, :1:-1]
     if len(negative) == len(tets):
         return turned, (
-            f"all {len(tets)} elements were numbered left-handed: two corners of each have changed "
-            "places"
+            f"all {len(tets)} elements were numbered left-handed: two corners of each were swapped"
         )
     return turned, (
-        f"{len(negative)} of {len(tets)} elements were numbered left-handed, inside out against "
-        f"the others: two corners of each have changed places ({tets_text(nodes, tets, negative)})"
+        f"{len(negative)} of {len(tets)} elements were numbered left-handed, unlike the others: two "
+        f"corners of each were swapped ({tets_text(nodes, tets, negative)})"
     )
 
 

@@ -46,25 +46,25 @@ class Wall(Table):
     temperature: float | str = "adiabatic"
     """In K: a number, an expression of x, y, z, "hot", "cold", or "adiabatic"."""
     velocity: tuple[Component, Component, Component] = (0.0, 0.0, 0.0)
-    """Velocity of the wall in m/s, [u, v, w]; its part normal to the wall must be 0."""
+    """Velocity of the wall in m/s, [u, v, w]; its component normal to the wall must be 0."""
 
 
 class HotWall(Wall):
-    """The wall that is hot unless it is told otherwise."""
+    """The wall that is hot by default."""
 
     temperature: float | str = "hot"
     """In K: a number, an expression of x, y, z, "hot", "cold", or "adiabatic"."""
 
 
 class ColdWall(Wall):
-    """The wall that is cold unless it is told otherwise."""
+    """The wall that is cold by default."""
 
     temperature: float | str = "cold"
     """In K: a number, an expression of x, y, z, "hot", "cold", or "adiabatic"."""
 
 
 class Walls(Table):
-    """The six walls (in 2-D z_low and z_high are not there)."""
+    """The six walls (2-D flow has no z_low and z_high)."""
 
     x_low: HotWall = HotWall()
     """Wall at x = 0."""
@@ -99,20 +99,21 @@ class CavityTable(Table):
     """The flow in the box."""
 
     dimensions: Literal[2, 3] = 3
-    """2 or 3; a plane flow lies in x and y."""
+    """2 or 3; 2-D flow lies in the plane of x and y."""
     nodes: int | tuple[int, int, int] | tuple[int, int] = 65
     """Nodes along each axis, walls included: one number, or one for each axis."""
     size: Positive | tuple[float, float, float] | tuple[float, float] = 0.05
     """Edge lengths in m: one number, or one for each axis."""
     rayleigh: Annotated[float, Field(ge=0.0, le=1e12)] | None = None
-    """Rayleigh number g beta dT L^3 / (nu alpha), with L the distance between the hot and the cold
-    wall that face each other (else the height); sets the temperature difference of walls named "hot" and
-    "cold". Give this or temperature_difference; 1e5 when neither is given."""
+    """Rayleigh number g beta dT L^3 / (nu alpha). It sets the temperature difference of walls named
+    "hot" and "cold". L is the distance between the hot and the cold wall that face each other, else
+    the height. Set this or temperature_difference; 1e5 when neither is set."""
     temperature_difference: Annotated[float, Field(ge=0.0, le=_LARGEST)] | None = None
-    """Difference of the walls named "hot" and "cold" in K. Walls in kelvin define it themselves."""
+    """Temperature difference of the walls named "hot" and "cold" in K. Walls in kelvin define it
+    themselves."""
     prandtl: Positive | None = None
-    """Prandtl number nu / alpha; sets alpha. Give this or thermal_diffusivity; 0.71 when neither
-    is given."""
+    """Prandtl number nu / alpha; sets alpha. Set this or thermal_diffusivity; 0.71 when neither
+    is set."""
     thermal_diffusivity: Positive | None = None
     """alpha in m^2/s."""
     kinematic_viscosity: Positive = 1.589e-5
@@ -124,21 +125,23 @@ class CavityTable(Table):
     gravity: tuple[Component, Component, Component] = (0.0, -9.81, 0.0)
     """Acceleration of gravity in m/s^2."""
     reference_temperature: Positive | None = None
-    """Temperature without buoyancy in K, midway between walls named "hot" and "cold". Where it is not
-    given: midway between walls in kelvin, else 300."""
+    """Temperature without buoyancy in K, midway between walls named "hot" and "cold". By default
+    midway between walls in kelvin, else 300."""
     kappa: Annotated[float, Field(gt=0.0, le=100.0)] | None = None
-    """Least square of the artificial speed of sound, over the reference velocity squared. Where it is not
-    given: 0.1, or 0.3 where the hot wall lies below the cold one."""
+    """Smallest square of the artificial speed of sound, over the reference velocity squared. By
+    default 0.1, or 0.3 where the hot wall lies below the cold one."""
     damping: Annotated[float, Field(ge=0.0, le=0.1)] = 0.01
     """Factor C4 of the fourth-difference pressure damping."""
     cfl: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9
     """Safety factor of the time step."""
     time_step: Literal["local", "global"] = "local"
-    """local: each node its own (faster to a steady state); global: one for all, as published."""
+    """local: a time step for each node (faster to a steady state); global: one for all nodes, as
+    published."""
     rescale_pressure: Literal["output", "step"] = "output"
-    """When the pressure at the centre is subtracted: in outputs, or each step as published."""
+    """When the pressure at the centre is subtracted. output: in outputs; step: at each step, as
+    published."""
     precision: Literal["double", "single"] = "double"
-    """Type of the fields."""
+    """Floating-point type of the fields."""
     walls: Walls = Walls()
     """The walls."""
     initial: Initial = Initial()
@@ -166,7 +169,7 @@ class CavityTable(Table):
             if not _LEAST_NODES <= count <= _MOST_NODES:
                 raise CaseFault(
                     f"an axis has {count} nodes",
-                    location="nodes",
+                    location=f"nodes = {list(counts) if isinstance(self.nodes, tuple) else count}",
                     allowed=f"{_LEAST_NODES} to {_MOST_NODES}",
                 )
         for pair in (
@@ -254,7 +257,7 @@ class CavityTable(Table):
 _EXCLUSIONS = (
     Exclusion(
         ("cavity.rayleigh", "cavity.temperature_difference"),
-        "both set the difference of the hot and the cold wall",
+        "both set the temperature difference of the hot and the cold wall",
         ("cavity.rayleigh=1e5", "cavity.temperature_difference=8.0"),
     ),
     Exclusion(
@@ -264,8 +267,7 @@ _EXCLUSIONS = (
     ),
     Exclusion(
         ("cavity.rayleigh", "walls in kelvin"),
-        "walls in kelvin define the temperature difference; so cavity.temperature_difference beside "
-        "them must be the same",
+        "walls in kelvin define the temperature difference; cavity.temperature_difference must equal it",
         (
             "cavity.rayleigh=1e5",
             "cavity.walls.x_low.temperature=301.0",
@@ -274,32 +276,32 @@ _EXCLUSIONS = (
     ),
     Exclusion(
         ('a wall "hot" without one "cold" (or the other way round)', "a wall in kelvin"),
-        "a wall in kelvin and a named one define no difference together",
+        "a wall in kelvin and a named wall define no temperature difference",
         ("cavity.walls.x_low.temperature=301.0",),
     ),
     Exclusion(
         ('walls "hot" and "cold"', "a wall in kelvin beyond them"),
-        "the difference would not be that of cavity.rayleigh",
+        "the largest temperature difference would not match cavity.rayleigh",
         ("cavity.walls.y_high.temperature=400.0",),
     ),
     Exclusion(
         ("cavity.rayleigh or cavity.temperature_difference", 'only one of "hot" and "cold"'),
-        "a difference needs two walls",
+        "a temperature difference needs two walls",
         ("cavity.rayleigh=1e5", "cavity.walls.x_high.temperature=hot"),
     ),
     Exclusion(
         ("cavity.rayleigh", "cavity.gravity or cavity.expansion of 0"),
-        "the Rayleigh number would be 0 for any difference",
+        "the Rayleigh number would be 0 for any temperature difference",
         ("cavity.rayleigh=1e5", "cavity.gravity=[0.0, 0.0, 0.0]"),
     ),
     Exclusion(
         ("cavity.dimensions = 2", "walls, gravity or velocities along z"),
-        "a plane flow lies in x and y",
+        "2-D flow lies in the plane of x and y",
         ("cavity.dimensions=2", "cavity.walls.z_low.temperature=300.0"),
     ),
     Exclusion(
         ("cavity.dimensions", "the number of entries of cavity.nodes and cavity.size"),
-        "each axis has one",
+        "one number an axis",
         ("cavity.dimensions=2", "cavity.nodes=[9, 9, 9]"),
     ),
     Exclusion(

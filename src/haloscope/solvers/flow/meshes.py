@@ -1,4 +1,4 @@
-"""The mesh that a flow case asks for."""
+"""The mesh of a flow case."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def make_mesh(table: FlowTable) -> TetMesh:
     if table.mesh is not None:
         notes += tuple(
             f"warning: the surface {name!r} ({counted(len(faces), 'face')}) lies inside the mesh and "
-            "has no effect: fluid passes through it, since walls inside are not supported"
+            "has no effect: fluid passes through it; walls inside the mesh are not supported"
             for name, faces in mesh.surfaces.items()
         )
     return replace(mesh, notes=notes)

@@ -60,16 +60,16 @@ class Vanes(Table):
     """A row of vanes or blades, whose angle changes linearly (in its tangent) along the axis."""
 
     count: Annotated[int, Field(ge=1, le=12)]
-    """How many."""
+    """Number of vanes."""
     length_mm: Length
-    """Along the axis."""
+    """Length along the axis."""
     thickness_mm: Length
-    """Across a vane at the mean radius."""
+    """Thickness of a vane at the mean radius."""
     leading_angle: Angle
-    """From the axis, at the mean radius and the upstream end, in degrees: blades lean against the
+    """Angle from the axis at the mean radius and the upstream end, in degrees. Blades lean against the
     rotation, other vanes with it. The pitch is 2 pi mean radius / tan(angle)."""
     trailing_angle: Angle
-    """Likewise at the downstream end."""
+    """Angle from the axis at the mean radius and the downstream end, in degrees."""
 
 
 def _row(count: int, length: float, leading: float, trailing: float) -> Vanes:
@@ -95,29 +95,29 @@ class Pump(Table):
     hub_radius_mm: Length = 3.0
     """Radius of the hub between nose and tail."""
     tip_gap_mm: Length = 0.3
-    """From the tips of the rotor's blades to the housing."""
+    """Gap between the tips of the rotor's blades and the housing."""
     straightener: Vanes = _row(4, 8.0, 0.0, 0.0)
-    """Standing vanes before the rotor, from hub to housing."""
+    """Fixed vanes before the rotor, from hub to housing."""
     rotor: Vanes = _row(3, 10.0, 65.0, 48.0)
-    """Blades on the turning part of the hub."""
+    """Blades on the rotating part of the hub."""
     diffuser: Vanes = _row(3, 10.0, 60.0, 0.0)
-    """Standing vanes behind the rotor, from hub to housing."""
+    """Fixed vanes behind the rotor, from hub to housing."""
     inlet_length_mm: Length = 8.0
-    """Of the empty pipe before the nose."""
+    """Length of the empty pipe before the nose."""
     nose_length_mm: Length = 4.0
-    """Of the hub's nose, half an ellipsoid."""
+    """Length of the hub's nose, half an ellipsoid."""
     clearance_mm: Length = 1.0
-    """Along the axis between a row of vanes and the next zone."""
+    """Distance along the axis between a row of vanes and the next zone."""
     tail_length_mm: Length = 8.0
-    """Of the hub's tail, half an ellipsoid."""
+    """Length of the hub's tail, half an ellipsoid."""
     outlet_length_mm: Length = 12.0
-    """Of the empty pipe behind the tail."""
+    """Length of the empty pipe behind the tail."""
     mesh_size_mm: Length = 1.0
-    """Edges of elements away from vanes."""
+    """Edge length of elements away from vanes."""
     blade_mesh_size_mm: Length | None = None
-    """Edges of elements along vanes; 0.6 of the others by default."""
+    """Edge length of elements along vanes; 0.6 of mesh_size_mm by default."""
     gap_layers: Annotated[int, Field(ge=1, le=10)] = 2
-    """Elements from the tip of a blade to the housing."""
+    """Layers of elements between the tip of a blade and the housing."""
 
     @model_validator(mode="after")
     def _fits(self) -> Pump:
@@ -269,7 +269,7 @@ def _run_gmsh(plan: str, path: Path, seconds: float) -> None:
     reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1][:_LONGEST_REASON]
     if done.returncode == _NO_GMSH:
         raise MachineError(
-            f"Gmsh makes the pump's mesh, and it cannot be loaded ({reason})",
+            f"the pump's mesh needs Gmsh ({reason})",
             location="flow.pump",
             remedy="run pip install 'haloscope[pump]'",
         )

@@ -88,9 +88,9 @@ COLUMNS = Columns(
     energy=Column("joules_per_node_step", float, "nJ a node and step"),
     panel=("steps_per_hour", "timesteps/hour"),
     meaning=(
-        "A step of unsteady flow is a time step with all of Newton's iterations in it, one of steady "
-        "flow an iteration. Efficiency is the rate of a rank over that of one alone. Several ranks "
-        "give what one gives to the tolerance of the solver, not to the last bit."
+        "A step of unsteady flow is a time step with all its Newton iterations; a step of steady flow "
+        "is one Newton iteration. Efficiency is the rate a rank over the rate of one rank alone. "
+        "Results on several ranks equal those on one to the tolerance of the solver, not bit for bit."
     ),
     nearness=nearness,
 )

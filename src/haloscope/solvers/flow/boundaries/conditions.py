@@ -411,7 +411,7 @@ def signal_notices(table: FlowTable) -> list[str]:
         elif last < end:
             notices.append(
                 f"warning: {key}: {boundary.signal} ends at {last:g} s, before the run at {end:g} s: its "
-                "last value holds from there on"
+                "last value is used after that"
             )
     return notices
 
