@@ -190,7 +190,7 @@ def test_a_device_that_is_given_replaces_that_of_all_points_and_auto_is_a_gpu_wh
         ("ranks = 2\ntransport = 'pigeon'", ("machine.transport", "pigeon")),
         ("ranks = 2\nmpi = 'other'", ("mpi = 'other'", "[mpi.other]")),
         ("ranks = 2\nset = 'cavity.nods = 3'", ("cavity.nods", "did you mean nodes?")),
-        ("ranks = 2\nnodes = 3", ("cavity.nodes = 3", "out of range")),
+        ("ranks = 2\nnodes = 3", ("cavity.nodes = 3", "6 to 65536")),
         ("ranks = [2, 0]", ("ranks.1 = 0", "greater than or equal to 1")),
         ("ranks = []", ("ranks = []", "needs a value")),
         ("rank = 2", ("rank", "did you mean ranks?")),

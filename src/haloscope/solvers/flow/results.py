@@ -62,8 +62,8 @@ def balance_warnings(openings: Mapping[str, Mapping[str, float]], velocity: floa
     if through <= _ROUNDING * velocity * area or abs(net) <= _SHARE * through:
         return []
     return [
-        f"warning: flows through openings do not balance: the outflow exceeds the inflow by {net:.3g} "
-        f"m^3/s, {100 * abs(net) / through:.3g} % of the throughflow {through:.4g} m^3/s; flow rates, "
+        f"warning: flows through openings do not balance: the outflow minus the inflow is "
+        f"{net:.3g} m^3/s, {100 * abs(net) / through:.3g} % of the throughflow {through:.4g} m^3/s; flow rates, "
         "heads and forces are not final: allow more Newton and GMRES iterations"
     ]
 
