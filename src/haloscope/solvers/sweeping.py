@@ -91,9 +91,10 @@ def doublings(ranks: int, axes: Sequence[int]) -> tuple[int, int, int]:
     """By what a problem grows along x, y, z when axes double in turn."""
     if ranks & (ranks - 1):
         raise InputError(
-            f"ranks = {ranks}",
+            f"it doubles the grid in turn along the axes, and the number of ranks is {ranks}",
             location="growth = type1",
-            allowed="a power of two, because the grid is doubled",
+            allowed="a power of two",
+            remedy="give ranks 1, 2, 4, 8, ...",
         )
     factors = [1, 1, 1]
     for axis in itertools.islice(itertools.cycle(axes), ranks.bit_length() - 1):
