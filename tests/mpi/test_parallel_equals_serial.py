@@ -336,7 +336,7 @@ def test_more_ranks_than_the_grid_takes_are_refused_before_any_starts(case, tmp_
         stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stdout) == (2, "")
     assert stderr.count("\n") == 1
-    assert "at most 2 ranks fit" in stderr
+    assert "allowed: at most 2 ranks" in stderr
     assert not out.exists()
 
 

@@ -161,7 +161,7 @@ def test_a_restart_goes_on_with_the_same_cells_and_feeder():
         ({"traffic counts": np.zeros((3, 2))}, "does not say how many cells"),
         ({"traffic out": np.zeros((3, 1), np.int64)}, "at 3 openings and the case has 2"),
         ({"feeder inlet points": None}, "no feeder 'inlet'"),
-        ({"feeder inlet drive": np.zeros(3)}, "'feeder inlet drive' has the shape"),
+        ({"feeder inlet drive": np.zeros(3)}, r"'feeder inlet drive': its shape is \[3\]"),
         ({"feeder inlet entering 0": np.full((2, 1), 99)}, "names cells that are not there"),
         ({"feeder inlet entering 0": np.zeros((2, 2))}, "or one twice"),
     ):

@@ -376,9 +376,13 @@ def test_a_solver_without_its_table_is_told_where_a_whole_case_comes_from(refusa
 
 
 def test_an_unknown_solver_is_named_with_the_nearest(refusal):
-    message = str(refusal('solver = "cavty"\n'))
-    assert "'cavty'" in message
-    assert "the nearest is cavity" in message
+    refusal(
+        'solver = "cavty"\n',
+        location="solver 'cavty'$",
+        problem="^unknown solver$",
+        allowed="^blood, cavity, flow, maxwell$",
+        remedy=r"^did you mean cavity\?$",
+    )
 
 
 def test_a_file_that_is_not_there_is_told_with_one_of_a_like_name(tmp_path):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.node_parts import node_part_on_ranks
 from haloscope.mesh.tets.tet_generators import cylinder_channel, tet_box
@@ -102,16 +102,16 @@ def test_where_boundaries_meet_walls_rule_over_inlets_and_these_over_symmetry():
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "location", "problem", "allowed"),
     [
-        ({"lid": Velocity()}, "no boundary 'lid'; it has x_low"),
-        ({"y_low": None}, "boundary 'y_low' has no condition; give a velocity"),
+        ({"lid": Velocity()}, "^$", "no boundary 'lid'", "^x_low"),
+        ({"y_low": None}, "boundary 'y_low'", "no condition", "^a velocity"),
     ],
 )
-def test_names_that_do_not_fit_are_told(change, words):
+def test_names_that_do_not_fit_are_refused(change, location, problem, allowed):
     conditions = {side: Velocity() for side in SIDES} | change
     conditions = {name: one for name, one in conditions.items() if one is not None}
-    with pytest.raises(InputError, match=words):
+    with refused(location=location, problem=problem, allowed=allowed):
         Flow(lambda: tet_box((1, 1, 1), (0, 0, 0), (1, 1, 1)), Medium(1.0, 1.0), conditions)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from refusals import refused
 
-from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.node_parts import node_part_on_ranks
 from haloscope.mesh.tets.tet_generators import tet_box
@@ -54,8 +54,8 @@ def test_openings_that_are_not_plane_or_have_no_inner_node_are_refused():
     def bent(x):
         return np.column_stack([x[:, :2], x[:, 2] + x[:, 0] * (1 - x[:, 0])])
 
-    with pytest.raises(InputError, match="not; give its velocity as expressions"):
+    with refused(problem="not plane", remedy="give its velocity as expressions"):
         opening(4, bent)
     inlet, _ = opening(1)
-    with pytest.raises(InputError, match="no node inside this boundary"):
+    with refused(problem="needs a node inside this boundary", remedy='profile = "uniform"'):
         inlet.profile(developed=True)

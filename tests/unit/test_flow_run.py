@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import h5py
 import numpy as np
 import pytest
+from refusals import refused
 from short_channels import STEPS, Heard, channel, opened, rows_of
 
 from haloscope.device.ceilings import Ceilings
@@ -112,9 +113,10 @@ def test_a_step_that_does_not_converge_leaves_the_last_good_one(tmp_path, change
     start = {"u": "sin(pi*y)*sin(pi*z)", "v": 0.0, "w": 0.0, "p": 3.0}
     simulation = opened(channel(time=STEPS, initial=start, **changes))
     before = [simulation.field(name) for name in "uvwp"]
-    with pytest.raises(SolutionError, match=said) as caught:
+    with refused(SolutionError) as refusal:
         simulation.run(out=tmp_path, ceilings=False)
-    message = str(caught.value)
+    message = refusal.text
+    assert said in message
     assert "residuals" in message
     assert "flow.time.time_step" in message
     assert "\n" not in message
@@ -136,10 +138,9 @@ def test_steady_flow_that_diverges_ends_with_its_residuals_and_what_to_try(tmp_p
         "time": {} if pseudo is None else {"pseudo_time_step": pseudo},
     }
     data = {"solver": "flow", "flow": table}
-    with pytest.raises(SolutionError, match="Newton's method diverges") as caught:
+    with refused(SolutionError, problem="Newton's method diverges.*at first") as refusal:
         opened(data).run(out=tmp_path, ceilings=False)
-    message = str(caught.value)
-    assert "at first" in message
+    message = refusal.text
     assert "pseudo_time_step" in message
     assert "\n" not in message
     assert list(tmp_path.glob("broken-*.h5"))

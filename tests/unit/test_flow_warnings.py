@@ -8,10 +8,11 @@ import math
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from haloscope.case.tables import check
 from haloscope.device.ceilings import Ceilings
-from haloscope.errors import InputError, SolutionError
+from haloscope.errors import SolutionError
 from haloscope.mesh.tets.tet_files import write_tets
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.mesh.tets.tets import make_tet_mesh
@@ -168,11 +169,12 @@ def test_a_mesh_that_is_far_too_large_or_small_is_questioned(tmp_path, size, gue
 
 def test_a_mesh_that_resolves_nothing_of_the_flow_is_questioned():
     warnings = _warnings(_simulation(fluid={"density": 1000.0, "viscosity": 1e-3}))
-    assert "of a mean element of height" in warnings[0]
+    assert "does not resolve this flow" in warnings[0]
+    assert "with the mean element height of" in warnings[0]
     assert "viscosity (0.001 Pa s)" in warnings[0]
     law = {"at_high_shear": 3.45e-3, "time": 3.3, "exponent": 0.36}
     warnings = _warnings(_simulation(fluid={"density": 1.0, "viscosity": 1e-3, "carreau": law}))
-    assert "the fluid thickens" in warnings[0]
+    assert "the viscosity rises with the shear rate" in warnings[0]
 
 
 def _case_of_file(tmp_path, boundaries: dict[str, object]) -> Simulation:
@@ -191,12 +193,12 @@ def test_a_surface_inside_is_reported_and_takes_no_condition(tmp_path):
     pytest.importorskip("meshio")
     warnings = _warnings(_case_of_file(tmp_path, _boundaries()))
     assert warnings[0].startswith("warning: the surface 'baffle' (8 faces) lies inside the mesh")
-    with pytest.raises(InputError) as error:
+    with refused(
+        location=r"flow\.boundaries\.baffle",
+        problem="^8 of 8 faces of 'baffle' lie inside the mesh.*not supported",
+        remedy="leave the name out",
+    ):
         _case_of_file(tmp_path, _boundaries(baffle="no-slip"))
-    assert "flow.boundaries.baffle: 8 of 8 faces of 'baffle' lie inside the mesh" in str(
-        error.value
-    )
-    assert "walls inside are not supported" in str(error.value)
 
 
 def _opening(flow_rate: float, inflow: float = 0.0) -> dict[str, float]:
@@ -206,7 +208,7 @@ def _opening(flow_rate: float, inflow: float = 0.0) -> dict[str, float]:
 def test_flows_that_do_not_balance_are_reported():
     assert balance_warnings({"a": _opening(-1.0), "b": _opening(1.009)}, 1.0) == []
     (line,) = balance_warnings({"a": _opening(-1.0), "b": _opening(1.02)}, 1.0)
-    assert "0.02 m^3/s more leave than enter, 1.96 % of the throughflow" in line
+    assert "outflow minus the inflow is 0.02 m^3/s, 1.96 % of the throughflow" in line
     # Rounding of a flow at rest.
     assert balance_warnings({"a": _opening(1e-20), "b": _opening(1e-20)}, 1.0) == []
 
@@ -231,8 +233,8 @@ def test_steps_that_newton_did_not_solve_are_reported():
     assert newton_warnings([*solved, *rounding], 0) == []
     (line,) = newton_warnings([*solved, (3, 0.3, 0, 1.0), (3, 0.3, 1, 0.25)], 1)
     assert "in 1 of 3 time steps Newton's residual fell less than a hundredfold" in line
-    assert "(worst: to 0.25 of its start)" in line
-    assert "GMRES missed its tolerance 1 times" in line
+    assert "(worst: to 0.25 of its first value)" in line
+    assert "GMRES missed its tolerance 1 time:" in line
 
 
 def test_averages_that_still_move_are_reported():

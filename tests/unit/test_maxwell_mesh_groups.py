@@ -36,7 +36,7 @@ def _simulation(path, boundaries: dict[str, str]) -> Simulation:
 def test_overlaps_and_surfaces_inside_are_reported(path):
     notices = _simulation(path, _PEC).solver.notices
     assert notices[:2] == [
-        "1 face in both of the groups 'x-' and 'sheet': there 'x-' counts; 'sheet' has no "
+        "1 face in both of the groups 'x-' and 'sheet': 'x-' applies there; 'sheet' has no "
         "condition there",
         "warning: surface 'sheet': it lies inside the mesh and has no effect, since walls inside are "
         "not supported",

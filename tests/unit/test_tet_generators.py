@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
+from refusals import refused
 
-from haloscope.errors import InputError
 from haloscope.mesh.tets import tet_generators
 from haloscope.mesh.tets.tet_files import tet_quality
 from haloscope.mesh.tets.tet_generators import (
@@ -203,28 +205,32 @@ def test_the_slice_has_a_front_and_a_back(layers):
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "words"),
     [
-        (lambda: tet_box((0, 1, 1)), r"cells = \[0, 1, 1\]: out of range"),
-        (lambda: tet_box((2000, 2000, 2000)), r"cells = \[2000, 2000, 2000\]: .* fewer than 2\^31"),
-        (lambda: tet_box((100, 100, 80_000)), "layers of 20000 prisms make 2.31 tetrahedra"),
+        (lambda: tet_box((0, 1, 1)), r"cells = \[0, 1, 1\]"),
+        (lambda: tet_box((2000, 2000, 2000)), r"cells = \[2000, 2000, 2000\].* 2\^31"),
+        (lambda: tet_box((100, 100, 80_000)), r"layers of 20000 prisms make 2\^31 tetrahedra"),
         (lambda: tet_box((1, 1, 1), (0, 0, 0), (1, -1, 1)), "has no volume"),
-        (lambda: tet_box((2, 2, 2), grading=(0, 1, 1)), "grading = 0: out of range"),
+        (lambda: tet_box((2, 2, 2), grading=(0, 1, 1)), "grading = 0"),
         (lambda: tet_box((1, 1, 1), shape=lambda x: x * [1, 1, 0]), "has no volume|have no volume"),
         (lambda: tet_box((2, 1, 1), shape=lambda x: x - 0.9 * (x[:, :1] == 0.5)), "they overlap"),
-        (lambda: tet_box((1, 1, 1), shape=lambda x: x / 0), "not finite"),
-        (lambda: tet_box_of_planes(([0, 1], [0, 0], [0, 1])), "planes along y"),
-        (lambda: cylinder_channel(3), "resolution = 3: out of range; allowed: at least 4"),
-        (lambda: cylinder_channel(8, rings=1), "rings = 1: out of range; allowed: at least 2"),
-        (lambda: cylinder_channel(8, layers=0), "layers = 0: out of range"),
-        (lambda: cylinder_channel(20_000), r"tetrahedra around the cylinder = .* fewer than 2\^31"),
-        (lambda: cylinder_channel(8, growth=0.5), "growth = 0.5 is out of range; allowed are 1 to"),
-        (lambda: cylinder_channel(8, stretch=float("nan")), "stretch = nan is out of range"),
-        (lambda: cylinder_slice(8, thickness=0.0), "thickness = 0 is out of range"),
+        (lambda: tet_box((1, 1, 1), shape=lambda x: x / 0), "allowed: finite numbers"),
+        (lambda: tet_box_of_planes(([0, 1], [0, 0], [0, 1])), "planes along y: .*ascending"),
+        (lambda: cylinder_channel(3), "resolution = 3.*at least 4"),
+        (lambda: cylinder_channel(8, rings=1), "rings = 1.*at least 2"),
+        (lambda: cylinder_channel(8, layers=0), "layers = 0"),
+        (lambda: cylinder_channel(20_000), r"tetrahedra around the cylinder = .*2\^31"),
+        (lambda: cylinder_channel(8, growth=0.5), "growth = 0.5: out of range; allowed: 1 to"),
+        (lambda: cylinder_channel(8, stretch=float("nan")), "stretch = nan: out of range"),
+        (
+            lambda: cylinder_slice(8, thickness=0.0),
+            "thickness = 0: out of range; allowed: a length",
+        ),
     ],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_numbers_out_of_range_are_refused(make, message):
-    with pytest.raises(InputError, match=message) as caught:
+def test_numbers_out_of_range_are_refused(make, words):
+    with refused() as refusal:
         make()
-    assert "\n" not in str(caught.value)
+    assert re.search(words, refusal.text)
+    assert "\n" not in refusal.text

@@ -61,8 +61,8 @@ class Boxes:
         """One line for a report."""
         return (
             f"{int(self.points.sum())} points in {len(self.lo)} cuboids: "
-            f"{self.points.min()} to {self.points.max()} each, load "
-            f"{100 * self.imbalance:.1f} % above the mean at most"
+            f"{self.points.min()} to {self.points.max()} each, largest load "
+            f"{100 * self.imbalance:.1f} % above the mean"
         )
 
 
@@ -110,8 +110,8 @@ def bisect(
     points = int(planes[0].sum())
     if points < parts:
         raise InputError(
-            f"rank {points} of {parts} would have no points, since the lattice has {points}; "
-            "start fewer ranks or make the spacing finer"
+            f"rank {points} of {parts} would have no points; the lattice has {points}",
+            remedy="start fewer ranks or make the spacing finer",
         )
     held = [np.flatnonzero(plane) for plane in planes]
     lo = np.array([plane[0] for plane in held])
@@ -211,8 +211,8 @@ def _weights(
     ):
         if weight.shape != (wanted,) or weight.dtype.kind not in "iu" or (weight < least).any():
             fault = (
-                f"weights of {name} must be {wanted} whole numbers from {least} on, one for each "
-                f"place; an array of {weight.dtype} with the shape {weight.shape} is given"
+                f"weights of {name}: their type is {weight.dtype} and their shape {weight.shape}; "
+                f"allowed: {wanted} whole numbers of at least {least}, one for each place"
             )
             return load, more, fault
     return load.astype(np.int64, copy=False), more.astype(np.int64, copy=False), ""

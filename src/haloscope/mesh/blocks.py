@@ -151,14 +151,16 @@ def arrange(
         product = wanted[0] * wanted[1] * wanted[2]
         if product != ranks:
             raise InputError(
-                f"machine.decomposition = {list(wanted)} makes {counted(product, 'block')}, but the run has "
-                f"{counted(ranks, 'rank')}; give three numbers whose product is {ranks}"
+                f"it makes {counted(product, 'block')}, but the run has {counted(ranks, 'rank')}",
+                location=f"machine.decomposition = {list(wanted)}",
+                allowed=f"three numbers whose product is {ranks}",
             )
         if not fits(wanted):
             limits = [max(1, n // thinnest) for n in nodes]
             raise InputError(
-                f"machine.decomposition = {list(wanted)} cuts {list(nodes)} nodes into blocks "
-                f"thinner than {thinnest} nodes; at most {limits} blocks fit along x, y, z"
+                f"it cuts {list(nodes)} nodes into blocks thinner than {thinnest} nodes",
+                location=f"machine.decomposition = {list(wanted)}",
+                allowed=f"at most {limits} blocks along x, y, z",
             )
         return Blocks(nodes, wanted)
     axes = {"auto": 3, "1d": 1, "2d": 2, "3d": 3}[wanted]
@@ -167,8 +169,9 @@ def arrange(
     if not candidates:
         raise InputError(
             f"{ranks} ranks do not fit on {list(nodes)} nodes with blocks at least {thinnest} "
-            f"nodes thick and {counted(axes, 'axis', 'axes')} cut; at most "
-            f"{counted(most, 'rank fits', 'ranks fit')} (blocks in all axes)"
+            f"nodes thick and {counted(axes, 'axis', 'axes')} cut",
+            allowed=f"at most {counted(most, 'rank')} (blocks in all axes)",
+            remedy="start fewer ranks",
         )
     return Blocks(nodes, min(candidates, key=lambda parts: (sum(parts), parts)))
 
@@ -329,8 +332,9 @@ class BlockFields:
             limit = h * (n - 1)
             if not -1e-9 * h <= x <= limit * (1 + 1e-9):
                 raise InputError(
-                    f"{location}: {'xyz'[axis]} = {x:g} m lies outside the grid; "
-                    f"allowed are 0 to {limit:g} m"
+                    f"{'xyz'[axis]} = {x:g} m lies outside the grid",
+                    location=location,
+                    allowed=f"0 to {limit:g} m",
                 )
 
     def sample(

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from haloscope.device.interface import Array, Device
-from haloscope.errors import InputError, MachineError
+from haloscope.errors import InputError, MachineError, counted
 from haloscope.exchange.choice import open_exchange
 from haloscope.exchange.packed import Exchange
 from haloscope.exchange.plan import Box, Message, Plan
@@ -44,9 +44,10 @@ def halo_plan(
         thickness = min(layout.ghosts[side.axis], layout.shape[side.axis])
         if max(widths) > thickness:
             raise InputError(
-                f"a halo {max(widths)} layers wide does not fit: along {'xyz'[side.axis]} a "
-                f"block has {layout.shape[side.axis]} nodes and {layout.ghosts[side.axis]} ghost "
-                "layers; use fewer ranks along this axis"
+                f"a halo of {max(widths)} layers does not fit: along {'xyz'[side.axis]} a "
+                f"block has {counted(layout.shape[side.axis], 'node')} and "
+                f"{counted(layout.ghosts[side.axis], 'ghost layer')}",
+                remedy="use fewer ranks along this axis",
             )
     sends: dict[int, list[Box]] = {}
     receives: dict[int, list[Box]] = {}
@@ -214,7 +215,7 @@ class DirectHalo:
             across = layout.axes[1]
             apart = (layout.strides[across], layout.field_stride)
             if (there[3 + across], there[7]) != apart:
-                fault = fault or f"the rows of rank {rank} are of another length"
+                fault = fault or f"the rows of rank {rank} have another length"
             self._there[rank] = (addresses, there)
         faults = [text for text in world.gather_texts(fault) if text]
         if faults:

@@ -57,7 +57,7 @@ class Partition:
         """One line for a report."""
         return (
             f"{self.whole} elements in {counted(self.count, 'part')} by {self.method}: "
-            f"{self.edge_cut} faces cut, load {100 * self.imbalance:.1f} % above the mean at most"
+            f"{self.edge_cut} faces cut, largest load {100 * self.imbalance:.1f} % above the mean"
         )
 
 
@@ -65,8 +65,9 @@ def require_parts(parts: int, elements: int) -> None:
     """Refuse fewer parts than one, or more than elements."""
     if not 1 <= parts <= elements:
         raise InputError(
-            f"{parts} parts are out of range for a mesh of {elements} elements; allowed are 1 "
-            f"to {elements}"
+            f"{counted(parts, 'part')} for a mesh of {counted(elements, 'element')}",
+            allowed=f"1 to {elements}",
+            remedy="start fewer ranks" if parts > elements else "",
         )
 
 
@@ -96,12 +97,14 @@ def partition(
     require_parts(parts, mesh.count)
     if method not in METHODS:
         raise InputError(
-            f"partition method '{method}' is unknown; allowed are {', '.join(METHODS)}"
+            "unknown method", location=f"partition method '{method}'", allowed=", ".join(METHODS)
         )
     load = np.ones(mesh.count) if weights is None else np.asarray(weights, np.float64)
     if load.shape != (mesh.count,) or not (np.isfinite(load) & (load > 0)).all():
         raise InputError(
-            f"weights of elements must be {mesh.count} finite numbers above 0, one an element"
+            "wrong values",
+            location="weights of elements",
+            allowed=f"{mesh.count} finite numbers above 0, one an element",
         )
     bisected = [] if method == "graph" else [("coordinates", bisect(mesh.centres, parts, load))]
     return choose(mesh.neighbours, parts, load, method, bisected)
@@ -148,8 +151,8 @@ def find_metis(required: bool) -> Any | None:
     except ImportError:
         if required:
             raise MachineError(
-                "partitioning by graph needs pymetis; run pip install 'haloscope[mesh]', or "
-                "choose the method coordinates"
+                "partitioning by graph needs pymetis",
+                remedy="run pip install 'haloscope[mesh]', or choose the method coordinates",
             ) from None
         return None
 

@@ -379,19 +379,19 @@ def saved_numbers(
     """Numbers that a checkpoint holds under a name."""
     array = saved.get(name)
     if array is None:
-        raise _damaged(name, "is not there")
+        raise _damaged(name, "it is missing")
     if array.dtype.kind not in "biuf":
-        raise _damaged(name, "holds no numbers")
+        raise _damaged(name, "it holds no numbers")
     if array.ndim != len(shape) or any(
         n is not None and n != size for n, size in zip(shape, array.shape, strict=True)
     ):
         wanted = ", ".join("any" if n is None else str(n) for n in shape)
-        raise _damaged(name, f"has the shape {list(array.shape)}, and [{wanted}] is allowed")
+        raise _damaged(name, f"its shape is {list(array.shape)}", f"[{wanted}]")
     values = np.asarray(array, np.float64)
     if finite and not np.isfinite(values).all():
-        raise _damaged(name, "holds values that are not finite")
+        raise _damaged(name, "it holds values that are not finite")
     if ((values < least) | (values > most)).any():
-        raise _damaged(name, f"holds values outside of {least:g} to {most:g}")
+        raise _damaged(name, "it holds values out of range", f"{least:g} to {most:g}")
     return values
 
 
@@ -406,12 +406,14 @@ def saved_counts(
     """As :func:`saved_numbers`, whole numbers, not negative by default."""
     values = saved_numbers(saved, name, shape, least=least, most=most)
     if (values != np.floor(values)).any():
-        raise _damaged(name, "holds values that are not whole")
+        raise _damaged(name, "it holds values that are not whole")
     return values.astype(np.int64)
 
 
-def _damaged(name: str, fault: str) -> InputError:
+def _damaged(name: str, fault: str, allowed: str = "") -> InputError:
     return InputError(
-        f"the checkpoint is damaged or of another case: its {name!r} {fault}; restart from an earlier "
-        "one, or with the case it is from"
+        f"{fault}; the checkpoint is damaged or of another case",
+        location=f"checkpoint: {name!r}",
+        allowed=allowed,
+        remedy="restart from an earlier one, or with the case of this checkpoint",
     )

@@ -36,8 +36,12 @@ def check_name(name: str) -> str:
     """A solver's name, if there is such a solver."""
     if name not in _PARTS:
         near = difflib.get_close_matches(name, NAMES, 1)
-        hint = f"; the nearest is {near[0]}" if near else ""
-        raise InputError(f"solver {name!r} is not known{hint}; there is {', '.join(NAMES)}")
+        raise InputError(
+            "unknown solver",
+            location=f"solver {name!r}",
+            allowed=", ".join(NAMES),
+            remedy=f"did you mean {near[0]}?" if near else "",
+        )
     return name
 
 

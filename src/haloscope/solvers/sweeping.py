@@ -91,7 +91,10 @@ def doublings(ranks: int, axes: Sequence[int]) -> tuple[int, int, int]:
     """By what a problem grows along x, y, z when axes double in turn."""
     if ranks & (ranks - 1):
         raise InputError(
-            f"growth = type1 doubles the grid and needs ranks that are a power of two, not {ranks}"
+            f"it doubles the grid in turn along the axes, and the number of ranks is {ranks}",
+            location="growth = type1",
+            allowed="a power of two",
+            remedy="give ranks 1, 2, 4, 8, ...",
         )
     factors = [1, 1, 1]
     for axis in itertools.islice(itertools.cycle(axes), ranks.bit_length() - 1):
@@ -129,7 +132,9 @@ def require_transport(name: str, allowed: Sequence[str], where: str) -> None:
     """Refuse a transport that is not one of those allowed `where`."""
     if name not in allowed:
         raise InputError(
-            f"transport = {name} does not work with {where}; give one of {', '.join(allowed)}"
+            f"it does not work with {where}",
+            location=f"transport = {name}",
+            allowed=", ".join(allowed),
         )
 
 

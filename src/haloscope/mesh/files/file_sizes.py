@@ -29,7 +29,9 @@ def check_hdf5(path: Path, owner: Path | None = None) -> None:
     if owner is not None:
         name += f": heavy data file {path}"
         if not path.is_file():
-            raise InputError(f"{name} is not there; put it beside the mesh file")
+            raise InputError(
+                "it does not exist", location=name, remedy="put it beside the mesh file"
+            )
     try:
         with h5py.File(path, "r") as file:
             items: list[Any] = [file]
@@ -41,7 +43,7 @@ def check_hdf5(path: Path, owner: Path | None = None) -> None:
             _check_datasets(datasets, name, path.stat().st_size)
     except (OSError, RuntimeError, KeyError, ValueError, zlib.error):
         raise InputError(
-            f"{name} is cut off or damaged, or no HDF5 file; save the mesh anew"
+            "it is cut off or damaged, or no HDF5 file", location=name, remedy="save the mesh anew"
         ) from None
 
 
@@ -49,8 +51,9 @@ def _refuse_other_files(group: Any, name: str) -> None:
     for key in group:
         if isinstance(group.get(key, getlink=True), h5py.ExternalLink):
             raise InputError(
-                f"{name}: {group.name.rstrip('/')}/{key} lies in another file, which is not read; save it "
-                "in this one"
+                f"{group.name.rstrip('/')}/{key} lies in another file, which is not read",
+                location=name,
+                remedy="save it in this one",
             )
 
 
@@ -62,7 +65,9 @@ def _check_datasets(datasets: list[Any], name: str, size: int) -> None:
             continue
         if dataset.is_virtual or dataset.external:
             raise InputError(
-                f"{location} lies in another file, which is not read; save it in this one"
+                "it lies in another file, which is not read",
+                location=location,
+                remedy="save it in this one",
             )
         stated = (
             int(np.prod([int(n) for n in dataset.shape], dtype=object)) * dataset.dtype.itemsize
@@ -71,8 +76,9 @@ def _check_datasets(datasets: list[Any], name: str, size: int) -> None:
         whole += stated
         if whole > largest_unpacked(size) or stated > max(SMALL, largest_unpacked(stored)):
             raise InputError(
-                f"{location} states {stated} bytes, far more than its {stored} stored ones unfold to; it is "
-                "damaged, save the mesh anew"
+                f"it states {stated} bytes, far more than its {stored} stored bytes unpack to",
+                location=location,
+                remedy="save the mesh anew; this file is damaged",
             )
         if dataset.chunks is not None:
             _check_chunks(dataset, location)
@@ -84,8 +90,9 @@ def _check_chunks(dataset: Any, location: str) -> None:
     filters = [properties.get_filter(n)[0] for n in range(properties.get_nfilters())]
     if unknown := set(filters) - {_DEFLATE, _SHUFFLE, _FLETCHER}:
         raise InputError(
-            f"{location} is packed by HDF5's filter {min(unknown)}, which is not read; save it with gzip or "
-            "without packing"
+            f"it is packed by HDF5's filter {min(unknown)}, which is not read",
+            location=location,
+            remedy="save it with gzip or without packing",
         )
     if _DEFLATE not in filters:
         return
@@ -96,8 +103,9 @@ def _check_chunks(dataset: Any, location: str) -> None:
         _, packed = dataset.id.read_direct_chunk(info.chunk_offset)
         if info.filter_mask == 0 and unpacked_size(bytes(packed), most) > most:
             raise InputError(
-                f"{location}: a chunk unfolds to more than the {most} bytes of a chunk; it is damaged, save "
-                "the mesh anew"
+                f"a chunk unpacks to more than the {most} bytes of a chunk",
+                location=location,
+                remedy="save the mesh anew; this file is damaged",
             )
 
 
@@ -106,15 +114,18 @@ def check_xdmf(path: Path) -> None:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         if text.find(b"<!ENTITY") >= 0:
             raise InputError(
-                f"mesh file {path} holds declarations of XML, which are not read; save it without them"
+                "it holds declarations of XML, which are not read",
+                location=f"mesh file {path}",
+                remedy="save it without them",
             )
         try:
             root = ElementTree.fromstring(text[:])
         except ElementTree.ParseError as error:
             line, column = error.position
             raise InputError(
-                f"mesh file {path}, line {line}, column {column}: cannot be read as XML; it is cut off or "
-                "damaged, save it anew"
+                "it cannot be read as XML; it is cut off or damaged",
+                location=f"mesh file {path}, line {line}, column {column}",
+                remedy="save it anew",
             ) from None
     checked: set[Path] = set()
     for item in root.iter("DataItem"):
@@ -127,20 +138,22 @@ def check_xdmf(path: Path) -> None:
             precision = int(item.get("Precision") or 4)
         except ValueError:
             raise InputError(
-                f"{place} has dimensions that are no numbers; save the mesh anew"
+                "its dimensions are no numbers", location=place, remedy="save the mesh anew"
             ) from None
         values = int(np.prod(dimensions, dtype=object)) if dimensions else 0
         if form == "XML" and values > len(content):
             raise InputError(
-                f"{place} states {values} values, and holds {len(content)} characters; it is damaged, "
-                "save the mesh anew"
+                f"it states {values} values and holds {len(content)} characters",
+                location=place,
+                remedy="save the mesh anew; this file is damaged",
             )
         if form == "Binary":
             heavy = Path(content)
             if not heavy.is_file() or heavy.stat().st_size != values * precision:
                 raise InputError(
-                    f"{place}: the file is not there or does not hold {values * precision} bytes; save the "
-                    "mesh anew, with heavy data as HDF5"
+                    f"its file does not exist or does not hold {values * precision} bytes",
+                    location=place,
+                    remedy="save the mesh anew, with heavy data as HDF5",
                 )
         if form == "HDF":
             heavy = path.resolve().parent / content.split(":", 1)[0]
@@ -180,15 +193,18 @@ def check_vtk(path: Path) -> None:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         if b"UNSTRUCTURED_GRID" not in text[:_HEAD].upper():
             raise InputError(
-                f"mesh file {path} holds no unstructured grid; save the elements and the named "
-                "faces as one"
+                "it holds no unstructured grid",
+                location=f"mesh file {path}",
+                remedy="save the elements and the named faces as one",
             )
         for match in _COUNTED.finditer(text):
             for number in _NUMBER.findall(match[2]):
                 if not 0 <= int(number) <= size:
                     raise InputError(
-                        f"mesh file {path}: {match[1].decode()} states a count of {int(number)}, "
-                        f"which a file of {size} bytes cannot hold; it is damaged, save it anew"
+                        f"{match[1].decode()} states a count of {int(number)}, and a file of {size} bytes "
+                        "cannot hold it",
+                        location=f"mesh file {path}",
+                        remedy="save it anew; it is damaged",
                     )
 
 
@@ -202,14 +218,17 @@ def check_vtu(path: Path) -> None:
     if compressor not in (None, _ZLIB):
         packing = {"vtkLZMADataCompressor": "LZMA", "vtkLZ4DataCompressor": "LZ4"}
         raise InputError(
-            f"mesh file {path} holds data packed by {packing.get(compressor or '', compressor)}, which is "
-            "not read; save it with zlib or without packing"
+            f"its data are packed by {packing.get(compressor or '', compressor)}, which is not read",
+            location=f"mesh file {path}",
+            remedy="save it with zlib or without packing",
         )
     pieces = root.findall(".//Piece")
     if len(pieces) > 1:
         raise InputError(
-            f"mesh file {path} holds {len(pieces)} pieces, and only files of one are read; merge them "
-            "(ParaView: Merge Blocks) and save them as one .vtu"
+            f"it holds {len(pieces)} pieces",
+            location=f"mesh file {path}",
+            allowed="one piece",
+            remedy="merge them (ParaView: Merge Blocks) and save them as one .vtu",
         )
     if compressor is None:
         return
@@ -218,13 +237,13 @@ def check_vtu(path: Path) -> None:
     for packed in _packed_arrays(path, root, pieces, appended):
         unpacked += packed.stated
         if packed.most is not None and packed.stated > packed.most:
-            raise _refusal(path, packed, packed.stated, f"its counts allow {packed.most}")
+            raise _refusal(path, packed, packed.stated, f"{packed.most} by its counts")
         if unpacked > largest_unpacked(size):
             raise _refusal(
                 path,
                 packed,
                 unpacked,
-                f"with all before it, and at most {largest_unpacked(size)} are read from a file of {size}",
+                f"{largest_unpacked(size)}, with all arrays before it, in a file of {size}",
             )
         _check_blocks(path, packed)
 
@@ -242,8 +261,10 @@ class _Packed:
 
 def _refusal(path: Path, packed: _Packed, size: int, limit: str) -> InputError:
     return InputError(
-        f"mesh file {path}: array '{packed.name}' unfolds to {size} bytes; {limit}; it is damaged, "
-        "save it anew"
+        f"it unpacks to {size} bytes",
+        location=f"mesh file {path}: array '{packed.name}'",
+        allowed=f"at most {limit}",
+        remedy="save the file anew; it is damaged",
     )
 
 
@@ -252,7 +273,9 @@ def _parse(path: Path) -> tuple[ElementTree.Element, bytes | None]:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         if text.find(b"<!DOCTYPE") >= 0 or text.find(b"<!ENTITY") >= 0:
             raise InputError(
-                f"mesh file {path} holds declarations of XML, which are not read; save it as plain .vtu"
+                "it holds declarations of XML, which are not read",
+                location=f"mesh file {path}",
+                remedy="save it as plain .vtu",
             )
         begin = text.find(b"<AppendedData")
         end = text.find(b">", begin) + 1
@@ -265,8 +288,9 @@ def _parse(path: Path) -> tuple[ElementTree.Element, bytes | None]:
         except ElementTree.ParseError as error:
             line, column = error.position
             raise InputError(
-                f"mesh file {path}, line {line}, column {column}: cannot be read as XML; it is cut off or "
-                "damaged, save it anew"
+                "it cannot be read as XML; it is cut off or damaged",
+                location=f"mesh file {path}, line {line}, column {column}",
+                remedy="save it anew",
             ) from None
 
 
@@ -295,7 +319,9 @@ def _packed_arrays(
                     yield _Packed(name, *parts, _most(piece, parent, array))
                 except (ValueError, binascii.Error):
                     raise InputError(
-                        f"mesh file {path}: array '{name}' is cut off or damaged; save the file anew"
+                        "it is cut off or damaged",
+                        location=f"mesh file {path}: array '{name}'",
+                        remedy="save the file anew",
                     ) from None
 
 
@@ -369,10 +395,12 @@ def _check_blocks(path: Path, packed: _Packed) -> None:
             size = unpacked_size(block, packed.block_size)
         except zlib.error:
             raise InputError(
-                f"mesh file {path}: array '{packed.name}' is cut off or damaged; save the file anew"
+                "it is cut off or damaged",
+                location=f"mesh file {path}: array '{packed.name}'",
+                remedy="save the file anew",
             ) from None
         if size > packed.block_size:
-            raise _refusal(path, packed, size, f"its header states {packed.block_size} a block")
+            raise _refusal(path, packed, size, f"{packed.block_size} a block by its header")
 
 
 def unpacked_size(block: bytes, most: int) -> int:

@@ -33,23 +33,24 @@ def check_gmsh_counts(path: Path) -> None:
     """
     size = path.stat().st_size
     if size == 0:
-        raise InputError(f"mesh file {path} is empty; write it anew")
+        raise InputError("it is empty", location=f"mesh file {path}", remedy="write it anew")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         form = _line_after(text, b"$MeshFormat").split()
         if len(form) < 2:
             raise InputError(
-                f"mesh file {path} does not begin like a Gmsh file ($MeshFormat); save it as "
-                "version 2.2 or 4.1"
+                "it does not begin like a Gmsh file ($MeshFormat)",
+                location=f"mesh file {path}",
+                remedy="save it as version 2.2 or 4.1",
             )
         old, ascii_form = form[0].startswith(b"2"), form[1] == b"0"
         for section in (b"$Nodes", b"$Elements"):
             numbers = _counts(text, section, old, ascii_form, path)
-            origin = f"mesh file {path}: {section.decode()} states"
             for number in numbers[: 1 if old else 2]:
                 if not 0 <= number <= size:
                     raise InputError(
-                        f"{origin} a count of {number}, which a file of {size} bytes cannot hold; "
-                        "it is damaged, save it anew"
+                        f"it states a count of {number}, and a file of {size} bytes cannot hold it",
+                        location=f"mesh file {path}: {section.decode()}",
+                        remedy="save it anew; it is damaged",
                     )
             if section == b"$Nodes" and len(numbers) > 3:
                 _require_tag(numbers[3], size, path)
@@ -60,8 +61,9 @@ def check_gmsh_counts(path: Path) -> None:
 def _require_tag(tag: int, size: int, path: Path) -> None:
     if not 0 <= tag <= _TAGS_PER_BYTE * size:
         raise InputError(
-            f"mesh file {path}: a node has the number {tag}, far more than a file of {size} bytes "
-            "has nodes; renumber the mesh in Gmsh and save it anew"
+            f"a node has the number {tag}, far more than the nodes of a file of {size} bytes",
+            location=f"mesh file {path}",
+            remedy="renumber the mesh in Gmsh and save it anew",
         )
 
 
@@ -88,8 +90,9 @@ def _counts(
         numbers = ()
     if not numbers:
         raise InputError(
-            f"mesh file {path} has no readable {section.decode()}; it is cut off or damaged, "
-            "save it anew"
+            f"it has no readable {section.decode()}; it is cut off or damaged",
+            location=f"mesh file {path}",
+            remedy="save it anew",
         )
     return numbers
 
@@ -114,13 +117,15 @@ def _check_old_tags(text: mmap.mmap, size: int, path: Path) -> None:
             nodes = words[_BEFORE_TAGS + int(words[2]) :]
             if any(word == b"0" or word.startswith(b"-") for word in nodes):
                 raise InputError(
-                    f"mesh file {path}: element {int(words[0])} uses a node below 1; the file "
-                    "is damaged, save it anew"
+                    f"element {int(words[0])} uses a node below 1",
+                    location=f"mesh file {path}",
+                    remedy="save it anew; it is damaged",
                 )
     except (ValueError, IndexError):
         raise InputError(
-            f"mesh file {path}: a line of nodes or elements is not made of numbers; it is "
-            "damaged, save it anew"
+            "a line of nodes or elements is not made of numbers",
+            location=f"mesh file {path}",
+            remedy="save it anew; it is damaged",
         ) from None
 
 
@@ -240,7 +245,9 @@ def read_gmsh_groups(path: Path) -> GmshGroups:
                 entities = _entities(_Bytes(section, size), in_point)
         except (ValueError, KeyError, struct.error, StopIteration):
             raise InputError(
-                f"mesh file {path}: section $Entities is damaged; save the mesh again"
+                "section $Entities is damaged",
+                location=f"mesh file {path}",
+                remedy="save the mesh anew",
             ) from None
     return GmshGroups(names, entities)
 

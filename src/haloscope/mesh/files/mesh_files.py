@@ -126,25 +126,27 @@ def read_cells(
     """Read what a file holds of a mesh; see :func:`read_mesh` for all but faces that do not fit."""
     path = Path(path)
     if not (math.isfinite(scale) and scale > 0):
-        raise InputError(f"scale = {scale:g} is out of range; a factor above 0 is needed")
+        raise InputError("out of range", location=f"scale = {scale:g}", allowed="a factor above 0")
     file = read_with_meshio(path, HEX_ENDINGS)
     points = np.asarray(file.points, np.float64)
     if points.ndim != 2 or points.shape[1] != 3:
-        raise InputError(f"mesh file {path} has no points in three dimensions")
+        raise InputError("it has no points in three dimensions", location=f"mesh file {path}")
     kind, blocks = _hexahedra(file, path)
     cells = np.concatenate([block_nodes(file, block, path) for block in blocks])
     _require_finite(points, cells, path)
     table = node_table(points, cells, kind)
     if table is None:
         raise InputError(
-            f"mesh file {path}: cells '{kind}' of {cells.shape[1]} nodes have no order that is "
-            "the same along all directions; save the mesh with one order"
+            f"the order of cells '{kind}' of {cells.shape[1]} nodes is not the same along all "
+            "directions",
+            location=f"mesh file {path}",
+            remedy="save the mesh with one order",
         )
     groups = CellGroups(file, path)
     try:
         cells, regions = zones_of(groups, blocks, cells, materials)
     except InputError as error:
-        raise InputError(f"mesh file {path}: {error}") from None
+        raise error.within(f"mesh file {path}") from None
     # Points that are no corners get no number, so that face keys stay small.
     used = np.zeros(len(points), bool)
     used[cells[:, _CORNERS]] = True
@@ -190,21 +192,25 @@ def _hexahedra(file: Any, path: Path) -> tuple[str, list[int]]:
     listed = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
     if not all(_is_hexahedron(kind) for kind in counts):
         raise InputError(
-            f"mesh file {path} holds {listed}; only meshes of hexahedra throughout are "
-            "supported (in Gmsh: transfinite or extruded volumes, or Mesh.SubdivisionAlgorithm 2)"
+            f"it holds {listed}",
+            location=f"mesh file {path}",
+            allowed="only hexahedra",
+            remedy="in Gmsh, use transfinite or extruded volumes, or Mesh.SubdivisionAlgorithm 2",
         )
     if not counts:
         surface = Counter(block.type for block in file.cells if len(block.data))
         raise InputError(
-            f"mesh file {path} holds no hexahedra, only {', '.join(sorted(surface)) or 'points'}; "
-            "in Gmsh, put the volumes into a physical group, so that they are saved"
+            f"it holds no hexahedra, only {', '.join(sorted(surface)) or 'points'}",
+            location=f"mesh file {path}",
+            remedy="in Gmsh, put the volumes into a physical group, so that they are saved",
         )
     blocks = [n for n, block in enumerate(file.cells) if _is_hexahedron(block.type)]
     blocks = [n for n in blocks if len(file.cells[n].data)]
     if len({(file.cells[n].type, np.shape(file.cells[n].data)[1]) for n in blocks}) > 1:
         raise InputError(
-            f"mesh file {path} mixes hexahedra of several orders ({listed}); save the mesh with "
-            "one order"
+            f"it mixes hexahedra of several orders ({listed})",
+            location=f"mesh file {path}",
+            remedy="save the mesh with one order",
         )
     return file.cells[blocks[0]].type, blocks
 
@@ -214,8 +220,10 @@ def _require_finite(points: Floats, cells: Integers, path: Path) -> None:
     bad = np.flatnonzero(~np.asarray(usable)[cells].all(axis=1))
     if len(bad):
         raise InputError(
-            f"mesh file {path}: {counted(len(bad), 'element has', 'elements have')} nodes whose "
-            f"coordinates are not finite numbers up to {_LARGEST:g}, the first is element {bad[0]}"
+            f"{counted(len(bad), 'element has', 'elements have')} nodes with coordinates out of "
+            f"range, the first is element {bad[0]}",
+            location=f"mesh file {path}",
+            allowed=f"finite numbers up to {_LARGEST:g}",
         )
 
 
@@ -232,8 +240,9 @@ def _named_quads(
         kind = file.cells[number].type
         if not kind.startswith(("quad", "VTK_LAGRANGE_QUAD")):
             raise InputError(
-                f"mesh file {path}: the surface '{groups.any_in(number)}' is made of {kind} cells; "
-                "surfaces of hexahedra are made of quadrilaterals"
+                f"the surface '{groups.any_in(number)}' is made of {kind} cells",
+                location=f"mesh file {path}",
+                allowed="quadrilaterals",
             )
     corners = [block_nodes(file, number, path)[:, :4] for number in blocks]
     quads = np.concatenate([np.empty((0, 4), np.int64), *corners])
@@ -244,7 +253,7 @@ def _named_quads(
             place[cells], numbers, groups.names, len(first), conditions, "face", "condition"
         )
     except InputError as error:
-        raise InputError(f"mesh file {path}: {error}") from None
+        raise error.within(f"mesh file {path}") from None
     named = chosen.numbers >= 0
     return quads[first[named]], replace(chosen, numbers=chosen.numbers[named])
 
@@ -272,10 +281,11 @@ def _boundaries(file: FileCells, vertices: Integers) -> NDArray[np.int32]:
     if stray.any():
         first = int(stray.argmax())
         raise InputError(
-            f"mesh file {path}: {stray.sum()} of {len(corners)} quadrilaterals of named surfaces "
-            f"are no face of a hexahedron, the first, of '{names[numbers[first]]}', at "
-            f"{point_text(points[corners[first]].mean(axis=0))}; put only surfaces of the meshed "
-            "volumes into physical groups"
+            f"{stray.sum()} of {len(corners)} quadrilaterals of named surfaces are no face of a "
+            f"hexahedron, the first, of '{names[numbers[first]]}', at "
+            f"{point_text(points[corners[first]].mean(axis=0))}",
+            location=f"mesh file {path}",
+            remedy="put only surfaces of the meshed volumes into physical groups",
         )
     return boundaries.reshape(-1, FACES)
 

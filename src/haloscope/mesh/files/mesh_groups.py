@@ -202,8 +202,8 @@ def choose_groups(
             winners = np.unique(numbers[items[groups == group]])
             raise InputError(
                 f"every {kind} of the group '{names[group]}' is also in a smaller group with a "
-                f"{setting} ({', '.join(names[n] for n in winners)}); give '{names[group]}' no "
-                f"{setting}"
+                f"{setting} ({', '.join(names[n] for n in winners)})",
+                remedy=f"give '{names[group]}' no {setting}",
             )
     renumbered = np.full(len(names) + 1, -1, np.int32)
     renumbered[kept] = np.arange(len(kept))
@@ -216,15 +216,15 @@ def _overlap(
     """A line about items that are in two groups."""
     shared = f"{counted(number, kind)} in both of the groups '{winner}' and '{loser}'"
     if not both:
-        return f"{shared}: there '{winner}' counts; '{loser}' has no {setting} there"
+        return f"{shared}: '{winner}' applies there; '{loser}' has no {setting} there"
     if equal:
         raise InputError(
-            f"{shared}, which are equally large, and both have a {setting}; give only one of them "
-            f"a {setting}"
+            f"{shared}, which are equally large and both have a {setting}",
+            remedy=f"give only one of them a {setting}",
         )
     return (
-        f"{shared}: there the {setting} of '{winner}', the smaller group, holds; results of "
-        f"'{loser}' leave these {'items' if kind == 'element' else 'faces'} out"
+        f"{shared}: the {setting} of '{winner}', the smaller group, applies there; results of "
+        f"'{loser}' do not include these {kind}s"
     )
 
 

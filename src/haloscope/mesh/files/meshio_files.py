@@ -54,20 +54,20 @@ HEX_ENDINGS = (
 )
 """Endings of files of hexahedra."""
 
-_CONVERT = "convert others with Gmsh, or with meshio convert (pip install netCDF4 for Exodus)"
+_CONVERT = "convert it with Gmsh, or with meshio convert (pip install netCDF4 for Exodus)"
 
 _LONGEST_REASON = 200
 _LONGEST_NAME = 60
 # Parts of a file by the functions of meshio that read them.
 _SECTIONS = {
-    "_read_physical_names": ", section $PhysicalNames,",
-    "_read_entities": ", section $Entities,",
-    "_read_nodes": ", section $Nodes,",
-    "_read_elements": ", section $Elements,",
-    "_read_cells": ", section $Elements,",
-    "_read_periodic": ", section $Periodic,",
-    "_read_data": ", a section of data,",
-    "_read_data_item": ", a data item,",
+    "_read_physical_names": ", section $PhysicalNames",
+    "_read_entities": ", section $Entities",
+    "_read_nodes": ", section $Nodes",
+    "_read_elements": ", section $Elements",
+    "_read_cells": ", section $Elements",
+    "_read_periodic": ", section $Periodic",
+    "_read_data": ", a section of data",
+    "_read_data_item": ", a data item",
 }
 # Of meshio's warnings those about cells and data that it leaves out.
 _DROPPED = re.compile(r"cells that meshio cannot handle \(type \d+\)")
@@ -80,7 +80,9 @@ def require_meshio() -> None:
     except ValueError:
         there = False
     if not there:
-        raise MachineError("reading mesh files needs meshio; run pip install 'haloscope[mesh]'")
+        raise MachineError(
+            "reading mesh files needs meshio", remedy="run pip install 'haloscope[mesh]'"
+        )
 
 
 def read_with_meshio(path: Path, endings: tuple[str, ...] = ENDINGS) -> Any:
@@ -88,18 +90,25 @@ def read_with_meshio(path: Path, endings: tuple[str, ...] = ENDINGS) -> Any:
     ending = path.suffix.lower()
     if path.is_dir():
         raise InputError(
-            f"mesh file {path} is a folder; give a file in it that ends in {', '.join(endings)}"
+            "it is a folder",
+            location=f"mesh file {path}",
+            remedy=f"give a file in it that ends in {', '.join(endings)}",
         )
     if ending not in endings:
         raise InputError(
-            f"mesh file {path} has an unknown ending; {', '.join(endings)} are read: {_CONVERT}"
+            "unknown ending",
+            location=f"mesh file {path}",
+            allowed=", ".join(endings),
+            remedy=_CONVERT,
         )
     require_meshio()
     if not path.is_file():
-        raise InputError(f"mesh file {path} is not there; give the path of a file")
+        raise InputError(
+            "it does not exist", location=f"mesh file {path}", remedy="give the path of a file"
+        )
     meshio = importlib.import_module("meshio")
     if path.stat().st_size == 0:
-        raise InputError(f"mesh file {path} is empty; write it anew")
+        raise InputError("it is empty", location=f"mesh file {path}", remedy="write it anew")
     _check_sizes(path)
     said = io.StringIO()
     try:
@@ -120,10 +129,14 @@ def read_with_meshio(path: Path, endings: tuple[str, ...] = ENDINGS) -> Any:
             if ending == ".msh"
             else "save it as Gmsh 2.2 or 4.1 (.msh) or VTK (.vtu)"
         )
-        raise InputError(f"mesh file {path}{place} cannot be read: {reason}; {hint}") from None
+        raise InputError(
+            f"it cannot be read: {reason}", location=f"mesh file {path}{place}", remedy=hint
+        ) from None
     if dropped := _DROPPED.search(said.getvalue()):
         raise InputError(
-            f"mesh file {path} holds {dropped[0]}, which would be left out; save it without them"
+            f"it holds {dropped[0]}, which would be left out",
+            location=f"mesh file {path}",
+            remedy="save it without them",
         )
     return file
 
@@ -147,12 +160,12 @@ def _reason(error: BaseException, printed: str) -> tuple[str, str]:
     """In plain words where reading failed, and why."""
     if isinstance(error, SystemExit | Warning):
         text = " ".join(printed.replace("Error:", " ").split())
-        return "", text[:_LONGEST_REASON] or "its content is not that of its ending"
+        return "", text[:_LONGEST_REASON] or "its content does not match its ending"
     place = ""
     for frame in traceback.extract_tb(error.__traceback__):
         place = _SECTIONS.get(frame.name, place)
     if isinstance(error, MemoryError):
-        return place, "it states more data than memory holds"
+        return place, "it states more data than fit into memory"
     if isinstance(error, ImportError):
         return place, f"the package {error.name} is not installed"
     if isinstance(error, UnicodeError):
@@ -162,10 +175,10 @@ def _reason(error: BaseException, printed: str) -> tuple[str, str]:
         name = missing[1] if missing else str(error.args[0] if error.args else "")
         return (
             place,
-            f"it lacks {name[:_LONGEST_NAME]!r}, or holds it with a value that is not known",
+            f"it lacks {name[:_LONGEST_NAME]!r}, or its value is unknown",
         )
     if isinstance(error, IndexError):
-        return place, "it refers to a part that is not there, such as a node"
+        return place, "it refers to a part that does not exist, for example a node"
     if "gmsh:physical" in str(error):
         return place, "some of its elements are in no physical group, and others are in one"
     if type(error).__module__.startswith("meshio") and str(error):
@@ -179,7 +192,9 @@ def block_nodes(file: Any, block: int, path: Path, nodes: int | None = None) -> 
     kind, cells = file.cells[block].type, np.asarray(file.cells[block].data)
     shape_fits = cells.ndim == 2 and cells.size and cells.shape[1] == (nodes or cells.shape[1])
     if not (shape_fits and np.issubdtype(cells.dtype, np.integer)):
-        raise InputError(f"mesh file {path}: cells of type {kind} are damaged; save it anew")
+        raise InputError(
+            f"cells of type {kind} are damaged", location=f"mesh file {path}", remedy="save it anew"
+        )
     # Unsigned numbers beyond the range of int64 turn negative, and are caught below.
     cells = cells.astype(np.int64)
     wrong = np.flatnonzero((cells.min(axis=1) < 0) | (cells.max(axis=1) >= points))
@@ -187,8 +202,9 @@ def block_nodes(file: Any, block: int, path: Path, nodes: int | None = None) -> 
         row = cells[wrong[0]]
         node = row.min() if row.min() < 0 else row.max()
         raise InputError(
-            f"mesh file {path}: {counted(len(wrong), 'cell')} of type {kind} with nodes that are not in the "
-            f"file, the first is number {wrong[0]} with node {node} of {points} (both counted "
-            "from 0); save it anew"
+            f"{counted(len(wrong), 'cell')} of type {kind} with nodes that are not in the file, the "
+            f"first is number {wrong[0]} with node {node} of {points} (both counted from 0)",
+            location=f"mesh file {path}",
+            remedy="save it anew",
         )
     return cells

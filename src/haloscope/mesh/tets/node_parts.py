@@ -99,7 +99,7 @@ def partition_tets(mesh: TetMesh, parts: int, method: Method = "auto") -> Partit
     require_parts(parts, mesh.count)
     if method not in METHODS:
         raise InputError(
-            f"partition method '{method}' is unknown; allowed are {', '.join(METHODS)}"
+            "unknown method", location=f"partition method '{method}'", allowed=", ".join(METHODS)
         )
     # The graph is made from six neighbours an element: tetrahedra have two less.
     neighbours = np.full((mesh.count, FACES), -1, np.int32)
@@ -142,7 +142,7 @@ class NodeShares:
         return (
             f"{len(self.starts) - 1} nodes on {self.count} ranks, {per_rank.min()} to "
             f"{per_rank.max()} each: {100 * shared / (len(self.starts) - 1):.1f} % are shared, "
-            f"{touching} of {pairs} pairs of ranks share some"
+            f"{touching} of {pairs} pairs of ranks share nodes"
         )
 
 
@@ -154,16 +154,18 @@ def share_nodes(mesh: TetMesh, parts: NDArray[np.integer], ranks: int) -> NodeSh
     owners = np.asarray(parts)
     if owners.shape != (mesh.count,) or owners.min() < 0 or owners.max() >= ranks:
         raise InputError(
-            f"the partition must name a rank from 0 to {ranks - 1} for each of {mesh.count} "
-            "elements; partition this mesh anew"
+            f"it does not assign a rank to each of {mesh.count} elements",
+            location="partition",
+            allowed=f"ranks 0 to {ranks - 1}, one an element",
+            remedy="partition this mesh anew",
         )
     sizes = np.bincount(owners, minlength=ranks)
     empty = np.flatnonzero(sizes == 0)
     if len(empty):
         raise InputError(
-            f"rank {empty[0]} of {ranks} has no elements ({counted(len(empty), 'such rank')}), since the "
-            f"partition leaves {'it' if len(empty) == 1 else 'them'} empty; start fewer ranks or "
-            "partition the mesh anew"
+            f"the partition leaves rank {empty[0]} of {ranks} without elements "
+            f"({counted(len(empty), 'empty rank')})",
+            remedy="start fewer ranks or partition the mesh anew",
         )
     keys = (mesh.tets * ranks + owners.astype(np.int64)[:, None]).ravel()
     keys.sort()

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 from haloscope.mesh.files.mesh_groups import (
     CellGroups,
     choose_groups,
@@ -71,7 +71,8 @@ class TetQuality:
     def sliver_text(self) -> str:
         """Which elements are slivers, and where."""
         named = elements_text(np.arange(len(self.slivers)), self.sliver_centres, self.slivers)
-        return f"{len(self.slivers)} slivers with SICN below {self.smallest:g}: {named}"
+        number = counted(len(self.slivers), "sliver")
+        return f"{number} with SICN below {self.smallest:g}: {named}"
 
 
 def tet_quality(mesh: TetMesh, smallest: float = SMALLEST_QUALITY) -> TetQuality:
@@ -104,8 +105,9 @@ def check_quality(
     quality = tet_quality(mesh, smallest)
     if len(quality.slivers):
         raise InputError(
-            f"the mesh has {quality.sliver_text()}; mesh these places anew (in Gmsh: "
-            f"Mesh.Optimize, Mesh.OptimizeNetgen), or lower {key} (now {smallest:g})"
+            f"the mesh has {quality.sliver_text()}",
+            remedy="mesh these places anew (in Gmsh: Mesh.Optimize, Mesh.OptimizeNetgen), or lower "
+            f"{key} (now {smallest:g})",
         )
     return quality
 
@@ -151,11 +153,11 @@ def read_tets(
     # setting, else to the smallest; `TetMesh.notes` says so.
     path = Path(path)
     if not (math.isfinite(scale) and scale > 0):
-        raise InputError(f"scale = {scale:g} is out of range; a factor above 0 is needed")
+        raise InputError("out of range", location=f"scale = {scale:g}", allowed="a factor above 0")
     file = read_with_meshio(path)
     points = np.asarray(file.points, np.float64)
     if points.ndim != 2 or points.shape[1] != 3:
-        raise InputError(f"mesh file {path} has no points in three dimensions")
+        raise InputError("it has no points in three dimensions", location=f"mesh file {path}")
     blocks = _tetrahedra(file, path)
     tets = np.concatenate([block_nodes(file, block, path, CORNERS) for block in blocks])
     groups = CellGroups(file, path)
@@ -167,8 +169,8 @@ def read_tets(
         mesh = make_tet_mesh(points, tets, named, zones.numbers, zones.names)
         return replace(mesh, notes=(*zones.notes, *notes, *mesh.notes))
     except InputError as error:
-        begin = f"mesh file {path}: "
-        raise InputError(f"{begin}{str(error).removeprefix(begin)}") from None
+        location = f"mesh file {path}"
+        raise (error if error.location.startswith(location) else error.within(location)) from None
 
 
 def write_tets(mesh: TetMesh, path: Path | str, form: Form = "gmsh22", binary: bool = True) -> None:
@@ -177,7 +179,9 @@ def write_tets(mesh: TetMesh, path: Path | str, form: Form = "gmsh22", binary: b
     Elements are written zone after zone.
     """
     if form not in _FORMS:
-        raise InputError(f"mesh format '{form}' is unknown; allowed are {', '.join(_FORMS)}")
+        raise InputError(
+            "unknown format", location=f"mesh format '{form}'", allowed=", ".join(_FORMS)
+        )
     require_meshio()
     meshio = importlib.import_module("meshio")
     surfaces = list(mesh.boundaries)
@@ -206,8 +210,9 @@ def write_tets(mesh: TetMesh, path: Path | str, form: Form = "gmsh22", binary: b
         # point of each group's is enough.
         if len(groups) > len(mesh.nodes):
             raise InputError(
-                f"a mesh of {len(mesh.nodes)} nodes has {len(groups)} groups, which meshio cannot "
-                "write as Gmsh 4.1; write the format gmsh22"
+                f"a mesh of {len(mesh.nodes)} nodes has {len(groups)} groups, and meshio cannot "
+                "write more groups than nodes as Gmsh 4.1",
+                remedy="write the format gmsh22",
             )
         of_points = np.tile([3, groups[-1][0]], (len(mesh.nodes), 1))
         of_points[: len(groups)] = [(size, number) for number, size in groups]
@@ -217,7 +222,9 @@ def write_tets(mesh: TetMesh, path: Path | str, form: Form = "gmsh22", binary: b
         file.write(Path(path), file_format=_FORMS[form], **options)
     except OSError as error:
         raise InputError(
-            f"mesh file {path} cannot be written: {error.strerror}; check the folder"
+            f"it cannot be written ({error.strerror})",
+            location=f"mesh file {path}",
+            remedy="check the folder",
         ) from None
 
 
@@ -231,13 +238,16 @@ def _tetrahedra(file: Any, path: Path) -> list[int]:
     if not counts:
         surface = Counter(block.type for block in file.cells if len(block.data))
         raise InputError(
-            f"mesh file {path} holds no tetrahedra, only {', '.join(sorted(surface)) or 'points'}; "
-            "in Gmsh, put the volumes into a physical group, so that they are saved"
+            f"it holds no tetrahedra, only {', '.join(sorted(surface)) or 'points'}",
+            location=f"mesh file {path}",
+            remedy="in Gmsh, put the volumes into a physical group, so that they are saved",
         )
     if set(counts) != {"tetra"}:
         raise InputError(
-            f"mesh file {path} holds {listed}; only meshes of tetrahedra of {CORNERS} nodes "
-            "throughout are supported (in Gmsh: Mesh.ElementOrder = 1, no recombination)"
+            f"it holds {listed}",
+            location=f"mesh file {path}",
+            allowed=f"only tetrahedra of {CORNERS} nodes",
+            remedy="in Gmsh, set Mesh.ElementOrder = 1 and do not recombine",
         )
     return [n for n, block in enumerate(file.cells) if block.type == "tetra" and len(block.data)]
 
@@ -255,8 +265,8 @@ def _named_triangles(
         kind = file.cells[number].type
         if kind != "triangle":
             raise InputError(
-                f"the surface '{groups.any_in(number)}' is made of {kind} cells; surfaces of "
-                "tetrahedra are made of triangles of 3 nodes"
+                f"the surface '{groups.any_in(number)}' is made of {kind} cells",
+                allowed="triangles of 3 nodes",
             )
     corners = [block_nodes(file, number, path, 3) for number in blocks]
     triangles = np.concatenate([np.empty((0, 3), np.int64), *corners])

@@ -71,8 +71,8 @@ def draw_out(
     points, layers = len(plane.points), len(heights) - 1
     if 3 * len(plane.triangles) * layers >= MOST_ELEMENTS:
         raise InputError(
-            f"{layers} layers of {len(plane.triangles)} prisms make 2^31 tetrahedra or more; use "
-            "fewer"
+            f"{layers} layers of {len(plane.triangles)} prisms make 2^31 tetrahedra or more",
+            remedy="use fewer",
         )
     levels = np.empty((layers + 1, points, 3))
     levels[:, :, :2] = plane.points
@@ -157,7 +157,7 @@ def channel_plane(cells: ChannelCells, axis: float, length: float) -> Plane:
     for name, ratio in (("growth", cells.growth), ("stretch", cells.stretch)):
         if not 1 <= ratio <= _LARGEST_RATIO:
             raise InputError(
-                f"{name} = {ratio:g} is out of range; allowed are 1 to {_LARGEST_RATIO:g}"
+                "out of range", location=f"{name} = {ratio:g}", allowed=f"1 to {_LARGEST_RATIO:g}"
             )
     rim = _rim(n)
     circle = CYLINDER_DIAMETER / 2 * rim / np.linalg.norm(rim, axis=1, keepdims=True)
@@ -272,8 +272,8 @@ def tet_box(
         for low, high in zip(lower, upper, strict=True)
     ):
         raise InputError(
-            f"a box from {list(lower)} to {list(upper)} has no volume; each lower end must be "
-            "below the upper one"
+            f"the box from {list(lower)} to {list(upper)} has no volume",
+            allowed="lower coordinates below the upper ones",
         )
     planes = [
         graded(count, low, high, ratio)
@@ -292,7 +292,11 @@ def tet_box_of_planes(
     lines = [np.asarray(along, np.float64) for along in planes]
     for name, line in zip("xyz", lines, strict=True):
         if line.ndim != 1 or len(line) < 2 or not (np.diff(line) > 0).all():
-            raise InputError(f"planes along {name} must be two or more ascending numbers")
+            raise InputError(
+                "wrong values",
+                location=f"planes along {name}",
+                allowed="two or more ascending numbers",
+            )
     x, y, heights = lines
     numbers = np.arange(len(x) * len(y)).reshape(len(y), len(x))
     points = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
@@ -366,7 +370,9 @@ def cylinder_slice(
     if thickness is None:
         thickness = layers * CHANNEL_HEIGHT / resolution
     if not (math.isfinite(thickness) and thickness > 0):
-        raise InputError(f"thickness = {thickness:g} is out of range; a length above 0 is needed")
+        raise InputError(
+            "out of range", location=f"thickness = {thickness:g}", allowed="a length above 0"
+        )
     heights = graded(layers, 0.0, thickness)
     return make_tet_mesh(*draw_out(plane, heights, ("back", "front"), mirrored=True))
 

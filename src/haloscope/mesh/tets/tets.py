@@ -83,8 +83,8 @@ def check_strays(nodes: Floats, triangles: NamedTriangles, stray: NDArray[np.boo
         raise InputError(
             f"{int(stray.sum())} of {len(stray)} named triangles are no face of an element, the "
             f"first, of '{triangles.names[triangles.numbers[first]]}', at "
-            f"{point_text(nodes[triangles.corners[first]].mean(axis=0))}; put only surfaces of "
-            "the meshed volumes into physical groups"
+            f"{point_text(nodes[triangles.corners[first]].mean(axis=0))}",
+            remedy="put only surfaces of the meshed volumes into physical groups",
         )
 
 
@@ -115,8 +115,8 @@ class Faces:
             one, other = triangles.numbers[torn[0]], name[run[torn[0]]]
             raise InputError(
                 f"{counted(len(torn), 'face belongs', 'faces belong')} to two surfaces, the first to "
-                f"'{triangles.names[one]}' and '{triangles.names[other]}' at {self._place(self._first[run[torn[0]]])}; "
-                "leave each in one physical group"
+                f"'{triangles.names[one]}' and '{triangles.names[other]}' at {self._place(self._first[run[torn[0]]])}",
+                remedy="leave each in one physical group",
             )
         return name
 
@@ -134,9 +134,10 @@ class Faces:
             start = self._starts[crowded[0]]
             sharing = self._order[start : start + self._sides[crowded[0]]] // CORNERS
             raise InputError(
-                f"{len(sharing)} elements share one face, but a face has two sides: "
-                f"{tets_text(self._nodes, self._tets, sharing)} ({counted(len(crowded), 'such face')}); remove "
-                "duplicate and overlapping elements"
+                f"{len(sharing)} elements share one face: "
+                f"{tets_text(self._nodes, self._tets, sharing)} ({counted(len(crowded), 'such face')})",
+                allowed="at most 2 elements a face",
+                remedy="remove duplicate and overlapping elements",
             )
         one, other = self._pairs()
         same_side = np.flatnonzero(_odd(self._corners(one)) == _odd(self._corners(other)))
@@ -144,7 +145,8 @@ class Faces:
             pair = np.array([one[same_side[0]], other[same_side[0]]]) // CORNERS
             raise InputError(
                 f"{tets_text(self._nodes, self._tets, pair)} lie on the same side of the face they "
-                f"share: they overlap ({len(same_side)} such pairs); mesh the place anew"
+                f"share: they overlap ({counted(len(same_side), 'such pair')})",
+                remedy="mesh the place anew",
             )
         behind = np.full(self._faces, -1, np.int32)
         behind[one], behind[other] = other // CORNERS, one // CORNERS
@@ -164,9 +166,10 @@ class Faces:
             known = ", ".join(self._triangles.names) or "none"
             raise InputError(
                 f"{counted(len(unnamed), 'face')} at the edge of the mesh without a boundary name, the "
-                f"first at {self._place(unnamed[0])} on element {unnamed[0] // CORNERS}; put every outer "
-                f"surface in a named (physical) group (there are: {known}). If the place lies "
-                "inside, the elements there do not share nodes: merge duplicate nodes"
+                f"first at {self._place(unnamed[0])} on element {unnamed[0] // CORNERS}",
+                remedy="put every outer surface in a named (physical) group (now there are: "
+                f"{known}); if the place lies inside, the elements there do not share nodes: merge "
+                "duplicate nodes",
             )
         return self._by_name(faces, names)
 
@@ -262,7 +265,9 @@ class TetMesh:
         """Triangles (n, 3) of an outer surface."""
         if name not in self.boundaries:
             raise InputError(
-                f"'{name}' is not in the mesh; its boundaries are {', '.join(self.boundaries)}"
+                "the mesh has no such boundary",
+                location=f"boundary '{name}'",
+                allowed=", ".join(self.boundaries),
             )
         return self.boundaries[name]
 
@@ -323,7 +328,7 @@ def make_tet_mesh(
 
 def _check_numbers(nodes: Floats, tets: Integers, triangles: NamedTriangles) -> None:
     if not 0 < len(tets) <= MOST_ELEMENTS:
-        raise InputError(f"the mesh has {len(tets)} tetrahedra; 1 to {MOST_ELEMENTS} are needed")
+        raise InputError(f"the mesh has {len(tets)} tetrahedra", allowed=f"1 to {MOST_ELEMENTS}")
     for kind, rows in (("element", tets), ("named triangle", triangles.corners)):
         wrong = np.flatnonzero((rows.min(axis=1) < 0) | (rows.max(axis=1) >= len(nodes)))
         if len(wrong):
@@ -331,23 +336,24 @@ def _check_numbers(nodes: Floats, tets: Integers, triangles: NamedTriangles) -> 
             node = row.min() if row.min() < 0 else row.max()
             raise InputError(
                 f"{counted(len(wrong), kind)} with nodes that are not in the mesh, the first is number "
-                f"{wrong[0]} with node {node} of {len(nodes)} (both counted from 0); save the mesh "
-                "anew"
+                f"{wrong[0]} with node {node} of {len(nodes)} (both counted from 0)",
+                remedy="save the mesh anew",
             )
     usable = np.asarray((np.abs(nodes) <= LARGEST_COORDINATE).all(axis=1))
     bad = np.flatnonzero(~usable[tets].all(axis=1))
     if len(bad):
         raise InputError(
-            f"{counted(len(bad), 'element has', 'elements have')} nodes whose coordinates "
-            f"are not finite numbers up to {LARGEST_COORDINATE:g}, the first is element {bad[0]} (counted "
-            "from 0); make the mesh anew"
+            f"{counted(len(bad), 'element has', 'elements have')} nodes with coordinates out of "
+            f"range, the first is element {bad[0]} (counted from 0)",
+            allowed=f"finite numbers up to {LARGEST_COORDINATE:g}",
+            remedy="make the mesh anew",
         )
     ordered = np.sort(tets, axis=1)
     collapsed = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
     if len(collapsed):
         raise InputError(
-            f"{tets_text(nodes, tets, collapsed)}: the same node stands at two corners; remove "
-            "collapsed elements"
+            f"{tets_text(nodes, tets, collapsed)}: the same node stands at two corners",
+            remedy="remove collapsed elements",
         )
 
 
@@ -373,7 +379,8 @@ def _upright(nodes: Floats, tets: Integers) -> tuple[Integers, str]:
     if len(flat):
         raise InputError(
             f"{tets_text(nodes, tets, flat)} {'has' if len(flat) == 1 else 'have'} no volume: the "
-            "corners lie in one plane; mesh the place anew"
+            "corners lie in one plane",
+            remedy="mesh the place anew",
         )
     negative = np.flatnonzero(sixfold < 0)
     if not len(negative):
@@ -382,12 +389,11 @@ def _upright(nodes: Floats, tets: Integers) -> tuple[Integers, str]:
     turned[negative, 2:] = tets[negative, :1:-1]
     if len(negative) == len(tets):
         return turned, (
-            f"all {len(tets)} elements were numbered left-handed: two corners of each have changed "
-            "places"
+            f"all {len(tets)} elements were numbered left-handed: two corners of each were swapped"
         )
     return turned, (
-        f"{len(negative)} of {len(tets)} elements were numbered left-handed, inside out against "
-        f"the others: two corners of each have changed places ({tets_text(nodes, tets, negative)})"
+        f"{len(negative)} of {len(tets)} elements were numbered left-handed, unlike the others: two "
+        f"corners of each were swapped ({tets_text(nodes, tets, negative)})"
     )
 
 
@@ -402,6 +408,6 @@ def _check_parts(nodes: Floats, tets: Integers, neighbours: Numbers) -> None:
         element = np.flatnonzero(part == smallest)
         raise InputError(
             f"the mesh falls into {len(sizes)} parts that share no face; the smallest has "
-            f"{counted(sizes[smallest], 'element')}, the first is {tets_text(nodes, tets, element[:1])}; leave "
-            "one part, or, where they ought to touch, merge duplicate nodes (in Gmsh: Coherence)"
+            f"{counted(sizes[smallest], 'element')}, the first is {tets_text(nodes, tets, element[:1])}",
+            remedy="leave one part or, if the parts touch, merge duplicate nodes (in Gmsh: Coherence)",
         )

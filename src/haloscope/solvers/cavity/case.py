@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from haloscope.case.expressions import Expression, parse_quantity_or_expression
-from haloscope.case.tables import CaseTable, Exclusion, Table
+from haloscope.case.tables import CaseFault, CaseTable, Exclusion, Table
 from haloscope.mesh.blocks import SIDES, Side, Triple
 from haloscope.solvers.cavity.heating import (
     WallRange,
@@ -46,25 +46,25 @@ class Wall(Table):
     temperature: float | str = "adiabatic"
     """In K: a number, an expression of x, y, z, "hot", "cold", or "adiabatic"."""
     velocity: tuple[Component, Component, Component] = (0.0, 0.0, 0.0)
-    """Velocity of the wall in m/s, [u, v, w]; its part normal to the wall must be 0."""
+    """Velocity of the wall in m/s, [u, v, w]; its component normal to the wall must be 0."""
 
 
 class HotWall(Wall):
-    """The wall that is hot unless it is told otherwise."""
+    """The wall that is hot by default."""
 
     temperature: float | str = "hot"
     """In K: a number, an expression of x, y, z, "hot", "cold", or "adiabatic"."""
 
 
 class ColdWall(Wall):
-    """The wall that is cold unless it is told otherwise."""
+    """The wall that is cold by default."""
 
     temperature: float | str = "cold"
     """In K: a number, an expression of x, y, z, "hot", "cold", or "adiabatic"."""
 
 
 class Walls(Table):
-    """The six walls (in 2-D z_low and z_high are not there)."""
+    """The six walls (2-D flow has no z_low and z_high)."""
 
     x_low: HotWall = HotWall()
     """Wall at x = 0."""
@@ -99,20 +99,21 @@ class CavityTable(Table):
     """The flow in the box."""
 
     dimensions: Literal[2, 3] = 3
-    """2 or 3; a plane flow lies in x and y."""
+    """2 or 3; 2-D flow lies in the plane of x and y."""
     nodes: int | tuple[int, int, int] | tuple[int, int] = 65
     """Nodes along each axis, walls included: one number, or one for each axis."""
     size: Positive | tuple[float, float, float] | tuple[float, float] = 0.05
     """Edge lengths in m: one number, or one for each axis."""
     rayleigh: Annotated[float, Field(ge=0.0, le=1e12)] | None = None
-    """Rayleigh number g beta dT L^3 / (nu alpha), with L the distance between the hot and the cold
-    wall that face each other (else the height); sets the temperature difference of walls named "hot" and
-    "cold". Give this or temperature_difference; 1e5 when neither is given."""
+    """Rayleigh number g beta dT L^3 / (nu alpha). It sets the temperature difference of walls named
+    "hot" and "cold". L is the distance between the hot and the cold wall that face each other, else
+    the height. Set this or temperature_difference; 1e5 when neither is set."""
     temperature_difference: Annotated[float, Field(ge=0.0, le=_LARGEST)] | None = None
-    """Difference of the walls named "hot" and "cold" in K. Walls in kelvin define it themselves."""
+    """Temperature difference of the walls named "hot" and "cold" in K. Walls in kelvin define it
+    themselves."""
     prandtl: Positive | None = None
-    """Prandtl number nu / alpha; sets alpha. Give this or thermal_diffusivity; 0.71 when neither
-    is given."""
+    """Prandtl number nu / alpha; sets alpha. Set this or thermal_diffusivity; 0.71 when neither
+    is set."""
     thermal_diffusivity: Positive | None = None
     """alpha in m^2/s."""
     kinematic_viscosity: Positive = 1.589e-5
@@ -124,21 +125,23 @@ class CavityTable(Table):
     gravity: tuple[Component, Component, Component] = (0.0, -9.81, 0.0)
     """Acceleration of gravity in m/s^2."""
     reference_temperature: Positive | None = None
-    """Temperature without buoyancy in K, midway between walls named "hot" and "cold". Where it is not
-    given: midway between walls in kelvin, else 300."""
+    """Temperature without buoyancy in K, midway between walls named "hot" and "cold". By default
+    midway between walls in kelvin, else 300."""
     kappa: Annotated[float, Field(gt=0.0, le=100.0)] | None = None
-    """Least square of the artificial speed of sound, over the reference velocity squared. Where it is not
-    given: 0.1, or 0.3 where the hot wall lies below the cold one."""
+    """Smallest square of the artificial speed of sound, over the reference velocity squared. By
+    default 0.1, or 0.3 where the hot wall lies below the cold one."""
     damping: Annotated[float, Field(ge=0.0, le=0.1)] = 0.01
     """Factor C4 of the fourth-difference pressure damping."""
     cfl: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9
     """Safety factor of the time step."""
     time_step: Literal["local", "global"] = "local"
-    """local: each node its own (faster to a steady state); global: one for all, as published."""
+    """local: a time step for each node (faster to a steady state); global: one for all nodes, as
+    published."""
     rescale_pressure: Literal["output", "step"] = "output"
-    """When the pressure at the centre is subtracted: in outputs, or each step as published."""
+    """When the pressure at the centre is subtracted. output: in outputs; step: at each step, as
+    published."""
     precision: Literal["double", "single"] = "double"
-    """Type of the fields."""
+    """Floating-point type of the fields."""
     walls: Walls = Walls()
     """The walls."""
     initial: Initial = Initial()
@@ -148,31 +151,36 @@ class CavityTable(Table):
     @classmethod
     def _positive_sizes(cls, size: object) -> object:
         if isinstance(size, tuple) and not all(_SMALLEST <= s <= _LARGEST for s in size):
-            raise ValueError(f"each length should be from {_SMALLEST:g} to {_LARGEST:g}")
+            raise CaseFault("out of range", allowed=f"lengths from {_SMALLEST:g} to {_LARGEST:g} m")
         return size
 
     @model_validator(mode="after")
     def _consistent(self) -> CavityTable:
         for number, name in ((self.nodes, "nodes"), (self.size, "size")):
             if isinstance(number, tuple) and len(number) != self.dimensions:
-                raise ValueError(
-                    f"cavity.{name} has {len(number)} entries but cavity.dimensions = "
-                    f"{self.dimensions}; give one number or {self.dimensions}"
+                raise CaseFault(
+                    f"it has {len(number)} numbers in {self.dimensions}-D",
+                    location=f"{name} = {list(number)}",
+                    allowed=f"one number or {self.dimensions}",
+                    remedy="give one number for each of cavity.dimensions",
                 )
         counts = self.nodes if isinstance(self.nodes, tuple) else (self.nodes,)
         for count in counts:
             if not _LEAST_NODES <= count <= _MOST_NODES:
-                raise ValueError(
-                    f"cavity.nodes = {count} is out of range; allowed are {_LEAST_NODES} to "
-                    f"{_MOST_NODES} nodes along an axis"
+                raise CaseFault(
+                    f"an axis has {count} nodes",
+                    location=f"nodes = {list(counts) if isinstance(self.nodes, tuple) else count}",
+                    allowed=f"{_LEAST_NODES} to {_MOST_NODES}",
                 )
         for pair in (
             ("rayleigh", "temperature_difference"),
             ("prandtl", "thermal_diffusivity"),
         ):
             if all(getattr(self, name) is not None for name in pair):
-                raise ValueError(
-                    f"cavity.{pair[0]} and cavity.{pair[1]} are both given; give one of them"
+                raise CaseFault(
+                    f"cavity.{pair[0]} and cavity.{pair[1]} are both set",
+                    location=pair[0],
+                    remedy="remove one of them",
                 )
         if self.dimensions == 2:
             self._refuse_depth()
@@ -180,13 +188,16 @@ class CavityTable(Table):
             wall: Wall = getattr(self.walls, side.name)
             Flow(self).wall_temperature(side.name)
             if wall.velocity[side.axis] != 0:
-                raise ValueError(
-                    f"cavity.walls.{side.name}.velocity = {list(wall.velocity)} moves the wall "
-                    f"along {'xyz'[side.axis]}, its normal; only motion within the wall is possible"
+                raise CaseFault(
+                    f"the wall moves along {'xyz'[side.axis]}, its normal",
+                    location=f"walls.{side.name}.velocity = {list(wall.velocity)}",
+                    allowed=f"motion within the wall, with a velocity of 0 along {'xyz'[side.axis]}",
                 )
         if self.rayleigh and not (self.expansion > 0 and any(self.gravity)):
-            raise ValueError(
-                f"cavity.rayleigh = {self.rayleigh:g} needs gravity and expansion that are not 0"
+            raise CaseFault(
+                "cavity.gravity or cavity.expansion is 0",
+                location=f"rayleigh = {self.rayleigh:g}",
+                remedy="set both to values that are not 0, or remove cavity.rayleigh",
             )
         flow = Flow(self)
         require_consistent(
@@ -199,43 +210,54 @@ class CavityTable(Table):
         for name in ("p", "u", "v", "w", "T"):
             flow.initial(name)
         if not _SMALLEST <= flow.reference_velocity <= _LARGEST:
-            raise ValueError(
-                "nothing drives a flow: give two walls different temperatures (cavity.rayleigh > 0 with "
-                'a wall "hot" and one "cold", or walls in kelvin), or a wall a velocity'
+            raise CaseFault(
+                "nothing drives a flow",
+                remedy="give two walls different temperatures (cavity.rayleigh > 0 with a wall "
+                '"hot" and one "cold", or walls in kelvin), or give a wall a velocity',
             )
         if flow.hot - flow.cold >= 2 * flow.reference_temperature:
-            raise ValueError(
-                f"the temperature difference of {flow.hot - flow.cold:.4g} K is not below twice "
-                f"cavity.reference_temperature = {flow.reference_temperature:g} K; lower "
-                "cavity.rayleigh or enlarge cavity.size"
+            raise CaseFault(
+                f"the temperature difference is {flow.hot - flow.cold:.4g} K",
+                location=f"reference_temperature = {flow.reference_temperature:g}",
+                allowed="differences below twice the reference temperature",
+                remedy="lower cavity.rayleigh or cavity.temperature_difference, or enlarge cavity.size",
             )
         return self
 
     def _refuse_depth(self) -> None:
-        """Refuse what a plane flow does not have: walls across z, and components along z."""
-        if self.gravity[2] != 0 or self.initial.w != 0:
-            raise ValueError(
-                "cavity.gravity[2] and cavity.initial.w must be 0 when cavity.dimensions = 2"
-            )
+        """Refuse the walls across z and the components along z that a plane flow does not have."""
+        components = (("gravity[2]", self.gravity[2]), ("initial.w", self.initial.w))
+        for name, component in components:
+            if component != 0:
+                raise CaseFault(
+                    "a 2-D flow has no component along z",
+                    location=f"{name} = {component}",
+                    allowed="0",
+                    remedy="set it to 0, or cavity.dimensions to 3",
+                )
         for side in SIDES:
             wall: Wall = getattr(self.walls, side.name)
             # A study's points hold all keys: a wall as it is by default is no mistake.
             if side.axis == 2 and wall != Wall():
-                raise ValueError(
-                    f"cavity.walls.{side.name} is given, but cavity.dimensions = 2 has the walls "
-                    "x_low, x_high, y_low and y_high alone; remove it"
+                raise CaseFault(
+                    "a 2-D flow has no such wall",
+                    location=f"walls.{side.name}",
+                    allowed="x_low, x_high, y_low and y_high",
+                    remedy="remove it, or set cavity.dimensions to 3",
                 )
             if wall.velocity[2] != 0:
-                raise ValueError(
-                    f"cavity.walls.{side.name}.velocity = {list(wall.velocity)} has a part along "
-                    "z, which must be 0 when cavity.dimensions = 2"
+                raise CaseFault(
+                    "the wall of a 2-D flow moves along z",
+                    location=f"walls.{side.name}.velocity = {list(wall.velocity)}",
+                    allowed="a velocity of 0 along z",
+                    remedy="set it to 0, or cavity.dimensions to 3",
                 )
 
 
 _EXCLUSIONS = (
     Exclusion(
         ("cavity.rayleigh", "cavity.temperature_difference"),
-        "both set the difference of the hot and the cold wall",
+        "both set the temperature difference of the hot and the cold wall",
         ("cavity.rayleigh=1e5", "cavity.temperature_difference=8.0"),
     ),
     Exclusion(
@@ -245,8 +267,7 @@ _EXCLUSIONS = (
     ),
     Exclusion(
         ("cavity.rayleigh", "walls in kelvin"),
-        "walls in kelvin define the temperature difference; so cavity.temperature_difference beside "
-        "them must be the same",
+        "walls in kelvin define the temperature difference; cavity.temperature_difference must equal it",
         (
             "cavity.rayleigh=1e5",
             "cavity.walls.x_low.temperature=301.0",
@@ -255,32 +276,32 @@ _EXCLUSIONS = (
     ),
     Exclusion(
         ('a wall "hot" without one "cold" (or the other way round)', "a wall in kelvin"),
-        "a wall in kelvin and a named one define no difference together",
+        "a wall in kelvin and a named wall define no temperature difference",
         ("cavity.walls.x_low.temperature=301.0",),
     ),
     Exclusion(
         ('walls "hot" and "cold"', "a wall in kelvin beyond them"),
-        "the difference would not be that of cavity.rayleigh",
+        "the largest temperature difference would not match cavity.rayleigh",
         ("cavity.walls.y_high.temperature=400.0",),
     ),
     Exclusion(
         ("cavity.rayleigh or cavity.temperature_difference", 'only one of "hot" and "cold"'),
-        "a difference needs two walls",
+        "a temperature difference needs two walls",
         ("cavity.rayleigh=1e5", "cavity.walls.x_high.temperature=hot"),
     ),
     Exclusion(
         ("cavity.rayleigh", "cavity.gravity or cavity.expansion of 0"),
-        "the Rayleigh number would be 0 for any difference",
+        "the Rayleigh number would be 0 for any temperature difference",
         ("cavity.rayleigh=1e5", "cavity.gravity=[0.0, 0.0, 0.0]"),
     ),
     Exclusion(
         ("cavity.dimensions = 2", "walls, gravity or velocities along z"),
-        "a plane flow lies in x and y",
+        "2-D flow lies in the plane of x and y",
         ("cavity.dimensions=2", "cavity.walls.z_low.temperature=300.0"),
     ),
     Exclusion(
         ("cavity.dimensions", "the number of entries of cavity.nodes and cavity.size"),
-        "each axis has one",
+        "one number an axis",
         ("cavity.dimensions=2", "cavity.nodes=[9, 9, 9]"),
     ),
     Exclusion(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from haloscope.case.tables import CaseFault
 from haloscope.mesh.blocks import SIDES, Side
 
 # Points along each axis at which a wall's expression is evaluated for its range.
@@ -88,9 +89,10 @@ def require_consistent(
     kelvin = kelvin_walls(temperatures)
     if kelvin and bool(hot) != bool(cold):
         name, wall = ("hot", hot[0]) if hot else ("cold", cold[0])
-        raise ValueError(
-            f'cavity.walls.{wall}.temperature = "{name}" beside {_keys(temperatures, kelvin)}: '
-            f'give all of these walls in kelvin, or one "hot" and one "cold"'
+        raise CaseFault(
+            f"other walls are in kelvin: {_keys(temperatures, kelvin)}",
+            location=f'walls.{wall}.temperature = "{name}"',
+            remedy='give all of these walls in kelvin, or name one "hot" and one "cold"',
         )
     key = "rayleigh" if rayleigh else "temperature_difference"
     value = rayleigh or difference
@@ -101,10 +103,11 @@ def require_consistent(
             not rayleigh and difference is not None and abs(difference - span) <= _EQUAL * highest
         )
         if value and not same:
-            raise ValueError(
-                f"cavity.{key} = {value:g} beside walls in kelvin ({_keys(temperatures, kelvin)}), "
-                f"which define the temperature difference of {span:.6g} K: remove cavity.{key}, or "
-                'name one wall "hot" and one "cold"'
+            raise CaseFault(
+                f"walls in kelvin ({_keys(temperatures, kelvin)}) define the temperature difference "
+                f"of {span:.6g} K",
+                location=f"{key} = {value:g}",
+                remedy=f'remove cavity.{key}, or name one wall "hot" and one "cold"',
             )
         return
     if kelvin:
@@ -112,15 +115,19 @@ def require_consistent(
         slack = _EQUAL * high
         for wall in kelvin:
             if ranges[wall].lowest < low - slack or ranges[wall].highest > high + slack:
-                raise ValueError(
-                    f"cavity.walls.{wall}.temperature = {temperatures[wall]} lies outside of the "
-                    f'"cold" and "hot" walls\' {low:.6g} to {high:.6g} K, whose difference follows '
-                    f"from cavity.rayleigh or cavity.temperature_difference: give all walls in kelvin"
+                raise CaseFault(
+                    'it lies outside the range of the walls "cold" and "hot", whose difference '
+                    "follows from cavity.rayleigh or cavity.temperature_difference",
+                    location=f"walls.{wall}.temperature = {temperatures[wall]}",
+                    allowed=f"{low:.6g} to {high:.6g} K",
+                    remedy="give all walls in kelvin",
                 )
     elif value and bool(hot) != bool(cold):
-        raise ValueError(
-            f'cavity.{key} = {value:g} needs a wall that is "hot" and one that is "cold"; '
-            f"there is only {_keys(temperatures, hot + cold)}"
+        raise CaseFault(
+            f'it needs a wall "hot" and a wall "cold"; there is only '
+            f"{_keys(temperatures, hot + cold)}",
+            location=f"{key} = {value:g}",
+            remedy='name one wall "hot" and one "cold"',
         )
 
 

@@ -65,7 +65,7 @@ COLUMNS = Columns(
     energy=Column("joules_per_cell_step", float, "nJ a cell and step"),
     panel=("ssspnt", "ssspnt (1e-7 nodes / (ranks s))"),
     meaning=(
-        "ssspnt is 1e-7 nodes steps / (ranks seconds); efficiency is that over its value on one "
+        "ssspnt is 1e-7 nodes steps / (ranks seconds). Efficiency is ssspnt over its value on one "
         "rank."
     ),
 )

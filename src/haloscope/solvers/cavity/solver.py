@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from haloscope.io.figures.pictures import PlanePicture
 
 _FIELDS = {
-    "p": Field("p", "Pa", "pressure less that at the centre"),
+    "p": Field("p", "Pa", "pressure minus the pressure at the centre"),
     "u": Field("u", "m/s", "velocity along x"),
     "v": Field("v", "m/s", "velocity along y"),
     "w": Field("w", "m/s", "velocity along z"),
@@ -58,7 +58,7 @@ class CavitySolver:
         name="residual",
         file="residuals.csv",
         label="residual (dimensionless rate of change)",
-        title="Way to the steady state",
+        title="Convergence to the steady state",
         steady=True,
         limit=_DIVERGED,
         settled=_SETTLED,
@@ -139,9 +139,9 @@ class CavitySolver:
         if self.flow.is_heated or self.flow.lid_velocity > 0:
             return []
         return [
-            "warning: nothing drives a flow: all walls are adiabatic and at rest, cavity.rayleigh or "
-            'cavity.temperature_difference only sets scales; make one wall "hot" and one "cold", or '
-            "give one a velocity"
+            "warning: nothing drives a flow: all walls are adiabatic and at rest, and cavity.rayleigh "
+            "or cavity.temperature_difference only sets scales; make one wall "
+            '"hot" and one "cold", or give a wall a velocity'
         ]
 
     def _implausible(self) -> list[str]:
@@ -154,7 +154,7 @@ class CavitySolver:
         return [
             f"warning: a temperature difference of {difference:.2g} K over {flow.distance:g} m is "
             f"implausible (Ra = {flow.rayleigh:.3g}): cavity.size is in m; centimetres or millimetres? "
-            f"size = {smaller[0]} or {smaller[1]}"
+            f"set cavity.size = {smaller[0]} or {smaller[1]}"
         ]
 
     def _unsteady_outputs(self) -> list[str]:
@@ -167,7 +167,7 @@ class CavitySolver:
             return []
         return [
             f"{' and '.join(keys)}: steps advance a pseudo-time, not time in seconds; only the steady "
-            "state is a flow"
+            "state is physical"
         ]
 
     def _fill(self, name: str, values: np.ndarray) -> None:
@@ -250,8 +250,8 @@ class CavitySolver:
         table = self.flow.table
         higher = min(100.0, max(1.0, 5 * self.flow.kappa))
         return (
-            f"raise cavity.kappa (now {self.flow.kappa:g}; try {higher:g}), else lower cavity.cfl (now "
-            f"{table.cfl:g}) or refine cavity.nodes (now {table.nodes})"
+            f"raise cavity.kappa (now {self.flow.kappa:g}; try {higher:g}), lower cavity.cfl (now "
+            f"{table.cfl:g}), or raise cavity.nodes (now {table.nodes})"
         )
 
     # Values
@@ -299,8 +299,9 @@ class CavitySolver:
             self.walls.prescribe(name, values, where)
             if not np.isfinite(values).all():
                 raise InputError(
-                    f"the checkpoint's field {name} holds values that are not finite; restart "
-                    "from an earlier one"
+                    f"the field {name} holds values that are not finite",
+                    location="checkpoint",
+                    remedy="restart from an earlier one",
                 )
             self._fill(name, values)
         self.step = step
@@ -340,15 +341,15 @@ class CavitySolver:
         """Nothing goes beside the fields."""
 
     def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
-        """No more results than the diagnostics; a warning if heat is not conserved."""
+        """A warning if heat is not conserved; results are in the diagnostics."""
         notices = []
         settled = self._is_steady(max(self.follow().values())) if self.step else False
         imbalance = diagnostics.heat_imbalance(self) if settled else 0.0
         if abs(imbalance) > _HEAT_IMBALANCE:
             notices.append(
-                f"warning: heat that enters and heat that leaves differ by {100 * abs(imbalance):.2g} "
-                f"%: the Nusselt numbers are not resolved; refine cavity.nodes (now "
-                f"{self.flow.table.nodes})"
+                f"warning: the heat flows into and out of the fluid differ by "
+                f"{100 * abs(imbalance):.2g} %: the Nusselt numbers are not resolved; raise "
+                f"cavity.nodes (now {self.flow.table.nodes})"
             )
         return Results(notices=notices)
 

@@ -229,7 +229,7 @@ class Ghosts:
         try:
             self.direct = DirectHalo(self._world, operands.device, block, layout, operands.states)
         except MachineError as error:
-            self._log(f"{error}; ghosts travel as messages")
+            self._log(f"{error}; ghost layers are sent as messages")
             return
         self.transport += ", direct"
 

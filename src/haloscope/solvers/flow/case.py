@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from haloscope.case.expressions import Expression, parse_quantity_or_expression
-from haloscope.case.tables import CaseTable, Exclusion, Position, Run, Table
+from haloscope.case.tables import CaseFault, CaseTable, Exclusion, Position, Run, Table
 from haloscope.solvers.flow.case_domain import (
     Boundary,
     BoundaryTable,
@@ -33,48 +33,52 @@ Iterations = Annotated[int, Field(ge=1, le=100_000)]
 
 
 class CarreauTable(Table):
-    """How the viscosity falls with the shear rate: mu_inf + (mu - mu_inf) (1 + (lambda g)^2)^((n-1)/2)."""
+    """Carreau viscosity at the shear rate g: mu_inf + (mu - mu_inf) (1 + (lambda g)^2)^((n-1)/2)."""
 
     at_high_shear: Positive
-    """mu_inf in Pa s; the fluid's viscosity is that at rest."""
+    """mu_inf in Pa s; mu is the fluid's viscosity."""
     time: Positive
     """lambda in s."""
     exponent: Annotated[float, Field(gt=0.0, le=2.0)]
-    """n; below 1 the fluid gets thinner."""
+    """n; below 1 the viscosity falls with the shear rate."""
 
 
 class Fluid(Table):
-    """What flows."""
+    """The fluid."""
 
     density: Positive
-    """In kg/m^3."""
+    """Density in kg/m^3."""
     viscosity: Positive
-    """Dynamic, in Pa s; with flow.fluid.carreau that at rest."""
+    """Dynamic viscosity in Pa s; with flow.fluid.carreau the viscosity at rest."""
     carreau: CarreauTable | None = None
     """Viscosity that depends on the shear rate: a [flow.fluid.carreau] table."""
     force: Position = (0.0, 0.0, 0.0)
-    """Body force per mass in m/s^2, such as gravity."""
+    """Body force per mass in m/s^2, for example gravity."""
 
 
 class Zone(Table):
-    """What differs in a zone of the mesh from flow.fluid, and the frame in which it is seen."""
+    """Properties of a zone of the mesh that differ from flow.fluid, and its frame of reference."""
 
     density: Positive | None = None
-    """In kg/m^3."""
+    """Density in kg/m^3."""
     viscosity: Positive | None = None
-    """In Pa s."""
+    """Dynamic viscosity in Pa s."""
     force: Position | None = None
     """Body force per mass in m/s^2."""
     rotation: Position = (0.0, 0.0, 0.0)
-    """Angular velocity of the zone's frame, along x, y, z in rad/s: a rotor's zone turns with it.
-    Velocities are those of the frame at rest."""
+    """Angular velocity of the zone's frame along x, y, z in rad/s; the frame of a rotor's zone turns
+    with the rotor. Velocities in the case and in results are relative to the frame at rest."""
     centre: Position = (0.0, 0.0, 0.0)
-    """A point on the axis, in m."""
+    """A point on the axis of rotation, in m."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Zone:
         if any(self.centre) and not any(self.rotation):
-            raise ValueError("centre is a point on the axis of a rotation; give rotation, too")
+            raise CaseFault(
+                "the centre is a point on the axis of a rotation, and the rotation is 0",
+                location=f"centre = {list(self.centre)}",
+                remedy="set rotation, too",
+            )
         return self
 
 
@@ -82,78 +86,83 @@ class Initial(Table):
     """Velocity and pressure at the start: numbers or expressions of x, y, z (m)."""
 
     u: float | str = 0.0
-    """In m/s."""
+    """Velocity along x in m/s."""
     v: float | str = 0.0
-    """In m/s."""
+    """Velocity along y in m/s."""
     w: float | str = 0.0
-    """In m/s."""
+    """Velocity along z in m/s."""
     p: float | str = 0.0
-    """In Pa."""
+    """Pressure in Pa."""
 
 
 class Time(Table):
     """Steady flow, or steps in time."""
 
     scheme: Literal["steady", "bdf2", "generalised-alpha", "space-time"] = "steady"
-    """steady: a step is one of Newton's iterations on the flow that does not change any more; it ends
-    where the residual over the first falls below run.tolerance (here 1e-8 by default), or below 1e-12
-    of that of a fluid at rest, or after run.steps (100) of them. bdf2: backward differences of second order. generalised-alpha: of second
-    order, too, and kinder to waves; see radius. space-time: elements in space and time, third order in
-    time, with twice the unknowns."""
+    """steady: steady flow; a step is one Newton iteration. The run ends when the residual over the
+    first falls below run.tolerance (here 1e-8 by default), when it falls below 1e-12 of the residual
+    of a fluid at rest, or after run.steps (100) iterations. bdf2: backward differences of second
+    order. generalised-alpha: second order with less damping of waves; see radius. space-time:
+    elements in space and time, third order in time, with twice the unknowns."""
     radius: Annotated[float, Field(ge=0.0, le=1.0)] = 0.2
-    """Of generalised-alpha: what a step leaves of the shortest waves; 0: nothing, 1: all."""
+    """Spectral radius of generalised-alpha: the share of the shortest waves that a step keeps; 0: none,
+    1: all."""
     time_step: Positive | None = None
-    """In s, of unsteady flow; it is shortened to meet the end. A restart may take another."""
+    """Time step of unsteady flow in s; it is shortened to meet the end. A restart may take another."""
     end: Positive | None = None
-    """In s, of unsteady flow."""
+    """End of unsteady flow in s."""
     pseudo_time_step: Positive | None = None
-    """In s: the first of steps in time that grow as the residual falls, by which steady flow that
-    Newton's method does not reach from its start is approached. Left out: none."""
+    """First pseudo time step in s, for steady flow that Newton's method does not reach from its start.
+    Pseudo time steps grow as the residual falls. By default there are none."""
 
 
 class NewtonTable(Table):
     """When Newton's method ends in a time step."""
 
     iterations: Iterations = 10
-    """Most of them."""
+    """Largest number of iterations."""
     tolerance: Tolerance = 1e-4
-    """Of the residual over that at the start of the step. 0: all iterations are done."""
+    """Newton's method ends when the residual over the residual at the start of the step falls below
+    this. 0: all iterations are done."""
     linearise_tau: bool = False
-    """Whether the matrix has the derivatives of tau, too. The solution is the same; residuals then fall
-    quadratically down to rounding, where else each is at best about a hundredth of the one before. It
-    pays only where linear systems are solved to much less than a hundredth."""
+    """Whether the matrix includes the derivatives of tau. The solution is the same. With them
+    residuals fall quadratically down to rounding; without them a residual is at best about a
+    hundredth of the one before. It pays only if linear systems are solved to much less than a
+    hundredth."""
 
 
 class LinearTable(Table):
     """The linear solver: restarted flexible GMRES."""
 
     tolerance: Annotated[float, Field(gt=0.0, lt=1.0)] = 1e-2
-    """Of the residual over that at its start."""
+    """GMRES ends when the residual over the first residual falls below this."""
     iterations: Iterations = 600
-    """Most of them."""
+    """Largest number of iterations."""
     restart: Annotated[int, Field(ge=1, le=1000)] = 60
-    """Iterations after which it starts again from the residual; two vectors are kept for each."""
+    """Iterations between restarts of GMRES; two vectors are kept for each iteration."""
     keep_preconditioner: bool = True
-    """Whether the preconditioner follows the matrix once in a time step, and again only where Newton's
-    residual falls less than tenfold or iterations grow by half."""
+    """Whether the preconditioner is updated once a time step, and again only if Newton's residual falls
+    less than tenfold or the iterations grow by half."""
     preconditioner: Literal["auto", "two-level", "block-ilu", "coloured-ilu", "point-blocks"] = (
         "auto"
     )
-    """two-level: a coarse space for what groups of nodes have in common, and a smoother: iterations
-    hardly grow with the ranks. block-ilu: incomplete factors without fill of each rank's nodes (cores
-    only). coloured-ilu: the same in an order that has much to do at once. point-blocks: inverses of
-    the nodes' own blocks, which do not depend on the ranks. auto: two-level."""
+    """two-level: a coarse space of groups of nodes and a smoother; iterations hardly grow with the
+    ranks. block-ilu: incomplete LU factors without fill of each rank's nodes (cores only).
+    coloured-ilu: incomplete LU factors in a coloured order with more parallelism. point-blocks:
+    inverses of the nodes' own blocks, which do not depend on the ranks. auto: two-level."""
     product: Literal["stored", "matrix-free"] = "stored"
-    """matrix-free: the matrix is not stored, and each product takes the elements' derivatives again.
-    It takes a fifth of the matrix's memory, beside 64 bytes a node for each iteration of restart, and
-    products take some eight times as long on cores. For point-blocks, without slip or slabs."""
+    """stored: the matrix is stored. matrix-free: each product computes the elements' derivatives
+    again. It needs a fifth of the matrix's memory, beside 64 bytes a node for each iteration of
+    restart, and products take some eight times as long on cores. It works with point-blocks, and not
+    with slip or space-time slabs."""
 
     @model_validator(mode="after")
     def _stored_for_preconditioner(self) -> LinearTable:
         if self.product == "matrix-free" and self.preconditioner != "point-blocks":
-            raise ValueError(
-                f'preconditioner = "{self.preconditioner}" needs a stored matrix; give preconditioner '
-                '= "point-blocks", or product = "stored"'
+            raise CaseFault(
+                "it needs a stored matrix",
+                location=f'preconditioner = "{self.preconditioner}"',
+                remedy='set preconditioner = "point-blocks", or product = "stored"',
             )
         return self
 
@@ -162,54 +171,64 @@ class Force(Table):
     """Force and moment of the flow on boundaries, a row of forces-<name>.csv each step."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-    """Of the table (letters, digits, _ and -)."""
+    """Name in forces-<name>.csv and in the summary (letters, digits, _ and -)."""
     boundaries: Annotated[tuple[Name, ...], Field(min_length=1, max_length=100)]
-    """On which it acts together."""
+    """Boundaries whose forces are added."""
     centre: Position = (0.0, 0.0, 0.0)
-    """About which moments are taken, in m."""
+    """Centre of moments in m."""
     velocity: Positive | None = None
-    """U of the coefficients F / (density U^2 A / 2), in m/s."""
+    """U of the force coefficients F / (density U^2 A / 2), in m/s."""
     area: Positive | None = None
-    """A of the coefficients, in m^2."""
+    """A of the force coefficients, in m^2."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Force:
         if (self.velocity is None) != (self.area is None):
-            raise ValueError("give velocity and area both, or none of them")
+            raise CaseFault(
+                "velocity and area are not both set",
+                remedy="set both velocity and area, or neither",
+            )
         return self
 
 
 class Head(Table):
-    """Rise of the pressure from one boundary to another, such as a pump's."""
+    """Rise of the pressure from one boundary to another, for example of a pump."""
 
     inlet: Name
-    """Where fluid comes in."""
+    """Boundary through which fluid enters."""
     outlet: Name
-    """Where it leaves."""
+    """Boundary through which fluid leaves."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Head:
         if self.inlet == self.outlet:
-            raise ValueError(
-                f"inlet and outlet are the same boundary {self.inlet!r}; a head is between two"
+            raise CaseFault(
+                f"inlet and outlet are the same boundary {self.inlet!r}",
+                allowed="two different boundaries",
             )
         return self
 
 
 class Shear(Table):
-    """Shear stress on walls and in the fluid, and where this stands: shear.vtkhdf and the summary."""
+    """Shear stress on walls and in the fluid, and stagnation: shear.vtkhdf and the summary."""
 
     thresholds: Annotated[tuple[Positive, ...], Field(max_length=100)] = ()
-    """Scalar shear stresses in Pa, ascending: the summary tells the shares of the volume between."""
+    """Scalar shear stresses in Pa, ascending. The summary has the shares of the volume below, between
+    and above them."""
     stagnation_speed: Positive | None = None
-    """In m/s: fluid that is slower, seen from its zone's frame, stands."""
+    """Fluid slower than this stagnates, in m/s relative to its zone's frame."""
     stagnation_rate: Positive | None = None
-    """In 1/s: fluid that is sheared less stands; with both, both must be low."""
+    """Fluid with a lower shear rate stagnates, in 1/s. If both limits are set, fluid below both
+    stagnates."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Shear:
         if list(self.thresholds) != sorted(set(self.thresholds)):
-            raise ValueError("thresholds must ascend")
+            raise CaseFault(
+                "the thresholds do not ascend",
+                location=f"thresholds = {list(self.thresholds)}",
+                allowed="ascending numbers, each once",
+            )
         return self
 
 
@@ -217,11 +236,11 @@ class Slice(Table):
     """The plane of the picture."""
 
     axis: Literal["x", "y", "z"] = "z"
-    """Its normal."""
+    """Normal of the plane."""
     offset: Component | None = None
-    """Where it is on that axis in m; through the middle of the mesh when left out."""
+    """Position of the plane on this axis in m; by default the middle of the mesh."""
     points: Annotated[int, Field(ge=2, le=2000)] = 400
-    """Samples along its longer side."""
+    """Samples along the longer side of the plane."""
 
 
 class FlowTable(Table):
@@ -234,19 +253,19 @@ class FlowTable(Table):
     cylinder_slice: CylinderSlice | None = None
     """Mesh: a thin slice of a channel around a cylinder."""
     pump: Pump | None = None
-    """Mesh: an axial blood pump, made with gmsh when it is first asked for and kept."""
+    """Mesh: an axial blood pump, made with Gmsh at its first use and then kept."""
     mesh: MeshFile | None = None
     """Mesh: a file."""
     fluid: Fluid
-    """What flows: a [flow.fluid] table."""
+    """The fluid: a [flow.fluid] table."""
     zones: dict[Name, Zone] = Field(default_factory=dict)
-    """Zones of the mesh that differ, by name: [flow.zones.rotor] tables."""
+    """Zones of the mesh with properties of their own, by name: [flow.zones.rotor] tables."""
     boundaries: dict[Name, Boundary] = Field(default_factory=dict)
-    """What is given on each boundary, by its name: "no-slip" (a wall at rest), "slip" (a plane that
-    nothing crosses and that holds nothing back), "open" (no pressure outside), or a table."""
+    """Condition of each boundary, by its name: "no-slip" (a wall at rest), "slip" (no flow across and
+    no friction), "open" (no pressure outside), or a table."""
     pressure_at: Position | None = None
-    """The node nearest to this point (m) has the pressure 0: needed where no boundary has a pressure
-    from outside, and only there."""
+    """The node nearest to this point (m) has the pressure 0. It is required if no boundary has an
+    outside pressure, and refused otherwise."""
     initial: Initial = Initial()
     """Velocity and pressure at the start."""
     time: Time = Time()
@@ -256,12 +275,13 @@ class FlowTable(Table):
     linear: LinearTable = LinearTable()
     """The linear solver: a [flow.linear] table."""
     messages: Literal["neighbours", "neighbours-blocking", "all-pairs"] = "neighbours"
-    """Who gets messages, and how; the last two are for studies on cores. neighbours: ranks that share
-    nodes, while work goes on; neighbours-blocking: these one after the other; all-pairs: every other
-    rank, with messages of no size to most, as XNS first did."""
+    """Which ranks get messages, and when; the last two are for studies on cores. neighbours: ranks that
+    share nodes, overlapped with computation; neighbours-blocking: ranks that share nodes, one after
+    the other; all-pairs: every other rank, most with empty messages, as the first version of XNS
+    did."""
     lsic: bool = True
-    """Whether a least-squares term acts on the divergence of the velocity, which makes coarse meshes
-    robust."""
+    """Whether a least-squares term acts on the divergence of the velocity. It makes the solution on
+    coarse meshes robust."""
     forces: Annotated[tuple[Force, ...], Field(max_length=100)] = ()
     """Forces on boundaries: [[flow.forces]] tables."""
     head: Head | None = None
@@ -271,16 +291,17 @@ class FlowTable(Table):
     slice: Slice = Slice()
     """The plane of the picture."""
     partition: Literal["auto", "graph", "coordinates"] = "auto"
-    """How elements are shared out over ranks: graph (METIS), coordinates (bisection), or auto: the
-    one that cuts fewer faces."""
+    """How elements are distributed over ranks: graph (METIS), coordinates (bisection), or auto (the
+    method that cuts fewer faces)."""
 
     @model_validator(mode="after")
     def _consistent(self) -> FlowTable:
         meshes = [name for name in _MESHES if getattr(self, name) is not None]
         if len(meshes) != 1:
-            said = f"{' and '.join(meshes)} are given" if meshes else "none is given"
-            raise ValueError(
-                f"a mesh is one of the tables {', '.join(f'flow.{n}' for n in _MESHES)}; {said}"
+            problem = f"{' and '.join(meshes)} are set" if meshes else "the case has no mesh"
+            raise CaseFault(
+                problem,
+                allowed=f"one of {', '.join(f'flow.{n}' for n in _MESHES)}",
             )
         self._check_time()
         for name in FIELD_NAMES:
@@ -292,7 +313,11 @@ class FlowTable(Table):
         names = [force.name for force in self.forces]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
-            raise ValueError(f"flow.forces: the name {min(twice)!r} is given twice")
+            raise CaseFault(
+                f"two tables have the name {min(twice)!r}",
+                location="forces",
+                remedy="give each a name of its own",
+            )
         self._check_reference()
         return self
 
@@ -302,61 +327,81 @@ class FlowTable(Table):
             if self.pressure_at is not None and (
                 boundary == "open" or (isinstance(boundary, BoundaryTable) and boundary.is_open)
             ):
-                raise ValueError(
-                    "flow.pressure_at is for vessels without an outside pressure, and "
-                    f"flow.boundaries.{name} has one; leave flow.pressure_at out"
+                raise CaseFault(
+                    f"it is for vessels without an outside pressure, and flow.boundaries.{name} has one",
+                    location="pressure_at",
+                    remedy="leave flow.pressure_at out",
                 )
 
     def _check_time(self) -> None:
         time = self.time
         if time.scheme != "generalised-alpha" and time.radius != Time().radius:
-            raise ValueError(
-                f'flow.time.radius is for flow.time.scheme = "generalised-alpha", not for '
-                f'"{time.scheme}"; leave it out'
+            raise CaseFault(
+                f'the scheme "{time.scheme}" has no such parameter',
+                location=f"time.radius = {time.radius:g}",
+                remedy='leave it out, or set flow.time.scheme = "generalised-alpha"',
             )
         if time.scheme == "steady":
             if time.time_step is not None or time.end is not None:
-                raise ValueError(
-                    "flow.time.time_step and flow.time.end are for unsteady flow; give flow.time.scheme "
-                    '= "bdf2", or leave them out'
+                raise CaseFault(
+                    "flow.time.time_step and flow.time.end are for unsteady flow",
+                    location='time.scheme = "steady"',
+                    remedy='set flow.time.scheme = "bdf2", or leave them out',
                 )
             for name, boundary in self.boundaries.items():
                 law = boundary.resistance if isinstance(boundary, BoundaryTable) else None
                 if law is not None and law.start:
-                    raise ValueError(
-                        f"flow.boundaries.{name}.resistance.start is for unsteady flow; leave it out"
+                    raise CaseFault(
+                        "it is for unsteady flow",
+                        location=f"boundaries.{name}.resistance.start = {law.start:g}",
+                        remedy="leave it out",
                     )
             return
         if time.scheme == "space-time":
             self._check_slabs()
         if time.time_step is None or time.end is None:
-            raise ValueError("unsteady flow needs flow.time.time_step and flow.time.end, in s")
+            raise CaseFault(
+                "unsteady flow needs flow.time.time_step and flow.time.end",
+                location=f'time.scheme = "{time.scheme}"',
+                remedy="set both, in s",
+            )
         if time.time_step > time.end:
-            raise ValueError(
-                f"flow.time.time_step = {time.time_step:g} is longer than flow.time.end = "
-                f"{time.end:g}; shorten it"
+            raise CaseFault(
+                f"it is longer than flow.time.end = {time.end:g}",
+                location=f"time.time_step = {time.time_step:g}",
+                remedy="shorten it",
             )
         if time.end / time.time_step > _MOST_STEPS:
-            raise ValueError(
-                f"flow.time.end = {time.end:g} takes {time.end / time.time_step:.2g} steps of "
-                f"flow.time.time_step = {time.time_step:g}; lengthen the step"
+            raise CaseFault(
+                f"it takes {time.end / time.time_step:.2g} steps of flow.time.time_step = "
+                f"{time.time_step:g}",
+                location=f"time.end = {time.end:g}",
+                allowed=f"at most {_MOST_STEPS:.2g} steps",
+                remedy="lengthen flow.time.time_step",
             )
         if time.pseudo_time_step is not None:
-            raise ValueError("flow.time.pseudo_time_step is for steady flow; leave it out")
+            raise CaseFault(
+                "it is for steady flow",
+                location=f"time.pseudo_time_step = {time.pseudo_time_step:g}",
+                remedy="leave it out",
+            )
 
     def _check_slabs(self) -> None:
-        """Refuse keys that space-time slabs do not know."""
+        """Refuse keys that space-time slabs do not support."""
         if self.linear.product == "matrix-free":
-            raise ValueError(
-                'space-time slabs need a stored matrix; give flow.linear.product = "stored"'
+            raise CaseFault(
+                "space-time slabs need a stored matrix",
+                location='linear.product = "matrix-free"',
+                remedy='set flow.linear.product = "stored"',
             )
         for name, boundary in self.boundaries.items():
             if isinstance(boundary, BoundaryTable):
                 keys = [k for k in ("resistance", "straight", "backflow") if getattr(boundary, k)]
                 if keys:
-                    raise ValueError(
-                        f"flow.boundaries.{name}.{keys[0]} is not for space-time slabs; give "
-                        'flow.time.scheme = "bdf2" or "generalised-alpha"'
+                    raise CaseFault(
+                        "space-time slabs do not support it",
+                        location=f"boundaries.{name}.{keys[0]}",
+                        remedy='set flow.time.scheme = "bdf2" or "generalised-alpha"',
                     )
 
     @property
@@ -365,12 +410,12 @@ class FlowTable(Table):
         return self.time.scheme == "steady"
 
     def stopped(self) -> list[str]:
-        """Notices of what depends on time where the flow is steady, one line each."""
+        """Notices of keys that depend on time in a steady flow, one line each."""
         if not self.steady:
             return []
         return [
             f"{key} depends on t, and steady flow has no time: its value at t = 0 is "
-            'taken; give flow.time.scheme = "bdf2", time_step and end for flow that changes'
+            'used; for unsteady flow set flow.time.scheme = "bdf2", time_step and end'
             for key in self.changes()
         ]
 
@@ -416,14 +461,14 @@ class FlowTable(Table):
 
 
 class FlowRun(Run):
-    """How long to run: as of other solvers, with what suits implicit steps by default."""
+    """How long to run, with defaults for implicit steps."""
 
     steps: Annotated[int, Field(ge=0, le=2**40)] = 100
-    """Most of Newton's iterations on steady flow; unsteady flow runs to flow.time.end."""
+    """Largest number of Newton iterations on steady flow; unsteady flow runs to flow.time.end."""
     tolerance: Annotated[float, Field(ge=0.0, lt=1.0)] = 1e-8
-    """Of steady flow: stop when the residual over the first falls below this."""
+    """Steady flow: stop when the residual over the first falls below this."""
     diagnostics_interval: Annotated[int, Field(ge=1, le=2**40)] = 1
-    """Steps between two looks at the solution."""
+    """Steps between two checks of the solution."""
 
 
 _UNSTEADY = ("flow.time.scheme=bdf2", "flow.time.time_step=0.1", "flow.time.end=1.0")
@@ -453,17 +498,17 @@ _EXCLUSIONS = (
     ),
     Exclusion(
         ("flow.boundaries.NAME.backflow", "velocity, speed, flow_rate or moving"),
-        "where the velocity is given nothing is held back",
+        "backflow is controlled only where the velocity is free",
         ("flow.boundaries.inlet.backflow=0.5",),
     ),
     Exclusion(
         ("flow.boundaries.NAME.straight", "a kind other than pressure and resistance"),
-        "only there the direction is free and the stress is normal",
+        "only these conditions leave the direction free and have a normal stress",
         ("flow.boundaries.inlet.straight=true",),
     ),
     Exclusion(
         ("flow.boundaries.NAME.moving.centre", "no moving.rotation"),
-        "the centre is a point on the axis of the rotation; so is that of a zone",
+        "the centre is a point on the axis of the rotation; likewise for a zone",
         ("flow.boundaries.walls={moving={centre=[1.0, 0.0, 0.0]}}",),
     ),
     Exclusion(
@@ -473,12 +518,12 @@ _EXCLUSIONS = (
     ),
     Exclusion(
         ("flow.pressure_at", 'a boundary "open" or with pressure, traction or resistance'),
-        "both are the reference of the pressure",
+        "both set the reference of the pressure",
         ("flow.pressure_at=[0.0, 0.0, 0.0]",),
     ),
     Exclusion(
         ("flow.time.time_step", "steady flow"),
-        "steady flow takes no steps in time; so flow.time.end",
+        "steady flow has no time steps; likewise flow.time.end",
         ("flow.time.time_step=0.1",),
     ),
     Exclusion(
@@ -498,17 +543,17 @@ _EXCLUSIONS = (
     ),
     Exclusion(
         ("run.tolerance", "unsteady flow"),
-        "the tolerance ends steady flow; that of a time step is flow.newton.tolerance",
+        "the tolerance ends steady flow; flow.newton.tolerance is for time steps",
         (*_UNSTEADY, "run.tolerance=1e-3"),
     ),
     Exclusion(
         ('flow.linear.product = "matrix-free"', "a preconditioner other than point-blocks"),
-        "others need the stored matrix",
+        "other preconditioners need the stored matrix",
         ("flow.linear.product=matrix-free", "flow.linear.preconditioner=block-ilu"),
     ),
     Exclusion(
         ('flow.time.scheme = "space-time"', "matrix-free products, resistance, straight, backflow"),
-        "space-time slabs do not have them",
+        "space-time slabs do not support them",
         (
             *_UNSTEADY[1:],
             "flow.time.scheme=space-time",
@@ -523,7 +568,7 @@ _EXCLUSIONS = (
     ),
     Exclusion(
         ("flow.head.inlet", "the same boundary as flow.head.outlet"),
-        "a head is between two boundaries",
+        "a pressure head is between two boundaries",
         ("flow.head={inlet=inlet, outlet=inlet}",),
     ),
 )
@@ -546,14 +591,16 @@ class FlowCase(CaseTable):
         if self.flow.steady:
             return self
         if run.steps != usual.steps and run.steps < self.flow.steps():
-            raise ValueError(
-                f"run.steps = {run.steps} ends unsteady flow before flow.time.end, after "
-                f"{self.flow.steps()} steps; leave run.steps out (--steps N ends a run earlier)"
+            raise CaseFault(
+                f"unsteady flow takes {self.flow.steps()} steps to flow.time.end",
+                location=f"run.steps = {run.steps}",
+                remedy="leave run.steps out (--steps N ends a run earlier)",
             )
         if run.tolerance not in (0.0, usual.tolerance):
-            raise ValueError(
-                f"run.tolerance = {run.tolerance:g} is for steady flow; leave it out, or give "
-                "flow.newton.tolerance"
+            raise CaseFault(
+                "it is for steady flow",
+                location=f"run.tolerance = {run.tolerance:g}",
+                remedy="leave it out, or set flow.newton.tolerance",
             )
         return self
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from haloscope.case.expressions import SPACE_AND_TIME, Expression, parse_quantity_or_expression
-from haloscope.case.tables import Position, Table
+from haloscope.case.tables import CaseFault, Position, Table
 
 _LARGEST = 1e30
 
@@ -21,18 +21,18 @@ _TETS_OF_A_BRICK = 6
 
 
 class Box(Table):
-    """A box of bricks, each cut into six tetrahedra; its sides are x_low, x_high, ..., z_high."""
+    """A box of bricks, each cut into six tetrahedra; boundaries x_low, x_high, ..., z_high."""
 
     cells: tuple[Count, Count, Count]
     """Bricks along x, y, z."""
     lower: Position = (0.0, 0.0, 0.0)
-    """Corner in m."""
+    """Lower corner in m."""
     upper: Position = (1.0, 1.0, 1.0)
-    """The opposite corner in m."""
+    """Upper corner in m."""
     grading: Position = (1.0, 1.0, 1.0)
-    """Size of the last brick over that of the first along each axis."""
+    """Size of the last brick over the size of the first along each axis."""
     to_walls: Annotated[float, Field(ge=0.0, le=0.99)] = 0.0
-    """How far bricks are drawn towards both ends of each axis: 0 leaves them as they are."""
+    """Refinement towards both ends of each axis; 0: none."""
 
     def tetrahedra(self) -> int:
         """How many there are."""
@@ -50,13 +50,14 @@ class CylinderChannel(Table):
     """Cells from wall to wall, and on each quarter of the cylinder; 14 makes 118,440 elements with
     15 layers, 29 about a million."""
     layers: Count | None = None
-    """Layers of cells along the cylinder; by default as many as the resolution."""
+    """Layers of cells along the cylinder; by default the resolution."""
     rings: Count | None = None
-    """Rings of cells around the cylinder; by default as many as the resolution."""
+    """Rings of cells around the cylinder; by default the resolution."""
     growth: _Ratio = 6.0
-    """Thickness of the outermost ring over the innermost."""
+    """Thickness of the outermost ring over the thickness of the innermost."""
     stretch: _Ratio = 6.0
-    """Length of the last cell before the outlet over the first behind the cylinder's block."""
+    """Length of the last cell before the outlet over the length of the first behind the cylinder's
+    block."""
 
 
 class CylinderSlice(Table):
@@ -70,13 +71,14 @@ class CylinderSlice(Table):
     layers: Count = 1
     """Layers of cells along z."""
     thickness: Positive | None = None
-    """Along z, in m; by default such that layers are as thick as cells are high."""
+    """Thickness along z in m; by default layers are as thick as cells are high."""
     rings: Count | None = None
-    """Rings of cells around the cylinder; by default as many as the resolution."""
+    """Rings of cells around the cylinder; by default the resolution."""
     growth: _Ratio = 8.0
-    """Thickness of the outermost ring over the innermost."""
+    """Thickness of the outermost ring over the thickness of the innermost."""
     stretch: _Ratio = 3.0
-    """Length of the last cell before the outlet over the first behind the cylinder's block."""
+    """Length of the last cell before the outlet over the length of the first behind the cylinder's
+    block."""
 
 
 class MeshFile(Table):
@@ -85,7 +87,7 @@ class MeshFile(Table):
     file: Name
     """Path of a Gmsh file (.msh, 2.2 or 4.1), or of a .vtu or .vtk file."""
     scale: Positive = 1.0
-    """From the file's unit of length to metres: 0.001 for millimetres."""
+    """Length unit of the file in m: 0.001 for millimetres."""
     smallest_quality: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.01
     """Elements with a lower quality (Gmsh's SICN: 1 is regular, 0 is flat) are refused as slivers."""
 
@@ -101,93 +103,118 @@ _NotNegative = Annotated[float, Field(ge=0.0, le=1e30)]
 
 
 class Moving(Table):
-    """How a wall moves in itself: along, or around an axis."""
+    """Motion of a wall within its surface: a translation and a rotation about an axis."""
 
     velocity: Position = (0.0, 0.0, 0.0)
-    """In m/s."""
+    """Velocity along x, y, z in m/s."""
     rotation: Position = (0.0, 0.0, 0.0)
     """Angular velocity along x, y, z in rad/s."""
     centre: Position = (0.0, 0.0, 0.0)
-    """A point on its axis, in m."""
+    """A point on the axis of rotation, in m."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Moving:
         if any(self.centre) and not any(self.rotation):
-            raise ValueError("centre is a point on the axis of a rotation; give rotation, too")
+            raise CaseFault(
+                "the centre is a point on the axis of a rotation, and the rotation is 0",
+                location=f"centre = {list(self.centre)}",
+                remedy="set rotation, too",
+            )
         return self
 
 
 class ResistanceTable(Table):
-    """More vessels behind an outlet: p = outside + proximal Q + c, with a Windkessel's c."""
+    """Windkessel model of the vessels behind an outlet: p = outside + proximal Q + c.
+
+    c is the pressure across the compliance and the distal resistance.
+    """
 
     proximal: _NotNegative
-    """In Pa s/m^3."""
+    """Proximal resistance in Pa s/m^3."""
     distal: _NotNegative = 0.0
-    """In Pa s/m^3."""
+    """Distal resistance in Pa s/m^3."""
     compliance: _NotNegative = 0.0
-    """In m^3/Pa."""
+    """Compliance in m^3/Pa."""
     outside: Component = 0.0
-    """In Pa."""
+    """Outside pressure in Pa."""
     start: Component = 0.0
     """c at the start, in Pa."""
 
     @model_validator(mode="after")
     def _consistent(self) -> ResistanceTable:
         if self.start and not self.compliance:
-            raise ValueError(
-                "start is the pressure of the compliance at the start; give compliance"
+            raise CaseFault(
+                "it is the pressure of the compliance at the start, and the compliance is 0",
+                location=f"start = {self.start:g}",
+                remedy="set compliance",
             )
         return self
 
 
 class BoundaryTable(Table):
-    """What is given on a boundary: one of the keys down to resistance."""
+    """Condition of a boundary: one of the keys down to resistance, and options."""
 
     velocity: tuple[Quantity, Quantity, Quantity] | None = None
-    """Along x, y, z in m/s: numbers, or expressions of x, y, z (m) and t (s)."""
+    """Velocity along x, y, z in m/s: numbers, or expressions of x, y, z (m) and t (s)."""
     speed: Quantity | None = None
-    """Mean velocity of the fluid that comes in across a plane boundary, in m/s: a number or an
-    expression of t. Negative: it goes out."""
+    """Mean inward velocity across a plane boundary in m/s: a number or an expression of t. Negative
+    values are outward."""
     flow_rate: Quantity | None = None
-    """Volume that comes in across a plane boundary, in m^3/s: a number or an expression of t."""
+    """Inward volume flow rate across a plane boundary in m^3/s: a number or an expression of t."""
     moving: Moving | None = None
-    """A wall that moves in itself and drags the fluid along, such as a rotor's."""
+    """A no-slip wall that moves within its surface, for example a rotor's."""
     pressure: Quantity | None = None
-    """That acts from outside, without friction, in Pa: a number, or an expression of x, y, z, t.
-    Where fluid leaves, and one at least where any comes in or goes out."""
+    """Outside pressure in Pa, without friction: a number or an expression of x, y, z, t. For
+    boundaries through which fluid leaves; a flow that enters or leaves needs at least one."""
     traction: tuple[Quantity, Quantity, Quantity] | None = None
-    """Stress that acts from outside, along x, y, z in Pa (-p n for a pressure p): numbers or
-    expressions of x, y, z, t."""
+    """Outside stress along x, y, z in Pa (-p n for a pressure p): numbers or expressions of
+    x, y, z, t."""
     resistance: ResistanceTable | None = None
-    """The more flows out, the higher is the pressure outside."""
+    """Outside pressure that rises with the outflow."""
     profile: Literal["developed", "uniform"] = "developed"
-    """Of speed and flow_rate. developed: as in a long straight pipe of this cross-section (the
-    parabola of a round one), zero at its edge; uniform: everywhere the same."""
+    """Profile of speed and flow_rate. developed: profile of a long straight pipe of this
+    cross-section (a parabola for a round pipe), zero at the edge; uniform: constant."""
     signal: Name | None = None
-    """CSV file of two columns, time in s and a factor, by which speed, flow_rate or pressure are
-    multiplied; linear between its rows."""
+    """CSV file of two columns: time in s, and a factor on speed, flow_rate or pressure; linear
+    between its rows."""
     straight: bool = False
-    """Whether fluid crosses at right angles, as in a long straight pipe: of pressure and
-    resistance."""
+    """Whether fluid crosses a boundary with pressure or resistance at right angles, as in a long
+    straight pipe."""
     backflow: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    """Of pressure, traction and resistance: what enters again through an outlet is held back by
-    backflow rho (u.n) u. 0: not at all; 0.5 and more: it brings no energy."""
+    """Factor of the stress backflow rho (u.n) u that resists fluid entering through a boundary with
+    pressure, traction or resistance. 0: no resistance; 0.5 and more: the fluid brings no energy."""
 
     @model_validator(mode="after")
     def _consistent(self) -> BoundaryTable:
         kinds = [name for name in _KINDS if getattr(self, name) is not None]
         if len(kinds) != 1:
-            said = f"{' and '.join(kinds)} are given" if kinds else "none is given"
-            raise ValueError(f"a boundary has one of {', '.join(_KINDS)}; {said}")
+            problem = f"{' and '.join(kinds)} are set" if kinds else "no condition is set"
+            raise CaseFault(problem, allowed=f"one of {', '.join(_KINDS)}")
         kind = kinds[0]
         if self.signal is not None and kind not in _WITH_SIGNAL:
-            raise ValueError(f"signal is a factor on {', '.join(_WITH_SIGNAL)}, not on {kind}")
+            raise CaseFault(
+                f"it has no effect on {kind}",
+                location="signal",
+                allowed=f"with {', '.join(_WITH_SIGNAL)}",
+            )
         if self.backflow and kind not in _OPEN:
-            raise ValueError(f"backflow is for {', '.join(_OPEN)}, not for {kind}")
+            raise CaseFault(
+                f"it has no effect on {kind}",
+                location=f"backflow = {self.backflow:g}",
+                allowed=f"with {', '.join(_OPEN)}",
+            )
         if self.straight and kind not in ("pressure", "resistance"):
-            raise ValueError(f"straight is for pressure and resistance, not for {kind}")
+            raise CaseFault(
+                f"it has no effect on {kind}",
+                location="straight = true",
+                allowed="with pressure and resistance",
+            )
         if self.profile != "developed" and kind not in _OF_TIME:
-            raise ValueError(f"profile is for {' and '.join(_OF_TIME)}, not for {kind}")
+            raise CaseFault(
+                f"it has no effect on {kind}",
+                location=f'profile = "{self.profile}"',
+                allowed=f"with {' and '.join(_OF_TIME)}",
+            )
         return self
 
     def components(self, key: str) -> list[Expression]:

@@ -258,7 +258,7 @@ def shear_results(
     columns = {"shear_rate": means[:, 0], "shear_stress": means[:, 1]}
     columns |= {f"wall_shear_{a}": at_walls.nodes[:, k] for k, a in enumerate(_AXES)}
     lines = [
-        f"largest scalar shear stress {summary['largest_shear_stress']:.4g} Pa, on walls "
+        f"largest scalar shear stress {summary['largest_shear_stress']:.4g} Pa, wall shear stress "
         f"{max(summary['largest_wall_shear'].values(), default=0.0):.4g} Pa"
     ]
     if asked.thresholds:

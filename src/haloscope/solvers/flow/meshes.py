@@ -1,4 +1,4 @@
-"""The mesh that a flow case asks for."""
+"""The mesh of a flow case."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def make_mesh(table: FlowTable) -> TetMesh:
     if table.mesh is not None:
         notes += tuple(
             f"warning: the surface {name!r} ({counted(len(faces), 'face')}) lies inside the mesh and "
-            "has no effect: fluid passes through it, since walls inside are not supported"
+            "has no effect: fluid passes through it; walls inside the mesh are not supported"
             for name, faces in mesh.surfaces.items()
         )
     return replace(mesh, notes=notes)
@@ -103,22 +103,27 @@ def check_names(table: FlowTable, mesh: TetMesh) -> None:
             place = point_text(mesh.nodes[faces[0]].mean(axis=0))
             every = len(mesh.boundaries.get(name, ())) + len(faces)
             raise InputError(
-                f"{key}: {len(faces)} of {every} faces of {name!r} lie inside the mesh, the first at "
-                f"{place}; walls inside are not supported: leave the name out, or cut the mesh open "
-                "along the surface (in Gmsh: Plugin(Crack)) and name both sides"
+                f"{len(faces)} of {every} faces of {name!r} lie inside the mesh, the first at "
+                f"{place}; walls inside the mesh are not supported",
+                location=key,
+                remedy="leave the name out, or cut the mesh open along the surface (in Gmsh: "
+                "Plugin(Crack)) and name both sides",
             )
         if name not in mesh.boundaries:
-            raise InputError(f"{key}: the mesh has no boundary {name!r}; it has {known}")
+            raise InputError(f"the mesh has no boundary {name!r}", location=key, allowed=known)
     bare = [name for name in mesh.boundaries if name not in table.boundaries]
     if bare:
         raise InputError(
-            f"nothing is said of the boundaries {', '.join(bare)} of the mesh; give each under "
-            'flow.boundaries as "no-slip", "slip", "open" or a table'
+            f"the boundaries {', '.join(bare)} of the mesh have no condition",
+            location="flow.boundaries",
+            remedy='set each to "no-slip", "slip", "open" or a table',
         )
     for name in table.zones:
         if name not in mesh.zone_names:
             raise InputError(
-                f"flow.zones.{name}: the mesh has no such zone; it has {', '.join(mesh.zone_names)}"
+                "the mesh has no such zone",
+                location=f"flow.zones.{name}",
+                allowed=", ".join(mesh.zone_names),
             )
 
 
@@ -145,10 +150,14 @@ def elements_of(table: FlowTable) -> int:
     path = Path(table.mesh.file)
     if path.is_dir():
         raise InputError(
-            f"mesh file {path} is a folder; give a file in it that ends in {', '.join(ENDINGS)}"
+            "it is a folder",
+            location=f"mesh file {path}",
+            remedy=f"give a file in it that ends in {', '.join(ENDINGS)}",
         )
     if not path.is_file():
-        raise InputError(f"mesh file {path} is not there; give the path of a file")
+        raise InputError(
+            "it does not exist", location=f"mesh file {path}", remedy="give the path of a file"
+        )
     return max(1, path.stat().st_size // _BYTES_A_TET)
 
 
@@ -174,7 +183,9 @@ def require_elements(table: FlowTable, ranks: int) -> None:
             return
     if ranks > count:
         raise InputError(
-            f"{ranks} parts are too many for a mesh of about {count} elements, {source}; give at most about {count}"
+            f"{ranks} parts are too many for a mesh of about {count} elements, {source}",
+            allowed=f"at most about {count}",
+            remedy="start fewer ranks",
         )
 
 

@@ -20,9 +20,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from haloscope.case.tables import Table
+from haloscope.case.tables import CaseFault, Table
 from haloscope.device.jit import Cache, default_folder
-from haloscope.errors import InputError, MachineError
+from haloscope.errors import InputError, MachineError, counted
 from haloscope.mesh.tets.tet_files import check_quality, read_tets
 from haloscope.mesh.tets.tets import TetMesh
 
@@ -60,16 +60,16 @@ class Vanes(Table):
     """A row of vanes or blades, whose angle changes linearly (in its tangent) along the axis."""
 
     count: Annotated[int, Field(ge=1, le=12)]
-    """How many."""
+    """Number of vanes."""
     length_mm: Length
-    """Along the axis."""
+    """Length along the axis."""
     thickness_mm: Length
-    """Across a vane at the mean radius."""
+    """Thickness of a vane at the mean radius."""
     leading_angle: Angle
-    """From the axis, at the mean radius and the upstream end, in degrees: blades lean against the
+    """Angle from the axis at the mean radius and the upstream end, in degrees. Blades lean against the
     rotation, other vanes with it. The pitch is 2 pi mean radius / tan(angle)."""
     trailing_angle: Angle
-    """Likewise at the downstream end."""
+    """Angle from the axis at the mean radius and the downstream end, in degrees."""
 
 
 def _row(count: int, length: float, leading: float, trailing: float) -> Vanes:
@@ -95,29 +95,29 @@ class Pump(Table):
     hub_radius_mm: Length = 3.0
     """Radius of the hub between nose and tail."""
     tip_gap_mm: Length = 0.3
-    """From the tips of the rotor's blades to the housing."""
+    """Gap between the tips of the rotor's blades and the housing."""
     straightener: Vanes = _row(4, 8.0, 0.0, 0.0)
-    """Standing vanes before the rotor, from hub to housing."""
+    """Fixed vanes before the rotor, from hub to housing."""
     rotor: Vanes = _row(3, 10.0, 65.0, 48.0)
-    """Blades on the turning part of the hub."""
+    """Blades on the rotating part of the hub."""
     diffuser: Vanes = _row(3, 10.0, 60.0, 0.0)
-    """Standing vanes behind the rotor, from hub to housing."""
+    """Fixed vanes behind the rotor, from hub to housing."""
     inlet_length_mm: Length = 8.0
-    """Of the empty pipe before the nose."""
+    """Length of the empty pipe before the nose."""
     nose_length_mm: Length = 4.0
-    """Of the hub's nose, half an ellipsoid."""
+    """Length of the hub's nose, half an ellipsoid."""
     clearance_mm: Length = 1.0
-    """Along the axis between a row of vanes and the next zone."""
+    """Distance along the axis between a row of vanes and the next zone."""
     tail_length_mm: Length = 8.0
-    """Of the hub's tail, half an ellipsoid."""
+    """Length of the hub's tail, half an ellipsoid."""
     outlet_length_mm: Length = 12.0
-    """Of the empty pipe behind the tail."""
+    """Length of the empty pipe behind the tail."""
     mesh_size_mm: Length = 1.0
-    """Edges of elements away from vanes."""
+    """Edge length of elements away from vanes."""
     blade_mesh_size_mm: Length | None = None
-    """Edges of elements along vanes; 0.6 of the others by default."""
+    """Edge length of elements along vanes; 0.6 of mesh_size_mm by default."""
     gap_layers: Annotated[int, Field(ge=1, le=10)] = 2
-    """Elements from the tip of a blade to the housing."""
+    """Layers of elements between the tip of a blade and the housing."""
 
     @model_validator(mode="after")
     def _fits(self) -> Pump:
@@ -134,10 +134,12 @@ class Pump(Table):
             broad = vanes.thickness_mm / math.cos(math.radians(steepest))
             most = min(2 * math.pi * hub * _CROWDED / vanes.count, 2 * hub * _BROAD)
             if broad > most:
-                raise ValueError(
-                    f"{name}: {vanes.count} vanes are {broad:.3g} mm wide around the hub where "
-                    f"they lean most; at most {most:.3g} mm fit there: take fewer or thinner ones, "
-                    "or smaller angles"
+                raise CaseFault(
+                    f"{counted(vanes.count, 'vane')} of {broad:.3g} mm around the hub, where the "
+                    "angle is steepest, are too wide",
+                    location=name,
+                    allowed=f"at most {most:.3g} mm",
+                    remedy="take fewer or thinner vanes, or smaller angles",
                 )
         return self
 
@@ -158,7 +160,11 @@ class Pump(Table):
 
 def _require(name: str, size: float, low: float, high: float) -> None:
     if not low <= size <= high:
-        raise ValueError(f"{name} = {size:g} is out of range; here {low:.3g} to {high:.3g} fit")
+        raise CaseFault(
+            "out of range",
+            location=f"{name} = {size:g}",
+            allowed=f"{low:.3g} to {high:.3g} with the other dimensions",
+        )
 
 
 def pump_mesh(pump: Pump, folder: Path | None = None, seconds: float = 7200.0) -> TetMesh:
@@ -254,24 +260,29 @@ def _run_gmsh(plan: str, path: Path, seconds: float) -> None:
         )
     except subprocess.TimeoutExpired:
         raise InputError(
-            f"Gmsh has not finished the pump's mesh in {seconds:g} s; give a larger mesh_size_mm or "
-            "fewer gap_layers"
+            f"Gmsh has not finished the pump's mesh in {seconds:g} s",
+            location="flow.pump",
+            remedy="raise mesh_size_mm or lower gap_layers",
         ) from None
     if done.returncode == 0:
         return
-    said = (done.stderr.strip().splitlines() or ["no reason given"])[-1][:_LONGEST_REASON]
+    reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1][:_LONGEST_REASON]
     if done.returncode == _NO_GMSH:
         raise MachineError(
-            f"the pump's mesh is made by Gmsh, which is not there ({said}); run "
-            "pip install 'haloscope[pump]'"
+            f"the pump's mesh needs Gmsh ({reason})",
+            location="flow.pump",
+            remedy="run pip install 'haloscope[pump]'",
         )
     if done.returncode < 0:
         raise MachineError(
-            f"Gmsh was ended by signal {-done.returncode} while it made the pump's mesh; where memory "
-            "is short, give a larger mesh_size_mm"
+            f"Gmsh was ended by signal {-done.returncode} while it made the pump's mesh",
+            location="flow.pump",
+            remedy="if memory is short, raise mesh_size_mm",
         )
     raise InputError(
-        f"Gmsh cannot make the pump's mesh: {said}; change the dimensions or mesh_size_mm"
+        f"Gmsh cannot make the pump's mesh: {reason}",
+        location="flow.pump",
+        remedy="change the dimensions or mesh_size_mm",
     )
 
 
@@ -285,8 +296,10 @@ def _read(path: Path) -> TetMesh:
     ):
         if sorted(names) != sorted(wanted):
             raise InputError(
-                f"the pump's mesh has the {kind} {', '.join(sorted(names))}, where "
-                f"{', '.join(sorted(wanted))} are needed; change the dimensions or mesh_size_mm"
+                f"the pump's mesh has the {kind} {', '.join(sorted(names))}",
+                location="flow.pump",
+                allowed=", ".join(sorted(wanted)),
+                remedy="change the dimensions or mesh_size_mm",
             )
     maker = _maker(path)
     return dataclasses.replace(mesh, notes=(*mesh.notes, f"the pump's mesh was made by {maker}"))

@@ -62,9 +62,9 @@ def balance_warnings(openings: Mapping[str, Mapping[str, float]], velocity: floa
     if through <= _ROUNDING * velocity * area or abs(net) <= _SHARE * through:
         return []
     return [
-        f"warning: flows through openings do not balance: {net:.3g} m^3/s more leave than enter, "
-        f"{100 * abs(net) / through:.3g} % of the throughflow {through:.4g} m^3/s; flow rates, heads and "
-        "forces are not final: allow more Newton and GMRES iterations"
+        f"warning: flows through openings do not balance: the outflow minus the inflow is "
+        f"{net:.3g} m^3/s, {100 * abs(net) / through:.3g} % of the throughflow {through:.4g} m^3/s; flow rates, "
+        "heads and forces are not final: allow more Newton and GMRES iterations"
     ]
 
 
@@ -86,7 +86,7 @@ def backflow_warnings(
         )
         warnings.append(
             f"warning: backflow at {name!r}: {100 * less / more:.3g} % of the flow through it {back}; the "
-            f"pressure there is not that of the vessel beyond: {remedy}"
+            f"pressure there is not the pressure in the vessel beyond: {remedy}"
         )
     return warnings
 
@@ -103,12 +103,14 @@ def newton_warnings(rows: Sequence[Row], unconverged: int) -> list[str]:
     loose = (last * _LEAST_FALL > first) & (last > _ROUNDED_RESIDUAL * residuals.max())
     if not loose.any():
         return []
-    missed = f" and GMRES missed its tolerance {unconverged} times" if unconverged else ""
+    missed = (
+        f" and GMRES missed its tolerance {counted(unconverged, 'time')}" if unconverged else ""
+    )
     worst = float((last[loose] / first[loose]).max())
     return [
         f"warning: in {loose.sum()} of {counted(len(first), 'time step')} Newton's residual fell less "
-        f"than a hundredfold (worst: to {worst:.2g} of its start){missed}: lower flow.newton.tolerance, "
-        "or allow more flow.newton.iterations and flow.linear.iterations"
+        f"than a hundredfold (worst: to {worst:.2g} of its first value){missed}: lower "
+        "flow.newton.tolerance, or raise flow.newton.iterations and flow.linear.iterations"
     ]
 
 
@@ -124,7 +126,7 @@ def settling_warnings(name: str, values: Sequence[Row]) -> list[str]:
         return []
     return [
         f"warning: {name} has not settled: its mean over the last third of the steps differs by "
-        f"{100 * change / size:.3g} % from that over the third before; lengthen flow.time.end"
+        f"{100 * change / size:.3g} % from its mean over the third before; raise flow.time.end"
     ]
 
 
@@ -136,13 +138,13 @@ _GMRES_HEAD = ("step", "iteration", "gmres_iteration", "residual")
 _Table = tuple[Sequence[str], list[list[float]], tuple[int, ...]]
 # Steps whose GMRES residuals are kept, the last ones.
 _STEPS_OF_GMRES = 20
-_UNCONVERGED = "GMRES did not converge: allow more flow.linear.iterations, or a longer restart"
+_UNCONVERGED = "raise flow.linear.iterations or flow.linear.restart"
 _PASCAL_PER_MMHG = 133.322387415
 _SECONDS_AN_HOUR = 3600.0
 
 
 class RunResults:
-    """Tables of a run that grow with its steps, and what is told at the end."""
+    """Tables of a run that grow with its steps, and its summary."""
 
     def __init__(self, table: FlowTable, system: System) -> None:
         self._table, self._system = table, system
@@ -328,9 +330,17 @@ class RunResults:
                 for step, at, before, after in self._time_steps
             ]
         lines = [
-            f"{done.newton} Newton iterations"
-            + (f", {done.linear_a_newton:.1f} of GMRES in each" if done.newton else "")
-            + (f"; {self._unconverged} times {_UNCONVERGED}" if self._unconverged else "")
+            counted(done.newton, "Newton iteration")
+            + (
+                f", {done.linear_a_newton:.1f} GMRES iterations a Newton iteration"
+                if done.newton
+                else ""
+            )
+            + (
+                f"; GMRES did not converge {counted(self._unconverged, 'time')}: {_UNCONVERGED}"
+                if self._unconverged
+                else ""
+            )
         ]
         if taken and seconds > 0:
             summary["components"] = self.phases.table(seconds)
@@ -338,13 +348,13 @@ class RunResults:
             key = f"{unit.lower().replace(' ', '_')}_per_hour"
             summary[key] = _SECONDS_AN_HOUR * taken / seconds
             lines.append(
-                f"{_SECONDS_AN_HOUR * taken / seconds:.4g} {unit}/hour, {seconds:.3g} s in all"
+                f"{_SECONDS_AN_HOUR * taken / seconds:.4g} {unit}/hour, {seconds:.3g} s in total"
             )
             lines.append(
-                "of that, each with all inside it:"
+                "time of each component, including the components inside it:"
                 if self._on_host
-                else "of that (on GPUs setting up the preconditioner, products and messages count "
-                "as GMRES: the host does not see them in its graphs):"
+                else "time of each component (on GPUs GMRES includes the preconditioner's set-up, "
+                "products and messages, which run in its graphs):"
             )
             lines += [
                 f"  {name:<28}{row['seconds']:>10.3g} s{100 * row['share']:>7.1f} %"

@@ -199,7 +199,7 @@ class FlowScales:
         return 0.0 if self.clock is None else self.velocity * self.clock.time_step / height
 
     def derived(self) -> list[DerivedNumber]:
-        """Numbers that users hold against what they meant."""
+        """Numbers by which users check the units of a case."""
         numbers = [
             DerivedNumber(f"extent {axis}", size, "m")
             for axis, size in zip("xyz", self.sizes.extent, strict=True)
@@ -232,30 +232,30 @@ class FlowScales:
         of_element = self.reynolds(self.sizes.mean_height)
         if of_element > _UNRESOLVED:
             warnings.append(
-                f"warning: Reynolds number {self.reynolds(self.length):.3g}, and {of_element:.3g} of a "
-                f"mean element of height {self.sizes.mean_height:.3g} m: the mesh does not resolve this "
-                f"flow; check density ({self.density:g} kg/m^3), viscosity ({self.viscosity:g} Pa s), "
-                f"velocity ({self.velocity:.3g} m/s) and extent ({extent}), or refine the mesh"
+                "warning: the mesh does not resolve this flow: the Reynolds number is "
+                f"{self.reynolds(self.length):.3g}, and {of_element:.3g} with the mean element height "
+                f"of {self.sizes.mean_height:.3g} m; check density ({self.density:g} kg/m^3), viscosity "
+                f"({self.viscosity:g} Pa s), velocity ({self.velocity:.3g} m/s) and extent ({extent}), "
+                "or refine the mesh"
             )
         courant = self.courant(self.sizes.mean_height)
         if courant > _LONG_STEP and self.clock is not None:
             warnings.append(
                 f"warning: the flow crosses {courant:.3g} elements of mean height in a time step: "
-                "results in time are not resolved; flow.time.time_step = "
-                f"{self.clock.time_step / courant:.2g} would cross one"
+                "changes in time are not resolved; with flow.time.time_step = "
+                f"{self.clock.time_step / courant:.2g} it crosses one"
             )
         law = self._table.fluid.carreau
         if law is not None and law.exponent < 1 and law.at_high_shear > self._table.fluid.viscosity:
             warnings.append(
-                f"warning: flow.fluid.viscosity = {self._table.fluid.viscosity:g} Pa s, that at rest, is "
-                f"below flow.fluid.carreau.at_high_shear = {law.at_high_shear:g} Pa s: the fluid thickens "
-                "as it is sheared; blood has about 0.056 Pa s at rest"
+                f"warning: flow.fluid.viscosity = {self._table.fluid.viscosity:g} Pa s (at rest) is "
+                f"below flow.fluid.carreau.at_high_shear = {law.at_high_shear:g} Pa s: the viscosity "
+                "rises with the shear rate; blood has about 0.056 Pa s at rest"
             )
         if self._at_rest():
             warnings.append(
-                "warning: nothing drives the flow: no velocity is given on a boundary, pressures "
-                "outside are equal, and no body force acts that pressure does not balance; the fluid "
-                "stays at rest"
+                "warning: nothing drives the flow: all boundary velocities are 0, outside pressures "
+                "are equal, and the pressure balances the body force; the fluid stays at rest"
             )
         return warnings
 
@@ -287,7 +287,7 @@ class FlowScales:
             text += (
                 f", Courant number {self.courant(sizes.least_height):.3g} in the thinnest element, of "
                 f"height {sizes.least_height:.3g} m at {point_text(np.array(sizes.place))}, and "
-                f"{self.courant(sizes.mean_height):.3g} in one of mean height"
+                f"{self.courant(sizes.mean_height):.3g} in an element of mean height"
             )
         return text
 

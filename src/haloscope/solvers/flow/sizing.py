@@ -88,9 +88,9 @@ COLUMNS = Columns(
     energy=Column("joules_per_node_step", float, "nJ a node and step"),
     panel=("steps_per_hour", "timesteps/hour"),
     meaning=(
-        "A step of unsteady flow is a time step with all of Newton's iterations in it, one of steady "
-        "flow an iteration. Efficiency is the rate of a rank over that of one alone. Several ranks "
-        "give what one gives to the tolerance of the solver, not to the last bit."
+        "A step of unsteady flow is a time step with all its Newton iterations; a step of steady flow "
+        "is one Newton iteration. Efficiency is the rate a rank over the rate of one rank alone. "
+        "Results on several ranks equal those on one to the tolerance of the solver, not bit for bit."
     ),
     nearness=nearness,
 )
@@ -107,16 +107,18 @@ def put(table: dict[str, Any], axis: str, value: Any) -> None:
     elif isinstance(table.get("box"), dict):
         if isinstance(value, tuple) and len(value) != len("xyz"):
             raise InputError(
-                f"elements = {plain(value)} is out of range; give a number, or three in a list of "
-                "their own: [[8, 8, 16]]"
+                "out of range",
+                location=f"elements = {plain(value)}",
+                allowed="a number, or three in a list of their own: [[8, 8, 16]]",
             )
         table["box"]["cells"] = list(value) if isinstance(value, tuple) else [value] * 3
     elif isinstance(table.get("cylinder_channel"), dict) and isinstance(value, int):
         table["cylinder_channel"]["resolution"] = value
     else:
         raise InputError(
-            "elements are the cells of a box, or one number for flow.cylinder_channel.resolution; give "
-            "the case one of these tables, or remove the axis"
+            "the case has neither a box nor a cylinder channel, whose cells it sets",
+            location="elements",
+            remedy="give the case a table flow.box or flow.cylinder_channel, or remove the axis",
         )
 
 
@@ -146,10 +148,16 @@ def lay_out(data: dict[str, Any], ranks: int, wanted: Any, growth: str) -> Layou
 def _enlarge(case: FlowCase, table: dict[str, Any], ranks: int) -> None:
     box = case.flow.box
     if box is None:
-        raise InputError("growth = type1 doubles a box; give the case a table flow.box")
+        raise InputError(
+            "it doubles a box, and the case has none",
+            location="growth = type1",
+            remedy="give the case a table flow.box",
+        )
     if box.grading != (1.0, 1.0, 1.0) or box.to_walls:
         raise InputError(
-            "growth = type1 needs cells of one size; remove flow.box.grading and flow.box.to_walls"
+            "it needs cells of one size",
+            location="growth = type1",
+            remedy="remove flow.box.grading and flow.box.to_walls",
         )
     double_box(table["box"], "cells", box, ranks)
 

@@ -172,24 +172,30 @@ class FlowSolver:
         state = self._from_owners([own(name) for name in FIELD_NAMES])
         if self._world.any(not np.isfinite(self._device.to_host(state)).all()):
             raise InputError(
-                "the checkpoint's fields hold values that are not finite; restart from an earlier one"
+                "its fields hold values that are not finite",
+                location="checkpoint",
+                remedy="restart from an earlier one",
             )
         if self._table.steady and "dt" in scalars:
             raise InputError(
-                "the checkpoint is of unsteady flow and this case is steady; restart with the case it "
-                "is from"
+                "it is of unsteady flow, and the case is of steady flow",
+                location="checkpoint",
+                remedy="restart with the case of this checkpoint",
             )
         if not self._table.steady and "dt" not in scalars:
             raise InputError(
-                "the checkpoint is of steady flow and this case is unsteady; restart with the case it "
-                "is from"
+                "it is of steady flow, and the case is of unsteady flow",
+                location="checkpoint",
+                remedy="restart with the case of this checkpoint",
             )
         needed = self._steps.scalars().keys() - _NOT_IN_OLD_CHECKPOINTS
         missing = sorted(needed - scalars.keys())
         if missing:
             raise InputError(
-                f"the checkpoint does not hold {', '.join(missing)}: it is of a case with other "
-                "outlets or another way to the steady state; restart with the case it is from"
+                f"it does not hold {', '.join(missing)}; it is of a case with other outlets or "
+                "another method for the steady state",
+                location="checkpoint",
+                remedy="restart with the case of this checkpoint",
             )
         self.state[:] = state
         self.step = step
@@ -213,7 +219,7 @@ class FlowSolver:
             return
         self.notices.append(
             f"the time step changes from {before:.6g} to {after:.6g} s after step {self.step}, at "
-            f"{now:.6g} s; intervals of outputs and checkpoints still count steps"
+            f"{now:.6g} s; intervals of outputs and checkpoints are still in steps"
         )
 
     def _from_owners(self, values: Sequence[np.ndarray]) -> Array:
@@ -333,16 +339,16 @@ class FlowSolver:
         if self._table.time.pseudo_time_step is not None:
             return (
                 f"shorten flow.time.pseudo_time_step (now {self._table.time.pseudo_time_step:g}), "
-                "start from a nearer state (flow.initial), or refine the mesh"
+                "start from a state nearer to the solution (flow.initial), or refine the mesh"
             )
         if self._clock is None:
             return (
-                "set flow.time.pseudo_time_step (about the size of a cell over the speed), start from "
-                "a nearer state (flow.initial), or refine the mesh"
+                "set flow.time.pseudo_time_step (about the element size over the speed), start from "
+                "a state nearer to the solution (flow.initial), or refine the mesh"
             )
         return (
-            f"shorten flow.time.time_step (now {self._clock.time_step:g}; --restart takes another, "
-            "too), allow more flow.newton.iterations or flow.linear.iterations, or refine the mesh"
+            f"shorten flow.time.time_step (now {self._clock.time_step:g}; a restart may take another), "
+            "raise flow.newton.iterations or flow.linear.iterations, or refine the mesh"
         )
 
     def picture(self) -> SlicesPicture | None:
@@ -357,11 +363,13 @@ class FlowSolver:
         )
 
     def headline(self, numbers: Mapping[str, float]) -> list[str]:
-        """Where the run is, and forces."""
+        """Progress of the run, and forces."""
         if self._table.steady:
-            left, wanted = numbers["residual"], self._case.run.tolerance
-            line = f"residual {left:.3g} of the first after {counted(self.step, 'iteration')}"
-            lines = [line if left < wanted else f"{line}; not yet below run.tolerance = {wanted:g}"]
+            residual, limit = numbers["residual"], self._case.run.tolerance
+            line = f"residual over the first {residual:.3g} after {counted(self.step, 'iteration')}"
+            lines = [
+                line if residual < limit else f"{line}; not yet below run.tolerance = {limit:g}"
+            ]
         else:
             lines = [
                 f"time {numbers['time']:.6g} s, kinetic energy {numbers['kinetic_energy']:.6g} J, "
@@ -382,7 +390,7 @@ def _followed(*, steady: bool) -> Monitor:
             name="residuals",
             file="residuals.csv",
             label="residual over the first",
-            title="Residual of Newton's iterations",
+            title="Residual of Newton iterations",
             steady=True,
             limit=_LARGEST_RESIDUAL,
             first=1.0,

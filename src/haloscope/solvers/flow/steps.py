@@ -283,8 +283,8 @@ class SteadySteps:
         if max(before, after) <= _EXPLODED * first:
             return
         raise SolutionError(
-            f"Newton's method diverges: the residual was {first:.3g} at first, and is {before:.3g} "
-            f"before and {after:.3g} after this iteration"
+            f"Newton's method diverges: the residual was {first:.3g} at first, {before:.3g} "
+            f"before this iteration and {after:.3g} after it"
             + gmres_notices(history, self._table.linear.tolerance)
         )
 
@@ -388,15 +388,15 @@ class UnsteadySteps:
     def _require_solution(self, history: NewtonHistory) -> None:
         """Refuse a step on which Newton's method gave up."""
         first, last = history.residuals[0], history.residuals[-1]
-        asked = self._table.newton.tolerance
-        # All iterations wanted, whatever comes of them: but they must not make it worse.
-        wanted = asked * first if asked else first
-        if last <= max(wanted, _ROUNDING * self._largest):
+        tolerance = self._table.newton.tolerance
+        # With tolerance 0 all iterations are done, and they must not raise the residual.
+        limit = tolerance * first if tolerance else first
+        if last <= max(limit, _ROUNDING * self._largest):
             return
         residuals = ", ".join(f"{residual:.3g}" for residual in history.residuals)
         raise SolutionError(
             f"Newton's method did not converge in {counted(len(history.linear), 'iteration')}: residuals "
-            f"{residuals}, wanted {wanted:.3g}"
+            f"{residuals}; the limit is {limit:.3g}"
             + gmres_notices(history, self._table.linear.tolerance)
         )
 
@@ -428,8 +428,8 @@ class UnsteadySteps:
         self._make(stored)
 
 
-def gmres_notices(history: NewtonHistory, wanted: float) -> str:
-    """What to add to a complaint where the linear solver did not converge; nothing where it did."""
+def gmres_notices(history: NewtonHistory, tolerance: float) -> str:
+    """Part of a problem where the linear solver did not converge; empty where it did."""
     failed = [solve for solve in history.linear if not solve.converged]
     if not failed:
         return ""
@@ -437,7 +437,7 @@ def gmres_notices(history: NewtonHistory, wanted: float) -> str:
     return (
         f"; in {len(failed)} of them GMRES ended by '{worst.reason}' after up to "
         f"{counted(max(solve.iterations for solve in failed), 'iteration')} at {worst.residual:.3g} of its "
-        f"residual, wanted {wanted:.3g}"
+        f"first residual; its tolerance is {tolerance:.3g}"
     )
 
 

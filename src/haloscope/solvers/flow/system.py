@@ -133,27 +133,30 @@ def make_system(table: FlowTable, machine: Machine, device: Device, world: World
 
 
 def _require_plain(boundary_values: BoundaryValues) -> None:
-    """Refuse what space-time slabs do not know."""
+    """Refuse conditions that space-time slabs do not support."""
     for name, one in boundary_values.conditions.items():
         more = isinstance(one, Slip | Resistance) or (
             isinstance(one, OutsidePressure | Traction) and one.backflow > 0
         )
         if more or (isinstance(one, OutsidePressure) and one.straight):
             raise InputError(
-                f"flow.boundaries.{name}: space-time slabs take velocities, slip on planes across x, "
-                "y or z, and pressures and tractions without backflow or straight; give flow.time."
-                'scheme = "bdf2" or "generalised-alpha"'
+                "space-time slabs do not support this condition",
+                location=f"flow.boundaries.{name}",
+                allowed="velocities, slip on planes across x, y or z, and pressures and tractions "
+                "without backflow or straight",
+                remedy='set flow.time.scheme = "bdf2" or "generalised-alpha"',
             )
 
 
 def _require_own_blocks(boundary_values: BoundaryValues) -> None:
-    """Refuse what changes more of a matrix than the nodes' own blocks."""
+    """Refuse conditions that change more of a matrix than the nodes' own blocks."""
     for name, one in boundary_values.conditions.items():
         straight = isinstance(one, OutsidePressure | Resistance) and one.straight
         if isinstance(one, Slip) or straight:
             raise InputError(
-                f"flow.boundaries.{name}: slip and straight outlets need a stored matrix; give "
-                'flow.linear.product = "stored"'
+                "slip and straight outlets need a stored matrix",
+                location=f"flow.boundaries.{name}",
+                remedy='set flow.linear.product = "stored"',
             )
 
 
@@ -179,15 +182,18 @@ def _refer_pressure(
     if table.pressure_at is None:
         if not boundary_values.has_pressure:
             raise InputError(
-                "the pressure has no reference: all boundaries have velocities, so that any number "
-                'can be added to it; make one boundary "open" or give it a pressure, or set '
-                "flow.pressure_at to the point where it shall be 0"
+                "the pressure has no reference: all boundaries have velocities, so that any "
+                "constant can be added to it",
+                location="flow.boundaries",
+                remedy='make one boundary "open" or give it a pressure, or set flow.pressure_at '
+                "to the point where the pressure is 0",
             )
         return
     if boundary_values.has_pressure:
         raise InputError(
-            "flow.pressure_at is for vessels without an outside pressure, and this case has one; "
-            "leave it out"
+            "it is for vessels without an outside pressure, and this case has one",
+            location="flow.pressure_at",
+            remedy="leave it out",
         )
     distances = np.linalg.norm(part.nodes - np.array(table.pressure_at), axis=1)
     nearest = -world.largest(-float(distances.min()))
@@ -224,8 +230,9 @@ def _require_balance(
         if abs(net) > _UNBALANCED * whole:
             more, less = ("in", "out") if net < 0 else ("out", "in")
             raise InputError(
-                f"flow.pressure_at is for closed vessels, but at {time:g} s the velocities that are "
-                f"given let {abs(net):.3g} m^3/s more {more} than {less}; make one boundary "
-                '"open" or give it a pressure in place of flow.pressure_at, or give velocities '
-                "that balance"
+                f"it is for closed vessels, but at {time:g} s the velocities of the boundaries "
+                f"let {abs(net):.3g} m^3/s more {more} than {less}",
+                location="flow.pressure_at",
+                remedy='make one boundary "open" or give it a pressure in place of '
+                "flow.pressure_at, or give velocities that balance",
             )

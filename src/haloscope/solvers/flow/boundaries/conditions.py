@@ -202,26 +202,29 @@ def _check(part: NodePart, conditions: Mapping[str, Condition]) -> None:
     names = ", ".join(part.boundaries)
     for name in conditions:
         if name not in part.boundaries:
-            raise InputError(f"the mesh has no boundary {name!r}; it has {names}")
+            raise InputError(f"the mesh has no boundary {name!r}", allowed=names)
     for name in part.boundaries:
         if name not in conditions:
             raise InputError(
-                f"boundary {name!r} has no condition; give a velocity, no slip, slip, no flow, a "
-                "pressure, a traction or a resistance"
+                "it has no condition",
+                location=f"boundary {name!r}",
+                allowed="a velocity, no slip, slip, no flow, a pressure, a traction or a resistance",
             )
     for name, one in conditions.items():
         if isinstance(one, Open) and not 0.0 <= one.backflow <= 1.0:
             raise InputError(
-                f"boundary {name!r}: backflow = {one.backflow:g} is out of range; give a factor "
-                "from 0 to 1"
+                "out of range",
+                location=f"boundary {name!r}: backflow = {one.backflow:g}",
+                allowed="0 to 1",
             )
         if isinstance(one, Resistance):
             least = min(one.proximal, one.distal, one.compliance)
             if least < 0 or (one.compliance > 0 and one.distal == 0):
                 raise InputError(
-                    f"boundary {name!r}: resistances {one.proximal:g} and {one.distal:g} Pa s/m^3 "
-                    f"with a compliance of {one.compliance:g} m^3/Pa are not possible; give none "
-                    "below 0, and a distal resistance with a compliance"
+                    f"the resistances are {one.proximal:g} and {one.distal:g} Pa s/m^3, and the "
+                    f"compliance is {one.compliance:g} m^3/Pa",
+                    location=f"boundary {name!r}",
+                    allowed="none below 0, and a compliance only with a distal resistance",
                 )
 
 
@@ -258,8 +261,9 @@ class Opening:
         self.area = float(self._areas.sum())  # In m^2
         if np.linalg.norm(whole) < (1 - _PLANE) * self.area:
             raise InputError(
-                f"flow.boundaries.{name}: speed and flow_rate are for plane boundaries, and this "
-                "one is not; give its velocity as expressions of x, y, z"
+                "speed and flow_rate are for plane boundaries, and this one is not plane",
+                location=f"flow.boundaries.{name}",
+                remedy="give its velocity as expressions of x, y, z",
             )
         self.inward = -whole / np.linalg.norm(whole)  # Unit normal into the fluid, (3,)
 
@@ -271,8 +275,9 @@ class Opening:
         mean = float((self._areas * profile[self._triangles].mean(axis=1)).sum()) / self.area
         if not mean > 0:
             raise InputError(
-                f"flow.boundaries.{self.name}: the mesh has no node inside this boundary, which a "
-                'developed profile needs; refine it, or give profile = "uniform"'
+                "a developed profile needs a node inside this boundary, and the mesh has none",
+                location=f"flow.boundaries.{self.name}",
+                remedy='refine the mesh there, or set profile = "uniform"',
             )
         return profile / mean
 
@@ -325,7 +330,9 @@ def _conjugate_gradients(
         rz, before = float(r @ z), rz
         p = z + rz / before * p
     raise SolutionError(
-        "the developed profile of an opening was not found; its triangles are too flat, mesh it anew"
+        "the equation for the developed profile of an opening was not solved; the triangles "
+        "of the opening are too flat",
+        remedy="mesh it anew",
     )
 
 
@@ -404,7 +411,7 @@ def signal_notices(table: FlowTable) -> list[str]:
         elif last < end:
             notices.append(
                 f"warning: {key}: {boundary.signal} ends at {last:g} s, before the run at {end:g} s: its "
-                "last value holds from there on"
+                "last value is used after that"
             )
     return notices
 

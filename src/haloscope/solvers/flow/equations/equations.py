@@ -240,8 +240,7 @@ class UnstoredRows(BlockRows):
         """Bind the product to two arrays that do not overlap, to be launched again and again."""
         if values is not None:
             raise ValueError(
-                "rows that are not stored have no copy in single precision; give Newton's method a "
-                "product of its own"
+                "unstored rows have no copy in single precision; give Newton's method a product of its own"
             )
         of = self._elements
         assert of is not None

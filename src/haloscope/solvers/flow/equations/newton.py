@@ -128,8 +128,8 @@ class Newton:
             history.residuals.append(length)
             if not math.isfinite(length):
                 raise SolutionError(
-                    f"the residual of Newton's iteration {number} is no number; take a shorter time "
-                    "step, or start from a state nearer to the solution"
+                    f"the residual of Newton's iteration {number} is not finite",
+                    remedy="take a shorter time step, or start from a state nearer to the solution",
                 )
             if last or length <= settings.tolerance * history.residuals[0] or length == 0.0:
                 break

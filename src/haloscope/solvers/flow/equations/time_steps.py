@@ -205,8 +205,9 @@ class GeneralisedAlpha:
     ) -> None:
         if not 0.0 <= radius <= 1.0:
             raise InputError(
-                f"a spectral radius of {radius:g} is not possible for generalised-alpha; give a "
-                "number from 0 to 1"
+                "out of range",
+                location=f"spectral radius of generalised-alpha = {radius:g}",
+                allowed="0 to 1",
             )
         # See :class:`haloscope.solvers.flow.equations.time_steps.TimeSteps`.
         self._newton, self.state, self._by_dt = newton, state, 1.0 / time_step
