@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from haloscope.case.expressions import Expression, parse_quantity_or_expression
-from haloscope.case.tables import CaseTable, Table
+from haloscope.case.tables import CaseFault, CaseTable, Table
 from haloscope.solvers.blood.case_cells import MOST_HEMATOCRIT, CellsTable, RepulsionTable
 from haloscope.solvers.blood.case_exclusions import EXCLUSIONS
 from haloscope.solvers.blood.case_vessels import (
@@ -48,9 +48,10 @@ Component = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
 def _relaxing(value: Any) -> Any:
     """Refuse a relaxation time out of range with all of the range."""
     if type(value) in (int, float) and not LEAST_TAU <= value <= MOST_TAU:
-        raise ValueError(
-            f"allowed are {LEAST_TAU:g} to {MOST_TAU:g} steps, sound {SOUND_TAU[0]:g} to {SOUND_TAU[1]:g}; "
-            "give one of these, such as 1, or leave it out and give blood.time_step_us"
+        raise CaseFault(
+            "out of range",
+            allowed=f"{LEAST_TAU:g} to {MOST_TAU:g} steps (recommended: {SOUND_TAU[0]:g} to {SOUND_TAU[1]:g})",
+            remedy="set blood.relaxation_time to 1, or leave it out and set blood.time_step_us",
         )
     return value
 
@@ -87,9 +88,11 @@ class Carreau(Table):
     @model_validator(mode="after")
     def _thinning(self) -> Carreau:
         if self.zero_shear_mpa_s < self.infinite_shear_mpa_s:
-            raise ValueError(
-                f"zero_shear_mpa_s = {self.zero_shear_mpa_s:g} is below infinite_shear_mpa_s = "
-                f"{self.infinite_shear_mpa_s:g}; viscosity falls with shear: give them the other way around"
+            raise CaseFault(
+                "the viscosity would rise with the shear rate",
+                location=f"zero_shear_mpa_s = {self.zero_shear_mpa_s:g}",
+                allowed=f"at least infinite_shear_mpa_s = {self.infinite_shear_mpa_s:g}",
+                remedy="swap the two keys",
             )
         return self
 
@@ -200,84 +203,108 @@ class BloodTable(Table):
     def _consistent(self) -> BloodTable:
         shapes = [name for name in _SHAPES if getattr(self, name) is not None]
         if len(shapes) != 1:
-            said = f"{' and '.join(shapes)} are given" if shapes else "none is given"
-            raise ValueError(
-                f"a vessel is one of the tables {', '.join(f'blood.{n}' for n in _SHAPES)}; {said}"
+            raise CaseFault(
+                f"the case has {' and '.join(shapes) or 'no vessel'}",
+                allowed=f"one of the tables {', '.join(f'blood.{n}' for n in _SHAPES)}",
+                remedy="keep one of them" if shapes else "add one of them",
             )
         if self.relaxation_time is not None and self.time_step_us is not None:
-            raise ValueError(
-                "blood.relaxation_time and blood.time_step_us are both given; give one of them"
+            raise CaseFault(
+                "blood.relaxation_time also sets the time step",
+                location=f"time_step_us = {self.time_step_us:g}",
+                remedy="leave one of the two keys out",
             )
         if not LEAST_TAU <= self.tau <= MOST_TAU:
-            raise ValueError(
-                f"blood.time_step_us = {self.time_step_us:g} gives a relaxation time of "
-                f"{self.tau:.4g} steps; allowed are {LEAST_TAU:g} to {MOST_TAU:g}, which is "
-                f"{self._step_of(LEAST_TAU) / MICRO:.3g} to {self._step_of(MOST_TAU) / MICRO:.3g} us"
+            raise CaseFault(
+                f"the relaxation time is {self.tau:.4g} steps",
+                location=f"time_step_us = {self.time_step_us:g}",
+                allowed=f"{LEAST_TAU:g} to {MOST_TAU:g} steps",
+                remedy=f"set blood.time_step_us to {self._step_of(LEAST_TAU) / MICRO:.3g} to "
+                f"{self._step_of(MOST_TAU) / MICRO:.3g} us",
             )
         if self.carreau is not None and self.cells:
-            raise ValueError(
-                "blood.carreau is for whole blood without cells; leave it or blood.cells out"
+            raise CaseFault(
+                "the case has cells, and this viscosity is for whole blood without cells",
+                location="carreau",
+                remedy="leave blood.carreau or blood.cells out",
             )
         if self.storage == "half" and self.precision != "single":
-            raise ValueError(
-                'blood.storage = "half" is for what is computed in single precision; give '
-                'blood.precision = "single", too, or leave it out'
+            raise CaseFault(
+                f'blood.precision is "{self.precision}"',
+                location='storage = "half"',
+                allowed='half storage with blood.precision = "single"',
+                remedy='set blood.precision = "single", or leave blood.storage out',
             )
         if self._is_set("magic") and self.collision == "bgk":
-            raise ValueError(
-                f'blood.magic = {self.magic:g} is of two relaxation times, and blood.collision = "bgk" has one; '
-                "leave blood.magic out"
+            raise CaseFault(
+                'blood.collision = "bgk" has one relaxation time, and this key relates two',
+                location=f"magic = {self.magic:g}",
+                remedy="leave blood.magic out",
             )
         self._check_walls()
         ratios = {kind.viscosity_ratio for kind in self.cells} - {1.0}
         if len(ratios) > 1:
-            raise ValueError(
-                f"blood.cells have viscosity ratios of {' and '.join(f'{r:g}' for r in sorted(ratios))}; "
-                "allowed is one besides 1"
+            raise CaseFault(
+                f"the viscosity ratios are {' and '.join(f'{r:g}' for r in sorted(ratios))}",
+                location="cells",
+                allowed="one ratio other than 1",
+                remedy="give these cells the same viscosity_ratio",
             )
         hematocrit = sum(kind.hematocrit for kind in self.cells)
         if hematocrit >= MOST_HEMATOCRIT:
             parts = " + ".join(f"{kind.hematocrit:g} ({kind.name})" for kind in self.cells)
-            raise ValueError(
-                f"hematocrits of blood.cells add up to {parts} = {hematocrit:g}; allowed is a share of the "
-                f"volume below {MOST_HEMATOCRIT:g}, and red cells pack to about 0.5: give less of them"
+            raise CaseFault(
+                f"the hematocrits add up to {parts} = {hematocrit:g}",
+                location="cells",
+                allowed=f"a sum below {MOST_HEMATOCRIT:g} (red cells pack to about 0.5)",
+                remedy="lower them",
             )
-        planes = [opening.name for opening in self.openings if opening.position_um is not None]
-        if planes and self.surface is None:
-            raise ValueError(
-                f"blood.openings {planes[0]}: position_um and normal are for planes that cut a surface; this "
-                "vessel is open at its own ends: leave them out"
-            )
-        feeding = [opening.name for opening in self.openings if opening.feeds]
-        if feeding and not self.cells:
-            raise ValueError(
-                f"blood.openings {feeding[0]} feeds cells and the case has none; give a [[blood.cells]] "
-                "table, or leave feeds out"
-            )
+        for number, opening in enumerate(self.openings):
+            if opening.position_um is not None and self.surface is None:
+                raise CaseFault(
+                    f"position_um and normal of {opening.name!r} define a plane that cuts a surface, but this "
+                    "vessel has openings only at its own ends",
+                    location=f"openings.{number}",
+                    remedy="leave position_um and normal out",
+                )
+            if opening.feeds and not self.cells:
+                raise CaseFault(
+                    f"the opening {opening.name!r} feeds cells, but the case has none",
+                    location=f"openings.{number}.feeds",
+                    remedy="add a [[blood.cells]] table, or leave feeds out",
+                )
         for cell in self.cells:
             if cell.radius_um < self.spacing_um:
-                raise ValueError(
-                    f"blood.spacing_um = {self.spacing_um:g} is too coarse for cells {cell.name!r} "
-                    f"with a radius of {cell.radius_um:g} um; give at most {cell.radius_um:g}, "
-                    f"better {cell.radius_um / 5:.3g}"
+                raise CaseFault(
+                    f"too coarse for cells {cell.name!r} with a radius of {cell.radius_um:g} um",
+                    location=f"spacing_um = {self.spacing_um:g}",
+                    allowed=f"at most {cell.radius_um:g}",
+                    remedy=f"set blood.spacing_um to {cell.radius_um / 5:.3g} for accurate results",
                 )
         if self.cells and self.repulsion.range_um > MOST_CUTOFF * self.spacing_um:
-            raise ValueError(
-                f"blood.repulsion.range_um = {self.repulsion.range_um:g} is out of range; allowed "
-                f"are at most {MOST_CUTOFF:g} spacings, {MOST_CUTOFF * self.spacing_um:g}"
+            raise CaseFault(
+                "out of range",
+                location=f"repulsion.range_um = {self.repulsion.range_um:g}",
+                allowed=f"at most {MOST_CUTOFF:g} spacings, {MOST_CUTOFF * self.spacing_um:g} um",
             )
         for name in ("u", "v", "w", "p"):
             self.initial_field(name)
         self.drive_signal()
         if self._is_set("drive") and not any(self.pressure_gradient_pa_m):
-            raise ValueError(
-                "blood.drive is a factor on blood.pressure_gradient_pa_m, which is 0; give a gradient, or "
-                "leave blood.drive out"
+            raise CaseFault(
+                "this factor has no effect: blood.pressure_gradient_pa_m is 0",
+                location="drive",
+                remedy="set blood.pressure_gradient_pa_m, or leave blood.drive out",
             )
-        for kind in (self.openings, self.cells):
-            twice = [name for name, n in Counter(opening.name for opening in kind).items() if n > 1]
-            if twice:
-                raise ValueError(f"two tables have the name {twice[0]!r}; give each its own")
+        for key, tables in (("openings", self.openings), ("cells", self.cells)):
+            counts = Counter(table.name for table in tables)
+            for name, count in counts.items():
+                if count > 1:
+                    raise CaseFault(
+                        f"{count} tables have the name {name!r}",
+                        location=key,
+                        remedy="give each table its own name",
+                    )
         return self
 
     def _is_set(self, name: str) -> bool:
@@ -290,18 +317,23 @@ class BloodTable(Table):
         for name, velocity in self.walls.velocity_m_s.items():
             axis = name[0]
             if channel is None:
-                raise ValueError(
-                    "blood.walls.velocity_m_s is for the walls of a channel; leave it out"
+                raise CaseFault(
+                    "only walls of a channel can move",
+                    location="walls.velocity_m_s",
+                    remedy="leave blood.walls.velocity_m_s out",
                 )
             if axis in channel.periodic or axis in channel.open:
-                raise ValueError(
-                    f"blood.walls.velocity_m_s: there is no wall at {name}, as the axis {axis} is "
-                    "periodic or open; leave it out or take the axis from there"
+                kind = "periodic" if axis in channel.periodic else "open"
+                raise CaseFault(
+                    f"there is no wall at {name}: the axis {axis} is {kind}",
+                    location=f"walls.velocity_m_s.{name}",
+                    remedy=f"leave it out, or remove {axis} from blood.channel.{kind}",
                 )
             if speed := velocity["xyz".index(axis)]:
-                raise ValueError(
-                    f"blood.walls.velocity_m_s: the wall at {name} is to move out of its plane, along its "
-                    f"normal, by {speed:g} m/s along {axis}; give 0 there"
+                raise CaseFault(
+                    f"the wall at {name} moves out of its plane by {speed:g} m/s along {axis}",
+                    location=f"walls.velocity_m_s.{name}",
+                    allowed=f"0 along {axis}",
                 )
 
     @property
@@ -398,9 +430,10 @@ class BloodCase(CaseTable):
     def _one_end(self) -> BloodCase:
         steps, default = self.run.steps, type(self.run).model_fields["steps"].default
         if self.blood.end_time_ms is not None and steps != default:
-            raise ValueError(
-                f"run.steps = {steps} and blood.end_time_ms = {self.blood.end_time_ms:g} both set the end of "
-                "the run; give one of them"
+            raise CaseFault(
+                f"blood.end_time_ms = {self.blood.end_time_ms:g} also sets the end of the run",
+                location=f"run.steps = {steps}",
+                remedy="leave one of the two keys out",
             )
         return self
 

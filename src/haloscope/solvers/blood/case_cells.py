@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from haloscope.case.tables import Position, Table
+from haloscope.case.tables import CaseFault, Position, Table
 from haloscope.solvers.blood.units import SOUND_SPEED, LatticeUnits
 
 _LARGEST = 1e30
@@ -23,22 +23,23 @@ Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_
 
 MOST_HEMATOCRIT = 0.7
 
-# Outside of these ranges a number is in another unit or another law's.
+# Outside of these ranges a number is in another unit or of another law.
 _MODULI = {
-    "shear_modulus_un_m": (1e-3, 1e6, "uN/m; a red cell's is 2.4 to 2.75 with the Skalak law"),
-    "bending_modulus_j": (1e-24, 1e-12, "J; a red cell's is 2e-19"),
-    "volume_modulus_pa": (1e-3, 1e9, "Pa; left out, a cell is as firm as the fluid"),
-    "area_modulus_un_m": (1e-3, 1e9, "uN/m; 100 holds a red cell's area"),
-    "membrane_viscosity_un_s_m": (1e-6, 1e3, "uN s/m; a red cell's is about 0.5"),
+    "shear_modulus_un_m": (1e-3, 1e6, "uN/m (red cell: 2.4 to 2.75 with the Skalak law)"),
+    "bending_modulus_j": (1e-24, 1e-12, "J (red cell: 2e-19)"),
+    "volume_modulus_pa": (1e-3, 1e9, "Pa (default: the compressibility of the fluid)"),
+    "area_modulus_un_m": (1e-3, 1e9, "uN/m (red cell: 100)"),
+    "membrane_viscosity_un_s_m": (1e-6, 1e3, "uN s/m (red cell: about 0.5)"),
 }
 
 
 def _share(value: Any) -> Any:
     """Refuse a hematocrit that is no share, or denser than cells pack."""
     if isinstance(value, int | float) and value >= MOST_HEMATOCRIT:
-        raise ValueError(
-            f"allowed is a share of the volume below {MOST_HEMATOCRIT:g}, such as 0.45 for 45 %; red "
-            "cells pack to about 0.5"
+        raise CaseFault(
+            "out of range",
+            allowed=f"a volume fraction below {MOST_HEMATOCRIT:g} (red cells pack to about 0.5)",
+            remedy="write 0.45 for 45 %",
         )
     return value
 
@@ -49,9 +50,10 @@ def _modulus(value: Any, info: ValidationInfo) -> Any:
     least, most, unit = _MODULI[name]
     none = name != "shear_modulus_un_m"
     if type(value) in (int, float) and not (least <= value <= most or (none and value == 0)):
-        raise ValueError(
-            f"out of range; allowed are {'0 or ' if none else ''}{least:g} to {most:g} {unit}; check the "
-            f"unit{' and the sign' if value < 0 else ''}"
+        raise CaseFault(
+            "out of range",
+            allowed=f"{'0 or ' if none else ''}{least:g} to {most:g} {unit}",
+            remedy=f"check the unit{' and the sign' if value < 0 else ''}",
         )
     return value
 
@@ -122,19 +124,29 @@ class CellsTable(Table):
         frequency = math.isqrt((self.vertices - 2) // 10)
         if 10 * frequency**2 + 2 != self.vertices:
             near = [10 * n**2 + 2 for n in (frequency, frequency + 1)]
-            raise ValueError(
-                f"vertices = {self.vertices} is no refined icosahedron (10 n^2 + 2); the nearest "
-                f"are {near[0]} and {near[1]}"
+            raise CaseFault(
+                "no refined icosahedron has this number of vertices",
+                location=f"vertices = {self.vertices}",
+                allowed="10 n^2 + 2",
+                remedy=f"set vertices to {near[0]} or {near[1]}",
             )
         if self.hematocrit and self.placed:
-            raise ValueError("hematocrit and placed are both given; give one of them")
+            raise CaseFault(
+                "placed also sets where cells start",
+                location=f"hematocrit = {self.hematocrit:g}",
+                remedy="leave hematocrit or placed out",
+            )
         if self.law == "neo-hookean" and self._is_set("area_ratio"):
-            raise ValueError(
-                "area_ratio is of the Skalak law, and law is neo-hookean; leave it out"
+            raise CaseFault(
+                "this is a parameter of the Skalak law, but law is neo-hookean",
+                location=f"area_ratio = {self.area_ratio:g}",
+                remedy="leave area_ratio out",
             )
         if self.shape != "oblate" and self._is_set("thickness"):
-            raise ValueError(
-                f"thickness is of oblate cells, and shape is {self.shape}; leave it out"
+            raise CaseFault(
+                f"only oblate cells have a thickness, but shape is {self.shape}",
+                location=f"thickness = {self.thickness:g}",
+                remedy="leave thickness out",
             )
         return self
 

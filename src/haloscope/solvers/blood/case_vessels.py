@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from haloscope.case.expressions import Expression, parse_quantity_or_expression
 from haloscope.case.expressions import Table as Tabulated
-from haloscope.case.tables import Position, Table
+from haloscope.case.tables import CaseFault, Position, Table
 from haloscope.solvers.blood.signals import Signal, is_table, read_signal, read_table
 
 if TYPE_CHECKING:
@@ -44,7 +44,11 @@ class Channel(Table):
     def _consistent(self) -> Channel:
         both = set(self.periodic) & set(self.open)
         if both:
-            raise ValueError(f"axis {min(both)} cannot be periodic and open; give one of them")
+            raise CaseFault(
+                f"the axis {min(both)} is both periodic and open",
+                location="periodic",
+                remedy=f"remove {min(both)} from periodic or from open",
+            )
         return self
 
     def points(self, spacing: float) -> float:
@@ -187,20 +191,38 @@ class OpeningTable(Table):
     @model_validator(mode="after")
     def _consistent(self) -> OpeningTable:
         if (self.position_um is None) != (self.normal is None):
-            raise ValueError("give position_um and normal both, or none of them")
+            present, absent = (
+                ("normal", "position_um") if self.position_um is None else ("position_um", "normal")
+            )
+            raise CaseFault(
+                f"a plane needs position_um and normal, but {absent} is missing",
+                location=present,
+                remedy=f"add {absent}, or leave {present} out",
+            )
         if self.feeds and self.kind != "velocity":
-            raise ValueError("feeds is true: cells can come in only where kind is velocity")
+            raise CaseFault(
+                "cells can enter only where the velocity is prescribed, but kind is pressure",
+                location="feeds = true",
+                remedy='set kind = "velocity", or leave feeds out',
+            )
         if self.feeds and self.value <= 0.0:
-            raise ValueError(
-                f"feeds is true and value = {self.value:g}: cells come in where fluid does; give a value "
-                "above 0, or leave feeds out"
+            raise CaseFault(
+                "cells enter only where fluid enters, but feeds is true",
+                location=f"value = {self.value:g}",
+                allowed="above 0",
+                remedy="raise value, or leave feeds out",
             )
         if self.kind == "pressure" and self.profile != "parabolic":
-            raise ValueError("profile is of velocities, and kind is pressure; leave it out")
+            raise CaseFault(
+                "profiles are for velocities, but kind is pressure",
+                location=f"profile = {self.profile!r}",
+                remedy="leave profile out",
+            )
         if self.period_s is not None and isinstance(self.signal, float | int):
-            raise ValueError(
-                f"period_s is given and signal = {self.signal:g} does not change; give an expression of t "
-                "or a table, or leave period_s out"
+            raise CaseFault(
+                f"signal = {self.signal:g} is constant",
+                location=f"period_s = {self.period_s:g}",
+                remedy="set signal to an expression of t or a table, or leave period_s out",
             )
         self.time_signal()
         self.velocity_profile()

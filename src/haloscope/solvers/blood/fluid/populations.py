@@ -189,12 +189,14 @@ def choose_way(
     if device.kind == "cpu":
         if streaming in ("two buffers", "push"):
             raise InputError(
-                f'blood.streaming = "{streaming}" is for GPUs; cores stream "in place": leave it '
-                'out, give "auto", or run with --device cuda'
+                "the device is a CPU, and this streaming needs a GPU",
+                location=f'blood.streaming = "{streaming}"',
+                allowed='"auto" or "in place"',
+                remedy="leave blood.streaming out, or run with --device cuda",
             )
         return fastest_way(itemsize)
     if streaming != "auto":
-        log(f"populations stream {_said(streaming)}, as the case has it")
+        log(f"populations stream {_said(streaming)} (blood.streaming)")
         if streaming == "push":
             return KernelVariant(buffers=2, pushing=True)
         return fastest_way(itemsize, 2 if streaming == "two buffers" else 1)

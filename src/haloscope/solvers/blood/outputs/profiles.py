@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.errors import counted
+from haloscope.errors import SolutionError, counted
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.lattice.lattice_parts import LatticePart
 from haloscope.numerics.reduce import exact_bin_sums, exact_sum, total
@@ -125,7 +125,7 @@ def outermost(
 Integers = NDArray[np.int64]
 
 _PREFIX = "profile "
-_NOT_FINITE = "velocities of the fluid are no finite numbers any more"
+_NOT_FINITE = "the velocities of the fluid are not finite"
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,7 +258,8 @@ class Profiles:
         if self._suspension is not None:
             self._suspension.require_sound()
         # Whole numbers, as sums are made of, have no infinity.
-        raise_together(self._world, "" if np.isfinite(velocity).all() else _NOT_FINITE)
+        finite = bool(np.isfinite(velocity).all())
+        raise_together(self._world, None if finite else SolutionError(_NOT_FINITE))
         speeds = exact_bin_sums(self._bins, speed, bins)
         sums["speed"] += speeds
         add_sample(sums["flows"], self._taken, speeds.sum(axis=1))
