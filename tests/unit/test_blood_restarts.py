@@ -88,7 +88,7 @@ def test_another_modulus_is_taken(saved):
     [
         ({"interval": 1, "bins": 4}, []),
         ({"interval": 2, "bins": 4}, ["profiles begin anew with blood.profile = {start = 0, "]),
-        (None, ["2 samples of profiles in the checkpoint left out: the case asks for none"]),
+        (None, ["2 samples of profiles in the checkpoint left out: the case has no blood.profile"]),
     ],
     ids=["same", "other", "none"],
 )
@@ -178,9 +178,7 @@ def test_rows_that_are_lost_are_told(tmp_path, interval):
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:-1]) + lines[-1][:-5])
     [line] = _resumed(tabled)
-    assert (
-        f"it holds {len(lines) - 2} of the {len(lines) - 1} that were written up to step 2" in line
-    )
+    assert f"it holds {len(lines) - 2} of the {len(lines) - 1} rows written up to step 2" in line
     # Once: the next checkpoint counts what there is.
     heard = _Heard()
     _opened().run(5, out=tabled, restart=True, progress=heard, ceilings=False)

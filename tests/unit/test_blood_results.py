@@ -408,8 +408,8 @@ def test_a_restart_gives_the_same_means_and_other_samples_begin_anew():
     _, changed = begin(_with_a_capsule({"start": 3, "interval": 2, "bins": 5}))
     assert changed.restore(extras, 9) == (
         "profiles begin anew with blood.profile = {start = 3, interval = 2, bins = 5}: 2 samples of "
-        "profiles in the checkpoint were taken with {start = 3, interval = 4, bins = 5}; give that to "
-        "keep them"
+        "profiles in the checkpoint were taken with {start = 3, interval = 4, bins = 5}; set blood.profile to "
+        "these to keep them"
     )
     assert changed.profiles.means() is None
     assert changed.finish(None, 9).notices[-1].startswith("warning: no profiles")

@@ -166,5 +166,5 @@ def test_a_run_with_interpolated_walls_says_what_mass_they_cost():
     solver.advance(40)
     density, _ = solver.fluid.moments()
     told = solver.headline(solver.diagnostics())[-1]
-    assert f"mean density {density.mean() - 1:+.2g} from that of rest" in told
+    assert f"mean density {density.mean() - 1:+.2g} relative to that at rest" in told
     assert abs(density.mean() - 1) > 1e-12

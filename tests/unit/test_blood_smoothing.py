@@ -67,7 +67,7 @@ def test_what_feeds_a_vessel_is_kept_smooth_and_says_so():
     told = solver.finish(None, {})
     assert told.summary["feeders"]["inlet"]["smoothed"] == 1
     assert any(
-        "creases were smoothed 1 time out of the cells before it" in line for line in told.lines
+        "creases were smoothed 1 time in the periodic flow before it" in line for line in told.lines
     )
     # It goes on, and restarts with the count.
     solver.advance(20)
@@ -99,7 +99,7 @@ def test_creases_of_cells_in_a_vessel_are_smoothed_and_told_unless_they_are_to_s
     quality = given.membranes.shapes(given.count).quality
     told = solver.finish(None, {})
     assert told.summary["creases_smoothed"] == solver.suspension.smoothed == int(wanted)
-    assert any("creases were smoothed 1 time out of cells" in line for line in told.lines) == wanted
+    assert any("creases of cells were smoothed 1 time" in line for line in told.lines) == wanted
     assert (quality[2] > CREASED) == wanted
     assert given.ids.tolist() == list(range(given.total))
     # Others, and most of that cell, stay.

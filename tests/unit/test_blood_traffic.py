@@ -28,7 +28,7 @@ def test_a_cell_that_comes_to_an_outlet_leaves_and_is_counted():
             "left_through": {"inlet": 0, "outlet": 1},
         }
     }
-    assert "red-cell: 0 came in, 1 left (inlet 0, outlet 1)" in told.lines
+    assert "red-cell: 0 entered, 1 left (inlet 0, outlet 1)" in told.lines
     # It was still whole within the vessel, at its end.
     assert outlet.plane - 4 < before[1, :, 0].max() < outlet.plane
     # The other one stays, and goes on.

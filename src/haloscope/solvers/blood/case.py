@@ -70,11 +70,11 @@ class Initial(Table):
     w: float | str = 0.0
     """Velocity along z in m/s."""
     p: float | str = 0.0
-    """Pressure in Pa, above that of rest."""
+    """Pressure in Pa, relative to the fluid at rest."""
 
 
 class Carreau(Table):
-    """Viscosity that falls with the rate of shear: mu_inf + (mu_0 - mu_inf)(1 + (lambda g)^2)^((n-1)/2)."""
+    """Viscosity that falls with the shear rate: mu_inf + (mu_0 - mu_inf)(1 + (lambda g)^2)^((n-1)/2)."""
 
     zero_shear_mpa_s: Positive = 56.0
     """mu_0 in mPa s."""
@@ -101,69 +101,69 @@ class Slice(Table):
     """The plane of the picture."""
 
     axis: Literal["x", "y", "z"] = "z"
-    """Its normal."""
+    """Axis of its normal."""
     offset_um: Component | None = None
-    """Where it is on that axis; through the middle when left out."""
+    """Coordinate of the plane on this axis; the middle of the vessel when left out."""
 
 
 class Profile(Table):
-    """Velocity and cells over the distance from an axis, averaged over the steps from a start."""
+    """Time averages of velocity and hematocrit against the distance from an axis or a wall."""
 
     start: Annotated[int, Field(ge=0)] = 0
-    """First step that counts."""
+    """First step of the average."""
     interval: Annotated[int, Field(ge=1)] = 100
     """Steps between two samples."""
     bins: Annotated[int, Field(ge=2, le=10_000)] = 24
-    """Number of rings around the axis, or of layers of a channel."""
+    """Number of rings around the axis, or of layers in a channel."""
 
 
 class BloodTable(Table):
     """Plasma and cells in a vessel."""
 
     spacing_um: Annotated[float, Field(ge=LEAST_SPACING_UM, le=1e6)] = 0.5
-    """Distance of lattice points in um; a red cell is 7.8 um wide."""
+    """Distance between lattice points in um; a red cell is 7.8 um wide."""
     viscosity_mpa_s: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.2
     """Dynamic viscosity of the fluid (plasma)."""
     density_kg_m3: Annotated[float, Field(ge=1e-3, le=1e6)] = 1025.0
-    """Density of the fluid, and of what is inside cells."""
+    """Density of the fluid inside and outside cells."""
     relaxation_time: RelaxationTime | None = None
-    """Relaxation time of the fluid in steps, which sets the time step; 1.0 when neither this nor
-    time_step_us is given."""
+    """Relaxation time of the fluid in steps, which sets the time step; 1.0 without this key and
+    time_step_us."""
     time_step_us: Positive | None = None
-    """Time step in us; give this or relaxation_time."""
+    """Time step in us; set this or relaxation_time."""
     collision: Literal["trt", "bgk"] = "trt"
-    """trt: two relaxation times, walls where they should be at any viscosity; bgk: one, as the
-    published code has it."""
+    """trt: two relaxation times, the position of walls does not depend on the viscosity; bgk: one relaxation
+    time, as in the published code."""
     magic: Annotated[float, Field(gt=0.0, le=1.0)] = 3.0 / 16.0
-    """Product that ties the second relaxation time of trt to the first."""
+    """Magic parameter of trt, which relates its second relaxation time to the first."""
     precision: Literal["double", "single"] = "double"
-    """Type of the fluid's values; cells are in double precision whatever this is."""
+    """Floating-point type of the fluid; cells are always in double precision."""
     storage: Literal["full", "half"] = "full"
-    """half: keep populations in half precision, half of the memory and of its traffic, and compute in
+    """half: store populations in half precision, which halves their memory and traffic, and compute in
     single precision."""
     streaming: Literal["auto", "in place", "two buffers", "push"] = "auto"
-    """How a GPU moves populations: in place, or between two buffers, which takes twice the memory and is
-    faster for large lattices; auto takes two where they fill less than a third of what is free and leave
-    room for cells, but goes in place where a buffer takes 0.3 to 4 times the second-level cache and no
-    wall moves or is interpolated.
-    push, for studies: between two buffers, written to neighbours instead of read from them."""
+    """How a GPU streams populations: in place, or between two buffers, which take twice the memory and are
+    faster for large lattices. auto: two buffers if they fill less than a third of the free memory and leave
+    room for cells; in place if a buffer takes 0.3 to 4 times the second-level cache and no wall moves or is
+    interpolated.
+    push, for studies: two buffers, populations are written to neighbours instead of read from them."""
     pressure_gradient_pa_m: tuple[Component, Component, Component] = (0.0, 0.0, 0.0)
-    """Drives the flow: force on each volume, along x, y, z."""
+    """Body force per volume that drives the flow, along x, y, z."""
     drive: str | float = 1.0
     """Factor on pressure_gradient_pa_m: a number, an expression of t (s), or the path of a CSV file with
     two columns: time in s, factor."""
     channel: Channel | None = None
-    """Vessel: a box between walls, periodic where it is not closed."""
+    """Vessel: a box whose axes are periodic, lie between walls, or are open."""
     tube: Tube | None = None
     """Vessel: a straight round tube."""
     bifurcation: Bifurcation | None = None
-    """Vessel: a parent that parts into two daughters."""
+    """Vessel: a parent that splits into two daughters."""
     tree: Tree | None = None
     """Vessel: a small tree of several generations."""
     surface: SurfaceFile | None = None
     """Vessel: a closed surface in an STL or OBJ file."""
     walls: WallsTable = WallsTable()
-    """How walls are met, and how those of a channel move."""
+    """Boundary condition at walls, and velocities of the walls of a channel."""
     openings: Annotated[tuple[OpeningTable, ...], Field(max_length=64)] = ()
     """Inlets and outlets: [[blood.openings]] tables."""
     carreau: Carreau | None = None
@@ -171,25 +171,25 @@ class BloodTable(Table):
     cells: Annotated[tuple[CellsTable, ...], Field(max_length=16)] = ()
     """Kinds of cells: [[blood.cells]] tables."""
     delta: Literal["linear", "roma", "cosine", "peskin"] = "linear"
-    """How cells and fluid meet: the smoothed delta function, over 2 points (linear), 3 (roma) or 4
-    (cosine, peskin). The fluid does not pass between membranes nearer than about half of that, so that
-    in crowds the fewer points, the less too viscous; the more points, the smoother the motion."""
+    """Smoothed delta function that couples cells and fluid, over 2 points (linear), 3 (roma) or 4
+    (cosine, peskin). Fluid does not pass between membranes nearer than about half of its width: in dense
+    suspensions fewer points overestimate the viscosity less; more points give smoother motion."""
     repulsion: RepulsionTable = RepulsionTable()
     """Force that keeps cells apart and off walls."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Of random places and directions of cells."""
+    """Seed of the random positions and directions of cells."""
     cell_interval: Annotated[int, Field(ge=1, le=100_000)] = 50
-    """Most steps between two looks at cells: whether all have places, and when to hand them over to
-    other ranks, which also counts them. Openings are looked at five times as often, and every ten steps
-    or more often; at most so many steps apart while nothing goes further than a quarter of a spacing,
-    where velocities of openings drive all of the flow."""
+    """Most steps between two checks of cells: that all have finite positions, and when they migrate to other
+    ranks, which also counts them. Openings are checked five times as often, and at least every ten steps;
+    if velocities of openings drive all of the flow, at most this many steps apart while nothing moves
+    further than a quarter of a spacing."""
     smooth_creases: bool = True
-    """Each 100 steps creases that the mesh does not resolve are smoothed out of cells whose worst triangle has
-    a quality below 0.06 (1: equilateral, below 0: folded), or 0.15 in flows that feed; their volumes stay,
-    and a run tells how often. false: they stay, and a run stops where one has folded over."""
+    """Every 100 steps, smooth the creases of cells that the mesh does not resolve: those whose worst triangle
+    has a quality below 0.06 (1: equilateral, below 0: folded), or 0.15 in the periodic flows before inlets.
+    Volumes stay the same, and the run reports the number of times. false: creases stay, and the run stops
+    when a membrane has folded over."""
     inside_interval: Annotated[int, Field(ge=1, le=100_000)] = 10
-    """Steps between two times at which it is found which points lie inside cells, where these are
-    more viscous."""
+    """Steps between two updates of the lattice points inside cells, if these are more viscous."""
     initial: Initial = Initial()
     """The flow at step 0."""
     end_time_ms: Positive | None = None
@@ -197,7 +197,7 @@ class BloodTable(Table):
     slice: Slice = Slice()
     """The plane of the picture."""
     profile: Profile | None = None
-    """Mean profiles, apparent viscosity and layer free of cells: a [blood.profile] table."""
+    """Mean profiles, apparent viscosity and cell-free layer: a [blood.profile] table."""
 
     @model_validator(mode="after")
     def _consistent(self) -> BloodTable:

@@ -11,7 +11,7 @@ from haloscope.solvers.blood.case import LEAST_SPACING_UM, LEAST_TAU, SOUND_TAU,
 from haloscope.solvers.blood.case_cells import MICRO
 
 
-@dataclass(frozen=True)
+@dataclass
 class ImplausibleNumber:
     """A number of a case that is unlike any vessel or liquid, often one in another unit."""
 

@@ -115,9 +115,9 @@ COLUMNS = Columns(
     energy=Column("joules_per_point_step", float, "nJ a point and step"),
     panel=("mlups", "MLUPS"),
     meaning=(
-        "A point is one of the lattice, inside the vessel. MLUPS are million point updates a "
-        "second, cells included; GFlop/s counts the fluid's collisions alone. Efficiency is the "
-        "rate of a rank over that of one alone."
+        "A point is a lattice point inside the vessel. MLUPS are million point updates per second, with the time "
+        "for cells; GFlop/s counts the collisions of the fluid only. Efficiency is the rate per rank divided by "
+        "the rate of one rank."
     ),
     size="points",
     peak="mlups",

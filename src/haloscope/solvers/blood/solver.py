@@ -92,8 +92,8 @@ class BloodSolver:
     followed = Monitor(
         name="change",
         file="change.csv",
-        label="change of velocity a step, relative",
-        title="Way to a steady flow",
+        label="relative change of the velocity in a step",
+        title="Convergence to a steady flow",
         steady=True,
         limit=math.inf,
     )
@@ -577,14 +577,14 @@ class BloodSolver:
         """Time, speed and flow."""
         lines = [
             f"time {numbers['time'] * 1e3:.6g} ms, largest speed {numbers['largest_speed'] * 1e3:.4g} "
-            f"mm/s (Mach {numbers['mach']:.2g} on the lattice)"
+            f"mm/s (lattice Mach number {numbers['mach']:.2g})"
         ]
         lines += flow_lines(numbers, interpolated=self._table.walls.kind == "interpolated")
         if not self.vessel.openings and self._table.walls.kind == "interpolated":
             gained = numbers["mean_p"] / self.units.pressure / SOUND_SPEED**2
             lines.append(
-                f"mean density {gained:+.2g} from that of rest, in parts: interpolated walls do not keep "
-                "the mass exactly"
+                f"mean density {gained:+.2g} relative to that at rest (interpolated walls do not conserve mass "
+                "exactly)"
             )
         density = DensityRange(numbers["density_low"], numbers["density_high"])
         if self.vessel.openings or density.change > _NOTICEABLE:

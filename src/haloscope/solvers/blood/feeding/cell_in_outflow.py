@@ -145,7 +145,7 @@ class CellInOutflow:
                 "left": self.left[kind],
                 "left_through": by,
             }
-            line = f"{name}: {self.entered[kind]} came in, {self.left[kind]} left"
+            line = f"{name}: {self.entered[kind]} entered, {self.left[kind]} left"
             if self.left[kind]:
                 line += f" ({', '.join(f'{opening} {count}' for opening, count in by.items())})"
             lines.append(line)
@@ -158,8 +158,8 @@ class CellInOutflow:
             }
             if feeder.smoothed:
                 lines.append(
-                    f"{name}: creases were smoothed {counted(feeder.smoothed, 'time')} out of the cells "
-                    "before it, which stay for the whole run; fewer come up at a finer spacing"
+                    f"{name}: creases were smoothed {counted(feeder.smoothed, 'time')} in the periodic flow "
+                    "before it, whose cells stay for the whole run; lower blood.spacing_um to have fewer"
                 )
         results: dict[str, object] = {"cells_through_openings": summary}
         if feeders:

@@ -101,8 +101,8 @@ class PreInlet:
             log=lambda line: None,
         )
         log(
-            f"{self.name} is fed by a periodic flow of {counted(lattice.count, 'point')} and "
-            f"{counted(cells.count, 'cell')}, {length * blood.spacing_um:g} um long"
+            f"{self.name}: a periodic flow of {counted(lattice.count, 'point')} and "
+            f"{counted(cells.count, 'cell')}, {length * blood.spacing_um:g} um long, feeds cells"
         )
         assert self.medium.suspension is not None
         assert vessel.suspension is not None

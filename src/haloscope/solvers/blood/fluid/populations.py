@@ -208,14 +208,15 @@ def choose_way(
     cache = -world.largest(-device.cache_bytes / sharing)
     if not scarce and not links and faster_in_place(cache, buffer):
         log(
-            f"populations stream in place: {takes}, and of a cache of {cache / 1e9:.2g} GB more is then of use"
+            f"populations stream in place: {takes}, and one buffer makes better use of a cache of "
+            f"{cache / 1e9:.2g} GB"
         )
         return fastest_way(itemsize, 1)
     chosen = "in place" if scarce else "two buffers"
     least = -world.largest(-free / sharing)
     log(
         f"populations stream {_said(chosen)}: {takes}, "
-        f"{least / 1e9:.3g} GB at least are free for a rank, all else takes about {beside / 1e9:.3g} GB"
+        f"a rank has at least {least / 1e9:.3g} GB free, and the rest takes about {beside / 1e9:.3g} GB"
     )
     return fastest_way(itemsize, 1 if scarce else 2)
 

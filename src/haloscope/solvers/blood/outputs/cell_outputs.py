@@ -311,8 +311,8 @@ class CellOutputs:
         if there >= wanted:
             return ""
         return (
-            f"{path} has lost rows: it holds {there} of the {wanted} that were written up to step {last}, "
-            "and goes on without the others; stop and put a whole copy in its place to keep them"
+            f"{path} has lost rows: it holds {there} of the {wanted} rows written up to step {last}; to keep the "
+            "others, stop the run, restore an intact copy and restart"
         )
 
     def finish(self, out: Path | None, step: int) -> Results:
@@ -338,8 +338,8 @@ class CellOutputs:
         smoothed = self.suspension.smoothed
         if smoothed:
             lines.append(
-                f"creases were smoothed {counted(smoothed, 'time')} out of cells: the mesh does not resolve "
-                "them; a finer blood.spacing_um, more vertices or a slower flow have fewer"
+                f"creases of cells were smoothed {counted(smoothed, 'time')}, as the mesh does not resolve "
+                "them; to have fewer, lower blood.spacing_um, raise blood.cells.vertices or slow the flow down"
             )
         return Results({"cells": summary, "creases_smoothed": smoothed}, files, lines)
 

@@ -160,7 +160,7 @@ class MeanProfiles:
 def samples_left_out(
     extras: Mapping[str, NDArray[np.generic]], wanted: Integers | None = None
 ) -> str:
-    """What users should know of samples in a checkpoint that a restart does not take over."""
+    """Notice of samples in a checkpoint that a restart does not take over."""
     if _PREFIX + "steps" not in extras or _PREFIX + "settings" not in extras:
         return ""
     samples = int(saved_counts(extras, _PREFIX + "steps", (3,))[0])
@@ -170,14 +170,14 @@ def samples_left_out(
     held = f"{counted(samples, 'sample')} of profiles in the checkpoint"
     before = _in_words(settings)
     if wanted is None:
-        return (
-            f"{held} left out: the case asks for none; give blood.profile = {before} to keep them"
-        )
+        return f"{held} left out: the case has no blood.profile; set blood.profile = {before} to keep them"
     if np.array_equal(settings, wanted):
-        return f"profiles begin anew: {held} are of another version of Haloscope or another vessel"
+        return (
+            f"profiles begin anew: {held} come from another version of Haloscope or another vessel"
+        )
     return (
         f"profiles begin anew with blood.profile = {_in_words(wanted)}: {held} were taken with {before}; "
-        "give that to keep them"
+        "set blood.profile to these to keep them"
     )
 
 

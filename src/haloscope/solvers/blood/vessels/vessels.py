@@ -159,7 +159,7 @@ def _match(
             )
     missing = [name for name in names if name not in by_name]
     if missing:
-        *most, last = map(repr, missing)
+        *most, last = [repr(name) for name in missing]
         openings = (
             f"openings {', '.join(most)} and {last} lack" if most else f"opening {last} lacks"
         )
