@@ -160,11 +160,9 @@ def _match(
     missing = [name for name in names if name not in by_name]
     if missing:
         *most, last = [repr(name) for name in missing]
-        openings = (
-            f"openings {', '.join(most)} and {last} lack" if most else f"opening {last} lacks"
-        )
+        subject = f"openings {', '.join(most)} and {last} lack" if most else f"opening {last} lacks"
         raise InputError(
-            f"the {openings} a table",
+            f"the {subject} a table",
             location="blood.openings",
             remedy=f"add a [[blood.openings]] table{' for each' if most else ''} with "
             f'name = "{missing[0]}"{" (and so on)" if most else ""} and kind = "velocity" or "pressure"',
