@@ -160,7 +160,7 @@ def test_what_the_others_change_is_right_otherwise(run):
             [
                 "blood.surface.scale_um = 1e+10: whole.stl is 2.83e+05 x ",
                 "diameter of 1.2e+05 um is implausible",
-                "at most 1e+12 points",
+                "3.7e+15 lattice points; allowed: at most 1e+12 lattice points",
                 "for a file in metres set blood.surface.scale_um to 1e6",
             ],
         ),

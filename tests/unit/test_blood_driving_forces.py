@@ -263,7 +263,7 @@ def test_numbers_unlike_any_vessel_or_liquid_are_reported(changes, words):
 def test_a_refusal_begins_with_the_implausible_number_that_is_its_cause():
     with refused(
         location="^blood.viscosity_mpa_s = 0.0012$",
-        problem="the probable result is: blood.pressure_gradient_pa_m: .* Mach",
+        problem="probable consequence: blood.pressure_gradient_pa_m: .* Mach",
         remedy="set blood.viscosity_mpa_s to 1.2$",
     ):
         _report(_table(**_AXIAL, **_GRADIENT, viscosity_mpa_s=0.0012))

@@ -27,8 +27,13 @@ class ImplausibleNumber:
 def refusal_with_cause(causes: Sequence[ImplausibleNumber], error: InputError) -> InputError:
     """The refusal of the implausible numbers that probably cause an error."""
     first, *others = causes
-    problem = "; ".join([first.problem, *map(str, others), f"the probable result is: {error}"])
-    return InputError(problem, location=first.location, allowed=first.allowed, remedy=first.remedy)
+    problem = "; ".join([first.problem, *map(str, others)])
+    return InputError(
+        f"{problem} (probable consequence: {error})",
+        location=first.location,
+        allowed=first.allowed,
+        remedy=first.remedy,
+    )
 
 
 def rounded_down(value: float) -> float:

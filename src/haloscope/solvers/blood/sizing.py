@@ -44,16 +44,23 @@ def _points_before_inlets(table: BloodTable) -> float:
 
 
 def _too_large(table: BloodTable, surface: SurfaceFile, points: float) -> InputError:
+    allowed = f"at most {_MOST_POINTS:.0e} lattice points"
+    implausible = implausible_file(surface)
+    if implausible is not None:
+        error = InputError(
+            f"the vessel holds about {points:.2g} lattice points",
+            location=f"blood.spacing_um = {table.spacing_um:g}",
+            allowed=allowed,
+        )
+        return refusal_with_cause([implausible], error)
     size = " x ".join(f"{length / MICRO:.6g}" for length in surface.size())
-    error = InputError(
-        f"{surface.file} is {size} um and would hold about {points:.2g} lattice points at blood.spacing_um = "
+    return InputError(
+        f"{surface.file} is {size} um and holds about {points:.2g} lattice points at blood.spacing_um = "
         f"{table.spacing_um:g}",
         location=f"blood.surface.scale_um = {surface.scale_um:g}",
-        allowed=f"at most {_MOST_POINTS:.0e} points",
+        allowed=allowed,
         remedy="check blood.surface.scale_um (1 for a file in um, 1000 for one in mm), or raise blood.spacing_um",
     )
-    implausible = implausible_file(surface)
-    return error if implausible is None else refusal_with_cause([implausible], error)
 
 
 def estimate(case: BloodCase) -> dict[str, float]:
