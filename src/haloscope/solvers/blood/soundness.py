@@ -276,7 +276,7 @@ def _on_viscosity(table: BloodTable, kind: CellsTable, shear: float) -> tuple[li
     line = f"{_key(kind)}: the viscous tension has a delay of {late / MICRO:.3g} us"
     wanted = kind.viscous_stiffness * late * shear / _MOST_LATE
     if late * shear > _MOST_LATE:
-        line += f", {late * shear:.2g} of the time in which the flow strains the membrane by 1; "
+        line += f", {late * shear:.2g} times the time in which the flow strains the membrane by 1; "
         enough = wanted <= most
         line += f"set viscous_stiffness = {wanted if enough else most:.2g}"
         if not enough:
