@@ -183,7 +183,7 @@ def test_a_cell_that_others_believe_to_be_here_is_not_made_up():
 
     messages = on_ranks(4, work)
     assert messages[0] == ""
-    assert all("as if it were here" in text for text in messages[1:])
+    assert all("names a cell as present" in text for text in messages[1:])
 
 
 @pytest.mark.parametrize("ranks", [1, 63, 64, 65])

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice
-from haloscope.errors import InputError
 from haloscope.solvers.blood.coupling.coupling import (
     KERNELS,
     RESOLUTION,
@@ -289,15 +289,15 @@ def test_vertices_without_a_place_are_left_out():
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "fields"),
     [
-        ({"kernel": "gauss"}, "kernel = 'gauss'"),
-        ({"way": "guess"}, "way = 'guess'"),
-        ({"halo": 1}, "halo = 1"),
-        ({"table": np.zeros((3, 3, 3), np.int32)}, "shape"),
+        ({"kernel": "gauss"}, {"location": "kernel = 'gauss'", "allowed": "peskin"}),
+        ({"way": "guess"}, {"location": "way = 'guess'", "allowed": "atomics"}),
+        ({"halo": 1}, {"location": "halo = 1", "allowed": "2 or more"}),
+        ({"table": np.zeros((3, 3, 3), np.int32)}, {"problem": r"shape \(3, 3, 3\)"}),
     ],
 )
-def test_what_cannot_be_is_refused(change, words):
+def test_what_cannot_be_is_refused(change, fields):
     rank = whole()
     arguments = {
         "box": rank.box,
@@ -306,15 +306,19 @@ def test_what_cannot_be_is_refused(change, words):
         "stride": rank.stride,
         **change,
     }
-    with pytest.raises(InputError, match=words):
+    with refused(**fields):
         Coupling(CpuDevice(threads=1), **arguments)
 
 
 @pytest.mark.parametrize(
-    ("low", "shape", "words"), [((5, 0, 0), (4, 9, 9), "own points"), ((0, 0, 0), (3, 9, 9), "few")]
+    ("low", "shape", "fields"),
+    [
+        ((5, 0, 0), (4, 9, 9), {"problem": "own points 5 to 4", "allowed": "0 to 4"}),
+        ((0, 0, 0), (3, 9, 9), {"problem": "3 points .* too few", "allowed": "4 points or more"}),
+    ],
 )
-def test_boxes_that_cannot_be_are_refused(low, shape, words):
-    with pytest.raises(InputError, match=words):
+def test_boxes_that_cannot_be_are_refused(low, shape, fields):
+    with refused(**fields):
         OwnBox(low, shape, shape, (True, True, True))
 
 

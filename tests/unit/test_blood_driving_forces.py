@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from haloscope.case.tables import check
 from haloscope.device import open_device
-from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.surfaces.surface_files import read_surface, write_stl
 from haloscope.mesh.surfaces.surface_generators import tube
@@ -92,7 +92,7 @@ def test_a_flow_that_nothing_drives_is_reported(blood):
     lines = [line for line in _report(_table(**blood)) if "nothing drives the flow" in line]
     assert len(lines) == 1
     assert lines[0].startswith("warning: ")
-    assert "give " in lines[0]
+    assert "set " in lines[0]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_flow_that_something_drives_is_not(blood):
     ("vessel", "gradient", "remedy"),
     [
         ({"channel": {"size_um": [12.0, 10.0, 12.0], "periodic": ["z"]}}, 0, "channel.periodic"),
-        (_AXIAL, 1, "give the gradient along x, the axis of the tube"),
+        (_AXIAL, 1, "set the gradient along x, the axis of the tube"),
         ({"surface": {"file": str(BEND)}}, 2, "[[blood.openings]]"),
     ],
 )
@@ -136,15 +136,18 @@ def test_a_vessel_closed_along_its_gradient_is_reported_and_expects_no_flow(
     assert "expected Mach number" not in _derived(table)
     # The pressure that it builds up counts as a fall of the density: 120 Pa here.
     pressures[gradient] = 1e9
-    with pytest.raises(InputError, match=r"closed: the pressure falls by about .*compressibility"):
+    with refused(
+        location="pressure_gradient_pa_m along the closed axis",
+        problem="the pressure falls by about .*compressibility",
+    ):
         _report(_table(**vessel, pressure_gradient_pa_m=pressures))
 
 
 def test_a_closed_vessel_of_a_file_is_reported_with_its_flat_ends():
     (line,) = _report(_table(surface={"file": str(BEND)}))
     assert "nothing drives the flow: the vessel in " in line
-    assert "is closed; give [[blood.openings]]; its flat ends lie at " in line
-    assert "at (0, 0, 0) um with the normal (-0.418, 0.056, 0.907) and the diameter 11.8 um" in line
+    assert "is closed; add [[blood.openings]] at its flat ends: " in line
+    assert "(0, 0, 0) um with the normal (-0.418, 0.056, 0.907) and the diameter 11.8 um" in line
     assert "(group 'outlet')" in line
     assert "\n" not in line
 
@@ -178,7 +181,11 @@ def test_a_plane_that_cuts_a_vessel_obliquely_is_reported_or_refused(tmp_path):
         ]
         table = _table(surface={"file": str(path)}, openings=openings)
         if said == "refused":
-            with pytest.raises(InputError, match=r"opening 'in' at .* obliquely: its normal is 60"):
+            with refused(
+                location="blood.openings in",
+                problem="obliquely at .* its normal is 60 degrees",
+                allowed="at most 50 degrees",
+            ):
                 _report(table)
             continue
         lines = [line for line in _report(table) if "cuts the vessel obliquely" in line]
@@ -199,7 +206,9 @@ def test_flat_groups_without_an_opening_are_reported(tmp_path):
         },
     ]
     lines = _report(_table(surface={"file": str(path)}, openings=openings))
-    assert any("group 'outlet' of " in line and "closed by a wall" in line for line in lines)
+    assert any(
+        "the group 'outlet' is flat" in line and "closed by a wall" in line for line in lines
+    )
     openings[1] = {"name": "outlet", "kind": "pressure"}
     assert _report(_table(surface={"file": str(path)}, openings=openings)) == []
 
@@ -210,38 +219,38 @@ def test_flat_groups_without_an_opening_are_reported(tmp_path):
 def test_a_vessel_in_another_unit_is_named_with_the_scale_that_fits(tmp_path):
     bend = read_surface(BEND)
     path = _written(tmp_path, bend.corners * 1e-4, bend.groups, bend.names)
-    said = "diameter 0.0012 um is implausible; centimetres? scale_um = 1e4"
+    fitting = "for a file in centimetres set blood.surface.scale_um to 1e4"
     for openings in ({}, _ends(1e-3)):
-        with pytest.raises(InputError) as error:
+        with refused(
+            location=r"^blood.surface.scale_um = 1 \(a file in micrometres\)$",
+            problem="0.0029 x 0.00382 x 0.00573 um: its diameter of 0.0012 um is implausible",
+            remedy=fitting,
+        ):
             open_vessel(_table(surface={"file": path}, **openings), World())
-        assert said in str(error.value)
-        assert "0.0029 x 0.00382 x 0.00573 um with scale_um = 1, which takes it for micro" in str(
-            error.value
-        )
     assert not any(
         "implausible" in line for line in _report(_table(surface={"file": path, "scale_um": 1e4}))
     )
     # As wide as a house, and so coarse that there is a lattice.
     lines = _report(_table(surface={"file": path, "scale_um": 1e9}, spacing_um=1e5))
-    assert any("1.2e+06 um is implausible; centimetres? scale_um = 1e4" in line for line in lines)
+    assert any("1.2e+06 um is implausible" in line and fitting in line for line in lines)
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"density_kg_m3": 1.025}, "blood.density_kg_m3 = 1.025 is below that of any liquid"),
-        ({"density_kg_m3": 1.025}, "g/cm^3? give 1025"),
+        ({"density_kg_m3": 1.025}, "blood.density_kg_m3 = 1.025: no liquid has so low a density"),
+        ({"density_kg_m3": 1.025}, "for g/cm^3 set blood.density_kg_m3 to 1025"),
         (
             {"viscosity_mpa_s": 0.0012},
-            "is unlike any liquid's (0.1 to 100000 mPa s); Pa s? give 1.2",
+            "(liquids: 0.1 to 100000 mPa s); for Pa s set blood.viscosity_mpa_s to 1.2",
         ),
         (
             {"tube": {"radius_um": 1e6, "length_um": 4e6}, "spacing_um": 2e5},
-            "blood.tube.radius_um gives a width of 2e+06 um, which is implausible",
+            "blood.tube.radius_um: the vessel is 2e+06 um wide, which is implausible",
         ),
         (
             {"tube": {"radius_um": 0.05, "length_um": 0.1}, "spacing_um": 0.01},
-            "blood.tube.radius_um gives a width of 0.1 um, which is implausible",
+            "blood.tube.radius_um: the vessel is 0.1 um wide, which is implausible",
         ),
     ],
 )
@@ -252,8 +261,10 @@ def test_numbers_unlike_any_vessel_or_liquid_are_reported(changes, words):
 
 
 def test_a_refusal_begins_with_the_implausible_number_that_is_its_cause():
-    with pytest.raises(
-        InputError, match=r"^blood.viscosity_mpa_s = 0.0012 .* 1.2; the flow that .* is Mach"
+    with refused(
+        location="^blood.viscosity_mpa_s = 0.0012$",
+        problem="probable consequence: blood.pressure_gradient_pa_m: .* Mach",
+        remedy="set blood.viscosity_mpa_s to 1.2$",
     ):
         _report(_table(**_AXIAL, **_GRADIENT, viscosity_mpa_s=0.0012))
 
@@ -261,8 +272,8 @@ def test_a_refusal_begins_with_the_implausible_number_that_is_its_cause():
 def test_a_signal_whose_times_look_like_milliseconds_is_reported(tmp_path):
     path = tmp_path / "heart.csv"
     for last, period, words in (
-        (800.0, 0.8, "the table goes to 800 s and its period is 0.8 s; milliseconds?"),
-        (800.0, None, "the table goes to 800 s and the run ends at 0.001 s; milliseconds?"),
+        (800.0, 0.8, "the table extends to 800 s and its period is 0.8 s"),
+        (800.0, None, "the table extends to 800 s and the run ends at 0.001 s"),
         (0.8, 0.8, ""),
         (0.8, None, ""),
     ):
@@ -277,7 +288,8 @@ def test_a_signal_whose_times_look_like_milliseconds_is_reported(tmp_path):
 def test_profiles_that_begin_after_the_run_are_reported():
     for start, count in ((10_000, 1), (10, 0)):
         lines = _report(_table(**_AXIAL, **_GRADIENT, profile={"start": start}))
-        assert sum(f"blood.profile.start = {start} is beyond" in line for line in lines) == count
+        beyond = f"blood.profile.start = {start}: it lies beyond the last step"
+        assert sum(beyond in line for line in lines) == count
 
 
 def test_the_limit_of_the_time_step_is_named_with_its_cause():
@@ -287,8 +299,8 @@ def test_the_limit_of_the_time_step_is_named_with_its_cause():
 
     cell = {"radius_um": 2.0, "shape": "sphere", "hematocrit": 0.01}
     assert limit(**_AXIAL, **_GRADIENT) == (
-        "time step 0.142 us by blood.relaxation_time = 1 with blood.spacing_um = 1; steps of up to 0.427 us are "
-        "sound, limited by a relaxation time of 2"
+        "time step 0.142 us (set by blood.relaxation_time = 1 with blood.spacing_um = 1); recommended: at most "
+        "0.427 us, limited by a relaxation time of 2"
     )
     stiff = [{**cell, "shear_modulus_un_m": 500.0}]
     assert "the stiffness of the membranes of red-cell" in limit(**_AXIAL, cells=stiff)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from open_vessels import CELLS, SPEED, cells_there, ends, solver_of, tube, volumes
+from refusals import refused
 
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
@@ -313,10 +314,13 @@ def test_what_a_feeder_takes_is_counted_before_a_run(vessel):
 
 def test_the_inlet_that_feeds_is_named_where_cells_do_not_fit(monkeypatch):
     def refuse(*arguments: Any, **more: Any) -> None:
-        raise InputError("hematocrit = 0.12 is beyond packing")
+        raise InputError("0.12 is beyond packing", location="hematocrit")
 
     monkeypatch.setattr("haloscope.solvers.blood.feeding.pre_inlet.starting_cells", refuse)
-    with pytest.raises(InputError, match=r"blood.openings inlet, which feeds cells: hematocrit"):
+    with refused(
+        location="^blood.openings inlet, periodic flow that feeds cells: hematocrit$",
+        problem="beyond packing",
+    ):
         solver_of(**tube(openings=ends(feeds=True), cells=[FED]))
 
 

@@ -295,15 +295,15 @@ def test_blocks_without_room_for_links_are_told_before_they_are_built(passing_fo
     part = whole_and_parts()[0]
     fluid = Fluid(passing_for_gpu, part, way=KernelVariant(buffers=2), **options_of_all_kinds(part))
     fluid.take(KernelVariant(buffers=2, threads=128))
-    with pytest.raises(ValueError, match="blocks so large"):
+    with pytest.raises(ValueError, match="blocks of 512 threads"):
         fluid.take(KernelVariant(buffers=2, threads=512))
 
 
 def test_cores_have_one_buffer_and_double_precision_is_kept_whole(device):
     part = box_part((5, 4, 3))
-    with pytest.raises(ValueError, match="two buffers are for GPUs"):
+    with pytest.raises(ValueError, match="only GPUs have two buffers"):
         Fluid(device, part, tau=0.7, way=KernelVariant(buffers=2))
-    with pytest.raises(ValueError, match="computed in single"):
+    with pytest.raises(ValueError, match="half storage needs single precision"):
         Fluid(device, part, tau=0.7, storage="half")
 
 

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from refusals import refused
 from small_membranes import one_core
 
 from haloscope.case.tables import check
@@ -169,7 +170,7 @@ def sheared(fold_guard: float, *, smooth: bool = False) -> Simulation:
 @pytest.mark.slow
 def test_crowded_cells_crease_without_the_guard_and_go_on_with_it_or_smoothed():
     free, guarded = (sheared(value).solver for value in (0.0, 0.5))
-    with pytest.raises(SolutionError, match=r"folded over: a crease of 1\d\d degrees"):
+    with refused(SolutionError, problem=r"folded over: .* a crease of 1\d\d degrees"):
         for _ in range(40):
             free.advance(100)
             free.suspension.require_sound()
@@ -192,7 +193,7 @@ def test_a_vertex_beyond_all_bounds_is_told_without_warnings():
     for far in (1e160, 1e300, np.inf, np.nan):
         x = mesh.vertices.copy()
         x[3] = far
-        assert "a vertex is no number" in fault(x, mesh)
+        assert "the position of a vertex is NaN" in fault(x, mesh)[0]
     x = mesh.vertices.copy()
     x[3] = 1e6
-    assert "times its area at rest" in fault(x, mesh)
+    assert "times its area at rest" in fault(x, mesh)[0]

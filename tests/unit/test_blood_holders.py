@@ -225,8 +225,8 @@ def test_a_cell_without_a_place_is_named_on_every_rank(tmp_path):
     reports = _ranks(tmp_path, work)
     ((x, y, z),) = next(place for _, place in reports if place)
     assert {message for message, _ in reports} == {
-        "small 7 has a vertex whose position is no number; when cells were looked at before, it was "
-        f"around point ({x}, {y}, {z}) of the lattice"
+        "small 7: the position of a vertex is NaN; at the previous check the cell was near lattice point "
+        f"({x}, {y}, {z})"
     }
 
 
@@ -241,7 +241,7 @@ def test_a_lost_cell_is_missed_on_every_rank(tmp_path, when):
             getattr(mine.holders, when)(mine.kinds)
         return str(error.value)
 
-    assert set(_ranks(tmp_path, work)) == {"cells of kind large are lost: 1 of 6"}
+    assert set(_ranks(tmp_path, work)) == {"blood.cells large: 1 of 6 cells are lost"}
 
 
 def test_one_rank_holds_all_and_shares_nothing():

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice
-from haloscope.errors import InputError
 from haloscope.solvers.blood.coupling.coupling import OwnBox
 from haloscope.solvers.blood.coupling.inside import (
     SOURCE,
@@ -200,7 +200,7 @@ def test_a_cell_that_has_burst_is_left_out_at_once():
 def test_open_surfaces_are_refused():
     unit, triangles = sphere(1)
     for wrong in (triangles[:-1], _turned(triangles)):
-        with pytest.raises(InputError, match="not closed"):
+        with refused(problem="not closed"):
             ClosedCells(unit[:, None], wrong)
 
 

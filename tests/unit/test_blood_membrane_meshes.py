@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from refusals import refused
 
-from haloscope.errors import InputError
 from haloscope.solvers.blood.membranes.loop_elements import (
     loop_elements,
     regular_weights,
@@ -90,7 +90,11 @@ def test_meshes_tend_to_the_volumes_and_areas_of_their_shapes():
 
 @pytest.mark.parametrize("vertices", [12, 641, 0, -5, 10**9])
 def test_a_number_of_vertices_that_no_mesh_has_is_refused(vertices):
-    with pytest.raises(InputError, match=r"such as \d+ or \d+"):
+    with refused(
+        location=f"vertices = {vertices}$",
+        allowed="10 f.2 . 2",
+        remedy=r"set vertices to \d+ or \d+",
+    ):
         frequency_of(vertices)
 
 

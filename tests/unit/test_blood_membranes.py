@@ -6,9 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
+from refusals import refused
 from small_membranes import ALL, KINDS, RIGID, disturbed, forces, membranes, one_core
 
-from haloscope.errors import InputError, SolutionError
+from haloscope.errors import SolutionError
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import MembraneMesh, red_cell, sphere
 from haloscope.solvers.blood.verification.stretching import measured, stretch
@@ -185,23 +186,28 @@ def test_a_cell_whose_element_is_turned_over_is_named(elements):
     ring = mesh.rings[40]
     x[1, 40] = 2.2 * x[1, ring[0]] - 1.2 * x[1, 40]
     cells.set_cells(0, x)
-    with pytest.raises(SolutionError, match=r"cell 71 has folded over: a crease of 1\d\d degrees"):
+    with refused(
+        SolutionError,
+        location="^cell 71$",
+        problem=r"folded over: .* a crease of 1\d\d degrees",
+        remedy="raise fold_guard",
+    ):
         cells.require_sound(3, np.array([70, 71, 72]))
     x[1, 40] *= 50
     cells.set_cells(0, x)
-    with pytest.raises(
-        SolutionError, match=r"an element is inverted, one has 1\d\d times its area"
-    ):
+    with refused(SolutionError, problem=r"inverted, and one has 1\d\d times its area"):
         cells.require_sound(3)
     x[1] = mesh.vertices
     x[2, 17] = np.nan
     cells.set_cells(0, x)
-    with pytest.raises(SolutionError, match=r"cell 2 has folded over: a vertex is no number"):
+    with refused(
+        SolutionError, location="^cell 2$", problem="folded over: the position of a vertex is NaN"
+    ):
         cells.require_sound(3)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "location"),
     [
         ({"shear_modulus": 0.0}, "shear_modulus = 0"),
         ({"bending_modulus": -1.0}, "bending_modulus = -1"),
@@ -209,20 +215,20 @@ def test_a_cell_whose_element_is_turned_over_is_named(elements):
         ({"fold_guard": -1.0}, "fold_guard = -1"),
     ],
 )
-def test_moduli_that_no_membrane_has_are_refused(change, message):
-    with pytest.raises(InputError, match=message):
+def test_moduli_that_no_membrane_has_are_refused(change, location):
+    with refused(location=location, allowed="above 0|0 or more"):
         MembraneLaw(**{"shear_modulus": 1.0, **change})
 
 
 def test_what_cells_cannot_be_is_refused():
-    with pytest.raises(InputError, match="room for 0 cells"):
+    with refused(location="capacity = 0", allowed="1 or more"):
         Membranes(one_core(), sphere(92, 1.0), 0, MembraneLaw(1.0))
     cells = membranes(sphere(92, 1.0), MembraneLaw(1.0), count=2)
-    with pytest.raises(InputError, match="3 cells"):
+    with refused(problem="no room for 3 cells", allowed="0 to 2"):
         cells.compute_forces(3)
     corners = np.array(list(itertools.product((-1.0, 1.0), repeat=3)))[[0, 3, 5, 6]]
     solid = MembraneMesh(corners, np.array([[0, 1, 2], [0, 3, 1], [0, 2, 3], [1, 3, 2]], np.int32))
-    with pytest.raises(InputError, match="Loop elements need"):
+    with refused(problem="Loop elements", allowed="five or six neighbours", remedy="linear"):
         Membranes(one_core(), solid, 1, MembraneLaw(1.0))
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice
-from haloscope.errors import InputError
 from haloscope.solvers.blood.coupling.coupling import OwnBox
 from haloscope.solvers.blood.coupling.repulsion import (
     SOURCE,
@@ -333,17 +333,17 @@ def test_vertices_without_a_place_get_nothing():
 
 @pytest.mark.parametrize(("strength", "cutoff"), [(-1, 1), (np.nan, 1), (1, 0), (1, 4)])
 def test_laws_that_cannot_be_are_refused(strength, cutoff):
-    with pytest.raises(InputError, match="out of range"):
+    with refused(location="repulsion, (strength|cutoff) = ", problem="out of range"):
         RepulsionLaw(strength, cutoff)
 
 
 def test_short_periodic_axes_and_wrong_distances_are_refused():
     box = OwnBox((0, 0, 0), (4, 9, 9), (4, 9, 9), (True,) * 3)
-    with pytest.raises(InputError, match="too few"):
+    with refused(problem="4 points .* too few", allowed="5 points or more"):
         Repulsion(CpuDevice(threads=1), box, RepulsionLaw(1, 1.5))
     box, table, distance = channel()
     for wrong, words in ((distance[:-1], "points"), (distance - 1, "negative")):
-        with pytest.raises(InputError, match=words):
+        with refused(problem=words):
             WallRepulsion(CpuDevice(threads=1), box, 2, table, wrong, LAW)
 
 

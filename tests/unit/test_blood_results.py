@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from haloscope.case.tables import check
 from haloscope.device import open_device
-from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.bisection import bisect
 from haloscope.mesh.surfaces.surface_files import write_stl
@@ -343,12 +343,13 @@ def test_a_restart_with_another_time_step_is_refused():
     blood = {"channel": {"size_um": [4.0, 6.0, 5.0]}}
     solver, _ = begin({**blood, "time_step_us": 0.1})
     other, _ = begin({**blood, "time_step_us": 0.05})
-    with pytest.raises(
-        InputError, match="step is 1e-07 s and this case's 5e-08 s, .* lattice"
-    ) as error:
+    with refused(
+        location="checkpoint",
+        problem="step is 1e-07 s and that of this case is 5e-08 s; .* lattice",
+        remedy="begin anew without --restart",
+    ) as refusal:
         other.restore(1, solver.scalars(), solver.owned)
-    assert "\n" not in str(error.value)
-    assert "begin anew without --restart" in str(error.value)
+    assert "\n" not in refusal.text
 
 
 def test_a_restart_takes_a_time_step_that_differs_by_rounding_and_no_other():
@@ -362,11 +363,13 @@ def test_a_restart_takes_a_time_step_that_differs_by_rounding_and_no_other():
             other.restore(1, solver.scalars(), solver.owned)
             assert other.step == 1
             continue
-        with pytest.raises(InputError) as error:
+        with refused(location="checkpoint") as refusal:
             other.restore(1, solver.scalars(), solver.owned)
-        match = re.search(r"step is (\S+) s and this case's (\S+) s", str(error.value))
-        assert match is not None
-        assert [float(time_step) for time_step in match.groups()] == [
+        steps = re.search(
+            r"step is (\S+) s and that of this case is (\S+) s", refusal.error.problem
+        )
+        assert steps is not None
+        assert [float(time_step) for time_step in steps.groups()] == [
             solver.units.time_step,
             other.units.time_step,
         ]
@@ -407,8 +410,8 @@ def test_a_restart_gives_the_same_means_and_other_samples_begin_anew():
     _, changed = begin(_with_a_capsule({"start": 3, "interval": 2, "bins": 5}))
     assert changed.restore(extras, 9) == (
         "profiles begin anew with blood.profile = {start = 3, interval = 2, bins = 5}: 2 samples of "
-        "profiles in the checkpoint were taken with {start = 3, interval = 4, bins = 5}; give that to "
-        "keep them"
+        "profiles in the checkpoint were taken with {start = 3, interval = 4, bins = 5}; set blood.profile to "
+        "these to keep them"
     )
     assert changed.profiles.means() is None
     assert changed.finish(None, 9).notices[-1].startswith("warning: no profiles")
@@ -417,10 +420,10 @@ def test_a_restart_gives_the_same_means_and_other_samples_begin_anew():
 def test_profiles_of_a_vessel_that_is_not_straight_are_refused():
     shape = {"radius_um": 6.0, "parent_length_um": 12.0, "daughter_length_um": 12.0}
     closed = {"size_um": [8.0, 8.0, 8.0], "periodic": []}
-    for vessel, message in (
-        ({"bifurcation": shape}, "straight"),
+    for vessel, problem in (
+        ({"bifurcation": shape}, "not straight"),
         ({"channel": closed}, "closed on all sides"),
     ):
         case = check({"solver": "blood", "blood": {**vessel, "profile": {}}}, BloodCase, "test")
-        with pytest.raises(InputError, match=message):
+        with refused(location="blood.profile", problem=problem, remedy="leave blood.profile out"):
             straight_vessel(case.blood, SimpleNamespace(lattice=SimpleNamespace(spacing=1e-6)))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
+from refusals import refused
 
 from haloscope.case.tables import check
-from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.surfaces.surface_files import write_stl
 from haloscope.mesh.surfaces.surface_generators import tube
@@ -76,29 +76,29 @@ def test_walls_that_move_shear_by_the_difference_of_their_speeds():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"relaxation_time": 2.5}, "outside the sound range"),
-        ({"density_kg_m3": 1e6, "cells": [_CELL]}, "stiff for this step"),
+        ({"relaxation_time": 2.5}, "outside the recommended range"),
+        ({"density_kg_m3": 1e6, "cells": [_CELL]}, "too stiff for the time step"),
         (
             {"density_kg_m3": 1e5, "cells": [{**_CELL, "volume_modulus_pa": 2000.0}]},
-            "held too firmly for this step: kappa dt^2 / (rho dx^2) is",
+            "volume modulus is too large for the time step: kappa dt^2 / (rho dx^2) is",
         ),
         (
             {"cells": [{**_CELL, "membrane_viscosity_un_s_m": 0.5}]},
-            "give viscous_stiffness = 0.01 and blood.time_step_us = ",
+            "set viscous_stiffness = 0.01 and set blood.time_step_us = ",
         ),
         (
             {
                 "delta": "peskin",
                 "cells": [{**_CELL, "membrane_viscosity_un_s_m": 0.5, "viscous_stiffness": 0.7}],
             },
-            "beyond what steps bear with the delta function peskin; give 0.5 or less",
+            'with blood.delta = "peskin"; set viscous_stiffness = 0.5 or less',
         ),
         ({"spacing_um": 1.0, "cells": [_CELL]}, "crease"),
         ({"cells": [{**_CELL, "viscosity_ratio": 5.0}]}, "inside cells"),
-        ({"pressure_gradient_pa_m": [6e7, 0.0, 0.0]}, "errors of compressibility"),
+        ({"pressure_gradient_pa_m": [6e7, 0.0, 0.0]}, "compressibility errors"),
         (
             {"pressure_gradient_pa_m": [1.2e6, 0.0, 0.0], "cells": [_CELL]},
-            "red-cell is drawn out at the walls by a capillary number of 9.4: above 5",
+            "red-cell: the capillary number at the walls is 9.4; above 5",
         ),
     ],
 )
@@ -114,11 +114,13 @@ def test_an_inflow_beyond_the_method_is_refused_with_a_step_that_is_not():
         {"name": "inlet", "kind": "velocity", "value": 3.0},
         {"name": "outlet", "kind": "pressure"},
     ]
-    with pytest.raises(
-        InputError, match="inflow inlet of 3 m/s, 6 m/s in the middle of the vessel, is Mach"
-    ) as error:
+    with refused(
+        location="blood.openings inlet",
+        problem="3 m/s, and 6 m/s in the middle of the vessel, a lattice Mach number of 0.7",
+        allowed="at most 0.4",
+    ) as refusal:
         report(_table(tube=tube, openings=openings))
-    step = float(re.search(r"time_step_us = ([0-9.e-]+)", str(error.value)).group(1))
+    step = _number("time_step_us", refusal.error.remedy)
     report(_table(tube=tube, openings=openings, time_step_us=step))
 
 
@@ -142,14 +144,14 @@ def _fast(speed, **changes):
 
 
 def test_where_a_relaxation_time_is_given_another_is_told_that_does():
-    with pytest.raises(InputError, match="sound below 0.1: give blood.relaxation_time = ") as error:
+    with refused(allowed="below 0.1", remedy="set blood.relaxation_time = ") as refusal:
         report(_fast(6.0, relaxation_time=1.0))
-    assert "time_step_us" not in str(error.value)
-    tau = _number("relaxation_time", str(error.value))
+    assert "time_step_us" not in refusal.text
+    tau = _number("relaxation_time", refusal.error.remedy)
     assert 0.51 < tau < 1.0
     lines = report(_fast(6.0, relaxation_time=tau))
     assert not any("compressibility" in line for line in lines)
-    slower = float(re.search(r"or at most ([0-9.e-]+) m/s", str(error.value)).group(1))
+    slower = float(re.search(r"or lower .* to ([0-9.e-]+) m/s", refusal.error.remedy).group(1))
     lines = report(_fast(slower, relaxation_time=1.0))
     assert not any("compressibility" in line for line in lines)
     lines = report(_fast(1.6, relaxation_time=1.0))
@@ -158,16 +160,16 @@ def test_where_a_relaxation_time_is_given_another_is_told_that_does():
 
 
 def test_where_a_relaxation_time_is_given_pressures_and_membranes_are_told_another():
-    with pytest.raises(
-        InputError, match="changes the density .*: give blood.relaxation_time"
-    ) as error:
+    with refused(
+        problem="changes the lattice density", remedy="set blood.relaxation_time"
+    ) as refusal:
         report(_pressed(6e4, 6e4, relaxation_time=1.0))
-    report(_pressed(6e4, 6e4, relaxation_time=_number("relaxation_time", str(error.value))))
-    less = float(re.search(r"or at most ([0-9.e+]+) Pa", str(error.value)).group(1))
+    report(_pressed(6e4, 6e4, relaxation_time=_number("relaxation_time", refusal.error.remedy)))
+    less = float(re.search(r"or lower .* to ([0-9.e+]+) Pa", refusal.error.remedy).group(1))
     report(_pressed(less, less, relaxation_time=1.0))
     stiff = {**_CELL, "shear_modulus_un_m": 2e3, "volume_modulus_pa": 2e6}
     lines = report(_table(cells=[stiff], relaxation_time=1.0))
-    for words in ("stiff for this step", "held too firmly"):
+    for words in ("too stiff for the time step", "volume modulus is too large"):
         (line,) = (line for line in lines if words in line)
         assert "time_step_us" not in line
         better = _table(cells=[stiff], relaxation_time=_number("relaxation_time", line))
@@ -176,66 +178,61 @@ def test_where_a_relaxation_time_is_given_pressures_and_membranes_are_told_anoth
 
 @pytest.mark.parametrize("changes", [{"relaxation_time": 1.0}, {"time_step_us": 0.05}, {}])
 def test_where_no_allowed_step_is_short_enough_a_spacing_or_a_slower_flow_is_told(changes):
-    with pytest.raises(InputError, match="give at most .* m/s, or blood.spacing_um = ") as error:
+    with refused(remedy="^lower .* m/s, or set blood.spacing_um = ") as refusal:
         report(_fast(5e3, **changes))
-    message = str(error.value)
-    assert "no step that is allowed at this spacing is short enough" in message
+    message = refusal.error.remedy
+    assert "at this spacing no allowed step is short enough" in message
     assert ("in place of blood.time_step_us" in message) == ("time_step_us" in changes)
     spacing, tau = _number("spacing_um", message), _number("relaxation_time", message)
     # Without the lattice, which would be large.
     soundness.check_mach(_fast(5e3, spacing_um=spacing, relaxation_time=tau), 5e3, "it")
-    slower = float(re.search(r"give at most ([0-9.e-]+) m/s", message).group(1))
+    slower = float(re.search(r"^lower .* to ([0-9.e-]+) m/s", message).group(1))
     report(_fast(slower, **changes))
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"relaxation_time": 3.0}, "3 steps is outside the sound range 0.51 to 2: give blood.rel"),
+        (
+            {"relaxation_time": 3.0},
+            "3 steps, outside the recommended range 0.51 to 2; set blood.rel",
+        ),
         (
             {"relaxation_time": 0.505},
-            "0.505 steps is outside the sound range 0.51 to 2: give blood.rel",
+            "0.505 steps, outside the recommended range 0.51 to 2; set blood.rel",
         ),
-        ({"time_step_us": 0.2}, "2: give blood.time_step_us = 0.000712 to 0.106"),
+        ({"time_step_us": 0.2}, "2; set blood.time_step_us = 0.000712 to 0.106"),
         (
             {"relaxation_time": 1.5, "cells": [{**_CELL, "viscosity_ratio": 5.0}]},
-            "5.5 steps inside cells is outside the sound range 0.51 to 2: give blood.relaxation_time = 0.51 to 0.8",
+            "inside cells is 5.5 steps, outside the recommended range 0.51 to 2; set blood.relaxation_time = "
+            "0.51 to 0.8",
         ),
     ],
 )
 def test_a_relaxation_time_that_is_not_sound_is_told_with_what_is(changes, words):
-    (line,) = (line for line in report(_table(**changes)) if "outside the sound range" in line)
+    outside = "outside the recommended range"
+    (line,) = (line for line in report(_table(**changes)) if outside in line)
     assert words in line
-    key, low, high = re.search(r"give blood\.(\w+) = ([0-9.e-]+) to ([0-9.e-]+)", line).groups()
+    key, low, high = re.search(r"set blood\.(\w+) = ([0-9.e-]+) to ([0-9.e-]+)", line).groups()
     for number in (low, high):
         lines = report(_table(**{**changes, key: float(number)}))
-        assert not any("outside the sound range" in line for line in lines)
+        assert not any(outside in line for line in lines)
 
 
 @pytest.mark.parametrize(
-    ("tau", "ratio", "said"),
-    [
-        (
-            5.0,
-            100.0,
-            "viscosity_ratio = 100 of blood.cells gives a relaxation time of 450.5 steps inside",
-        ),
-        (
-            0.5005,
-            0.1,
-            "viscosity_ratio = 0.1 of blood.cells gives a relaxation time of 0.50005 steps inside",
-        ),
-    ],
+    ("tau", "ratio", "inside"), [(5.0, 100.0, r"450\.5"), (0.5005, 0.1, r"0\.50005")]
 )
-def test_a_relaxation_time_inside_cells_is_refused_as_one_at_rest_is(tau, ratio, said):
+def test_a_relaxation_time_inside_cells_is_refused_as_one_at_rest_is(tau, ratio, inside):
     cell = {**_CELL, "viscosity_ratio": ratio}
-    with pytest.raises(InputError, match=re.escape(said)) as error:
+    with refused(
+        location=f"viscosity_ratio = {ratio:g}$",
+        problem=f"inside cells is {inside} steps",
+        allowed="0.5005 to 200 .recommended: 0.51 to 2",
+        remedy="set blood.relaxation_time = ",
+    ) as refusal:
         report(_table(relaxation_time=tau, cells=[cell]))
-    assert "allowed are 0.5005 to 200, sound 0.51 to 2: give blood.relaxation_time = " in str(
-        error.value
-    )
-    better = _table(relaxation_time=_number("relaxation_time", str(error.value)), cells=[cell])
-    assert not any("outside the sound range" in line for line in report(better))
+    better = _table(relaxation_time=_number("relaxation_time", refusal.error.remedy), cells=[cell])
+    assert not any("outside the recommended range" in line for line in report(better))
 
 
 def test_signals_count_with_their_largest_value():
@@ -246,9 +243,9 @@ def test_signals_count_with_their_largest_value():
     ]
     table = _table(tube=tube, openings=openings)
     assert scales(table).speed == pytest.approx(0.2)
-    with pytest.raises(
-        InputError,
-        match="inlet of 0.1 m/s, 10 m/s in the middle of the vessel where its signal is largest, is Mach",
+    with refused(
+        location="inlet",
+        problem="0.1 m/s, and 10 m/s in the middle of the vessel where its signal is largest, .* Mach",
     ):
         report(table, 0.01)
     driven = scales(_table(drive="1 + 2e3*t"), 1e-3)
@@ -286,32 +283,28 @@ def test_profiles_count_with_their_largest_velocity_times_the_peak_of_the_signal
     lines = report(_inflow(profile, 0.1))
     mach = scales(_inflow(profile)).speed / _inflow(profile).units.velocity * 3**0.5
     assert derived(_inflow(profile))["expected Mach number"] == pytest.approx(mach)
-    assert any("errors of compressibility" in line for line in lines)
+    assert any("compressibility errors" in line for line in lines)
 
 
 @pytest.mark.parametrize("kind", ["expression", "table"])
 def test_a_profile_whose_largest_velocity_is_beyond_the_method_is_refused(kind, tmp_path):
     profile = _jet(kind, tmp_path)
-    with pytest.raises(
-        InputError, match="inflow inlet of 0.4 m/s, .* m/s where its profile is largest, is Mach"
-    ) as error:
+    with refused(
+        location="inlet", problem="0.4 m/s, and .* m/s where its profile is largest, .* Mach"
+    ) as refusal:
         report(_inflow(profile, 0.4))
-    step = float(re.search(r"time_step_us = ([0-9.e-]+)", str(error.value)).group(1))
-    assert "\n" not in str(error.value)
+    step = _number("time_step_us", refusal.error.remedy)
+    assert "\n" not in refusal.text
     sound = _inflow(profile, 0.4).model_copy(update={"time_step_us": step})
     report(sound)
-    with pytest.raises(
-        InputError, match="m/s where its profile and its signal are largest, is Mach"
-    ):
+    with refused(problem="m/s where its profile and its signal are largest, .* Mach"):
         report(_inflow(profile, 0.04, signal="1 + 9*sin(1e3*t)**2"), 0.01)
 
 
 def test_a_flat_profile_counts_as_the_parabola_that_it_becomes():
     assert scales(_inflow("1 + 0*y")).speed == pytest.approx(0.2)
     assert scales(_inflow("uniform")).speed == pytest.approx(0.2)
-    with pytest.raises(
-        InputError, match="inflow inlet of 3 m/s, 6 m/s in the middle of the vessel, is Mach"
-    ):
+    with refused(location="inlet", problem="3 m/s, and 6 m/s in the middle of the vessel, .* Mach"):
         report(_inflow("1 + 0*y", 3.0))
 
 
@@ -333,23 +326,19 @@ def test_a_fall_of_pressure_between_openings_counts_as_the_flow_that_it_drives()
     # A short way: what the fall gives at most is its square root.
     steep = _pressed(0.0, 2e3, viscosity_mpa_s=0.1, time_step_us=0.02)
     assert scales(steep).speed == pytest.approx((2 * 2e3 / 1025) ** 0.5)
-    with pytest.raises(
-        InputError, match=r"pressures of blood.openings drive of .* is Mach"
-    ) as error:
+    with refused(location="blood.openings, pressures", problem="Mach") as refusal:
         report(_pressed(-4e3, 4e3))
-    step = float(re.search(r"time_step_us = ([0-9.e-]+)", str(error.value)).group(1))
+    step = _number("time_step_us", refusal.error.remedy)
     report(_pressed(-4e3, 4e3, time_step_us=step))
 
 
 @pytest.mark.parametrize("value", [1e6, -1e6])
 def test_a_pressure_beyond_the_gas_of_the_lattice_is_refused_with_a_step_that_is_not(value):
-    with pytest.raises(
-        InputError, match=r"the pressure at inlet of .*1e\+06 Pa changes the density"
-    ):
+    with refused(location="inlet", problem=r"1e\+06 Pa changes the lattice density"):
         report(_pressed(value, value))
-    with pytest.raises(InputError, match="changes the density") as error:
+    with refused(problem="changes the lattice density") as refusal:
         report(_pressed(6e4, 6e4))
-    step = float(re.search(r"time_step_us = ([0-9.e-]+)", str(error.value)).group(1))
+    step = _number("time_step_us", refusal.error.remedy)
     report(_pressed(6e4, 6e4, time_step_us=step))
 
 
@@ -357,7 +346,7 @@ def test_pressures_count_without_walls_and_outlets_side_by_side_are_not_near():
     ends = [{"name": f"x_{end}", "kind": "pressure", "value": 1e6} for end in ("low", "high")]
     open_box = {"size_um": [10.0, 10.0, 10.0], "periodic": ["y", "z"], "open": ["x"]}
     none = [0.0, 0.0, 0.0]
-    with pytest.raises(InputError, match="the pressure at x_low of .* changes the density"):
+    with refused(location="x_low", problem="changes the lattice density"):
         report(_table(tube=None, channel=open_box, openings=ends, pressure_gradient_pa_m=none))
     outlets = [{"name": f"outlet-{n}", "kind": "pressure", "value": float(n)} for n in (1, 2)]
     inlet = {"name": "inlet", "kind": "velocity", "value": 1e-3}
@@ -370,20 +359,23 @@ def test_pressures_count_without_walls_and_outlets_side_by_side_are_not_near():
 
 
 @pytest.mark.parametrize(
-    ("tube", "words"),
+    ("tube", "fields"),
     [
-        ({"radius_um": 1.0, "length_um": 20.0}, "the walls are 2 um apart"),
-        ({"radius_um": 10.0, "length_um": 20.2}, "length = 20.2 um is 40.4 spacings of 0.5 um"),
+        ({"radius_um": 1.0, "length_um": 20.0}, {"problem": "the walls are 2 um apart"}),
+        (
+            {"radius_um": 10.0, "length_um": 20.2},
+            {"location": "length = 20.2 um", "problem": "40.4 spacings of 0.5 um"},
+        ),
     ],
 )
-def test_lengths_of_a_vessel_are_told_in_micrometres(tube, words):
-    with pytest.raises(InputError, match=re.escape(words)):
+def test_lengths_of_a_vessel_are_told_in_micrometres(tube, fields):
+    with refused(**fields):
         report(_table(tube=tube))
 
 
 def test_a_gradient_that_drives_beyond_the_method_is_refused_where_there_is_time_for_it():
     fast = _table(pressure_gradient_pa_m=[1e9, 0.0, 0.0])
-    with pytest.raises(InputError, match="blood.pressure_gradient_pa_m drives of .* is Mach"):
+    with refused(location="blood.pressure_gradient_pa_m", problem="Mach"):
         report(fast, 1.0)
     report(fast, 1e-8)
 
@@ -392,33 +384,32 @@ def test_viscosity_at_rest_counts():
     assert len(report(_table(carreau={"zero_shear_mpa_s": 2.0, "infinite_shear_mpa_s": 1.0}))) == 0
     lines = report(_table(carreau={}))
     assert lines[0].startswith(
-        "warning: a relaxation time of 23.83 steps at rest (blood.carreau) is outside"
+        "warning: the relaxation time at rest (blood.carreau) is 23.83 steps, outside"
     )
-    with pytest.raises(
-        InputError,
-        match=r"zero_shear_mpa_s = 1e\+06 .* at most 200, which is 478 mPa s: give less$",
+    with refused(
+        location=r"zero_shear_mpa_s = 1e\+06",
+        allowed="at most 200",
+        remedy="^set blood.carreau.zero_shear_mpa_s = 478 or less$",
     ):
         report(_table(carreau={"zero_shear_mpa_s": 1e6}))
     report(_table(carreau={"zero_shear_mpa_s": 478.0}))
-    with pytest.raises(InputError, match="give less, or blood.relaxation_time = ") as error:
+    with refused(remedy="or less, or set blood.relaxation_time = ") as refusal:
         report(_table(carreau={"zero_shear_mpa_s": 1e3}, relaxation_time=1.0))
-    tau = _number("relaxation_time", str(error.value))
+    tau = _number("relaxation_time", refusal.error.remedy)
     report(_table(carreau={"zero_shear_mpa_s": 1e3}, relaxation_time=tau))
-    with pytest.raises(
-        InputError, match="zero_shear_mpa_s = 1 is below infinite_shear_mpa_s = 3.45"
-    ):
+    with refused(location="zero_shear_mpa_s = 1$", allowed="at least infinite_shear_mpa_s = 3.45"):
         _table(carreau={"zero_shear_mpa_s": 1.0})
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"shear_modulus_un_m": 2.5e-3}, "shear_modulus_un_m = 0.0025 of red-cell is unlike"),
-        ({"bending_modulus_j": 1e-12}, "bending_modulus_j = 1e-12 of red-cell is unlike"),
-        ({"area_modulus_un_m": 1e6}, "area_modulus_un_m = 1e+06 uN/m of red-cell is far above"),
-        ({"volume_modulus_pa": 2e8}, "volume_modulus_pa = 2e+08 Pa of red-cell is far above"),
-        ({"shape": "sphere", "radius_um": 1.01}, "red-cell are 4.04 spacings across, few for"),
-        ({"hematocrit": 0.0}, "there are no cells of red-cell: give their hematocrit or placed"),
+        ({"shear_modulus_un_m": 2.5e-3}, "red-cell: shear_modulus_un_m = 0.0025 is unusual"),
+        ({"bending_modulus_j": 1e-12}, "red-cell: bending_modulus_j = 1e-12 is unusual"),
+        ({"area_modulus_un_m": 1e6}, "red-cell: area_modulus_un_m = 1e+06 uN/m is far above"),
+        ({"volume_modulus_pa": 2e8}, "red-cell: volume_modulus_pa = 2e+08 Pa is far above"),
+        ({"shape": "sphere", "radius_um": 1.01}, "red-cell: a cell is only 4.04 spacings across"),
+        ({"hematocrit": 0.0}, "red-cell: the case has no cells of this kind; set hematocrit or"),
     ],
 )
 def test_cells_unlike_others_are_told(changes, words):
@@ -432,7 +423,7 @@ def test_openings_that_cannot_balance_each_other_are_told():
     ends = [{"name": name, "kind": "velocity", "value": 1e-3} for name in ("inlet", "outlet")]
     none = [0.0, 0.0, 0.0]
     lines = report(_table(tube=tube, openings=ends, pressure_gradient_pa_m=none))
-    assert any("all of blood.openings prescribe velocities" in line for line in lines)
+    assert any("all openings prescribe velocities" in line for line in lines)
     ends[1] = {"name": "outlet", "kind": "pressure"}
     assert report(_table(tube=tube, openings=ends, pressure_gradient_pa_m=none)) == []
 
@@ -445,7 +436,11 @@ def test_an_inlet_that_is_cut_off_from_pressures_is_told(tmp_path):
     for direction, count in ((1.0, 1), (-1.0, 0)):
         low |= {"name": "in", "kind": "velocity", "value": 1e-3, "normal": [direction, 0.0, 0.0]}
         table = _table(tube=None, surface={"file": str(path)}, openings=[low, high])
-        lines = [line for line in report(table) if "connected with in:" in line]
+        lines = [
+            line
+            for line in report(table)
+            if "blood.openings in: no opening with a pressure is connected" in line
+        ]
         assert len(lines) == count
         assert all("normals of blood.openings point out of the vessel" in line for line in lines)
 
@@ -458,38 +453,29 @@ def test_volumes_are_held_as_firmly_as_the_fluid_is_unless_told(density):
     alone, firm = table.cells
     assert alone.firmness(table.units) == pytest.approx(1 / 3)
     assert firm.firmness(table.units) == pytest.approx(10.0 / table.units.pressure)
-    assert not [line for line in report(table) if "held too firmly" in line]
+    assert not [line for line in report(table) if "volume modulus is too large" in line]
 
 
 def test_openings_that_feed_need_cells_and_fluid_that_comes_in():
     tube = {"radius_um": 10.0, "length_um": 20.0, "periodic": False}
     inlet = {"name": "inlet", "kind": "velocity", "value": 1e-3, "feeds": True}
-    with pytest.raises(InputError, match="inlet feeds cells and the case has none"):
+    with refused(location="openings.0.feeds", problem="'inlet' feeds cells, but the case has none"):
         _table(tube=tube, openings=[inlet])
     inlet["value"] = -1e-3
-    with pytest.raises(
-        InputError, match="feeds is true and value = -0.001: cells come in where fluid"
-    ):
+    with refused(location="openings.0.value = -0.001", problem="feeds is true", allowed="above 0"):
         _table(tube=tube, openings=[inlet], cells=[_CELL])
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "location", "allowed"),
     [
-        (
-            {"hematocrit": 45},
-            "hematocrit = 45: allowed is a share of the volume below 0.7",
-        ),
-        (
-            {"volume_modulus_pa": 1e-9},
-            "volume_modulus_pa = 1e-09: out of range; allowed are 0 or 0.001",
-        ),
-        (
-            {"shear_modulus_un_m": 0.0},
-            "shear_modulus_un_m = 0.0: out of range; allowed are 0.001 to",
-        ),
+        ({"hematocrit": 45}, "hematocrit = 45", "a volume fraction below 0.7"),
+        ({"volume_modulus_pa": 1e-9}, "volume_modulus_pa = 1e-09", "0 or 0.001 to"),
+        ({"shear_modulus_un_m": 0.0}, "shear_modulus_un_m = 0.0", "^0.001 to"),
     ],
 )
-def test_numbers_of_cells_that_cannot_be_are_refused_with_what_is_allowed(changes, words):
-    with pytest.raises(InputError, match=re.escape(words)):
+def test_numbers_of_cells_that_cannot_be_are_refused_with_what_is_allowed(
+    changes, location, allowed
+):
+    with refused(location=location, problem="out of range", allowed=allowed):
         _table(cells=[{**_CELL, **changes}])

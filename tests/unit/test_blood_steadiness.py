@@ -76,11 +76,11 @@ def test_a_short_run_tells_that_its_viscosity_is_not_of_a_steady_flow():
     assert profile["flow_change"] == pytest.approx(
         1.8 * startup / profile["change_time_s"], rel=0.2
     )
-    assert "between walls 10 um apart, of a flow that is not steady\n" in line
+    assert "between walls 10 um apart (the flow is not steady)\n" in line
     assert "\nthe flow is not steady: it changes by +" in line
     assert f"{100 * profile['flow_change']:+.3g} % in 8.65 us" in line
     assert "its start-up takes 43.3 us" in line
-    assert line.endswith("run longer or give a larger blood.profile.start")
+    assert line.endswith("run longer or raise blood.profile.start")
 
 
 @pytest.mark.parametrize("start", [0, 100, 200])
@@ -150,7 +150,7 @@ def test_flow_that_follows_a_signal_is_not_steady_however_its_samples_lie():
     assert abs(profile["flow_change"]) < 0.01
     assert profile["drive_change"] == pytest.approx(2 / 3, rel=1e-4)
     assert profile["steady"] is False
-    assert "what drives it changes by 66.7 % meanwhile" in line
+    assert "its driving force changes by 66.7 % meanwhile" in line
     # One that has come to its end does not count any more.
     profile, _ = _run({"drive": f"min(1, t/{50 * step!r})"}, 1000, start=600, interval=10)
     assert profile["drive_change"] == 0.0
@@ -181,8 +181,8 @@ def test_one_sample_does_not_tell_whether_a_flow_is_steady():
     profile, line = _run({}, 600, start=600)
     assert profile["steady"] is None
     assert profile["flow_change"] is None
-    assert ", of a flow not known to be steady\n" in line
-    assert "\none sample does not tell whether the flow is steady" in line
+    assert " (the flow may not be steady)\n" in line
+    assert "\nwhether the flow is steady is unknown from one sample" in line
     # That it began a moment ago does.
     assert _run({}, 10, start=10)[0]["steady"] is False
     assert "NaN" not in json.dumps(profile)
@@ -198,7 +198,10 @@ def test_cells_that_have_gone_a_short_way_keep_a_flow_from_being_called_steady()
     gone = profile["mean_speed_m_s"] * 600 * _solver(blood).units.time_step / 12e-6
     assert profile["diameters_passed"] == pytest.approx(gone)
     assert profile["steady"] is False
-    assert f"blood has gone {gone:.3g} of the 25 diameters in which cells come to" in line
+    assert (
+        f"blood has travelled {gone:.3g} of the 25 diameters in which the distribution of cells"
+        in line
+    )
 
 
 def test_a_viscosity_of_unsteady_blood_is_not_held_against_experiments():
@@ -208,7 +211,7 @@ def test_a_viscosity_of_unsteady_blood_is_not_held_against_experiments():
     }
     profile, line = _run(blood, 30, interval=5)
     assert profile["steady"] is False
-    assert ", of a flow that is not steady; experiments " in line
+    assert " (the flow is not steady); experiments " in line
     assert "Pries et al. 1992)\nthe flow is not steady: it changes by" in line
     # Of the viscosity over that of experiments.
     assert f"{100 * profile['over_pries']:+.2g} %" not in line

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from refusals import refused
 
 from haloscope.case.tables import check
 from haloscope.device.cpu import CpuDevice
-from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.fluid.gpu_layout import room_for_two
@@ -106,17 +105,17 @@ def test_a_case_can_say_how_and_cores_have_one_way():
     lines: list[str] = []
     way = choose_way(Gpu(0), Ranks(["one"]), "push", POINTS, DOUBLE, lines.append)
     assert (way.buffers, way.pushing) == (2, True)
-    assert lines == ["populations stream by a push between two buffers, as the case has it"]
+    assert lines == ["populations stream by a push between two buffers (blood.streaming)"]
     buffers, line = chosen(Gpu(ENOUGH), Ranks(["one"]), "in place")
     assert buffers == 1
-    assert "in place, as the case has it" in line
+    assert "in place (blood.streaming)" in line
     lines.clear()
     for streaming in ("auto", "in place"):
         way = choose_way(CpuDevice(1), World(), streaming, POINTS, DOUBLE, lines.append)
         assert way.buffers == 1
     assert lines == []
     for streaming in ("two buffers", "push"):
-        with pytest.raises(InputError, match=f'"{streaming}" is for GPUs'):
+        with refused(location=f'streaming = "{streaming}"', problem="needs a GPU"):
             choose_way(CpuDevice(1), World(), streaming, POINTS, DOUBLE, lines.append)
 
 

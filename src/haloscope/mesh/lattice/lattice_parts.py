@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.bisection import Boxes
 
@@ -232,19 +232,22 @@ def _check(
     reach = int(np.abs(directions).max(initial=0))
     if halo < reach:
         raise InputError(
-            f"a halo of {halo} points is given for directions that reach {reach} points; give "
-            f"{reach} or more"
+            f"the directions reach {counted(reach, 'point')}",
+            location=f"halo = {halo}",
+            allowed=f"{reach} or more",
         )
     most = int(tags.max(initial=-1))
     if most >= len(normals):
         raise InputError(
-            f"there are points on opening {most}, and outward vectors of {len(normals)} openings; "
-            "give one for each"
+            f"points lie on opening {most}, but there are outward vectors for "
+            f"{counted(len(normals), 'opening')}",
+            remedy="give a vector for each opening",
         )
     if int(extent.prod()) > _LARGEST:
         raise InputError(
-            f"a rank's cuboid with its halo has {' x '.join(map(str, extent))} places, more than "
-            f"{_LARGEST}; start more ranks or make the spacing coarser"
+            f"the cuboid of a rank with its halo has {' x '.join(map(str, extent))} points",
+            allowed=f"at most {_LARGEST} points",
+            remedy="start more ranks or use a larger spacing",
         )
 
 

@@ -34,7 +34,7 @@ _AROUND = ((0, 1), (1, -1), (1, 0), (1, 1))
 
 @dataclass(frozen=True)
 class OpeningPlane:
-    """An opening asked for by a plane."""
+    """A plane on which an opening is to lie."""
 
     name: str
     point: tuple[float, float, float]  # A point in the opening, in m
@@ -73,8 +73,10 @@ def _axis(name: str, normal: Floats, shown: Floats) -> tuple[int, int]:
     others = np.delete(normal, axis)
     if not (math.isfinite(length) and length > 0 and np.abs(others).max() <= ALONG * length):
         raise InputError(
-            f"opening '{name}' has the normal {point_text(shown)}; only normals along x, y or z "
-            "are supported: turn the geometry so that the vessel's end is along an axis"
+            f"its normal is {point_text(shown)}",
+            location=f"opening '{name}'",
+            allowed="normals along x, y or z",
+            remedy="turn the geometry so that the vessel's end is along an axis",
         )
     return axis, 1 if normal[axis] > 0 else -1
 
@@ -88,8 +90,9 @@ def _wanted(opening: str | OpeningPlane, surface: Surface) -> _Wanted:
             asked_radius = opening.radius
             radius = "none" if asked_radius is None else surface.unit.length(asked_radius)
             raise InputError(
-                f"opening '{opening.name}': point {surface.unit.place(place[0])}, radius {radius}; "
-                "finite numbers and a radius above 0 are needed"
+                f"its point is {surface.unit.place(place[0])} and its radius {radius}",
+                location=f"opening '{opening.name}'",
+                allowed="finite coordinates, a radius above 0",
             )
         return _Wanted(opening.name, axis, direction, place, opening.radius)
     chosen = surface.group(opening)
@@ -103,9 +106,10 @@ def _wanted(opening: str | OpeningPlane, surface: Surface) -> _Wanted:
     if not flat.all():
         place = surface.corners[chosen[flat.argmin()]].mean(axis=0)
         raise InputError(
-            f"opening '{opening}' is not flat: {int((~flat).sum())} of its {len(flat)} triangles "
-            f"face another way than {'-+'[direction > 0]}{AXES[axis]}, the first at "
-            f"{surface.unit.place(place)}; cut the surface{surface.of_file} flat across the vessel"
+            f"it is not flat: {int((~flat).sum())} of its {len(flat)} triangles do not face "
+            f"{'-+'[direction > 0]}{AXES[axis]}, the first at {surface.unit.place(place)}",
+            location=f"opening '{opening}'",
+            remedy=f"cut the {surface.location} flat across the vessel",
         )
     return _Wanted(opening, axis, direction, surface.corners[chosen].mean(axis=1), None)
 
@@ -138,15 +142,20 @@ def cut_openings(
     for asked in openings:
         wanted = _wanted(asked, surface)
         if wanted.name in [opening.name for opening in cut]:
-            raise InputError(f"opening '{wanted.name}' is given twice; each name belongs to one")
+            raise InputError(
+                "two openings have this name",
+                location=f"opening '{wanted.name}'",
+                remedy="give each opening its own name",
+            )
         runs, opening = _cut(runs, grid, surface, wanted)
         cut.append(opening)
     for opening, other in itertools.permutations(cut, 2):
         gone = not runs.contains(opening.numbers).all()
         if gone or np.isin(opening.numbers, other.numbers).any():
             raise InputError(
-                f"opening '{opening.name}' is cut by another, such as '{other.name}'; move them "
-                "apart, or make a generated vessel's branches longer"
+                f"opening '{other.name}' cuts it",
+                location=f"opening '{opening.name}'",
+                remedy="move them apart, or make the branches of a generated vessel longer",
             )
     return runs, tuple(cut)
 
@@ -160,10 +169,11 @@ def _cut(runs: Runs, grid: Grid, surface: Surface, wanted: _Wanted) -> tuple[Run
         section = _section(runs, grid, wanted, plane - direction, places)
     if not len(section):
         raise InputError(
-            f"opening '{wanted.name}' at {surface.unit.place(wanted.places.mean(axis=0))} is outside "
-            f"the geometry{surface.of_file}: no fluid point lies there at the spacing "
-            f"{surface.unit.length(grid.spacing)}; move it into the vessel, or use a smaller spacing "
-            "if the vessel is this narrow"
+            f"it lies outside the {surface.location}: no fluid point is near "
+            f"{surface.unit.place(wanted.places.mean(axis=0))} at the spacing "
+            f"{surface.unit.length(grid.spacing)}",
+            location=f"opening '{wanted.name}'",
+            remedy="move it into the vessel, or use a smaller spacing if the vessel is this narrow",
         )
     stride = direction * (1, grid.shape[0], grid.shape[0] * grid.shape[1])[axis]
     opening = section + stride

@@ -149,8 +149,10 @@ class PointFields:
         x, y, z = self._world.sum(own[matches[0]] if len(matches) else np.zeros(3))
         position_text = ", ".join(f"{p:g}" for p in position)
         raise InputError(
-            f"{location}: ({position_text}) m lies outside the lattice; give a place inside: the nearest point "
-            f"is ({x:.6g}, {y:.6g}, {z:.6g}) m, {near:.3g} m away"
+            f"({position_text}) m lies outside the lattice; the nearest lattice point is "
+            f"({x:.6g}, {y:.6g}, {z:.6g}) m, {near:.3g} m away",
+            location=location,
+            remedy="give a position inside",
         )
 
     def sample(self, positions: Sequence[Position], owned: np.ndarray) -> list[float]:
@@ -345,7 +347,7 @@ def _raster_order(world: World, numbers: Integers, places: int) -> tuple[Integer
     joined = np.concatenate(came)
     ascending = np.argsort(joined, kind="stable")
     if world.any(bool((np.diff(joined[ascending]) == 0).any())):
-        raise InputError("a point of the lattice is on two ranks; give each point to one")
+        raise InputError("a lattice point is on two ranks", remedy="give each point to one rank")
     counts = world.alltoall(np.full((world.size, 1), len(joined)))[:, 0]
     place = np.empty(len(joined), np.int64)
     place[ascending] = counts[: world.rank].sum() + np.arange(len(joined))

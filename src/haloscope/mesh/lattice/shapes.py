@@ -62,8 +62,10 @@ def _whole(length: float, spacing: float, key: str, unit: LengthUnit) -> int:
     if count < 1 or abs(length / spacing - count) > _WHOLE * count:
         near = length / max(1, count)
         raise InputError(
-            f"{key} = {unit.length(length)} is {length / spacing:.6g} spacings of "
-            f"{unit.length(spacing)}, which must be a whole number; use a spacing of {unit.length(near)}"
+            f"this is {length / spacing:.6g} spacings of {unit.length(spacing)}",
+            location=f"{key} = {unit.length(length)}",
+            allowed="a whole number of spacings",
+            remedy=f"use a spacing of {unit.length(near)}",
         )
     return count
 
@@ -83,7 +85,9 @@ def _points(
 
 def _require_length(name: str, length: float) -> None:
     if not (math.isfinite(length) and length > 0):
-        raise InputError(f"{name} = {length:g} m is out of range; a length above 0 is needed")
+        raise InputError(
+            "out of range", location=f"{name} = {length:g} m", allowed="lengths above 0"
+        )
 
 
 @dataclass(frozen=True)

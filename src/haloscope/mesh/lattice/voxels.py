@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 LEAST_ACROSS = 5
-"""Fewest points across a vessel, unless said otherwise."""
+"""Default of the fewest points across a vessel."""
 
 _MOST_ROWS = 2**31
 # Of a spacing: what two parts may share by rounding where they touch.
@@ -56,7 +56,7 @@ class Lattice:
     # Inlets and outlets in the order asked for; their points are fluid points.
     openings: tuple[Opening, ...]
     slab: tuple[int, int]  # First plane z of this rank, and the one after its last
-    notices: tuple[str, ...] = ()  # What the user should know, one line each
+    notices: tuple[str, ...] = ()  # For the user, one line each
 
     @property
     def shape(self) -> Triple:
@@ -133,11 +133,17 @@ def voxelise(
     # `unit`: in which messages give lengths of a shape; a surface has its own.
     world = world or World()
     if not (math.isfinite(spacing) and spacing > 0):
-        raise InputError(f"spacing = {spacing:g} m is out of range; a length above 0 is needed")
+        raise InputError(
+            "out of range", location=f"spacing = {spacing:g} m", allowed="lengths above 0"
+        )
     if isinstance(geometry, Surface):
         return _from_surface(geometry, spacing, openings, least_across, world)
     if openings:
-        raise InputError("a box or a tube has no further openings; choose the ends of its axes")
+        raise InputError(
+            "a box or a tube has openings only at its own ends",
+            location="openings",
+            remedy="choose the ends of its axes",
+        )
     return _from_shape(geometry, spacing, least_across, world, unit)
 
 
@@ -184,10 +190,11 @@ def _require_no_overlap(depths: Integers, grid: Grid, surface: Surface, world: W
         return
     place = _place(grid, int(middles[lengths.argmax()]))
     raise InputError(
-        f"the surface{surface.of_file} overlaps itself: {counted(count, 'point')} of the lattice "
-        f"{'lies' if count == 1 else 'lie'} in two or more of its parts, as at "
-        f"{surface.unit.place(place)}; unite the parts, as by a boolean union in a mesh program, "
-        "remove what is doubled, or turn inward the triangles around what shall be a hole"
+        f"it overlaps itself: {counted(count, 'lattice point')} {'lies' if count == 1 else 'lie'} in two or "
+        f"more of its parts, one at {surface.unit.place(place)}",
+        location=surface.location,
+        remedy="unite the parts with a boolean union in a mesh program, remove duplicate parts, or turn the "
+        "triangles around a hole inward",
     )
 
 
@@ -201,7 +208,7 @@ def _from_surface(
     unit = surface.unit
     require_closed(surface)
     report = check(surface)
-    notices = [*surface.notices, *report.faults]
+    notices = [*surface.notices, *map(str, report.faults)]
     require_ends(surface, [opening for opening in openings if isinstance(opening, str)])
     grid = grid_of(surface, spacing, openings)
     _require_rows(grid)
@@ -212,14 +219,15 @@ def _from_surface(
     runs = _gathered(grid, Runs.between(grid.shape, toggles), world)
     if not runs.points:
         raise InputError(
-            f"no point of the lattice lies inside the surface at the spacing {unit.length(spacing)}; its "
-            f"box is {unit.place(np.ptp(surface.bounds, axis=0))}: use a smaller spacing, or "
-            "check the unit of the surface"
+            f"no lattice point lies inside it at the spacing {unit.length(spacing)}; its bounding box is "
+            f"{unit.place(np.ptp(surface.bounds, axis=0))}",
+            location=surface.location,
+            remedy="use a smaller spacing, or check the unit of the surface",
         )
     try:
         runs, cut = cut_openings(runs, grid, surface, openings)
     except InputError:
-        # Of a lattice that is too coarse openings meet; then that is what to say.
+        # On a lattice that is too coarse openings meet; then the spacing is the fault to report.
         narrow = _narrowest(runs, grid, (), slab, least_across, world)
         if narrow is None:
             raise
@@ -238,9 +246,10 @@ def _from_shape(
     across = shape.across / spacing
     if across < least_across * (1 - 1e-9):
         raise InputError(
-            f"spacing = {unit.length(spacing)} is too coarse: the walls are {unit.length(shape.across)} apart, "
-            f"{across:.3g} spacings, and at least {least_across} are needed; use at most "
-            f"{unit.length(shape.across / least_across)}"
+            f"too coarse: the walls are {unit.length(shape.across)} apart, {across:.3g} spacings",
+            location=f"spacing = {unit.length(spacing)}",
+            allowed=f"at least {least_across} spacings",
+            remedy=f"use at most {unit.length(shape.across / least_across)}",
         )
     grid = shape.grid(spacing, unit)
     _require_rows(grid)
@@ -275,8 +284,9 @@ def _shape_runs(shape: Shape, grid: Grid, start: int, stop: int) -> Runs:
 def _require_rows(grid: Grid) -> None:
     if grid.shape[1] * grid.shape[2] > _MOST_ROWS or grid.shape[0] > _MOST_ROWS:
         raise InputError(
-            f"a spacing of {grid.spacing:.6g} m gives a box of {grid.shape} points, too many to "
-            "number; use a larger spacing, or check the unit of the geometry"
+            f"the box has {' x '.join(map(str, grid.shape))} points, too many to number",
+            location=f"spacing = {grid.spacing:.6g} m",
+            remedy="use a larger spacing, or check the unit of the geometry",
         )
 
 
@@ -300,7 +310,7 @@ def _gathered(grid: Grid, runs: Runs, world: World) -> Runs:
 def _connected(
     runs: Runs, grid: Grid, openings: tuple[Opening, ...], unit: LengthUnit
 ) -> tuple[Runs, list[str]]:
-    """Keep the parts with openings, or without any the largest; say what was left out."""
+    """Keep the parts with openings, or without any the largest; report the parts left out."""
     part = runs.parts(grid.periodic)
     sizes = np.bincount(part, runs.stop - runs.first).astype(np.int64)
     keep = np.zeros(len(sizes), bool)
@@ -357,12 +367,14 @@ def _too_coarse(
     enough = _fine_enough(surface, grid.spacing, points, openings, least_across, world)
     if enough is None:
         guess = float(f"{grid.spacing * points / (least_across + 1):.3g}")
-        remedy = f"use about {unit.length(guess)} or less, as far as can be told from this spacing"
+        remedy = f"use about {unit.length(guess)} or less (an estimate from this spacing)"
     else:
         remedy = f"use at most about {unit.length(enough)}"
     return InputError(
-        f"spacing = {unit.length(grid.spacing)} is too coarse: a vessel is only about {points} points "
-        f"across at {unit.place(_place(grid, number))} and at least {least_across} are needed; {remedy}"
+        f"too coarse: a vessel is only about {points} points across at {unit.place(_place(grid, number))}",
+        location=f"spacing = {unit.length(grid.spacing)}",
+        allowed=f"at least {least_across} points",
+        remedy=remedy,
     )
 
 
@@ -406,7 +418,7 @@ def _points_across(
     if not runs.points:
         return 1
     cut: tuple[Opening, ...] = ()
-    # What is wrong with openings on a finer lattice is told when it is asked for.
+    # Faults of openings on a finer lattice are reported when that lattice is made.
     with contextlib.suppress(InputError):
         runs, cut = cut_openings(runs, grid, surface, openings)
     runs, _ = _connected(runs, grid, cut, surface.unit)

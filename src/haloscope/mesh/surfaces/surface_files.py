@@ -21,6 +21,7 @@ _LARGEST = 1e30
 _MOST_TRIANGLES = 2**29
 _LONGEST_LINE = 2**16
 _MOST_GROUPS = 10_000
+_SAVE_AGAIN = "save the file again"
 
 
 def read_surface(
@@ -38,37 +39,56 @@ def read_surface(
     # diagonal.
     path = Path(path)
     if not (math.isfinite(scale) and scale > 0):
-        raise InputError(f"scale = {scale:g} is out of range; a factor above 0 is needed")
+        raise InputError("out of range", location=f"scale = {scale:g}", allowed="numbers above 0")
     readers = {".stl": _read_stl, ".obj": _read_obj}
     reader = readers.get(path.suffix.lower())
     if reader is None:
         raise InputError(
-            f"surface file {path} has an unknown ending; .stl and .obj are read: save the surface as text STL "
-            "(one solid a group) or OBJ"
+            f"the ending {path.suffix!r} is unknown",
+            location=_location(path),
+            allowed=".stl and .obj",
+            remedy="save the surface as text STL (one solid for each group) or OBJ",
         )
     if not path.is_file():
         if path.is_dir():
-            raise InputError(f"surface file {path} is a folder; give the path of a file in it")
-        looked = "" if path.is_absolute() else f" in {Path.cwd()}, where the command runs"
-        remedy = "the path of a file" if path.is_absolute() else "its path from there, or all of it"
-        raise InputError(f"surface file {path} is not there{looked}; give {remedy}")
+            raise InputError(
+                "it is a folder", location=_location(path), remedy="give the path of a file in it"
+            )
+        raise InputError(
+            "it does not exist",
+            location=_location(path),
+            remedy="give the path of a file"
+            if path.is_absolute()
+            else f"give its path from the current folder {Path.cwd()}, or its absolute path",
+        )
     try:
         corners, groups, names = reader(path)
     except OSError as error:
         raise InputError(
-            f"surface file {path} cannot be read: {error.strerror}; check its permissions"
+            f"it cannot be read ({error.strerror})",
+            location=_location(path),
+            remedy="check its permissions",
         ) from None
+    except InputError as error:
+        raise error.within(_location(path)) from None
     if not len(corners):
-        raise InputError(f"surface file {path} holds no triangles; save a closed surface")
+        raise InputError(
+            "it holds no triangles", location=_location(path), remedy="save a closed surface"
+        )
     usable = (np.abs(corners) <= _LARGEST).all(axis=(1, 2))
     if not usable.all():
         raise InputError(
-            f"surface file {path}: "
             f"{counted((~usable).sum(), 'triangle has', 'triangles have')} coordinates that are not "
-            f"finite numbers up to {_LARGEST:g}, the first is number {int(usable.argmin())}; save "
-            "the file again"
+            f"finite or too large, the first is triangle {int(usable.argmin())}",
+            location=_location(path),
+            allowed=f"numbers up to {_LARGEST:g}",
+            remedy=_SAVE_AGAIN,
         )
     return make_surface(corners * scale, groups, names, tolerance, str(path), unit)
+
+
+def _location(path: Path) -> str:
+    return f"surface file {path}"
 
 
 def write_stl(surface: Surface, path: Path | str) -> None:
@@ -119,7 +139,11 @@ def _read_stl(path: Path) -> _Read:
         # Some programs begin binary files with "solid", too; only the size tells.
         if len(start) == _HEADER + 4 and size == expected:
             if count > _MOST_TRIANGLES:
-                raise InputError(f"surface file {path} holds {count} triangles; at most 2^29 fit")
+                raise InputError(
+                    f"it holds {count} triangles",
+                    allowed="at most 2^29 triangles",
+                    remedy="use a coarser surface",
+                )
             records = np.fromfile(file, _RECORD, count)
             # What is no number is refused by the caller.
             with np.errstate(invalid="ignore"):
@@ -129,8 +153,9 @@ def _read_stl(path: Path) -> _Read:
     begin = start.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     if not begin.startswith(b"solid") or b"\0" in start:
         raise InputError(
-            f"surface file {path} is no STL file: {size} bytes, where its count of triangles asks "
-            f"for {expected}; save it again as binary or text STL"
+            f"it is not an STL file: it has {size} bytes, but with its number of triangles a binary STL file "
+            f"has {expected}",
+            remedy="save it again as binary or text STL",
         )
     return _read_text_stl(path)
 
@@ -144,20 +169,23 @@ def _words(path: Path) -> Iterator[tuple[int, list[str]]]:
             number += 1
             if len(line) == _LONGEST_LINE:
                 raise InputError(
-                    f"surface file {path}, line {number}: more than {_LONGEST_LINE} characters; "
-                    "save the file again as binary STL"
+                    "the line is too long",
+                    location=f"line {number}",
+                    allowed=f"at most {_LONGEST_LINE} characters",
+                    remedy=f"{_SAVE_AGAIN} as binary STL",
                 )
             if words := line.split():
                 yield number, words
 
 
-def _numbers(path: Path, line: int, words: list[str]) -> tuple[float, float, float]:
+def _numbers(line: int, words: list[str]) -> tuple[float, float, float]:
     try:
         x, y, z = (float(word) for word in words[1:4])
     except ValueError:
         raise InputError(
-            f"surface file {path}, line {line}: '{' '.join(words)[:60]}' has no three numbers; "
-            "save the file again"
+            f"'{' '.join(words)[:60]}' lacks three coordinates",
+            location=f"line {line}",
+            remedy=_SAVE_AGAIN,
         ) from None
     return x, y, z
 
@@ -170,7 +198,7 @@ def _read_text_stl(path: Path) -> _Read:
     for line, words in _words(path):
         word = words[0].lower()
         if word == "vertex" and open_corners >= 0:
-            corners.append(_numbers(path, line, words))
+            corners.append(_numbers(line, words))
             open_corners += 1
         elif word == "facet" and open_corners < 0:
             open_corners = 0
@@ -180,14 +208,16 @@ def _read_text_stl(path: Path) -> _Read:
         elif word == "solid" and open_corners < 0:
             groups.current = " ".join(words[1:]) or UNNAMED
             if len(groups.names) > _MOST_GROUPS:
-                raise InputError(f"surface file {path} has more than {_MOST_GROUPS} solids")
+                raise _too_many_groups("solids")
         elif word not in ("outer", "endloop", "endsolid"):
             raise InputError(
-                f"surface file {path}, line {line}: '{' '.join(words)[:60]}' is not what a text "
-                "STL file has there (facets of three vertices); save the file again"
+                f"'{' '.join(words)[:60]}' is out of place in a text STL file",
+                location=f"line {line}",
+                allowed="facets of three vertices",
+                remedy=_SAVE_AGAIN,
             )
     if open_corners >= 0:
-        raise InputError(f"surface file {path} ends within a facet; save the file again")
+        raise InputError("it ends within a facet", remedy=_SAVE_AGAIN)
     return (
         np.array(corners, np.float64).reshape(-1, 3, 3),
         np.array(groups.numbers, np.int32),
@@ -201,17 +231,19 @@ def _read_obj(path: Path) -> _Read:
     groups = _Groups()
     for line, words in _words(path):
         if words[0] == "v":
-            points.append(_numbers(path, line, words))
+            points.append(_numbers(line, words))
         elif words[0] in ("g", "o"):
             groups.current = " ".join(words[1:]) or UNNAMED
             if len(groups.names) > _MOST_GROUPS:
-                raise InputError(f"surface file {path} has more than {_MOST_GROUPS} groups")
+                raise _too_many_groups("groups")
         elif words[0] == "f":
-            corners = [_obj_point(path, line, word, len(points)) for word in words[1:]]
+            corners = [_obj_point(line, word, len(points)) for word in words[1:]]
             if len(corners) < 3:
                 raise InputError(
-                    f"surface file {path}, line {line}: a face of {len(corners)} corners; three "
-                    "or more are needed"
+                    f"the face has {counted(len(corners), 'corner')}",
+                    location=f"line {line}",
+                    allowed="3 corners or more",
+                    remedy=_SAVE_AGAIN,
                 )
             # A polygon becomes a fan around its first corner.
             fan = list(itertools.pairwise(corners[1:]))
@@ -222,7 +254,15 @@ def _read_obj(path: Path) -> _Read:
     return places[indices], np.array(groups.numbers, np.int32), tuple(groups.names)
 
 
-def _obj_point(path: Path, line: int, word: str, points: int) -> int:
+def _too_many_groups(noun: str) -> InputError:
+    return InputError(
+        f"it has more than {_MOST_GROUPS} {noun}",
+        allowed=f"at most {_MOST_GROUPS}",
+        remedy="join some of them",
+    )
+
+
+def _obj_point(line: int, word: str, points: int) -> int:
     """Index from 0 of a face's corner; negative numbers count back from the last point."""
     try:
         number = int(word.split("/")[0])
@@ -231,7 +271,9 @@ def _obj_point(path: Path, line: int, word: str, points: int) -> int:
     index = number - 1 if number > 0 else points + number
     if number == 0 or not 0 <= index < points:
         raise InputError(
-            f"surface file {path}, line {line}: '{word[:60]}' is no point; the {points} points "
-            "before it count from 1"
+            f"the corner '{word[:60]}' is not a point of the lines before",
+            location=f"line {line}",
+            allowed=f"1 to {points}, or -{points} to -1",
+            remedy=_SAVE_AGAIN,
         )
     return index

@@ -238,12 +238,17 @@ def vessels_surface(vessels: Sequence[Vessel], length: float, step: float | None
     # several.
     least = min(float(vessel.radii.min()) for vessel in vessels)
     if not (least > 0 and length > 0 and math.isfinite(length)):
-        raise InputError(f"radius = {least:g} m, length = {length:g} m: both must be above 0")
+        raise InputError(
+            "out of range",
+            location=f"radius = {least:g} m, length = {length:g} m",
+            allowed="lengths above 0",
+        )
     wanted = 2 * least / _STEPS_ACROSS if step is None else step
     if not 0 < wanted <= least:
         raise InputError(
-            f"step = {wanted:g} m is out of range; above 0 and at most the least radius, "
-            f"{least:.6g} m, is allowed"
+            "out of range",
+            location=f"step = {wanted:g} m",
+            allowed=f"above 0 and at most the smallest radius, {least:.6g} m",
         )
     spacing = length / math.ceil(length / wanted)
     margin = 3 * spacing
@@ -256,7 +261,10 @@ def vessels_surface(vessels: Sequence[Vessel], length: float, step: float | None
     )
     if nx * ny * nz > _MOST_NODES:
         raise InputError(
-            f"step = {wanted:.6g} m needs a grid of {nx} x {ny} x {nz} nodes; use a larger step"
+            f"the grid has {nx} x {ny} x {nz} nodes",
+            location=f"step = {wanted:.6g} m",
+            allowed=f"at most {_MOST_NODES} nodes",
+            remedy="use a larger step",
         )
     origin = np.array([0.0, low[0], low[1]])
     field = _field(vessels, origin, (nx, ny, nz), spacing)
@@ -317,7 +325,7 @@ def tube(radius: float, length: float, step: float | None = None) -> Surface:
 def murray_radii(radius: float, split: float = 0.5) -> tuple[float, float]:
     """Radii of two daughters by Murray's law, the first with a share `split` of the cubes."""
     if not 0 < split < 1:
-        raise InputError(f"split = {split:g} is out of range; between 0 and 1 is allowed")
+        raise InputError("out of range", location=f"split = {split:g}", allowed="between 0 and 1")
     return radius * split ** (1 / MURRAY), radius * (1 - split) ** (1 / MURRAY)
 
 
@@ -341,8 +349,10 @@ def bifurcation(
     radii = murray_radii(radius, split)
     if not (0 < angle < math.pi / 2 and daughter_length > 0 and parent_length > 0):
         raise InputError(
-            f"angle = {math.degrees(angle):.6g} degrees, lengths = {unit.length(parent_length)} and "
-            f"{unit.length(daughter_length)}: an angle between 0 and 90 and lengths above 0 are needed"
+            "out of range",
+            location=f"angle = {math.degrees(angle):.6g} degrees, lengths = {unit.length(parent_length)} and "
+            f"{unit.length(daughter_length)}",
+            allowed="an angle between 0 and 90 degrees, lengths above 0",
         )
     slope = math.tan(angle)
     # Length of y = slope (x - x^2 / 2) from x = 0 to 1.
@@ -351,9 +361,11 @@ def bifurcation(
     aside = along * slope / 2
     if not 2 * aside > _APART * sum(radii):
         raise InputError(
-            f"the daughters end {unit.length(2 * aside)} apart, but with radii of "
-            f"{unit.length(radii[0])} and {unit.length(radii[1])} they need more than "
-            f"{unit.length(_APART * sum(radii))}; make them longer or the angle larger"
+            f"the ends of the daughters are {unit.length(2 * aside)} apart; their radii are "
+            f"{unit.length(radii[0])} and {unit.length(radii[1])}",
+            location="bifurcation",
+            allowed=f"more than {unit.length(_APART * sum(radii))}",
+            remedy="make the daughters longer or the angle larger",
         )
     fork = np.array([parent_length, 0.0, 0.0])
     vessels = [_stem(radius, fork)]
@@ -396,7 +408,9 @@ def tree(
     # diameter.
     if not 1 <= generations <= _MOST_GENERATIONS:
         raise InputError(
-            f"generations = {generations} is out of range; 1 to {_MOST_GENERATIONS} are allowed"
+            "out of range",
+            location=f"generations = {generations}",
+            allowed=f"1 to {_MOST_GENERATIONS}",
         )
     random = np.random.default_rng(seed)
     levels = length * np.cumsum(2.0 ** (-np.arange(generations + 1) / MURRAY))

@@ -123,13 +123,13 @@ class Surface:
     groups: NDArray[np.int32]  # Group of each triangle, shape (triangles,)
     names: tuple[str, ...]  # Names of the groups
     notices: tuple[str, ...] = ()  # What was mended when the surface was made, one line each
-    file: str = ""  # Where it was read from, for messages; empty where it was not
+    file: str = ""  # The file from which it was read, for messages
     unit: LengthUnit = METRE  # Of lengths and places in messages
 
     @property
-    def of_file(self) -> str:
-        """What follows a word for the surface in messages: its file, if it has one."""
-        return f" in {self.file}" if self.file else ""
+    def location(self) -> str:
+        """The surface in messages, with the file from which it was read."""
+        return f"surface file {self.file}" if self.file else "surface"
 
     @property
     def bounds(self) -> tuple[Floats, Floats]:
@@ -158,24 +158,37 @@ class Surface:
     def group(self, name: str) -> Integers:
         """Triangles of a group."""
         if name not in self.names:
-            known = f"groups are {', '.join(self.names)}"
-            if len(self.names) == 1:
-                # As of a binary STL file, which holds no names.
-                known = (
-                    f"only group is {self.names[0]}: give a position and a normal of the opening, or save the "
-                    "surface with a group for it, as text STL (one solid a group) or OBJ; binary STL holds no names"
-                )
-            raise InputError(f"the surface{self.of_file} has no group '{name}'; its {known}")
+            raise InputError(
+                f"there is no group '{name}'",
+                location=self.location,
+                allowed=", ".join(self.names),
+                # A binary STL file has one group, as it holds no names.
+                remedy="give a position and a normal of the opening, or save the surface with a group for "
+                "it, as text STL (one solid for each group) or OBJ; binary STL holds no names"
+                if len(self.names) == 1
+                else "give one of its groups",
+            )
         return np.flatnonzero(self.groups == self.names.index(name))
 
 
 @dataclass(frozen=True)
-class SurfaceCheck:
-    """What `check` has found."""
+class SurfaceFault:
+    """A fault of a surface, with its place, and its remedy."""
 
-    faults: tuple[str, ...]  # One line each; empty for a closed surface without bad triangles
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.problem}; {self.remedy}"
+
+
+@dataclass(frozen=True)
+class SurfaceCheck:
+    """Faults and parts of a surface."""
+
+    faults: tuple[SurfaceFault, ...]  # Empty for a closed surface without bad triangles
     # The faults that let a fluid out: edges met by an odd number of triangles.
-    leaks: tuple[str, ...]
+    leaks: tuple[SurfaceFault, ...]
     parts: int  # How many parts of the surface do not touch
     # Whether triangles that meet face the same way, so that crossings tell how often a point is
     # inside.
@@ -208,7 +221,7 @@ def make_surface(
     if not whole.all():
         lost = int((~whole).sum())
         notices.append(
-            f"dropped {counted(lost, 'triangle')} whose corners fall together, the first at "
+            f"dropped {counted(lost, 'triangle')} with coinciding corners, the first at "
             f"{unit.place(corners[~whole][0, 0])}"
         )
     surface = Surface(
@@ -216,12 +229,12 @@ def make_surface(
     )
     if not len(surface.triangles):
         raise InputError(
-            f"the surface{surface.of_file} has no triangles with an area; give a closed surface"
+            "no triangle has an area", location=surface.location, remedy="give a closed surface"
         )
     surface, turned = _oriented(surface)
     notices += turned
     if surface.volume < 0:
-        notices.append("the triangles faced inward and were turned")
+        notices.append("turned all triangles: they faced inward")
         surface = replace(surface, triangles=np.ascontiguousarray(surface.triangles[:, ::-1]))
     return replace(surface, notices=tuple(notices))
 
@@ -233,8 +246,9 @@ def _oriented(surface: Surface) -> tuple[Surface, list[str]]:
     if facing.twisted is not None:
         place = surface.unit.place(surface.corners[facing.twisted].mean(axis=0))
         raise InputError(
-            f"the surface{surface.of_file} has a part with one side only, as a Moebius strip has, at {place}: "
-            "its triangles cannot all face outward; remesh the surface there"
+            f"a part at {place} has only one side, like a Moebius strip: its triangles cannot all face outward",
+            location=surface.location,
+            remedy="remesh the surface there",
         )
     if not facing.turned.any():
         return surface, []
@@ -245,8 +259,8 @@ def _oriented(surface: Surface) -> tuple[Surface, list[str]]:
     surface = replace(surface, triangles=triangles)
     volume = abs(surface.volume) / surface.unit.metres**3
     return surface, [
-        f"turned {counted(count, 'triangle')} of {len(triangles)} in the surface{surface.of_file}, which faced "
-        f"another way than their neighbours, the first at {place}; it encloses {volume:.6g} {surface.unit.name}^3"
+        f"{surface.location}: turned {count} of {counted(len(triangles), 'triangle')} that faced opposite to "
+        f"their neighbours, the first at {place}; the surface encloses {volume:.6g} {surface.unit.name}^3"
     ]
 
 
@@ -303,7 +317,7 @@ def _mix(cells: Integers) -> NDArray[np.uint64]:
 
 
 def check(surface: Surface) -> SurfaceCheck:
-    """Look for what keeps a surface from enclosing a volume."""
+    """Find the faults that keep a surface from enclosing a volume."""
     triangles = surface.triangles.astype(np.int64)
     count = len(surface.points)
     tail, head = triangles.ravel(), np.roll(triangles, -1, axis=1).ravel()
@@ -312,20 +326,21 @@ def check(surface: Surface) -> SurfaceCheck:
     inverse = inverse.reshape(-1)
     middle = surface.points[np.stack([edges // count, edges % count])].mean(axis=0)
 
-    def described(bad: NDArray[np.bool_], problem: str, remedy: str) -> list[str]:
+    def described(bad: NDArray[np.bool_], problem: str, remedy: str) -> list[SurfaceFault]:
         if not bad.any():
             return []
         place = surface.unit.place(middle[bad.argmax()])
-        return [f"{counted(bad.sum(), 'edge')} {problem}, the first at {place}; {remedy}"]
+        edge_count = counted(bad.sum(), "edge")
+        return [SurfaceFault(f"{edge_count} {problem}, the first at {place}", remedy)]
 
-    remedy = "close the holes, as with a mesh repair tool"
+    remedy = "close the holes with a mesh repair tool"
     if (met == 1).any():
         remedy += _loops(surface, np.stack([edges // count, edges % count], axis=1)[met == 1])
     leaks = described(met == 1, "with a triangle on one side only", remedy)
     leaks += described(
         (met > 2) & (met % 2 == 1),
         "met by an odd number of triangles",
-        "remove the inner or doubled sheets",
+        "remove inner or duplicate sheets",
     )
     faults = described(
         (met > 2) & (met % 2 == 0),
@@ -342,9 +357,12 @@ def check(surface: Surface) -> SurfaceCheck:
     sides = np.linalg.norm(corners - np.roll(corners, -1, axis=1), axis=2).max(axis=1)
     flat = 2 * np.linalg.norm(surface.normals, axis=1) <= _FLATTEST * sides**2
     if flat.any():
+        place = surface.unit.place(corners[flat.argmax()].mean(axis=0))
         faults.append(
-            f"{counted(flat.sum(), 'triangle')} without area, the first at "
-            f"{surface.unit.place(corners[flat.argmax()].mean(axis=0))}; remesh the surface there"
+            SurfaceFault(
+                f"{counted(flat.sum(), 'triangle')} without area, the first at {place}",
+                "remesh the surface there",
+            )
         )
     part = connected_parts(count, tail, head)
     parts = int((np.bincount(part[tail]) > 0).sum())
@@ -376,7 +394,11 @@ def require_closed(surface: Surface) -> None:
     """Refuse a surface that leaks."""
     leaks = check(surface).leaks
     if leaks:
-        raise InputError(f"the surface{surface.of_file} leaks: " + "; ".join(leaks))
+        raise InputError(
+            f"it leaks: {', and '.join(leak.problem for leak in leaks)}",
+            location=surface.location,
+            remedy="; ".join(leak.remedy for leak in leaks),
+        )
 
 
 def require_ends(surface: Surface, names: Sequence[str]) -> None:
@@ -387,14 +409,17 @@ def require_ends(surface: Surface, names: Sequence[str]) -> None:
         flat = [other for other in surface.names if _flatness(surface, other) >= _FLAT]
         if len(flat) > _MOST_NAMED:
             flat = [*flat[:_MOST_NAMED], "..."]
-        advice = (
-            f"give one of the groups that are flat ({', '.join(flat)})"
-            if flat
-            else "none of its groups is, so save it with a group for each flat end"
-        )
         raise InputError(
-            f"opening '{name}': that group of the surface{surface.of_file} is no flat end of a vessel, its "
-            f"triangles face many ways; {advice}, or a position and a normal of a plane that cuts the vessel"
+            f"this group of the {surface.location} is not a flat end of a vessel: its triangles face in many "
+            "directions",
+            location=f"opening '{name}'",
+            allowed=f"flat groups: {', '.join(flat) or 'this surface has none'}",
+            remedy=(
+                "give one of these groups"
+                if flat
+                else "save the surface with a group for each flat end"
+            )
+            + ", or give a position and a normal of a plane that cuts the vessel",
         )
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from haloscope.case.expressions import Expression, parse_quantity_or_expression
-from haloscope.case.tables import CaseTable, Table
+from haloscope.case.tables import CaseFault, CaseTable, Table
 from haloscope.solvers.blood.case_cells import MOST_HEMATOCRIT, CellsTable, RepulsionTable
 from haloscope.solvers.blood.case_exclusions import EXCLUSIONS
 from haloscope.solvers.blood.case_vessels import (
@@ -48,9 +48,10 @@ Component = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
 def _relaxing(value: Any) -> Any:
     """Refuse a relaxation time out of range with all of the range."""
     if type(value) in (int, float) and not LEAST_TAU <= value <= MOST_TAU:
-        raise ValueError(
-            f"allowed are {LEAST_TAU:g} to {MOST_TAU:g} steps, sound {SOUND_TAU[0]:g} to {SOUND_TAU[1]:g}; "
-            "give one of these, such as 1, or leave it out and give blood.time_step_us"
+        raise CaseFault(
+            "out of range",
+            allowed=f"{LEAST_TAU:g} to {MOST_TAU:g} steps (recommended: {SOUND_TAU[0]:g} to {SOUND_TAU[1]:g})",
+            remedy="set blood.relaxation_time to 1, or leave it out and set blood.time_step_us",
         )
     return value
 
@@ -69,11 +70,11 @@ class Initial(Table):
     w: float | str = 0.0
     """Velocity along z in m/s."""
     p: float | str = 0.0
-    """Pressure in Pa, above that of rest."""
+    """Pressure in Pa, relative to the fluid at rest."""
 
 
 class Carreau(Table):
-    """Viscosity that falls with the rate of shear: mu_inf + (mu_0 - mu_inf)(1 + (lambda g)^2)^((n-1)/2)."""
+    """Viscosity that falls with the shear rate: mu_inf + (mu_0 - mu_inf)(1 + (lambda g)^2)^((n-1)/2)."""
 
     zero_shear_mpa_s: Positive = 56.0
     """mu_0 in mPa s."""
@@ -87,9 +88,11 @@ class Carreau(Table):
     @model_validator(mode="after")
     def _thinning(self) -> Carreau:
         if self.zero_shear_mpa_s < self.infinite_shear_mpa_s:
-            raise ValueError(
-                f"zero_shear_mpa_s = {self.zero_shear_mpa_s:g} is below infinite_shear_mpa_s = "
-                f"{self.infinite_shear_mpa_s:g}; viscosity falls with shear: give them the other way around"
+            raise CaseFault(
+                "the viscosity would rise with the shear rate",
+                location=f"zero_shear_mpa_s = {self.zero_shear_mpa_s:g}",
+                allowed=f"at least infinite_shear_mpa_s = {self.infinite_shear_mpa_s:g}",
+                remedy="swap the two keys",
             )
         return self
 
@@ -98,69 +101,69 @@ class Slice(Table):
     """The plane of the picture."""
 
     axis: Literal["x", "y", "z"] = "z"
-    """Its normal."""
+    """Axis of its normal."""
     offset_um: Component | None = None
-    """Where it is on that axis; through the middle when left out."""
+    """Coordinate of the plane on this axis; the middle of the vessel when left out."""
 
 
 class Profile(Table):
-    """Velocity and cells over the distance from an axis, averaged over the steps from a start."""
+    """Time averages of velocity and hematocrit against the distance from an axis or a wall."""
 
     start: Annotated[int, Field(ge=0)] = 0
-    """First step that counts."""
+    """First step of the average."""
     interval: Annotated[int, Field(ge=1)] = 100
     """Steps between two samples."""
     bins: Annotated[int, Field(ge=2, le=10_000)] = 24
-    """Number of rings around the axis, or of layers of a channel."""
+    """Number of rings around the axis, or of layers in a channel."""
 
 
 class BloodTable(Table):
     """Plasma and cells in a vessel."""
 
     spacing_um: Annotated[float, Field(ge=LEAST_SPACING_UM, le=1e6)] = 0.5
-    """Distance of lattice points in um; a red cell is 7.8 um wide."""
+    """Distance between lattice points in um; a red cell is 7.8 um wide."""
     viscosity_mpa_s: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.2
     """Dynamic viscosity of the fluid (plasma)."""
     density_kg_m3: Annotated[float, Field(ge=1e-3, le=1e6)] = 1025.0
-    """Density of the fluid, and of what is inside cells."""
+    """Density of the fluid inside and outside cells."""
     relaxation_time: RelaxationTime | None = None
-    """Relaxation time of the fluid in steps, which sets the time step; 1.0 when neither this nor
-    time_step_us is given."""
+    """Relaxation time of the fluid in steps, which sets the time step; 1.0 without this key and
+    time_step_us."""
     time_step_us: Positive | None = None
-    """Time step in us; give this or relaxation_time."""
+    """Time step in us; set this or relaxation_time."""
     collision: Literal["trt", "bgk"] = "trt"
-    """trt: two relaxation times, walls where they should be at any viscosity; bgk: one, as the
-    published code has it."""
+    """trt: two relaxation times, the position of walls does not depend on the viscosity; bgk: one relaxation
+    time, as in the published code."""
     magic: Annotated[float, Field(gt=0.0, le=1.0)] = 3.0 / 16.0
-    """Product that ties the second relaxation time of trt to the first."""
+    """Magic parameter of trt, which relates its second relaxation time to the first."""
     precision: Literal["double", "single"] = "double"
-    """Type of the fluid's values; cells are in double precision whatever this is."""
+    """Floating-point type of the fluid; cells are always in double precision."""
     storage: Literal["full", "half"] = "full"
-    """half: keep populations in half precision, half of the memory and of its traffic, and compute in
+    """half: store populations in half precision, which halves their memory and traffic, and compute in
     single precision."""
     streaming: Literal["auto", "in place", "two buffers", "push"] = "auto"
-    """How a GPU moves populations: in place, or between two buffers, which takes twice the memory and is
-    faster for large lattices; auto takes two where they fill less than a third of what is free and leave
-    room for cells, but goes in place where a buffer takes 0.3 to 4 times the second-level cache and no
-    wall moves or is interpolated.
-    push, for studies: between two buffers, written to neighbours instead of read from them."""
+    """How a GPU streams populations: in place, or between two buffers, which take twice the memory and are
+    faster for large lattices. auto: two buffers if they fill less than a third of the free memory and leave
+    room for cells; in place if a buffer takes 0.3 to 4 times the second-level cache and no wall moves or is
+    interpolated.
+    push, for studies: two buffers, populations are written to neighbours instead of read from them."""
     pressure_gradient_pa_m: tuple[Component, Component, Component] = (0.0, 0.0, 0.0)
-    """Drives the flow: force on each volume, along x, y, z."""
+    """Body force per volume that drives the flow, along x, y, z."""
     drive: str | float = 1.0
     """Factor on pressure_gradient_pa_m: a number, an expression of t (s), or the path of a CSV file with
     two columns: time in s, factor."""
     channel: Channel | None = None
-    """Vessel: a box between walls, periodic where it is not closed."""
+    """Vessel: a box whose axes are periodic, lie between walls, or are open."""
     tube: Tube | None = None
     """Vessel: a straight round tube."""
     bifurcation: Bifurcation | None = None
-    """Vessel: a parent that parts into two daughters."""
+    """Vessel: a parent that splits into two daughters."""
     tree: Tree | None = None
     """Vessel: a small tree of several generations."""
     surface: SurfaceFile | None = None
     """Vessel: a closed surface in an STL or OBJ file."""
     walls: WallsTable = WallsTable()
-    """How walls are met, and how those of a channel move."""
+    """Boundary condition at walls, and velocities of the walls of a channel."""
     openings: Annotated[tuple[OpeningTable, ...], Field(max_length=64)] = ()
     """Inlets and outlets: [[blood.openings]] tables."""
     carreau: Carreau | None = None
@@ -168,25 +171,25 @@ class BloodTable(Table):
     cells: Annotated[tuple[CellsTable, ...], Field(max_length=16)] = ()
     """Kinds of cells: [[blood.cells]] tables."""
     delta: Literal["linear", "roma", "cosine", "peskin"] = "linear"
-    """How cells and fluid meet: the smoothed delta function, over 2 points (linear), 3 (roma) or 4
-    (cosine, peskin). The fluid does not pass between membranes nearer than about half of that, so that
-    in crowds the fewer points, the less too viscous; the more points, the smoother the motion."""
+    """Smoothed delta function that couples cells and fluid, over 2 points (linear), 3 (roma) or 4
+    (cosine, peskin). Fluid does not pass between membranes nearer than about half of its width: in dense
+    suspensions fewer points overestimate the viscosity less; more points give smoother motion."""
     repulsion: RepulsionTable = RepulsionTable()
     """Force that keeps cells apart and off walls."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Of random places and directions of cells."""
+    """Seed of the random positions and directions of cells."""
     cell_interval: Annotated[int, Field(ge=1, le=100_000)] = 50
-    """Most steps between two looks at cells: whether all have places, and when to hand them over to
-    other ranks, which also counts them. Openings are looked at five times as often, and every ten steps
-    or more often; at most so many steps apart while nothing goes further than a quarter of a spacing,
-    where velocities of openings drive all of the flow."""
+    """Most steps between two checks of cells: that all have finite positions, and when they migrate to other
+    ranks, which also counts them. Openings are checked five times as often, and at least every ten steps;
+    if velocities of openings drive all of the flow, at most this many steps apart while nothing moves
+    further than a quarter of a spacing."""
     smooth_creases: bool = True
-    """Each 100 steps creases that the mesh does not resolve are smoothed out of cells whose worst triangle has
-    a quality below 0.06 (1: equilateral, below 0: folded), or 0.15 in flows that feed; their volumes stay,
-    and a run tells how often. false: they stay, and a run stops where one has folded over."""
+    """Every 100 steps, smooth the creases of cells that the mesh does not resolve: those whose worst triangle
+    has a quality below 0.06 (1: equilateral, below 0: folded), or 0.15 in the periodic flows before inlets.
+    Volumes stay the same, and the run reports the number of times. false: creases stay, and the run stops
+    when a membrane has folded over."""
     inside_interval: Annotated[int, Field(ge=1, le=100_000)] = 10
-    """Steps between two times at which it is found which points lie inside cells, where these are
-    more viscous."""
+    """Steps between two updates of the lattice points inside cells, if these are more viscous."""
     initial: Initial = Initial()
     """The flow at step 0."""
     end_time_ms: Positive | None = None
@@ -194,90 +197,114 @@ class BloodTable(Table):
     slice: Slice = Slice()
     """The plane of the picture."""
     profile: Profile | None = None
-    """Mean profiles, apparent viscosity and layer free of cells: a [blood.profile] table."""
+    """Mean profiles, apparent viscosity and cell-free layer: a [blood.profile] table."""
 
     @model_validator(mode="after")
     def _consistent(self) -> BloodTable:
         shapes = [name for name in _SHAPES if getattr(self, name) is not None]
         if len(shapes) != 1:
-            said = f"{' and '.join(shapes)} are given" if shapes else "none is given"
-            raise ValueError(
-                f"a vessel is one of the tables {', '.join(f'blood.{n}' for n in _SHAPES)}; {said}"
+            raise CaseFault(
+                f"the case has {' and '.join(shapes) or 'no vessel'}",
+                allowed=f"one of the tables {', '.join(f'blood.{n}' for n in _SHAPES)}",
+                remedy="keep one of them" if shapes else "add one of them",
             )
         if self.relaxation_time is not None and self.time_step_us is not None:
-            raise ValueError(
-                "blood.relaxation_time and blood.time_step_us are both given; give one of them"
+            raise CaseFault(
+                "blood.relaxation_time also sets the time step",
+                location=f"time_step_us = {self.time_step_us:g}",
+                remedy="leave one of the two keys out",
             )
         if not LEAST_TAU <= self.tau <= MOST_TAU:
-            raise ValueError(
-                f"blood.time_step_us = {self.time_step_us:g} gives a relaxation time of "
-                f"{self.tau:.4g} steps; allowed are {LEAST_TAU:g} to {MOST_TAU:g}, which is "
-                f"{self._step_of(LEAST_TAU) / MICRO:.3g} to {self._step_of(MOST_TAU) / MICRO:.3g} us"
+            raise CaseFault(
+                f"the relaxation time is {self.tau:.4g} steps",
+                location=f"time_step_us = {self.time_step_us:g}",
+                allowed=f"{LEAST_TAU:g} to {MOST_TAU:g} steps",
+                remedy=f"set blood.time_step_us to {self._step_of(LEAST_TAU) / MICRO:.3g} to "
+                f"{self._step_of(MOST_TAU) / MICRO:.3g} us",
             )
         if self.carreau is not None and self.cells:
-            raise ValueError(
-                "blood.carreau is for whole blood without cells; leave it or blood.cells out"
+            raise CaseFault(
+                "the case has cells, and this viscosity is for whole blood without cells",
+                location="carreau",
+                remedy="leave blood.carreau or blood.cells out",
             )
         if self.storage == "half" and self.precision != "single":
-            raise ValueError(
-                'blood.storage = "half" is for what is computed in single precision; give '
-                'blood.precision = "single", too, or leave it out'
+            raise CaseFault(
+                f'blood.precision is "{self.precision}"',
+                location='storage = "half"',
+                allowed='half storage with blood.precision = "single"',
+                remedy='set blood.precision = "single", or leave blood.storage out',
             )
         if self._is_set("magic") and self.collision == "bgk":
-            raise ValueError(
-                f'blood.magic = {self.magic:g} is of two relaxation times, and blood.collision = "bgk" has one; '
-                "leave blood.magic out"
+            raise CaseFault(
+                'blood.collision = "bgk" has one relaxation time, and this key relates two',
+                location=f"magic = {self.magic:g}",
+                remedy="leave blood.magic out",
             )
         self._check_walls()
         ratios = {kind.viscosity_ratio for kind in self.cells} - {1.0}
         if len(ratios) > 1:
-            raise ValueError(
-                f"blood.cells have viscosity ratios of {' and '.join(f'{r:g}' for r in sorted(ratios))}; "
-                "allowed is one besides 1"
+            raise CaseFault(
+                f"the viscosity ratios are {' and '.join(f'{r:g}' for r in sorted(ratios))}",
+                location="cells",
+                allowed="one ratio other than 1",
+                remedy="give these cells the same viscosity_ratio",
             )
         hematocrit = sum(kind.hematocrit for kind in self.cells)
         if hematocrit >= MOST_HEMATOCRIT:
             parts = " + ".join(f"{kind.hematocrit:g} ({kind.name})" for kind in self.cells)
-            raise ValueError(
-                f"hematocrits of blood.cells add up to {parts} = {hematocrit:g}; allowed is a share of the "
-                f"volume below {MOST_HEMATOCRIT:g}, and red cells pack to about 0.5: give less of them"
+            raise CaseFault(
+                f"the hematocrits add up to {parts} = {hematocrit:g}",
+                location="cells",
+                allowed=f"a sum below {MOST_HEMATOCRIT:g} (red cells pack to about 0.5)",
+                remedy="lower them",
             )
-        planes = [opening.name for opening in self.openings if opening.position_um is not None]
-        if planes and self.surface is None:
-            raise ValueError(
-                f"blood.openings {planes[0]}: position_um and normal are for planes that cut a surface; this "
-                "vessel is open at its own ends: leave them out"
-            )
-        feeding = [opening.name for opening in self.openings if opening.feeds]
-        if feeding and not self.cells:
-            raise ValueError(
-                f"blood.openings {feeding[0]} feeds cells and the case has none; give a [[blood.cells]] "
-                "table, or leave feeds out"
-            )
+        for number, opening in enumerate(self.openings):
+            if opening.position_um is not None and self.surface is None:
+                raise CaseFault(
+                    f"position_um and normal of {opening.name!r} define a plane that cuts a surface, but this "
+                    "vessel has openings only at its own ends",
+                    location=f"openings.{number}",
+                    remedy="leave position_um and normal out",
+                )
+            if opening.feeds and not self.cells:
+                raise CaseFault(
+                    f"the opening {opening.name!r} feeds cells, but the case has none",
+                    location=f"openings.{number}.feeds",
+                    remedy="add a [[blood.cells]] table, or leave feeds out",
+                )
         for cell in self.cells:
             if cell.radius_um < self.spacing_um:
-                raise ValueError(
-                    f"blood.spacing_um = {self.spacing_um:g} is too coarse for cells {cell.name!r} "
-                    f"with a radius of {cell.radius_um:g} um; give at most {cell.radius_um:g}, "
-                    f"better {cell.radius_um / 5:.3g}"
+                raise CaseFault(
+                    f"too coarse for cells {cell.name!r} with a radius of {cell.radius_um:g} um",
+                    location=f"spacing_um = {self.spacing_um:g}",
+                    allowed=f"at most {cell.radius_um:g}",
+                    remedy=f"set blood.spacing_um to {cell.radius_um / 5:.3g} for accurate results",
                 )
         if self.cells and self.repulsion.range_um > MOST_CUTOFF * self.spacing_um:
-            raise ValueError(
-                f"blood.repulsion.range_um = {self.repulsion.range_um:g} is out of range; allowed "
-                f"are at most {MOST_CUTOFF:g} spacings, {MOST_CUTOFF * self.spacing_um:g}"
+            raise CaseFault(
+                "out of range",
+                location=f"repulsion.range_um = {self.repulsion.range_um:g}",
+                allowed=f"at most {MOST_CUTOFF:g} spacings, {MOST_CUTOFF * self.spacing_um:g} um",
             )
         for name in ("u", "v", "w", "p"):
             self.initial_field(name)
         self.drive_signal()
         if self._is_set("drive") and not any(self.pressure_gradient_pa_m):
-            raise ValueError(
-                "blood.drive is a factor on blood.pressure_gradient_pa_m, which is 0; give a gradient, or "
-                "leave blood.drive out"
+            raise CaseFault(
+                "this factor has no effect: blood.pressure_gradient_pa_m is 0",
+                location="drive",
+                remedy="set blood.pressure_gradient_pa_m, or leave blood.drive out",
             )
-        for kind in (self.openings, self.cells):
-            twice = [name for name, n in Counter(opening.name for opening in kind).items() if n > 1]
-            if twice:
-                raise ValueError(f"two tables have the name {twice[0]!r}; give each its own")
+        for key, tables in (("openings", self.openings), ("cells", self.cells)):
+            counts = Counter(table.name for table in tables)
+            for name, count in counts.items():
+                if count > 1:
+                    raise CaseFault(
+                        f"{count} tables have the name {name!r}",
+                        location=key,
+                        remedy="give each table its own name",
+                    )
         return self
 
     def _is_set(self, name: str) -> bool:
@@ -290,18 +317,23 @@ class BloodTable(Table):
         for name, velocity in self.walls.velocity_m_s.items():
             axis = name[0]
             if channel is None:
-                raise ValueError(
-                    "blood.walls.velocity_m_s is for the walls of a channel; leave it out"
+                raise CaseFault(
+                    "only walls of a channel can move",
+                    location="walls.velocity_m_s",
+                    remedy="leave blood.walls.velocity_m_s out",
                 )
             if axis in channel.periodic or axis in channel.open:
-                raise ValueError(
-                    f"blood.walls.velocity_m_s: there is no wall at {name}, as the axis {axis} is "
-                    "periodic or open; leave it out or take the axis from there"
+                kind = "periodic" if axis in channel.periodic else "open"
+                raise CaseFault(
+                    f"there is no wall at {name}: the axis {axis} is {kind}",
+                    location=f"walls.velocity_m_s.{name}",
+                    remedy=f"leave it out, or remove {axis} from blood.channel.{kind}",
                 )
             if speed := velocity["xyz".index(axis)]:
-                raise ValueError(
-                    f"blood.walls.velocity_m_s: the wall at {name} is to move out of its plane, along its "
-                    f"normal, by {speed:g} m/s along {axis}; give 0 there"
+                raise CaseFault(
+                    f"the wall at {name} moves out of its plane by {speed:g} m/s along {axis}",
+                    location=f"walls.velocity_m_s.{name}",
+                    allowed=f"0 along {axis}",
                 )
 
     @property
@@ -398,9 +430,10 @@ class BloodCase(CaseTable):
     def _one_end(self) -> BloodCase:
         steps, default = self.run.steps, type(self.run).model_fields["steps"].default
         if self.blood.end_time_ms is not None and steps != default:
-            raise ValueError(
-                f"run.steps = {steps} and blood.end_time_ms = {self.blood.end_time_ms:g} both set the end of "
-                "the run; give one of them"
+            raise CaseFault(
+                f"blood.end_time_ms = {self.blood.end_time_ms:g} also sets the end of the run",
+                location=f"run.steps = {steps}",
+                remedy="leave one of the two keys out",
             )
         return self
 

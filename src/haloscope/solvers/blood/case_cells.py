@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from haloscope.case.tables import Position, Table
+from haloscope.case.tables import CaseFault, Position, Table
 from haloscope.solvers.blood.units import SOUND_SPEED, LatticeUnits
 
 _LARGEST = 1e30
@@ -23,22 +23,23 @@ Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_
 
 MOST_HEMATOCRIT = 0.7
 
-# Outside of these ranges a number is in another unit or another law's.
+# Outside of these ranges a number is in another unit or of another law.
 _MODULI = {
-    "shear_modulus_un_m": (1e-3, 1e6, "uN/m; a red cell's is 2.4 to 2.75 with the Skalak law"),
-    "bending_modulus_j": (1e-24, 1e-12, "J; a red cell's is 2e-19"),
-    "volume_modulus_pa": (1e-3, 1e9, "Pa; left out, a cell is as firm as the fluid"),
-    "area_modulus_un_m": (1e-3, 1e9, "uN/m; 100 holds a red cell's area"),
-    "membrane_viscosity_un_s_m": (1e-6, 1e3, "uN s/m; a red cell's is about 0.5"),
+    "shear_modulus_un_m": (1e-3, 1e6, "uN/m (red cell: 2.4 to 2.75 with the Skalak law)"),
+    "bending_modulus_j": (1e-24, 1e-12, "J (red cell: 2e-19)"),
+    "volume_modulus_pa": (1e-3, 1e9, "Pa (default: the compressibility of the fluid)"),
+    "area_modulus_un_m": (1e-3, 1e9, "uN/m (red cell: 100)"),
+    "membrane_viscosity_un_s_m": (1e-6, 1e3, "uN s/m (red cell: about 0.5)"),
 }
 
 
 def _share(value: Any) -> Any:
     """Refuse a hematocrit that is no share, or denser than cells pack."""
     if isinstance(value, int | float) and value >= MOST_HEMATOCRIT:
-        raise ValueError(
-            f"allowed is a share of the volume below {MOST_HEMATOCRIT:g}, such as 0.45 for 45 %; red "
-            "cells pack to about 0.5"
+        raise CaseFault(
+            "out of range",
+            allowed=f"a volume fraction below {MOST_HEMATOCRIT:g} (red cells pack to about 0.5)",
+            remedy="write 0.45 for 45 %",
         )
     return value
 
@@ -49,9 +50,10 @@ def _modulus(value: Any, info: ValidationInfo) -> Any:
     least, most, unit = _MODULI[name]
     none = name != "shear_modulus_un_m"
     if type(value) in (int, float) and not (least <= value <= most or (none and value == 0)):
-        raise ValueError(
-            f"out of range; allowed are {'0 or ' if none else ''}{least:g} to {most:g} {unit}; check the "
-            f"unit{' and the sign' if value < 0 else ''}"
+        raise CaseFault(
+            "out of range",
+            allowed=f"{'0 or ' if none else ''}{least:g} to {most:g} {unit}",
+            remedy=f"check the unit{' and the sign' if value < 0 else ''}",
         )
     return value
 
@@ -60,10 +62,10 @@ Modulus = Annotated[float, BeforeValidator(_modulus), Field(ge=0.0, le=_LARGEST)
 
 
 class Placed(Table):
-    """One cell at a given place."""
+    """One cell at a chosen position."""
 
     position_um: Position
-    """Of its centre; where a vessel lies is said at its table."""
+    """Position of its centre; the table of the vessel gives the vessel's position."""
     axis: Position = (0.0, 0.0, 1.0)
     """Direction of its axis of symmetry."""
 
@@ -72,46 +74,46 @@ class CellsTable(Table):
     """Cells of one kind."""
 
     name: Name = "red-cell"
-    """In tables and pictures."""
+    """Name of this kind in tables and pictures."""
     shape: Literal["biconcave", "sphere", "oblate"] = "biconcave"
     """biconcave: a red cell at rest; sphere: a capsule; oblate: a platelet."""
     radius_um: Positive = RED_CELL_RADIUS
     """Largest radius."""
     thickness: Annotated[float, Field(gt=0.05, le=1.0)] = 0.36
-    """Of an oblate cell: its short over its long axis."""
+    """Ratio of the short to the long axis of an oblate cell."""
     vertices: Annotated[int, Field(ge=42, le=200_000)] = 642
-    """Of the mesh: 10 n^2 + 2 (42, 92, 162, 252, 362, 492, 642, ...)."""
+    """Vertices of the mesh: 10 n^2 + 2 (42, 92, 162, 252, 362, 492, 642, ...)."""
     hematocrit: Annotated[float, BeforeValidator(_share), Field(ge=0.0, lt=MOST_HEMATOCRIT)] = 0.0
-    """Share of the vessel's volume that these cells fill at the start."""
+    """Volume fraction of the vessel that these cells fill at the start."""
     placed: Annotated[tuple[Placed, ...], Field(max_length=100_000)] = ()
-    """Cells at given places: [[blood.cells.placed]] tables; in place of hematocrit."""
+    """Cells at chosen positions, in place of hematocrit: [[blood.cells.placed]] tables."""
     law: Literal["skalak", "neo-hookean"] = "skalak"
-    """Of the membrane in its plane."""
+    """In-plane elastic law of the membrane."""
     shear_modulus_un_m: Modulus = 2.5
     """Elastic shear modulus G of the membrane, above 0."""
     area_ratio: Annotated[float, Field(ge=0.0, le=1e6)] = 10.0
-    """C of the Skalak law: resistance to dilation, K = G (1 + 2 C)."""
+    """Constant C of the Skalak law: area dilation modulus K = G (1 + 2 C)."""
     elements: Literal["loop", "linear"] = "loop"
     """loop: subdivision surfaces, as published; linear: flat triangles, cheaper."""
     bending_modulus_j: Modulus = 2e-19
     """Helfrich's bending modulus; 0: none."""
     spontaneous_curvature: Literal["rest", "none"] = "rest"
-    """rest: the shape at rest is free of bending moments; none: flat membranes are."""
+    """rest: the shape at rest has no bending moments; none: flat membranes have none."""
     volume_modulus_pa: Modulus | None = None
-    """Holds the volume: energy kappa (V - V0)^2 / (2 V0); by default as firmly as the fluid resists being
-    compressed on the lattice, rho c_s^2."""
+    """Modulus kappa of the volume constraint, with the energy kappa (V - V0)^2 / (2 V0); rho c_s^2, the bulk
+    modulus of the lattice fluid, when left out."""
     area_modulus_un_m: Modulus = 100.0
-    """Holds the whole area: energy kappa (A - A0)^2 / (2 A0)."""
+    """Modulus kappa of the constraint of the whole area, with the energy kappa (A - A0)^2 / (2 A0)."""
     membrane_viscosity_un_s_m: Modulus = 0.0
-    """Surface shear viscosity of the membrane; 0: none. Its tension follows changes with a delay of this
-    over viscous_stiffness, which a run tells."""
+    """Surface shear viscosity of the membrane; 0: none. The viscous tension has a delay of this viscosity over
+    viscous_stiffness, which the run reports."""
     viscous_stiffness: Annotated[float, Field(gt=0.0, le=1.0)] = 0.005
-    """Of springs in series with the membrane's viscosity, in rho dx^3 / dt^2: what steps have to bear
-    in place of the viscosity itself."""
+    """Stiffness of springs in series with the membrane's viscosity, in rho dx^3 / dt^2; it limits the time
+    step in place of the viscosity."""
     fold_guard: Annotated[float, Field(ge=0.0, le=1.0)] = 0.2
     """Stiffness against folds and collapsed triangles of the mesh, in rho dx^3 / dt^2; 0: none."""
     viscosity_ratio: Annotated[float, Field(ge=0.1, le=100.0)] = 1.0
-    """Viscosity inside over that outside; about 5 for a red cell."""
+    """Ratio of the viscosity inside to that outside; about 5 for a red cell."""
 
     def _is_set(self, name: str) -> bool:
         """Whether a key is another than what it is by itself: whole tables hold all keys."""
@@ -122,19 +124,29 @@ class CellsTable(Table):
         frequency = math.isqrt((self.vertices - 2) // 10)
         if 10 * frequency**2 + 2 != self.vertices:
             near = [10 * n**2 + 2 for n in (frequency, frequency + 1)]
-            raise ValueError(
-                f"vertices = {self.vertices} is no refined icosahedron (10 n^2 + 2); the nearest "
-                f"are {near[0]} and {near[1]}"
+            raise CaseFault(
+                "no refined icosahedron has this number of vertices",
+                location=f"vertices = {self.vertices}",
+                allowed="10 n^2 + 2",
+                remedy=f"set vertices to {near[0]} or {near[1]}",
             )
         if self.hematocrit and self.placed:
-            raise ValueError("hematocrit and placed are both given; give one of them")
+            raise CaseFault(
+                "placed also sets where cells start",
+                location=f"hematocrit = {self.hematocrit:g}",
+                remedy="leave hematocrit or placed out",
+            )
         if self.law == "neo-hookean" and self._is_set("area_ratio"):
-            raise ValueError(
-                "area_ratio is of the Skalak law, and law is neo-hookean; leave it out"
+            raise CaseFault(
+                "this is a parameter of the Skalak law, but law is neo-hookean",
+                location=f"area_ratio = {self.area_ratio:g}",
+                remedy="leave area_ratio out",
             )
         if self.shape != "oblate" and self._is_set("thickness"):
-            raise ValueError(
-                f"thickness is of oblate cells, and shape is {self.shape}; leave it out"
+            raise CaseFault(
+                f"only oblate cells have a thickness, but shape is {self.shape}",
+                location=f"thickness = {self.thickness:g}",
+                remedy="leave thickness out",
             )
         return self
 
@@ -158,10 +170,10 @@ class CellsTable(Table):
 
 
 class RepulsionTable(Table):
-    """Force between vertices of different cells, and between vertices and walls, at short range."""
+    """Short-range force between vertices of different cells, and between vertices and walls."""
 
     strength_pn: NotNegative = 1.0
-    """Force between two vertices, or a vertex and a wall, at half the range; it goes as range over
-    distance less 1. 0: none."""
+    """Force between two vertices, or a vertex and a wall, at half the range; it is proportional to range /
+    distance - 1. 0: none."""
     range_um: Positive = 0.4
-    """Where it ends; about one spacing, at most three."""
+    """Distance beyond which the force is 0; about one spacing, at most three."""

@@ -31,7 +31,7 @@ EXCLUSIONS = (
     ),
     Exclusion(
         ("blood.drive", "blood.pressure_gradient_pa_m of 0"),
-        "the factor has nothing to act on",
+        "the factor has no effect",
         ("blood.drive=0.5", "blood.pressure_gradient_pa_m=[0.0, 0.0, 0.0]"),
     ),
     Exclusion(
@@ -46,12 +46,12 @@ EXCLUSIONS = (
     ),
     Exclusion(
         ("blood.carreau", "blood.cells"),
-        "the viscosity of whole blood holds the cells already",
+        "the viscosity of whole blood includes the cells",
         ("blood.carreau={}",),
     ),
     Exclusion(
         ("blood.channel.periodic", "blood.channel.open"),
-        "an axis has joined or open ends",
+        "an axis is periodic or open",
         ('blood.channel.open=["x"]',),
     ),
     Exclusion(
@@ -61,22 +61,22 @@ EXCLUSIONS = (
     ),
     Exclusion(
         ("blood.walls.velocity_m_s", "the wall's normal"),
-        "a wall moves only within itself",
+        "a wall moves only within its plane",
         ("blood.walls.velocity_m_s={y_low=[0.0, 1e-3, 0.0]}",),
     ),
     Exclusion(
         ("blood.openings.feeds", 'blood.openings.kind = "pressure"'),
-        "cells come in with a known flow",
+        "cells enter with a prescribed velocity",
         _openings(_INLET, f"{_OUTLET}, feeds=true"),
     ),
     Exclusion(
         ("blood.openings.feeds", "a case without blood.cells"),
-        "there are no cells to come in",
+        "there are no cells that could enter",
         (*_openings(f"{_INLET}, feeds=true", _OUTLET), "blood.cells=[]"),
     ),
     Exclusion(
         ("blood.openings.profile", 'blood.openings.kind = "pressure"'),
-        "a profile is one of velocities",
+        "profiles are for velocities",
         _openings(_INLET, f'{_OUTLET}, profile="uniform"'),
     ),
     Exclusion(
@@ -101,12 +101,12 @@ EXCLUSIONS = (
     ),
     Exclusion(
         ("blood.cells.area_ratio", 'blood.cells.law = "neo-hookean"'),
-        "it is of the Skalak law",
+        "it is a parameter of the Skalak law",
         ("blood.cells.0.law=neo-hookean", "blood.cells.0.area_ratio=5.0"),
     ),
     Exclusion(
         ("blood.cells.thickness", 'a blood.cells.shape other than "oblate"'),
-        "other shapes have their own",
+        "the proportions of other shapes are fixed",
         ("blood.cells.0.thickness=0.5",),
     ),
 )

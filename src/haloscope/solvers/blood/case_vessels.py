@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from haloscope.case.expressions import Expression, parse_quantity_or_expression
 from haloscope.case.expressions import Table as Tabulated
-from haloscope.case.tables import Position, Table
+from haloscope.case.tables import CaseFault, Position, Table
 from haloscope.solvers.blood.signals import Signal, is_table, read_signal, read_table
 
 if TYPE_CHECKING:
@@ -30,21 +30,25 @@ Sizes = tuple[Positive, Positive, Positive]
 class Channel(Table):
     """A box: each axis is periodic, lies between two walls, or is open at its ends.
 
-    It reaches from (0, 0, 0) to size_um.
+    It extends from (0, 0, 0) to size_um.
     """
 
     size_um: Sizes
     """Lengths along x, y, z; whole numbers of spacings."""
     periodic: tuple[Axis, ...] = ("x",)
-    """Axes along which it closes on itself."""
+    """Periodic axes."""
     open: tuple[Axis, ...] = ()
-    """Axes that have openings at both ends: see blood.openings, by their sides x_low, x_high, ..."""
+    """Axes with openings at both ends; blood.openings names these by their sides: x_low, x_high, ..."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Channel:
         both = set(self.periodic) & set(self.open)
         if both:
-            raise ValueError(f"axis {min(both)} cannot be periodic and open; give one of them")
+            raise CaseFault(
+                f"the axis {min(both)} is both periodic and open",
+                location="periodic",
+                remedy=f"remove {min(both)} from periodic or from open",
+            )
         return self
 
     def points(self, spacing: float) -> float:
@@ -54,9 +58,9 @@ class Channel(Table):
 
 
 class Tube(Table):
-    """A straight round tube along an axis; its ends are joined, or inlet and outlet.
+    """A straight round tube along an axis; its ends are periodic, or inlet and outlet.
 
-    Its middle line is that axis itself, from 0 to length_um: of a tube along x it is y = z = 0.
+    Its centre line is this axis from 0 to length_um: y = z = 0 for a tube along x.
     """
 
     radius_um: Positive
@@ -64,9 +68,9 @@ class Tube(Table):
     length_um: Positive
     """Length; a whole number of spacings."""
     axis: Axis = "x"
-    """Its direction."""
+    """Axis of the centre line."""
     periodic: bool = True
-    """Whether its ends are joined; else they are the openings inlet and outlet."""
+    """true: the ends are periodic; false: they are the openings inlet and outlet."""
 
     def points(self, spacing: float) -> float:
         """About how many lattice points there are."""
@@ -74,7 +78,7 @@ class Tube(Table):
 
 
 class Bifurcation(Table):
-    """A parent vessel along x that parts into two: openings inlet, outlet-1 and outlet-2.
+    """A parent vessel along x that splits into two daughters: openings inlet, outlet-1 and outlet-2.
 
     The inlet lies at x = 0 around y = z = 0; the daughters leave towards y and -y.
     """
@@ -82,13 +86,14 @@ class Bifurcation(Table):
     radius_um: Positive
     """Inner radius of the parent."""
     parent_length_um: Positive
-    """From the inlet to where it parts."""
+    """Length from the inlet to the bifurcation."""
     daughter_length_um: Positive
-    """From there to the outlets, along the way."""
+    """Length from the bifurcation to the outlets, along the centre lines."""
     split: Annotated[float, Field(ge=0.1, le=0.9)] = 0.5
     """Share of the first daughter in the cubes of the radii (Murray's law)."""
     angle_deg: Annotated[float, Field(ge=10.0, le=80.0)] = 40.0
-    """Angle of each daughter with the parent where they part; they bend back to its direction."""
+    """Angle between each daughter and the parent at the bifurcation; daughters bend back to the direction of
+    the parent."""
 
     def points(self, spacing: float) -> float:
         """About how many lattice points there are."""
@@ -98,19 +103,19 @@ class Bifurcation(Table):
 
 
 class Tree(Table):
-    """A tree of vessels that part again and again: openings inlet, outlet-1, outlet-2, ...
+    """A tree of vessels of several generations: openings inlet, outlet-1, outlet-2, ...
 
-    Its root goes along x from 0, around y = z = 0.
+    Its root lies along x from 0, around y = z = 0.
     """
 
     radius_um: Positive
     """Inner radius of the root."""
     length_um: Positive
-    """Length of the root; branches are as long in proportion to their radius."""
+    """Length of the root; branches have the same ratio of length to radius."""
     generations: Annotated[int, Field(ge=1, le=6)] = 3
-    """How often vessels part."""
+    """Number of successive bifurcations."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Of the random numbers that shape the tree."""
+    """Seed of the random numbers that shape the tree."""
 
     def points(self, spacing: float) -> float:
         """About how many lattice points there are."""
@@ -122,13 +127,13 @@ class Tree(Table):
 class SurfaceFile(Table):
     """A closed surface of triangles from a file; its groups name inlets and outlets.
 
-    It lies where the file has it, times scale_um.
+    Positions are the coordinates in the file times scale_um.
     """
 
     file: Name
-    """Path of an STL or OBJ file, from the folder in which the command runs."""
+    """Path of an STL or OBJ file, relative to the current folder of the command."""
     scale_um: Positive = 1.0
-    """From the file's unit of length to micrometres: 1000 for millimetres."""
+    """Unit of length of the file in micrometres: 1000 for millimetres."""
 
     def points(self, spacing: float) -> float:
         """How many lattice points its volume holds."""
@@ -148,59 +153,78 @@ class SurfaceFile(Table):
 
 
 class WallsTable(Table):
-    """How the fluid meets walls."""
+    """Boundary condition at walls."""
 
     kind: Literal["halfway", "interpolated"] = "halfway"
-    """halfway: walls lie midway between points; interpolated: where the surface is (Bouzidi)."""
+    """halfway: walls lie midway between points; interpolated: at their exact positions (Bouzidi)."""
     velocity_m_s: dict[SideName, Position] = Field(default_factory=dict)
-    """Of the walls of a channel that move, by side: { y_high = [1e-3, 0.0, 0.0] }."""
+    """Velocities of moving walls of a channel, by side: { y_high = [1e-3, 0.0, 0.0] }."""
 
 
 class OpeningTable(Table):
     """An inlet or an outlet, on a plane along two axes."""
 
     name: Name
-    """Of a surface's group or of a vessel's own opening (inlet, outlet, x_low, ...); or any name, where
-    a plane is given."""
+    """Name of a group of the surface or of an opening of the vessel (inlet, outlet, x_low, ...); any name with
+    position_um and normal."""
     kind: Literal["velocity", "pressure"]
-    """What is prescribed."""
+    """Prescribed quantity."""
     position_um: Position | None = None
-    """A point of the plane where the vessel is cut; the group's own plane when left out."""
+    """A point of the plane that cuts the vessel; the plane of the group when left out."""
     normal: Position | None = None
     """Direction out of the vessel, along an axis."""
     profile: Literal["parabolic", "uniform"] | Name = "parabolic"
-    """Of the velocity: parabolic (zero at the wall, as in fully developed flow), uniform, or its value
+    """Velocity profile: parabolic (zero at the wall, as in fully developed flow), uniform, or the velocity
     relative to `value`: an expression of x, y, z in m, or the path of a CSV file with two columns:
     distance from the middle of the opening in m, value."""
     value: Component = 0.0
-    """Mean velocity into the vessel in m/s, or pressure in Pa. The mean is over the opening's lattice points,
-    each as large as a spacing squared: together they differ from a round section by up to some percent."""
+    """Mean velocity into the vessel in m/s, or pressure in Pa. The mean is over the lattice points of the
+    opening, each with the area of a spacing squared: their area differs from a round section by up to some
+    percent."""
     signal: float | str = 1.0
     """Factor on value over time: a number, an expression of t (s), or the path of a CSV file with two
-    columns: time in s, factor; straight between its rows and constant beyond them."""
+    columns: time in s, factor; linear between its rows and constant beyond them."""
     period_s: Positive | None = None
-    """Time after which the signal begins again, as that of a heart; never when left out."""
+    """Period of the signal; not periodic when left out."""
     feeds: bool = False
-    """Whether cells come in here at the hematocrits of the case, from a periodic flow of blood before the inlet. With
-    the profile `parabolic` the inlet's velocities are those of that flow."""
+    """true: cells enter here at the hematocrits of the case, from a periodic flow of blood before the inlet. With
+    the profile `parabolic` the velocities at the inlet are those of this periodic flow."""
 
     @model_validator(mode="after")
     def _consistent(self) -> OpeningTable:
         if (self.position_um is None) != (self.normal is None):
-            raise ValueError("give position_um and normal both, or none of them")
+            present, absent = (
+                ("normal", "position_um") if self.position_um is None else ("position_um", "normal")
+            )
+            raise CaseFault(
+                f"a plane needs position_um and normal, but {absent} is missing",
+                location=present,
+                remedy=f"add {absent}, or leave {present} out",
+            )
         if self.feeds and self.kind != "velocity":
-            raise ValueError("feeds is true: cells can come in only where kind is velocity")
+            raise CaseFault(
+                "cells can enter only where the velocity is prescribed, but kind is pressure",
+                location="feeds = true",
+                remedy='set kind = "velocity", or leave feeds out',
+            )
         if self.feeds and self.value <= 0.0:
-            raise ValueError(
-                f"feeds is true and value = {self.value:g}: cells come in where fluid does; give a value "
-                "above 0, or leave feeds out"
+            raise CaseFault(
+                "cells enter only where fluid enters, but feeds is true",
+                location=f"value = {self.value:g}",
+                allowed="above 0",
+                remedy="raise value, or leave feeds out",
             )
         if self.kind == "pressure" and self.profile != "parabolic":
-            raise ValueError("profile is of velocities, and kind is pressure; leave it out")
+            raise CaseFault(
+                "profiles are for velocities, but kind is pressure",
+                location=f"profile = {self.profile!r}",
+                remedy="leave profile out",
+            )
         if self.period_s is not None and isinstance(self.signal, float | int):
-            raise ValueError(
-                f"period_s is given and signal = {self.signal:g} does not change; give an expression of t "
-                "or a table, or leave period_s out"
+            raise CaseFault(
+                f"signal = {self.signal:g} is constant",
+                location=f"period_s = {self.period_s:g}",
+                remedy="set signal to an expression of t or a table, or leave period_s out",
             )
         self.time_signal()
         self.velocity_profile()

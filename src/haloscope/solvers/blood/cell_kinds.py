@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.interface import Device
-from haloscope.errors import InputError
+from haloscope.errors import FIELDS, InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.lattice.lattice_runs import raster
 from haloscope.mesh.lattice.voxels import Lattice
@@ -123,10 +124,10 @@ def starting_cells(
             cells = _starting_cells(tables, lattice, seed, on_cores(device), fed=fed)
             rows = np.column_stack([cells.positions, cells.quaternions, cells.kinds])
         except InputError as error:
-            fault = str(error)
+            fault = json.dumps({field: getattr(error, field) for field in FIELDS})
     fault = "".join(world.gather_texts(fault))
     if fault:
-        raise InputError(fault)
+        raise InputError(**json.loads(fault))
     count = int(world.broadcast(np.array([len(rows)], np.int64))[0])
     rows = world.broadcast(rows if world.is_root else np.zeros((count, 8)))
     return Cells(rows[:, :3], rows[:, 3:7], rows[:, 7].astype(np.int64))
@@ -144,8 +145,9 @@ def _starting_cells(
     if full:
         if placed.count:
             raise InputError(
-                "some kinds of blood.cells have a hematocrit and others cells at given places; "
-                "give all of them the one or the other"
+                "some kinds have a hematocrit and others have placed cells",
+                location="blood.cells",
+                remedy="use hematocrit for all kinds, or placed for all kinds",
             )
         _check_counts(tables, cell_counts(lumen, fillings), lumen, fed=fed)
         return fill(device, lumen, fillings, seed)
@@ -164,23 +166,25 @@ def _check_counts(
         if table.hematocrit and not count and not fed:
             one = mesh_of(table).volume() / lumen.volume
             raise InputError(
-                f"blood.cells {table.name}: hematocrit = {table.hematocrit:g} is less than one "
-                f"cell in this vessel, which is {one:.2g}; give at least {one / 2:.2g}, or a "
-                "larger vessel"
+                f"this is less than one cell; one cell in this vessel is a hematocrit of {one:.2g}",
+                location=f"blood.cells {table.name}, hematocrit = {table.hematocrit:g}",
+                allowed=f"at least {one / 2:.2g}",
+                remedy="raise hematocrit, or use a larger vessel",
             )
 
 
 def _check_within(placed: Cells, lattice: Lattice) -> None:
-    """Refuse cells beyond the ends of a vessel that closes on itself: others of its images are meant."""
+    """Refuse cells beyond the ends of a periodic vessel, where their periodic images lie within."""
     grid = lattice.grid
     low = (np.asarray(grid.origin) - grid.spacing / 2) / MICRO
     high = low + np.asarray(grid.shape) * grid.spacing / MICRO
     beyond = (placed.positions < low) | (placed.positions > high)
     for cell, axis in np.argwhere(beyond & np.asarray(grid.periodic))[:1]:
         raise InputError(
-            f"cell {cell + 1} lies at {'xyz'[axis]} = {placed.positions[cell, axis]:g} um, beyond the "
-            f"vessel, which closes on itself there; give its position_um from {low[axis]:.6g} to "
-            f"{high[axis]:.6g}"
+            f"cell {cell + 1} lies at {'xyz'[axis]} = {placed.positions[cell, axis]:g} um, outside the "
+            "periodic vessel",
+            location="blood.cells.placed",
+            allowed=f"position_um from {low[axis]:.6g} to {high[axis]:.6g} um",
         )
 
 
@@ -193,8 +197,10 @@ def _check_apart(tables: Sequence[CellsTable], placed: Cells, lumen: Lumen) -> N
         one, other = first[0], second[0]
         apart = np.linalg.norm(placed.positions[other] + shifts[0] - placed.positions[one])
         raise InputError(
-            f"cells {one + 1} and {other + 1} overlap at the start: their centres are {apart:.3g} um "
-            f"apart, which is too near, below {least:.3g} um; move one of them"
+            f"cells {one + 1} and {other + 1} overlap at the start: their centres are {apart:.3g} um apart",
+            location="blood.cells.placed",
+            allowed=f"at least {least:.3g} um",
+            remedy="move one of them",
         )
 
 
@@ -208,7 +214,11 @@ def _placed(tables: Sequence[CellsTable]) -> Cells:
             axis = np.array(cell.axis)
             length = np.linalg.norm(axis)
             if not length > 0:
-                raise InputError(f"blood.cells {table.name}: an axis is 0; give it a direction")
+                raise InputError(
+                    "an axis is 0",
+                    location=f"blood.cells {table.name}",
+                    remedy="give it a direction",
+                )
             turns.append(_turn_to(axis / length))
     return Cells(
         np.array(positions).reshape(-1, 3),

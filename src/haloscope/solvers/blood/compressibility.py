@@ -41,7 +41,7 @@ class PressureFall:
 
     pascals: float  # In Pa
     cause: str  # In words
-    remedy: str  # What lowers it, for :func:`shorter_step_or`
+    remedy: str  # Imperative, for :func:`shorter_step_or`
     certain: bool = True  # Whether it is at least as large; else an estimate that may be too large
 
 
@@ -90,53 +90,54 @@ def expected_falls(table: BloodTable, vessel: Vessel, until: float = 0.0) -> lis
     ]
     if pressures:
         difference = max(pressures) - min(pressures)
-        remedy = f"a difference of at most {_sound_value(table, difference, difference):.3g} Pa"
+        remedy = (
+            f"lower the difference to {_sound_value(table, difference, difference):.3g} Pa or less"
+        )
         falls.append(PressureFall(difference, "blood.openings", remedy))
     for axis, pascals in hydrostatic_pressures(table, vessel, until):
-        cause = f"blood.pressure_gradient_pa_m along {axis}, where the vessel is closed"
-        falls.append(PressureFall(pascals, cause, "a smaller gradient"))
+        cause = f"blood.pressure_gradient_pa_m along the closed axis {axis}"
+        falls.append(PressureFall(pascals, cause, "lower the gradient"))
     return [fall for fall in falls if fall.pascals]
 
 
 def check_expected(table: BloodTable, falls: Sequence[PressureFall]) -> list[str]:
-    """Lines on falls in pressure that change the density noticeably."""
+    """Warnings of falls in pressure that change the density by more than the recommended share."""
     lines = []
     for fall in falls:
         change = density_change(table, fall.pascals)
         if change <= SOUND_CHANGE:
             continue
         remedy = shorter_step_or(table, math.sqrt(SOUND_CHANGE / change), fall.remedy)
-        line = (
-            f"{fall.cause}: the pressure falls by about {fall.pascals:.3g} Pa, which lowers the density of the "
-            f"lattice by {100 * change:.2g} % (compressibility)"
+        refusal = InputError(
+            f"the pressure falls by about {fall.pascals:.3g} Pa and the lattice density by {100 * change:.2g} % "
+            "(compressibility), so flow and pressure differ by up to as much from those of an incompressible fluid",
+            location=fall.cause,
+            allowed=f"at most {100 * REFUSED_CHANGE:g} % (recommended: at most {100 * SOUND_CHANGE:g} %)",
+            remedy=remedy,
         )
-        limits = f"allowed are at most {100 * REFUSED_CHANGE:g} %, sound at most {100 * SOUND_CHANGE:g} %"
         if change > REFUSED_CHANGE and fall.certain:
-            raise InputError(f"{line}; {limits}: give {remedy}")
-        lines.append(
-            f"{line}: flow and pressure differ by up to as much from those of an incompressible fluid; {limits}: "
-            f"give {remedy}"
-        )
+            raise refusal
+        lines.append(str(refusal))
     return lines
 
 
 def require_small_range(density: DensityRange, step: int, lattice: Lattice) -> None:
-    """Refuse to go on with a flow whose density varies by more than 10 %, once waves of the start have gone."""
+    """Refuse to go on with a flow whose density varies by more than 10 %, once the waves of the start are gone."""
     crossing = max(lattice.shape) / SOUND_SPEED
     if step < _CROSSINGS * crossing or not density.change > REFUSED_CHANGE:
         return
     raise SolutionError(
-        f"compressibility: the density of the lattice is {density.low:.4g} to {density.high:.4g} of that at rest: "
-        f"flow and pressure are wrong by up to {100 * density.change:.2g} %; allowed are at most "
-        f"{100 * REFUSED_CHANGE:g} %, sound are at most {100 * SOUND_CHANGE:g} %"
+        f"the lattice density is {density.low:.4g} to {density.high:.4g} times that at rest, so flow and "
+        f"pressure are wrong by up to {100 * density.change:.2g} % (compressibility)",
+        allowed=f"at most {100 * REFUSED_CHANGE:g} % (recommended: at most {100 * SOUND_CHANGE:g} %)",
     )
 
 
 def range_line(density: DensityRange) -> str:
     """The measured range, and its effect on flow and pressure."""
     return (
-        f"density {density.low:.5g} to {density.high:.5g} of that at rest: from the highest to the lowest "
-        f"pressure a volume flow grows by {100 * density.growth:.2g} %, in an incompressible fluid by none"
+        f"density {density.low:.5g} to {density.high:.5g} times that at rest: the volume flow grows by "
+        f"{100 * density.growth:.2g} % from the highest to the lowest pressure (incompressible fluid: 0 %)"
     )
 
 
@@ -145,9 +146,9 @@ def range_warnings(density: DensityRange, remedy: str) -> list[str]:
     if not density.change > SOUND_CHANGE:
         return []
     return [
-        f"warning: compressibility: the density of the lattice is {density.low:.4g} to {density.high:.4g} of that "
-        f"at rest: flow and pressure are off by up to {100 * density.change:.2g} %, sound are at most "
-        f"{100 * SOUND_CHANGE:g} %; {remedy}"
+        f"warning: compressibility: the lattice density is {density.low:.4g} to {density.high:.4g} times that at "
+        f"rest, so flow and pressure are off by up to {100 * density.change:.2g} % (recommended: at most "
+        f"{100 * SOUND_CHANGE:g} %); {remedy}"
     ]
 
 
@@ -200,7 +201,7 @@ def _fall_of_inflow(
     if table.carreau is not None:
         viscosity = table.carreau.infinite_shear_mpa_s * 1e-3
     pascals = viscosity * speed * length / permeability
-    remedy = f"a value of at most {_sound_value(table, value, pascals):.3g} m/s"
+    remedy = f"lower value to {_sound_value(table, value, pascals):.3g} m/s or less"
     return PressureFall(
         pascals,
         f"blood.openings {opening.name}",

@@ -163,6 +163,6 @@ def time_step_limit(table: BloodTable, scales: Scales) -> str:
             limits.append((firm, f"blood.cells.volume_modulus_pa of {kind.name}"))
     share, name = min(limits)
     return (
-        f"time step {step / MICRO:.3g} us by {by}; steps of up to {share * step / MICRO:.3g} us are sound, "
-        f"limited by {name}"
+        f"time step {step / MICRO:.3g} us (set by {by}); recommended: at most {share * step / MICRO:.3g} us, limited "
+        f"by {name}"
     )

@@ -122,13 +122,13 @@ def driving_gradient(table: BloodTable, vessel: Vessel) -> tuple[float, ...]:
 
 
 def on_driving_forces(table: BloodTable, vessel: Vessel, until: float = 0.0) -> list[str]:
-    """Lines on a flow that nothing drives, and on a vessel that is closed along its gradient.
+    """Warnings of a flow that nothing drives, and of a vessel that is closed along its gradient.
 
     `until`: time in s up to which signals count with their largest value.
     """
     lines = [
-        f"the vessel is closed along {axis}: the component of blood.pressure_gradient_pa_m along {axis} drives "
-        f"no flow, it raises the pressure at one end by {pascals:.3g} Pa; {_remedy_for_closed(table, axis)}"
+        f"blood.pressure_gradient_pa_m along {axis}: the vessel is closed along {axis}, so this component drives no "
+        f"flow and raises the pressure at one end by {pascals:.3g} Pa; {_remedy_for_closed(table, axis)}"
         for axis, pascals in hydrostatic_pressures(table, vessel, until)
     ]
     if not _driven(table, vessel, until):
@@ -173,27 +173,27 @@ def _driven(table: BloodTable, vessel: Vessel, until: float) -> bool:
 
 def _remedy_for_closed(table: BloodTable, axis: str) -> str:
     if isinstance(table.vessel, Channel):
-        return f'put "{axis}" into blood.channel.periodic or open, or give 0 there'
+        return f'add "{axis}" to blood.channel.periodic or open, or set this component to 0'
     if isinstance(table.vessel, Tube):
-        return f"give the gradient along {table.vessel.axis}, the axis of the tube"
-    return "give [[blood.openings]] in place of it"
+        return f"set the gradient along {table.vessel.axis}, the axis of the tube"
+    return "replace it by [[blood.openings]]"
 
 
 def _remedy_for_undriven(table: BloodTable, vessel: Vessel) -> str:
     shape = table.vessel
     if vessel.openings:
         return (
-            "no opening has a velocity other than 0, and no two have different pressures; give a "
-            "value of blood.openings"
+            "no opening has a velocity other than 0, and no two have different pressures; set a "
+            "value in blood.openings"
         )
     if isinstance(shape, Channel):
         return (
-            "give blood.pressure_gradient_pa_m along an axis of blood.channel.periodic or open, or "
+            "set blood.pressure_gradient_pa_m along an axis of blood.channel.periodic or open, or "
             "blood.walls.velocity_m_s"
         )
     if not isinstance(shape, SurfaceFile):
-        return "give blood.pressure_gradient_pa_m along the axis of the tube"
-    return f"the vessel in {shape.file} is closed; give [[blood.openings]]{_ends(vessel)}"
+        return "set blood.pressure_gradient_pa_m along the axis of the tube"
+    return f"the vessel in {shape.file} is closed; add [[blood.openings]]{_ends(vessel)}"
 
 
 def _ends(vessel: Vessel) -> str:
@@ -205,12 +205,12 @@ def _ends(vessel: Vessel) -> str:
         return " with planes (position_um and normal) that cut it"
     unit = surface.unit
     texts = [
-        f"at {unit.place(_without_rounding(end.middle, end.diameter))} with the normal {_direction(end.normal)} and the diameter "
-        f"{end.diameter / unit.metres:.3g} {unit.name} (group '{end.group}')"
+        f"{unit.place(_without_rounding(end.middle, end.diameter))} with the normal {_direction(end.normal)} and the "
+        f"diameter {end.diameter / unit.metres:.3g} {unit.name} (group '{end.group}')"
         for end in ends[:_MOST_LISTED]
     ]
     more = f", and {len(ends) - _MOST_LISTED} more" if len(ends) > _MOST_LISTED else ""
-    return f"; its flat ends lie {', '.join(texts)}{more}"
+    return f" at its flat ends: {', '.join(texts)}{more}"
 
 
 def _without_rounding(place: Floats, size: float) -> Floats:

@@ -1,11 +1,39 @@
-"""Remedies in messages: a time step or spacing with which a case is sound, plausible densities and viscosities."""
+"""Remedies in messages: recommended time steps and spacings, plausible densities and viscosities."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+from haloscope.errors import InputError, error_text
 from haloscope.solvers.blood.case import LEAST_SPACING_UM, LEAST_TAU, SOUND_TAU, BloodTable
 from haloscope.solvers.blood.case_cells import MICRO
+
+
+@dataclass
+class ImplausibleNumber:
+    """A number of a case that is unlike any vessel or liquid, often one in another unit."""
+
+    location: str
+    problem: str
+    allowed: str = ""
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return error_text(self)
+
+
+def refusal_with_cause(causes: Sequence[ImplausibleNumber], error: InputError) -> InputError:
+    """The refusal of the implausible numbers that probably cause an error."""
+    first, *others = causes
+    problem = "; ".join([first.problem, *map(str, others)])
+    return InputError(
+        f"{problem} (probable consequence: {error})",
+        location=first.location,
+        allowed=first.allowed,
+        remedy=first.remedy,
+    )
 
 
 def rounded_down(value: float) -> float:
@@ -32,37 +60,39 @@ def step_text(table: BloodTable, beyond_half: float, *, least: bool = False) -> 
 
 
 def step_key(table: BloodTable) -> str:
-    """What sets the time step."""
+    """Key that sets the time step."""
     return "blood.time_step_us" if table.relaxation_time is None else "blood.relaxation_time"
 
 
 def shorter_step_or(table: BloodTable, share: float, other: str, power: float = 1.0) -> str:
-    """What to give: for a step that is this share of the case's, or in its place.
+    """Remedy: a step that is this share of the case's, or `other`, an imperative.
 
-    Where no such step is allowed, first the other, then a spacing with which that comes to the same which
-    goes as the relaxation time beyond a half times the spacing to the power of 1 / `power`.
+    Where no such step is allowed, first the other, then a spacing with the same effect on a number that is
+    proportional to the relaxation time beyond a half times the spacing to the power of 1 / `power`.
     """
     beyond_half = share * (table.tau - 0.5)
     if 0.5 + beyond_half >= LEAST_TAU:
-        return f"{step_key(table)} = {step_text(table, beyond_half)} or less, or {other}"
+        return f"set {step_key(table)} = {step_text(table, beyond_half)} or less, or {other}"
     low = SOUND_TAU[0]
     spacing = rounded_down(table.spacing_um * (beyond_half / (low - 0.5)) ** power)
     if spacing < LEAST_SPACING_UM:
         return other
     instead = "" if table.time_step_us is None else " in place of blood.time_step_us"
     return (
-        f"{other}, or blood.spacing_um = {spacing:.3g} or less with blood.relaxation_time = {low:g}{instead} "
-        "(no step that is allowed at this spacing is short enough)"
+        f"{other}, or set blood.spacing_um = {spacing:.3g} or less with blood.relaxation_time = {low:g}{instead} "
+        "(at this spacing no allowed step is short enough)"
     )
 
 
 def sound_steps(table: BloodTable, ratio: float = 1.0) -> str:
-    """What to give so that relaxation times are sound, of the fluid and of one with this ratio of viscosities."""
+    """Remedy: steps with recommended relaxation times of the fluid and of one with this ratio of viscosities."""
     low, high = (tau - 0.5 for tau in SOUND_TAU)
     least, most = max(low, low / ratio), min(high, high / ratio)
     if least > most:
-        return "give viscosities that are nearer to each other"
-    return f"give {step_key(table)} = {step_text(table, least, least=True)} to {step_text(table, most)}"
+        return "bring the viscosities nearer to each other"
+    return (
+        f"set {step_key(table)} = {step_text(table, least, least=True)} to {step_text(table, most)}"
+    )
 
 
 # Of liquids, in kg/m^3 and mPa s. Denser fluids are of use: their steps are longer.
@@ -70,22 +100,30 @@ _LIQUID_DENSITY = (500.0, 1.4e4)
 _LIQUID_VISCOSITY = (0.1, 1e5)
 
 
-def on_fluid(table: BloodTable) -> list[str]:
-    """Densities and viscosities unlike any liquid's, as of another unit, a line each."""
-    lines = []
+def on_fluid(table: BloodTable) -> list[ImplausibleNumber]:
+    """Densities and viscosities that no liquid has, probably in another unit."""
+    numbers = []
     density, viscosity = table.density_kg_m3, table.viscosity_mpa_s
     low, high = _LIQUID_DENSITY
     if density < low:
         inferred = density * 1e3
-        unit = f"; g/cm^3? give {inferred:g}" if low <= inferred <= high else ""
-        lines.append(
-            f"blood.density_kg_m3 = {density:g} is below that of any liquid ({low:g} to {high:g}){unit}"
+        remedy = f"for g/cm^3 set blood.density_kg_m3 to {inferred:g}"
+        numbers.append(
+            ImplausibleNumber(
+                f"blood.density_kg_m3 = {density:g}",
+                f"no liquid has so low a density (liquids: {low:g} to {high:g} kg/m^3)",
+                remedy=remedy if low <= inferred <= high else "check the unit",
+            )
         )
     low, high = _LIQUID_VISCOSITY
     if not low <= viscosity <= high:
         inferred = viscosity * 1e3
-        unit = f"; Pa s? give {inferred:g}" if low <= inferred <= high else ""
-        lines.append(
-            f"blood.viscosity_mpa_s = {viscosity:g} is unlike any liquid's ({low:g} to {high:g} mPa s){unit}"
+        remedy = f"for Pa s set blood.viscosity_mpa_s to {inferred:g}"
+        numbers.append(
+            ImplausibleNumber(
+                f"blood.viscosity_mpa_s = {viscosity:g}",
+                f"no liquid has this viscosity (liquids: {low:g} to {high:g} mPa s)",
+                remedy=remedy if low <= inferred <= high else "check the unit",
+            )
         )
-    return lines
+    return numbers

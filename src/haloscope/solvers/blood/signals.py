@@ -57,7 +57,7 @@ class Signal:
         return float(np.ptp(values)) / largest if largest else 0.0
 
     def in_milliseconds(self, until: float) -> str:
-        """One clause on a table whose times are likely in ms, by its period or the end of the run in s."""
+        """Warning of a table whose times are likely in ms, by its period or the end of the run in s."""
         if isinstance(self.source, Expression):
             return ""
         last = float(self.source.coordinate[-1])
@@ -66,7 +66,10 @@ class Signal:
         if not times_in_milliseconds(self.source, end) or (self.period is None and last < _LONG):
             return ""
         by = f"the run ends at {end:.3g} s" if self.period is None else f"its period is {end:g} s"
-        return f"{self.key}: the table goes to {last:g} s and {by}; milliseconds? times are in s"
+        return (
+            f"{self.key}: the table extends to {last:g} s and {by}; if its times are in milliseconds, "
+            "convert them to s"
+        )
 
     def _values(self, since: float, until: float) -> Floats:
         """Finite values between two times: of a table at its rows, of an expression at some times."""
@@ -99,7 +102,7 @@ def read_table(source: str, key: str) -> Table:
     try:
         return Table.from_csv(Path(source.strip()))
     except InputError as error:
-        raise InputError(f"{key}: {error}") from None
+        raise error.within(key) from None
 
 
 def read_signal(source: str | float, key: str, period: float | None = None) -> Signal:
@@ -110,7 +113,8 @@ def read_signal(source: str | float, key: str, period: float | None = None) -> S
     first, last = float(table.coordinate[0]), float(table.coordinate[-1])
     if period is not None and (first > 0 or last < period * (1 - 1e-9)):
         raise InputError(
-            f"{key}: the table goes from {first:g} to {last:g} s and its period is {period:g} s; give "
-            "a table from 0 to the period, or another period"
+            f"the table covers {first:g} to {last:g} s and its period is {period:g} s",
+            location=key,
+            remedy="give a table from 0 s to the period, or set another period_s",
         )
     return Signal(key, table, period)

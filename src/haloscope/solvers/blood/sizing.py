@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from haloscope.case.tables import check
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 from haloscope.solvers.blood.case import (
     DIRECTIONS,
     FLOPS_A_POINT,
@@ -19,6 +19,7 @@ from haloscope.solvers.blood.case import (
     bytes_beside_populations,
 )
 from haloscope.solvers.blood.case_vessels import Channel, SurfaceFile, Tube
+from haloscope.solvers.blood.remedies import refusal_with_cause
 from haloscope.solvers.blood.vessels.vessels import implausible_file
 from haloscope.solvers.sweeping import Column, Columns, Layout, doublings, spelled, transport_check
 
@@ -42,18 +43,23 @@ def _points_before_inlets(table: BloodTable) -> float:
     return points
 
 
-def _too_large(table: BloodTable, surface: SurfaceFile, points: float) -> str:
+def _too_large(table: BloodTable, surface: SurfaceFile, points: float) -> InputError:
+    allowed = f"at most {_MOST_POINTS:.0e} lattice points"
     implausible = implausible_file(surface)
-    if implausible:
-        return (
-            f"{implausible}; it would hold about {points:.2g} lattice points at blood.spacing_um = "
-            f"{table.spacing_um:g}, and at most {_MOST_POINTS:.0e} are taken"
+    if implausible is not None:
+        error = InputError(
+            f"the vessel holds about {points:.2g} lattice points",
+            location=f"blood.spacing_um = {table.spacing_um:g}",
+            allowed=allowed,
         )
+        return refusal_with_cause([implausible], error)
     size = " x ".join(f"{length / MICRO:.6g}" for length in surface.size())
-    return (
-        f"the surface in {surface.file} is {size} um with blood.surface.scale_um = {surface.scale_um:g}, about "
-        f"{points:.2g} lattice points at blood.spacing_um = {table.spacing_um:g}; at most {_MOST_POINTS:.0e} are "
-        "taken: check scale_um, which is 1 for a file in um and 1000 for one in mm, or give a larger spacing"
+    return InputError(
+        f"{surface.file} is {size} um and holds about {points:.2g} lattice points at blood.spacing_um = "
+        f"{table.spacing_um:g}",
+        location=f"blood.surface.scale_um = {surface.scale_um:g}",
+        allowed=allowed,
+        remedy="check blood.surface.scale_um (1 for a file in um, 1000 for one in mm), or raise blood.spacing_um",
     )
 
 
@@ -66,7 +72,7 @@ def estimate(case: BloodCase) -> dict[str, float]:
     table = case.blood
     points = table.vessel.points(table.spacing) + _points_before_inlets(table)
     if isinstance(table.vessel, SurfaceFile) and points > _MOST_POINTS:
-        raise InputError(_too_large(table, table.vessel, points))
+        raise _too_large(table, table.vessel, points)
     buffers = 2 if table.streaming in ("two buffers", "push") else 1
     memory = points * buffers * DIRECTIONS * table.stored_bytes
     memory += bytes_beside_populations(table, points)
@@ -82,8 +88,9 @@ def check_ranks(case: BloodCase, ranks: int) -> Any:
     least = (4 * table.halo) ** 3
     if points / ranks < least:
         raise InputError(
-            f"{points:.3g} lattice points are too few for {ranks} ranks; allowed are at most "
-            f"{max(1, int(points / least))}, or give a smaller blood.spacing_um"
+            f"{points:.3g} lattice points are too few for {counted(ranks, 'rank')}",
+            allowed=f"at most {counted(max(1, int(points / least)), 'rank')}",
+            remedy="start fewer ranks, or lower blood.spacing_um",
         )
     return None
 
@@ -115,9 +122,9 @@ COLUMNS = Columns(
     energy=Column("joules_per_point_step", float, "nJ a point and step"),
     panel=("mlups", "MLUPS"),
     meaning=(
-        "A point is one of the lattice, inside the vessel. MLUPS are million point updates a "
-        "second, cells included; GFlop/s counts the fluid's collisions alone. Efficiency is the "
-        "rate of a rank over that of one alone."
+        "A point is a lattice point inside the vessel. MLUPS are million point updates per second, with the time "
+        "for cells; GFlop/s counts the collisions of the fluid only. Efficiency is the rate per rank divided by "
+        "the rate of one rank."
     ),
     size="points",
     peak="mlups",
@@ -131,15 +138,18 @@ def put(table: dict[str, Any], axis: str, value: Any) -> None:
     elif axis == "hematocrit":
         if not table.get("cells"):
             raise InputError(
-                "hematocrit is that of cells; give the case a [[blood.cells]] table, or remove the "
-                "axis"
+                "the case has no cells",
+                location="hematocrit",
+                remedy="add a [[blood.cells]] table to the case, or remove the axis",
             )
         table["cells"][0]["hematocrit"] = value
     elif axis == "size":
         if not isinstance(table.get("channel"), dict) or not isinstance(value, tuple):
             raise InputError(
-                "sizes are those of a channel, three in um in a list of their own: "
-                "[[20.0, 20.0, 40.0]]; give the case a table blood.channel, or remove the axis"
+                "the axis gives the size of a channel",
+                location="size",
+                allowed="three lengths in um, each size in its own list: [[20.0, 20.0, 40.0]]",
+                remedy="add a table blood.channel to the case, or remove the axis",
             )
         table["channel"]["size_um"] = list(value)
     else:
@@ -178,8 +188,9 @@ def _enlarge(vessel: object, table: dict[str, Any], ranks: int) -> None:
         table["tube"]["length_um"] = vessel.length_um * ranks
     else:
         raise InputError(
-            "growth = type1 enlarges a channel or a tube; give the case a table blood.channel or "
-            "blood.tube"
+            "only a channel or a tube can grow with the ranks",
+            location="growth = type1",
+            remedy="add a table blood.channel or blood.tube to the case",
         )
 
 

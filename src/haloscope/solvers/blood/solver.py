@@ -92,8 +92,8 @@ class BloodSolver:
     followed = Monitor(
         name="change",
         file="change.csv",
-        label="change of velocity a step, relative",
-        title="Way to a steady flow",
+        label="relative change of the velocity in a step",
+        title="Convergence to a steady flow",
         steady=True,
         limit=math.inf,
     )
@@ -353,10 +353,10 @@ class BloodSolver:
             for name in _NAMES
         ]
         speed = float(np.sqrt(sum(component**2 for component in fields[:3])).max(initial=0.0))
-        check_mach(table, self._world.largest(speed), "blood.initial: a velocity")
+        check_mach(table, self._world.largest(speed), "blood.initial.u, v, w")
         high = self._world.largest(float(fields[3].max(initial=0.0)))
         low = -self._world.largest(float((-fields[3]).max(initial=0.0)))
-        check_pressure(table, high if high >= -low else low, "blood.initial: a pressure")
+        check_pressure(table, high if high >= -low else low, "blood.initial.p")
         density = 1.0 + fields[3] / self.units.pressure / SOUND_SPEED**2
         self.fluid.set_equilibrium(density, np.stack(fields[:3]) / self.units.velocity)
 
@@ -398,14 +398,17 @@ class BloodSolver:
         before, wanted = scalars["time_step"], self.units.time_step
         if not math.isclose(before, wanted, rel_tol=_SAME_STEP, abs_tol=0.0):
             raise InputError(
-                f"the checkpoint's step is {before!r} s and this case's {wanted!r} s, and what it holds is "
-                "in units of the lattice, of which the step is one; restart with the case it is from, or "
-                "begin anew without --restart"
+                f"its time step is {before!r} s and that of this case is {wanted!r} s; its lattice units depend on "
+                "the time step",
+                location="checkpoint",
+                remedy="restart with the case that wrote it, or begin anew without --restart",
             )
         values = np.stack([own(name) for name in _POPULATIONS])
         if not np.isfinite(values).all():
             raise InputError(
-                "the checkpoint's fields hold values that are not finite; restart from an earlier one"
+                "its fields hold values that are not finite",
+                location="checkpoint",
+                remedy="restart from an earlier one",
             )
         self.fluid.set_populations(values)
         if _INSIDE in self.stored:
@@ -527,14 +530,14 @@ class BloodSolver:
 
     def advice(self) -> str:
         """What to change in the case when the solution breaks."""
-        stiff = [warning for kind in self._table.cells for warning in too_stiff(kind)]
-        softer = f"a smaller {' and '.join(stiff)}, " if stiff else ""
-        if self._table.relaxation_time is not None:
-            return (
-                f"give {softer}a smaller blood.relaxation_time (a shorter time step), a weaker drive, or a "
-                "finer blood.spacing_um"
-            )
-        return f"give {softer}a smaller blood.time_step_us, a weaker drive, or a finer blood.spacing_um"
+        stiff = [modulus for kind in self._table.cells for modulus in too_stiff(kind)]
+        softer = f"{' and '.join(stiff)}, " if stiff else ""
+        step = (
+            "blood.time_step_us"
+            if self._table.relaxation_time is None
+            else "blood.relaxation_time (which shortens the time step)"
+        )
+        return f"lower {softer}{step}, the driving force or blood.spacing_um"
 
     def picture(self) -> SlicesPicture | None:
         """Velocity and pressure on a plane."""
@@ -574,14 +577,14 @@ class BloodSolver:
         """Time, speed and flow."""
         lines = [
             f"time {numbers['time'] * 1e3:.6g} ms, largest speed {numbers['largest_speed'] * 1e3:.4g} "
-            f"mm/s (Mach {numbers['mach']:.2g} on the lattice)"
+            f"mm/s (lattice Mach number {numbers['mach']:.2g})"
         ]
         lines += flow_lines(numbers, interpolated=self._table.walls.kind == "interpolated")
         if not self.vessel.openings and self._table.walls.kind == "interpolated":
             gained = numbers["mean_p"] / self.units.pressure / SOUND_SPEED**2
             lines.append(
-                f"mean density {gained:+.2g} from that of rest, in parts: interpolated walls do not keep "
-                "the mass exactly"
+                f"mean density {gained:+.2g} relative to that at rest (interpolated walls do not conserve mass "
+                "exactly)"
             )
         density = DensityRange(numbers["density_low"], numbers["density_high"])
         if self.vessel.openings or density.change > _NOTICEABLE:

@@ -1,4 +1,4 @@
-"""How a case stands to what the method bears: relaxation time, Mach, Reynolds, capillary number."""
+"""Limits of the method for a case: relaxation time, Mach, Reynolds, capillary number."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ from haloscope.solvers.blood.compressibility import (
 )
 from haloscope.solvers.blood.drive import driving_gradient, on_driving_forces
 from haloscope.solvers.blood.remedies import (
+    ImplausibleNumber,
     on_fluid,
+    refusal_with_cause,
     rounded_down,
     shorter_step_or,
     sound_steps,
@@ -98,40 +100,43 @@ def check_mach(
         speed_text = (
             f"{speed:.3g} m/s"
             if speed_given is None
-            else f"{speed_given:g} m/s, {speed:.3g} m/s {reached},"
+            else f"{speed_given:g} m/s, and {speed:.3g} m/s {reached}"
         )
         slow = rounded_down(share * (speed if speed_given is None else abs(speed_given)))
         raise InputError(
-            f"{location} of {speed_text} is Mach {mach:.3g} on the lattice; allowed is at most "
-            f"{REFUSED_MACH:g}, sound below {MOST_MACH:g}: give "
-            f"{shorter_step_or(table, share, f'at most {slow:.3g} m/s')}"
+            f"the velocity is {speed_text}, a lattice Mach number of {mach:.3g}",
+            location=location,
+            allowed=f"at most {REFUSED_MACH:g} (recommended: below {MOST_MACH:g})",
+            remedy=shorter_step_or(table, share, f"lower the velocity to {slow:.3g} m/s"),
         )
     return mach
 
 
 def check_pressure(table: BloodTable, pressure: float, location: str) -> None:
-    """See that a pressure in Pa changes the density of the lattice by a small share of it."""
+    """Refuse a pressure in Pa that changes the density of the lattice by a large fraction."""
     change = density_change(table, pressure)
     if change > REFUSED_CHANGE:
         share = SOUND_CHANGE / change
-        less = f"at most {rounded_down(share * abs(pressure)):.3g} Pa"
+        less = f"lower the pressure to {rounded_down(share * abs(pressure)):.3g} Pa"
         raise InputError(
-            f"{location} of {pressure:.3g} Pa changes the density of the lattice by {change:.3g} of it; "
-            f"allowed is at most {REFUSED_CHANGE:g}, sound below {SOUND_CHANGE:g}: give "
-            f"{shorter_step_or(table, math.sqrt(share), less)}"
+            f"a pressure of {pressure:.3g} Pa changes the lattice density by a fraction of {change:.3g}",
+            location=location,
+            allowed=f"at most {REFUSED_CHANGE:g} (recommended: below {SOUND_CHANGE:g})",
+            remedy=shorter_step_or(table, math.sqrt(share), less),
         )
 
 
 def require_bearable(table: BloodTable, speed: float) -> None:
-    """See that a flow that has come about is not beyond what the method bears.
+    """Refuse to go on with a flow whose Mach number is too high for the method.
 
     `speed`: largest, in m/s; one that is not finite is left to others.
     """
     mach = speed / table.units.velocity / SOUND_SPEED
     if math.isfinite(mach) and mach > REFUSED_MACH:
         raise SolutionError(
-            f"the flow has reached {speed:.3g} m/s, Mach {mach:.3g} on the lattice, where the method "
-            f"fails; at most {REFUSED_MACH:g} is allowed, sound is below {MOST_MACH:g}"
+            f"the velocity has reached {speed:.3g} m/s, a lattice Mach number of {mach:.3g} at which the "
+            "method fails",
+            allowed=f"at most {REFUSED_MACH:g} (recommended: below {MOST_MACH:g})",
         )
 
 
@@ -152,7 +157,7 @@ def _scales(table: BloodTable, vessel: Vessel, until: float) -> Scales:
             speeds.append(_inflow(table, opening, points, vessel.lattice, until))
     moving = [math.hypot(*velocity) for velocity in table.walls.velocity_m_s.values()]
     for side, speed in zip(table.walls.velocity_m_s, moving, strict=True):
-        check_mach(table, speed, f"the wall {side}")
+        check_mach(table, speed, f"blood.walls.velocity_m_s.{side}")
     speeds += _driven(table, vessel, width, until)
     # At the wall of a tube 4 u / width, between walls that move the difference of their speeds.
     shear = max(4 * max(speeds), sum(moving)) / width
@@ -160,11 +165,11 @@ def _scales(table: BloodTable, vessel: Vessel, until: float) -> Scales:
     return Scales(max([*speeds, *moving]), width, shear, falls)
 
 
-def _implausible(table: BloodTable, vessel: Vessel) -> list[str]:
-    """Sizes and properties unlike any vessel's or liquid's, as of another unit."""
+def _implausible(table: BloodTable, vessel: Vessel) -> list[ImplausibleNumber]:
+    """Sizes and properties that no vessel or liquid has, probably in another unit."""
     surface = vessel.geometry if isinstance(vessel.geometry, Surface) else None
     implausible = implausible_vessel(table.vessel, surface)
-    return [*([implausible] if implausible else []), *on_fluid(table)]
+    return [*([] if implausible is None else [implausible]), *on_fluid(table)]
 
 
 @contextlib.contextmanager
@@ -176,7 +181,7 @@ def _naming_implausible_numbers(table: BloodTable, vessel: Vessel) -> Iterator[N
         causes = _implausible(table, vessel)
         if not causes:
             raise
-        raise InputError("; ".join([*causes, str(error)])) from None
+        raise refusal_with_cause(causes, error) from None
 
 
 def _driven(table: BloodTable, vessel: Vessel, width: float, until: float) -> list[float]:
@@ -196,9 +201,9 @@ def _driven(table: BloodTable, vessel: Vessel, width: float, until: float) -> li
         reached = gradient * developed
         if until:
             reached = min(reached, gradient * until / table.density_kg_m3)
-        check_mach(table, reached, "the flow that blood.pressure_gradient_pa_m drives")
+        check_mach(table, reached, "blood.pressure_gradient_pa_m")
     if isinstance(table.vessel, Channel | Tube):
-        check_mach(table, fall, "the flow that pressures of blood.openings drive")
+        check_mach(table, fall, "blood.openings, pressures")
     return [gradient * developed, 0.0 if isinstance(table.vessel, SurfaceFile) else fall]
 
 
@@ -208,7 +213,7 @@ def _pressures(table: BloodTable, vessel: Vessel, until: float) -> tuple[float, 
     for points, opening in zip(vessel.lattice.openings, vessel.openings, strict=True):
         if opening.kind == "pressure":
             pressure = opening.value * opening.time_signal().largest(until)
-            check_pressure(table, pressure, f"the pressure at {opening.name}")
+            check_pressure(table, pressure, f"blood.openings {opening.name}")
             pressures.append((pressure, points.axis, points.plane))
     if len(pressures) < 2:
         return 0.0, 1.0
@@ -236,7 +241,7 @@ def _inflow(
     if "its profile" not in largest_are:
         where = f"in the middle of the vessel {where}".rstrip()
     speed = relative * abs(opening.value) * signal.largest(until)
-    check_mach(table, speed, f"the inflow {opening.name}", opening.value, where)
+    check_mach(table, speed, f"blood.openings {opening.name}", opening.value, where)
     return speed
 
 
@@ -268,25 +273,30 @@ def _on_viscosity(table: BloodTable, kind: CellsTable, shear: float) -> tuple[li
     spring = kind.viscous_stiffness * table.units.surface_modulus
     late = kind.membrane_viscosity_un_s_m * MICRO / spring
     most = _MOST_VISCOUS[table.delta]
-    line = f"the viscous tension of {kind.name} follows {late / MICRO:.3g} us late"
+    line = f"{_key(kind)}: the viscous tension has a delay of {late / MICRO:.3g} us"
     wanted = kind.viscous_stiffness * late * shear / _MOST_LATE
     if late * shear > _MOST_LATE:
-        line += f", {late * shear:.2g} of the time in which the flow strains it by 1: give "
+        line += f", {late * shear:.2g} times the time in which the flow strains the membrane by 1; "
         enough = wanted <= most
-        line += f"viscous_stiffness = {wanted:.2g}" if enough else f"viscous_stiffness = {most:g}"
+        line += f"set viscous_stiffness = {wanted if enough else most:.2g}"
         if not enough:
             # The unit of stiffness goes as the spacing over the square of tau - 1/2.
             share = math.sqrt(most / wanted)
-            line += f" and {shorter_step_or(table, share, 'another blood.delta', power=2.0)}"
+            line += f" and {shorter_step_or(table, share, 'choose another blood.delta', power=2.0)}"
         lines.append(line)
     else:
         notes.append(line)
     if kind.viscous_stiffness > most:
         lines.append(
-            f"viscous_stiffness = {kind.viscous_stiffness:g} of {kind.name} is beyond what steps bear "
-            f"with the delta function {table.delta}; give {most:g} or less"
+            f"{_key(kind)}: viscous_stiffness = {kind.viscous_stiffness:g} is too stiff for the time step with "
+            f'blood.delta = "{table.delta}"; set viscous_stiffness = {most:g} or less'
         )
     return notes, lines
+
+
+def _key(kind: CellsTable) -> str:
+    """Table of a kind of cells in messages."""
+    return f"blood.cells {kind.name}"
 
 
 def capillary_number(table: BloodTable, kind: CellsTable, shear: float) -> float:
@@ -295,55 +305,54 @@ def capillary_number(table: BloodTable, kind: CellsTable, shear: float) -> float
 
 
 def too_stiff(kind: CellsTable) -> list[str]:
-    """Moduli of a kind that are far above those that any cell is known to need, with their units."""
+    """Moduli of a kind that are far above those of any known cell, with their units."""
     return [
-        f"{name} = {getattr(kind, name):g} {unit} of {kind.name}"
+        f"{name} = {getattr(kind, name):g} {unit}"
         for name, (most, unit) in _MOST_MODULI.items()
         if (getattr(kind, name) or 0.0) > most
     ]
 
 
 def _unlike_others(table: BloodTable, kind: CellsTable) -> list[str]:
-    """What to know of cells that are coarse, of unusual moduli, or not there."""
+    """Warnings of cells that are coarse, of unusual moduli, or absent."""
     lines = [
-        f"{warning} is far above what a cell needs: its membrane may break; check the unit"
-        for warning in too_stiff(kind)
-        if kind.shape != "biconcave" or not warning.startswith(tuple(_LIKE_A_RED_CELL))
+        f"{_key(kind)}: {modulus} is far above that of any known cell, and the membrane may break; check the unit"
+        for modulus in too_stiff(kind)
+        if kind.shape != "biconcave" or not modulus.startswith(tuple(_LIKE_A_RED_CELL))
     ]
     if kind.shape == "biconcave":
         for name, (least, most) in _LIKE_A_RED_CELL.items():
             value = getattr(kind, name)
             if value and not least <= value <= most:
                 lines.append(
-                    f"{name} = {value:g} of {kind.name} is unlike a red cell's, which is within "
-                    f"{least:g} and {most:g}: check its unit"
+                    f"{_key(kind)}: {name} = {value:g} is unusual for a red cell (usual: {least:g} to "
+                    f"{most:g}); check the unit"
                 )
     across = spacings_across(table, kind)
     crowd = kind.hematocrit and kind.shape == "biconcave"
     if crowd and across < 15:
         lines.append(
-            f"cells of {kind.name} are {across:.3g} spacings across: in a "
-            "crowd membranes crease the sooner the coarser it is"
-            + (", and fold_guard has them uneven; " if kind.fold_guard else "; ")
-            + f"take it as a trial, or give blood.spacing_um = {2 * kind.radius_um / 15:.2g}"
+            f"{_key(kind)}: a cell is {across:.3g} spacings across; on so coarse a lattice membranes crease in "
+            f"dense suspensions{', and fold_guard makes them uneven' if kind.fold_guard else ''}; use this case "
+            f"for trials only, or set blood.spacing_um = {2 * kind.radius_um / 15:.2g}"
         )
     elif across < _FEWEST_ACROSS:
         lines.append(
-            f"cells of {kind.name} are {across:.3g} spacings across, few for what happens to them: take "
-            f"it as a trial, or give blood.spacing_um = {2 * kind.radius_um / _FEWEST_ACROSS:.2g}"
+            f"{_key(kind)}: a cell is only {across:.3g} spacings across; use this case for trials only, or set "
+            f"blood.spacing_um = {2 * kind.radius_um / _FEWEST_ACROSS:.2g}"
         )
     if not kind.hematocrit and not kind.placed:
-        lines.append(f"there are no cells of {kind.name}: give their hematocrit or placed")
+        lines.append(f"{_key(kind)}: the case has no cells of this kind; set hematocrit or placed")
     return lines
 
 
 def _on_openings(table: BloodTable, vessel: Vessel) -> list[str]:
-    """What to know of openings that cannot balance each other."""
+    """Warnings of openings whose flows cannot balance."""
     has_velocity = [opening.kind == "velocity" for opening in vessel.openings]
     if has_velocity and all(has_velocity):
         return [
-            "all of blood.openings prescribe velocities: what comes in beyond what leaves raises the "
-            "density without end; give one of them a pressure"
+            "blood.openings: all openings prescribe velocities, so a surplus of inflow raises the density without "
+            'limit; set kind = "pressure" for one of them'
         ]
     if not any(has_velocity) or not isinstance(table.vessel, SurfaceFile):
         return []
@@ -361,9 +370,9 @@ def _on_openings(table: BloodTable, vessel: Vessel) -> list[str]:
         if all(has_velocity[number] for number in here):
             names = ", ".join(vessel.openings[number].name for number in here)
             lines.append(
-                f"no opening with a pressure is connected with {names}: what comes in there beyond what leaves "
-                "raises the density without end; see that normals of blood.openings point out of the vessel, or "
-                "give one of these a pressure"
+                f"blood.openings {names}: no opening with a pressure is connected with these, so a surplus of "
+                "inflow raises the density without limit; check that normals of blood.openings point out of the "
+                'vessel, or set kind = "pressure" for one of these'
             )
     return lines
 
@@ -383,9 +392,10 @@ def _relaxation_times(table: BloodTable) -> list[tuple[float, str]]:
         ratio = (inside - 0.5) / (table.tau - 0.5)
         if not LEAST_TAU <= inside <= _REFUSED_TAU:
             raise InputError(
-                f"viscosity_ratio = {ratio:g} of blood.cells gives a relaxation time of {inside:.6g} steps "
-                f"inside cells; allowed are {LEAST_TAU:g} to {_REFUSED_TAU:g}, sound {SOUND_TAU[0]:g} to "
-                f"{SOUND_TAU[1]:g}: {sound_steps(table, ratio)}, or a ratio nearer to 1"
+                f"the relaxation time inside cells is {inside:.6g} steps",
+                location=f"blood.cells, viscosity_ratio = {ratio:g}",
+                allowed=f"{LEAST_TAU:g} to {_REFUSED_TAU:g} (recommended: {SOUND_TAU[0]:g} to {SOUND_TAU[1]:g})",
+                remedy=f"{sound_steps(table, ratio)}, or bring viscosity_ratio nearer to 1",
             )
         times.append((inside, " inside cells"))
     if table.carreau is not None:
@@ -393,19 +403,21 @@ def _relaxation_times(table: BloodTable) -> list[tuple[float, str]]:
         if at_rest > _REFUSED_TAU:
             share = (_REFUSED_TAU - 0.5) / (at_rest - 0.5)
             beyond_half = share * (table.tau - 0.5)
-            shorter = f", or {step_key(table)} = {step_text(table, beyond_half)} or less"
+            shorter = f", or set {step_key(table)} = {step_text(table, beyond_half)} or less"
             raise InputError(
-                f"blood.carreau.zero_shear_mpa_s = {table.carreau.zero_shear_mpa_s:g} gives a relaxation "
-                f"time of {at_rest:.4g} steps at rest; allowed are at most {_REFUSED_TAU:g}, which is "
-                f"{rounded_down(share * table.carreau.zero_shear_mpa_s):.3g} mPa s: give less"
-                + (shorter if 0.5 + beyond_half >= LEAST_TAU else "")
+                f"the relaxation time at rest is {at_rest:.4g} steps",
+                location=f"blood.carreau.zero_shear_mpa_s = {table.carreau.zero_shear_mpa_s:g}",
+                allowed=f"at most {_REFUSED_TAU:g}",
+                remedy="set blood.carreau.zero_shear_mpa_s = "
+                f"{rounded_down(share * table.carreau.zero_shear_mpa_s):.3g} or less"
+                + (shorter if 0.5 + beyond_half >= LEAST_TAU else ""),
             )
         times.append((at_rest, " at rest (blood.carreau)"))
     return times
 
 
 def report(table: BloodTable, vessel: Vessel, scales: Scales, until: float = 0.0) -> list[str]:
-    """What users should know of the numbers of their case, a line each.
+    """Notices and warnings about the numbers of a case, a line each.
 
     `until`: when the run ends, in s.
     """
@@ -414,37 +426,37 @@ def report(table: BloodTable, vessel: Vessel, scales: Scales, until: float = 0.0
     known = table.openings or not isinstance(table.vessel, SurfaceFile)
     mach = scales.speed / units.velocity / SOUND_SPEED if known else 0.0
     notes: list[str] = []
-    lines = _implausible(table, vessel)
+    lines = [str(number) for number in _implausible(table, vessel)]
     low, high = SOUND_TAU
     for tau, where in _relaxation_times(table):
         if not low <= tau <= high:
             ratio = (tau - 0.5) / (table.tau - 0.5)
             lines.append(
-                f"a relaxation time of {tau:.4g} steps{where} is outside the sound range {low:g} to "
-                f"{high:g}: {sound_steps(table, ratio)}"
+                f"the relaxation time{where} is {tau:.4g} steps, outside the recommended range {low:g} to "
+                f"{high:g}; {sound_steps(table, ratio)}"
             )
     for kind in table.cells:
         ratio = stiffness(table, kind)
         if ratio > MOST_STIFFNESS:
             lines.append(
-                f"the membranes of {kind.name} are stiff for this step: K dt / (mu dx) is "
-                f"{ratio:.2g}, sound below {MOST_STIFFNESS:g}; give "
-                f"{shorter_step_or(table, MOST_STIFFNESS / ratio, 'a smaller modulus')}"
+                f"{_key(kind)}: the membranes are too stiff for the time step: K dt / (mu dx) is {ratio:.2g} "
+                f"(recommended: below {MOST_STIFFNESS:g}); "
+                f"{shorter_step_or(table, MOST_STIFFNESS / ratio, 'lower the moduli')}"
             )
         firm = kind.firmness(units)
         if firm > MOST_FIRMNESS:
-            softer = f"volume_modulus_pa = {MOST_FIRMNESS * units.pressure:.3g} or less"
+            softer = f"set volume_modulus_pa = {MOST_FIRMNESS * units.pressure:.3g} or less"
             lines.append(
-                f"the volume of {kind.name} is held too firmly for this step: kappa dt^2 / (rho dx^2) is "
-                f"{firm:.2g}, sound below {MOST_FIRMNESS:g}; give "
+                f"{_key(kind)}: the volume modulus is too large for the time step: kappa dt^2 / (rho dx^2) is "
+                f"{firm:.2g} (recommended: below {MOST_FIRMNESS:g}); "
                 f"{shorter_step_or(table, math.sqrt(MOST_FIRMNESS / firm), softer)}"
             )
         pull = capillary_number(table, kind, scales.shear)
         if pull > _MOST_CAPILLARY:
             lines.append(
-                f"{kind.name} is drawn out at the walls by a capillary number of {pull:.2g}: above "
-                f"{_MOST_CAPILLARY:g} its mesh creases and may break within some thousand steps; give a slower "
-                f"flow or a larger shear_modulus_un_m"
+                f"{_key(kind)}: the capillary number at the walls is {pull:.2g}; above {_MOST_CAPILLARY:g} the "
+                "mesh creases and may break within some thousand steps; slow the flow down, or raise "
+                "shear_modulus_un_m"
             )
         late, viscous = _on_viscosity(table, kind, scales.shear)
         notes += late
@@ -454,8 +466,8 @@ def report(table: BloodTable, vessel: Vessel, scales: Scales, until: float = 0.0
     lines += [line for signal in signals if (line := signal.in_milliseconds(until))]
     if table.profile is not None and until and table.profile.start * units.time_step > until:
         lines.append(
-            f"blood.profile.start = {table.profile.start} is beyond the last step: there will be no profiles; give "
-            "an earlier start or more steps"
+            f"blood.profile.start = {table.profile.start}: it lies beyond the last step, so the run computes no "
+            "profiles; lower it or run more steps"
         )
     lines += _on_openings(table, vessel)
     lines += on_surface_openings(table, vessel)
@@ -464,7 +476,8 @@ def report(table: BloodTable, vessel: Vessel, scales: Scales, until: float = 0.0
         lines += check_expected(table, scales.falls)
     if mach > MOST_MACH:
         lines.append(
-            f"a Mach number of {mach:.2g} is above {MOST_MACH:g}: errors of compressibility grow "
-            f"with its square; give {shorter_step_or(table, MOST_MACH / mach, 'a slower flow')}"
+            f"the lattice Mach number is {mach:.2g} (recommended: below {MOST_MACH:g}); compressibility errors "
+            "grow with its square; "
+            f"{shorter_step_or(table, MOST_MACH / mach, 'slow the flow down')}"
         )
     return [*notes, *(f"warning: {line}" for line in lines)]

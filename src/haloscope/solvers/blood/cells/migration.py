@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Device
-from haloscope.errors import SolutionError
+from haloscope.errors import FIELDS, SolutionError, counted
 from haloscope.exchange.ranks.world import World
 from haloscope.solvers.blood.cells.local_cells import CellKind, LocalCells
 from haloscope.solvers.blood.cells.shared_vertices import MARGIN, SharedVertices, margin_for
@@ -250,14 +251,16 @@ class CellMigration:
         """Where cells are, and the largest speed on any rank; all ranks call this."""
         all_outlines = [self.outlines(local) for local in kinds]
         heard = np.zeros(1 + len(kinds))
-        fault = ""
+        fault: SolutionError | None = None
         for local, outlines in zip(kinds, all_outlines, strict=True):
             heard[0] = outlines.fastest[local.own].max(initial=heard[0])
             for bad in local.ids[local.own & ~outlines.finite][:1]:
-                fault = f"{local.kind.name} {bad} has a vertex whose position is no number"
-                fault += self._last_place(local, int(bad))
+                fault = SolutionError(
+                    f"the position of a vertex is NaN{self._last_place(local, int(bad))}",
+                    location=f"{local.kind.name} {bad}",
+                )
         # One message for both: the largest speed, and how many cells there are.
-        heard[0] = math.inf if fault else heard[0]
+        heard[0] = heard[0] if fault is None else math.inf
         heard[1:] = [local.own.sum() for local in kinds]
         answers = self._world.allgather(heard)
         fastest = float(answers[:, 0].max())
@@ -269,13 +272,13 @@ class CellMigration:
         return all_outlines, fastest
 
     def _last_place(self, local: LocalCells, number: int) -> str:
-        """Where a cell was when cells were looked at before, in words; nothing where it was not there."""
+        """Clause on the place of a cell at the previous check; empty where it was absent."""
         ids, centres = self._seen.get(local.kind.name, (np.zeros(0, np.int64), np.zeros((0, 3))))
         place = self._region.wrapped(centres[ids == number])
         if not len(place):
             return ""
         x, y, z = np.rint(place[0]).astype(int).tolist()
-        return f"; when cells were looked at before, it was around point ({x}, {y}, {z}) of the lattice"
+        return f"; at the previous check the cell was near lattice point ({x}, {y}, {z})"
 
     def _count(self, kinds: Sequence[LocalCells], own: Sequence[int], *more: Sequence[int]) -> Any:
         """See that what ranks own is all that there is; sums over ranks of more numbers."""
@@ -379,7 +382,8 @@ def _require_all(kinds: Sequence[LocalCells], owned: Sequence[int]) -> None:
     for local, count in zip(kinds, owned, strict=True):
         if count != local.total:
             raise SolutionError(
-                f"cells of kind {local.kind.name} are lost: {local.total - count} of {local.total}"
+                f"{local.total - count} of {counted(local.total, 'cell')} are lost",
+                location=f"blood.cells {local.kind.name}",
             )
 
 
@@ -403,7 +407,9 @@ def room_for(device: Device, kind: CellKind, cells: int) -> Membranes:
     return Membranes(device, kind.mesh, cells, kind.law, elements=kind.elements)
 
 
-def raise_together(world: World, fault: str) -> None:
-    """Give up on every rank where one has a fault."""
-    if world.any(bool(fault)):
-        raise SolutionError(next(t for t in world.gather_texts(fault) if t))
+def raise_together(world: World, fault: SolutionError | None) -> None:
+    """Raise the first fault of the ranks on every rank."""
+    if world.any(fault is not None):
+        fields = {} if fault is None else {field: getattr(fault, field) for field in FIELDS}
+        texts = world.gather_texts(json.dumps(fields) if fields else "")
+        raise SolutionError(**json.loads(next(text for text in texts if text)))

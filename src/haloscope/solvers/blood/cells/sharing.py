@@ -245,7 +245,7 @@ def _arrival(world: World, held: CellOwnership, heads: Integers, came: Floats) -
     known = ids[~new]
     rows[~new] = places = np.searchsorted(held.ids, known)
     if not np.array_equal(np.append(held.ids, -1)[places], known):
-        raise RuntimeError("a cell is told of as if it were here, and is not")
+        raise RuntimeError("a message names a cell as present that this rank lacks")
     packed = np.ascontiguousarray(heads[:, _HEAD:]).view(np.uint8)
     holders = np.unpackbits(packed, axis=1, count=world.size, bitorder="little").astype(bool)
     return Arrival(CellOwnership(ids, owners == world.rank, holders, owners.copy()), rows, came)

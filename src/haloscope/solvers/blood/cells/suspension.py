@@ -287,8 +287,9 @@ class Suspension:
                 or values.shape[::2] != (len(ids), m.vertices)
             ):
                 raise InputError(
-                    f"the checkpoint holds no cells {name!r} of {m.vertices} vertices; restart "
-                    "with the case it is from"
+                    f"it holds no cells {name!r} of {m.vertices} vertices",
+                    location="checkpoint",
+                    remedy="restart with the case that wrote it",
                 )
             saved_counts(state, f"{name} numbers", (None,))
             saved_numbers(
@@ -296,8 +297,9 @@ class Suspension:
             )
             if len(np.unique(ids)) != len(ids):
                 raise InputError(
-                    f"the checkpoint is damaged: two of its cells {name!r} have one number; restart from "
-                    "an earlier one"
+                    f"it is damaged: two of its cells {name!r} have the same number",
+                    location="checkpoint",
+                    remedy="restart from an earlier one",
                 )
             rest, wanted = state.get(f"{name} at rest"), m.mesh.vertices
             # Files of before 2026-11-26 do not tell it.
@@ -307,8 +309,9 @@ class Suspension:
                 and bool((np.abs(rest - wanted) <= _SAME_SHAPE * np.abs(wanted).max()).all())
             ):
                 raise InputError(
-                    f"the checkpoint's cells {name!r} have another shape at rest; restart with the shape, "
-                    "size and spacing that it was made with"
+                    f"its cells {name!r} have another shape at rest",
+                    location="checkpoint",
+                    remedy="restart with the shape, size and spacing of the case that wrote it",
                 )
             values = m.fitted(values)
             mine = self.owners(values[:, 0]) == self._world.rank
@@ -490,14 +493,14 @@ class Suspension:
             self._insides.mark(cells, self._flow.fluid.inside)
 
     def require_sound(self) -> None:
-        """See that no membrane has folded over; the same on every rank."""
+        """Refuse to go on if a membrane has folded over; the same on every rank."""
         self.complete()
-        fault = ""
+        fault: SolutionError | None = None
         for local in self.kinds:
             try:
                 local.membranes.require_sound(local.count, local.ids, local.kind.name)
             except SolutionError as error:
-                fault = fault or str(error)
+                fault = fault or error
         raise_together(self._world, fault)
 
     def put_forces(self) -> None:

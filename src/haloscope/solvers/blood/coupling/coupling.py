@@ -90,14 +90,15 @@ class OwnBox:
         for axis, low, high, points in zip("xyz", self.low, self.high, self.shape, strict=True):
             if not 0 <= low < high <= points:
                 raise InputError(
-                    f"own points {low} to {high} (exclusive) along {axis} are not possible; they "
-                    f"must be some of the lattice's points 0 to {points} (exclusive)"
+                    f"own points {low} to {high} (exclusive) along {axis} are outside the lattice",
+                    allowed=f"points within 0 to {points} (exclusive), at least one",
                 )
         for axis, points, periodic in zip("xyz", self.shape, self.periodic, strict=True):
             if periodic and points < max(KERNELS.values()):
                 raise InputError(
-                    f"{points} points along the periodic axis {axis} are too few for cells; "
-                    f"give {max(KERNELS.values())} or more, so that no kernel meets itself"
+                    f"{points} points along the periodic axis {axis} are too few for cells",
+                    allowed=f"{max(KERNELS.values())} points or more, so that no delta function overlaps itself",
+                    remedy="use a longer vessel or a finer spacing",
                 )
 
     @property
@@ -142,14 +143,20 @@ class Coupling:
     ) -> None:
         for key, choice, allowed in (("kernel", kernel, KERNELS), ("way", way, WAYS)):
             if choice not in allowed:
-                raise InputError(f"{key} = {choice!r} is unknown; use {', '.join(allowed)}")
+                raise InputError(
+                    "unknown value", location=f"{key} = {choice!r}", allowed=", ".join(allowed)
+                )
         if halo < LEAST_HALO:
-            raise InputError(f"halo = {halo} is too narrow for cells; give {LEAST_HALO} or more")
+            raise InputError(
+                "too narrow for cells",
+                location=f"halo = {halo}",
+                allowed=f"{LEAST_HALO} or more",
+            )
         extended = tuple(n + 2 * halo for n in reversed(box.counts))
         if table.shape != extended:
             raise InputError(
-                f"the table of points has the shape {table.shape}; the box and its halo need "
-                f"{extended}"
+                f"the table of points has the shape {table.shape}",
+                allowed=f"{extended}, the box and its halo",
             )
         # Distance between components of the fluid's arrays, which are flat: velocity (3, stride)
         # and force (3, stride).

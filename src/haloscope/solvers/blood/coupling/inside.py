@@ -49,8 +49,8 @@ class ClosedCells:
         back = np.unique(edges[:, ::-1], axis=0)
         if len(there) != len(edges) or not np.array_equal(there, back):
             raise InputError(
-                "a cell's surface is not closed or not oriented; each edge must belong to two "
-                "triangles that run through it in opposite directions"
+                "the surface of a cell is not closed or not oriented",
+                allowed="edges of two triangles that run through them in opposite directions",
             )
 
 

@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.device.jit import Constants
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted
 from haloscope.solvers.blood.coupling.coupling import LEAST_HALO, SIZES, OwnBox, vertices_of
 from haloscope.solvers.blood.coupling.repulsion_lists import (
     LAUNCHED,
@@ -58,12 +58,15 @@ class RepulsionLaw:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.strength) and self.strength >= 0):
             raise InputError(
-                f"strength = {self.strength:g} of a repulsion is out of range; give 0 or more"
+                "out of range",
+                location=f"repulsion, strength = {self.strength:g}",
+                allowed="0 or more",
             )
         if not 0 < self.cutoff <= MOST_CUTOFF:
             raise InputError(
-                f"cutoff = {self.cutoff:g} of a repulsion is out of range; give more than 0 and at "
-                f"most {MOST_CUTOFF:g} lattice units"
+                "out of range",
+                location=f"repulsion, cutoff = {self.cutoff:g}",
+                allowed=f"above 0 and at most {MOST_CUTOFF:g} lattice units",
             )
 
 
@@ -102,7 +105,9 @@ class Repulsion:
             if periodic and points < 2 * self.reach + 1:
                 raise InputError(
                     f"{points} points along the periodic axis {axis} are too few for a repulsion "
-                    f"with cutoff {cutoff:g}; give {2 * self.reach + 1} or more"
+                    f"with cutoff {cutoff:g}",
+                    allowed=f"{2 * self.reach + 1} points or more",
+                    remedy="use a longer vessel or a finer spacing",
                 )
         periods = [n for n, again in zip(box.shape, box.periodic, strict=True) if again]
         most = min(((n - 1) // 2 for n in periods), default=self.reach + 1)
@@ -112,8 +117,9 @@ class Repulsion:
         self._bins = int(np.prod(region[3:6], dtype=np.int64))
         if self._bins > _MOST_BINS:
             raise InputError(
-                f"a box of {self._bins} bins for the repulsion of cells is too large; at most "
-                f"{_MOST_BINS} fit: use more ranks"
+                f"the box of a rank has {self._bins} bins for the repulsion of cells",
+                allowed=f"at most {_MOST_BINS} bins",
+                remedy="use more ranks",
             )
         self._box = device.from_host(region)
         self._counts = device.zeros((0 if on_cores else self._bins,), np.int32)
@@ -276,11 +282,11 @@ class WallRepulsion:
     ) -> None:
         if len(distance) <= table.max(initial=-1):
             raise InputError(
-                f"distances from walls are given for {len(distance)} points; the table names "
+                f"there are distances from walls for {counted(len(distance), 'point')}, but the table has "
                 f"{table.max() + 1}"
             )
         if not np.all(distance >= 0):
-            raise InputError("a distance from walls is negative or no number; give 0 or more")
+            raise InputError("a distance from walls is negative or NaN", allowed="0 or more")
         self.law = law
         self._halo = halo
         self._box = device.from_host(box.numbers())

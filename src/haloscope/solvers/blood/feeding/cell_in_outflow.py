@@ -19,6 +19,7 @@ from haloscope.solvers.interface import Results, saved_counts
 _GOES = 1.5
 # Spacings around an opening's points in which cells near its plane count as in it.
 _BESIDE = 3.0
+_RESTART_WITH_ITS_CASE = "restart with the case that wrote it"
 
 
 class CellInOutflow:
@@ -144,7 +145,7 @@ class CellInOutflow:
                 "left": self.left[kind],
                 "left_through": by,
             }
-            line = f"{name}: {self.entered[kind]} came in, {self.left[kind]} left"
+            line = f"{name}: {self.entered[kind]} entered, {self.left[kind]} left"
             if self.left[kind]:
                 line += f" ({', '.join(f'{opening} {count}' for opening, count in by.items())})"
             lines.append(line)
@@ -157,8 +158,8 @@ class CellInOutflow:
             }
             if feeder.smoothed:
                 lines.append(
-                    f"{name}: creases were smoothed {counted(feeder.smoothed, 'time')} out of the cells "
-                    "before it, which stay for the whole run; fewer come up at a finer spacing"
+                    f"{name}: creases were smoothed {counted(feeder.smoothed, 'time')} in the periodic flow "
+                    "before it, whose cells stay for the whole run; lower blood.spacing_um to have fewer"
                 )
         results: dict[str, object] = {"cells_through_openings": summary}
         if feeders:
@@ -178,8 +179,9 @@ class CellInOutflow:
         counts = state.get("traffic counts")
         if counts is None or counts.shape != (3, len(self._next)):
             raise InputError(
-                "the checkpoint does not say how many cells went in and out; restart with the case "
-                "it is from"
+                "it lacks the counts of cells that entered and left",
+                location="checkpoint",
+                remedy=_RESTART_WITH_ITS_CASE,
             )
         counts = saved_counts(state, "traffic counts", counts.shape)
         self._next, self.left, self.entered = counts.tolist()
@@ -187,8 +189,10 @@ class CellInOutflow:
         out = state.get("traffic out", np.zeros_like(self.left_through))
         if out.shape != self.left_through.shape:
             raise InputError(
-                f"the checkpoint counts cells at {counted(len(out), 'opening')} and the case has "
-                f"{len(self.left_through)}; restart with the case it is from"
+                f"it counts cells at {counted(len(out), 'opening')} and the case has "
+                f"{len(self.left_through)}",
+                location="checkpoint",
+                remedy=_RESTART_WITH_ITS_CASE,
             )
         self.left_through = saved_counts({"traffic out": out}, "traffic out", out.shape)
         for feeder in self.feeders.values():
@@ -197,5 +201,7 @@ class CellInOutflow:
             every = self.entering(kind)
             if len(np.unique(every)) != len(every):
                 raise InputError(
-                    "the checkpoint is damaged: one of its cells comes in at two inlets; restart from an earlier one"
+                    "it is damaged: one of its cells enters at two inlets",
+                    location="checkpoint",
+                    remedy="restart from an earlier one",
                 )

@@ -75,8 +75,9 @@ class PreInlet:
         self.opening = opening = vessel.lattice.openings[number]
         if not any(kind.hematocrit for kind in blood.cells):
             raise InputError(
-                f"blood.openings {self.name} feeds cells, but no kind of blood.cells has a "
-                "hematocrit; give one, or feeds = false"
+                "the opening feeds cells, but no kind of blood.cells has a hematocrit",
+                location=f"blood.openings {self.name}",
+                remedy="set blood.cells.hematocrit, or set feeds = false",
             )
         spacing = blood.spacing
         length = best_length(opening, spacing, blood.cells)
@@ -86,7 +87,9 @@ class PreInlet:
         try:
             cells = starting_cells(kinds, lattice, blood.seed + 1 + number, world, device, fed=True)
         except InputError as error:
-            raise InputError(f"blood.openings {self.name}, which feeds cells: {error}") from None
+            raise error.within(
+                f"blood.openings {self.name}, periodic flow that feeds cells"
+            ) from None
         # The segment's fluid and cells.
         self.medium = FluidWithCells(
             case,
@@ -98,8 +101,8 @@ class PreInlet:
             log=lambda line: None,
         )
         log(
-            f"{self.name} is fed by a periodic flow of {counted(lattice.count, 'point')} and "
-            f"{counted(cells.count, 'cell')}, {length * blood.spacing_um:g} um long"
+            f"{self.name}: a periodic flow of {counted(lattice.count, 'point')} and "
+            f"{counted(cells.count, 'cell')}, {length * blood.spacing_um:g} um long, feeds cells"
         )
         assert self.medium.suspension is not None
         assert vessel.suspension is not None
@@ -179,11 +182,11 @@ class PreInlet:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Say of what breaks in the segment where it is."""
+        """Add the location to errors of the segment."""
         try:
             yield
         except SolutionError as error:
-            raise SolutionError(f"in the periodic flow that feeds {self.name}: {error}") from None
+            raise error.within(f"periodic flow that feeds {self.name}") from None
 
     def _announce(self, inflow: float) -> None:
         """Velocities of the section go to the opening, those of vertices to the cells made of theirs."""
@@ -322,7 +325,9 @@ class PreInlet:
         }
         if "points" not in own:
             raise InputError(
-                f"the checkpoint has no feeder {self.name!r}; restart with the case and the version it is from"
+                f"it lacks the periodic flow that feeds {self.name!r}",
+                location="checkpoint",
+                remedy="restart with the case and the version that wrote it",
             )
         named = {self._key(key): value for key, value in own.items()}
         points = saved_numbers(named, self._key("points"), self.medium.points_shape)
@@ -336,15 +341,17 @@ class PreInlet:
             alone = len(np.unique(pairs[0])) == pairs.shape[1]
             if not alone or ((next_ids[kind], local.total) <= pairs.T).any():
                 raise InputError(
-                    f"the checkpoint is damaged: {self._key(f'entering {kind}')!r} names cells that are not "
-                    "there, or one twice; restart from an earlier one"
+                    f"it is damaged: {self._key(f'entering {kind}')!r} lists unknown cells, or one twice",
+                    location="checkpoint",
+                    remedy="restart from an earlier one",
                 )
             entering.append(pairs)
             numbers = saved_counts(named, self._key(f"{local.kind.name} numbers"), (local.total,))
             if not np.array_equal(np.sort(numbers), np.arange(local.total)):
                 raise InputError(
-                    f"the checkpoint is damaged: cells are missing in its feeder {self.name!r}; restart from "
-                    "an earlier one"
+                    f"it is damaged: cells are missing in the periodic flow that feeds {self.name!r}",
+                    location="checkpoint",
+                    remedy="restart from an earlier one",
                 )
         self._cells.restore(own)
         if self._inlet is not None:

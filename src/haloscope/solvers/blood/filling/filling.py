@@ -42,6 +42,7 @@ _SLIGHT = 0.005
 _WHOLE = 1e-6
 _TRIED_ORIENTATIONS = 3
 _SHRINKAGE, _STEPS_AFTER = 0.01, 200
+_PLACED = "blood.cells.placed"
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,9 @@ def fill(
     for filling in fillings:
         if not 0.0 <= filling.hematocrit < 1.0:
             raise InputError(
-                f"hematocrit = {filling.hematocrit:g} is out of range; give 0 to below 1"
+                "out of range",
+                location=f"hematocrit = {filling.hematocrit:g}",
+                allowed="0 to below 1",
             )
     shapes = [filling.shape for filling in fillings]
     counts = cell_counts(lumen, fillings)
@@ -92,7 +95,7 @@ def fill(
         cells = scattered(random, lumen, shapes, counts)
     packing = Packing(device, lumen, shapes, cells)
     if not packing.settled(packing.grow(1.0)):
-        raise InputError(_jammed(lumen, fillings, counts, _largest_size(packing)))
+        raise _jammed(lumen, fillings, counts, _largest_size(packing))
     return packing.cells
 
 
@@ -104,7 +107,7 @@ def check_cells(
     unit: str = "um",
     bounds: tuple[Floats, Floats] | None = None,
 ) -> None:
-    """See that cells placed by hand keep off walls and off each other."""
+    """Refuse cells placed by hand that overlap walls or each other."""
     slight = _SLIGHT * min(shape.radius for shape in shapes)
     packing = Packing(device, lumen, shapes, cells, slight)
     into = packing.wall_depths() - slight
@@ -112,32 +115,37 @@ def check_cells(
     if bounds is not None:
         # Rounding must not make 1e-16 of 0.
         low, high = (point_text(np.round(corner, 9) + 0.0) for corner in bounds)
-        reach = f"; the vessel reaches from {low} to {high} {unit}"
+        reach = f"; the vessel extends from {low} to {high} {unit}"
     for number in np.flatnonzero(into > slight)[:1]:
         at = ", ".join(f"{value:g}" for value in cells.positions[number])
         raise InputError(
-            f"cell {number + 1} at ({at}) {unit} is {into[number]:.3g} {unit} in a wall at the "
-            f"start; move or turn it, or take a wider vessel{reach}"
+            f"cell {number + 1} at ({at}) {unit} extends {into[number]:.3g} {unit} into a wall at the "
+            f"start{reach}",
+            location=_PLACED,
+            remedy="move or turn it, or use a wider vessel",
         )
     first, second, depth = packing.deepest_pair()
     if depth > 2.0 * slight:
         a, b = sorted((first + 1, second + 1))
-        which = f"cells {a} and {b} overlap" if a != b else f"cell {a} overlaps its own image"
+        which = f"cells {a} and {b} overlap" if a != b else f"cell {a} overlaps its periodic image"
         raise InputError(
-            f"{which} by {depth - slight:.3g} {unit} at the start; move or turn one of them"
+            f"{which} by {depth - slight:.3g} {unit} at the start",
+            location=_PLACED,
+            remedy="move or turn one of them" if a != b else "turn it, or use a longer vessel",
         )
 
 
 def _check_fit(device: Device, lumen: Lumen, shape: CellShape) -> None:
-    """See that one cell fits in the widest place."""
+    """Refuse a vessel in whose widest place not one cell fits."""
     if lumen.grid is None:
         return
     several = np.array(lumen.grid.shape[::-1]) > 1
     coarsest, radius = float(lumen.spacing[several].max(initial=0.0)), shape.radius
     if coarsest > radius:
         raise InputError(
-            f"a spacing of {coarsest:g} is too coarse for cells {2 * radius:.3g} wide; give at "
-            f"most {radius:.3g}"
+            f"too coarse for cells {2 * radius:.3g} wide",
+            location=f"spacing = {coarsest:g}",
+            allowed=f"at most {radius:.3g}",
         )
     if lumen.widest > 1.1 * shape.reach:
         return
@@ -151,28 +159,34 @@ def _check_fit(device: Device, lumen: Lumen, shape: CellShape) -> None:
         if packing.settled(packing.grow(1.0)):
             return
     raise InputError(
-        f"a cell {2 * radius:.3g} wide and {2 * half:.3g} thick fits nowhere in a vessel "
-        f"about {2 * lumen.widest:.3g} across at its widest; a round one needs "
-        f"{2 * radius + packing.gap:.3g}, a flat one {2 * half + packing.gap:.3g}"
+        f"a cell {2 * radius:.3g} um wide and {2 * half:.3g} um thick does not fit in the vessel, whose widest "
+        f"place is about {2 * lumen.widest:.3g} um across",
+        location="blood.cells",
+        allowed=f"round vessels from {2 * radius + packing.gap:.3g} um, flat ones from "
+        f"{2 * half + packing.gap:.3g} um",
+        remedy="use smaller cells or a wider vessel",
     )
 
 
-def _jammed(lumen: Lumen, fillings: Sequence[Filling], counts: Sequence[int], size: float) -> str:
-    """That cells jammed before they had grown to their full size, and what to try."""
+def _jammed(
+    lumen: Lumen, fillings: Sequence[Filling], counts: Sequence[int], size: float
+) -> InputError:
+    """The refusal of cells that jammed before they had grown to their full size."""
     hematocrits = [filling.hematocrit for filling in fillings if filling.hematocrit]
-    asked, cells = sum(hematocrits), counted(sum(counts), "cell")
-    wanted = [filling.hematocrit * lumen.volume / filling.volume for filling in fillings]
-    verb = "is" if sum(counts) == 1 else "are"
-    if np.allclose(wanted, counts, rtol=0.0, atol=_WHOLE):
-        # As before an inlet, where what the case gives is rounded up to them.
-        problem = f"{cells}, a hematocrit of {asked:.3g} in whole cells, {verb}"
+    total, cells = sum(hematocrits), counted(sum(counts), "cell")
+    expected = [filling.hematocrit * lumen.volume / filling.volume for filling in fillings]
+    if np.allclose(expected, counts, rtol=0.0, atol=_WHOLE):
+        # Before an inlet the hematocrit of the case is rounded up to whole cells.
+        hematocrit = f"{total:.3g} of {cells} (whole cells)"
     elif len(hematocrits) > 1:
-        problem = f"hematocrits of {' + '.join(f'{value:g}' for value in hematocrits)} = {asked:g} ({cells}) are"
+        hematocrit = f"{' + '.join(f'{value:g}' for value in hematocrits)} = {total:g} ({cells})"
     else:
-        problem = f"hematocrit = {asked:g} ({cells}) is"
-    return (
-        f"{problem} beyond packing: this attempt jammed when cells filled {asked * size**3:.2g} of the vessel, "
-        "which is no sharp limit; try somewhat less, another blood.seed, or a wider vessel"
+        hematocrit = f"{total:g} ({cells})"
+    return InputError(
+        f"a hematocrit of {hematocrit} is beyond packing: this attempt jammed at {total * size**3:.2g}, which is "
+        "not a sharp limit",
+        location="blood.cells.hematocrit",
+        remedy="lower it, or try another blood.seed or a wider vessel",
     )
 
 

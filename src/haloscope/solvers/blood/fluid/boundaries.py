@@ -82,8 +82,8 @@ class OpeningTables:
         self.numbers = behind = -2 - self._sources.min(axis=0, initial=0)
         if len(behind) and not 0 <= behind.min() <= behind.max() < len(openings):
             raise ValueError(
-                f"there are points of openings {sorted(set(behind.tolist()))}, but "
-                f"{len(openings)} openings are given"
+                f"the part has points of openings {sorted(set(behind.tolist()))}, but openings has "
+                f"{len(openings)} items"
             )
         self._kinds = np.zeros(len(behind), np.uint8)
         # Velocities before they are multiplied, (3, points).
@@ -94,8 +94,8 @@ class OpeningTables:
             if opening.velocity is not None:
                 if opening.velocity.shape != (len(at), 3):
                     raise ValueError(
-                        f"opening {number} has {len(at)} points here, but velocities of shape "
-                        f"{opening.velocity.shape} are given"
+                        f"opening {number} has {len(at)} points here, but its velocities have the shape "
+                        f"{opening.velocity.shape}"
                     )
                 self.velocities[:, at] = opening.velocity.T
 

@@ -96,15 +96,15 @@ class Fluid:
         self._dtype = np.dtype(np.float64 if real == "double" else np.float32)
         for one in (tau, inside_tau):
             if one is not None and not one > 0.5:
-                raise ValueError(f"a relaxation time of {one} is not stable; give more than 0.5")
+                raise ValueError(f"the relaxation time is {one}; allowed: above 0.5")
         if storage == "half" and real != "single":
-            raise ValueError("half precision is for what is computed in single")
+            raise ValueError("half storage needs single precision")
         self.owned, self.bulk = part.owned, part.bulk
         self.count = len(part.numbers)
         stored = np.dtype(np.float16) if storage == "half" else self._dtype
         self._asked = self._way = way or _default_way(device, self.count, stored.itemsize)
         if device.kind == "cpu" and self._way.buffers != 1:
-            raise ValueError("two buffers are for GPUs: cores step in place")
+            raise ValueError("only GPUs have two buffers; CPUs step in place")
         self._populations = Populations(
             device,
             part.sources,
@@ -223,10 +223,12 @@ class Fluid:
         """Let a GPU step in another way from now on, with the same neighbours and buffers."""
         if any(getattr(way, key) != getattr(self._asked, key) for key in _OF_LISTS):
             raise ValueError(
-                "a way with other lists of neighbours or buffers needs a fluid of its own"
+                "the kernel variant differs in lists of neighbours or buffers; make a new fluid"
             )
         if self._sent_back is not None and not lanes_find_room(way.threads, self._dtype):
-            raise ValueError("blocks so large, beside such walls, need a fluid of their own")
+            raise ValueError(
+                f"blocks of {way.threads} threads have too little memory for these wall links; make a new fluid"
+            )
         self._way = replace(way, compact=self._way.compact)
         self.constants |= self._way.constants()
         self._bind()

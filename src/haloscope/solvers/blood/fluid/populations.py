@@ -189,12 +189,14 @@ def choose_way(
     if device.kind == "cpu":
         if streaming in ("two buffers", "push"):
             raise InputError(
-                f'blood.streaming = "{streaming}" is for GPUs; cores stream "in place": leave it '
-                'out, give "auto", or run with --device cuda'
+                "the device is a CPU, and this streaming needs a GPU",
+                location=f'blood.streaming = "{streaming}"',
+                allowed='"auto" or "in place"',
+                remedy="leave blood.streaming out, or run with --device cuda",
             )
         return fastest_way(itemsize)
     if streaming != "auto":
-        log(f"populations stream {_said(streaming)}, as the case has it")
+        log(f"populations stream {_said(streaming)} (blood.streaming)")
         if streaming == "push":
             return KernelVariant(buffers=2, pushing=True)
         return fastest_way(itemsize, 2 if streaming == "two buffers" else 1)
@@ -206,14 +208,15 @@ def choose_way(
     cache = -world.largest(-device.cache_bytes / sharing)
     if not scarce and not links and faster_in_place(cache, buffer):
         log(
-            f"populations stream in place: {takes}, and of a cache of {cache / 1e9:.2g} GB more is then of use"
+            f"populations stream in place: {takes}, and one buffer makes better use of a cache of "
+            f"{cache / 1e9:.2g} GB"
         )
         return fastest_way(itemsize, 1)
     chosen = "in place" if scarce else "two buffers"
     least = -world.largest(-free / sharing)
     log(
         f"populations stream {_said(chosen)}: {takes}, "
-        f"{least / 1e9:.3g} GB at least are free for a rank, all else takes about {beside / 1e9:.3g} GB"
+        f"a rank has at least {least / 1e9:.3g} GB free, and the rest takes about {beside / 1e9:.3g} GB"
     )
     return fastest_way(itemsize, 1 if scarce else 2)
 

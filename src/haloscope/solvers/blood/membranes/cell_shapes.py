@@ -89,9 +89,10 @@ def fold_onset(mesh: MembraneMesh) -> float:
     return min(max(_ONSET, at_rest + _BEYOND_REST), _LATEST)
 
 
-def fault(x: Floats, mesh: MembraneMesh) -> str:
-    """What is wrong with a cell at x, (V, 3), that has an inverted element, and what to do."""
-    none = "a vertex is no number; smaller moduli bear it longer"
+def fault(x: Floats, mesh: MembraneMesh) -> tuple[str, str]:
+    """Problem and remedy of a cell at x, (V, 3), that has an inverted element."""
+    lower = "lower the moduli"
+    none = ("the position of a vertex is NaN", lower)
     # Of what has gone that far squares are no numbers, either.
     if not (np.abs(x) <= _FARTHEST).all():
         return none
@@ -100,13 +101,10 @@ def fault(x: Floats, mesh: MembraneMesh) -> str:
         return none
     ratio = float((area / triangle_normals(mesh.vertices, mesh.triangles)[1]).max())
     if ratio > _TORN:
-        return (
-            f"an element is inverted, one has {ratio:.3g} times its area at rest; smaller moduli bear "
-            "it longer"
-        )
+        return f"an element is inverted, and one has {ratio:.3g} times its area at rest", lower
     return (
-        f"a crease of {math.degrees(_largest_fold(normals, mesh)):.0f} degrees between neighbouring "
-        "triangles; take a larger fold_guard or bending modulus, a finer spacing or a weaker drive"
+        f"two neighbouring triangles form a crease of {math.degrees(_largest_fold(normals, mesh)):.0f} degrees",
+        "raise fold_guard or the bending modulus, lower blood.spacing_um, or weaken the driving force",
     )
 
 

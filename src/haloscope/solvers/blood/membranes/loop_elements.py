@@ -202,8 +202,8 @@ class ChunkWay:
             if blocks := min(self.blocks, (block_memory + _KEPT) // needed):
                 return replace(chunks, blocks=blocks)
         raise MachineError(
-            f"a GPU whose blocks have {block_memory >> 10} KiB of shared memory at most has no room "
-            "for membranes; use --device cpu"
+            f"the GPU has too little shared memory for membranes: {block_memory >> 10} KiB a block",
+            remedy="run with --device cpu",
         )
 
 
@@ -234,8 +234,9 @@ def chunk_tables(nodes: NDArray[np.integer], regular: int, size: int) -> Chunks:
     """
     if (count := int(nodes.max()) + 1) > _MOST_VERTICES:
         raise InputError(
-            f"a cell of {count} vertices is not possible on a GPU, which takes up to "
-            f"{_MOST_VERTICES}; give fewer, or --device cpu"
+            f"a cell has {count} vertices",
+            allowed=f"at most {_MOST_VERTICES} on a GPU",
+            remedy="lower blood.cells.vertices, or run with --device cpu",
         )
     used = np.ones(nodes.shape, bool)
     # The second place of an irregular corner's lone vertex has no weight.

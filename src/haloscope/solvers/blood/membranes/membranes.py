@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, ByValue, Device, Kernel, Launch
 from haloscope.device.jit import Constants
-from haloscope.errors import InputError, SolutionError
+from haloscope.errors import InputError, SolutionError, counted
 from haloscope.solvers.blood.membranes.cell_shapes import CellShapes, fault, fold_onset
 from haloscope.solvers.blood.membranes.loop_elements import (
     SUPPORT,
@@ -81,9 +81,13 @@ class MembraneLaw:
         self._require("viscous_stiffness", self.viscous_stiffness)
         self._require("fold_guard", self.fold_guard)
         if self.viscosity and not self.viscous_stiffness:
-            raise InputError("viscous_stiffness = 0 leaves a viscosity without effect; give more")
+            raise InputError(
+                "the viscosity has no effect", location="viscous_stiffness = 0", allowed="above 0"
+            )
         if self.shear_modulus == 0:
-            raise InputError("shear_modulus = 0 leaves a membrane without shape; give more than 0")
+            raise InputError(
+                "the membrane has no shape at rest", location="shear_modulus = 0", allowed="above 0"
+            )
 
     @property
     def least_area_ratio(self) -> float:
@@ -100,7 +104,7 @@ class MembraneLaw:
     @staticmethod
     def _require(name: str, value: float) -> None:
         if not (math.isfinite(value) and value >= 0):
-            raise InputError(f"{name} = {value} is not possible; give a number from 0 on")
+            raise InputError("out of range", location=f"{name} = {value}", allowed="0 or more")
 
 
 class Membranes:
@@ -123,7 +127,7 @@ class Membranes:
         elements: Literal["loop", "linear"] = "loop",
     ) -> None:
         if capacity < 1:
-            raise InputError(f"room for {capacity} cells is not possible; give 1 or more")
+            raise InputError("out of range", location=f"capacity = {capacity}", allowed="1 or more")
         # As given; vertices of a cell.
         # The shape at rest, lengths in the unit of the positions.
         self.mesh, self.law, self.capacity = mesh, law, capacity
@@ -240,7 +244,7 @@ class Membranes:
     def require_sound(
         self, count: int, numbers: np.ndarray | None = None, kind: str = "cell"
     ) -> None:
-        """See that no element of the first `count` cells is turned over, a spike or no number.
+        """Refuse to go on if an element of the first `count` cells is inverted, a spike or NaN.
 
         `numbers`: (count,) by which cells are named in messages; by default their places.
         """
@@ -250,8 +254,11 @@ class Membranes:
             name = int(bad[0] if numbers is None else numbers[bad[0]])
             others = f" and {bad.size - 1} more" if bad.size > 1 else ""
             x = self.on_host(self.positions, count)[bad[0]]
+            problem, remedy = fault(x, self.mesh)
             raise SolutionError(
-                f"the membrane of {kind} {name}{others} has folded over: {fault(x, self.mesh)}"
+                f"the membrane has folded over: {problem}",
+                location=f"{kind} {name}{others}",
+                remedy=remedy,
             )
 
     def set_cells(self, first: int, vertices: np.ndarray) -> None:
@@ -307,8 +314,9 @@ class Membranes:
             irregular = (valence[mesh.triangles] != 6).sum(axis=1)
             if irregular.max() > 1 or not set(valence.tolist()) <= {5, 6}:
                 raise InputError(
-                    "Loop elements need vertices with five or six neighbours, no triangle with two "
-                    "of the former; refine the mesh or take linear elements"
+                    "the mesh does not suit Loop elements",
+                    allowed="vertices with five or six neighbours, at most one with five in a triangle",
+                    remedy='refine the mesh, or set elements = "linear"',
                 )
             elements = loop_elements(mesh)
             nodes, regular = elements.patches, elements.regular
@@ -349,7 +357,9 @@ class Membranes:
         S = np.cross(a1, a2)
         det = a11 * a22 - a12**2
         if not det.min() > 0:
-            raise InputError("the mesh of a cell has an element without area; give another shape")
+            raise InputError(
+                "the mesh of a cell has an element without area", remedy="use another shape"
+            )
         sides = x[:, [1, 2, 0]] - x[:, :3]
         flat = np.linalg.norm(np.cross(sides[:, 0], sides[:, 1]), axis=1) / 2
         Q = flat / (sides**2).sum(axis=(1, 2))
@@ -432,7 +442,9 @@ class Membranes:
     def _launch(self, name: str, count: int) -> None:
         """Run a kernel over the first `count` cells."""
         if not 0 <= count <= self.capacity:
-            raise InputError(f"{count} cells are not possible; there is room for {self.capacity}")
+            raise InputError(
+                f"there is no room for {counted(count, 'cell')}", allowed=f"0 to {self.capacity}"
+            )
         if count == 0:
             return
         if (name, count) not in self._launches:

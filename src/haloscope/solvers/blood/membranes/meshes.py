@@ -91,8 +91,10 @@ def frequency_of(vertices: int) -> int:
     if f < 2 or f > _LARGEST_FREQUENCY or 10 * f * f + 2 != vertices:
         low = min(max(math.floor(math.sqrt(max(vertices - 2, 0) / 10)), 2), _LARGEST_FREQUENCY - 1)
         raise InputError(
-            f"a cell of {vertices} vertices is not possible; give 10 f^2 + 2 with f from 2 to "
-            f"{_LARGEST_FREQUENCY}, such as {10 * low * low + 2} or {10 * (low + 1) ** 2 + 2}"
+            "no mesh of a cell has this number of vertices",
+            location=f"vertices = {vertices}",
+            allowed=f"10 f^2 + 2 with f from 2 to {_LARGEST_FREQUENCY}",
+            remedy=f"set vertices to {10 * low * low + 2} or {10 * (low + 1) ** 2 + 2}",
         )
     return f
 

@@ -27,7 +27,7 @@ from haloscope.solvers.interface import Results, saved_counts
 
 # Of a row, before its first comma; steps have up to 13 digits.
 _STEP = re.compile(r"[0-9]{1,18}")
-_MEND = "put a whole copy in its place, or move it elsewhere to begin a new table; then restart"
+_MEND = "replace it by an intact copy, or move it away to begin a new table; then restart"
 
 
 def rows_up_to(path: Path, header: str, step: int) -> tuple[list[str], list[int]]:
@@ -41,24 +41,33 @@ def rows_up_to(path: Path, header: str, step: int) -> tuple[list[str], list[int]
         return rows, steps
     if not path.is_file():
         raise InputError(
-            f"{path} is no file, and the table of cells belongs there; move it elsewhere, then restart"
+            "it is not a file, but the table of cells has this path",
+            location=str(path),
+            remedy="move it away, then restart",
         )
     try:
         content = path.read_bytes()
     except OSError as error:
         raise MachineError(
-            f"{path}, the table of cells, cannot be read ({error.strerror}); make it readable, or "
-            "move it elsewhere to begin a new table; then restart"
+            f"the table of cells cannot be read ({error.strerror})",
+            location=str(path),
+            remedy="make it readable, or move it away to begin a new table; then restart",
         ) from error
     *lines, _cut_off = _text(content, path).split("\n")
     if not lines or lines[0] != header:
-        raise InputError(f"{path} does not begin as a table of cells of this version; {_MEND}")
+        raise InputError(
+            "it lacks the header of a table of cells of this version",
+            location=f"{path}, line 1",
+            remedy=_MEND,
+        )
     for number, line in enumerate(lines[1:], 2):
         first = line.partition(",")[0]
         whole = line.count(",") == header.count(",") and _STEP.fullmatch(first)
         if not whole or (steps and int(first) < steps[-1]):
             raise InputError(
-                f"{path} is damaged: line {number} is no row of the table of cells; {_MEND}"
+                "it is damaged: this is not a row of the table of cells",
+                location=f"{path}, line {number}",
+                remedy=_MEND,
             )
         if int(first) > step:
             break
@@ -73,8 +82,9 @@ def _text(content: bytes, path: Path) -> str:
         return codecs.getincrementaldecoder("utf-8")().decode(content)
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{path} is damaged: byte {error.start + 1} is not UTF-8, as which tables are written; "
-            f"{_MEND}"
+            "it is damaged: this is not UTF-8, the encoding of the table of cells",
+            location=f"{path}, byte {error.start + 1}",
+            remedy=_MEND,
         ) from None
 
 
@@ -301,8 +311,8 @@ class CellOutputs:
         if there >= wanted:
             return ""
         return (
-            f"{path} has lost rows: it holds {there} of the {wanted} that were written up to step {last}, "
-            "and goes on without the others; stop and put a whole copy in its place to keep them"
+            f"{path} has lost rows: it holds {there} of the {wanted} rows written up to step {last}; to keep the "
+            "others, stop the run, restore an intact copy and restart"
         )
 
     def finish(self, out: Path | None, step: int) -> Results:
@@ -328,8 +338,8 @@ class CellOutputs:
         smoothed = self.suspension.smoothed
         if smoothed:
             lines.append(
-                f"creases were smoothed {counted(smoothed, 'time')} out of cells: the mesh does not resolve "
-                "them; a finer blood.spacing_um, more vertices or a slower flow have fewer"
+                f"creases of cells were smoothed {counted(smoothed, 'time')}, as the mesh does not resolve "
+                "them; to have fewer, lower blood.spacing_um, raise blood.cells.vertices or slow the flow down"
             )
         return Results({"cells": summary, "creases_smoothed": smoothed}, files, lines)
 

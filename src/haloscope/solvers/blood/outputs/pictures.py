@@ -214,8 +214,9 @@ def require_plane(lattice: Lattice, wanted: Slice) -> None:
         # Rounding must not make 1e-16 of 0.
         low, high = (round(end / slack) * slack for end in (low, high))
         raise InputError(
-            f"blood.slice.offset_um = {wanted.offset_um:g} misses the vessel, which reaches from {low:.6g} to "
-            f"{high:.6g} um along {wanted.axis}; give a value between these"
+            f"the plane misses the vessel along {wanted.axis}",
+            location=f"blood.slice.offset_um = {wanted.offset_um:g}",
+            allowed=f"{low:.6g} to {high:.6g} um",
         )
 
 

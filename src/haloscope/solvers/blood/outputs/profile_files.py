@@ -132,8 +132,8 @@ def _samples(profiles: MeanProfiles) -> str:
 def _no_samples(table: BloodTable) -> str:
     assert table.profile is not None
     return (
-        f"no profiles: no step from {table.profile.start} on was a sample; run longer or give a "
-        "smaller blood.profile.start"
+        f"no profiles: the run has no sample from step {table.profile.start} on; run longer or lower "
+        "blood.profile.start"
     )
 
 
@@ -145,8 +145,8 @@ def _lines(numbers: dict[str, Any], straight: StraightVessel, judged: Steadiness
         if straight.across is not None:
             line = line.replace(" in a ", " between ", 1) if "apart" in line else line
         if not judged.steady:
-            known = "that is not steady" if judged.steady is False else "not known to be steady"
-            line += f", of a flow {known}"
+            known = "is not steady" if judged.steady is False else "may not be steady"
+            line += f" (the flow {known})"
         expected = numbers.get("pries_viscosity")
         if expected is not None:
             line += f"; experiments {expected:.4g} at the discharge hematocrit (Pries et al. 1992)"
@@ -158,7 +158,7 @@ def _lines(numbers: dict[str, Any], straight: StraightVessel, judged: Steadiness
         if numbers["discharge_hematocrit"] is not None:
             parts.append(f"{numbers['discharge_hematocrit']:.4g} discharged")
         if numbers["cell_free_layer_um"] is not None:
-            parts.append(f"layer free of cells {numbers['cell_free_layer_um']:.3g} um")
+            parts.append(f"cell-free layer {numbers['cell_free_layer_um']:.3g} um")
         lines.append(", ".join(parts))
     return lines
 
@@ -181,7 +181,7 @@ def _write_table(
         f"velocity along {'xyz'[straight.axis]}; hematocrit: share of the points inside cells"
     )
     if table.walls.kind == "halfway" and straight.across is None:
-        note += f"\nthe cross-section is as large as that of a radius of {straight.height / MICRO:.6g} um"
+        note += f"\nthe cross-section has the area of a circle of radius {straight.height / MICRO:.6g} um"
     # A bin without points has no numbers.
     sampled = profiles.points > 0
     write_columns(path, {name: values[sampled] for name, values in columns.items()}, note)
@@ -221,9 +221,9 @@ def _draw(
                 name = "edge of the cells" if number == 0 else "_"
                 edges[name] = ([side / MICRO] * 2, [0.0, top])
         panels.append(
-            ProfilePanel("hematocrit", {"share of cells": profiles.hematocrit[sampled]}, edges)
+            ProfilePanel("hematocrit", {"hematocrit": profiles.hematocrit[sampled]}, edges)
         )
-        subtitle += f", hematocrit {profiles.tube_hematocrit:.3g} in it"
+        subtitle += f", tube hematocrit {profiles.tube_hematocrit:.3g}"
         if numbers["discharge_hematocrit"] is not None:
             subtitle += f", {profiles.discharge_hematocrit:.3g} discharged"
     label = "distance from the axis (um)"

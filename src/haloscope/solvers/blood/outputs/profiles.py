@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.errors import counted
+from haloscope.errors import SolutionError, counted
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.lattice.lattice_parts import LatticePart
 from haloscope.numerics.reduce import exact_bin_sums, exact_sum, total
@@ -125,7 +125,7 @@ def outermost(
 Integers = NDArray[np.int64]
 
 _PREFIX = "profile "
-_NOT_FINITE = "velocities of the fluid are no finite numbers any more"
+_NOT_FINITE = "the velocities of the fluid are not finite"
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +160,7 @@ class MeanProfiles:
 def samples_left_out(
     extras: Mapping[str, NDArray[np.generic]], wanted: Integers | None = None
 ) -> str:
-    """What users should know of samples in a checkpoint that a restart does not take over."""
+    """Notice of samples in a checkpoint that a restart does not take over."""
     if _PREFIX + "steps" not in extras or _PREFIX + "settings" not in extras:
         return ""
     samples = int(saved_counts(extras, _PREFIX + "steps", (3,))[0])
@@ -170,14 +170,14 @@ def samples_left_out(
     held = f"{counted(samples, 'sample')} of profiles in the checkpoint"
     before = _in_words(settings)
     if wanted is None:
-        return (
-            f"{held} left out: the case asks for none; give blood.profile = {before} to keep them"
-        )
+        return f"{held} left out: the case has no blood.profile; set blood.profile = {before} to keep them"
     if np.array_equal(settings, wanted):
-        return f"profiles begin anew: {held} are of another version of Haloscope or another vessel"
+        return (
+            f"profiles begin anew: {held} come from another version of Haloscope or another vessel"
+        )
     return (
         f"profiles begin anew with blood.profile = {_in_words(wanted)}: {held} were taken with {before}; "
-        "give that to keep them"
+        "set blood.profile to these to keep them"
     )
 
 
@@ -258,7 +258,8 @@ class Profiles:
         if self._suspension is not None:
             self._suspension.require_sound()
         # Whole numbers, as sums are made of, have no infinity.
-        raise_together(self._world, "" if np.isfinite(velocity).all() else _NOT_FINITE)
+        finite = bool(np.isfinite(velocity).all())
+        raise_together(self._world, None if finite else SolutionError(_NOT_FINITE))
         speeds = exact_bin_sums(self._bins, speed, bins)
         sums["speed"] += speeds
         add_sample(sums["flows"], self._taken, speeds.sum(axis=1))

@@ -96,9 +96,9 @@ def flow_lines(diagnostics: Mapping[str, float], *, interpolated: bool) -> list[
     line = f"mass flow into the vessel in ug/s: {texts}"
     inflow = sum(value for value in masses.values() if value > 0)
     if inflow:
-        line += f"; in less out {100 * sum(masses.values()) / inflow:.2g} %"
+        line += f"; inflow less outflow {100 * sum(masses.values()) / inflow:.2g} %"
         if interpolated:
-            line += ", in part by interpolated walls, which do not keep the mass exactly"
+            line += " (interpolated walls do not conserve mass exactly)"
     return [f"flow into the vessel in nl/s: {volumes}", line]
 
 
@@ -227,7 +227,7 @@ class RunResults:
         if not numbers:
             return Results()
         line = (
-            f"shear stress on walls {numbers['mean_pa']:.4g} Pa in the mean of their points "
+            f"wall shear stress {numbers['mean_pa']:.4g} Pa on average over the wall points "
             f"({numbers['least_pa']:.3g} to {numbers['largest_pa']:.3g})"
         )
         return Results({"wall_stress": numbers}, files, [line])

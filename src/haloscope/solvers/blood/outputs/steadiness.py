@@ -108,10 +108,12 @@ class Steadiness:
         return None if math.isnan(self.flow_change) else True
 
     def reasons(self) -> list[str]:
-        """Why the flow is not steady, for people; empty where nothing shows that."""
+        """Reasons why the flow is not steady, in words; empty where nothing shows that."""
         reasons = []
         if self.drive_change > MOST_CHANGE:
-            reasons.append(f"what drives it changes by {100 * self.drive_change:.3g} % meanwhile")
+            reasons.append(
+                f"its driving force changes by {100 * self.drive_change:.3g} % meanwhile"
+            )
         for subject, change in (
             ("it", self.flow_change),
             ("its pressure gradient", self.gradient_change),
@@ -122,14 +124,12 @@ class Steadiness:
                 )
         needed = _STARTUPS * self.startup_time
         if self.age < needed:
-            reasons.append(
-                f"it has gone on for {_time(self.age)} and its start-up takes {_time(needed)}"
-            )
+            reasons.append(f"its age is {_time(self.age)} and its start-up takes {_time(needed)}")
         way = min(_DIAMETERS, self.length)
         if self.diameters is not None and not self.diameters >= way:
             reasons.append(
-                f"blood has gone {self.diameters:.3g} of the {way:.3g} diameters in which cells come to "
-                "their places"
+                f"blood has travelled {self.diameters:.3g} of the {way:.3g} diameters in which the distribution "
+                "of cells develops"
             )
         return reasons
 
@@ -140,11 +140,11 @@ class Steadiness:
             line = "the flow is not steady: " + ", ".join(reasons)
             if self.drive_change > MOST_CHANGE:
                 return line
-            return f"{line}; run longer or give a larger blood.profile.start"
+            return f"{line}; run longer or raise blood.profile.start"
         if self.steady is None:
             return (
-                "one sample does not tell whether the flow is steady: give a smaller "
-                "blood.profile.start or interval"
+                "whether the flow is steady is unknown from one sample; lower blood.profile.start or "
+                "blood.profile.interval"
             )
         changes = f"{_percent(self.flow_change)} in {_time(self.change_time)}"
         return f"the flow is steady: it changes by {changes}"

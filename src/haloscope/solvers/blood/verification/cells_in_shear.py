@@ -245,8 +245,8 @@ def turning(flow: Shear, simulation: Any, most: float) -> Turning:
             halves = [np.interp(math.pi, one, np.arange(len(one))) for one in angles.T]
             return Turning(0.5 / (float(np.mean(halves)) * strain_a_look), shapes)
     raise SolutionError(
-        f"the membrane has not gone around by half while the fluid was strained by {most:g}; take a "
-        "higher shear rate or a softer membrane"
+        f"the membrane has turned by less than half a revolution at a strain of {most:g}",
+        remedy="use a higher shear rate or a softer membrane",
     )
 
 

@@ -151,7 +151,8 @@ def error_of_layers(device: Device, ratio: float, points: int) -> float:
         if np.abs(velocity - before).max() < _STEADY * np.abs(velocity).max():
             return float(np.sqrt(((velocity - true) ** 2).mean()) / true.mean())
     raise SolutionError(
-        f"the flow between plates is not steady after {_MOST_STEPS} steps; take fewer points"
+        f"the flow between plates is not steady after {_MOST_STEPS} steps",
+        remedy="use fewer points",
     )
 
 
@@ -208,7 +209,8 @@ def sphere_drag(
         if abs(drag - before) < tolerance * abs(drag):
             return drag
     raise SolutionError(
-        f"the flow around spheres is not steady after {_SPHERE_MOST_STEPS} steps; take fewer points"
+        f"the flow around spheres is not steady after {_SPHERE_MOST_STEPS} steps",
+        remedy="use fewer points",
     )
 
 

@@ -166,6 +166,7 @@ def _relax(
         farthest = dt * np.linalg.norm(v, axis=2).max(axis=1)
         x = x + per_vertex(dt * np.minimum(1.0, _FARTHEST / np.maximum(farthest, _FARTHEST))) * v
     raise SolutionError(
-        f"the stretched cell does not come to rest in {_MOST_STEPS} steps: {residual.max():.3g} pN "
-        "are left on a vertex; take a finer mesh or a smaller force"
+        f"the stretched cell is not at rest after {_MOST_STEPS} steps: the residual force on a vertex is "
+        f"{residual.max():.3g} pN",
+        remedy="use a finer mesh or a smaller force",
     )

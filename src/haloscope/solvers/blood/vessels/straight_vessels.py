@@ -180,13 +180,19 @@ def straight_vessel(table: BloodTable, vessel: Vessel) -> StraightVessel:
         )
     if not isinstance(shape, Channel):
         raise InputError(
-            "blood.profile is for the vessels blood.tube and blood.channel, which are straight; "
-            "leave it out"
+            "the vessel is not straight",
+            location="blood.profile",
+            allowed="blood.tube and blood.channel",
+            remedy="leave blood.profile out",
         )
     axis = _flow_axis(table, shape)
     walled = [a for a, name in enumerate("xyz") if name not in (*shape.periodic, *shape.open)]
     if not walled:
-        raise InputError("blood.profile: the channel has no walls; leave blood.profile out")
+        raise InputError(
+            "the channel has no walls",
+            location="blood.profile",
+            remedy="leave blood.profile out",
+        )
     sizes = [
         size * MICRO if interpolated or a not in walled else lattice.shape[a] * h
         for a, size in enumerate(shape.size_um)
@@ -218,7 +224,11 @@ def _flow_axis(table: BloodTable, channel: Channel) -> int:
     """Along the pressure gradient, between openings, with moving walls, or along the first axis."""
     free = ["xyz".index(name) for name in (*channel.open, *channel.periodic)]
     if not free:
-        raise InputError("blood.profile: the channel is closed on all sides; leave it out")
+        raise InputError(
+            "the channel is closed on all sides",
+            location="blood.profile",
+            remedy="leave blood.profile out",
+        )
     speeds = np.abs(list(table.walls.velocity_m_s.values()) or [(0.0, 0.0, 0.0)]).max(axis=0)
     for drive in (np.abs(table.pressure_gradient_pa_m), speeds):
         axis = max(free, key=lambda a: drive[a])

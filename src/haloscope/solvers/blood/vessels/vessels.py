@@ -29,6 +29,7 @@ from haloscope.solvers.blood.case_vessels import SurfaceFile
 from haloscope.solvers.blood.fluid.flow import solved_for_ones
 from haloscope.solvers.blood.fluid.fluid import Opening, WallLinks
 from haloscope.solvers.blood.fluid.lattice import OPPOSITE, VELOCITIES
+from haloscope.solvers.blood.remedies import ImplausibleNumber, refusal_with_cause
 from haloscope.solvers.blood.units import LatticeUnits
 
 Vessels = keys.Channel | keys.Tube | keys.Bifurcation | keys.Tree | keys.SurfaceFile
@@ -46,14 +47,14 @@ def surface_diameter(surface: Surface) -> float:
     return ends[0].diameter if ends else wall_diameter(surface)
 
 
-def implausible_surface(table: keys.SurfaceFile, surface: Surface) -> str:
-    """One clause on a surface whose unit of length must be wrong; empty where its size is plausible."""
+def implausible_surface(table: keys.SurfaceFile, surface: Surface) -> ImplausibleNumber | None:
+    """The scale of a surface whose unit of length must be wrong; None where its size is plausible."""
     diameter = surface_diameter(surface) / keys.MICRO
     if not math.isfinite(diameter) or _LEAST <= diameter <= _MOST:
-        return ""
+        return None
     extent = " x ".join(f"{side / keys.MICRO:.3g}" for side in np.ptp(surface.bounds, axis=0))
     assumed = next((unit for unit, scale in _UNITS.items() if scale == table.scale_um), "")
-    taken = f", which takes it for {assumed}" if assumed else ""
+    assumption = f" (a file in {assumed})" if assumed else ""
     raw = diameter / table.scale_um
     fitting = [
         (unit, scale) for unit, scale in _UNITS.items() if _LEAST_PLAUSIBLE <= raw * scale <= _MOST
@@ -61,17 +62,19 @@ def implausible_surface(table: keys.SurfaceFile, surface: Surface) -> str:
     remedy = "check the unit of the file"
     if fitting:
         unit, scale = fitting[0]
-        remedy = f"{unit}? scale_um = {_SCALES[scale]}"
-    return (
-        f"blood.surface: {table.file} is {extent} um with scale_um = {table.scale_um:g}{taken}: diameter "
-        f"{diameter:.2g} um is implausible; {remedy}"
+        remedy = f"for a file in {unit} set blood.surface.scale_um to {_SCALES[scale]}"
+    return ImplausibleNumber(
+        f"blood.surface.scale_um = {table.scale_um:g}{assumption}",
+        f"{table.file} is {extent} um: its diameter of {diameter:.2g} um is implausible",
+        f"vessels of {_LEAST:g} to {_MOST:g} um",
+        remedy,
     )
 
 
-def implausible_vessel(table: Vessels, surface: Surface | None = None) -> str:
+def implausible_vessel(table: Vessels, surface: Surface | None = None) -> ImplausibleNumber | None:
     """The same of any vessel of a case; a file's needs its surface."""
     if isinstance(table, keys.SurfaceFile):
-        return "" if surface is None else implausible_surface(table, surface)
+        return None if surface is None else implausible_surface(table, surface)
     if isinstance(table, keys.Channel):
         walled = [
             size
@@ -82,10 +85,12 @@ def implausible_vessel(table: Vessels, surface: Surface | None = None) -> str:
     else:
         key, width = f"blood.{type(table).__name__.lower()}.radius_um", 2 * table.radius_um
     if _LEAST <= width <= _MOST:
-        return ""
-    return (
-        f"{key} gives a width of {width:.2g} um, which is implausible: vessels are {_LEAST:g} to {_MOST:g} um "
-        "wide; this key is in micrometres"
+        return None
+    return ImplausibleNumber(
+        key,
+        f"the vessel is {width:.2g} um wide, which is implausible",
+        f"vessels of {_LEAST:g} to {_MOST:g} um",
+        f"give {key} in micrometres",
     )
 
 
@@ -106,8 +111,8 @@ class Vessel:
     openings: tuple[keys.OpeningTable, ...]
 
 
-def implausible_file(table: keys.SurfaceFile) -> str:
-    """One clause on a file whose unit must be wrong; empty where its size is plausible."""
+def implausible_file(table: keys.SurfaceFile) -> ImplausibleNumber | None:
+    """The scale of a file whose unit must be wrong; None where its size is plausible."""
     return implausible_vessel(table, table.surface())
 
 
@@ -123,10 +128,10 @@ def open_vessel(table: BloodTable, world: World) -> Vessel:
             lattice = voxelise(geometry, table.spacing, asked, world=world)
         except InputError as error:
             implausible = implausible_vessel(table.vessel, geometry)
-            if not implausible:
+            if implausible is None:
                 raise
             # A wrong unit comes first: it is the cause of most other refusals.
-            raise InputError(f"{implausible}; {error}") from None
+            raise refusal_with_cause([implausible], error) from None
         return Vessel(lattice, geometry, table.openings)
     lattice = voxelise(geometry, table.spacing, world=world, unit=MICROMETRE)
     tube = isinstance(table.vessel, keys.Tube)
@@ -146,19 +151,21 @@ def _match(
     by_name = {opening.name: opening for opening in openings}
     for name in by_name:
         if name not in names:
-            there = f"there are {', '.join(names)}" if names else "it has none"
-            raise InputError(f"blood.openings: the vessel has no opening {name!r}; {there}")
+            raise InputError(
+                f"the vessel has no opening {name!r}",
+                location="blood.openings",
+                allowed=", ".join(names) or "none, as the vessel is closed",
+                remedy="rename the table" if names else "remove the table",
+            )
     missing = [name for name in names if name not in by_name]
-    if len(missing) > 1:
-        raise InputError(
-            f"nothing is said of the openings {', '.join(map(repr, missing[:-1]))} and "
-            f"{missing[-1]!r}; add a [[blood.openings]] table for each, with name = "
-            f'"{missing[0]}" and so on, and kind = "velocity" or "pressure"'
-        )
     if missing:
+        *most, last = [repr(name) for name in missing]
+        subject = f"openings {', '.join(most)} and {last} lack" if most else f"opening {last} lacks"
         raise InputError(
-            f"nothing is said of the opening {missing[0]!r}; add a [[blood.openings]] table with "
-            f'name = "{missing[0]}" and kind = "velocity" or "pressure"'
+            f"the {subject} a table",
+            location="blood.openings",
+            remedy=f"add a [[blood.openings]] table{' for each' if most else ''} with "
+            f'name = "{missing[0]}"{" (and so on)" if most else ""} and kind = "velocity" or "pressure"',
         )
     return by_name
 
@@ -364,7 +371,7 @@ _FLAT_SHARE = 0.99
 
 
 def on_surface_openings(table: BloodTable, vessel: Vessel) -> list[str]:
-    """Lines on openings that cut their vessel obliquely, and on flat groups of a file that are closed."""
+    """Warnings of openings that cut their vessel obliquely, and of flat groups of a file that are closed."""
     surface, shape = vessel.geometry, table.vessel
     if not isinstance(surface, Surface) or not isinstance(shape, SurfaceFile):
         return []
@@ -380,25 +387,24 @@ def on_surface_openings(table: BloodTable, vessel: Vessel) -> list[str]:
         angle = math.degrees(math.acos(min(1.0, float(direction @ normal))))
         if angle <= _OBLIQUE_DEG:
             continue
-        line = (
-            f"opening '{opening.name}' at {surface.unit.place(positions.mean(axis=0))} cuts the vessel obliquely: "
-            f"its normal is {angle:.0f} degrees from the vessel's axis ({direction[0]:.2f}, {direction[1]:.2f}, "
-            f"{direction[2]:.2f})"
+        refusal = InputError(
+            f"it cuts the vessel obliquely at {surface.unit.place(positions.mean(axis=0))}: its normal is "
+            f"{angle:.0f} degrees from the vessel's axis ({direction[0]:.2f}, {direction[1]:.2f}, "
+            f"{direction[2]:.2f}), so its velocity profile and flow are inaccurate",
+            location=f"blood.openings {opening.name}",
+            allowed=f"at most {_REFUSED_DEG:g} degrees (recommended: at most {_OBLIQUE_DEG:g})",
+            remedy="move the opening to where the vessel runs along the normal, or turn the geometry",
         )
-        limits = f"allowed are at most {_REFUSED_DEG:g}, sound at most {_OBLIQUE_DEG:g}"
-        remedy = "move the opening to where the vessel runs along the normal, or turn the geometry"
         if angle > _REFUSED_DEG:
-            raise InputError(f"{line}; {limits}: {remedy}")
-        lines.append(
-            f"{line}, and velocity profile and flow there are inaccurate; {limits}: {remedy}"
-        )
+            raise refusal
+        lines.append(str(refusal))
     closed = closed_groups(surface, [opening.name for opening in table.openings])
     if closed and table.openings:
-        names = ", ".join(f"'{name}'" for name in closed)
+        several = len(closed) > 1
         lines.append(
-            f"group{'s' if len(closed) > 1 else ''} {names} of {shape.file} "
-            f"{'are' if len(closed) > 1 else 'is'} flat and without [[blood.openings]], so closed by a wall; give "
-            "an opening of that name if the vessel goes on there"
+            f"{shape.file}: the group{'s' if several else ''} {', '.join(map(repr, closed))} "
+            f"{'are' if several else 'is'} flat, but without [[blood.openings]] table, and closed by a wall; "
+            "add a table of that name if the vessel continues there"
         )
     return lines
 
