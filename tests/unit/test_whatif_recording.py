@@ -122,4 +122,4 @@ def test_costs_that_cannot_be_are_told(cost: str, tmp_path: Path) -> None:
     path.write_text(f"{path.read_text()}{COSTS.replace('2e-4', cost)}\n")
     measurement = open_measurement(tmp_path)
     assert measurement.ranks[0].recording is None
-    assert any("'recording' does not fit" in line for line in measurement.warnings)
+    assert any("invalid line of 'recording'" in line for line in measurement.warnings)

@@ -184,7 +184,9 @@ def _aborts(measurement: Measurement) -> list[list[int]]:
 def _require_writable(folder: Path) -> None:
     if not os.access(folder, os.W_OK):
         raise MachineError(
-            f"{folder} cannot be written, and the report goes there; give another folder with --out DIR"
+            "the report cannot be written into this folder",
+            location=str(folder),
+            remedy="give another folder with --out DIR",
         )
 
 
@@ -245,7 +247,7 @@ def _write(analysis: Analysis, folder: Path, earlier: Result | None, name: str) 
         write_cubex(result, folder / CUBEX, hosts)
         analysis.files["cubex"] = str(folder / CUBEX)
     except InputError as error:
-        # Nothing in it, or too large for the format: all else is written, and this is said.
+        # Without values, or too large for the format: all other files are written, with a note.
         (folder / CUBEX).unlink(missing_ok=True)
         analysis.notes.append(f"{CUBEX} is not written: {error}")
     write_json(folder / FINDINGS, _diagnosis(analysis))

@@ -185,17 +185,26 @@ def check(
     """Tell whether a change can be predicted, before long work begins; see :func:`predict`."""
     if not any(place.events for place in measurement.locations):
         raise InputError(
-            f"--what-if {name} needs a trace, and {measurement.folder} holds no events; measure "
-            "again with haloscope measure --trace"
+            f"--what-if {name} needs a trace; this measurement holds no events",
+            location=str(measurement.folder),
+            remedy="measure again with haloscope measure --trace",
         )
     allowed = {text.partition("=")[0]: text for text in CHANGES}
     if name not in allowed:
-        raise InputError(f"there is no change {name!r}; choose one of {', '.join(CHANGES)}")
+        raise InputError(
+            f"unknown change {name!r}", location="--what-if", allowed=", ".join(CHANGES)
+        )
     wants = "=" in allowed[name]
     if wants and not value:
-        raise InputError(f"{name} needs a value: {allowed[name]}")
+        raise InputError(
+            "the value is missing", location=f"--what-if {name}", remedy=f"write {allowed[name]}"
+        )
     if not wants and value is not None:
-        raise InputError(f"{name}={value}: {name} takes no value; leave it away")
+        raise InputError(
+            f"{name} takes no value",
+            location=f"--what-if {name}={value}",
+            remedy=f"write --what-if {name}",
+        )
     settings = _Settings(change=_NUMBERS[name], factor=1.0, bandwidth=math.inf)
     region = None
     if name == "network":
@@ -215,8 +224,10 @@ def _factor(region: str, text: str, value: str) -> float:
         factor = math.nan
     if not region or not 0 < factor < math.inf:
         raise InputError(
-            f"faster={value} does not fit; give faster=REGION,FACTOR with a factor above 0, such "
-            "as faster=solve,2"
+            "the value is not a region and a factor",
+            location=f"--what-if faster={value}",
+            allowed="faster=REGION,FACTOR with a factor above 0",
+            remedy="write for example faster=solve,2",
         )
     return factor
 
@@ -233,8 +244,10 @@ def _network(value: str) -> tuple[float, float]:
             numbers.append(math.nan)
     if len(parts) != 2 or not 0 <= numbers[0] < math.inf or not numbers[1] > 0:
         raise InputError(
-            f"network={value} does not fit; give network=LATENCY,BANDWIDTH with units, s, ms, us or "
-            "ns and B/s, kB/s, MB/s, GB/s or TB/s, such as network=1us,10GB/s"
+            "the value is not a latency and a bandwidth with units",
+            location=f"--what-if network={value}",
+            allowed="network=LATENCY,BANDWIDTH in s, ms, us or ns and in B/s, kB/s, MB/s, GB/s or TB/s",
+            remedy="write for example network=1us,10GB/s",
         )
     return numbers[0], numbers[1]
 
@@ -271,21 +284,26 @@ def _flags(measurement: Measurement, region: str | None) -> NDArray[np.uint8]:
         if is_mpi and one.role in ("init", "finalize"):
             flags[number] |= _KEPT
     if region is not None and not np.any(flags & _OPENS):
-        raise InputError(_no_region(measurement, region))
+        raise _no_region(measurement, region)
     return flags
 
 
-def _no_region(measurement: Measurement, region: str) -> str:
+def _no_region(measurement: Measurement, region: str) -> InputError:
     names = {one.name: one.paradigm for one in measurement.regions}
     if region in names:
-        return (
-            f"{region!r} is no region of the program's own computing; give a function or phase "
-            "that computes"
+        return InputError(
+            f"the program does not compute in region {region!r}",
+            location="--what-if",
+            remedy="give a function or phase of the program that computes",
         )
     own = [name for name, paradigm in names.items() if paradigm not in ("mpi", "measurement")]
     close = difflib.get_close_matches(region, own, 3, 0.6) or own[:_MOST_NAMES]
     more = ", ..." if len(close) < len(own) else ""
-    return f"there is no region {region!r}; regions are {', '.join(close)}{more}"
+    return InputError(
+        f"the measurement has no region {region!r}",
+        location="--what-if",
+        allowed=f"{', '.join(close)}{more}",
+    )
 
 
 def _without_measurement(gain: float, unmeasured: float) -> str:

@@ -278,9 +278,9 @@ def _add_timeline(budget: _Budget, report: Report, side: int, name: str) -> None
         try:
             budget.add(f"timeline{side}", _timeline_pack(view, report, side, name, budget.notes))
         except (HaloscopeError, OSError) as error:
-            raise InputError(f"the trace of {name or 'this run'} cannot be read ({error})") from (
-                error
-            )
+            raise InputError(
+                f"the trace cannot be read ({error})", location=name.removesuffix(": ")
+            ) from error
     finally:
         preparing.close()
 

@@ -130,11 +130,11 @@ def line_arrays(lines: NDArray[np.void], begin: float) -> dict[str, NDArray[Any]
 def check_tiles(level: int, first: int, last: int, rows: Sequence[int], known: int) -> None:
     """Refuse a question for tiles that do not exist or for too many at once."""
     if not 0 <= level <= LAST_LEVEL or not 0 <= first <= last < FACTOR**level:
-        raise ValueError("there is no such tile")
+        raise ValueError("a tile is out of range")
     if not all(0 <= row < known for row in rows) or len(rows) > MOST_ROWS:
-        raise ValueError("there is no such row, or there are too many")
+        raise ValueError("a row is out of range, or the rows are too many")
     if (last - first + 1) * len(rows) > MOST_TILES:
-        raise ValueError("too many tiles at once")
+        raise ValueError("the tiles are too many for one query")
 
 
 def _nodes_of(report: Report, timeline: Timeline) -> NDArray[np.int64]:

@@ -127,7 +127,7 @@ class LocationReader:
             else:
                 handler(time, *values)
         except (LookupError, TypeError, ValueError):
-            self._left_out[f"{kind} of something that is not defined"] += 1
+            self._left_out[f"{kind} without a definition"] += 1
 
     def finish(self) -> tuple[int, bool]:
         """Write what is left; returns the last tick and whether all regions have been left."""
@@ -411,7 +411,7 @@ class LocationReader:
 
     def _on_BufferFlush(self, time: int, end: int) -> None:
         if not time <= end <= self._trace.end:
-            raise ValueError("the flush does not end within the trace")
+            raise ValueError("a buffer flush ends after the end of the trace")
         region = self._rank.own_region("trace buffer flush", "measurement", "flush")
         self._enter(time, region, "")
         self._has_collective = True
@@ -448,7 +448,7 @@ class LocationReader:
             return
         kind = Kind[name.removeprefix(OUR_EVENT)]
         if kind in (Kind.END, Kind.TIME, Kind.ENTER, Kind.LEAVE):
-            raise ValueError("such an event cannot be kept as a parameter")
+            raise ValueError(f"{kind.name} events cannot be stored as parameters")
         attribute_values = self._attributes(attributes)
         words = [
             attribute_values[f"{OUR_EVENT}{number + 1}"]

@@ -72,11 +72,16 @@ def export_otf2(
     places = [place for place in measurement.locations if place.events is not None]
     if not places:
         raise InputError(
-            f"{measurement.folder} is a profile and holds no events; measure again with "
-            "haloscope measure --trace"
+            "the measurement is a profile and holds no events",
+            location=str(measurement.folder),
+            remedy="measure again with haloscope measure --trace",
         )
     if os.path.exists(folder) and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder} is there already; give a folder that is new or empty (--out)")
+        raise InputError(
+            "it exists already",
+            location=str(folder),
+            remedy="give a new or empty folder with --out",
+        )
     written = Written(folder / f"{ARCHIVE}.otf2")
     with quiet() as kept:
         try:
@@ -93,8 +98,9 @@ def export_otf2(
                             progress(done, total)
         except (OSError, load_library().Error) as error:
             raise MachineError(
-                f"{folder} cannot be written ({kept.complaint() or error}); free some space or choose "
-                "another folder"
+                f"it cannot be written ({kept.complaint() or error})",
+                location=str(folder),
+                remedy="free disk space, or choose another folder",
             ) from error
     return written
 
@@ -220,7 +226,7 @@ class _Translator:
             try:
                 write(by_kind.get(kind, keep)(time, kind, payload, words))
             except (KeyError, IndexError, AttributeError):
-                self._left_out[f"{kind.name} of something that is not defined"] += 1
+                self._left_out[f"{kind.name} without a definition"] += 1
             else:
                 self.events += 1
 

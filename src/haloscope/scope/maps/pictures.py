@@ -255,14 +255,17 @@ def write_maps(
     """
     target = folder / NAME
     if target.is_symlink() or (target.exists() and not target.is_dir()):
-        raise InputError(f"{target} is no folder; move it away")
+        raise InputError(
+            "it is not a folder", location=str(target), remedy="move it to another place"
+        )
     try:
         with atomic_folder(target) as made:
             pictures = _fill(made, traffic, routines, placement)
     except OSError as error:
         raise MachineError(
-            f"{target} cannot be written ({error.strerror or error}); free some space or copy the "
-            "measurement to a folder that can be written"
+            f"it cannot be written ({error.strerror or error})",
+            location=str(target),
+            remedy="free disk space, or copy the measurement to a writable folder",
         ) from error
     return [(title, kind, f"{NAME}/{name}") for title, kind, name in pictures]
 

@@ -16,8 +16,8 @@ def answer(library: str, version: str) -> str:
         from haloscope.scope.record.build import build_tracer
     except ImportError as error:
         return (
-            f"error: the tracer of {library} could not be built, since {sys.executable} cannot "
-            f"import what it needs ({error}); install that package for this Python"
+            f"error: {library}: the tracer of this MPI cannot be built, since {sys.executable} cannot "
+            f"import a package ({error}); install the package for this Python"
         )
     try:
         return str(build_tracer(Path(library), version))

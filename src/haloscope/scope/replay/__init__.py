@@ -40,7 +40,9 @@ def analyse(
     """
     if not any(place.events for place in measurement.locations):
         raise InputError(
-            f"{measurement.folder} holds no events; measure with --trace to get wait states"
+            "wait states need a trace; this measurement holds no events",
+            location=str(measurement.folder),
+            remedy="measure again with haloscope measure --trace",
         )
     knots = None
     about: dict[str, object] = {}

@@ -191,12 +191,14 @@ class Inputs:
         folder = self.measurement.folder
         if failure == _NO_THREADS:
             return MachineError(
-                f"the system refuses the {self.run.threads} threads that were to replay {folder}; "
-                "use fewer with --threads, or raise the limit (ulimit -u, ulimit -v)"
+                f"the system refuses {self.run.threads} threads for the replay",
+                location=str(folder),
+                remedy="use fewer threads with --threads, or raise the limits (ulimit -u, ulimit -v)",
             )
         return MachineError(
-            f"the replay of {folder} does not fit into memory; use a machine with more, or more "
-            "processes: mpiexec -n N haloscope analyze"
+            "the replay of the trace does not fit into memory",
+            location=str(folder),
+            remedy="use a machine with more memory, or more processes: mpiexec -n N haloscope analyze",
         )
 
 
@@ -229,9 +231,10 @@ def _mapped(path: Path, words: int) -> NDArray[np.uint64]:
         return np.memmap(path, np.uint64, "r", shape=(words,))
     except OSError as error:
         raise MachineError(
-            f"{path} with {8 * words / 1e9:,.1f} GB cannot be mapped into memory "
-            f"({error.strerror or error}); raise the limit of address space (ulimit -v), or use a "
-            "larger machine"
+            f"the file of {8 * words / 1e9:,.1f} GB cannot be mapped into memory "
+            f"({error.strerror or error})",
+            location=str(path),
+            remedy="raise the limit of address space (ulimit -v), or use a machine with more memory",
         ) from error
 
 
