@@ -105,14 +105,14 @@ def test_names_in_a_file_are_text(show: Show, tmp_path: Path) -> None:
 
 def test_file_has_the_answer_and_what_measuring_took(show: Show, tmp_path: Path) -> None:
     write_sample(tmp_path / "run", ranks=4, steps=1, trace=False)
-    measuring = {"share": 0.07, "text": "Measuring took about 7 %."}
+    measuring = {"share": 0.07, "text": "The measurement took about 7 %."}
     (tmp_path / "run" / "findings.json").write_text(
         json.dumps({"answer": ["Nothing stands out."], "measuring": measuring, "findings": []})
     )
     write_page(Report(tmp_path / "run"), tmp_path / "page.html")
     page = show.at((tmp_path / "page.html").as_uri(), offline=True)  # type: ignore[attr-defined]
     lines = page.locator(".findings > *").all_inner_texts()
-    assert lines == ["Nothing stands out.", "Measuring took about 7 %."]
+    assert lines == ["Nothing stands out.", "The measurement took about 7 %."]
 
 
 def test_file_has_notes_and_the_heading_of_what_is_spent_once(show: Show, tmp_path: Path) -> None:

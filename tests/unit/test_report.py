@@ -118,7 +118,7 @@ def test_report_begins_with_the_answer_and_goes_on_with_the_findings() -> None:
     assert lines[4] == analysis.intrusion.sentence
     assert lines[6] == "## What costs most"
     assert "### 1. 50 % of all messages are empty" in page
-    assert "### 2. Rank 3 takes longer in `work` than the others" in page
+    assert "### 2. Rank 3 takes longer in `work` than other ranks" in page
     assert page.index("### 1.") < page.index("### 2.") < page.index("## Where the time goes")
 
 
