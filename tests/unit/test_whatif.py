@@ -67,7 +67,7 @@ def test_messages_with_content_stay(tmp_path: Path) -> None:
         "no-empty-messages",
     )
     assert found.predicted == pytest.approx(10)
-    assert found.notes == ["no message is empty: nothing changes"]
+    assert found.notes == ["no message is empty, so the time stays the same"]
 
 
 def test_nobody_waits_for_the_empty_half_of_an_exchange(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_recording_goes_with_the_calls_and_is_no_gain_without_it(tmp_path: Path)
     assert found.predicted == pytest.approx((10 - 2 - 0.2) * MILLI)
     # Without recording the call takes 0.4 less from the begin.
     assert found.gain_unmeasured == pytest.approx((2 - 0.4) * MILLI)
-    assert "0.0022 s that the measured run gains, 0.0006 s are what recording" in found.notes[0]
+    assert "gains 0.0022 s, including 0.0006 s of recording" in found.notes[0]
 
 
 def test_who_waits_for_a_recorded_call_waits_less_without_recording(tmp_path: Path) -> None:

@@ -196,10 +196,10 @@ def _lack_of_cores(result: Result) -> list[str]:
     if not _MUCH_WITHOUT_CORE <= share < conditions.MUCH:
         return []
     return [
-        f"for {findings.seconds(lost)}, {findings.percent(share)} of their time, ranks were ready to run "
-        f"but had no core (rank {int(np.argmax(result.about['without_core']))} most): there are fewer "
-        "cores than ranks, ranks are bound to the same ones, or other programs run; waits, and the "
-        "time that messages seem to take, contain this"
+        f"ranks were ready to run but had no core for {findings.seconds(lost)}, "
+        f"{findings.percent(share)} of their time (rank {int(np.argmax(result.about['without_core']))} "
+        "most): there are fewer cores than ranks, ranks are bound to the same cores, or other "
+        "programs run; waits and message times include this time"
     ]
 
 
@@ -214,14 +214,14 @@ def _not_recorded(result: Result) -> list[str]:
     notes = []
     if unknown := result.about.get("channels_without_pairs"):
         notes.append(
-            f"{counted(unknown, 'channel')} of messages without waits: its trace does not count the "
-            "messages of pauses, and no pause explains those that are missing; measure again"
+            f"{counted(unknown, 'channel')} of messages without waits: the trace does not count "
+            "messages during pauses, and no pause explains the missing messages; measure again"
         )
     if counts:
         listed = " and ".join([", ".join(counts[:-1]), counts[-1]] if counts[1:] else counts)
         notes.append(
-            f"skipped: {listed}, not recorded as the measurement was paused, the call filtered or "
-            "its request given away; they show no waits, and the others are paired as in the run"
+            f"skipped: {listed}, not recorded since the measurement was paused, the call filtered or "
+            "its request freed; they show no waits, and all other messages are paired as in the run"
         )
     return notes
 

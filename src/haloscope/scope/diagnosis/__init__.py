@@ -55,7 +55,7 @@ def answer(result: Result, findings: list[Finding]) -> list[str]:
     """The diagnosis in three sentences."""
     view = View.of(result)
     if view.total <= 0:
-        return ["The measurement holds no time; the program recorded no events."]
+        return ["The measurement holds no time: nothing was recorded."]
     ranks = wording.things(result.size, "rank")
     span = float(result.about.get("span") or 0.0)
     mpi, waiting = result.total("mpi"), waits.waiting(view)

@@ -241,7 +241,7 @@ class _Preparation:
     def _write_lines(self) -> None:
         if self.line_count > _MOST_LINES:
             self.notes.append(
-                f"more than {_MOST_LINES:,} messages: their lines are left out of the timeline"
+                f"the timeline leaves out the lines of more than {_MOST_LINES:,} messages"
             )
             lines = np.zeros(0, LINES)
         else:
@@ -251,7 +251,7 @@ class _Preparation:
             lines = match(sends, receives)
             lost = max(len(sends), len(receives)) - len(lines)
             if lost:
-                self.notes.append(f"{lost:,} sends or receives have no other end in the trace")
+                self.notes.append(f"{lost:,} sends or receives have no counterpart in the trace")
         np.save(self.part / "lines.npy", lines)
         self.line_count = len(lines)
 

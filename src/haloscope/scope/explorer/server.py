@@ -180,7 +180,7 @@ def explore(
         with Server(service, port) as server:
             log(f"explorer: {server.url}")
             log(
-                "from another machine, first forward the port there: "
+                "on another machine, first forward the port: "
                 f"ssh -L {server.port}:{ADDRESS}:{server.port} {socket.gethostname()}"
             )
             log("stop with Ctrl-C")

@@ -201,14 +201,14 @@ class Preparing:
         finally:
             # The page asks until there is an answer, whatever has gone wrong here.
             if self.view is None and not self._failure:
-                self._failure = "an error of Haloscope's own, which the terminal shows"
+                self._failure = "an internal error of Haloscope; see the terminal"
 
     def _timeline(self) -> Timeline:
         prepared = self._prepared()
         try:
             return Timeline(self._folder, prepared)
         except InputError:
-            self._log(f"{prepared} is damaged; the timeline is prepared again")
+            self._log(f"{prepared}: the timeline is damaged and is prepared again")
             return Timeline(self._folder, self._prepared(again=True))
 
     def _prepared(self, *, again: bool = False) -> Path:
@@ -217,8 +217,8 @@ class Preparing:
         except OSError as error:
             self._temporary = Path(tempfile.mkdtemp(prefix="haloscope-explorer-"))
             self._log(
-                f"{self._folder} cannot be written ({error.strerror or error}); the timeline "
-                "is prepared for this session only"
+                f"{self._folder}: the folder cannot be written ({error.strerror or error}); the "
+                "timeline is prepared only for this session"
             )
             return prepare(self._folder, self._temporary / "cache", progress=self._progress)
 

@@ -180,7 +180,7 @@ def _anchor(
     if isinstance(command, list):
         yield f'<attr key="Command" value={_attribute(" ".join(map(str, command)))}/>'
     if result.about.get("partial"):
-        yield '<attr key="Partial" value="the measurement is not whole"/>'
+        yield '<attr key="Partial" value="the measurement is incomplete"/>'
     yield "<doc><mirrors/></doc>"
     yield "<metrics>"
     yield from _metric_tree(result, metrics, "")

@@ -143,7 +143,7 @@ class LocationReader:
 
     def _write(self, tick: int, kind: Kind, payload: int, words: Sequence[int] = ()) -> None:
         if tick < self._last or tick - self._trace.begin > _MOST_TICKS:
-            self._left_out["order of events whose time runs backwards"] += 1
+            self._left_out["order of events with decreasing time"] += 1
             tick = self._last
         self._last = tick
         if self._held:
@@ -165,7 +165,7 @@ class LocationReader:
         """A collective operation that nobody sees end is left out."""
         event = self._started.pop(request)
         event.kind, event.words = Kind.END, ()
-        self._left_out["non-blocking collectives that do not end"] += 1
+        self._left_out["non-blocking collectives without an end"] += 1
         self._flush()
 
     # Regions
@@ -435,7 +435,7 @@ class LocationReader:
                 counter = self._rank.counter(name, unit)
                 self._write(time, Kind.COUNTER, counter, (value.unsigned_int,))
             else:
-                self._left_out["values of metrics that are no whole numbers"] += 1
+                self._left_out["metric values that are not integers"] += 1
 
     def _on_ParameterUnsignedInt(self, time: int, parameter: int, value: int) -> None:
         self._left_out["ParameterUnsignedInt"] += 1

@@ -149,7 +149,7 @@ def _write_events(
             begun = min(size, begun + 8 * _PIECE_WORDS)
             yield done + begun, sum(sizes)
             if not events.whole:
-                written.left_out["what follows a broken event"] += 1
+                written.left_out["events after a damaged event"] += 1
         _close(stream)
         done += size
         written.events += translator.events
@@ -218,7 +218,7 @@ class _Translator:
         ordered = np.maximum.accumulate(np.append(self._latest, ticks))
         self._latest = int(ordered[-1])
         if late := np.count_nonzero(ticks < ordered[1:]):
-            self._left_out["times that run backwards"] += int(late)
+            self._left_out["decreasing times"] += int(late)
         by_kind, write, keep = self._by_kind, self._write, self._keep
         for time, (_, kind, payload, words) in zip(
             ordered[1:].tolist(), iterate(events), strict=True

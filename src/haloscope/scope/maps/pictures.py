@@ -49,7 +49,7 @@ def save_map(path: Path, traffic: Traffic) -> None:
     messages, empty = traffic.total("messages"), traffic.total("empty")
     caption = (
         f"{count(messages)} messages, {count(empty)} of them empty; {size(traffic.total('bytes'))};"
-        f" {100 * quiet.share:.3g} % of {count(quiet.pairs)} pairs exchange nothing"
+        f" {100 * quiet.share:.3g} % of {count(quiet.pairs)} pairs exchange no data"
     )
     _head(figure, f"Messages: {_drawn(traffic.title)}", caption)
     _save(figure, path)
@@ -75,7 +75,7 @@ def save_receivers(path: Path, traffic: Traffic) -> None:
     _head(
         figure,
         f"Receivers: {_drawn(traffic.title)}",
-        "each panel sorted by its own value; light: empty messages only",
+        "each panel sorted by its own value; light: only empty messages",
     )
     _save(figure, path)
 

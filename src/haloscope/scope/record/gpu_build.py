@@ -33,8 +33,8 @@ _FLAGS = ("-fvisibility=hidden", "-pthread", "-ldl")
 _NAMED_BY_USER = "HALOSCOPE_CUPTI"
 _INJECTED = ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
 _INSTALL = (
-    "found no CUPTI; install CUDA's toolkit, or run pip install nvidia-cuda-cupti "
-    "nvidia-cuda-runtime, or name the folder in HALOSCOPE_CUPTI"
+    "there is no CUPTI; install the CUDA toolkit, run pip install nvidia-cuda-cupti "
+    "nvidia-cuda-runtime, or set HALOSCOPE_CUPTI to the folder of CUPTI"
 )
 
 _LIBRARY = re.compile(r"libcupti\.so\.(\d+)")
@@ -353,8 +353,8 @@ def gpu_environment(
     wanted = [name for name in _INJECTED if variables.get(name, "") in ("", library)]
     if _INJECTED[0] not in wanted:
         print(
-            f"haloscope: {_INJECTED[0]} is set already, for another tool: GPUs are not measured; "
-            "everything else is",
+            f"haloscope: GPUs are not measured, the CPU side is: {_INJECTED[0]} is set for another "
+            "tool",
             file=sys.stderr,
         )
     return dict.fromkeys(wanted, library)

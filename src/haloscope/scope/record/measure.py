@@ -59,16 +59,16 @@ _MOST_NAMES = 5  # that an error lists
 _MOST_PATH_BYTES = 4096
 # What stub_reason.c leaves, the most telling first; {} is the library that it names.
 _REASONS = {
-    "said": "the line above tells why",
-    "other-tool": "{} takes MPI's functions ahead of the recorder; measure without that tool",
-    "opened": "the program opens MPI's library {} while it runs (dlopen) and takes the functions "
-    "from there, past the recorder; link the program with that library",
-    "no-init": "the program never called MPI_Init or MPI_Init_thread of {}, where recording "
-    "begins; MPI sessions by themselves are not recorded",
+    "said": "see the line above",
+    "other-tool": "the tool {} intercepts MPI functions before the recorder; measure without it",
+    "opened": "the program opens the MPI library {} at run time (dlopen) and bypasses the recorder; "
+    "link the program with this library",
+    "no-init": "the program never called MPI_Init or MPI_Init_thread of {}, the start of a "
+    "recording; MPI sessions alone are not recorded",
 }
 _NO_REASON = (
-    "the command called no MPI that is a library of its own, and entered no region; see that the "
-    "program is one of MPI, linked with its shared library, or give it regions"
+    "the command called no MPI of a shared library and entered no region; link the MPI program with "
+    "the shared library of its MPI, or add regions to it"
 )
 # Signals that are passed on. Python's own answers to them would end this process alone.
 _PASSED_ON = (

@@ -198,8 +198,8 @@ static void tell_exchanged(const struct hs_request *what, const MPI_Status *stat
     return;
   }
   tell_unsure(what, what->receive, HS_NOBODY, what->comm->number, HS_SKIPPED_RECEIVED);
-  hs_say_once("a message that MPI_Isendrecv has received from anybody is left out, and further ones "
-              "of its communicator show no waits: this MPI does not tell the sender");
+  hs_say_once("MPI_Isendrecv received a message from any source; it is left out, and later messages of "
+              "its communicator show no waits, since this MPI does not report the sender");
 #endif
 }
 

@@ -89,7 +89,7 @@ class PeersOf:
             self._came = np.concatenate([*came, np.zeros(1, np.uint8)])
             return int(self._came.ctypes.data)
         except Exception as error:  # Nothing gets out of a callback: the others would wait forever.
-            print(f"haloscope: error: the processes cannot talk to each other: {error}", flush=True)
+            print(f"haloscope: error: the processes cannot communicate: {error}", flush=True)
             self._processes.abort(MachineError.exit_code)
             return None
 

@@ -79,9 +79,9 @@ def in_words(counters: dict[str, dict[str, Any]]) -> list[str]:
     ]
     unknown = any(one["total"] is None for one in counters.values())
     return [
-        f"counters{' (not added up: the trace is too large)' if unknown else ''}: "
-        f"{findings.joined(parts)}; metrics and explorer do not use them, haloscope export --perfetto "
-        "or --otf2 shows them over time"
+        f"counters{' (without sums: the trace is too large)' if unknown else ''}: "
+        f"{findings.joined(parts)}; metrics and explorer do not contain them; haloscope export "
+        "--perfetto or --otf2 shows them over time"
     ]
 
 
