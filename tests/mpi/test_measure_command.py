@@ -44,7 +44,7 @@ def test_a_second_program_of_a_command_is_left_out_as_a_whole(program, tmp_path)
     told = json.loads(done.stdout)
     assert (told["ranks"], told["exit_code"]) == (2, 0)
     assert "rank 2 of 3" in done.stderr
-    assert done.stderr.count("one program is measured already") == 1
+    assert done.stderr.count("another program of this measurement is not measured") == 1
     assert len(list((tmp_path / "m").glob("rank-*.def"))) == 2
 
 

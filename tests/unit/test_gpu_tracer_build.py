@@ -128,7 +128,7 @@ def test_programs_are_told_where_the_tracer_lies_and_other_tools_keep_their_plac
     assert capsys.readouterr().err == ""
     other = {**base, "CUDA_INJECTION64_PATH": "/opt/other.so"}
     assert gpu_build.gpu_environment(other, cache).keys() == {"NVTX_INJECTION64_PATH"}
-    assert capsys.readouterr().err.count("CUDA_INJECTION64_PATH is set already") == 1
+    assert capsys.readouterr().err.count("CUDA_INJECTION64_PATH is set for another tool") == 1
 
 
 def test_the_cupti_of_this_machine_compiles(tmp_path: Path):

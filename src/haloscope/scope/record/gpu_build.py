@@ -353,8 +353,8 @@ def gpu_environment(
     wanted = [name for name in _INJECTED if variables.get(name, "") in ("", library)]
     if _INJECTED[0] not in wanted:
         print(
-            f"haloscope: GPUs are not measured, the CPU side is: {_INJECTED[0]} is set for another "
-            "tool",
+            f"haloscope: {_INJECTED[0]} is set for another tool; GPUs are not measured (only the "
+            "CPU side)",
             file=sys.stderr,
         )
     return dict.fromkeys(wanted, library)

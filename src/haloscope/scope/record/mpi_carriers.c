@@ -33,7 +33,7 @@ enum { TEAM_TAG = 7, MOST_IDENTITY = 64, MOST_LINE = 40, ROOM = PATH_MAX + 100 }
 static const double look_seconds = 2, wait_seconds = 30;
 
 #define FIRST_WORDS "haloscope team 1"
-#define ANOTHER_PROGRAM "one program is measured already; a further one is not: measure it by itself"
+#define ANOTHER_PROGRAM "another program of this measurement is not measured; measure it separately"
 
 enum mark { MARK_NONE, MARK_OWN, MARK_AGAIN, MARK_FAILED };
 enum state { ABSENT = 0, HERE = 1, OTHER_VERSION = 2 };
