@@ -132,7 +132,7 @@ def test_what_a_file_leaves_out_is_told_on_its_page(show: Show, tmp_path: Path) 
     assert left_out
     page = show.at(f"{(tmp_path / 'page.html').as_uri()}#m=time&c=program&d=about", offline=True)  # type: ignore[attr-defined]
     assert page.get_by_text(left_out[0]).is_visible()
-    assert "leaves something out" in page.locator("#status").inner_text()
+    assert "leaves out data" in page.locator("#status").inner_text()
     # Sums are exact all the same; what is spread evenly is said where it is seen.
     page.get_by_role("button", name="Open all call paths").click()
     page.wait_for_timeout(300)
