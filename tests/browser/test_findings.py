@@ -50,7 +50,7 @@ def test_diagnosis_that_finds_nothing_shows_its_answer(show: Show, tmp_path: Pat
     result = write_sample(tmp_path / "run", ranks=4, steps=1, trace=False)
     told, _ = _diagnose(tmp_path / "run", result, 0.0)
     page = show(tmp_path / "run")
-    assert "Nothing stands out" in told
+    assert "No cause loses" in told
     assert page.get_by_text(told, exact=True).is_visible()
     assert page.get_by_text("There is no diagnosis").count() == 0
     # Neither does the page name anything to be changed.

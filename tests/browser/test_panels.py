@@ -312,7 +312,7 @@ def test_comparison_lists_what_changed_most_and_goes_there(
     assert BY_NAME[greatest].title in changes.first.inner_text()
     # The two numbers are those of the whole metric, and stand before the place of the greatest part.
     told = changes.first.inner_text().replace("\u202f", " ")
-    assert re.search(r" → [^·]* · most in ", told)
+    assert re.search(r" → [^·]* · mainly in ", told)
     changes.first.click()
     chosen = item(page, "Metrics", BY_NAME[greatest].title)
     assert chosen.get_attribute("aria-selected") == "true"

@@ -51,7 +51,10 @@ def test_a_missing_package_is_named_in_the_answer(tmp_path):
 @pytest.mark.parametrize(
     ("script", "told"),
     [
-        ("#!/bin/sh\necho first >&2\necho 'last of all' >&2\nexit 1\n", "the line: last of all"),
+        (
+            "#!/bin/sh\necho first >&2\necho 'last of all' >&2\nexit 1\n",
+            "its last line: last of all",
+        ),
         (None, "did not start"),
     ],
 )

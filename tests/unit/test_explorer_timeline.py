@@ -350,9 +350,7 @@ def test_a_damaged_preparation_is_made_again(tmp_path: Path, name: str, header: 
     preparing.wait()
     assert preparing.meta()["state"] == "ready"
     assert (tmp_path / "explorer-cache" / name).read_bytes() == whole
-    assert [line.partition(" is ")[2] for line in told] == [
-        "damaged; the timeline is prepared again"
-    ]
+    assert [line.partition(" is ")[2] for line in told] == ["damaged and is prepared again"]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

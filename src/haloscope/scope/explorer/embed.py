@@ -216,7 +216,7 @@ def _add_values(budget: _Budget, report: Report, side: int, name: str, room: int
         weights = np.array(rows.weight)
         share = weights[kinds == _SPREAD].sum() / max(weights.sum(), 1e-300)
         budget.notes.append(
-            f"{name}the values by rank of {spread:,} small sums ({100 * share:.2g} % of all); the sums "
+            f"{name}the distribution over ranks of {spread:,} small values ({100 * share:.2g} % of all); their sums "
             "are included"
         )
     if (kinds == _BYTE).any():

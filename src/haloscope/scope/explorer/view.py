@@ -218,7 +218,7 @@ class Preparing:
             self._temporary = Path(tempfile.mkdtemp(prefix="haloscope-explorer-"))
             self._log(
                 f"{self._folder}: the folder cannot be written ({error.strerror or error}); the "
-                "timeline is prepared only for this session"
+                "timeline is prepared for this session only"
             )
             return prepare(self._folder, self._temporary / "cache", progress=self._progress)
 
