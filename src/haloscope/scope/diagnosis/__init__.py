@@ -86,8 +86,8 @@ def answer(result: Result, findings: list[Finding]) -> list[str]:
         parts.append(f"{wording.percent(view.share(mpi))} is MPI{starting}")
     first += f"; of the time of all ranks, {wording.joined(parts)}"
     if waiting > 0.01 * view.total:
-        share = wording.percent(waiting / max(mpi, 1e-300))
-        first += f" ({share} of the MPI time is waiting for other ranks)"
+        waiting_share = wording.percent(waiting / max(mpi, 1e-300))
+        first += f" ({waiting_share} of the MPI time is waiting for other ranks)"
     if not findings:
         return [
             f"{first}.",
