@@ -75,13 +75,12 @@ _METRICS = """\
 <!-- Written by docs/generate_reference.py from the code. Edit src/haloscope/scope/analysis/metrics.py, then
      run: python docs/generate_reference.py -->
 
-What `haloscope analyze` finds in a measurement, by call path and by thread. Along the tree below
-a metric contains those under it; along the call tree values are those of a call path without what
-it calls. The names in `code` are those of the files and of `--json`.
+Metrics of `haloscope analyze` by call path and by thread. In the tree below, a metric contains its child
+metrics. Along the call tree, values are exclusive: a call path without called functions. The files and
+`--json` use the names in `code`.
 
-In formulas B is when a rank enters a call and E when it leaves it; max B and min E are those over
-all ranks that take part. Waits count to the rank that waits, delay costs to the one that keeps
-others waiting.
+In formulas, B is the time at which a rank enters a call and E the time at which it leaves it; max B and
+min E are over all participating ranks. Waits count for the waiting rank, delay costs for the delaying rank.
 
 Wait states follow the pattern descriptions of Scalasca (Geimer et al., Concurrency and Computation
 22, 2010), delay costs Böhme et al. (ACM Transactions on Parallel Computing 3, 2016), and
@@ -170,7 +169,7 @@ def metrics_page() -> str:
         parts += [f"## {metric.title}", "", f"`{metric.name}`, {_UNITS[metric.unit]}{below}", ""]
         parts += [textwrap.fill(metric.meaning, 100), ""]
         if metric.remedy:
-            parts += [textwrap.fill(f"*What to do:* {metric.remedy}", 100), ""]
+            parts += [textwrap.fill(f"*Remedy:* {metric.remedy}", 100), ""]
     return "\n".join(parts).rstrip() + "\n"
 
 

@@ -66,7 +66,7 @@ def _first_change(page: Any) -> None:
 def _idle_devices(page: Any) -> None:
     page.get_by_role("tab", name="GPUs").click()
     page.get_by_role("button", name="Devices idle").click()
-    page.get_by_role("button", name="Open the path of the greatest values").click()
+    page.get_by_role("button", name="Open the path with the largest values").click()
 
 
 def _two_steps(page: Any) -> None:

@@ -112,12 +112,22 @@ def _check(ranks: int, iterations: int, work: int, functions: int, names: dict[s
     allowed = {"pattern": PATTERNS, "style": STYLES, "collective": tuple(COLLECTIVES)}
     for name, value in names.items():
         if value not in allowed[name]:
-            raise InputError(f"{name} is {value!r}; choose one of {', '.join(allowed[name])}")
-    if not 1 <= ranks <= MOST_RANKS or iterations < 0:
-        raise InputError(f"{ranks} ranks and {iterations} iterations; give 1 and 0 or more")
+            raise InputError(
+                f"unknown {name} {value!r}", location=name, allowed=", ".join(allowed[name])
+            )
+    if not 1 <= ranks <= MOST_RANKS:
+        raise InputError(f"there are {ranks} ranks", location="ranks", allowed=f"1 to {MOST_RANKS}")
+    if iterations < 0:
+        raise InputError(
+            f"there are {iterations} iterations", location="iterations", allowed="0 or more"
+        )
     least = functions * (GAP + CALL)
     if functions < 0 or work < least:
-        raise InputError(f"work is {work} ticks; {functions} functions take {least} or more")
+        raise InputError(
+            f"{work} ticks are too few for {functions} functions",
+            location="work",
+            allowed=f"at least {least} ticks",
+        )
 
 
 def events_of(

@@ -27,7 +27,7 @@ def _measured(folder: Path, name: str) -> Path:
 
 def _table(page: Any) -> dict[str, list[str]]:
     page.get_by_role("tab", name="GPUs").click()
-    table = page.get_by_role("table", name="Where the time of the ranks goes")
+    table = page.get_by_role("table", name="Time of the ranks by activity")
     rows = table.locator("tbody tr").all()
     return {
         row.get_by_role("rowheader").inner_text().strip(): [

@@ -186,7 +186,7 @@ def _root(name: str) -> str:
 def test_map_and_receivers_equal_numpy(show: Show, before: tuple[Path, Result]) -> None:
     folder, result = before
     page = show(folder, link="m=time&c=program&d=messages")
-    table = page.get_by_role("table", name="What a receiver gets")
+    table = page.get_by_role("table", name="Messages of a receiver")
     table.locator("tbody tr").first.wait_for()
     pairs = result.pairs
     for name in ("messages", "empty", "bytes", "seconds", "receive_seconds"):
@@ -222,7 +222,7 @@ def test_map_of_a_call_path_shows_its_messages_only(
     here = result.pairs[result.pairs["node"] == node]
     assert float(row.get_attribute("data-mean")) == here["messages"].sum() / 9
     item(page, "Call paths", "read_mesh").click()
-    page.get_by_text("read_mesh sends nothing here.").wait_for()
+    page.get_by_text("read_mesh sends no messages.").wait_for()
     page.get_by_role("button", name="Select the whole program").click()
     assert item(page, "Call paths", "program").get_attribute("aria-selected") == "true"
 
@@ -312,7 +312,7 @@ def test_comparison_lists_what_changed_most_and_goes_there(
     assert BY_NAME[greatest].title in changes.first.inner_text()
     # The two numbers are those of the whole metric, and stand before the place of the greatest part.
     line = changes.first.inner_text().replace("\u202f", " ")
-    assert re.search(r" → [^·]* · most in ", line)
+    assert re.search(r" → [^·]* · mainly in ", line)
     changes.first.click()
     chosen = item(page, "Metrics", BY_NAME[greatest].title)
     assert chosen.get_attribute("aria-selected") == "true"

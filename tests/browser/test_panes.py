@@ -104,7 +104,7 @@ def test_path_of_the_greatest_values_opens_from_any_selection(
 ) -> None:
     """From a call path where the metric is nothing one comes to the greatest values, too."""
     page = show(before[0], link="m=late_sender&c=program/MPI_Init")
-    hottest = page.get_by_role("button", name="Open the path of the greatest values")
+    hottest = page.get_by_role("button", name="Open the path with the largest values")
     assert value(page, "Call paths", "MPI_Init") == 0
     hottest.click()
     chosen = page.get_by_role("tree", name="Call paths", exact=True).locator("[aria-selected=true]")
@@ -196,7 +196,7 @@ def test_search_finds_metrics_call_paths_and_ranks(show: Show, before: tuple[Pat
     page = show(before[0])
     page.keyboard.press("/")
     page.keyboard.type("barr")
-    options = page.get_by_role("listbox", name="Found").get_by_role("option")
+    options = page.get_by_role("listbox", name="Matches").get_by_role("option")
     texts = options.all_inner_texts()
     assert any("Wait at Barrier" in text for text in texts)
     assert any("MPI_Barrier" in text and "timestep › update" in text for text in texts)
@@ -210,7 +210,7 @@ def test_search_finds_metrics_call_paths_and_ranks(show: Show, before: tuple[Pat
     page.keyboard.press("Enter")
     assert item(page, "System", "rank 7").get_attribute("aria-selected") == "true"
     page.get_by_role("searchbox").fill("no such thing")
-    assert page.get_by_text("nothing found").is_visible()
+    assert page.get_by_text("no matches").is_visible()
 
 
 def test_every_metric_has_its_help(show: Show, before: tuple[Path, Result]) -> None:
@@ -223,7 +223,7 @@ def test_every_metric_has_its_help(show: Show, before: tuple[Path, Result]) -> N
     page = show(before[0], link="m=wait_at_barrier")
     text = page.get_by_role("region", name="About the selected metric").inner_text()
     assert "min(max B, E) - B" in text
-    assert "B: a rank enters the call, E: it leaves it" in text
+    assert "B: time at which a rank enters the call, E: time at which it leaves it" in text
 
 
 def test_scale_of_nothing_is_in_the_units_of_people(
@@ -269,7 +269,7 @@ def test_link_restores_the_view(show: Show, before: tuple[Path, Result]) -> None
     item(page, "System", "rank 2").click()
     page.get_by_role("tab", name="Communication").click()
     page.get_by_role("combobox", name="Quantity of the map").select_option("seconds")
-    page.get_by_role("button", name="Hide what is zero everywhere").click()
+    page.get_by_role("button", name="Hide rows that are zero everywhere").click()
     page.wait_for_timeout(400)
     link = page.evaluate("location.hash").lstrip("#")
 
@@ -284,7 +284,7 @@ def test_link_restores_the_view(show: Show, before: tuple[Path, Result]) -> None
     )
     assert other.get_by_role("combobox", name="Values of System").input_value() == "selection"
     assert other.get_by_role("combobox", name="Quantity of the map").input_value() == "seconds"
-    zeros = other.get_by_role("button", name="Hide what is zero everywhere")
+    zeros = other.get_by_role("button", name="Hide rows that are zero everywhere")
     assert zeros.get_attribute("aria-pressed") == "true"
     other.wait_for_timeout(400)
     assert other.evaluate("location.hash").lstrip("#") == link

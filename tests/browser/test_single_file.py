@@ -105,14 +105,14 @@ def test_names_in_a_file_are_text(show: Show, tmp_path: Path) -> None:
 
 def test_file_has_the_answer_and_what_measuring_took(show: Show, tmp_path: Path) -> None:
     write_sample(tmp_path / "run", ranks=4, steps=1, trace=False)
-    measuring = {"share": 0.07, "text": "Measuring took about 7 %."}
+    measuring = {"share": 0.07, "text": "The measurement took about 7 %."}
     (tmp_path / "run" / "findings.json").write_text(
         json.dumps({"answer": ["Nothing stands out."], "measuring": measuring, "findings": []})
     )
     write_page(Report(tmp_path / "run"), tmp_path / "page.html")
     page = show.at((tmp_path / "page.html").as_uri(), offline=True)  # type: ignore[attr-defined]
     lines = page.locator(".findings > *").all_inner_texts()
-    assert lines == ["Nothing stands out.", "Measuring took about 7 %."]
+    assert lines == ["Nothing stands out.", "The measurement took about 7 %."]
 
 
 def test_file_has_notes_and_the_heading_of_what_is_spent_once(show: Show, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_what_a_file_leaves_out_is_told_on_its_page(show: Show, tmp_path: Path) 
     assert left_out
     page = show.at(f"{(tmp_path / 'page.html').as_uri()}#m=time&c=program&d=about", offline=True)  # type: ignore[attr-defined]
     assert page.get_by_text(left_out[0]).is_visible()
-    assert "leaves something out" in page.locator("#status").inner_text()
+    assert "leaves out data" in page.locator("#status").inner_text()
     # Sums are exact all the same; what is spread evenly is said where it is seen.
     page.get_by_role("button", name="Open all call paths").click()
     page.wait_for_timeout(300)

@@ -143,7 +143,7 @@ def test_link_restores_the_timeline_and_how_panels_are_arranged(
     timeline(page)
     for name in ("Show callers above each other", "Draw messages as lines", "Shade wait states"):
         page.get_by_role("button", name=name).click()
-    page.get_by_role("button", name="Dim what is not below the selected call path").click()
+    page.get_by_role("button", name="Dim everything outside the selected call path").click()
     for _ in range(4):
         page.keyboard.press("n")
     page.get_by_role("button", name="Higher rows (alt-wheel)").click()
@@ -213,4 +213,4 @@ def test_missing_rank_leaves_the_others_in_the_timeline(show: Show, tmp_path: Pa
     page = show(tmp_path / "run", link="d=timeline")
     timeline(page)
     assert len(open_measurement(tmp_path / "run").ranks) == 3
-    assert "have no other end" in page.locator(".note").inner_text()
+    assert "have no counterpart" in page.locator(".note").inner_text()

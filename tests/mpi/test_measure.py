@@ -473,7 +473,7 @@ def test_a_rank_that_aborts_leaves_its_profile(program, tmp_path, mpi):
     command = [*mpi.start, "-n", "2", path, "abort"]
     done = run([*haloscope("measure", "--profile", "--out", tmp_path / "m", "--"), *command])
     assert done.returncode == run(command).returncode != 0
-    assert "rank-00001 did not end in order; what it recorded is kept" in done.stderr
+    assert "rank-00001 did not end in order; its recorded events are kept" in done.stderr
     assert f"next: haloscope analyze {tmp_path / 'm'}" in done.stderr
     assert run(haloscope("analyze", tmp_path / "m")).returncode == 0
     lines = (tmp_path / "m" / "rank-00001.profile").read_text().splitlines()
@@ -496,8 +496,8 @@ def test_without_any_profile_nothing_is_promised(program, tmp_path):
     command = [*mpi.start, "-n", "2", path, "kill"]
     done = run([*haloscope("measure", "--profile", "--out", tmp_path / "m", "--"), *command])
     assert done.returncode != 0
-    assert "rank-00000 did not end in order; it has written no profile" in done.stderr
-    assert "nothing was measured: no rank has left a profile" in done.stderr
+    assert "rank-00000 did not end in order; it wrote no profile" in done.stderr
+    assert "nothing was measured: no rank wrote a profile" in done.stderr
     assert "haloscope analyze" not in done.stderr
 
 

@@ -44,7 +44,7 @@ def test_a_second_program_of_a_command_is_left_out_as_a_whole(program, tmp_path)
     summary = json.loads(done.stdout)
     assert (summary["ranks"], summary["exit_code"]) == (2, 0)
     assert "rank 2 of 3" in done.stderr
-    assert done.stderr.count("one program is measured already") == 1
+    assert done.stderr.count("another program of this measurement is not measured") == 1
     assert len(list((tmp_path / "m").glob("rank-*.def"))) == 2
 
 
@@ -55,8 +55,8 @@ def test_a_second_program_of_a_command_is_left_out_as_a_whole(program, tmp_path)
         (("--buffer", "0", "--", "true"), "1 to 65536"),
         (("--unwind", "100", "--", "true"), "0 to 64"),
         (("--filter", "absent", "--", "true"), "absent"),
-        (("--", "no-such-program"), "no-such-program cannot be started"),
-        (("--out", "full", "--", "true"), "full is not empty"),
+        (("--", "no-such-program"), "no-such-program: the program cannot be started"),
+        (("--out", "full", "--", "true"), "full: the folder is not empty"),
         (("--out", "full/file", "--", "true"), "full/file"),
         ((), "COMMAND"),
     ],
@@ -95,9 +95,9 @@ def test_an_mpi_without_its_header_is_told_and_the_program_runs_on(program, tmp_
     assert "rank 0 of 2" in done.stdout
     lines = [line for line in done.stderr.splitlines() if "mpi.h" in line]
     assert len(lines) == 1
-    assert lines[0].startswith("haloscope: found no mpi.h of Open MPI v9.9")
-    assert "runs on without being measured" in lines[0]
-    assert "haloscope: nothing was measured: the line above tells why" in done.stderr
+    assert ": there is no mpi.h of Open MPI v9.9" in lines[0]
+    assert "runs without being measured" in lines[0]
+    assert "haloscope: nothing was measured: see the line above" in done.stderr
     assert done.returncode == 0
 
 

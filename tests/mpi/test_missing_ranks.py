@@ -48,7 +48,7 @@ def test_ranks_without_a_usable_recorder_hold_nobody_up_and_are_named(program, t
     named = [
         "2 ranks (2, 4) of 5 are missing: started without the recorder, or unable to "
         "write into the folder",
-        "rank 3 of 5 is missing: with a recorder of another version than the first rank",
+        "rank 3 of 5 is missing: another version of the recorder than on the first rank",
     ]
     assert sorted(measured.warnings) == named
     assert all(f"haloscope: {line}" in done.stderr for line in named)

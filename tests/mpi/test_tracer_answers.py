@@ -29,7 +29,7 @@ def test_a_tracer_is_built_where_only_the_search_path_leads_to_packages(program,
     """The Python below a virtual environment has none of its packages."""
     bare = Path(sys.executable).resolve()
     messages = _run_without_known_tracers(program, tmp_path / "m", bare)
-    assert "could not be built" not in messages
+    assert "cannot be built" not in messages
     assert len(list((tmp_path / "m").glob("rank-*.def"))) == 2
 
 
@@ -43,7 +43,7 @@ def test_a_missing_package_is_named_in_the_answer(tmp_path):
     )
     assert done.returncode == 0, done
     answer = (tmp_path / "answer").read_text()
-    assert answer.startswith("error: the tracer of libmpi.so could not be built")
+    assert answer.startswith("error: libmpi.so: the tracer of this MPI cannot be built")
     assert "No module named 'numpy'" in answer
     assert answer.count("\n") == 1
 
@@ -51,7 +51,10 @@ def test_a_missing_package_is_named_in_the_answer(tmp_path):
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        ("#!/bin/sh\necho first >&2\necho 'last of all' >&2\nexit 1\n", "the line: last of all"),
+        (
+            "#!/bin/sh\necho first >&2\necho 'last of all' >&2\nexit 1\n",
+            "its last line: last of all",
+        ),
         (None, "did not start"),
     ],
 )

@@ -14,7 +14,7 @@ from measuring import haloscope, run
     [
         ("sessions.c", "never called MPI_Init"),
         ("opened.c", "(dlopen)"),
-        ("tool.c", "tool takes MPI's functions ahead of the recorder"),
+        ("tool.c", "tool intercepts MPI functions before the recorder"),
     ],
 )
 def test_a_program_out_of_reach_keeps_its_exit_code_and_the_reason_is_named(
@@ -37,5 +37,5 @@ def test_a_program_without_mpi_keeps_its_exit_code(tmp_path):
         assert done.returncode == code, done
         summary = json.loads(done.stdout)
         assert (summary["ranks"], summary["exit_code"]) == (0, code)
-        assert "called no MPI that is a library of its own" in summary["reason"]
+        assert "called no MPI of a shared library" in summary["reason"]
         assert not (tmp_path / "m").exists()

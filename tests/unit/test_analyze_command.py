@@ -193,7 +193,7 @@ def test_two_measurements_are_compared(call: Call, trace: Path, tmp_path: Path) 
     # Long paths are shortened.
     heading = page.splitlines()[0]
     assert heading.startswith("# `/")
-    assert " against `/" in heading
+    assert " compared with `/" in heading
     assert "(compare.md)" in (other / "report.md").read_text()
     # The earlier one is only read.
     assert not (trace / "analysis.h5").exists()
@@ -220,21 +220,21 @@ def test_earlier_analysis_that_does_not_fit_together_is_refused(
     result.save(earlier / "analysis.h5")
     code, out, err = call("analyze", profile, "--against", earlier)
     assert (code, out) == (2, "")
-    assert "is not a result that this version reads" in err
+    assert "analysis.h5: this version cannot read the analysis" in err
 
 
 def test_a_profile_can_be_compared_with_a_trace(call: Call, trace: Path, profile: Path) -> None:
     code, out, _ = call("analyze", profile, "--against", trace)
     assert code == 0
-    assert "Ranks differ (8 and 2)" in out
+    assert "Ranks differ (8 and 2)" in " ".join(out.split())
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere"], "nowhere is not a folder"),
+        (["nowhere"], "nowhere: it is not a folder"),
         (["."], "holds no measurement"),
-        (["profile", "--against", "nowhere"], "nowhere is not a folder"),
+        (["profile", "--against", "nowhere"], "nowhere: it is not a folder"),
         (["profile", "--what-if", "ideal-network"], "needs a trace"),
         (["profile", "--threads", "-1"], "--threads"),
         (["profile", "--threads", "100000"], "1024"),
@@ -277,7 +277,7 @@ def test_threads_that_the_system_refuses_are_one_line_and_exit_code_3(trace: Pat
     )
     assert done.returncode == 3, done.stderr
     (line,) = done.stderr.splitlines()
-    assert "the system refuses the 8 threads" in line
+    assert "the system refuses 8 threads" in line
 
 
 def test_command_is_registered_without_loading_the_analysis() -> None:
@@ -298,7 +298,7 @@ def test_ranks_that_were_ready_but_had_no_core_are_told(tmp_path: Path) -> None:
         file.write('{"processor": 1.5, "preempted": 12, "without_core": 1.2}\n')
         file.write('{"without_core": "x"}\n')
     (note,) = analyze(tmp_path).notes
-    assert note.startswith("for 1.2 s, 15 % of their time, ranks were ready to run but had no core")
+    assert note.startswith("ranks were ready to run but had no core for 1.2 s, 15 % of their time")
     assert "(rank 1 most)" in note
     assert "had no core" in (tmp_path / "report.md").read_text()
     assert json.loads((tmp_path / "findings.json").read_text())["notes"] == [note]
@@ -315,11 +315,11 @@ def test_ranks_that_lack_cores_get_that_finding_alone(tmp_path: Path) -> None:
     assert (finding.title, finding.ranks) == ("Ranks lack cores", [1])
     assert finding.seconds == 2.0
     assert finding.share == pytest.approx(0.25)
-    assert "Up to 2 s of the 2 s in MPI may be due to it" in finding.cause
+    assert "up to 2 s of the 2 s in MPI" in finding.cause
     report = (tmp_path / "report.md").read_text()
     assert "Efficiencies are left out" in report
     assert "Efficiency" not in terminal.show(analysis)
-    assert "core of its own" in finding.remedy
+    assert "its own core" in finding.remedy
     assert analysis.notes == []
     assert "lack cores for 25 % of their time" in " ".join(analysis.answer)
     assert "Late" not in " ".join(analysis.answer)
@@ -365,7 +365,7 @@ def test_counters_are_added_up_by_rank_and_their_absence_elsewhere_is_told(tmp_p
     assert (counter["total"], counter["by_rank"]) == (27, [25, 2])
     (note,) = analysis.notes
     assert r"counters: PAPI\x1b_INS 27" in note
-    assert "explorer do not use them" in note
+    assert "explorer do not contain them" in note
     assert "PAPI" in (tmp_path / "report.md").read_text()
 
 

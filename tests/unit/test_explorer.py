@@ -46,10 +46,10 @@ def test_what_measuring_took_is_large_from_the_share_of_the_terminal(
     sample: tuple[Path, Result], share: str, is_large: bool
 ) -> None:
     folder, _ = sample
-    document = f'{{"measuring": {{"text": "Measuring took it.", "share": {share}}}}}'
-    (folder / "findings.json").write_text(document)
+    content = f'{{"measuring": {{"text": "The measurement took it.", "share": {share}}}}}'
+    (folder / "findings.json").write_text(content)
     measuring = Report(folder).meta()["sides"][0]["measuring"]
-    assert measuring == {"text": "Measuring took it.", "is_large": is_large}
+    assert measuring == {"text": "The measurement took it.", "is_large": is_large}
 
 
 def test_findings_name_metric_call_path_and_ranks_of_the_page(

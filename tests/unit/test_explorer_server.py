@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from explorer_samples import write_sample
+from refusals import refused
 
 from haloscope.errors import MachineError
 from haloscope.scope.explorer.report import Report
@@ -206,7 +207,7 @@ def test_answers_are_compressed_for_those_who_can_read_it(server: Server) -> Non
 
 def test_port_that_is_taken_is_one_clear_error(service: Service, server: Server) -> None:
     # The same port cannot be listened on twice, however it was left.
-    with pytest.raises(MachineError, match=f"port {server.port} cannot be used"):
+    with refused(MachineError, location="--port", problem=f"port {server.port} cannot be used"):
         Server(service, server.port)
 
 

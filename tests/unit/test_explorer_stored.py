@@ -8,8 +8,8 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from refusals import refused
 
-from haloscope.errors import InputError
 from haloscope.scope.analysis.result import FILE, MANY, WAITS, Result, Subtrees
 from haloscope.scope.explorer.report import Report
 from haloscope.scope.explorer.stored import Stored
@@ -58,14 +58,14 @@ def test_file_that_leads_to_other_files_is_refused(sample: tuple[Path, Result]) 
     with h5py.File(folder / FILE, "r+") as file:
         del file["sums/time"]
         file["sums/time"] = h5py.ExternalLink("elsewhere.h5", "/values")
-    with pytest.raises(InputError, match="links to other files"):
+    with refused(problem="links to other files"):
         Stored(folder)
     with h5py.File(folder / FILE, "r+") as file:
         del file["sums/time"]
         file.create_dataset(
             "sums/time/nodes", (10,), "f8", external=[(str(folder / "secret.bin"), 0, 80)]
         )
-    with pytest.raises(InputError, match="other files"):
+    with refused(problem="data in other files"):
         Stored(folder)
 
 
@@ -87,7 +87,7 @@ def test_result_whose_numbers_lead_nowhere_is_one_clear_error(
         "locations": [Location(0, 0)], "values": {},
     }  # fmt: skip
     Result(**{**fields, **change}).save(tmp_path / FILE)
-    with pytest.raises(InputError, match="not a result that this version reads"):
+    with refused(location=FILE, problem="cannot read the analysis", remedy="haloscope analyze"):
         Stored(tmp_path)
 
 
@@ -189,6 +189,8 @@ def test_damage_within_values_is_one_line_whenever_they_are_read(
         content[place] ^= 255
     (folder / FILE).write_bytes(content)
     stored = Stored(folder)
-    with pytest.raises(InputError, match=r"analysis.h5 is damaged .*; run haloscope analyze"):
+    with refused(
+        location=r"analysis\.h5", problem="is damaged", remedy="run haloscope analyze .* again"
+    ):
         stored.matrix("time") if of == "values" else stored.sums("time")
     stored.close()

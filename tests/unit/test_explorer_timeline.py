@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from explorer_samples import write_sample
 from numpy.typing import NDArray
+from refusals import refused
 from synthetic_traces import write_synthetic
 
-from haloscope.errors import InputError
 from haloscope.scope.explorer import preparation
 from haloscope.scope.explorer import tiles as reading
 from haloscope.scope.explorer.lines import Ends, match
@@ -321,7 +321,7 @@ def test_broken_preparation_is_one_clear_error(tmp_path: Path, name: str) -> Non
     write_sample(tmp_path, ranks=2, steps=1)
     prepared = prepare(tmp_path)
     (prepared / name).write_bytes(b"\x93NUMPY\x01\x00broken")
-    with pytest.raises(InputError, match="remove that folder"):
+    with refused(problem="cannot be read", remedy="remove the folder"):
         Timeline(tmp_path, prepared)
 
 
@@ -350,9 +350,7 @@ def test_a_damaged_preparation_is_made_again(tmp_path: Path, name: str, header: 
     preparing.wait()
     assert preparing.meta()["state"] == "ready"
     assert (tmp_path / "explorer-cache" / name).read_bytes() == whole
-    assert [line.partition(" is ")[2] for line in lines] == [
-        "damaged; the timeline is prepared again"
-    ]
+    assert [line.partition(" is ")[2] for line in lines] == ["damaged and is prepared again"]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -376,7 +374,7 @@ def test_preparation_never_leads_to_another_file(tmp_path: Path) -> None:
     about = json.loads((prepared / "timeline.json").read_text())
     about["places"][0][2] = "../secret.events"
     (prepared / "timeline.json").write_text(json.dumps(about))
-    with pytest.raises(InputError, match="lies elsewhere"):
+    with refused(problem=r"\.\./secret\.events"):
         Timeline(tmp_path, prepared)
 
 
@@ -385,7 +383,7 @@ def test_folder_without_events_of_any_length_is_an_error(tmp_path: Path) -> None
         definitions.node(-1, definitions.region("p"))
     with EventsWriter(tmp_path, 0) as writer:
         writer.write(5, Kind.ENTER, 0)
-    with pytest.raises(InputError, match="no events of any length"):
+    with refused(location=str(tmp_path), problem="same time", remedy="longer run"):
         prepare(tmp_path)
     assert not (tmp_path / "explorer-cache").exists()
 

@@ -141,10 +141,14 @@ def test_what_is_missing_in_a_measurement_is_told_and_the_rest_is_written(
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["export", "{folder}"], 2, "no format given; give one of --otf2, --perfetto and --cubex"),
-        (["export", "{folder}", "--otf2", "--cubex"], 2, "--otf2 and --cubex given"),
+        (
+            ["export", "{folder}"],
+            2,
+            "no format is chosen; give one of --otf2, --perfetto and --cubex",
+        ),
+        (["export", "{folder}", "--otf2", "--cubex"], 2, "--otf2 and --cubex exclude each other"),
         (["export", "{folder}", "--cubex"], 2, "run haloscope analyze"),
-        (["export", "{folder}", "--cubex", "--to", "1"], 2, "--from and --to are for --perfetto"),
+        (["export", "{folder}", "--cubex", "--to", "1"], 2, "omit --from and --to with --cubex"),
         (["export", "{folder}", "--perfetto", "--from", "2", "--to", "1"], 2, "is empty"),
         (["export", "{folder}/nothing", "--perfetto"], 2, "is not a folder"),
         (["export", "{folder}", "--perfetto", "--out", "/proc/no/t.json"], 2, "does not exist"),

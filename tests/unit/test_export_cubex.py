@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from refusals import refused
 
-from haloscope.errors import InputError
 from haloscope.scope.analysis.metrics import BY_NAME, METRICS
 from haloscope.scope.analysis.result import Result
 from haloscope.scope.export.cubex import write_cubex
@@ -179,7 +179,7 @@ def test_no_member_fills_its_last_block(tmp_path: Path) -> None:
 def test_a_result_without_values_is_refused(tmp_path: Path) -> None:
     result = result_of()
     result.values = {"time": np.zeros((7, 5))}
-    with pytest.raises(InputError, match="no values"):
+    with refused(problem="no values", remedy="haloscope analyze"):
         write_cubex(result, tmp_path / "report.cubex")
     assert not list(tmp_path.iterdir())
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from refusals import refused
 from synthetic_traces import write_synthetic
 
-from haloscope.errors import InputError
 from haloscope.scope.analysis.metrics import NUMBER
 from haloscope.scope.analysis.result import WAITS, Result
 from haloscope.scope.export import perfetto
@@ -285,7 +285,7 @@ def test_a_file_too_large_for_browsers_is_told_once(
 @pytest.mark.parametrize(("begin", "end"), [(2.0, 1.0), (-1.0, 1.0), (math.nan, 1.0)])
 def test_an_empty_window_is_refused(tmp_path: Path, begin: float, end: float) -> None:
     write_synthetic(tmp_path / "a", 2, 2)
-    with pytest.raises(InputError, match="is empty"):
+    with refused(location="--from, --to", problem="is empty"):
         exported(open_measurement(tmp_path / "a"), tmp_path / "t.json", begin=begin, end=end)
     assert not list(tmp_path.glob("*t.json*"))
 
@@ -295,7 +295,7 @@ def test_a_call_tree_in_circles_is_refused(tmp_path: Path) -> None:
     measurement = open_measurement(tmp_path / "a")
     result = Result.empty(measurement)
     result.nodes = [type(node)(1, 0) for node in result.nodes]
-    with pytest.raises(InputError, match="does not fit together"):
+    with refused(problem="call tree", remedy="haloscope analyze"):
         exported(measurement, tmp_path / "t.json", result=result)
 
 

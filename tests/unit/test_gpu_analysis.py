@@ -204,10 +204,10 @@ def test_threads_of_libraries_do_not_count_as_the_programs_work(tmp_path: Path):
     write(parse(text_and_tables(path)[0]), tmp_path)
     analysis = analyze(tmp_path)
     page = (tmp_path / "report.md").read_text()
-    assert page.count("Left out: 2 threads that libraries keep, such as NCCL's, with 19 s;") == 1
+    assert page.count("Left out: 2 threads of libraries, for example NCCL, with 19 s;") == 1
     # Of 49 s that three threads of rank 0 and two of rank 1 are recorded, two are launches.
     assert analysis.result.total("time") == pytest.approx(49)
-    assert "96 % is the program's own work" in analysis.answer[0]
+    assert "96 % is computation" in analysis.answer[0]
 
 
 def test_a_run_without_streams_is_left_as_it_is(tmp_path: Path):

@@ -105,7 +105,9 @@ def test_a_missing_cupti_is_said_once_by_programs_that_use_a_gpu(
     assert run.status == 0
     assert run.output == "loaded 1\nloaded 1\n"
     assert run.error.count("\n") == 1
-    assert run.error.startswith("haloscope: GPUs are not measured: found no CUPTI; install")
+    assert run.error.startswith(
+        "haloscope: GPUs are not measured (only the CPU side): there is no CUPTI; install"
+    )
     assert run.visits() == {"program": 1, "program/a": 1}
     assert record(program, "enter:a", "leave:a").error == ""
 
@@ -124,7 +126,7 @@ def test_a_cupti_that_refuses_is_told_and_the_rest_is_measured(
 ):
     run = play("load enter:a leave:a", FAKE_CUPTI_REFUSES=function)
     assert run.error.count("\n") == 1
-    assert "GPUs are not measured: CUPTI does not tell of" in run.error
+    assert "GPUs are not measured (only the CPU side): CUPTI does not record" in run.error
     assert "no other tool" in run.error
     assert run.visits() == {"program": 1, "program/a": 1}
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from meant_events import canonical, seconds, word
+from refusals import refused
 
-from haloscope.errors import InputError
 from haloscope.scope.export.otf2_import import import_otf2
 from haloscope.scope.trace.measurement import open_measurement
 from haloscope.scope.trace.trace import NOBODY, Operation
@@ -155,7 +155,7 @@ def test_communicators_between_groups_and_groups_of_gpus_are_read(
                 stream.mpi_send(1, 0, between, 5, 8)
                 stream.mpi_send(2, 0, gpus, 5, 8)
     imported = import_otf2(tmp_path / "f" / "foreign.otf2", tmp_path / "c")
-    assert imported.left_out == {"MpiSend of something that is not defined": 2}
+    assert imported.left_out == {"MpiSend without a definition": 2}
     measurement = open_measurement(tmp_path / "c")
     sent = [
         [event for event in canonical(measurement, place.rank, place.events) if event[0] == "SEND"]
@@ -180,27 +180,27 @@ def test_a_region_that_stays_open_is_told(tmp_path: Path) -> None:
 def test_hidden_files_of_a_failed_import_are_gone(tmp_path: Path) -> None:
     anchor = write_foreign(tmp_path / "f")
     (tmp_path / "f" / "foreign.def").write_bytes(b"no definitions at all")
-    with pytest.raises(InputError, match="not an OTF2 trace that can be read"):
+    with refused(location=str(anchor), problem="OTF2 trace cannot be read"):
         import_otf2(anchor, tmp_path / "c")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["f"]
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "problem"),
     [
         (b"", "not the anchor file"),
         (b"hello, world\n" * 10, "not the anchor file"),
-        (b"\x03BOTF2\0\x03\x02", "not an OTF2 trace that can be read"),
+        (b"\x03BOTF2\0\x03\x02", "OTF2 trace cannot be read"),
     ],
 )
 def test_foreign_and_cut_anchors_are_refused_in_one_line(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], content: bytes, message: str
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], content: bytes, problem: str
 ) -> None:
     anchor = write_foreign(tmp_path / "f")
     anchor.write_bytes(content)
-    with pytest.raises(InputError, match=message) as failure:
+    with refused(location=str(anchor), problem=problem) as refusal:
         import_otf2(anchor, tmp_path / "c")
-    assert "\n" not in str(failure.value)
+    assert "\n" not in refusal.text
     # What the library itself prints stays away from the screen.
     assert capfd.readouterr().err == ""
 
@@ -208,7 +208,7 @@ def test_foreign_and_cut_anchors_are_refused_in_one_line(
 def test_an_anchor_alone_is_refused(tmp_path: Path) -> None:
     anchor = write_foreign(tmp_path / "f")
     shutil.copy(anchor, tmp_path / "alone.otf2")
-    with pytest.raises(InputError, match=r"alone\.def"):
+    with refused(problem=r"alone\.def"):
         import_otf2(tmp_path / "alone.otf2", tmp_path / "c")
-    with pytest.raises(InputError, match="cannot be read"):
+    with refused(location=r"nothing\.otf2", problem="cannot be read"):
         import_otf2(tmp_path / "nothing.otf2", tmp_path / "c")

@@ -64,11 +64,11 @@ def test_share_of_the_measurement_stands_between_the_answer_and_the_findings(
     code, out, _ = call("analyze", tmp_path)
     assert code == 0
     head, *listed = out.split("\n\n")
-    assert "Measuring took" in head
-    assert head.index("The run takes") < head.index("Measuring took")
+    assert "The measurement took" in head
+    assert head.index("The run takes") < head.index("The measurement took")
     assert listed[0].startswith(" 1. ") == findings
     page = (tmp_path / "report.md").read_text()
-    assert 0 < page.index("Measuring took") < page.index("## ")
+    assert 0 < page.index("The measurement took") < page.index("## ")
     said = json.loads(call("analyze", tmp_path, "--json")[1])
     assert said["measuring"] == json.loads((tmp_path / "findings.json").read_text())["measuring"]
     assert " ".join(head.split()).endswith(said["measuring"]["text"])
@@ -79,7 +79,10 @@ def test_what_the_measurement_took_is_told_of_what(tmp_path: Path) -> None:
     took = analyze(tmp_path).intrusion
     assert took.time == pytest.approx(8.0)
     assert took.recording == pytest.approx(2 * VISIT_SECONDS)
-    assert took.sentence == "Measuring took under 0.1 % of the time of all ranks (200 ns of 8 s)."
+    assert (
+        took.sentence
+        == "The measurement took under 0.1 % of the time of all ranks (200 ns of 8 s)."
+    )
 
 
 def test_recording_is_reckoned_by_what_each_rank_has_tried_out(tmp_path: Path) -> None:
@@ -115,15 +118,15 @@ def test_work_of_gpus_is_not_recorded_by_the_program(tmp_path: Path) -> None:
     write(parse(text), tmp_path)
     took = analyze(tmp_path).intrusion
     assert took.recording == pytest.approx(2 * VISIT_SECONDS)
-    assert "as far as is known" in took.sentence
+    assert "as far as known" in took.sentence
 
 
 @pytest.mark.parametrize(
     ("flush", "clock", "recording", "words"),
     [
-        (2.0, 0.1, 0.1, "to write buffers; give larger buffers (haloscope measure --buffer MiB)"),
-        (0.1, 2.0, 0.1, "to get ready and compare clocks; measure a longer run"),
-        (0.1, 0.1, 2.0, "to record what the program does; record less (haloscope measure --filter"),
+        (2.0, 0.1, 0.1, "for writing buffers; use larger buffers (haloscope measure --buffer MiB)"),
+        (0.1, 2.0, 0.1, "for initialisation and comparing clocks; measure a longer run"),
+        (0.1, 0.1, 2.0, "for recording events; record less (haloscope measure --filter"),
     ],
 )
 def test_where_it_is_much_the_largest_part_says_what_to_do(
@@ -147,22 +150,22 @@ def test_much_is_shown_in_colour(tmp_path: Path) -> None:
         folder.mkdir()
         write(parse(text), folder)
         shown = terminal.show(analyze(folder), colour=True)
-        line = next(line for line in shown.splitlines() if "Measuring took" in line)
+        line = next(line for line in shown.splitlines() if "The measurement took" in line)
         assert line.startswith("\x1b[33m") == coloured
 
 
 def test_costs_that_nobody_has_tried_out_are_told_as_far_as_they_are_known(tmp_path: Path) -> None:
     write(parse(WAIT), tmp_path)
     write_note(tmp_path, 0, {"counter": 0, "name": "instructions", "unit": "#"})
-    assert ", as far as is known (200 ns of 8 s)" in analyze(tmp_path).intrusion.sentence
+    assert ", as far as known (200 ns of 8 s)" in analyze(tmp_path).intrusion.sentence
 
 
 def test_a_trace_of_another_tool_tells_only_what_is_in_it(tmp_path: Path) -> None:
     for text, begin in (
-        (WAIT, "What measuring took is not known: nothing in this measurement tells it."),
+        (WAIT, "The cost of the measurement is unknown: it recorded no costs."),
         (
             FLUSH,
-            "Measuring took about 20 % of the time of all ranks, as far as is known (2 s of 10 s)",
+            "The measurement took about 20 % of the time of all ranks, as far as known (2 s of 10 s)",
         ),
     ):
         folder = tmp_path / text[6:7]
@@ -186,7 +189,9 @@ def test_no_time_no_share_and_never_more_than_all() -> None:
 
 def test_the_finding_about_overhead_tells_the_same_seconds() -> None:
     (finding,) = diagnose(result_of(0.0, flush=2.0, clock=0.5))
-    assert finding.figure == "2 s to write buffers, 500 ms to get ready and compare clocks"
+    assert (
+        finding.figure == "2 s for writing buffers, 500 ms for initialisation and comparing clocks"
+    )
     assert not finding.once
     (finding,) = diagnose(result_of(0.0, flush=0.5, clock=2.0))
     assert finding.once

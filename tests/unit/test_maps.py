@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.image import imread
+from refusals import refused
 
-from haloscope.errors import InputError
 from haloscope.scope import maps
 from haloscope.scope.analysis.result import PAIRS, Result
 from haloscope.scope.maps import LINKS, Traffic, placement
@@ -336,6 +336,6 @@ def test_maps_of_a_run_without_messages_have_tables_and_no_pictures(tmp_path: Pa
 
 def test_a_file_in_the_place_of_the_maps_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "maps").write_text("mine")
-    with pytest.raises(InputError, match="move it away"):
+    with refused(location="maps$", problem="not a folder", remedy="move it"):
         write_maps(tmp_path, _ring(4), [], None)
     assert (tmp_path / "maps").read_text() == "mine"

@@ -38,7 +38,7 @@ def test_communicators_of_a_world_that_is_not_there_take_little_memory(tmp_path:
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert 0 < len(measurement.comms) < 10
-    assert "a line of 'comm' does not fit" in measurement.warnings[0]
+    assert "an invalid line of 'comm' is left out" in measurement.warnings[0]
     assert most < 500 << 20
 
 
@@ -68,15 +68,15 @@ def test_events_that_cannot_be_mapped_are_one_line_and_exit_code_3(folder: Path)
     )
     assert done.returncode == 3
     (line,) = done.stderr.splitlines()
-    assert "rank-00001.0.events with 1,099.5 GB cannot be mapped" in line
+    assert "rank-00001.0.events: the file of 1,099.5 GB cannot be mapped" in line
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("rank-00001.0.events", "rank-00001.0.events is left out: it is no file"),
+        ("rank-00001.0.events", "rank-00001.0.events is left out: it is not a file"),
         ("rank-00001.def", "rank 1 of 3 is missing"),
-        ("measurement.json", "measurement.json is not readable; what it says is left out"),
+        ("measurement.json", "measurement.json cannot be read and is left out"),
     ],
 )
 def test_a_pipe_in_the_folder_is_told_and_not_waited_for(
@@ -99,11 +99,11 @@ def test_a_pipe_in_the_folder_is_told_and_not_waited_for(
 @pytest.mark.parametrize(
     ("offsets", "message"),
     [
-        ([(1e300, 1)], "a line of 'offset' does not fit"),
-        ([(math.nan, 1)], "a line of 'offset' does not fit"),
-        ([(1.0, -1)], "a line of 'offset' does not fit"),
-        ([(1.0, 10**400)], "a line of 'offset' does not fit"),
-        ([(1e9, 1), (-1e9, 2)], "the offsets of its clock do not fit; the first is taken"),
+        ([(1e300, 1)], "an invalid line of 'offset' is left out"),
+        ([(math.nan, 1)], "an invalid line of 'offset' is left out"),
+        ([(1.0, -1)], "an invalid line of 'offset' is left out"),
+        ([(1.0, 10**400)], "an invalid line of 'offset' is left out"),
+        ([(1e9, 1), (-1e9, 2)], "the offsets of its clock drift too fast; only the first is used"),
     ],
 )
 def test_offsets_of_no_clock_are_told_and_the_analysis_is_whole(
@@ -128,4 +128,5 @@ def test_what_is_analysed_can_be_explored(
     path.write_text("".join([first, json.dumps(place) + "\n", *rest]))
     assert call("analyze", folder)[0] == 0
     assert call("explore", folder, "--html", folder / "page.html")[0] == 0
-    assert "rank-00001.def: a line of 'location' does not fit" in open_measurement(folder).warnings
+    warning = "rank-00001.def: an invalid line of 'location' is left out"
+    assert warning in open_measurement(folder).warnings

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from refusals import refused
 
-from haloscope.errors import InputError
 from haloscope.scope.analysis.metrics import BY_NAME
 from haloscope.scope.analysis.result import Result
 from haloscope.scope.trace.categories import metric_of_role, with_ancestors
@@ -183,14 +183,14 @@ def test_missing_profile_makes_the_result_partial(tmp_path: Path) -> None:
     (tmp_path / "rank-00001.profile").unlink()
     result = _read(tmp_path)
     assert result.about["partial"]
-    assert "rank 1 has left no profile" in " ".join(result.about["warnings"])
+    assert "rank 1 wrote no profile" in " ".join(result.about["warnings"])
     assert result.by_rank("time").tolist() == [1.0, 0.0]
 
 
 def test_folder_without_events_and_profiles_is_an_error(tmp_path: Path) -> None:
     _write(tmp_path, 0, [], size=1)
     (tmp_path / "rank-00000.profile").unlink()
-    with pytest.raises(InputError, match="neither events nor profiles"):
+    with refused(location=str(tmp_path), problem="neither events nor profiles"):
         _read(tmp_path)
 
 

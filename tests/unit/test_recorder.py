@@ -242,7 +242,7 @@ def test_a_second_program_of_one_rank_is_not_mixed_in(record: Run, programs: Pro
     command = f"{steps} enter:first attach:0:1 leave:first; {steps} call:second attach:0:1"
     run = record("sh", "-c", command)
     assert run.status == 0
-    assert "has a rank 0 already" in run.error
+    assert "already has a rank 0" in run.error
     assert run.visits() == {"program": 1, "program/first": 1}
     assert not list(run.folder.glob("process-*"))
 

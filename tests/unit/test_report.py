@@ -116,14 +116,14 @@ def test_report_begins_with_the_answer_and_goes_on_with_the_findings() -> None:
     assert lines[0] == "# Where `mpiexec -n 4 ./a.out` spends its time"
     assert lines[2] == " ".join(analysis.answer)
     assert lines[4] == analysis.intrusion.sentence
-    assert lines[6] == "## What costs most"
+    assert lines[6] == "## Findings"
     assert "### 1. 50 % of all messages are empty" in page
-    assert "### 2. Rank 3 takes longer in `work` than the others" in page
-    assert page.index("### 1.") < page.index("### 2.") < page.index("## Where the time goes")
+    assert "### 2. Rank 3 takes longer in `work` than other ranks" in page
+    assert page.index("### 1.") < page.index("### 2.") < page.index("## Time by metric")
 
 
 def test_report_has_the_tree_of_time_with_extremes_of_ranks() -> None:
-    tree = _section(report.page(_analysis(_result())), "Where the time goes")
+    tree = _section(report.page(_analysis(_result())), "Time by metric")
     assert "| Time | 38 s | 100 % | 9.5 s (0) | 9.5 s (0) |" in tree
     assert "Point-to-point synchronisation | 12 s | 32 % | 3 s (0) | 3 s (0) |" in tree
     assert "Wait at Barrier | 6 s | 16 % | 0 s (3) | 2 s (0) |" in tree
@@ -136,11 +136,13 @@ def test_report_lists_call_paths_messages_ranks_and_measurement() -> None:
     assert "| `work` | 18 s | 47 % | 40 | 6 s (3) |  | 6 s |" in _section(page, "Call paths")
     messages = _section(page, "Messages")
     assert "120 messages with 48 kB; 60 of them (50 %) are empty." in messages
-    assert "Of 12 pairs of ranks 50 % exchange nothing; 50 % send empty messages only." in messages
-    assert "![who sends to whom: whole run](maps/map.png)" in messages
+    assert (
+        "50 % of 12 pairs of ranks exchange no data; 50 % exchange only empty messages." in messages
+    )
+    assert "![communication matrix: whole run](maps/map.png)" in messages
     assert "| up to 512 B | 60 | 50 % |" in messages
     assert "| `exchange` | 120 | 50 % | 48 kB |" in messages
-    assert "On the 2 x 2 grid of `grid` a byte goes" in messages
+    assert "On the 2 x 2 grid of `grid`, a byte travels" in messages
     assert "| Computation | 4 s (0) | 4.5 s | 6 s (3) | 1.33 |" in _section(page, "Ranks")
     assert "- 4 ranks on 2 hosts" in _section(page, "The measurement")
 
@@ -149,7 +151,7 @@ def test_better_placement_is_told_with_the_commands_that_use_it() -> None:
     analysis = _analysis(_result())
     assert analysis.placement is not None
     page = report.page(analysis)
-    assert "16 kB instead of 48 kB would go across, 67 % less" in page
+    assert "16 kB instead of 48 kB would cross hosts (67 % less)" in page
     assert "mpiexec -f maps/placement-hosts.txt" in page
     alone = report.page(_analysis(_result(), hosts=("n0",) * 4))
     assert "placement" not in alone
@@ -233,7 +235,7 @@ def test_comparison_tells_what_fell_what_rose_and_where() -> None:
     assert "Empty messages: 60 before, 0 now." in words
     assert difference.paths[0].name == "exchange"
     page = comparison.page(difference)
-    assert page.startswith("# `neighbours` against `all pairs`\n")
+    assert page.startswith("# `neighbours` compared with `all pairs`\n")
     assert "| `exchange` | 20 s | 8 s | -12 s | -60 % | Point-to-point synchronisation |" in page
 
 
@@ -248,7 +250,7 @@ def test_comparison_matches_routines_whose_mpi_functions_have_changed() -> None:
     }
     difference = comparison.compare(before, after, ("a", "b"))
     assert all(one.change == 0 for one in difference.paths)
-    assert "No kind of time has changed much." in comparison.sentences(difference)
+    assert "No metric of time changed much." in comparison.sentences(difference)
 
 
 def test_comparison_of_different_numbers_of_ranks_uses_means_of_a_rank() -> None:

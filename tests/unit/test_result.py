@@ -12,15 +12,15 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from refusals import refused
 from synthetic_traces import write_synthetic
 
-from haloscope.errors import InputError
 from haloscope.scope.analysis.analyze import result_of
 from haloscope.scope.analysis.result import FILE, Result
 from haloscope.scope.trace.measurement import open_measurement
 
 Call = Callable[..., tuple[int, str, str]]
-REFUSED = "is not a result that this version reads"
+REFUSED = "this version cannot read the analysis"
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_a_table_that_claims_to_be_longer_than_the_file_is_refused(
         del file[name]
         file.create_dataset(name, (1 << 33,), of, chunks=(1 << 16,) if chunks else None)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(InputError, match=f"{REFUSED}.*longer than the file"):
+    with refused(location=str(path), problem=f"{REFUSED}.*longer than the file"):
         Result.load(path, values=values)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # KiB
 
@@ -114,7 +114,7 @@ def test_names_of_another_kind_are_refused(path: Path, group: str, key: Any, val
     if may_be_text or may_be_list:
         Result.load(path)
     else:
-        with pytest.raises(InputError, match=REFUSED):
+        with refused(location=str(path), problem=REFUSED):
             Result.load(path)
 
 

@@ -15,8 +15,8 @@ from recorded_programs import (  # noqa: F401
     fixture_recorder,
     needs_gcc,
 )
+from refusals import refused
 
-from haloscope.errors import InputError
 from haloscope.scope.analysis.score import score
 from haloscope.scope.trace.trace import DefinitionsWriter
 
@@ -111,7 +111,7 @@ def test_json_holds_all_of_it(tmp_path: Path):
 def test_a_folder_without_a_profile_is_said(tmp_path: Path):
     with DefinitionsWriter(tmp_path, 0, 1) as writer:
         writer.end(1)
-    with pytest.raises(InputError, match="profile"):
+    with refused(location=str(tmp_path), problem="profile"):
         score(tmp_path)
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from refusals import refused
 from synthetic_traces import Expected, events_of, write_synthetic
 
-from haloscope.errors import InputError
 from haloscope.scope.trace.measurement import open_measurement
 from haloscope.scope.trace.trace import NOBODY, Kind, Operation, iterate, read_events
 
@@ -203,20 +203,20 @@ def test_events_of_an_iteration_are_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "location", "problem"),
     [
-        ({"pattern": "star"}, "pattern is 'star'"),
-        ({"style": "magic"}, "style is 'magic'"),
-        ({"collective": "bcast"}, "collective is 'bcast'"),
-        ({"ranks": 0}, "0 ranks"),
-        ({"iterations": -1}, "-1 iterations"),
-        ({"functions": 10, "work": 10}, "10 functions"),
+        ({"pattern": "star"}, "pattern", "'star'"),
+        ({"style": "magic"}, "style", "'magic'"),
+        ({"collective": "bcast"}, "collective", "'bcast'"),
+        ({"ranks": 0}, "ranks", "0 ranks"),
+        ({"iterations": -1}, "iterations", "-1 iterations"),
+        ({"functions": 10, "work": 10}, "work", "10 functions"),
     ],
 )
 def test_parameters_out_of_range_are_refused(
-    tmp_path: Path, options: dict[str, Any], message: str
+    tmp_path: Path, options: dict[str, Any], location: str, problem: str
 ) -> None:
     options = {"ranks": 2, "iterations": 2, **options}
-    with pytest.raises(InputError, match=message):
+    with refused(location=location, problem=problem):
         write_synthetic(tmp_path / "a", **options)
     assert np.all([not path.name.startswith("a") for path in tmp_path.iterdir()])

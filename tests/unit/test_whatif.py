@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from predicted_traces import PING, predicted
+from refusals import refused
 from synthetic_traces import write_synthetic
 from trace_text import parse, write
 
-from haloscope.errors import InputError
 from haloscope.scope.analysis.whatif import CHANGES, predict
 from haloscope.scope.trace.measurement import open_measurement
 
@@ -67,7 +67,7 @@ def test_messages_with_content_stay(tmp_path: Path) -> None:
         "no-empty-messages",
     )
     assert prediction.predicted == pytest.approx(10)
-    assert prediction.notes == ["no message is empty: nothing changes"]
+    assert prediction.notes == ["no message is empty, so the time stays the same"]
 
 
 def test_nobody_waits_for_the_empty_half_of_an_exchange(tmp_path: Path) -> None:
@@ -233,42 +233,45 @@ def test_units_of_networks_are_understood(text: str, tmp_path: Path) -> None:
 
 # ---- questions ----
 
+NETWORK = {"location": "--what-if network=", "remedy": "network=1us,10GB/s"}
+FASTER = {"location": "--what-if faster=", "remedy": "faster=solve,2"}
+
 
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
+    ("name", "value", "fields"),
     [
-        ("magic", None, "choose one of no-empty-messages"),
-        ("balanced", None, "balanced needs a value"),
-        ("balanced", "wrok", "regions are work"),
-        ("balanced", "MPI_Recv", "no region of the program's own computing"),
-        ("ideal-network", "1", "takes no value"),
-        ("network", "1us", "such as network=1us,10GB/s"),
-        ("network", "1us,0", "such as network=1us,10GB/s"),
-        ("network", "-1,5", "such as network=1us,10GB/s"),
-        ("network", "1us,10GB", "such as network=1us,10GB/s"),
-        ("network", "1kB/s,1us", "such as network=1us,10GB/s"),
-        ("network", "1,2", "network=1,2 does not fit; .* with units, s, ms, us or ns and B/s"),
-        ("network", "1us,2", "with units"),
-        ("network", "1,2GB/s", "with units"),
-        ("faster", "work", "such as faster=solve,2"),
-        ("faster", "work,0", "such as faster=solve,2"),
-        ("faster", "work,inf", "such as faster=solve,2"),
-        ("faster", ",2", "such as faster=solve,2"),
+        ("magic", None, {"problem": "'magic'", "allowed": "^no-empty-messages"}),
+        ("balanced", None, {"problem": "value is missing", "remedy": "balanced="}),
+        ("balanced", "wrok", {"problem": "'wrok'", "allowed": "work"}),
+        ("balanced", "MPI_Recv", {"problem": "does not compute in region 'MPI_Recv'"}),
+        ("ideal-network", "1", {"problem": "ideal-network takes no value"}),
+        ("network", "1us", NETWORK),
+        ("network", "1us,0", NETWORK),
+        ("network", "-1,5", NETWORK),
+        ("network", "1us,10GB", NETWORK),
+        ("network", "1kB/s,1us", NETWORK),
+        ("network", "1,2", {"location": "network=1,2", "allowed": "s, ms, us or ns .* B/s"}),
+        ("network", "1us,2", {"problem": "with units"}),
+        ("network", "1,2GB/s", {"problem": "with units"}),
+        ("faster", "work", FASTER),
+        ("faster", "work,0", FASTER),
+        ("faster", "work,inf", FASTER),
+        ("faster", ",2", FASTER),
     ],
 )
 def test_a_wrong_question_is_told_what_is_allowed(
-    tmp_path: Path, name: str, value: str | None, message: str
+    tmp_path: Path, name: str, value: str | None, fields: dict[str, str]
 ) -> None:
     write(parse(PING + "1 4..5 work\n"), tmp_path)
-    with pytest.raises(InputError, match=message) as failure:
+    with refused(**{"location": "--what-if", **fields}) as refusal:
         predict(open_measurement(tmp_path), name, value)
-    assert "\n" not in str(failure.value)
+    assert "\n" not in refusal.text
 
 
 def test_a_profile_gives_no_predictions(tmp_path: Path) -> None:
     write(parse("ranks 1\nspan 0 1\n"), tmp_path)
     (tmp_path / "rank-00000.0.events").unlink()
-    with pytest.raises(InputError, match="holds no events"):
+    with refused(location=str(tmp_path), problem="holds no events", remedy="--trace"):
         predict(open_measurement(tmp_path), "ideal-network")
 
 

@@ -153,7 +153,9 @@ def test_time_that_calls_take_without_need_is_told(tmp_path: Path) -> None:
     receives = "".join(f"1 {at}..{at + 0.1} MPI_Recv : recv 0 bytes=8\n" for at in range(2, 12))
     text = f"ranks 2\nspan 0 20\n{sends}{receives}1 13..16 MPI_Recv : recv 0 bytes=8\n"
     prediction = predicted(tmp_path, text, "ideal-network")
-    assert prediction.notes[0].startswith("7.2 % of the ranks' time is in calls that need not wait")
+    assert prediction.notes[0].startswith(
+        "7.2 % of the time of all ranks is in calls that do not wait"
+    )
     assert predict(open_measurement(tmp_path), "balanced", "program").notes == []
 
 

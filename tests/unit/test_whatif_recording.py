@@ -41,9 +41,7 @@ def test_recording_goes_with_the_calls_and_is_no_gain_without_it(tmp_path: Path)
     assert prediction.predicted == pytest.approx((10 - 2 - 0.2) * MILLI)
     # Without recording the call takes 0.4 less from the begin.
     assert prediction.gain_unmeasured == pytest.approx((2 - 0.4) * MILLI)
-    assert (
-        "0.0022 s that the measured run gains, 0.0006 s are what recording" in prediction.notes[0]
-    )
+    assert "gains 0.0022 s, including 0.0006 s of recording" in prediction.notes[0]
 
 
 def test_who_waits_for_a_recorded_call_waits_less_without_recording(tmp_path: Path) -> None:
@@ -124,4 +122,4 @@ def test_costs_that_cannot_be_are_told(cost: str, tmp_path: Path) -> None:
     path.write_text(f"{path.read_text()}{COSTS.replace('2e-4', cost)}\n")
     measurement = open_measurement(tmp_path)
     assert measurement.ranks[0].recording is None
-    assert any("'recording' does not fit" in line for line in measurement.warnings)
+    assert any("invalid line of 'recording'" in line for line in measurement.warnings)

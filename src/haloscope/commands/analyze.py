@@ -25,7 +25,7 @@ def analyze(
     what_if: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME[=VALUE]", help="Predict the time with something changed (repeatable)."
+            metavar="NAME[=VALUE]", help="Predict the wall time after a change (repeatable)."
         ),
     ] = None,
     against: Annotated[
@@ -34,21 +34,20 @@ def analyze(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Folder for the report, where the measurement's is read-only."
+            metavar="DIR", help="Folder for the report (default: the folder of the measurement)."
         ),
     ] = None,
     threads: Annotated[
-        int, typer.Option(help="Threads to use; 0: one a core.", min=0, max=_MOST_THREADS)
+        int, typer.Option(help="Number of threads; 0: one a core.", min=0, max=_MOST_THREADS)
     ] = 0,
     as_json: Annotated[
         bool,
-        typer.Option("--json", help="Print one JSON object on standard output and nothing else."),
+        typer.Option("--json", help="Print only one JSON object on standard output."),
     ] = False,
 ) -> None:
-    """Find out where a measured program waits, and why: report, maps, predictions.
+    """Analyse a measurement: wait states, their causes, maps and predictions.
 
-    Started by an MPI launcher (mpiexec -n 4 haloscope analyze DIR), all processes replay a
-    trace together.
+    All processes of an MPI launcher (mpiexec -n 4 haloscope analyze DIR) replay a trace together.
     """
     from haloscope.exchange.ranks.launch import started_by_launcher
     from haloscope.run.records import make_folder
@@ -86,22 +85,24 @@ def analyze(
 
 
 def explore(
-    folder: Annotated[Path, typer.Argument(help="Measurement folder that was analysed.")],
-    other: Annotated[Path | None, typer.Argument(help="A second one to compare with it.")] = None,
+    folder: Annotated[Path, typer.Argument(help="Folder of an analysed measurement.")],
+    other: Annotated[
+        Path | None, typer.Argument(help="Folder of a second measurement to compare with it.")
+    ] = None,
     html: Annotated[
-        Path | None, typer.Option(help="Write the page with its data into this file instead.")
+        Path | None, typer.Option(help="Write one HTML file with the data instead of serving it.")
     ] = None,
     port: Annotated[
         int,
         typer.Option(
-            help="Port at 127.0.0.1 to serve on; a free one by default.", min=0, max=65535
+            help="Port to serve on at 127.0.0.1 (default: a free port).", min=0, max=65535
         ),
     ] = 0,
     no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Only print the address.")
+        bool, typer.Option("--no-browser", help="Print the address without opening a browser.")
     ] = False,
 ) -> None:
-    """Look at a measurement, or compare two, in the browser."""
+    """Show a measurement, or compare two, in the browser."""
     folders = [folder] if other is None else [folder, other]
     if html is not None:
         from haloscope.scope.explorer.embed import write_page
@@ -110,7 +111,7 @@ def explore(
         size, left_out = write_page(Report(*folders), html)
         print(f"{html}: {size / 1e6:.1f} MB")
         if left_out:
-            print("left out of it: " + "; ".join(left_out), file=sys.stderr)
+            print("left out: " + "; ".join(left_out), file=sys.stderr)
         return
     from haloscope.scope.explorer.server import explore as serve
 

@@ -16,7 +16,7 @@ from haloscope.errors import InputError, counted, raw_stream
 from haloscope.io.text_files import is_special
 
 Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")
+    bool, typer.Option("--json", help="Print only one JSON object on standard output.")
 ]
 _BETWEEN_LINES = 10.0  # seconds between two lines of progress where there is no terminal
 _MOST_LISTED = 5  # kinds of what was left out
@@ -31,38 +31,45 @@ def register(app: typer.Typer) -> None:
 def export(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a measurement.")],
     otf2: Annotated[
-        bool, typer.Option("--otf2", help="The trace as an OTF2 archive (Vampir, Scalasca).")
+        bool, typer.Option("--otf2", help="Write the trace as an OTF2 archive (Vampir, Scalasca).")
     ] = False,
     perfetto: Annotated[
-        bool, typer.Option("--perfetto", help="The trace as JSON for ui.perfetto.dev.")
+        bool, typer.Option("--perfetto", help="Write the trace as JSON for ui.perfetto.dev.")
     ] = False,
     cubex: Annotated[
-        bool, typer.Option("--cubex", help="The analysis as a Cube report (Cube's browser).")
+        bool, typer.Option("--cubex", help="Write the analysis as a Cube report.")
     ] = False,
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="File to write, for --otf2 a folder; by default DIR/timeline.json.gz, "
-            "DIR/report.cubex or DIR/otf2.",
+            help="Output file, or folder for --otf2 (default: DIR/timeline.json.gz, "
+            "DIR/report.cubex or DIR/otf2).",
         ),
     ] = None,
     begin: Annotated[
         float | None,
-        typer.Option("--from", metavar="SECONDS", help="With --perfetto: from here of the run ..."),
+        typer.Option(
+            "--from", metavar="SECONDS", help="Start of the exported part (with --perfetto)."
+        ),
     ] = None,
     end: Annotated[
-        float | None, typer.Option("--to", metavar="SECONDS", help="... to here only.")
+        float | None,
+        typer.Option("--to", metavar="SECONDS", help="End of the exported part (with --perfetto)."),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Write a measurement in the format of another tool."""
     chosen = [name for name, is_on in _named(otf2, perfetto, cubex) if is_on]
     if len(chosen) != 1:
-        options = " and ".join(chosen) or "no format"
-        raise InputError(f"{options} given; give one of --otf2, --perfetto and --cubex")
+        problem = f"{' and '.join(chosen)} exclude each other" if chosen else "no format is chosen"
+        raise InputError(problem, remedy="give one of --otf2, --perfetto and --cubex")
     if not perfetto and (begin is not None or end is not None):
-        raise InputError(f"--from and --to are for --perfetto; leave them away with {chosen[0]}")
+        raise InputError(
+            "only --perfetto exports a part of the run",
+            location="--from, --to",
+            remedy=f"omit --from and --to with {chosen[0]}",
+        )
     from haloscope.scope.analysis.analyze import measurement_in
 
     folder = measurement_in(folder)
@@ -87,12 +94,12 @@ def import_(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Folder, new or empty; by default imported-N in this folder."
+            metavar="DIR", help="New or empty folder (default: imported-N in the current folder)."
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Read an OTF2 trace made elsewhere, so that it can be analysed."""
+    """Convert an OTF2 trace of another tool into a measurement folder."""
     from haloscope.run.records import new_folder
     from haloscope.scope.export.otf2_import import import_otf2
 
@@ -107,7 +114,7 @@ def import_(
         raise
     _say_left_out(counts.left_out)
     lines = (
-        f"read {counts.events:,} events of {counted(counts.ranks, 'rank')} into {folder}; analyse them with: "
+        f"read {counts.events:,} events of {counted(counts.ranks, 'rank')} into {folder}; next: "
         f"haloscope analyze {folder}"
     )
     done = {
@@ -226,7 +233,7 @@ def _warn(warnings: list[str]) -> None:
     for text in warnings[:_MOST_LISTED]:
         _say(text)
     if len(warnings) > _MOST_LISTED:
-        _say(f"and {len(warnings) - _MOST_LISTED} more of this kind")
+        _say(f"{len(warnings) - _MOST_LISTED} more warnings")
 
 
 def _say_left_out(left_out: Counter[str]) -> None:

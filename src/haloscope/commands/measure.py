@@ -35,8 +35,9 @@ def restart(arguments: Sequence[str]) -> None:
         return
     if "HALOSCOPE_MEASURE" in os.environ:
         raise InputError(
-            f"--measure {mode} was given in a run that haloscope measure measures already; leave "
-            "one of them away"
+            "haloscope measure already measures this run",
+            location=f"--measure {mode}",
+            remedy="use either haloscope measure or run --measure",
         )
     variables = rank_environment(mode, Path())
     del variables["HALOSCOPE_MEASURE"]
@@ -68,8 +69,9 @@ def folder_in(out: Path, *, alone: bool) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     if alone and any(folder.iterdir()):
         raise InputError(
-            f"{folder} holds a measurement of an earlier run; move it away, or go on without "
-            "--measure"
+            "it holds the measurement of an earlier run",
+            location=str(folder),
+            remedy="move it to another place, or omit --measure",
         )
     return folder
 
@@ -150,46 +152,51 @@ def measure(
         list[str], typer.Argument(metavar="-- COMMAND...", help="Program and its arguments.")
     ],
     profile: Annotated[
-        bool, typer.Option("--profile", help="Sums for each call path (the default).")
+        bool, typer.Option("--profile", help="Record sums for each call path (default).")
     ] = False,
-    trace: Annotated[bool, typer.Option("--trace", help="Every event, with its time.")] = False,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Record every event with its time.")
+    ] = False,
     score: Annotated[
         bool,
         typer.Option(
-            "--score", help="A profile, then which functions to filter and how large a trace is."
+            "--score", help="Profile, then suggest a filter and predict the size of a trace."
         ),
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder, new or empty; measurement-N by default."),
+        typer.Option(metavar="DIR", help="New or empty folder (default: measurement-N)."),
     ] = None,
     buffer: Annotated[
-        int | None, typer.Option(metavar="MiB", help="Memory for the events of a thread.")
+        int | None, typer.Option(metavar="MiB", help="Memory for events of each thread.")
     ] = None,
     filter_file: Annotated[
         Path | None,
         typer.Option(
             "--filter",
             metavar="FILE",
-            help="Names that are not recorded, MPI functions too: patterns, one a line; "
-            "!pattern: but these.",
+            help="Leave out functions, including MPI functions, by name: one pattern a line; "
+            "!pattern for exceptions.",
         ),
     ] = None,
     phase: Annotated[
         str,
-        typer.Option(metavar="NAME[:N]", help="Record only within (the N-th visit of) a region."),
+        typer.Option(
+            metavar="NAME[:N]", help="Record only within a region, or only its N-th visit."
+        ),
     ] = "",
     unwind: Annotated[
-        int, typer.Option(metavar="DEPTH", help="Callers to look for on the stack in MPI calls.")
+        int,
+        typer.Option(metavar="DEPTH", help="Stack frames to search for callers of MPI functions."),
     ] = 0,
     counters: Annotated[
-        str, typer.Option(metavar="A,B", help="Hardware counters to read at every event.")
+        str, typer.Option(metavar="A,B", help="Read these hardware counters at every event.")
     ] = "",
     include: Annotated[
         bool,
         typer.Option(
             "--include",
-            help="Print the folder of haloscope.h and haloscope.f90, and nothing else.",
+            help="Print only the folder of haloscope.h and haloscope.f90.",
             is_eager=True,
             callback=_print_include,
         ),
@@ -198,19 +205,21 @@ def measure(
         bool,
         typer.Option(
             "--json",
-            help="Print one JSON object on standard output; the command's own output goes to "
+            help="Print one JSON object on standard output and the output of COMMAND on "
             "standard error.",
         ),
     ] = False,
 ) -> None:
-    """Run a command measured. Its exit code is that of the command."""
+    """Measure a command. Exit with the exit code of the command."""
     # Any program of any MPI, started by a launcher, a script or directly, is measured without being
     # compiled anew: haloscope measure -- mpiexec -n 4 ./program. A command that cannot be measured
     # keeps its exit code, too, and one line names the reason.
     from haloscope.scope.record import measure as work
 
     if profile + trace + score > 1:
-        raise InputError("--profile, --trace and --score exclude each other; give one of them")
+        raise InputError(
+            "--profile, --trace and --score exclude each other", remedy="give one of them"
+        )
     options = work.Options(
         mode="trace" if trace else "profile",
         buffer=buffer,
@@ -230,7 +239,7 @@ def measure(
                 folder.rmdir()
     missed = work.phase_missed(folder, phase) if phase and outcome.ranks else None
     if missed and outcome.exit_code == 0:
-        raise InputError(f"nothing was measured: {missed}")
+        raise missed
     score_lines = _score(outcome.folder, command) if score and outcome.kept else None
     if as_json:
         print(
@@ -277,14 +286,14 @@ def _closing(outcome: Any, mode: str) -> list[str]:
     """What a person wants to know at the end."""
     lines = [f"haloscope: {text}" for text in outcome.warnings[:_MOST_WARNINGS]]
     if len(outcome.warnings) > _MOST_WARNINGS:
-        lines.append(f"haloscope: and {len(outcome.warnings) - _MOST_WARNINGS} more of the kind")
+        lines.append(f"haloscope: {len(outcome.warnings) - _MOST_WARNINGS} more warnings")
     if outcome.exit_code:
         lines.append(f"haloscope: the command ended with exit code {outcome.exit_code}")
     if not outcome.ranks:
         return [*lines, f"haloscope: nothing was measured: {outcome.reason}"]
     if not outcome.kept:
-        line = f"nothing was measured: no rank has left a {mode} in {outcome.folder}"
-        return [*lines, f"haloscope: {line}; measure with --trace what is killed"]
+        line = f"nothing was measured: no rank wrote a {mode} into {outcome.folder}"
+        return [*lines, f"haloscope: {line}; for a program that is killed, use --trace"]
     least = "" if outcome.whole else "at least "
     events = (
         f", {least}{counted(outcome.events, 'event')}" if mode == "trace" and outcome.events else ""

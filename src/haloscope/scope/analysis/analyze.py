@@ -184,7 +184,9 @@ def _aborts(measurement: Measurement) -> list[list[int]]:
 def _require_writable(folder: Path) -> None:
     if not os.access(folder, os.W_OK):
         raise MachineError(
-            f"{folder} cannot be written, and the report goes there; give another folder with --out DIR"
+            "the report cannot be written into this folder",
+            location=str(folder),
+            remedy="give another folder with --out DIR",
         )
 
 
@@ -194,10 +196,10 @@ def _lack_of_cores(result: Result) -> list[str]:
     if not _MUCH_WITHOUT_CORE <= share < conditions.MUCH:
         return []
     return [
-        f"for {findings.seconds(lost)}, {findings.percent(share)} of their time, ranks were ready to run "
-        f"but had no core (rank {int(np.argmax(result.about['without_core']))} most): there are fewer "
-        "cores than ranks, ranks are bound to the same ones, or other programs run; waits, and the "
-        "time that messages seem to take, contain this"
+        f"ranks were ready to run but had no core for {findings.seconds(lost)}, "
+        f"{findings.percent(share)} of their time (rank {int(np.argmax(result.about['without_core']))} "
+        "most): there are fewer cores than ranks, ranks are bound to the same cores, or other "
+        "programs run; waits and message times include this time"
     ]
 
 
@@ -212,14 +214,14 @@ def _not_recorded(result: Result) -> list[str]:
     notes = []
     if unknown := result.about.get("channels_without_pairs"):
         notes.append(
-            f"{counted(unknown, 'channel')} of messages without waits: its trace does not count the "
-            "messages of pauses, and no pause explains those that are missing; measure again"
+            f"{counted(unknown, 'channel')} of messages without waits: the trace does not count "
+            "messages during pauses, and no pause explains the missing messages; measure again"
         )
     if counts:
         listed = " and ".join([", ".join(counts[:-1]), counts[-1]] if counts[1:] else counts)
         notes.append(
-            f"skipped: {listed}, not recorded as the measurement was paused, the call filtered or "
-            "its request given away; they show no waits, and the others are paired as in the run"
+            f"skipped: {listed}, not recorded since the measurement was paused, the call filtered or "
+            "its request freed; they show no waits, and all other messages are paired as in the run"
         )
     return notes
 
@@ -245,7 +247,7 @@ def _write(analysis: Analysis, folder: Path, earlier: Result | None, name: str) 
         write_cubex(result, folder / CUBEX, hosts)
         analysis.files["cubex"] = str(folder / CUBEX)
     except InputError as error:
-        # Nothing in it, or too large for the format: all else is written, and this is said.
+        # Without values, or too large for the format: all other files are written, with a note.
         (folder / CUBEX).unlink(missing_ok=True)
         analysis.notes.append(f"{CUBEX} is not written: {error}")
     write_json(folder / FINDINGS, _diagnosis(analysis))

@@ -29,21 +29,19 @@ class Metric:
 
 
 METRICS: tuple[Metric, ...] = (
-    Metric("time", "Time", "", "s", "Time of all threads and ranks from their begin to their end."),
+    Metric("time", "Time", "", "s", "Time of all threads and ranks from start to end."),
     Metric(
         "execution", "Execution", "time", "s", "Time without measurement overhead and idle threads."
     ),
-    Metric(
-        "computation", "Computation", "execution", "s", "Time outside of MPI, GPU and I/O calls."
-    ),
+    Metric("computation", "Computation", "execution", "s", "Time outside MPI, GPU and I/O calls."),
     Metric("mpi", "MPI", "execution", "s", "Time in MPI calls."),
     Metric(
         "mpi_management",
         "Management",
         "mpi",
         "s",
-        "Time in MPI calls that set up or take down: initialisation, communicators, windows.",
-        "Create communicators, datatypes and windows once, outside of loops.",
+        "Time in MPI calls for initialisation, finalisation, communicators, datatypes and windows.",
+        "Create communicators, datatypes and windows once, outside loops.",
     ),
     Metric(
         "init_completion",
@@ -51,7 +49,7 @@ METRICS: tuple[Metric, ...] = (
         "mpi_management",
         "s",
         "Time in MPI_Init after the first rank has left it: E - max(min E, min(max B, E)).",
-        "Look at how ranks are started; large values come from slow nodes or file systems.",
+        "Check the start of ranks; slow nodes or file systems cause large values.",
     ),
     Metric(
         "wait_at_finalize",
@@ -59,10 +57,10 @@ METRICS: tuple[Metric, ...] = (
         "mpi_management",
         "s",
         "Time in MPI_Finalize until the last rank enters it: min(max B, E) - B.",
-        "Ranks end at different times: balance the last phase of the program.",
+        "Balance the last phase of the program: ranks end at different times.",
     ),
     Metric(
-        "mpi_synchronisation", "Synchronisation", "mpi", "s", "Time in MPI without moving data."
+        "mpi_synchronisation", "Synchronisation", "mpi", "s", "Time in MPI calls that move no data."
     ),
     Metric(
         "collective_synchronisation",
@@ -70,7 +68,7 @@ METRICS: tuple[Metric, ...] = (
         "mpi_synchronisation",
         "s",
         "Time in barriers.",
-        "Leave out barriers that only separate phases in time: messages order themselves.",
+        "Remove barriers that only separate phases: messages already order them.",
     ),
     Metric(
         "wait_at_barrier",
@@ -78,7 +76,7 @@ METRICS: tuple[Metric, ...] = (
         "collective_synchronisation",
         "s",
         "Time in a barrier until the last rank enters it: min(max B, E) - B.",
-        "The last rank is what to look at: see the delay costs for the call path that keeps it.",
+        "Examine the last rank: the delay costs show the call path that delays it.",
     ),
     Metric(
         "barrier_completion",
@@ -86,16 +84,16 @@ METRICS: tuple[Metric, ...] = (
         "collective_synchronisation",
         "s",
         "Time in a barrier after the first rank has left it: E - max(min E, min(max B, E)).",
-        "The barrier itself is slow: use fewer, or look for ranks that share a core.",
+        "Use fewer barriers, or check for ranks that share a core: the barrier itself is slow.",
     ),
     Metric(
         "p2p_synchronisation",
         "Point-to-point synchronisation",
         "mpi_synchronisation",
         "s",
-        "Time of sends and receives of zero bytes: leave - enter; an MPI_Sendrecv counts where both of its "
+        "Time of sends and receives of zero bytes: leave - enter; an MPI_Sendrecv counts if both of its "
         "messages are empty.",
-        "These messages carry nothing: send only to ranks that have data to get.",
+        "Send only to ranks that need data: these messages carry no data.",
     ),
     Metric(
         "rma_synchronisation",
@@ -103,7 +101,7 @@ METRICS: tuple[Metric, ...] = (
         "mpi_synchronisation",
         "s",
         "Time in fences, post, start, complete, wait, lock, unlock and flush.",
-        "Use larger epochs, or passive targets.",
+        "Use longer epochs or passive targets.",
     ),
     Metric(
         "wait_at_fence",
@@ -111,16 +109,16 @@ METRICS: tuple[Metric, ...] = (
         "rma_synchronisation",
         "s",
         "Time in MPI_Win_fence until the last rank enters it: min(max B, E) - B.",
-        "Balance what lies between the fences, or synchronise only those that talk.",
+        "Balance the work between fences, or synchronise only ranks that communicate.",
     ),
     Metric(
         "early_fence",
         "Early Fence",
         "wait_at_fence",
         "s",
-        "The part of the wait at a fence in which accesses of others to this window end: min(end of "
+        "Part of the wait at a fence until the accesses of other ranks to this window end: min(end of "
         "the last access, max B, E) - B.",
-        "Fence later, or put independent work before the fence.",
+        "Call the fence later, or move independent work before it.",
     ),
     Metric(
         "late_post",
@@ -138,14 +136,14 @@ METRICS: tuple[Metric, ...] = (
         "s",
         "Time in MPI_Win_wait until the last origin enters MPI_Win_complete: min(max B of the "
         "completes, E) - B.",
-        "Do other work before waiting.",
+        "Move other work before the wait.",
     ),
     Metric(
         "late_complete",
         "Late Complete",
         "early_wait",
         "s",
-        "The part of Early Wait after the last access of the origin and before its complete: B of the "
+        "Part of Early Wait after the last access of the origin and before its complete: B of the "
         "complete - max(end of the access, B).",
         "Call MPI_Win_complete right after the last access.",
     ),
@@ -156,7 +154,7 @@ METRICS: tuple[Metric, ...] = (
         "s",
         "Time waiting for a window lock that another rank holds: min(E, the other's unlock) - max(B, "
         "end of the other's lock).",
-        "Hold locks shorter, or use shared ones.",
+        "Hold locks for a shorter time, or use shared locks.",
     ),
     Metric("mpi_communication", "Communication", "mpi", "s", "Time in MPI calls that move data."),
     Metric(
@@ -165,15 +163,15 @@ METRICS: tuple[Metric, ...] = (
         "mpi_communication",
         "s",
         "Time in sends, receives and their completion, without messages of zero bytes.",
-        "Send fewer and larger messages, and overlap them with computing.",
+        "Send fewer and larger messages, and overlap them with computation.",
     ),
     Metric(
         "late_sender",
         "Late Sender",
         "p2p_communication",
         "s",
-        "Time that a receive waits until the send begins: min(enter of send, leave of receive) - "
-        "enter of receive; of several in one call the largest.",
+        "Time of a receive until the send starts: min(enter of send, leave of receive) - "
+        "enter of receive; the maximum of several receives in one call.",
         "Send earlier, receive later, or balance the work before the send.",
     ),
     Metric(
@@ -181,8 +179,8 @@ METRICS: tuple[Metric, ...] = (
         "Messages in wrong order",
         "late_sender",
         "s",
-        "Late Sender where a message that was sent earlier is received later: min(enter of send, "
-        "leave of receive) - enter of receive, of the one received first.",
+        "Late Sender of a receive while a message that was sent earlier is received later: min(enter of "
+        "send, leave of receive) - enter of receive, for the message received first.",
         "Receive in the order of sending, or use MPI_ANY_SOURCE or MPI_Waitany.",
     ),
     Metric(
@@ -190,26 +188,26 @@ METRICS: tuple[Metric, ...] = (
         "Wrong order, same source",
         "late_sender_wrong_order",
         "s",
-        "Messages in wrong order where the earlier one comes from the same rank: min(enter of send, "
-        "leave of receive) - enter of receive, of the one received first.",
-        "Receive in the order in which that rank sends.",
+        "Messages in wrong order whose earlier message is from the same rank: min(enter of send, "
+        "leave of receive) - enter of receive, for the message received first.",
+        "Receive in the order in which this rank sends.",
     ),
     Metric(
         "wrong_order_different_sources",
         "Wrong order, different sources",
         "late_sender_wrong_order",
         "s",
-        "Messages in wrong order where the earlier one comes from another rank: min(enter of send, "
-        "leave of receive) - enter of receive, of the one received first.",
-        "Take messages as they come: MPI_ANY_SOURCE, MPI_Waitany or non-blocking receives.",
+        "Messages in wrong order whose earlier message is from another rank: min(enter of send, "
+        "leave of receive) - enter of receive, for the message received first.",
+        "Receive messages in order of arrival: MPI_ANY_SOURCE, MPI_Waitany or non-blocking receives.",
     ),
     Metric(
         "late_sender_host",
         "Sender's host was late",
         "late_sender",
         "s",
-        "Late Sender where the sender's GPU did not hold it up: Late Sender - Messages in wrong order "
-        "- Sender's device was late; told apart where there are GPUs.",
+        "Late Sender not caused by the GPU of the sender: Late Sender - Messages in wrong order "
+        "- Sender's device was late; only in runs with GPUs.",
         "Send earlier, or launch the work that the message depends on earlier.",
     ),
     Metric(
@@ -217,29 +215,29 @@ METRICS: tuple[Metric, ...] = (
         "Sender's device was late",
         "late_sender",
         "s",
-        "Late Sender while the stream that the sender's host waited for before it sent had work "
-        "without a break, from the launch until that host went on: min(end of the wait, host goes "
-        "on) - max(begin of the wait, launch).",
-        "Compute what is sent first, in a stream of its own, or send it straight from the GPU.",
+        "Late Sender while the host of the sender waited for a stream that worked without a break from "
+        "the launch until the host continued: min(end of the wait, host continues) - max(start of "
+        "the wait, launch).",
+        "Compute the data to send first, in a separate stream, or send them directly from the GPU.",
     ),
     Metric(
         "late_sender_transfer",
         "Transfer after a late sender",
         "p2p_communication",
         "s",
-        "What is left of a receive that waited for its sender: leave of the receive - enter of the "
-        "send. With Sender's host and Sender's device was late it is the whole of such a call; told "
-        "apart where there are GPUs.",
-        "Send straight from GPU to GPU, or in pieces as they are ready.",
+        "Rest of a receive after a late sender: leave of the receive - enter of the send. Together with "
+        "Sender's host was late and Sender's device was late it is the whole call; only in runs "
+        "with GPUs.",
+        "Send directly from GPU to GPU, or send parts as soon as they are ready.",
     ),
     Metric(
         "late_receiver",
         "Late Receiver",
         "p2p_communication",
         "s",
-        "Time that a send is blocked until its receive is posted: enter of the receive's request - "
-        "enter of the send's completing call.",
-        "Post receives earlier (MPI_Irecv before computing) or send without blocking.",
+        "Time of a blocked send until its receive is posted: enter of the call that posts the receive - "
+        "enter of the call that completes the send.",
+        "Post receives earlier (MPI_Irecv before computation) or send without blocking.",
     ),
     Metric(
         "collective_communication",
@@ -247,7 +245,7 @@ METRICS: tuple[Metric, ...] = (
         "mpi_communication",
         "s",
         "Time in collective operations that move data.",
-        "Use fewer and larger collectives, smaller communicators, or non-blocking ones.",
+        "Use fewer and larger collectives, smaller communicators, or non-blocking collectives.",
     ),
     Metric(
         "wait_at_nxn",
@@ -255,7 +253,7 @@ METRICS: tuple[Metric, ...] = (
         "collective_communication",
         "s",
         "Time in an all-to-all-like operation until the last rank enters it: min(max B, E) - B.",
-        "The last rank is what to look at: see the delay costs.",
+        "Examine the last rank: the delay costs show its call path.",
     ),
     Metric(
         "nxn_completion",
@@ -264,7 +262,7 @@ METRICS: tuple[Metric, ...] = (
         "s",
         "Time in an all-to-all-like operation after the first rank has left it: E - max(min E, "
         "min(max B, E)).",
-        "The operation itself is slow or ranks share cores.",
+        "Check for ranks that share cores: the operation itself is slow.",
     ),
     Metric(
         "late_broadcast",
@@ -272,7 +270,7 @@ METRICS: tuple[Metric, ...] = (
         "collective_communication",
         "s",
         "Time in a broadcast or scatter until the root enters it: min(B of root, E) - B.",
-        "Let the root prepare its data earlier, or start the broadcast without blocking.",
+        "Prepare the data of the root earlier, or use a non-blocking broadcast.",
     ),
     Metric(
         "early_reduce",
@@ -281,7 +279,7 @@ METRICS: tuple[Metric, ...] = (
         "s",
         "Time of the root of a reduction or gather until the last sender enters it: min(max B of the "
         "senders, E) - B.",
-        "Balance the senders, or reduce later on the root.",
+        "Balance the senders, or call the reduction later on the root.",
     ),
     Metric(
         "early_scan",
@@ -289,7 +287,7 @@ METRICS: tuple[Metric, ...] = (
         "collective_communication",
         "s",
         "Time in a scan until all lower ranks have entered it: min(max B over ranks 0..n-1, E) - B.",
-        "Balance the work before the scan; lower ranks first.",
+        "Balance the work before the scan, lower ranks first.",
     ),
     Metric(
         "scan_completion",
@@ -297,7 +295,7 @@ METRICS: tuple[Metric, ...] = (
         "collective_communication",
         "s",
         "Time in a scan after all lower ranks have entered it: E - max B over ranks 0..n.",
-        "Large where an MPI's scan synchronises on exit: try another algorithm or MPI.",
+        "Try another algorithm or MPI if the scan synchronises on exit.",
     ),
     Metric(
         "rma_communication",
@@ -305,7 +303,7 @@ METRICS: tuple[Metric, ...] = (
         "mpi_communication",
         "s",
         "Time in puts, gets and accumulates.",
-        "Gather small accesses into large ones.",
+        "Combine small accesses into large accesses.",
     ),
     Metric(
         "mpi_io",
@@ -315,13 +313,13 @@ METRICS: tuple[Metric, ...] = (
         "Time in MPI-IO.",
         "Write less often, collectively and in large pieces.",
     ),
-    Metric("gpu", "GPU calls", "execution", "s", "Time of the host in calls of the GPU's driver."),
+    Metric("gpu", "GPU calls", "execution", "s", "Time of the host in calls of the GPU driver."),
     Metric(
         "gpu_launch",
         "Launches",
         "gpu",
         "s",
-        "Time of the host starting kernels, graphs and copies.",
+        "Time of the host in launches of kernels, graphs and copies.",
         "Launch fewer, larger kernels, or capture them into graphs.",
     ),
     Metric(
@@ -330,24 +328,26 @@ METRICS: tuple[Metric, ...] = (
         "gpu",
         "s",
         "Time of the host in synchronisations with a stream, event or device.",
-        "Let the host go on; synchronise only where its data are needed.",
+        "Let the host continue; synchronise only before its data are needed.",
     ),
     Metric(
         "gpu_wait_kernels",
         "While kernels run",
         "gpu_wait",
         "s",
-        "The part of the host's waiting in which a kernel of its GPUs runs, NCCL's apart: the GPU "
-        "works, so nothing is lost.",
+        "Part of the waiting of the host during which a kernel of its GPUs other than NCCL runs: no time "
+        "is lost.",
     ),
-    Metric("omp", "Threads", "execution", "s", "Time in OpenMP's own work."),
-    Metric("omp_management", "Thread management", "omp", "s", "Time to start and end teams."),
+    Metric("omp", "Threads", "execution", "s", "Time in the OpenMP runtime."),
+    Metric(
+        "omp_management", "Thread management", "omp", "s", "Time to start and end thread teams."
+    ),
     Metric(
         "omp_barrier_wait",
         "Thread barriers",
         "omp",
         "s",
-        "Time in OpenMP barriers: waiting for the last thread, and the barrier itself.",
+        "Time in OpenMP barriers: waiting for the last thread and the barrier itself.",
         "Balance the loop (schedule) or use fewer parallel regions.",
     ),
     Metric(
@@ -355,27 +355,27 @@ METRICS: tuple[Metric, ...] = (
         "Overhead",
         "time",
         "s",
-        "Time of the measurement itself: buffers written to disk, clocks compared.",
-        "Filter frequent functions (haloscope measure --score) or give larger buffers.",
+        "Time of the measurement: writing buffers to disk and comparing clocks.",
+        "Filter frequent functions (haloscope measure --score) or use larger buffers.",
     ),
     Metric(
         "idle_threads",
         "Idle threads",
         "time",
         "s",
-        "Time in which threads of a team have nothing to do while the first one works alone.",
-        "Make more of the program parallel, or use fewer threads and more ranks.",
+        "Time of idle threads of a team while only the first thread works.",
+        "Parallelise more of the program, or use fewer threads and more ranks.",
     ),
     Metric(
         "helper_threads",
         "Threads of libraries",
         "",
         "s",
-        "Time of threads that libraries keep beside the program's, such as those of NCCL: further "
-        "threads of a rank with GPUs that enter no MPI and no region and start no kernel. Nothing "
-        "tells what they do between their calls, mostly nothing, so Time leaves them out.",
+        "Time of threads of libraries, for example NCCL: further threads of a rank with GPUs that call "
+        "no MPI, enter no region and start no kernel. They are mostly idle, and their activity "
+        "between calls is unknown, so Time leaves them out.",
     ),
-    Metric("visits", "Visits", "", "#", "How often a call path was entered."),
+    Metric("visits", "Visits", "", "#", "Number of visits of a call path."),
     Metric("messages_sent", "Messages sent", "", "#", "Point-to-point messages sent."),
     Metric(
         "empty_messages_sent",
@@ -383,7 +383,7 @@ METRICS: tuple[Metric, ...] = (
         "messages_sent",
         "#",
         "Messages of zero bytes sent.",
-        "They carry nothing: send only to ranks that have data to get.",
+        "Send only to ranks that need data: these messages carry no data.",
     ),
     Metric("messages_received", "Messages received", "", "#", "Point-to-point messages received."),
     Metric(
@@ -399,43 +399,47 @@ METRICS: tuple[Metric, ...] = (
     Metric("bytes_sent", "Bytes sent", "", "B", "Bytes of point-to-point messages sent."),
     Metric("bytes_received", "Bytes received", "", "B", "Bytes of messages received."),
     Metric(
-        "bytes_collective", "Bytes in collectives", "", "B", "Bytes given to and got from them."
+        "bytes_collective",
+        "Bytes in collectives",
+        "",
+        "B",
+        "Bytes sent to and received from collective operations.",
     ),
-    Metric("bytes_rma", "Bytes one-sided", "", "B", "Bytes put and got."),
+    Metric("bytes_rma", "Bytes one-sided", "", "B", "Bytes of puts and gets."),
     Metric(
         "delay",
         "Delay costs",
         "",
         "s",
-        "Waiting of others that time spent here has caused, directly or through a chain of waits: d "
-        "seconds longer than who waits for w seconds cost (s + l) d.",
-        "Speed this call path up on these ranks, or give them less to do.",
+        "Waiting time of other ranks caused by the time in this call path, directly or through a chain of "
+        "waits: d seconds more than the rank that waits w seconds cost (s + l) d.",
+        "Make this call path faster on these ranks, or give them less work.",
     ),
     Metric(
         "delay_short",
         "Short-term costs",
         "delay",
         "s",
-        "Waits of others that follow directly: s d with s = min(1, w / (sum d + W)), W what the one "
-        "waited for has itself waited.",
-        "Speed this call path up on these ranks, or give them less to do.",
+        "Direct waits of other ranks: s d with s = min(1, w / (sum d + W)), W the waiting time of the "
+        "delaying rank itself.",
+        "Make this call path faster on these ranks, or give them less work.",
     ),
     Metric(
         "delay_long",
         "Long-term costs",
         "delay",
         "s",
-        "Waits of others caused by waits that this one has caused: l d with l = min(1, what the wait "
-        "is charged with / (sum d + W)).",
-        "Speed this call path up on these ranks, or give them less to do.",
+        "Indirect waits of other ranks, caused by direct waits: l d with l = min(1, costs charged to the "
+        "wait / (sum d + W)).",
+        "Make this call path faster on these ranks, or give them less work.",
     ),
     Metric(
         "critical_path",
         "Critical path",
         "",
         "s",
-        "Time on the chain of activities that decides how long the run takes.",
-        "Only what lies on this path makes the run shorter.",
+        "Time on the chain of activities that determines the length of the run.",
+        "Shorten call paths on this path: all other changes do not shorten the run.",
     ),
     Metric(
         "imbalance",
@@ -443,22 +447,22 @@ METRICS: tuple[Metric, ...] = (
         "",
         "s",
         "Time on the critical path beyond the mean of all ranks: max(0, path - mean).",
-        "Spread this call path's work more evenly over the ranks.",
+        "Distribute the work of this call path more evenly over the ranks.",
     ),
     Metric(
         "gpu_kernels",
         "Kernels",
         "",
         "s",
-        "Time of kernels on streams, by the call path that launched them.",
-        "Look at the longest kernels first: their memory traffic, and how they fill the GPU.",
+        "Time of kernels on streams, by launching call path.",
+        "Examine the longest kernels first: memory traffic and occupancy of the GPU.",
     ),
     Metric(
         "gpu_nccl",
         "NCCL kernels",
         "gpu_kernels",
         "s",
-        "Time of kernels of NCCL: communication between GPUs, waiting for each other included.",
+        "Time of NCCL kernels: communication between GPUs including waiting.",
         "Send fewer and larger messages, and overlap them with kernels on other streams.",
     ),
     Metric(
@@ -466,7 +470,7 @@ METRICS: tuple[Metric, ...] = (
         "Copies",
         "",
         "s",
-        "Time of copies and fills on streams, by the call path that started them.",
+        "Time of copies and fills on streams, by launching call path.",
         "Keep data on the GPU; copy in large pieces.",
     ),
     Metric(
@@ -483,40 +487,40 @@ METRICS: tuple[Metric, ...] = (
         "",
         "s",
         "Time of copies during which a kernel of the same GPU runs: sum over copies.",
-        "What is small beside Copies is not hidden: copy on a stream of its own.",
+        "Copy on a separate stream: if this time is small compared with Copies, copies are not hidden.",
     ),
     Metric(
         "gpu_busy",
         "Device busy",
         "",
         "s",
-        "Time of the run in which a stream of a GPU has work, by what the host does meanwhile: with "
-        "Device idle it is the run.",
-        "A GPU that is always busy wants faster kernels: see Kernels and Copies for which.",
+        "Time during which a stream of a GPU has work, by activity of the host; Device busy + Device "
+        "idle is the time of the run.",
+        "Make kernels faster if the GPU is always busy: see Kernels and Copies.",
     ),
     Metric(
         "gpu_idle",
         "Device idle",
         "",
         "s",
-        "Time of the run in which no stream of a GPU has work, by what the host does meanwhile.",
-        "Launch ahead, so that the GPU has work while the host does something else.",
+        "Time during which no stream of a GPU has work, by activity of the host.",
+        "Launch ahead, so that the GPU has work while the host is busy.",
     ),
     Metric(
         "gpu_idle_computation",
         "While the host computes",
         "gpu_idle",
         "s",
-        "Time in which the GPU is idle and its host is in none of the calls that are told apart.",
-        "Move this work to the GPU, or do it while kernels run.",
+        "Time during which the GPU is idle and its host computes (outside MPI, GPU and I/O calls).",
+        "Move this work to the GPU, or overlap it with kernels.",
     ),
     Metric(
         "gpu_idle_mpi",
         "While the host is in MPI",
         "gpu_idle",
         "s",
-        "Time in which the GPU is idle and its host is in MPI.",
-        "Communicate while kernels run: compute the inner part during the exchange.",
+        "Time during which the GPU is idle and its host is in MPI.",
+        "Overlap communication with kernels: compute the inner part during the exchange.",
     ),
     Metric("gpu_bytes", "Bytes copied by GPUs", "", "B", "Bytes of copies and fills on streams."),
     Metric("gpu_bytes_to_device", "To device", "gpu_bytes", "B", "Bytes from host to device."),
@@ -528,7 +532,7 @@ METRICS: tuple[Metric, ...] = (
         "GPU launches",
         "",
         "#",
-        "Calls of the host that started work on a GPU; a graph counts once.",
+        "Calls of the host that start work on a GPU; a graph counts once.",
         "Launch fewer, larger kernels, or capture them into graphs.",
     ),
     Metric(
@@ -536,40 +540,40 @@ METRICS: tuple[Metric, ...] = (
         "Memory of GPUs",
         "gpu",
         "s",
-        "Time of the host allocating and freeing device memory and pinned host memory.",
-        "Allocate once and keep it, or take memory from a pool (cudaMallocAsync).",
+        "Time of the host to allocate and free device memory and pinned host memory.",
+        "Allocate memory once and keep it, or use a memory pool (cudaMallocAsync).",
     ),
     Metric(
         "gpu_contexts",
         "Contexts",
         "gpu",
         "s",
-        "Time of the host making and ending contexts of GPUs. Spent once.",
-        "One context a process and GPU; keep the driver loaded (nvidia-persistenced).",
+        "Time of the host to create and destroy GPU contexts. Constant.",
+        "Use one context a process and GPU; keep the driver loaded (nvidia-persistenced).",
     ),
     Metric(
         "gpu_libraries",
         "Loading of GPU code",
         "gpu",
         "s",
-        "Time of the host loading modules and libraries of kernels, or compiling them. Spent once.",
-        "Load code when it is first needed (CUDA_MODULE_LOADING=LAZY), and build it for this GPU.",
+        "Time of the host to load or compile modules and libraries of kernels. Constant.",
+        "Load code at first use (CUDA_MODULE_LOADING=LAZY), and build it for this GPU.",
     ),
     Metric(
         "gpu_communicators",
         "Communicators of GPUs",
         "gpu",
         "s",
-        "Time of the host setting up and ending communicators of NCCL. Spent once.",
-        "Make communicators once and keep them.",
+        "Time of the host to create and destroy NCCL communicators. Constant.",
+        "Create communicators once and keep them.",
     ),
     Metric(
         "gpu_graphs",
         "Making of graphs",
         "gpu",
         "s",
-        "Time of the host capturing, making and changing graphs of GPU work.",
-        "Make a graph once and launch it many times; change its parameters in place of making it anew.",
+        "Time of the host to capture, create and update graphs of GPU work.",
+        "Create a graph once and launch it many times; update its parameters instead of creating it again.",
     ),
 )
 

@@ -269,32 +269,37 @@ class Result:
             said = re.search(r"error message = '([^']*)'", str(error))
             reason = error.strerror or (said[1] if said else error)
             raise MachineError(
-                f"{path} cannot be written ({reason}); free some space, or copy the measurement into "
-                "a folder that you can write"
+                f"it cannot be written ({reason})",
+                location=str(path),
+                remedy="free disk space, or copy the measurement to a writable folder",
             ) from error
 
     @classmethod
     def load(cls, path: Path, *, values: bool = True) -> Result:
         """Read a result."""
         if not path.is_file():
-            raise InputError(f"{path} is not there; run haloscope analyze {path.parent} first")
+            raise InputError(
+                "it does not exist",
+                location=str(path),
+                remedy=f"run haloscope analyze {path.parent} first",
+            )
         try:
             with h5py.File(path, "r") as file:
                 check_file(file)
                 names = json.loads(file["names"][()].tobytes())
                 if names["format"] != _FORMAT:
-                    raise ValueError("another format")
+                    raise ValueError(f"format {names['format']!r:.20}, not {_FORMAT}")
                 check_names(names)
                 shape = (len(names["nodes"]), len(names["locations"]))
                 if shape[0] * shape[1] > _MOST_VALUES:
-                    raise ValueError("too large")
+                    raise ValueError(f"{shape[0] * shape[1]} values a metric are too many")
                 read = {}
                 for name, data in file["values"].items() if values else ():
                     if name in BY_NAME and data.shape == shape:
                         read[name] = measured(data[()])
                 pairs, waits = file["pairs"], file["waits"]
                 if pairs.dtype != PAIRS or waits.dtype != WAITS:
-                    raise ValueError("another format")
+                    raise ValueError("pairs or waits have other columns")
                 pairs, waits, sizes, left_out = _fitting(
                     pairs[()], waits[()], file["sizes"][()], shape, names["size"]
                 )
@@ -342,8 +347,9 @@ class Result:
             RuntimeError,
         ) as error:
             raise InputError(
-                f"{path} is not a result that this version reads ({error}); run haloscope "
-                f"analyze {path.parent} again"
+                f"this version cannot read the analysis ({error})",
+                location=str(path),
+                remedy=f"run haloscope analyze {path.parent} again",
             ) from error
 
 

@@ -25,15 +25,15 @@ def check_file(file: h5py.File) -> None:
     _check_group(file)
     for name in ("names", "pairs", "sizes", "waits"):
         if not isinstance(file[name], h5py.Dataset):
-            raise ValueError(f"{name} is no table")
+            raise ValueError(f"{name} is not a table")
     for name in {"sums", "subtrees"} & set(file) | {"values"}:
         if not isinstance(file[name], h5py.Group):
-            raise ValueError(f"{name} is no group of tables")
+            raise ValueError(f"{name} is not a group of tables")
 
 
 def _check_group(group: h5py.Group) -> None:
     if not _GROUPS.fullmatch(group.name):
-        raise ValueError(f"{group.name} is no table")
+        raise ValueError(f"{group.name} is not a table")
     for name in group:
         if not isinstance(group.get(name, getlink=True), h5py.HardLink):
             raise ValueError("it links to other files")
@@ -42,9 +42,9 @@ def _check_group(group: h5py.Group) -> None:
             _check_group(item)
             continue
         if not isinstance(item, h5py.Dataset) or _GROUPS.fullmatch(item.name):
-            raise ValueError(f"{item.name} is no group of tables")
+            raise ValueError(f"{item.name} is not a group of tables")
         if item.external is not None or item.is_virtual:
-            raise ValueError("it takes data from other files")
+            raise ValueError("it links to data in other files")
         stored = item.id.get_storage_size()
         if item.nbytes > stored * (_MOST_PACKED if item.chunks else 1):
             raise ValueError(f"{item.name} is longer than the file")
@@ -54,30 +54,30 @@ def check_names(names: Any) -> None:
     """Refuse names of another kind, and numbers of regions, parents and ranks that lead nowhere."""
     about, size = names["about"], names["size"]
     if not isinstance(about, dict) or not _is_time(about.get("span", 0.0)):
-        raise ValueError("what it says of the run does not fit")
+        raise ValueError("the description of the run is invalid")
     if not _is(size, int) or not 0 < size <= MOST_RANKS:
-        raise ValueError(f"{size!r:.40} is no number of ranks")
+        raise ValueError(f"{size!r:.40} is not a number of ranks")
     regions, nodes, places = names["regions"], names["nodes"], names["locations"]
     if not all(
         _are(region, name=str, paradigm=str, role=str, file=str, line=int) for region in regions
     ):
-        raise ValueError("a region does not fit")
+        raise ValueError("a region is invalid")
     for number, (parent, region, site) in enumerate(nodes):
         fits = _is(parent, int) and _is(region, int) and _is(site, str)
         if not (fits and -1 <= parent < number and 0 <= region < len(regions)):
-            raise ValueError("its call tree leads nowhere")
+            raise ValueError("a node of the call tree has no valid parent or region")
     for place in places:
         fits = _are(place, rank=int, number=int, kind=str, name=str, device=int)
         if not (fits and 0 <= place["rank"] < size and 0 <= place["number"] < MOST_NUMBER):
-            raise ValueError("its locations lead nowhere")
+            raise ValueError("a location is invalid")
         if place["events"] is not None and not _is(place["events"], str):
-            raise ValueError("its files of events have no names")
+            raise ValueError("the name of an event file is not text")
     if not nodes or not places:
         raise ValueError("it holds no call path or no location")
     for comm in names["comms"]:
         ranks = (comm["members"], comm["remote"], comm["dims"], comm["periods"])
         if not _are(comm, key=str, name=str) or not all(_are_numbers(of) for of in ranks):
-            raise ValueError("a communicator does not fit")
+            raise ValueError("a communicator is invalid")
 
 
 def _is(value: Any, kind: type) -> bool:

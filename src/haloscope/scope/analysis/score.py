@@ -153,7 +153,7 @@ class Score:
                 )
             )
         else:
-            lines.append("No function is visited so often and so shortly that it should go.")
+            lines.append("No function has many short visits; the filter is empty.")
         return "\n".join(lines)
 
     @staticmethod
@@ -162,8 +162,8 @@ class Score:
         return (
             f"{condition} takes about "
             f"{findings.size(sum(by_rank.values()))}, at most "
-            f"{findings.size(by_rank.get(largest, 0))} of a rank (rank {largest}); "
-            f"a buffer of {buffer} MiB holds it without writing on the way."
+            f"{findings.size(by_rank.get(largest, 0))} for a rank (rank {largest}); "
+            f"a buffer of {buffer} MiB avoids writing during the run."
         )
 
     def __str__(self) -> str:
@@ -185,7 +185,7 @@ class Score:
 
     def filter_text(self) -> str:
         """A filter file: patterns of names, one a line."""
-        lines = ["# Functions that are visited often, are short and lead to no MPI call."]
+        lines = ["# Functions with many short visits that lead to no MPI call."]
         return "\n".join([*lines, *map(_pattern, self.filtered)]) + "\n"
 
 

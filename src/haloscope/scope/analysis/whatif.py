@@ -28,12 +28,11 @@ _REPLAYS = Path(__file__).parents[1] / "replay"
 # Numbers of whatif.cpp, how each change is written, and what it is.
 _NUMBERS = {"no-empty-messages": 1, "balanced": 2, "faster": 3, "ideal-network": 4, "network": 5}
 CHANGES = {
-    "no-empty-messages": "messages of zero bytes and the calls that only pass them are left out",
-    "balanced=REGION": "each visit of REGION computes for as long as the ranks do on average",
-    "faster=REGION,FACTOR": "computing in REGION and below is FACTOR times as fast",
-    "ideal-network": "messages and collectives take no time; what is left is computing and "
-    "waiting for data that are not ready",
-    "network=LATENCY,BANDWIDTH": "a network of this latency and bandwidth, such as 1us,10GB/s",
+    "no-empty-messages": "messages of zero bytes and calls with only such messages take no time",
+    "balanced=REGION": "each visit of REGION computes for the mean time of the ranks",
+    "faster=REGION,FACTOR": "computation in REGION and below is FACTOR times as fast",
+    "ideal-network": "messages and collectives take no time; computation and waiting for data remain",
+    "network=LATENCY,BANDWIDTH": "a network of this latency and bandwidth, for example 1us,10GB/s",
 }
 _SCALED, _OPENS, _SYNCHRONOUS, _KEPT = 1, 2, 4, 8
 _SYNCHRONOUS_CALLS = {"MPI_Ssend", "MPI_Ssend_c", "MPI_Issend", "MPI_Issend_c"}
@@ -185,17 +184,26 @@ def check(
     """Tell whether a change can be predicted, before long work begins; see :func:`predict`."""
     if not any(place.events for place in measurement.locations):
         raise InputError(
-            f"--what-if {name} needs a trace, and {measurement.folder} holds no events; measure "
-            "again with haloscope measure --trace"
+            f"--what-if {name} needs a trace; this measurement holds no events",
+            location=str(measurement.folder),
+            remedy="measure again with haloscope measure --trace",
         )
     allowed = {text.partition("=")[0]: text for text in CHANGES}
     if name not in allowed:
-        raise InputError(f"there is no change {name!r}; choose one of {', '.join(CHANGES)}")
+        raise InputError(
+            f"unknown change {name!r}", location="--what-if", allowed=", ".join(CHANGES)
+        )
     wants = "=" in allowed[name]
     if wants and not value:
-        raise InputError(f"{name} needs a value: {allowed[name]}")
+        raise InputError(
+            "the value is missing", location=f"--what-if {name}", remedy=f"write {allowed[name]}"
+        )
     if not wants and value is not None:
-        raise InputError(f"{name}={value}: {name} takes no value; leave it away")
+        raise InputError(
+            f"{name} takes no value",
+            location=f"--what-if {name}={value}",
+            remedy=f"write --what-if {name}",
+        )
     settings = _Settings(change=_NUMBERS[name], factor=1.0, bandwidth=math.inf)
     region = None
     if name == "network":
@@ -215,8 +223,10 @@ def _factor(region: str, text: str, value: str) -> float:
         factor = math.nan
     if not region or not 0 < factor < math.inf:
         raise InputError(
-            f"faster={value} does not fit; give faster=REGION,FACTOR with a factor above 0, such "
-            "as faster=solve,2"
+            "the value is not a region and a factor",
+            location=f"--what-if faster={value}",
+            allowed="faster=REGION,FACTOR with a factor above 0",
+            remedy="write for example faster=solve,2",
         )
     return factor
 
@@ -233,8 +243,10 @@ def _network(value: str) -> tuple[float, float]:
             numbers.append(math.nan)
     if len(parts) != 2 or not 0 <= numbers[0] < math.inf or not numbers[1] > 0:
         raise InputError(
-            f"network={value} does not fit; give network=LATENCY,BANDWIDTH with units, s, ms, us or "
-            "ns and B/s, kB/s, MB/s, GB/s or TB/s, such as network=1us,10GB/s"
+            "the value is not a latency and a bandwidth with units",
+            location=f"--what-if network={value}",
+            allowed="network=LATENCY,BANDWIDTH in s, ms, us or ns and in B/s, kB/s, MB/s, GB/s or TB/s",
+            remedy="write for example network=1us,10GB/s",
         )
     return numbers[0], numbers[1]
 
@@ -271,27 +283,32 @@ def _flags(measurement: Measurement, region: str | None) -> NDArray[np.uint8]:
         if is_mpi and one.role in ("init", "finalize"):
             flags[number] |= _KEPT
     if region is not None and not np.any(flags & _OPENS):
-        raise InputError(_no_region(measurement, region))
+        raise _no_region(measurement, region)
     return flags
 
 
-def _no_region(measurement: Measurement, region: str) -> str:
+def _no_region(measurement: Measurement, region: str) -> InputError:
     names = {one.name: one.paradigm for one in measurement.regions}
     if region in names:
-        return (
-            f"{region!r} is no region of the program's own computing; give a function or phase "
-            "that computes"
+        return InputError(
+            f"the program does not compute in region {region!r}",
+            location="--what-if",
+            remedy="give a function or phase of the program that computes",
         )
     own = [name for name, paradigm in names.items() if paradigm not in ("mpi", "measurement")]
     close = difflib.get_close_matches(region, own, 3, 0.6) or own[:_MOST_NAMES]
     more = ", ..." if len(close) < len(own) else ""
-    return f"there is no region {region!r}; regions are {', '.join(close)}{more}"
+    return InputError(
+        f"the measurement has no region {region!r}",
+        location="--what-if",
+        allowed=f"{', '.join(close)}{more}",
+    )
 
 
 def _without_measurement(gain: float, unmeasured: float) -> str:
     return (
-        f"of the {gain:.3g} s that the measured run gains, {gain - unmeasured:.2g} s are what "
-        f"recording takes: expect {max(unmeasured, 0.0):.3g} s without measurement"
+        f"the measured run gains {gain:.3g} s, including {gain - unmeasured:.2g} s of recording; "
+        f"expect {max(unmeasured, 0.0):.3g} s without measurement"
     )
 
 
@@ -300,41 +317,41 @@ def _notes(name: str, outcome: _Prediction, correction: logical_clock.Correction
     if name == "no-empty-messages":
         notes.append(
             f"{counted(outcome.empty_messages, 'message is', 'messages are')} empty; "
-            f"{counted(outcome.emptied_calls, 'call goes', 'calls go')} along"
+            f"{counted(outcome.emptied_calls, 'call takes', 'calls take')} no time without them"
             if outcome.empty_messages
-            else "no message is empty: nothing changes"
+            else "no message is empty, so the time stays the same"
         )
     if name == "balanced" and outcome.least_visits != outcome.most_visits:
         notes.append(
-            f"ranks visit the region {outcome.least_visits} to {outcome.most_visits} times; a visit is "
-            "balanced over the ranks that make it"
+            f"ranks visit the region {outcome.least_visits} to {outcome.most_visits} times; each visit "
+            "is balanced over the ranks with this visit"
         )
     if name in _WITHOUT_CALLS and outcome.excess > _MUCH:
         notes.append(
-            f"{findings.percent(outcome.excess)} of the ranks' time is in calls that need not wait and take longer "
-            "than the fastest of their kind, as where ranks share cores; it goes with the calls, "
-            "though less will go where computing fills the cores"
+            f"{findings.percent(outcome.excess)} of the time of all ranks is in calls that do not wait but "
+            "take longer than the fastest call of their kind, for example since ranks share cores; "
+            "the prediction removes this time, but less is gained if computation fills the cores"
         )
     if outcome.one_sided > 0:
         notes.append(
-            "calls that synchronise one-sided communication are kept as they are: "
-            f"{outcome.one_sided} of them"
+            f"{outcome.one_sided} calls that synchronise one-sided communication keep their "
+            "measured time"
         )
     if outcome.tests:
         notes.append(
-            "calls of MPI_Test and the like are kept as they are: a program that polls would do so "
-            f"less often where messages come earlier ({outcome.tests} of them)"
+            f"{outcome.tests} calls of MPI_Test and similar functions keep their measured time; the "
+            "program would poll less often if messages arrived earlier"
         )
     if outcome.unmatched_receives or outcome.unmatched_sends:
         notes.append(
             f"{counted(outcome.unmatched_receives, 'receive')} without a send and "
-            f"{counted(outcome.unmatched_sends, 'send')} without a receive in the trace; nobody "
+            f"{counted(outcome.unmatched_sends, 'send')} without a receive in the trace; no rank "
             "waits for them"
         )
     if outcome.forced:
         notes.append(
-            f"ranks wait for each other in a circle, as in a trace that is broken; {outcome.forced} "
-            "waits were left out to go on"
+            f"ranks wait for each other in a circle, as in a damaged trace; {outcome.forced} waits "
+            "were left out to continue"
         )
     if correction.before:
         notes.append(
@@ -342,7 +359,9 @@ def _notes(name: str, outcome: _Prediction, correction: logical_clock.Correction
             "before they were sent"
         )
     if abs(outcome.baseline - outcome.measured) > 0.02 * outcome.measured:
-        notes.append("the replay does not give the measured time again: take this as a hint only")
+        notes.append(
+            "the replay does not reproduce the measured time; the prediction is only a hint"
+        )
     return notes
 
 

@@ -56,7 +56,7 @@ def _ranked(view: View) -> list[Finding]:
 
 
 def answer(result: Result, findings: list[Finding]) -> list[str]:
-    """The whole diagnosis in three sentences."""
+    """The diagnosis in three sentences."""
     view = View.of(result)
     if view.total <= 0:
         return ["The measurement holds no time: nothing was recorded."]
@@ -67,18 +67,18 @@ def answer(result: Result, findings: list[Finding]) -> list[str]:
         lost, share = conditions.seconds_without_core(result)
         due = view.share(min(mpi, lost))
         return [
-            f"The run takes {wording.seconds(span)} on {ranks}, which lack cores for "
+            f"The run takes {wording.seconds(span)} on {ranks}. The ranks lack cores for "
             f"{wording.percent(share)} of their time.",
-            f"Waits and transfers contain this: {wording.percent(view.share(mpi))} of the time is MPI, and "
-            f"up to {wording.percent(due)} of the time may be MPI only for lack of cores.",
-            f"First of all: {wording.continued(findings[0].remedy)}",
+            f"Waits and transfers include this time: MPI takes {wording.percent(view.share(mpi))} of the "
+            f"time, and the lack of cores may cause up to {wording.percent(due)}.",
+            f"First step: {wording.continued(findings[0].remedy)}",
         ]
     work = result.total("computation")
     first = f"The run takes {wording.seconds(span)} on {ranks}"
     recorded = float(result.by_first_thread("time").max(initial=0.0))
     if recorded < _MOST_OF_IT * span:
-        first += f", of which {wording.seconds(recorded)} are recorded"
-    parts = [f"{wording.percent(view.share(work))} is the program's own work"]
+        first += f" ({wording.seconds(recorded)} recorded)"
+    parts = [f"{wording.percent(view.share(work))} is computation"]
     kernels = result.total("gpu_wait_kernels")
     if kernels > 0:
         parts.append(f"{wording.percent(view.share(kernels))} is waiting while kernels run")
@@ -86,33 +86,34 @@ def answer(result: Result, findings: list[Finding]) -> list[str]:
     once = sum(one.seconds for one in findings if one.once and one.metric == "mpi_management")
     apart = bool(findings) and not findings[0].once and once > findings[0].seconds
     if mpi > 0:
-        starting = f" ({wording.percent(view.share(once))} to start and to end it)" if apart else ""
+        starting = f" ({wording.percent(view.share(once))} to start and end MPI)" if apart else ""
         parts.append(f"{wording.percent(view.share(mpi))} is MPI{starting}")
-    first += f"; of the time of all ranks {wording.joined(parts)}"
+    first += f"; of the time of all ranks, {wording.joined(parts)}"
     if waiting > 0.01 * view.total:
-        first += f", {wording.percent(waiting / max(mpi, 1e-300))} of that waiting for other ranks"
+        waiting_share = wording.percent(waiting / max(mpi, 1e-300))
+        first += f" ({waiting_share} of the MPI time is waiting for other ranks)"
     if not findings:
         return [
             f"{first}.",
-            "Nothing stands out that would be worth changing.",
-            "To make it faster, make the work itself faster, or use more ranks.",
+            "No cause loses a notable share of the time.",
+            "To shorten the run, make the computation faster or use more ranks.",
         ]
     worst = findings[0]
     if worst.call_path[-1:] == (conditions.ABORT,):
-        place = f" in {wording.code(worst.where)}"
-        return [f"{first}.", f"{worst.title}, {worst.figure},{place}.", worst.remedy]
+        place = f"in {wording.code(worst.where)}"
+        return [f"{first}.", f"{worst.title} ({worst.figure}) {place}.", worst.remedy]
     remedy = wording.first_sentence(worst.remedy)
     lost = sum(one.seconds for one in findings)
-    second = "Apart from that the" if apart else "The"
-    second += f" largest loss, {wording.percent(worst.share)} of the time: "
+    second = "Apart from starting and ending MPI, the" if apart else "The"
+    second += f" largest loss ({wording.percent(worst.share)} of the time): "
     second += wording.continued(worst.title)
     if worst.where:
         second += f", in {wording.code(worst.where)}"
     if len(findings) > 1:
         third = (
-            f"With what else is listed below, {wording.percent(min(1.0, view.share(lost)))} of the "
-            f"time is lost; begin here: {wording.continued(remedy)}"
+            f"All findings together lose {wording.percent(min(1.0, view.share(lost)))} of the time. "
+            f"First step: {wording.continued(remedy)}"
         )
     else:
-        third = f"What to do: {wording.continued(remedy)}"
+        third = f"Remedy: {wording.continued(remedy)}"
     return [f"{first}.", f"{second}.", third]

@@ -39,10 +39,10 @@ def core_finding(view: View) -> Finding:
     mpi = result.total("mpi")
     left = max(0.0, mpi - lost)
     cause = (
-        "There are fewer cores than ranks and threads, ranks are bound to the same cores, or other "
-        "programs run. A rank without a core looks late to the others: waits and the time of messages "
-        f"contain this. Up to {findings.seconds(mpi - left)} of the {findings.seconds(mpi)} in MPI may be "
-        "due to it; nothing else can be advised from this measurement."
+        "There are more ranks and threads than cores, ranks are bound to the same cores, or other "
+        "programs run. A rank without a core appears late to other ranks, so waits and message "
+        f"times include this time: up to {findings.seconds(mpi - left)} of the "
+        f"{findings.seconds(mpi)} in MPI. This measurement supports no other advice."
     )
     return Finding(
         "time",
@@ -50,11 +50,11 @@ def core_finding(view: View) -> Finding:
         view.ranks(by_rank) or list(range(result.size)),
         (),
         "Ranks lack cores",
-        f"for {findings.seconds(lost)}, {findings.percent(share)} of their time, ranks were ready to "
-        f"run but had no core (rank {int(np.argmax(by_rank))} most)",
+        f"ranks were ready to run but had no core for {findings.seconds(lost)}, "
+        f"{findings.percent(share)} of their time (rank {int(np.argmax(by_rank))} most)",
         cause,
-        "Give each rank (and thread) a core of its own: fewer ranks, more nodes, or another binding "
-        "(mpiexec -bind-to core, srun --cpus-per-task); then measure again.",
+        "Give each rank and thread its own core (fewer ranks, more nodes, or another binding: "
+        "mpiexec -bind-to core, srun --cpus-per-task), then measure again.",
         share=share,
     )
 
@@ -101,9 +101,8 @@ def abort_findings(view: View) -> list[Finding]:
                 view.names(node),
                 f"{findings.begun(view.in_words(ranks))} called MPI_Abort",
                 figure,
-                "It ended all ranks: the measurement shows the program up to there.",
-                "Look at why the program gives up at this place; what it prints on standard error "
-                "says more.",
+                "MPI_Abort ended all ranks; the measurement shows the program up to this call.",
+                "Find why the program aborts here; read its messages on standard error.",
                 node,
                 view.share(seconds),
             )
@@ -124,16 +123,16 @@ def _codes(view: View) -> dict[int, int]:
 RECORDING = "recording"  # in a result's ``about``: ``seconds``, and whether it ``is_at_least``
 LARGE = 0.05  # share of all time from which on something should be done
 _REMEDIES = {
-    "writing": "give larger buffers (haloscope measure --buffer MiB), or record less (--filter "
+    "writing": "use larger buffers (haloscope measure --buffer MiB), or record less (--filter "
     "FILE, --phase NAME)",
-    "preparing": "measure a longer run: this is spent once",
-    "recording": "record less (haloscope measure --filter FILE, --phase NAME; --score names what "
-    "is visited most)",
+    "preparing": "measure a longer run, since this time is constant",
+    "recording": "record less (haloscope measure --filter FILE, --phase NAME; --score lists the "
+    "functions with most visits)",
 }
 _REPORTED = {
-    "writing": "to write buffers",
-    "preparing": "to get ready and compare clocks",
-    "recording": "to record what the program does",
+    "writing": "for writing buffers",
+    "preparing": "for initialisation and comparing clocks",
+    "recording": "for recording events",
 }
 
 
@@ -180,29 +179,29 @@ class Intrusion:
 
     @property
     def sentence(self) -> str:
-        """What it took of what, and where that is much, what to do; empty without any time."""
+        """Time of the measurement and, where it is large, a remedy; empty without any time."""
         return self._sentence(advice=True)
 
     @property
     def figure(self) -> str:
-        """What it took of what, without advice."""
+        """Time of the measurement, without a remedy."""
         return self._sentence(advice=False)
 
     def _sentence(self, advice: bool) -> str:
         if self.time <= 0:
             return ""
         if not self.seconds and self.is_at_least:
-            return "What measuring took is not known: nothing in this measurement tells it."
+            return "The cost of the measurement is unknown: it recorded no costs."
         share = findings.percent(self.share)
         text = (
-            f"Measuring took {'' if share.startswith('under') else 'about '}{share} of the time of "
-            f"all ranks{', as far as is known' if self.is_at_least else ''} "
+            f"The measurement took {'' if share.startswith('under') else 'about '}{share} of the "
+            f"time of all ranks{', as far as known' if self.is_at_least else ''} "
             f"({findings.seconds(self.seconds)} of {findings.seconds(self.time)})"
         )
         if not self.is_large or not advice:
             return f"{text}."
         largest = max(_REMEDIES, key=lambda part: float(getattr(self, part)))
-        return f"{text}, most of it {_REPORTED[largest]}; {_REMEDIES[largest]}."
+        return f"{text}, mainly {_REPORTED[largest]}; {_REMEDIES[largest]}."
 
     def as_json(self) -> dict[str, Any]:
         """As it stands in JSON."""

@@ -16,24 +16,24 @@ from haloscope.scope.diagnosis.findings import Finding, View
 _SERIAL = 0.9  # share of the time of I/O on one rank
 _MOSTLY = 0.5  # of the waiting for GPUs that copies explain
 _FEW_CALLS = 64  # a rank: what is called more often is repeated, not prepared
-# What GPUs are prepared with: a title, and what to do where it is repeated.
+# Preparation of GPUs: title, and remedy where the calls are repeated.
 _GPU_PREPARATIONS = {
     "gpu_memory": (
-        "Allocating and freeing memory of the GPU and pinned memory takes time",
-        "Allocate before the steps and keep the memory, or take it from a pool (cudaMallocAsync).",
+        "Allocating and freeing GPU memory and pinned memory takes time",
+        "Allocate before the steps and keep the memory, or use a memory pool (cudaMallocAsync).",
     ),
-    "gpu_contexts": ("Making contexts on GPUs takes time", "Keep one context a process."),
+    "gpu_contexts": ("Creating GPU contexts takes time", "Keep one context a process."),
     "gpu_libraries": (
-        "Loading code for the GPU takes time",
+        "Loading GPU code takes time",
         "Load modules once and keep their functions.",
     ),
     "gpu_communicators": (
-        "Setting up communicators of NCCL takes time",
-        "Make communicators before the steps and keep them.",
+        "Creating NCCL communicators takes time",
+        "Create communicators before the steps and keep them.",
     ),
     "gpu_graphs": (
-        "Making graphs of GPU work takes time",
-        "Make a graph once and launch it again; change its parameters in place of making it anew.",
+        "Creating GPU graphs takes time",
+        "Create a graph once and launch it again; update its parameters instead of creating it again.",
     ),
 }
 _STARTS_KERNELS = re.compile(r"[Ll]aunch")
@@ -80,10 +80,10 @@ def _start_and_end(view: View) -> Finding | None:
         return None
     span = float(result.about.get("span") or 0.0)
     cause = (
-        f"The run lasts {wording.seconds(span)} only: a longer one spends this once, too."
+        f"The run lasts only {wording.seconds(span)}; this time does not grow with the run."
         if view.short
         else f"{wording.seconds(result.total('init_completion'))} of it is waiting for ranks that "
-        "were started later."
+        "started later."
         if result.total("init_completion") > 0.2 * seconds
         else ""
     )
@@ -93,9 +93,9 @@ def _start_and_end(view: View) -> Finding | None:
         "MPI_Init and MPI_Finalize take a large part of the run",
         f"{wording.seconds(seconds)}, {wording.seconds(seconds / max(result.size, 1))} a rank",
         cause,
-        "Measure a longer run; or measure a phase of the program only."
+        "Measure a longer run, or only a phase of the program."
         if view.short
-        else "Look at how ranks are started: slow nodes, file systems, many libraries to load.",
+        else "Check the start of ranks for slow nodes, slow file systems and many libraries.",
     )
     finding.once = view.short
     return finding
@@ -108,7 +108,7 @@ def _management(view: View) -> Finding | None:
     return view.finding(
         "mpi_management",
         values,
-        "Setting up communicators, windows or datatypes takes time",
+        "Creating communicators, windows or datatypes takes time",
         f"{wording.seconds(float(values.sum()))}",
         "",
     )
@@ -125,11 +125,11 @@ def _input_output(view: View) -> Finding | None:
     return view.finding(
         "mpi_io",
         values,
-        f"Rank {first} alone does the file I/O" if serial else "File I/O takes time",
+        f"Only rank {first} does file I/O" if serial else "File I/O takes time",
         f"{wording.seconds(seconds)}",
         "",
-        "Let all ranks write their own part together (MPI_File_write_all, parallel HDF5), or write "
-        "less often."
+        "Let every rank write its own part collectively (MPI_File_write_all, parallel HDF5), or "
+        "write less often."
         if serial
         else "",
     )
@@ -148,10 +148,10 @@ def _windows(view: View) -> Finding | None:
     return view.finding(
         "rma_synchronisation",
         values,
-        "Making and freeing windows takes time",
+        "Creating and freeing windows takes time",
         f"{wording.seconds(float(values.sum()))}",
-        "All ranks of the communicator do it together.",
-        "Make windows once and keep them; one dynamic window can take the place of many.",
+        "These calls are collective over all ranks of the communicator.",
+        "Create windows once and keep them; one dynamic window can replace many windows.",
     )
 
 
@@ -164,7 +164,7 @@ def _one_sided(view: View) -> Finding | None:
         "rma_communication",
         values,
         "One-sided communication takes time",
-        f"{wording.seconds(float(values.sum()))} beyond waiting",
+        f"{wording.seconds(float(values.sum()))} without waiting",
         "",
     )
 
@@ -180,15 +180,12 @@ def _overhead(view: View) -> Finding | None:
         "overhead",
         values,
         "The measurement itself disturbs the program",
-        f"{wording.seconds(took.writing)} to write buffers, {wording.seconds(took.preparing)} to "
-        "get ready and compare clocks",
+        f"{wording.seconds(took.writing)} for writing buffers, {wording.seconds(took.preparing)} for "
+        "initialisation and comparing clocks",
         ""
         if once
-        else "Waits near a flush of the buffers are made by the measurement and not by the "
-        "program.",
-        "This is spent once, at the begin and the end: measure a longer run, where it weighs less."
-        if once
-        else "",
+        else "The measurement, not the program, causes waits near a flush of the buffers.",
+        "Measure a longer run: this time at the start and the end is constant." if once else "",
     )
     finding.once = once
     return finding
@@ -201,15 +198,15 @@ def _threads(view: View) -> Finding | None:
     if not seconds:
         return None
     parts = {
-        "omp_barrier_wait": "waiting at barriers of threads",
-        "omp_management": "starting and ending teams",
-        "idle_threads": "threads with nothing to do",
+        "omp_barrier_wait": "waiting at thread barriers",
+        "omp_management": "starting and ending thread teams",
+        "idle_threads": "idle threads",
     }
     largest = max(parts, key=result.total)
     return view.finding(
         largest,
         values,
-        f"Threads do not work: {parts[largest]}",
+        f"Threads do not compute: {parts[largest]}",
         ", ".join(
             f"{wording.seconds(result.total(name))} {text}"
             for name, text in parts.items()
@@ -232,7 +229,7 @@ def _gpu(view: View) -> Finding | None:
     largest = "gpu_wait" if wait >= launch else "gpu_launch"
     figure = f"{wording.seconds(wait)} waiting for devices"
     if result.total("gpu_kernels"):
-        figure += " that run no kernel"
+        figure += " without running kernels"
     figure += f", {wording.seconds(launch)} launching"
     if transfers:
         figure += f"; copies between device and host take {wording.seconds(transfers)}"
@@ -257,20 +254,20 @@ def _launching(view: View, node: int) -> tuple[str, str]:
     region = view.result.regions[view.result.nodes[node].region]
     if region.role == "copy":
         return (
-            "Starting copies on the GPU costs",
+            "Starting GPU copies takes time",
             "Copy fewer, larger pieces, asynchronously and from pinned memory (cudaMemcpyAsync).",
         )
     if region.paradigm == "nccl":
         return (
-            "Starting operations of NCCL costs",
-            "Put several operations into one group (ncclGroupStart, ncclGroupEnd), or fewer, larger "
-            "ones.",
+            "Starting NCCL operations takes time",
+            "Put several operations into one group (ncclGroupStart, ncclGroupEnd), or use fewer, "
+            "larger operations.",
         )
     if _STARTS_KERNELS.search(region.name):
-        return "Launching work on the GPU costs", ""
+        return "Launching GPU work takes time", ""
     return (
-        f"Calls of the GPU's driver take time, above all {view.name(node)}",
-        "Call it less often: make streams and events once and keep them, ask for properties once.",
+        f"GPU driver calls take time, mainly {view.name(node)}",
+        "Call it less often: create streams and events once and keep them; query properties once.",
     )
 
 
@@ -290,9 +287,9 @@ def _gpu_preparations(view: View) -> Iterator[Finding]:
             values,
             title,
             f"{wording.seconds(seconds)} in {wording.things(calls, 'call')}",
-            "This is spent once, however long the run is: a longer run loses less to it."
+            "This time is constant and does not grow with the run."
             if once
-            else f"It is repeated: {wording.count(calls / ranks)} calls a rank.",
+            else f"The calls are repeated: {wording.count(calls / ranks)} calls a rank.",
             "" if once else repeated,
         )
         finding.once = once
@@ -321,13 +318,13 @@ def _imbalance_of_profile(view: View) -> Finding | None:
         [most],
         view.names(node),
         f"Work is uneven: rank {most} computes longest",
-        f"it computes for {wording.seconds(float(by_rank[most]))}, the ranks on average "
-        f"{wording.seconds(float(by_rank.mean()))}; the others can lose up to "
+        f"it computes for {wording.seconds(float(by_rank[most]))}, the average rank for "
+        f"{wording.seconds(float(by_rank.mean()))}; other ranks can lose up to "
         f"{wording.seconds(lost)} waiting",
         f"Most of the difference is in {view.name(node)}: "
         f"{wording.seconds(float(view.by_rank(work[node])[most]))} on rank {most}, "
         f"{wording.seconds(float(mean))} on average.",
-        "Spread this work more evenly; a trace shows who waits for it.",
+        "Distribute this work more evenly; a trace shows which ranks wait for it.",
         node,
         view.share(lost),
     )

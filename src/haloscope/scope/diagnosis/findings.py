@@ -177,7 +177,7 @@ _EVEN = 2.0
 _COUNTS_AS_TAKING_PART = 0.25  # of the mean
 _COUNTS_AS_THREAD = 0.05  # of the time of its rank
 SHORT_RUN = 10.0  # seconds: starting MPI takes some tenths of one by itself
-SPENT_ONCE = "Spent once, however long the run is:"
+SPENT_ONCE = "Constant time, independent of the length of the run:"
 
 
 @dataclass
@@ -300,7 +300,7 @@ class View:
             for value, nodes in groups[:most]
             if value >= 0.05 * whole
         ]
-        return f"Of it {joined(shown)}." if shown else ""
+        return f"Distribution: {joined(shown)}." if shown else ""
 
     def ranks(self, by_rank: NDArray[np.float64]) -> list[int]:
         """Ranks that matter: all that take part where it is even, else those with the bulk."""
@@ -333,7 +333,7 @@ class View:
         return np.isin(self.result.waits["metric"], numbers)
 
     def _of_threads(self, by_location: NDArray[np.float64]) -> str:
-        """What to say of values by location where several threads of a rank take part."""
+        """A remark for values by location where several threads of a rank take part."""
         threads = np.array([place.kind != "stream" for place in self.result.locations], np.bool_)
         least = _COUNTS_AS_THREAD * self.by_rank(by_location)[self.rank_of]
         taking_part = threads & (by_location > 0) & (by_location >= least)

@@ -84,36 +84,36 @@ def _empty_messages(view: View) -> Finding | None:
         values = values * max(0.0, 1 - elsewhere / whole)
     quiet = maps.silence(maps.whole_run(result)) if len(result.pairs) else None
     figure = (
-        f"{wording.count(empty)} of {wording.count(messages)} messages carry nothing (zero bytes)"
-        f"{', by their number about' if estimated else ' and cost'} "
-        f"{wording.seconds(float(values.sum()))}"
+        f"{wording.count(empty)} of {wording.count(messages)} messages have zero bytes and take "
+        f"{'about ' if estimated else ''}{wording.seconds(float(values.sum()))}"
+        f"{' (estimated from their number)' if estimated else ''}"
     )
     cause = ""
     if quiet is not None and quiet.pairs:
-        cause = f"{wording.percent(quiet.share)} of the pairs of ranks exchange nothing"
+        cause = f"{wording.percent(quiet.share)} of the pairs of ranks exchange no data"
         if quiet.only_empty == quiet.pairs - quiet.with_data:
-            cause += ", yet all of these send empty messages. "
+            cause += ", but all these pairs exchange empty messages. "
         elif quiet.only_empty:
             silent = quiet.only_empty / quiet.pairs
-            cause += f"; {wording.percent(silent)} send empty messages and nothing else. "
+            cause += f"; {wording.percent(silent)} exchange only empty messages. "
         else:
             cause += ". "
     kept = float(result.value("delay")[carries_nothing(view)].sum())
     if elsewhere > 0.05 * whole > 0:
         cause += (
-            f"{wording.seconds(elsewhere)} more in these calls are waiting for ranks that are late "
-            "for other reasons. "
+            f"Another {wording.seconds(elsewhere)} in these calls is waiting for ranks that are "
+            "late for other reasons. "
         )
     if kept > 0.05 * whole:
-        cause += f"{wording.seconds(kept)} of waiting, in these calls and others, comes of them. "
+        cause += f"They cause {wording.seconds(kept)} of waiting in these and other calls. "
     return view.finding(
         "p2p_synchronisation",
         values,
         f"{wording.percent(empty / messages)} of all messages are empty",
         figure,
         cause.strip(),
-        "Send and receive only where there is data. Where the partners are fixed (a mesh, a "
-        "stencil), find them once and keep the list; else exchange the counts first "
+        "Send and receive only where there is data. For fixed partners (mesh, stencil), determine "
+        "the partners once and keep the list; otherwise exchange the counts first "
         "(MPI_Alltoall, MPI_Neighbor_alltoall).",
     )
 
@@ -145,12 +145,12 @@ def _polling(view: View) -> Finding | None:
     return view.finding(
         "p2p_communication",
         values,
-        "Ranks ask again and again whether messages have come",
+        "Ranks poll for messages too often",
         f"{wording.count(calls)} calls for {wording.count(come)} sends and receives take "
         f"{wording.seconds(float(values.sum()))}",
         "",
-        "Where there is nothing else to do meanwhile, wait instead (MPI_Waitany, MPI_Probe); else do "
-        "more work between two questions. A filter of these calls makes a trace much smaller.",
+        "Wait instead of polling (MPI_Waitany, MPI_Probe), or do more work between two polls. "
+        "A filter of these calls makes a trace much smaller.",
     )
 
 
@@ -166,7 +166,7 @@ def _messages(view: View) -> Finding | None:
     data = result.total("bytes_sent")
     seconds = float(values.sum())
     profile = result.about.get("mode") == "profile"
-    beyond = "including what is waiting in it" if profile else "beyond waiting"
+    beyond = "including waiting" if profile else "without waiting"
     if not number:
         return view.finding(
             "p2p_communication",
@@ -188,21 +188,21 @@ def _messages(view: View) -> Finding | None:
             values,
             f"Many small messages: {wording.percent(tiny / number)} have {wording.size(2**SMALL_MESSAGE)} or less",
             figure,
-            f"Half of the messages have at most {wording.size(2**middle)}: their time is that of "
-            "starting them, not of their bytes.",
-            "Pack what goes to one rank into one message, exchange less often (wider halos), or "
+            f"Half of the messages have at most {wording.size(2**middle)}: latency, not bandwidth, "
+            "determines their time.",
+            "Pack all data for one rank into one message, exchange less often (wider halos), or "
             "use persistent requests.",
         )
     rate = data / seconds if seconds else 0.0
     return view.finding(
         "p2p_communication",
         values,
-        "Moving data between ranks takes time",
+        "Transferring data between ranks takes time",
         figure,
-        f"On average {wording.size(data / number)} a message, {wording.size(rate)} a second of "
-        "this time and rank.",
-        "Overlap messages with computing (MPI_Isend, MPI_Irecv early, MPI_Wait late), send less "
-        "(narrower types, fewer fields), or place ranks that talk much on one host.",
+        f"A message has {wording.size(data / number)} on average; a rank transfers "
+        f"{wording.size(rate)} a second of this time.",
+        "Overlap messages with computation (MPI_Isend, MPI_Irecv early, MPI_Wait late), send less "
+        "(narrower types, fewer fields), or place ranks with much communication on one host.",
     )
 
 
@@ -216,20 +216,20 @@ def _collectives(view: View) -> Finding | None:
     node = view.top(values.sum(axis=1))
     data = result.total("bytes_collective")
     profile = result.about.get("mode") == "profile"
-    title = f"Collective operations take time, above all {view.name(node)}"
+    title = f"Collective operations take time, mainly {view.name(node)}"
     if profile:
         return view.finding(
             "collective_communication",
             values,
             title,
             wording.seconds(seconds),
-            "A profile does not tell waiting for the last rank from the operation itself; a trace "
+            "A profile does not separate waiting for the last rank from the operation; a trace "
             "does (haloscope measure --trace).",
         )
-    figure = f"{wording.seconds(seconds)} beyond waiting"
+    figure = f"{wording.seconds(seconds)} without waiting"
     if calls:
         figure += (
-            f"; {wording.things(calls, 'call')} by single ranks, {wording.size(data / calls)} each"
+            f"; {wording.things(calls, 'call')} on all ranks, {wording.size(data / calls)} a call"
         )
     small = calls > 0 and data / calls <= 2**SMALL_MESSAGE
     return view.finding(
@@ -237,8 +237,8 @@ def _collectives(view: View) -> Finding | None:
         values,
         title,
         figure,
-        "The calls carry little: their time is that of starting them." if small else "",
-        "Put several small operations into one, ask for results one step later (non-blocking), or "
+        "The calls carry few bytes: latency determines their time." if small else "",
+        "Combine small operations into one, use results one step later (non-blocking), or "
         "test for convergence less often."
         if small
         else "",
@@ -256,20 +256,20 @@ def _scan(view: View) -> Finding | None:
     held = int(result.about.get("scans_synchronising") or 0)
     synchronises = calls > 0 and held >= _MOSTLY * calls
     name = view.name(view.top(values.sum(axis=1)))
-    figure = f"{wording.seconds(seconds)} after all lower ranks have entered"
+    figure = f"{wording.seconds(seconds)} after all lower ranks entered"
     if synchronises:
         return view.finding(
             "scan_completion",
             values,
             f"{name} holds every rank until all have entered",
-            f"{figure}; so in {wording.count(held)} of {wording.count(calls)} scans",
-            "A rank needs only what the ranks below it have, but no rank leaves before the last "
-            "one has come: this MPI's scan synchronises on exit.",
-            "Try another algorithm or version of this MPI, or build the prefix from messages of "
-            "your own along a tree.",
+            f"{figure}, in {wording.count(held)} of {wording.count(calls)} scans",
+            "A rank needs only data of lower ranks, but no rank leaves before the last rank has "
+            "entered: the scan of this MPI synchronises on exit.",
+            "Try another algorithm or version of this MPI, or compute the prefix with "
+            "point-to-point messages along a tree.",
         )
     return view.finding(
-        "scan_completion", values, f"{name} takes time by itself", figure, "The operation is slow."
+        "scan_completion", values, f"{name} itself takes time", figure, "The operation is slow."
     )
 
 
@@ -283,7 +283,7 @@ def _barriers(view: View) -> Finding | None:
     return view.finding(
         "collective_synchronisation",
         values,
-        "Barriers cost time" if profile else "Barriers cost time beyond waiting for the last rank",
-        f"{wording.seconds(seconds)} in {wording.things(calls, 'call')} by single ranks",
-        "A profile does not tell waiting from the barrier itself; a trace does." if profile else "",
+        "Barriers take time" if profile else "Barriers take time without waiting for the last rank",
+        f"{wording.seconds(seconds)} in {wording.things(calls, 'call')} on all ranks",
+        "A profile does not separate waiting from the barrier; a trace does." if profile else "",
     )

@@ -28,69 +28,69 @@ _TITLES = {
     "late_sender": (
         "Receives wait for messages that are sent late",
         "in {name}",
-        "The receiver is there before its message has been sent.",
+        "The receive starts before the send of its message.",
     ),
     "late_receiver": (
         "Sends are blocked until the receiver is ready",
         "in {name}",
-        "A large message is not sent before its receive is posted.",
+        "MPI sends a large message only after its receive is posted.",
     ),
     "wait_at_barrier": (
-        "Ranks wait for the last one at barriers",
+        "Ranks wait for the last rank at barriers",
         "",
-        "No rank leaves a barrier before the last one has come.",
+        "No rank leaves a barrier before the last rank has entered it.",
     ),
     "wait_at_nxn": (
-        "Ranks wait for the last one",
+        "Ranks wait for the last rank",
         "in {name}",
-        "Every rank needs something of every other here, so that all wait for the last one.",
+        "Every rank needs data of every other rank, so all wait for the last rank.",
     ),
     "late_broadcast": (
         "Ranks wait for the root",
         "of {name}",
-        "The others are there before the root has its data.",
+        "Other ranks enter the operation before the root.",
     ),
     "early_reduce": (
-        "The root waits for the others",
+        "The root waits for the other ranks",
         "in {name}",
-        "The root is there before the data of the others.",
+        "The root enters the operation before the other ranks.",
     ),
     "early_scan": (
         "Ranks wait for lower ranks",
         "in {name}",
-        "A rank needs what all ranks below it have; the lower ones come late.",
+        "A rank needs data of all lower ranks, and lower ranks enter late.",
     ),
     "wait_at_fence": (
-        "Ranks wait for the last one at fences",
+        "Ranks wait for the last rank at fences",
         "",
-        "No rank leaves a fence before the last one has come.",
+        "No rank leaves a fence before the last rank has entered it.",
     ),
     "late_post": (
-        "Origins wait until targets have posted their windows",
+        "Origins wait until targets post their windows",
         "",
-        "The target opens its window later than the origin wants to write.",
+        "The target posts its window after the origin starts its access.",
     ),
     "early_wait": (
         "Targets wait for origins to complete",
         "",
-        "The target closes its window before the origins are done.",
+        "The target waits for its window before the origins complete.",
     ),
     "lock_contention": (
-        "Ranks wait for window locks that others hold",
+        "Ranks wait for window locks that other ranks hold",
         "",
-        "Several ranks want the same lock at the same time.",
+        "Several ranks request the same lock at the same time.",
     ),
     "wait_at_finalize": (
-        "Ranks wait for the last one at the end of the program",
+        "Ranks wait for the last rank at the end of the program",
         "",
-        "Some ranks have finished while others still work.",
+        "Ranks finish at different times.",
     ),
 }
 # Sharper than those of the metrics, which know less.
 _REMEDIES = dict.fromkeys(
     ("wait_at_barrier", "wait_at_nxn"),
-    "Where it is one rank that is waited for, look at what it does before; else balance the work "
-    "or synchronise less often. The timeline (haloscope explore) shows single instances.",
+    "If all wait for one rank, examine its work before this call; otherwise balance the work "
+    "or synchronise less often. The timeline (haloscope explore) shows single waits.",
 )
 
 
@@ -113,8 +113,8 @@ def wrong_order(view: View) -> Finding:
         values,
         "Messages are received in another order than they are sent",
         f"{wording.seconds(whole)} of waiting",
-        f"While these receives wait, a message from {source} that was sent earlier is there "
-        "already and is taken later.",
+        f"While these receives wait, an earlier message from {source} has arrived but is received "
+        "later.",
         remedy,
     )
 
@@ -161,7 +161,7 @@ def _wait(view: View, name: str, rest: float, whole: float) -> Finding:
         title = f"{title} {where.format(name=view.name(node))}"
     figure = f"{wording.seconds(rest)} of waiting"
     if rest < 0.95 * whole:
-        figure += f"; {wording.seconds(whole - rest)} more are told by their causes"
+        figure += f"; findings on causes contain {wording.seconds(whole - rest)} more"
     cause = f"{why} {_waited_for(view, name)}".strip()
     remedy = _REMEDIES.get(name, "")
     finding = view.finding(name, values, title, figure, cause, remedy)
@@ -180,8 +180,8 @@ def _waited_for(view: View, name: str) -> str:
     ranks = view.ranks(by_rank.astype(np.float64))
     share = float(by_rank[ranks].sum() / max(by_rank.sum(), 1e-300))
     if len(ranks) > SPREAD * view.result.size:
-        return "Now one rank is waited for, now another."
-    return f"{wording.percent(share)} of it is for {view.in_words(ranks)}."
+        return "Different ranks are late at different times."
+    return f"{wording.percent(share)} of the waiting is for {view.in_words(ranks)}."
 
 
 # Where the delay costs of the replay name the cause of a wait, the cause is the finding and the wait
@@ -223,7 +223,7 @@ def take_delays(view: View, finding: Finding, beside: NDArray[np.bool_]) -> None
     nodes = np.array([name == finding.metric for name in metrics]) & ~beside
     waits = float(view.result.value("delay")[nodes].sum()) * _kept(view)
     if 0 < waits <= finding.seconds:
-        finding.figure += f"; other ranks wait {wording.seconds(waits)} more for it"
+        finding.figure += f"; it makes other ranks wait another {wording.seconds(waits)}"
         finding.seconds += waits
         finding.share = view.share(finding.seconds)
         beside |= nodes
@@ -263,33 +263,33 @@ def _delay(view: View, nodes: list[int], kept: float) -> Finding:
     node = nodes[0]
     alone = len(ranks) == 1 and spent[ranks[0]] >= _SERIAL * max(float(spent.sum()), 1e-300)
     delay = _DelayText(view, node, ranks, spread, alone and result.size > 1)
-    figure = f"others wait {wording.seconds(seconds)} for {'it' if spread else delay.them}"
+    figure = f"other ranks wait {wording.seconds(seconds)}"
     if spread:
         most = int(np.argmax(spent))
         figure += (
-            f"; it takes {wording.seconds(float(spent.mean()))} a rank on average, "
+            f"; the call path takes {wording.seconds(float(spent.mean()))} a rank on average, "
             f"{wording.seconds(float(spent[most]))} on rank {most}"
         )
     elif not delay.alone:
         others = np.delete(spent, ranks)
         figure += (
-            f"; {'it spends' if len(ranks) == 1 else 'they spend'} "
-            f"{wording.seconds(float(spent[ranks].mean()))} in it"
-            f"{' each' if len(ranks) > 1 else ''}, the others "
-            f"{wording.seconds(float(others.mean()) if len(others) else 0.0)} on average"
+            f"; the call path takes {wording.seconds(float(spent[ranks].mean()))} on "
+            f"{'this rank' if len(ranks) == 1 else 'each of these ranks'}, "
+            f"{wording.seconds(float(others.mean()) if len(others) else 0.0)} on average on other "
+            "ranks"
         )
     else:
-        figure += f"; it spends {wording.seconds(float(spent[ranks[0]]))} in it"
+        figure += f"; the call path takes {wording.seconds(float(spent[ranks[0]]))} on this rank"
     imbalance = float(result.value("imbalance")[nodes].sum())
     if imbalance > 0:
-        figure += f"; the critical path is {wording.seconds(imbalance)} longer for it"
+        figure += f"; it makes the critical path {wording.seconds(imbalance)} longer"
     long_term = float(result.value("delay_long")[nodes].sum()) * kept
     chosen = _caused_by(view, ranks)
     cause = _evidence(view, chosen)
     if long_term > 0.2 * seconds:
         cause += (
-            f" {wording.percent(long_term / seconds)} of the waiting is indirect: those who wait "
-            "keep others waiting in turn."
+            f" {wording.percent(long_term / seconds)} of the waiting is indirect: waiting ranks "
+            "delay further ranks."
         )
     return Finding(
         "delay",
@@ -319,55 +319,55 @@ class _DelayText:
         self.alone = alone
         self.who = wording.begun(view.in_words(ranks))
         self.several = len(ranks) > 1
-        self.them = "them" if self.several else "it"
+
         self.writes = bool(_INPUT_OUTPUT.search(" ".join(view.result.path_of(node)[1:])))
 
     def title(self) -> str:
         if self.metric == "mpi_io":
-            return f"{self.who} {'are' if self.several else 'is'} held up by file I/O, {self.name}"
+            return f"File I/O in {self.name} delays {wording.continued(self.who)}"
         if self.metric.startswith("gpu"):
-            return f"{self.who} {'are' if self.several else 'is'} held up by the GPU, {self.name}"
+            return f"The GPU call {self.name} delays {wording.continued(self.who)}"
         if self.metric != "computation":
-            return (
-                f"Time in {self.name} itself on {wording.continued(self.who)} keeps others waiting"
-            )
+            return f"Time in {self.name} on {wording.continued(self.who)} makes other ranks wait"
         if self.program:
             if self.alone:
-                return f"{self.who} works alone between MPI calls while the others wait"
+                return f"Only {wording.continued(self.who)} computes between MPI calls; other ranks wait"
             if self.spread:
-                return "Work between MPI calls is out of balance: now one rank is late, now another"
-            return f"{self.who} {'work' if self.several else 'works'} longer than the others"
+                return "Computation between MPI calls is imbalanced: the late rank changes"
+            return f"{self.who} {'compute' if self.several else 'computes'} longer than other ranks"
         if self.alone:
-            return f"Only {wording.continued(self.who)} runs {self.name}; the others wait"
+            return f"Only {wording.continued(self.who)} runs {self.name}; other ranks wait"
         if self.spread:
-            return f"{self.name} is out of balance: now one rank is late, now another"
-        return f"{self.who} {'take' if self.several else 'takes'} longer in {self.name} than the others"
+            return f"{self.name} is imbalanced: the late rank changes"
+        return f"{self.who} {'take' if self.several else 'takes'} longer in {self.name} than other ranks"
 
     def remedy(self) -> str:
         if self.metric == "mpi_io" or (self.writes and self.alone):
             return (
-                "Let all ranks write their own part (collective MPI-IO, parallel HDF5), write less "
-                "often, or hand the data to a thread and go on."
+                "Let every rank write its own part (collective MPI-IO, parallel HDF5), write less "
+                "often, or write in another thread."
             )
         if self.metric == "p2p_communication":
             return (
-                "Send without blocking and early (MPI_Isend), in fewer and larger messages, so that "
+                "Send early and without blocking (MPI_Isend), in fewer and larger messages, so that "
                 "the next step does not wait for this one."
             )
         if self.metric == "collective_communication":
-            return "Start it without blocking, use a smaller communicator, or call it less often."
+            return (
+                "Use the non-blocking operation or a smaller communicator, or call it less often."
+            )
         if self.metric != "computation":
             return BY_NAME[self.metric].remedy or BY_NAME["delay"].remedy
         if self.alone:
             return (
-                "Share this work out over the ranks, do it on all of them at once, or let the "
-                "others go on meanwhile (non-blocking operations)."
+                "Distribute this work over the ranks, repeat it on every rank, or let other ranks "
+                "continue meanwhile (non-blocking operations)."
             )
-        where = " Record functions or name regions to see what the work is." if self.program else ""
+        where = " Record functions or name regions to locate the work." if self.program else ""
         if self.spread:
             return (
-                "The work changes from call to call or the ranks are disturbed: look at it in the "
-                f"timeline, synchronise less often, or balance it while running.{where}"
+                "The work varies between calls, or other programs disturb the ranks: examine the "
+                f"timeline, synchronise less often, or balance the load at run time.{where}"
             )
         return (
             f"Give {wording.continued(self.who)} less of this work, or make it faster there.{where}"
@@ -398,11 +398,11 @@ def _many_delays(view: View, left: NDArray[np.float64]) -> Finding:
         ranks,
         view.names(node),
         f"Many small differences between ranks below {view.name(node)}",
-        f"others wait {wording.seconds(whole)} for them, no call path more than "
+        f"other ranks wait {wording.seconds(whole)}; each call path causes less than "
         f"{wording.percent(SMALL)} of the time",
-        f"The largest are {wording.joined(parts)}.",
-        "Synchronise less often, so that differences even out, or look for a common cause: the "
-        "operating system, memory, a machine shared with others.",
+        f"The largest causes are {wording.joined(parts)}.",
+        "Synchronise less often, so that differences average out, or search a common cause: "
+        "operating system, memory, a machine shared with other users.",
         node,
         view.share(whole),
     )
@@ -440,4 +440,4 @@ def _evidence(view: View, chosen: NDArray[np.bool_]) -> str:
         for metric, path in order[:3]
         if sum(sums[metric, path]) >= 0.05 * sum(map(sum, sums.values()))
     ]
-    return f"It shows as {wording.joined(parts)}." if parts else ""
+    return f"Evidence: {wording.joined(parts)}." if parts else ""

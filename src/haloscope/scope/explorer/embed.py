@@ -216,13 +216,13 @@ def _add_values(budget: _Budget, report: Report, side: int, name: str, room: int
         weights = np.array(rows.weight)
         share = weights[kinds == _SPREAD].sum() / max(weights.sum(), 1e-300)
         budget.notes.append(
-            f"{name}how {spread:,} small values ({100 * share:.2g} % of all) spread over the "
-            "ranks; their sums are there"
+            f"{name}the distribution over ranks of {spread:,} small values ({100 * share:.2g} % of all); their sums "
+            "are included"
         )
     if (kinds == _BYTE).any():
         budget.notes.append(
-            f"{name}the last digits of {int((kinds == _BYTE).sum()):,} rows of values by rank, kept to "
-            "1/255 of their range"
+            f"{name}the last digits of {int((kinds == _BYTE).sum()):,} rows of values by rank (rounded "
+            "to 1/255 of their range)"
         )
     budget.add(f"values{side}", pack({}, arrays))
 
@@ -254,7 +254,7 @@ def _add_pairs(budget: _Budget, report: Report, side: int, name: str) -> None:
         scope_text = "messages of single call paths"
         if cells < size:
             scope_text += (
-                f", and those of single pairs of ranks (cells of {-(-size // cells)} ranks)"
+                f" and of single pairs of ranks (included: cells of {-(-size // cells)} ranks)"
             )
         budget.notes.append(name + scope_text)
     whole = traffic.by_receiver(pairs, report.size)
@@ -278,9 +278,9 @@ def _add_timeline(budget: _Budget, report: Report, side: int, name: str) -> None
         try:
             budget.add(f"timeline{side}", _timeline_pack(view, report, side, name, budget.notes))
         except (HaloscopeError, OSError) as error:
-            raise InputError(f"the trace of {name or 'this run'} cannot be read ({error})") from (
-                error
-            )
+            raise InputError(
+                f"the trace cannot be read ({error})", location=name.removesuffix(": ")
+            ) from error
     finally:
         preparing.close()
 
@@ -293,7 +293,7 @@ def _timeline_pack(
     total = sum(place.segments for place in timeline.places)
     exact = _exact_tiles(view, kept, report, side, everything=total <= _MOST_SEGMENTS)
     if total > _MOST_SEGMENTS:
-        notes.append(f"{name}single events of the timeline, but for those around the longest waits")
+        notes.append(f"{name}single events of the timeline, except around the longest waits")
     rows = np.array(kept, np.int64)
     keys = timeline.keys[rows] if len(rows) else np.zeros(0, np.int64)
     place = keys >> 32

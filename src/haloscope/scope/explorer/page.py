@@ -86,7 +86,7 @@ def _plain(values: NDArray[Any]) -> NDArray[Any]:
         values = np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
     little = values.astype(values.dtype.newbyteorder("<"), copy=False)
     if little.dtype.str[1:] not in _TYPES:
-        raise TypeError(f"arrays of {values.dtype} have no place in a pack")
+        raise TypeError(f"a pack cannot hold arrays of {values.dtype}")
     return little
 
 
@@ -138,7 +138,7 @@ def _hash(text: str) -> str:
 
 def _name(name: str) -> str:
     if not re.fullmatch(r"[\w-]+", name):
-        raise ValueError(f"{name!r} cannot name a pack")
+        raise ValueError(f"{name!r} is not a valid name of a pack")
     return name
 
 
@@ -160,7 +160,7 @@ def _linked() -> str:
         if name in order:
             return
         if name in under_way:
-            raise ValueError(f"{' -> '.join([*under_way, name])} import each other in a circle")
+            raise ValueError(f"circular import: {' -> '.join([*under_way, name])}")
         under_way.append(name)
         text = _read(name)
         for _, needed in _IMPORT.findall(text):
@@ -178,5 +178,5 @@ def _as_function(name: str, text: str) -> str:
     exported = [match[1] for match in _EXPORT.findall(text)]
     body = _EXPORT.sub(r"\1 \2", body)
     if re.search(r"^(?:import|export)\b", body, re.MULTILINE):
-        raise ValueError(f"{name} imports or exports in a way that is not known here")
+        raise ValueError(f"{name} has an unsupported form of import or export")
     return f'modules["{name}"] = (() => {{\n{body}\nreturn {{ {", ".join(exported)} }};\n}})();'

@@ -128,8 +128,9 @@ class _Preparation:
         located = [place for place in self.measurement.locations if place.events is not None]
         if not located:
             raise InputError(
-                f"{self.measurement.folder} holds no events; a timeline needs a measurement in "
-                "trace mode"
+                "a timeline needs a trace; this measurement holds no events",
+                location=str(self.measurement.folder),
+                remedy="measure again with haloscope measure --trace",
             )
         total = sum(place.events.stat().st_size for place in located if place.events) or 1
         shifts = self._shifts()
@@ -151,7 +152,9 @@ class _Preparation:
                 self.progress(0.6 * done / total)
         if not first < last:
             raise InputError(
-                f"{self.measurement.folder} holds no events of any length; measure a longer run"
+                "all events of the trace have the same time",
+                location=str(self.measurement.folder),
+                remedy="measure a longer run",
             )
         self._write_lines()
         tiles = self._write_tiles(waiting, counts, float(first), float(last - first))
@@ -167,7 +170,7 @@ class _Preparation:
         try:
             knots = correct(self.measurement).knots
         except (HaloscopeError, MemoryError) as error:
-            self.notes.append(f"clocks of the timeline are not corrected ({error})")
+            self.notes.append(f"the clocks of the timeline are not corrected ({error})")
             return {}
         return {(places[index].rank, places[index].number): table for index, table in knots.items()}
 
@@ -238,7 +241,7 @@ class _Preparation:
     def _write_lines(self) -> None:
         if self.line_count > _MOST_LINES:
             self.notes.append(
-                f"more than {_MOST_LINES:,} messages: their lines are left out of the timeline"
+                f"the timeline leaves out the lines of more than {_MOST_LINES:,} messages"
             )
             lines = np.zeros(0, LINES)
         else:
@@ -248,7 +251,7 @@ class _Preparation:
             lines = match(sends, receives)
             lost = max(len(sends), len(receives)) - len(lines)
             if lost:
-                self.notes.append(f"{lost:,} sends or receives have no other end in the trace")
+                self.notes.append(f"{lost:,} sends or receives have no counterpart in the trace")
         np.save(self.part / "lines.npy", lines)
         self.line_count = len(lines)
 

@@ -63,7 +63,7 @@ class Service:
     def answer(self, question: str, options: Mapping[str, str]) -> bytes:
         """Answer with a pack."""
         if question not in self._answers:
-            raise QuestionError("there is no such question")
+            raise QuestionError("unknown query")
         return self._answers[question](options)
 
     def _head(self, _: Mapping[str, str]) -> bytes:
@@ -158,7 +158,7 @@ def _number(options: Mapping[str, str], name: str) -> float:
 def _rows(text: str, known: int) -> list[int]:
     """Rows from text such as ``0-63`` or ``1,5,7-9``, ascending, each once."""
     if len(text) > _MOST_RANKS_TEXT:
-        raise QuestionError("rows are too many")
+        raise QuestionError("the list of rows is too long")
     rows: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.partition("-")
@@ -180,10 +180,10 @@ def explore(
         with Server(service, port) as server:
             log(f"explorer: {server.url}")
             log(
-                "from another machine, first forward the port there: "
+                "on another machine, first forward the port: "
                 f"ssh -L {server.port}:{ADDRESS}:{server.port} {socket.gethostname()}"
             )
-            log("end with Ctrl-C")
+            log("stop with Ctrl-C")
             if browser and has_screen():
                 webbrowser.open(server.url)
             try:
@@ -191,7 +191,7 @@ def explore(
             except KeyboardInterrupt as stop:
                 if isinstance(stop, Interrupted):
                     stop.answered = True
-                log("ended")
+                log("stopped")
     finally:
         service.close()
 
@@ -227,8 +227,9 @@ class Server(ThreadingHTTPServer):
             super().__init__((ADDRESS, port), _Handler)
         except (OSError, OverflowError) as error:
             raise MachineError(
-                f"port {port} cannot be used ({getattr(error, 'strerror', None) or error}); give "
-                "another with --port, or leave it away for a free one"
+                f"port {port} cannot be used ({getattr(error, 'strerror', None) or error})",
+                location="--port",
+                remedy="give another port, or omit --port for a free one",
             ) from error
 
     @property

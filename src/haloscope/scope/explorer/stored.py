@@ -41,8 +41,9 @@ class Stored:
         path = folder / FILE
         if not folder.is_dir():
             raise InputError(
-                f"{folder} is not a folder; give one that haloscope measure has written and "
-                "haloscope analyze has analysed"
+                "it is not a folder",
+                location=str(folder),
+                remedy="give a folder of haloscope measure that haloscope analyze has analysed",
             )
         self.result = Result.load(path, values=False)  # Without values
         # What was left out of it because it does not fit.
@@ -75,7 +76,9 @@ class Stored:
             yield
         except (OSError, RuntimeError, LookupError, TypeError) as error:
             raise InputError(
-                f"{self.folder / FILE} is damaged ({error}); run haloscope analyze {self.folder} again"
+                f"the file is damaged ({error})",
+                location=str(self.folder / FILE),
+                remedy=f"run haloscope analyze {self.folder} again",
             ) from error
 
     def close(self) -> None:
@@ -185,10 +188,10 @@ class Stored:
             if not path.is_file():
                 return []
             if path.stat().st_size > _MOST_FINDINGS_BYTES:
-                raise ValueError("too long")
+                raise ValueError(f"larger than {_MOST_FINDINGS_BYTES} bytes")
             content = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
-            self.left_out.append(f"{FINDINGS} is not readable ({error}); findings are left out")
+            self.left_out.append(f"{FINDINGS} cannot be read ({error}); findings are left out")
             return []
         if isinstance(content, dict):
             self.notes = _lines(content.get("notes"))

@@ -117,7 +117,7 @@ class Timeline:
                 and all(-1 <= parent < n for n, (parent, _, _) in enumerate(self.nodes))
             )
             if not fits:
-                raise ValueError("a table does not fit")
+                raise ValueError("a table has another size or invalid numbers")
             self.tile_nodes = _mapped(prepared / "tile-nodes", "<i4", shape)
             self.tile_shares = _mapped(prepared / "tile-shares", "u1", shape)
             self.tile_seconds = _mapped(prepared / "tile-seconds", "<i4", shape)
@@ -127,8 +127,9 @@ class Timeline:
             self._tables = [np.clip(parts[one.table], -1, most) for one in self.places]
         except (LookupError, TypeError, ValueError, OverflowError, OSError) as error:
             raise InputError(
-                f"{prepared} does not hold a timeline that can be read ({error}); remove that "
-                "folder and try again"
+                f"the timeline in this folder cannot be read ({error})",
+                location=str(prepared),
+                remedy="remove the folder and start again",
             ) from error
         self._knots_of = {
             int(number): knots[knots["place"] == number] for number in np.unique(knots["place"])
@@ -240,7 +241,7 @@ def _table(path: Path, kind: Any, *, mapped: bool = False) -> NDArray[Any]:
     while another thread does (https://github.com/python/cpython/issues/106905).
     """
     if not path.is_file():
-        raise ValueError(f"{path.name} is no file")
+        raise ValueError(f"{path.name} is not a file")
     kind_read, expected = np.dtype(kind), io.BytesIO()
     with path.open("rb") as file:
         start = file.read(_NPY_START)
@@ -254,7 +255,7 @@ def _table(path: Path, kind: Any, *, mapped: bool = False) -> NDArray[Any]:
         np.lib.format.write_array_header_1_0(expected, described)
         whole = path.stat().st_size == begin + rows * kind_read.itemsize
         if not whole or start + file.read(begin - _NPY_START) != expected.getvalue():
-            raise ValueError(f"{path.name} is another table")
+            raise ValueError(f"{path.name} has another type or size")
         if mapped:
             return np.memmap(path, kind, "r", begin, (rows,))
         return np.fromfile(file, kind)
@@ -271,7 +272,7 @@ def _mapped(path: Path, kind: str, shape: tuple[int, int]) -> NDArray[Any]:
 def _place(fields: list[Any]) -> Place:
     rank, number, file, epoch, rate, zero, table, on_stream, device, segments, busy = fields
     if not _EVENTS.fullmatch(str(file)):
-        raise ValueError("a file lies elsewhere")
+        raise ValueError(f"{str(file)!r:.60} is not the name of an event file")
     return Place(
         int(rank),
         int(number),

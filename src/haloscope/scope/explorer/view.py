@@ -130,11 +130,11 @@ def line_arrays(lines: NDArray[np.void], begin: float) -> dict[str, NDArray[Any]
 def check_tiles(level: int, first: int, last: int, rows: Sequence[int], known: int) -> None:
     """Refuse a question for tiles that do not exist or for too many at once."""
     if not 0 <= level <= LAST_LEVEL or not 0 <= first <= last < FACTOR**level:
-        raise ValueError("there is no such tile")
+        raise ValueError("a tile is out of range")
     if not all(0 <= row < known for row in rows) or len(rows) > MOST_ROWS:
-        raise ValueError("there is no such row, or there are too many")
+        raise ValueError("a row is out of range, or the rows are too many")
     if (last - first + 1) * len(rows) > MOST_TILES:
-        raise ValueError("too many tiles at once")
+        raise ValueError("the tiles are too many for one query")
 
 
 def _nodes_of(report: Report, timeline: Timeline) -> NDArray[np.int64]:
@@ -201,14 +201,14 @@ class Preparing:
         finally:
             # The page asks until there is an answer, whatever has gone wrong here.
             if self.view is None and not self._failure:
-                self._failure = "an error of Haloscope's own, which the terminal shows"
+                self._failure = "an internal error of Haloscope; see the terminal"
 
     def _timeline(self) -> Timeline:
         prepared = self._prepared()
         try:
             return Timeline(self._folder, prepared)
         except InputError:
-            self._log(f"{prepared} is damaged; the timeline is prepared again")
+            self._log(f"{prepared}: the timeline is damaged and is prepared again")
             return Timeline(self._folder, self._prepared(again=True))
 
     def _prepared(self, *, again: bool = False) -> Path:
@@ -217,8 +217,8 @@ class Preparing:
         except OSError as error:
             self._temporary = Path(tempfile.mkdtemp(prefix="haloscope-explorer-"))
             self._log(
-                f"{self._folder} cannot be written ({error.strerror or error}); the timeline "
-                "is prepared for this session only"
+                f"{self._folder}: the folder cannot be written ({error.strerror or error}); the "
+                "timeline is prepared for this session only"
             )
             return prepare(self._folder, self._temporary / "cache", progress=self._progress)
 

@@ -42,14 +42,15 @@ def write_cubex(result: Result, path: Path, hosts: Mapping[int, str] | None = No
     metrics = _with_parents(result)
     if not metrics:
         raise InputError(
-            "the analysis holds no values, so there is nothing to write as a Cube report; run "
-            "haloscope analyze on the measurement again"
+            "the analysis holds no values for a Cube report",
+            remedy="run haloscope analyze on the measurement again",
         )
     if 8 * len(result.nodes) * len(result.locations) >= _MOST_MEMBER:
         raise InputError(
-            f"{len(result.nodes)} call paths on {len(result.locations)} locations are too many for "
-            f"a Cube report, which holds {_MOST_MEMBER // 8} values a metric; filter "
-            "functions when measuring (haloscope measure --score)"
+            f"a Cube report would have {len(result.nodes)} call paths on "
+            f"{len(result.locations)} locations",
+            allowed=f"at most {_MOST_MEMBER // 8} values a metric",
+            remedy="filter functions in the measurement (haloscope measure --score suggests a filter)",
         )
     groups = _groups(result, hosts or {})
     columns = np.array([column for _, ranks in groups for _, _, of in ranks for column in of])
@@ -73,8 +74,9 @@ def write_cubex(result: Result, path: Path, hosts: Mapping[int, str] | None = No
         raise
     except OSError as error:
         raise MachineError(
-            f"{path} cannot be written ({error.strerror or error}); free some space or choose "
-            "another place"
+            f"it cannot be written ({error.strerror or error})",
+            location=str(path),
+            remedy="free disk space, or choose another folder",
         ) from error
 
 
@@ -178,7 +180,7 @@ def _anchor(
     if isinstance(command, list):
         yield f'<attr key="Command" value={_attribute(" ".join(map(str, command)))}/>'
     if result.about.get("partial"):
-        yield '<attr key="Partial" value="the measurement is not whole"/>'
+        yield '<attr key="Partial" value="the measurement is incomplete"/>'
     yield "<doc><mirrors/></doc>"
     yield "<metrics>"
     yield from _metric_tree(result, metrics, "")

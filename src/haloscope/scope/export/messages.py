@@ -30,8 +30,8 @@ def check_call_tree(result: Result) -> None:
     for number, node in enumerate(result.nodes):
         if not (-1 <= node.parent < number and 0 <= node.region < len(result.regions)):
             raise InputError(
-                f"the call tree of the analysis does not fit together at node {number}; run "
-                "haloscope analyze on the measurement again"
+                f"node {number} of the call tree of the analysis has no valid parent or region",
+                remedy="run haloscope analyze on the measurement again",
             )
 
 

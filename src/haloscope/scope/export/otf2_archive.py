@@ -72,8 +72,8 @@ def load() -> Any:
         import otf2
     except (ImportError, OSError) as error:
         raise MachineError(
-            f"OTF2 files need the otf2 package, which cannot be loaded ({error}); install it: "
-            "pip install 'haloscope[otf2]'"
+            f"the otf2 package, needed for OTF2 files, cannot be loaded ({error})",
+            remedy="install it: pip install 'haloscope[otf2]'",
         ) from error
     return otf2
 

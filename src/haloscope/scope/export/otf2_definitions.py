@@ -158,12 +158,12 @@ class Definitions:
 
     def _clock(self) -> None:
         if not self._raw["ClockProperties"]:
-            raise InputError("the trace does not tell its clock (no ClockProperties)")
+            raise InputError("the trace does not define its clock (no ClockProperties)")
         rate, begin, length, *_ = self._raw["ClockProperties"][0]
         if not 1 <= rate <= _MOST_TICKS_PER_SECOND:
             raise InputError(
-                f"the trace's clock has {rate} ticks a second; 1 to {_MOST_TICKS_PER_SECOND} can "
-                "be read"
+                f"the clock of the trace has {rate} ticks a second",
+                allowed=f"1 to {_MOST_TICKS_PER_SECOND}",
             )
         self.ticks_per_second, self.begin, self.end = int(rate), int(begin), int(begin + length)
 
@@ -209,7 +209,7 @@ class Definitions:
                 threads.sort(key=lambda place: place is not first[process])
             ranks.append(threads)
         if not 1 <= len(ranks) <= MOST_RANKS:
-            raise InputError(f"the trace has {len(ranks)} processes; 1 to {MOST_RANKS} can be read")
+            raise InputError(f"the trace has {len(ranks)} processes", allowed=f"1 to {MOST_RANKS}")
         return ranks
 
     def _numbers(self, places: list[OtfLocation]) -> list[int]:
@@ -307,7 +307,7 @@ def _read(low: Any, reader: Any, most: int) -> dict[str, list[tuple[Any, ...]]]:
         read += count
         if read > most:
             # The library can be led astray by a broken file, and then does not stop by itself.
-            raise ValueError("there are more definitions than bytes")
+            raise ValueError("more definitions than bytes")
     low.Reader_CloseGlobalDefReader(reader, definitions)
     keep.clear()
     return raw

@@ -127,7 +127,7 @@ class LocationReader:
             else:
                 handler(time, *values)
         except (LookupError, TypeError, ValueError):
-            self._left_out[f"{kind} of something that is not defined"] += 1
+            self._left_out[f"{kind} without a definition"] += 1
 
     def finish(self) -> tuple[int, bool]:
         """Write what is left; returns the last tick and whether all regions have been left."""
@@ -143,7 +143,7 @@ class LocationReader:
 
     def _write(self, tick: int, kind: Kind, payload: int, words: Sequence[int] = ()) -> None:
         if tick < self._last or tick - self._trace.begin > _MOST_TICKS:
-            self._left_out["order of events whose time runs backwards"] += 1
+            self._left_out["order of events with decreasing time"] += 1
             tick = self._last
         self._last = tick
         if self._held:
@@ -165,7 +165,7 @@ class LocationReader:
         """A collective operation that nobody sees end is left out."""
         event = self._started.pop(request)
         event.kind, event.words = Kind.END, ()
-        self._left_out["non-blocking collectives that do not end"] += 1
+        self._left_out["non-blocking collectives without an end"] += 1
         self._flush()
 
     # Regions
@@ -411,7 +411,7 @@ class LocationReader:
 
     def _on_BufferFlush(self, time: int, end: int) -> None:
         if not time <= end <= self._trace.end:
-            raise ValueError("the flush does not end within the trace")
+            raise ValueError("a buffer flush ends after the end of the trace")
         region = self._rank.own_region("trace buffer flush", "measurement", "flush")
         self._enter(time, region, "")
         self._has_collective = True
@@ -435,7 +435,7 @@ class LocationReader:
                 counter = self._rank.counter(name, unit)
                 self._write(time, Kind.COUNTER, counter, (value.unsigned_int,))
             else:
-                self._left_out["values of metrics that are no whole numbers"] += 1
+                self._left_out["metric values that are not integers"] += 1
 
     def _on_ParameterUnsignedInt(self, time: int, parameter: int, value: int) -> None:
         self._left_out["ParameterUnsignedInt"] += 1
@@ -448,7 +448,7 @@ class LocationReader:
             return
         kind = Kind[name.removeprefix(OUR_EVENT)]
         if kind in (Kind.END, Kind.TIME, Kind.ENTER, Kind.LEAVE):
-            raise ValueError("such an event cannot be kept as a parameter")
+            raise ValueError(f"{kind.name} events cannot be stored as parameters")
         attribute_values = self._attributes(attributes)
         words = [
             attribute_values[f"{OUR_EVENT}{number + 1}"]

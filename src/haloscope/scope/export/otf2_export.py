@@ -72,11 +72,16 @@ def export_otf2(
     places = [place for place in measurement.locations if place.events is not None]
     if not places:
         raise InputError(
-            f"{measurement.folder} is a profile and holds no events; measure again with "
-            "haloscope measure --trace"
+            "the measurement is a profile and holds no events",
+            location=str(measurement.folder),
+            remedy="measure again with haloscope measure --trace",
         )
     if os.path.exists(folder) and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder} is there already; give a folder that is new or empty (--out)")
+        raise InputError(
+            "it exists already",
+            location=str(folder),
+            remedy="give a new or empty folder with --out",
+        )
     written = Written(folder / f"{ARCHIVE}.otf2")
     with quiet() as kept:
         try:
@@ -93,8 +98,9 @@ def export_otf2(
                             progress(done, total)
         except (OSError, load_library().Error) as error:
             raise MachineError(
-                f"{folder} cannot be written ({kept.complaint() or error}); free some space or choose "
-                "another folder"
+                f"it cannot be written ({kept.complaint() or error})",
+                location=str(folder),
+                remedy="free disk space, or choose another folder",
             ) from error
     return written
 
@@ -143,7 +149,7 @@ def _write_events(
             begun = min(size, begun + 8 * _PIECE_WORDS)
             yield done + begun, sum(sizes)
             if not events.whole:
-                written.left_out["what follows a broken event"] += 1
+                written.left_out["events after a damaged event"] += 1
         _close(stream)
         done += size
         written.events += translator.events
@@ -212,7 +218,7 @@ class _Translator:
         ordered = np.maximum.accumulate(np.append(self._latest, ticks))
         self._latest = int(ordered[-1])
         if late := np.count_nonzero(ticks < ordered[1:]):
-            self._left_out["times that run backwards"] += int(late)
+            self._left_out["decreasing times"] += int(late)
         by_kind, write, keep = self._by_kind, self._write, self._keep
         for time, (_, kind, payload, words) in zip(
             ordered[1:].tolist(), iterate(events), strict=True
@@ -220,7 +226,7 @@ class _Translator:
             try:
                 write(by_kind.get(kind, keep)(time, kind, payload, words))
             except (KeyError, IndexError, AttributeError):
-                self._left_out[f"{kind.name} of something that is not defined"] += 1
+                self._left_out[f"{kind.name} without a definition"] += 1
             else:
                 self.events += 1
 

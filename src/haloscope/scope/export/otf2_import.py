@@ -46,7 +46,11 @@ def import_otf2(
     """Read an OTF2 archive into a measurement folder."""
     _check_anchor(anchor)
     if os.path.exists(folder) and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder} is there already; give a folder that is new or empty (--out)")
+        raise InputError(
+            "it exists already",
+            location=str(folder),
+            remedy="give a new or empty folder with --out",
+        )
     low = load_library()
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -61,16 +65,18 @@ def import_otf2(
             except (low.Error, ArithmeticError, LookupError, TypeError, ValueError) as error:
                 problem = kept.complaint() or str(error) or type(error).__name__
                 raise InputError(
-                    f"{anchor} is not an OTF2 trace that can be read ({problem}); give one that is "
-                    "whole, or write it again"
+                    f"the OTF2 trace cannot be read ({problem})",
+                    location=str(anchor),
+                    remedy="give a complete trace, or write it again",
                 ) from error
             reading.describe(anchor)
         reading.imported.folder = folder
         return reading.imported
     except OSError as error:
         raise MachineError(
-            f"{folder} cannot be written ({error.strerror or error}); free some space or choose "
-            "another folder"
+            f"it cannot be written ({error.strerror or error})",
+            location=str(folder),
+            remedy="free disk space, or choose another folder",
         ) from error
 
 
@@ -78,19 +84,24 @@ def _check_anchor(anchor: Path) -> None:
     try:
         if anchor.exists() and not (anchor.is_file() or anchor.is_dir()):
             raise InputError(
-                f"{anchor} is no regular file; give the anchor file of an OTF2 trace, such as traces.otf2"
+                "it is not a regular file",
+                location=str(anchor),
+                remedy="give the anchor file of an OTF2 trace, for example traces.otf2",
             )
         with anchor.open("rb") as file:
             begin = file.read(_MOST_ANCHOR)
     except OSError as error:
         raise InputError(
-            f"{anchor} cannot be read ({error.strerror}); give the anchor file of an OTF2 trace, "
-            "such as traces.otf2"
+            f"it cannot be read ({error.strerror})",
+            location=str(anchor),
+            remedy="give the anchor file of an OTF2 trace, for example traces.otf2",
         ) from error
     # A chunk's first byte, the order of bytes, then the name.
     if begin[2:7] != b"OTF2\0":
         raise InputError(
-            f"{anchor} is not the anchor file of an OTF2 trace; give the file that ends in .otf2"
+            "it is not the anchor file of an OTF2 trace",
+            location=str(anchor),
+            remedy="give the file that ends in .otf2",
         )
     # Machine, description and creator end with a zero each; then comes how many properties there
     # are. The library believes any number, and takes memory and minutes for it.
@@ -98,13 +109,15 @@ def _check_anchor(anchor: Path) -> None:
     is_little = begin[1:2] == b"B"
     if is_little and len(words) == 4 and int.from_bytes(words[3][:4], "little") > len(begin):
         raise InputError(
-            f"{anchor} is not an OTF2 trace that can be read (more properties than bytes); give "
-            "one that is whole, or write it again"
+            "the OTF2 trace cannot be read (more properties than bytes)",
+            location=str(anchor),
+            remedy="give a complete trace, or write it again",
         )
     if not anchor.with_suffix(".def").is_file():
         raise InputError(
-            f"{anchor} has no {anchor.stem}.def beside it, so the trace is not whole; copy the "
-            "whole folder"
+            f"the trace is incomplete: {anchor.stem}.def is missing in its folder",
+            location=str(anchor),
+            remedy="copy the whole folder of the trace",
         )
 
 
@@ -233,7 +246,7 @@ class _Reading:
                 raise
             self.imported.events += count
             if self.imported.events - before > most:
-                raise ValueError("there are more events than bytes")
+                raise ValueError("more events than bytes")
             yield self.imported.events, self._total
         low.Reader_CloseEvtReader(reader, events)
 

@@ -60,13 +60,15 @@ def export_perfetto(
     places = [place for place in measurement.locations if place.events is not None]
     if not places:
         raise InputError(
-            f"{measurement.folder} is a profile and holds no events; measure again with "
-            "haloscope measure --trace"
+            "the measurement is a profile and holds no events",
+            location=str(measurement.folder),
+            remedy="measure again with haloscope measure --trace",
         )
     if not 0 <= begin < end:
         raise InputError(
-            f"the window from {begin:g} to {end:g} s is empty; give --from and --to in seconds "
-            "since the begin of the run, the second one larger"
+            f"the window from {begin:g} to {end:g} s is empty",
+            location="--from, --to",
+            allowed="seconds since the start of the run, 0 <= from < to",
         )
     if result is not None:
         check_call_tree(result)
@@ -79,8 +81,9 @@ def export_perfetto(
         raise
     except OSError as error:
         raise MachineError(
-            f"{path} cannot be written ({error.strerror or error}); free some space or choose "
-            "another place"
+            f"it cannot be written ({error.strerror or error})",
+            location=str(path),
+            remedy="free disk space, or choose another folder",
         ) from error
     return timeline
 
@@ -108,8 +111,8 @@ class _Writer:
         self.timeline.bytes += len(text)
         if self._warn is not None and self.timeline.bytes > MOST_BYTES:
             self._warn(
-                f"the timeline is larger than the {MOST_BYTES / 1e9:g} GB that browsers open; "
-                "take a part of it with --from and --to"
+                f"the timeline is larger than {MOST_BYTES / 1e9:g} GB, the limit of browsers; "
+                "export a part of it with --from and --to"
             )
             self._warn = None
 

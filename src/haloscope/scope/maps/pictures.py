@@ -49,7 +49,7 @@ def save_map(path: Path, traffic: Traffic) -> None:
     messages, empty = traffic.total("messages"), traffic.total("empty")
     caption = (
         f"{count(messages)} messages, {count(empty)} of them empty; {size(traffic.total('bytes'))};"
-        f" {100 * quiet.share:.3g} % of {count(quiet.pairs)} pairs exchange nothing"
+        f" {100 * quiet.share:.3g} % of {count(quiet.pairs)} pairs exchange no data"
     )
     _head(figure, f"Messages: {_drawn(traffic.title)}", caption)
     _save(figure, path)
@@ -75,7 +75,7 @@ def save_receivers(path: Path, traffic: Traffic) -> None:
     _head(
         figure,
         f"Receivers: {_drawn(traffic.title)}",
-        "each panel sorted by its own value; light: empty messages only",
+        "each panel sorted by its own value; light: only empty messages",
     )
     _save(figure, path)
 
@@ -255,14 +255,17 @@ def write_maps(
     """
     target = folder / NAME
     if target.is_symlink() or (target.exists() and not target.is_dir()):
-        raise InputError(f"{target} is no folder; move it away")
+        raise InputError(
+            "it is not a folder", location=str(target), remedy="move it to another place"
+        )
     try:
         with atomic_folder(target) as made:
             pictures = _fill(made, traffic, routines, placement)
     except OSError as error:
         raise MachineError(
-            f"{target} cannot be written ({error.strerror or error}); free some space or copy the "
-            "measurement to a folder that can be written"
+            f"it cannot be written ({error.strerror or error})",
+            location=str(target),
+            remedy="free disk space, or copy the measurement to a writable folder",
         ) from error
     return [(title, kind, f"{NAME}/{name}") for title, kind, name in pictures]
 

@@ -86,7 +86,7 @@ static const char *reason_for(int error) {
     case EFBIG: return "limit of file sizes reached";
     case ENOMEM: return "no memory for a buffer";
     case ENODEV: return "the file system cannot map files into memory; measure into another folder";
-    default: return "the file of events cannot be extended";
+    default: return "the event file cannot be extended";
   }
 }
 
@@ -147,7 +147,7 @@ void buffer_rename(struct location *me) {
   file_path(path, sizeof path, "events", (int)me->number);
   write_header(me, header);
   if (!file_ready(&me->file, path) || pwrite(me->file.fd, header, sizeof header, 0) < 0)
-    hs_say_once("a file of events cannot be given its rank; see that nobody removes files there");
+    hs_say_once("the rank cannot be written into an event file; remove no files of the measurement");
 }
 
 /* Cuts the file to its events. A window that another thread may still write to stays. */

@@ -45,7 +45,9 @@ def compile_library(
     command = compiler_path.command if compiler_path is not None else tuple(compiler or ())
     identity = f"{compiler_path.identity}\n{identity}" if compiler_path is not None else identity
     if not command:
-        raise MachineError("no C++ compiler was found; install g++ (Debian: apt install g++)")
+        raise MachineError(
+            "there is no C++ compiler", remedy="install g++ (Debian: apt install g++)"
+        )
     is_cpp = any(source.suffix == ".cpp" for source in sources)
     options = (*(_CPP_FLAGS if is_cpp else _C_FLAGS),)
     texts = [(path.name, path.read_text()) for path in (*sources, *headers)] + list(generated)
@@ -160,8 +162,9 @@ def preload_library(cache: Cache | None = None) -> Path:
     )
     if re.search(r"[\s:]", str(path)):
         raise MachineError(
-            f"the library {path} cannot be preloaded, since its path has a blank or a colon; set "
-            "HALOSCOPE_CACHE to a folder without"
+            "the library cannot be preloaded: its path has a blank or a colon",
+            location=str(path),
+            remedy="set HALOSCOPE_CACHE to a folder without blanks and colons in its path",
         )
     return path
 
@@ -288,8 +291,9 @@ def find_header(library: Path, version: str) -> Header:
     debian = f" (Debian: apt install {package})" if package else ""
     first = " ".join((version.splitlines() or [""])[0].split(",")[0].split())
     raise MachineError(
-        f"found no mpi.h of {first or flavour or 'this MPI'} ({library}); install the development "
-        f"files of this MPI{debian}, or name its compiler in MPICC"
+        f"there is no mpi.h of {first or flavour or 'this MPI'}",
+        location=str(library),
+        remedy=f"install the development files of this MPI{debian}, or set MPICC to its compiler",
     )
 
 

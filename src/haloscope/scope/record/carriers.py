@@ -16,8 +16,8 @@ def answer(library: str, version: str) -> str:
         from haloscope.scope.record.build import build_tracer
     except ImportError as error:
         return (
-            f"error: the tracer of {library} could not be built, since {sys.executable} cannot "
-            f"import what it needs ({error}); install that package for this Python"
+            f"error: {library}: the tracer of this MPI cannot be built, since {sys.executable} cannot "
+            f"import a package ({error}); install the package for this Python"
         )
     try:
         return str(build_tracer(Path(library), version))
@@ -34,7 +34,7 @@ _MOST_BYTES = 1 << 25
 _MOST_RANGES = 12  # that a line shows
 REASONS = {
     "absent": "started without the recorder, or unable to write into the folder",
-    "version": "with a recorder of another version than the first rank",
+    "version": "another version of the recorder than on the first rank",
 }
 
 
@@ -110,8 +110,8 @@ def settle(folder: Path) -> list[str]:
             path.rename(folder / re.sub(rf"process-{_LABEL}", "rank-00000", path.name))
         del processes[largest]
     return [
-        f"process {process.partition('-')[0]} ended before it had a rank; what it recorded stays "
-        f"in {path.name} and is not analysed"
+        f"process {process.partition('-')[0]} ended before it had a rank; its events stay in "
+        f"{path.name} and are not analysed"
         for process, path in sorted(processes.items())
     ]
 

@@ -99,9 +99,9 @@ void counters_define(void) {
     strncat(text, name, (size_t)(end - name) < sizeof text ? (size_t)(end - name) : sizeof text - 1);
     const struct counter *counter = find(name, (size_t)(end - name));
     if (!counter || count == MOST_COUNTERS) {
-      refuse(text, counter ? "there are too many" : "there are instructions, cycles, cache-misses, "
-             "cache-references, branches, branch-misses, stalled-cycles, task-clock, page-faults, "
-             "context-switches and migrations");
+      refuse(text, counter ? "too many counters" : "unknown name; allowed: instructions, cycles, "
+             "cache-misses, cache-references, branches, branch-misses, stalled-cycles, task-clock, "
+             "page-faults, context-switches, migrations");
       continue;
     }
     files[count] = open_one(counter, count ? files[0] : -1);
@@ -111,7 +111,7 @@ void counters_define(void) {
     }
     chosen[count++] = counter;
     if (!read_group(files[0], count, values)) {
-      refuse(text, "the processor cannot count it together with those before it");
+      refuse(text, "the processor cannot count it together with the preceding counters");
       close(files[--count]);
     }
   }

@@ -138,8 +138,8 @@ int definitions_open(void) {
   file_path(path, sizeof path, "def", -1);
   if (!file_open_new(&definitions, path)) {
     snprintf(message, sizeof message,
-             "%s cannot be made (%s); give another folder (haloscope measure --out); nothing is "
-             "recorded",
+             "%s: the file cannot be made (%s), nothing is recorded; give another folder (haloscope "
+             "measure --out)",
              path, strerror(errno));
     hs_say_once(message);
     return 0;
@@ -150,7 +150,7 @@ int definitions_open(void) {
   definitions_opening(clock_rate());
   if (written == OPENING) return 1;
   snprintf(message, sizeof message,
-           "%s cannot be written: the disk is full or the limit of file sizes reached; nothing is "
+           "%s: the file cannot be written (disk full or limit of file sizes reached), nothing is "
            "recorded",
            path);
   hs_say_once(message);

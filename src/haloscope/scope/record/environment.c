@@ -27,7 +27,7 @@ static long number_of(const char *name, long otherwise, long least, long most) {
   if (errno || *end || number < least || number > most) {
     char line[256];
     snprintf(line, sizeof line,
-             "%s is \"%.40s\", a whole number from %ld to %ld is allowed; nothing is recorded",
+             "%s: invalid value \"%.40s\"; allowed: whole numbers from %ld to %ld; nothing is recorded",
              name, text, least, most);
     hs_say_once(line);
     return -1;
@@ -59,7 +59,7 @@ static int read_phase(const char *text) {
     length = (size_t)(colon - text);
   }
   if (length == 0 || length >= sizeof hs_recorder.phase) {
-    hs_say_once("HALOSCOPE_PHASE names no region; NAME or NAME:N is allowed; nothing is recorded");
+    hs_say_once("HALOSCOPE_PHASE: no name or a too long one; allowed: NAME or NAME:N; nothing is recorded");
     return 0;
   }
   memcpy(hs_recorder.phase, text, length);
@@ -70,7 +70,7 @@ int environment_read(void) {
   const char *folder = getenv("HALOSCOPE_MEASURE");
   if (!folder || !*folder) return 0;
   if (folder[0] != '/' || strlen(folder) > 3800) {
-    hs_say_once("HALOSCOPE_MEASURE is no absolute path of a folder; nothing is recorded");
+    hs_say_once("HALOSCOPE_MEASURE: not an absolute path of a folder; nothing is recorded");
     return 0;
   }
   hs_recorder.folder = copy(folder);
@@ -82,7 +82,7 @@ int environment_read(void) {
   } else {
     char line[160];
     snprintf(line, sizeof line,
-             "HALOSCOPE_MODE is \"%.40s\"; trace or profile is allowed; nothing is recorded", mode);
+             "HALOSCOPE_MODE: unknown mode \"%.40s\"; allowed: trace or profile; nothing is recorded", mode);
     hs_say_once(line);
     return 0;
   }

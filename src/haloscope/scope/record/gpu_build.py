@@ -33,8 +33,8 @@ _FLAGS = ("-fvisibility=hidden", "-pthread", "-ldl")
 _NAMED_BY_USER = "HALOSCOPE_CUPTI"
 _INJECTED = ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
 _INSTALL = (
-    "found no CUPTI; install CUDA's toolkit, or run pip install nvidia-cuda-cupti "
-    "nvidia-cuda-runtime, or name the folder in HALOSCOPE_CUPTI"
+    "there is no CUPTI; install the CUDA toolkit, run pip install nvidia-cuda-cupti "
+    "nvidia-cuda-runtime, or set HALOSCOPE_CUPTI to the folder of CUPTI"
 )
 
 _LIBRARY = re.compile(r"libcupti\.so\.(\d+)")
@@ -166,8 +166,11 @@ def find_cupti(environment: Mapping[str, str] | None = None) -> Cupti | None:
         library = _cupti_in(Path(named).absolute())
         if library is None:
             raise MachineError(
-                f"{_NAMED_BY_USER} names {named}, which does not hold CUPTI; give a folder with "
-                "include/cupti_activity.h, include/cuda.h and lib/libcupti.so.<number>, or unset it"
+                f"{named} does not hold CUPTI",
+                location=_NAMED_BY_USER,
+                allowed="a folder with include/cupti_activity.h, include/cuda.h and "
+                "lib/libcupti.so.<number>",
+                remedy=f"set {_NAMED_BY_USER} to the folder of CUPTI, or unset it",
             )
         return library
     libraries = [library for root in _roots(variables) if (library := _cupti_in(root)) is not None]
@@ -276,7 +279,7 @@ def _with_cupti(cupti: Cupti, cache: Cache | None) -> Path:
     layouts = {name: _newest(activity, prefix) for name, prefix in _RECORDS.items()}
     missing = [_RECORDS[name] for name, layout in layouts.items() if layout is None]
     if missing:
-        raise MachineError(f"the headers in {own} do not define {missing[0]}")
+        raise MachineError(f"the headers do not define {missing[0]}", location=str(own))
     settings = "\n".join(
         [
             *(f"#define {name} {layout}" for name, layout in layouts.items()),
@@ -350,8 +353,8 @@ def gpu_environment(
     wanted = [name for name in _INJECTED if variables.get(name, "") in ("", library)]
     if _INJECTED[0] not in wanted:
         print(
-            f"haloscope: {_INJECTED[0]} is set already, for another tool: GPUs are not measured; "
-            "everything else is",
+            f"haloscope: {_INJECTED[0]} is set for another tool; GPUs are not measured (only the "
+            "CPU side)",
             file=sys.stderr,
         )
     return dict.fromkeys(wanted, library)

@@ -276,7 +276,7 @@ static void finish_tracer(void) {
   }
   if (dropped || untimed) {
     snprintf(line, sizeof line,
-             "{\"lost\": \"%llu kernels and copies of GPUs: CUPTI had no room or no time for them\"}",
+             "{\"lost\": \"%llu kernels and copies of GPUs: CUPTI dropped them or recorded no time\"}",
              (unsigned long long)(dropped + untimed));
     hs_device_note(line);
   }
@@ -346,9 +346,9 @@ GPU_PUBLIC int InitializeInjection(void) {
     const char *reason = NULL;
     gpu_cupti.cuptiGetResultString_(result, &reason);
     snprintf(line, sizeof line,
-             "CUPTI does not tell of %s (%s, error %d); see that nvidia-smi works, that CUPTI is "
+             "CUPTI does not record %s (%s, error %d); check that nvidia-smi works, that CUPTI is "
              "not newer than the driver, and that no other tool measures the GPU",
-             refused, reason ? reason : "no reason given", (int)result);
+             refused, reason ? reason : "unknown reason", (int)result);
     gpu_say_missing(line);
     return 1;
   }

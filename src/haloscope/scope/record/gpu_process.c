@@ -25,6 +25,6 @@ void gpu_say_missing(const char *reason) {
     const char *rank = getenv(ranks[variable]);
     if (rank && strcmp(rank, "0") != 0) return;
   }
-  snprintf(line, sizeof line, "GPUs are not measured: %s; everything else is", reason);
+  snprintf(line, sizeof line, "GPUs are not measured (only the CPU side): %s", reason);
   hs_say_once(line);
 }

@@ -465,7 +465,7 @@ static void record_left_out(uint64_t count) {
   text_open(&text, line, sizeof line);
   text_put(&text, "{\"lost\": \"");
   text_number(&text, count);
-  text_put(&text, " kernels and copies of GPUs: no room was left for them\"}");
+  text_put(&text, " kernels and copies of GPUs: the buffer was full\"}");
   hs_device_note(line);
 }
 

@@ -33,7 +33,7 @@ int gpu_has_recorder(void);
  * initialises CUDA, and the recorder asks at its first call only. */
 int gpu_is_measured(void);
 
-/* Tell once, from the first of the ranks: "GPUs are not measured: " and the reason. */
+/* Tell once, from the first of the ranks: "GPUs are not measured (only the CPU side): " and the reason. */
 void gpu_say_missing(const char *reason);
 
 /* What a call of CUDA does. */

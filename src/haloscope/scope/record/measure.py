@@ -59,16 +59,16 @@ _MOST_NAMES = 5  # that an error lists
 _MOST_PATH_BYTES = 4096
 # What stub_reason.c leaves, the most telling first; {} is the library that it names.
 _REASONS = {
-    "said": "the line above tells why",
-    "other-tool": "{} takes MPI's functions ahead of the recorder; measure without that tool",
-    "opened": "the program opens MPI's library {} while it runs (dlopen) and takes the functions "
-    "from there, past the recorder; link the program with that library",
-    "no-init": "the program never called MPI_Init or MPI_Init_thread of {}, where recording "
-    "begins; MPI sessions by themselves are not recorded",
+    "said": "see the line above",
+    "other-tool": "the tool {} intercepts MPI functions before the recorder; measure without it",
+    "opened": "the program opens the MPI library {} at run time (dlopen) and bypasses the recorder; "
+    "link the program with this library",
+    "no-init": "the program never called MPI_Init or MPI_Init_thread of {}, the start of a "
+    "recording; MPI sessions alone are not recorded",
 }
 _NO_REASON = (
-    "the command called no MPI that is a library of its own, and entered no region; see that the "
-    "program is one of MPI, linked with its shared library, or give it regions"
+    "the command called no MPI of a shared library and entered no region; link the MPI program with "
+    "the shared library of its MPI, or add regions to it"
 )
 # Signals that are passed on. Python's own answers to them would end this process alone.
 _PASSED_ON = (
@@ -98,32 +98,44 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
-            raise InputError(f"the mode {self.mode!r} is not known; give profile or trace")
+            raise InputError(f"unknown mode {self.mode!r}", allowed="profile or trace")
         if self.buffer is not None and not 1 <= self.buffer <= MOST_BUFFER_MIB:
             raise InputError(
-                f"a buffer of {self.buffer} MiB was asked for; give 1 to {MOST_BUFFER_MIB}"
+                f"the buffer has {self.buffer} MiB",
+                location="--buffer",
+                allowed=f"1 to {MOST_BUFFER_MIB} MiB",
             )
         if not 0 <= self.unwind <= MOST_FRAMES:
-            raise InputError(f"--unwind {self.unwind} is out of range; give 0 to {MOST_FRAMES}")
+            raise InputError(
+                f"the depth is {self.unwind}", location="--unwind", allowed=f"0 to {MOST_FRAMES}"
+            )
         if len(self.filter.encode()) > _MOST_FILTER_BYTES:
             raise InputError(
-                f"the filter has {len(self.filter.encode())} bytes; {_MOST_FILTER_BYTES} are "
-                "allowed: use patterns with * in place of lists of names"
+                f"the filter has {len(self.filter.encode())} bytes",
+                location="--filter",
+                allowed=f"at most {_MOST_FILTER_BYTES} bytes",
+                remedy="use patterns with * instead of lists of names",
             )
         if len(self.counters) > MOST_COUNTERS:
             raise InputError(
-                f"{len(self.counters)} counters were asked for; give {MOST_COUNTERS} at most"
+                f"there are {len(self.counters)} counters",
+                location="--counters",
+                allowed=f"at most {MOST_COUNTERS}",
             )
         for name in self.counters:
             if name not in COUNTERS:
                 close = difflib.get_close_matches(name, COUNTERS, 1)
-                meant = f"; was {close[0]} meant?" if close else ""
                 raise InputError(
-                    f"the counter {name!r} is not known; give some of {', '.join(COUNTERS)}{meant}"
+                    f"unknown counter {name!r}",
+                    location="--counters",
+                    allowed=", ".join(COUNTERS),
+                    remedy=f"did you mean {close[0]}?" if close else "",
                 )
         for name, text in (("filter", self.filter), ("phase", self.phase)):
             if "\0" in text:
-                raise InputError(f"the {name} holds a zero byte; give plain text")
+                raise InputError(
+                    f"the {name} holds a zero byte", location=f"--{name}", remedy="give plain text"
+                )
 
 
 @dataclass
@@ -151,9 +163,11 @@ def read_filter(path: Path) -> str:
         with path.open("rb") as file:
             return file.read(_MOST_FILTER_BYTES + 1).decode()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InputError(
-            f"the filter {path} cannot be read ({reason}); give a file of patterns, one a line"
+            f"the filter cannot be read ({reason})",
+            location=str(path),
+            remedy="give a file with one pattern a line",
         ) from error
 
 
@@ -202,7 +216,9 @@ def new_measurement_folder(root: Path) -> Path:
             number += 1
         except OSError as error:
             raise InputError(
-                f"the folder {path} cannot be made ({error.strerror}); give another with --out"
+                f"the folder cannot be made ({error.strerror})",
+                location=str(path),
+                remedy="give another folder with --out",
             ) from error
 
 
@@ -212,12 +228,15 @@ def requested_measurement_folder(path: Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
             raise InputError(
-                f"the folder {path} is not empty; give a new or empty one with --out: a "
-                "measurement overwrites nothing"
+                "the folder is not empty, and a measurement overwrites nothing",
+                location=str(path),
+                remedy="give a new or empty folder with --out",
             )
     except OSError as error:
         raise InputError(
-            f"the folder {path} cannot be used ({error.strerror}); give another with --out"
+            f"the folder cannot be used ({error.strerror})",
+            location=str(path),
+            remedy="give another folder with --out",
         ) from error
     return path
 
@@ -285,9 +304,10 @@ def look_at(folder: Path, exit_code: int, seconds: float) -> Outcome:
     """Count what a measured command has left, and clear away what only the running needed."""
     if not folder.is_dir():
         raise InputError(
-            f"the folder {folder} has gone while the command ran, and what was measured with it; "
-            f"give one with --out that the command leaves alone (it ended with exit code "
-            f"{exit_code})"
+            "the folder of the measurement was removed while the command ran (exit code "
+            f"{exit_code} of the command)",
+            location=str(folder),
+            remedy="give a folder with --out that the command does not remove",
         )
     outcome = Outcome(folder, exit_code, seconds)
     for path in folder.glob(".tracer-*"):
@@ -355,12 +375,12 @@ def _look_at_rank(path: Path, outcome: Outcome) -> None:
     outcome.kept += kept
     if not ended:
         outcome.whole = False
-        left = "what it recorded is kept" if kept else "it has written no profile"
+        left = "its recorded events are kept" if kept else "it wrote no profile"
         outcome.warnings.append(f"{path.stem} did not end in order; {left}")
 
 
-def phase_missed(folder: Path, phase: str) -> str | None:
-    """Tell what is wrong with a phase that was never entered, so that nothing is recorded."""
+def phase_missed(folder: Path, phase: str) -> InputError | None:
+    """The error of a phase that the program never entered, so that nothing was recorded."""
     match = _VISIT.fullmatch(phase)
     name, visit = (match[1], int(match[2])) if match else (phase, 0)
     measured = open_measurement(folder)
@@ -368,7 +388,10 @@ def phase_missed(folder: Path, phase: str) -> str | None:
         return None
     entered = any(region.name == name for region in measured.regions)
     if visit and entered:
-        return f"--phase {phase}: {name!r} was entered fewer than {visit} times"
+        return InputError(
+            f"nothing was measured: the program entered {name!r} fewer than {visit} times",
+            location=f"--phase {phase}",
+        )
     own = [
         region.name
         for paradigm in ("user", "function")
@@ -376,8 +399,11 @@ def phase_missed(folder: Path, phase: str) -> str | None:
         if region.paradigm == paradigm
     ]
     close = difflib.get_close_matches(name, own, _MOST_NAMES, 0.6) or own[:_MOST_NAMES]
-    known = f"; regions were {', '.join(close)}" if close else ""
-    return f"--phase {phase}: no region {name!r} was entered{known}"
+    return InputError(
+        f"nothing was measured: the program entered no region {name!r}",
+        location=f"--phase {phase}",
+        allowed=", ".join(close),
+    )
 
 
 def _run(command: Sequence[str], variables: Mapping[str, str], output_to_stderr: bool) -> int:
@@ -403,8 +429,9 @@ def _run(command: Sequence[str], variables: Mapping[str, str], output_to_stderr:
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise InputError(
-                f"{command[0]} cannot be started ({reason}); give a program and its arguments "
-                "after --"
+                f"the program cannot be started ({reason})",
+                location=command[0],
+                remedy="give a program and its arguments after --",
             ) from error
         while True:
             # Another thread of this process may have been told of the end in place of this one.

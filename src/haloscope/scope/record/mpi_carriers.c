@@ -33,7 +33,7 @@ enum { TEAM_TAG = 7, MOST_IDENTITY = 64, MOST_LINE = 40, ROOM = PATH_MAX + 100 }
 static const double look_seconds = 2, wait_seconds = 30;
 
 #define FIRST_WORDS "haloscope team 1"
-#define ANOTHER_PROGRAM "one program is measured already; a further one is not: measure it by itself"
+#define ANOTHER_PROGRAM "another program of this measurement is not measured; measure it separately"
 
 enum mark { MARK_NONE, MARK_OWN, MARK_AGAIN, MARK_FAILED };
 enum state { ABSENT = 0, HERE = 1, OTHER_VERSION = 2 };
@@ -277,12 +277,12 @@ static const char *outcome_of(const char *text, int rank, int size) {
   if (strcmp(outcome, "all") == 0) {
     hs_carriers = MPI_COMM_WORLD;
   } else if (strcmp(outcome, "part") == 0) {
-    if (!join_part(text, rank, size)) return "this rank is not measured: its recorder is of another "
-                                             "version than that of the first rank";
+    if (!join_part(text, rank, size)) return "this rank is not measured: its recorder has another "
+                                             "version than the recorder of the first rank";
   } else if (strcmp(outcome, "none") == 0) {
-    hs_define("{\"apart\": \"the ranks could not agree on who carries the recorder\"}");
+    hs_define("{\"apart\": \"the ranks could not agree on the ranks with a recorder\"}");
   } else {
-    return "two programs came to one measurement at once; none is measured: measure each by itself";
+    return "two programs started in one measurement, neither is measured; measure each program separately";
   }
   return NULL;
 }
@@ -296,7 +296,7 @@ const char *hs_carriers_find(int rank, int size) {
   }
   if (mark == MARK_NONE || marked_rank != rank) leave_mark(rank);
   if (mark == MARK_AGAIN) return ANOTHER_PROGRAM;
-  if (mark == MARK_FAILED) return "the measurement's folder cannot be written";
+  if (mark == MARK_FAILED) return "the folder of the measurement cannot be written";
   if (size == 1) {
     hs_carriers = MPI_COMM_WORLD;
     return NULL;

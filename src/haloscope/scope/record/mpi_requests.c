@@ -198,8 +198,8 @@ static void record_exchanged(const struct hs_request *request, const MPI_Status 
     return;
   }
   record_unsure(request, request->receive, HS_NOBODY, request->comm->number, HS_SKIPPED_RECEIVED);
-  hs_say_once("a message that MPI_Isendrecv has received from anybody is left out, and further ones "
-              "of its communicator show no waits: this MPI does not tell the sender");
+  hs_say_once("MPI_Isendrecv received a message from any source; it is left out, and later messages of "
+              "its communicator show no waits, since this MPI does not report the sender");
 #endif
 }
 

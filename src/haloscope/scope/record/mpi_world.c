@@ -73,7 +73,7 @@ static const char *threads_named(int provided) {
 static const char *not_measured(int rank, int size) {
   MPI_Comm parent = MPI_COMM_NULL;
   PMPI_Comm_get_parent(&parent);
-  if (parent != MPI_COMM_NULL) return "processes that MPI_Comm_spawn has started are not measured";
+  if (parent != MPI_COMM_NULL) return "processes started by MPI_Comm_spawn are not measured";
   const uint32_t region = hs_region("agreement of the ranks", "measurement", "other", "", 0);
   if (region != HS_FILTERED) hs_enter(region, NULL);
   const char *reason = hs_carriers_find(rank, size);

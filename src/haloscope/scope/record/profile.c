@@ -197,7 +197,7 @@ void profile_write(double rate) {
   file_path(temporary, sizeof temporary, "profile.new", -1);
   file = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (file < 0) {
-    hs_say_once("the profile cannot be written; see whether the measurement folder is still there");
+    hs_say_once("the profile cannot be written; check that the folder of the measurement still exists");
     return;
   }
   text_open(&out, room, sizeof room);
@@ -208,11 +208,11 @@ void profile_write(double rate) {
   close(file);
   file = -1;
   if (cut) {
-    definitions_lost("the profile is not whole", NULL);
-    hs_say_once("the profile is not whole: the disk is full or the limit of file sizes reached");
+    definitions_lost("the profile is incomplete", NULL);
+    hs_say_once("the profile is incomplete (disk full or limit of file sizes reached)");
   }
   if (rename(temporary, path))
-    hs_say_once("the profile cannot be given its name; it is in a file that ends in .new");
+    hs_say_once("the profile cannot be renamed and stays in a file that ends in .new");
 }
 
 /* --- signals ------------------------------------------------------------------------------------ */

@@ -123,7 +123,7 @@ static int make_way(const char *path) {
   file_path(other, sizeof other, "profile", -1);
   unlink(other);
   unlink(path);
-  hs_say_once("what a process without MPI has recorded before the MPI program is not kept");
+  hs_say_once("the events of a process without MPI that ran before the MPI program are removed");
   return 1;
 }
 

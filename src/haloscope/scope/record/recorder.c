@@ -209,13 +209,13 @@ void hs_become_rank(int rank, int size, const char *mpi, const char *threads) {
     file_path(path, sizeof path, "def", -1);
     if (access(path, F_OK) == 0)
       snprintf(line, sizeof line,
-               "process %d is not recorded: the measurement folder has a rank %d already (one "
-               "measurement takes one program)",
+               "process %d is not recorded: the folder of the measurement already has a rank %d; "
+               "measure one program at a time",
                (int)hs_recorder.process, rank);
     else
       snprintf(line, sizeof line,
-               "rank %d is not recorded: its files in the measurement folder cannot be renamed; "
-               "see that nobody removes files there",
+               "rank %d is not recorded: its files in the folder of the measurement cannot be "
+               "renamed; remove no files there",
                rank);
     files_drop();
     hs_say_once(line);
@@ -331,7 +331,7 @@ void hs_stop(struct location *me, const char *reason) {
   hs_unlock();
   if (!first) return;
   snprintf(line, sizeof line,
-           "recording has ended before the program: %s; what was recorded until then is kept",
+           "recording ended before the program: %s; the events until then are kept",
            reason);
   hs_say_once(line);
   if (me == hs_me) hs_take_turn(me);

@@ -49,7 +49,7 @@ static char complaint[400]; /* of the builder, where it has left no answer */
 static void say(const char *text) {
   const char *rank = hs_launcher_rank();
   if (rank && strcmp(rank, "0") != 0) return;
-  fprintf(stderr, "haloscope: %s; the program runs on without being measured\n", text);
+  fprintf(stderr, "haloscope: %s; the program runs without being measured\n", text);
 }
 
 void hs_give_up(void) {
@@ -161,7 +161,7 @@ static void ask_for_tracer(const char *library, const char *version) {
   snprintf(path, sizeof path, "%s/.tracer-%s-%016llx", folder, host, (unsigned long long)hash);
   const int file = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (file < 0) {
-    snprintf(answer, sizeof answer, "error: %s cannot be written (%s)", folder, strerror(errno));
+    snprintf(answer, sizeof answer, "error: %s: the folder cannot be written (%s)", folder, strerror(errno));
     return;
   }
   // It names a library that is loaded: not one that a third user has put there. (Some file systems have one
@@ -169,7 +169,7 @@ static void ask_for_tracer(const char *library, const char *version) {
   struct stat about, around;
   if (fstat(file, &about) || stat(folder, &around) ||
       (about.st_uid != geteuid() && about.st_uid != around.st_uid)) {
-    snprintf(answer, sizeof answer, "error: %s belongs to another user; remove it", path);
+    snprintf(answer, sizeof answer, "error: %s: the file belongs to another user; remove it", path);
     close(file);
     return;
   }
@@ -181,11 +181,11 @@ static void ask_for_tracer(const char *library, const char *version) {
   }
   const int started = run_builder(library, version, path);
   if (!started)
-    snprintf(answer, sizeof answer, "error: the tracer of %s could not be built, since %s did not "
+    snprintf(answer, sizeof answer, "error: %s: the tracer of this MPI cannot be built: %s did not "
              "start", library, python);
   else if (!read_answer(file))
-    snprintf(answer, sizeof answer, "error: the tracer of %s could not be built: %s ended without "
-             "an answer%s%s", library, python, complaint[0] ? ", and with the line: " : "", complaint);
+    snprintf(answer, sizeof answer, "error: %s: the tracer of this MPI cannot be built: %s ended without "
+             "an answer%s%s", library, python, complaint[0] ? ", its last line: " : "", complaint);
   close(file);
 }
 
@@ -217,7 +217,7 @@ static void *real_function(const struct hs_library *mpi, const char *name) {
 }
 
 static void missing(void) {
-  static const char text[] = "haloscope: the program calls an MPI function that its MPI has not\n";
+  static const char text[] = "haloscope: the program calls an MPI function that its MPI lacks\n";
   if (write(2, text, sizeof text - 1) < 0) abort();
   abort();
 }
@@ -277,7 +277,7 @@ static void decide(int begins) {
   if (folder && *folder) {
     if (count == 1) table = load_tracer(&mpi, begins);
     else if (count > 1) say("the program has loaded more than one MPI");
-    else say("the program's MPI was not found among its libraries");
+    else say("the libraries of the program contain no MPI");
     if (table == NULL) hs_give_up();
   }
   fill_slots(&mpi, table);

@@ -48,7 +48,7 @@ void unwind_ready(void) {
     walk_stack = (walker *)(uintptr_t)dlsym(library, "_Unwind_Backtrace");
   }
   if (!walk_stack || !address_of || !stack_of) {
-    hs_say_once("libgcc_s.so.1 is not there: callers of MPI calls are not looked up");
+    hs_say_once("libgcc_s.so.1 is missing, so callers of MPI functions are not recorded");
     hs_recorder.unwind = 0;
   }
 }

@@ -40,7 +40,9 @@ def analyse(
     """
     if not any(place.events for place in measurement.locations):
         raise InputError(
-            f"{measurement.folder} holds no events; measure with --trace to get wait states"
+            "wait states need a trace; this measurement holds no events",
+            location=str(measurement.folder),
+            remedy="measure again with haloscope measure --trace",
         )
     knots = None
     about: dict[str, object] = {}
@@ -69,7 +71,7 @@ def analyse(
     warnings = [*measurement.warnings, *cut, *_warnings(counts)]
     if not causes:
         warnings.append(
-            f"root causes were left out: they may need {needed / 1e9:.1f} GB of memory and "
+            f"root causes are left out: they may need {needed / 1e9:.1f} GB of memory, and only "
             f"{free / 1e9:.1f} GB are free"
         )
     used = np.array([bool(place.events) for place in measurement.locations])
@@ -124,11 +126,11 @@ def _lost(counts: dict[str, int]) -> bool:
 def _warnings(counts: dict[str, int]) -> list[str]:
     """What did not fit together, one line each."""
     said = {
-        "broken": ("file", "of events with an end within an event or with what is not known"),
+        "broken": ("event file", "with an incomplete or unknown event"),
         "unmatched_sends": ("send", "without a receive"),
         "unmatched_receives": ("receive", "without a send"),
         "incomplete_collectives": ("collective operation", "that some ranks did not enter"),
-        "unknown": ("event", "on what was never defined"),
+        "unknown": ("event", "without a definition"),
     }
     return [
         f"{counted(counts[name], noun)} {text}"

@@ -89,7 +89,7 @@ class PeersOf:
             self._came = np.concatenate([*came, np.zeros(1, np.uint8)])
             return int(self._came.ctypes.data)
         except Exception as error:  # Nothing gets out of a callback: the others would wait forever.
-            print(f"haloscope: error: the processes cannot talk to each other: {error}", flush=True)
+            print(f"haloscope: error: the processes cannot communicate: {error}", flush=True)
             self._processes.abort(MachineError.exit_code)
             return None
 
@@ -191,12 +191,14 @@ class Inputs:
         folder = self.measurement.folder
         if failure == _NO_THREADS:
             return MachineError(
-                f"the system refuses the {self.run.threads} threads that were to replay {folder}; "
-                "use fewer with --threads, or raise the limit (ulimit -u, ulimit -v)"
+                f"the system refuses {self.run.threads} threads for the replay",
+                location=str(folder),
+                remedy="use fewer threads with --threads, or raise the limits (ulimit -u, ulimit -v)",
             )
         return MachineError(
-            f"the replay of {folder} does not fit into memory; use a machine with more, or more "
-            "processes: mpiexec -n N haloscope analyze"
+            "the replay of the trace does not fit into memory",
+            location=str(folder),
+            remedy="use a machine with more memory, or more processes: mpiexec -n N haloscope analyze",
         )
 
 
@@ -229,9 +231,10 @@ def _mapped(path: Path, words: int) -> NDArray[np.uint64]:
         return np.memmap(path, np.uint64, "r", shape=(words,))
     except OSError as error:
         raise MachineError(
-            f"{path} with {8 * words / 1e9:,.1f} GB cannot be mapped into memory "
-            f"({error.strerror or error}); raise the limit of address space (ulimit -v), or use a "
-            "larger machine"
+            f"the file of {8 * words / 1e9:,.1f} GB cannot be mapped into memory "
+            f"({error.strerror or error})",
+            location=str(path),
+            remedy="raise the limit of address space (ulimit -v), or use a machine with more memory",
         ) from error
 
 

@@ -66,7 +66,9 @@ def correct(measurement: Measurement, latency: float = 1e-6) -> Correction:
     )
     if not status:
         raise MachineError(
-            f"the replay of {measurement.folder} does not fit into memory; use a machine with more"
+            "the replay of the trace does not fit into memory",
+            location=str(measurement.folder),
+            remedy="use a machine with more memory",
         )
     try:
         by_rank: dict[int, NDArray[np.int64]] = {}

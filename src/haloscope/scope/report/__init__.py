@@ -31,12 +31,12 @@ MOST_PATHS = 12
 MOST_ROUTINES = 8
 _LEAST_SHARE = 0.0005  # of all time, for a row of the tree
 _EFFICIENCIES = (
-    ("parallel_efficiency", "Parallel efficiency", "computing over all time"),
-    ("load_balance", "= load balance", "mean computing of the ranks over the largest"),
-    ("communication_efficiency", "x communication", "largest computing over the run's time"),
-    ("serialisation_efficiency", "= serialisation", "what waits for each other would cost on an "
+    ("parallel_efficiency", "Parallel efficiency", "mean computation time over run time"),
+    ("load_balance", "= load balance", "mean over maximum of the computation time of ranks"),
+    ("communication_efficiency", "x communication", "largest computation time over run time"),
+    ("serialisation_efficiency", "= serialisation", "largest computation time over run time on an "
      "ideal network"),
-    ("transfer_efficiency", "x transfer", "what moving data costs"),
+    ("transfer_efficiency", "x transfer", "run time on an ideal network over run time"),
 )  # fmt: skip
 
 
@@ -95,20 +95,20 @@ def page(analysis: Analysis) -> str:
         parts += [took.figure if lacks_cores(result) else took.sentence, ""]
     if analysis.partial:
         parts += [
-            "> **Partial.** Parts of the measurement are missing; the figures cover what is there. "
-            "[What is missing](#the-measurement)",
+            "> **Partial.** Parts of the measurement are missing; the figures cover the rest. "
+            "[Missing parts](#the-measurement)",
             "",
         ]
     view = View.of(result)
     if analysis.findings:
-        parts += ["## What costs most", "", *_findings(analysis.findings, view)]
+        parts += ["## Findings", "", *_findings(analysis.findings, view)]
     if analysis.what_if:
-        parts += ["## What if", "", *_predictions(analysis.what_if)]
+        parts += ["## Predictions", "", *_predictions(analysis.what_if)]
     if analysis.comparison is not None:
         before = wording.code(analysis.comparison.before, 100)
-        parts += [f"## Against {before}", "", " ".join(sentences(analysis.comparison)), ""]
+        parts += [f"## Comparison with {before}", "", " ".join(sentences(analysis.comparison)), ""]
         parts += ["[By metric and by call path](compare.md)", ""]
-    parts += ["## Where the time goes", "", *_tree(view), *_efficiencies(result)]
+    parts += ["## Time by metric", "", *_tree(view), *_efficiencies(result)]
     parts += gpus.section(result)
     parts += ["## Call paths", "", *_call_paths(view)]
     if len(result.pairs) or result.total("messages_sent"):
@@ -134,7 +134,7 @@ def _findings(findings: Sequence[Finding], view: View) -> list[str]:
             "",
             f"{wording.begun(one.figure)}. {one.cause}".strip(),
             "",
-            f"*What to do:* {one.remedy}",
+            f"*Remedy:* {one.remedy}",
             "",
         ]
     return lines
@@ -156,7 +156,7 @@ def _predictions(predictions: Sequence[dict[str, Any]]) -> list[str]:
         for note in one.get("notes", ())
     ]
     return [
-        *table(("changed", "now", "predicted", "change"), rows),
+        *table(("change", "measured", "predicted", "difference"), rows),
         *notes,
         *([""] if notes else []),
     ]
@@ -190,17 +190,17 @@ def _tree(view: View) -> list[str]:
 
     walk(BY_NAME["time"], 0)
     lines = [
-        "All threads and ranks together; the least and the most of a rank, with its number.",
+        "Sums over all threads and ranks; minimum and maximum of a rank with its number.",
         *gpus.left_out(view.result),
         "",
     ]
-    return lines + table(("", "seconds", "share", "least (rank)", "most (rank)"), rows)
+    return lines + table(("", "seconds", "share", "minimum (rank)", "maximum (rank)"), rows)
 
 
 def _efficiencies(result: Result) -> list[str]:
     efficiencies = result.about.get("pop") or {}
     if lacks_cores(result):
-        return ["Efficiencies are left out: ranks lack cores, and this makes their figures.", ""]
+        return ["Efficiencies are left out: ranks lack cores, which determines the figures.", ""]
     rows = [
         (title, wording.percent(float(efficiencies[name])), meaning)
         for name, title, meaning in _EFFICIENCIES
@@ -209,7 +209,7 @@ def _efficiencies(result: Result) -> list[str]:
     if not rows:
         return []
     lines = [
-        "Efficiencies as the POP project defines them, of the time outside of MPI_Init and "
+        "Efficiencies as defined by the POP project, for the time outside MPI_Init and "
         "MPI_Finalize:",
         "",
     ]
@@ -240,10 +240,10 @@ def _call_paths(view: View) -> list[str]:
                 wording.seconds(float(delay[nodes].sum())) if delay[nodes].any() else "",
             ]
         rows.append(row)
-    header = ["call path", "seconds", "share", "visits", "most (rank)"]
+    header = ["call path", "seconds", "share", "visits", "maximum (rank)"]
     if result.waits.size or waiting.any():
-        header += ["waits in it", "waits of others for it"]
-    lines = ["Own time of each call path, without what it calls; the longest first.", ""]
+        header += ["waits in it", "waits of other ranks for it"]
+    lines = ["Own time of each call path without called functions, longest first.", ""]
     return lines + table(header, rows)
 
 
@@ -257,10 +257,10 @@ def _messages(analysis: Analysis) -> list[str]:
     ]
     if quiet.pairs:
         lines.append(
-            f"Of {wording.count(quiet.pairs)} pairs of ranks {wording.percent(quiet.share)} exchange "
-            "nothing"
+            f"{wording.percent(quiet.share)} of {wording.count(quiet.pairs)} pairs of ranks exchange "
+            "no data"
             + (
-                f"; {wording.percent(quiet.only_empty / quiet.pairs)} send empty messages only."
+                f"; {wording.percent(quiet.only_empty / quiet.pairs)} exchange only empty messages."
                 if quiet.only_empty
                 else "."
             )
@@ -274,7 +274,7 @@ def _messages(analysis: Analysis) -> list[str]:
     return lines
 
 
-_KINDS = {"map": "who sends to whom", "receivers": "receivers, sorted"}
+_KINDS = {"map": "communication matrix", "receivers": "receivers, sorted"}
 
 
 def _sizes(sizes: NDArray[np.int64]) -> list[str]:
@@ -326,21 +326,21 @@ def _where_to(analysis: Analysis) -> list[str]:
     if far.hosts > 1:
         whole = max(far.inside + far.across, 1)
         lines.append(
-            f"On {far.hosts} hosts: {wording.size(far.inside)} stay inside a host, "
-            f"{wording.size(far.across)} ({wording.percent(far.across / whole)}) go across."
+            f"On {far.hosts} hosts: {wording.size(far.inside)} stay within a host, "
+            f"{wording.size(far.across)} ({wording.percent(far.across / whole)}) cross hosts."
         )
     for name, dims, hops in far.cartesian:
         grid = " x ".join(map(str, dims))
         lines.append(
-            f"On the {grid} grid of {wording.code(name, 60)} a byte goes {hops:.3g} hop{'' if hops == 1 else 's'} on average."
+            f"On the {grid} grid of {wording.code(name, 60)}, a byte travels {hops:.3g} hop{'' if hops == 1 else 's'} on average."
         )
     placement = analysis.placement
     if placement is not None:
         lines += [
             "",
-            f"**A better placement.** With ranks on other hosts {wording.size(placement.after)} "
-            f"instead of {wording.size(placement.before)} would go across, "
-            f"{wording.percent(placement.saved)} less. Start the program again with",
+            f"**A better placement.** With ranks on other hosts, {wording.size(placement.after)} "
+            f"instead of {wording.size(placement.before)} would cross hosts "
+            f"({wording.percent(placement.saved)} less). Start the program again with",
             "",
             "    mpiexec -f maps/placement-hosts.txt ...                       # MPICH",
             "    mpirun --hostfile maps/placement-hosts.txt --map-by seq ...   # Open MPI",
@@ -359,7 +359,7 @@ def _ranks(view: View) -> list[str]:
         ("Computation", result.by_rank("computation"), wording.seconds),
         ("MPI", result.by_rank("mpi"), wording.seconds),
         ("Waiting for other ranks", waiting, wording.seconds),
-        ("Others wait for it", result.by_rank("delay"), wording.seconds),
+        ("Waiting of other ranks for it", result.by_rank("delay"), wording.seconds),
         ("GPU calls", result.by_rank("gpu"), wording.seconds),
         ("Overhead of the measurement", result.by_rank("overhead"), wording.seconds),
         ("Messages sent", result.by_rank("messages_sent"), wording.count),
@@ -367,7 +367,7 @@ def _ranks(view: View) -> list[str]:
     ]
     heap = result.about.get("heap_bytes_by_rank")
     if isinstance(heap, list) and len(heap) == result.size:
-        columns.append(("Most heap in use", np.array(heap, np.float64), wording.size))
+        columns.append(("Maximum heap in use", np.array(heap, np.float64), wording.size))
     rows = [
         (
             title,
@@ -379,7 +379,8 @@ def _ranks(view: View) -> list[str]:
         for title, values, spelled in columns
         if values.any()
     ]
-    return table(("a rank", "least (rank)", "mean", "most (rank)", "most / mean"), rows)
+    header = ("by rank", "minimum (rank)", "mean", "maximum (rank)", "maximum / mean")
+    return table(header, rows)
 
 
 def _measurement(analysis: Analysis) -> list[str]:
@@ -401,8 +402,8 @@ def _measurement(analysis: Analysis) -> list[str]:
     clocks = about.get("clock_violations")
     if isinstance(clocks, dict) and clocks.get("before"):
         lines.append(
-            f"- Messages that seem to arrive before they are sent: {clocks.get('before')} by the "
-            f"clocks as they are, {clocks.get('after')} after correction"
+            f"- Messages that arrive before they are sent: {clocks.get('before')} with measured "
+            f"clocks, {clocks.get('after')} with corrected clocks"
         )
     lines += [f"- {wording.markdown(line, 300)}" for line in (*analysis.warnings, *analysis.notes)]
     names = [f"[{wording.markdown(name)}]({name})" for name in analysis.files.values()]

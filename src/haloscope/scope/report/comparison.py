@@ -152,8 +152,8 @@ def sentences(comparison: Comparison) -> list[str]:
         lines = []
     if comparison.per_rank:
         lines.append(
-            f"Ranks differ ({comparison.sizes[0]} and {comparison.sizes[1]}): what follows are "
-            "means of a rank."
+            f"Ranks differ ({comparison.sizes[0]} and {comparison.sizes[1]}), so the following "
+            "values are means of the ranks."
         )
     least = _WORTH_TELLING * max(time.before, time.after)
     chosen = [metrics[name] for name in _REPORTED if name in metrics]
@@ -164,7 +164,7 @@ def sentences(comparison: Comparison) -> list[str]:
     if rises:
         lines.append(f"More: {findings.joined([_spelled(one) for one in rises[:3]])}.")
     if not falls and not rises:
-        lines.append("No kind of time has changed much.")
+        lines.append("No metric of time changed much.")
     moved = [one for one in comparison.paths if abs(one.change) > least][:2]
     if moved:
         parts = [
@@ -206,18 +206,19 @@ def page(comparison: Comparison) -> str:
         for one in comparison.paths[:MOST_PATHS]
         if one.before or one.after
     ]
-    kind = "Means of a rank" if comparison.per_rank else "Sums over all ranks"
+    kind = "Means of the ranks" if comparison.per_rank else "Sums over all ranks"
     parts = [
-        f"# {findings.code(comparison.after, 80)} against {findings.code(comparison.before, 80)}",
+        f"# {findings.code(comparison.after, 80)} compared with "
+        f"{findings.code(comparison.before, 80)}",
         "",
         " ".join(sentences(comparison)),
         "",
         "## By call path",
         "",
-        f"{kind}. Time in MPI functions counts to the routine that calls them; the last column "
-        "names what has changed most.",
+        f"{kind}. Time in MPI functions is included in the calling routine; the last column is the "
+        "metric with the largest change.",
         "",
-        *table(("call path", "before", "after", "change", "", "above all"), paths),
+        *table(("call path", "before", "after", "change", "", "largest change"), paths),
         "## By metric",
         "",
         *table(header, rows),

@@ -47,8 +47,8 @@ def left_out(result: Result) -> list[str]:
     if not isinstance(count, int) or not seconds:
         return []
     return [
-        f"Left out: {findings.things(count, 'thread')} that libraries keep, such as NCCL's, with "
-        f"{findings.seconds(seconds)}; nothing in them is MPI, a region or the start of a kernel."
+        f"Left out: {findings.things(count, 'thread')} of libraries, for example NCCL, with "
+        f"{findings.seconds(seconds)}; they call no MPI, enter no region and start no kernel."
     ]
 
 
@@ -82,8 +82,8 @@ def section(result: Result) -> list[str]:
             )
         )
     lines = [
-        "Every moment counts once: to the GPU where it works, whatever the host does meanwhile, "
-        "otherwise to what the host does.",
+        "Every moment counts once: to the GPU while it works, otherwise to the activity of the "
+        "host.",
         "",
         *table(("rank", *time_shares.titles), rows),
     ]
@@ -136,7 +136,7 @@ def _late_senders(result: Result) -> list[str]:
     ]
     titles = (BY_NAME[name].title for name in LATE_SENDERS)
     return [
-        "Receives that wait for late senders, by the rank that receives:",
+        "Receives that wait for late senders, by receiving rank:",
         "",
         *table(("rank", *titles), rows),
     ]

@@ -74,7 +74,7 @@ def show(analysis: Analysis, *, colour: bool | None = None) -> str:
         body = Text(f"{place}\n", style="")
         body.stylize("dim")
         body.append(f"{findings.begun(one.figure)}. {one.cause}".strip() + "\n")
-        body.append("What to do: ", style="bold")
+        body.append("Remedy: ", style="bold")
         body.append(one.remedy)
         console.print(Padding(body, (0, 0, 0, _INDENT)))
     efficiencies = None if scarce else _efficiencies(analysis)
@@ -95,7 +95,9 @@ def show(analysis: Analysis, *, colour: bool | None = None) -> str:
             )
     if analysis.comparison is not None:
         before = findings.plain(analysis.comparison.before, 50)
-        console.print(Text(f"\nAgainst {before}: {' '.join(sentences(analysis.comparison))}"))
+        console.print(
+            Text(f"\nComparison with {before}: {' '.join(sentences(analysis.comparison))}")
+        )
     if analysis.placement is not None and not scarce:
         placement = analysis.placement
         console.print(

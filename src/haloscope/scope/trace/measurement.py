@@ -265,7 +265,7 @@ class _Merger:
 
 def _integers(value: Any, limit: int) -> tuple[int, ...]:
     if not isinstance(value, list) or len(value) > MOST_RANKS:
-        raise ValueError("a list of ranks is wanted")
+        raise ValueError("the ranks are not a list, or too many")
     numbers = tuple(int(item) for item in value)
     if any(number < 0 or number >= limit for number in numbers):
         raise ValueError("a rank is out of range")
@@ -438,7 +438,7 @@ def _about(folder: Path, warnings: list[str]) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         about = None
     if not isinstance(about, dict):
-        warnings.append("measurement.json is not readable; what it says is left out")
+        warnings.append("measurement.json cannot be read and is left out")
         return {}
     return about
 
@@ -459,7 +459,9 @@ def open_measurement(folder: Path) -> Measurement:
     """Read the definitions of a measurement folder."""
     if not folder.is_dir():
         raise InputError(
-            f"{folder} is not a folder; give one that haloscope measure has written (--out)"
+            "it is not a folder",
+            location=str(folder),
+            remedy="give a folder of haloscope measure (its --out)",
         )
     files = sorted(
         (int(match[1]), path)
@@ -468,8 +470,9 @@ def open_measurement(folder: Path) -> Measurement:
     )
     if not files:
         raise InputError(
-            f"{folder} holds no measurement (no rank-*.def); give a folder that haloscope "
-            "measure or haloscope run --measure has written"
+            "the folder holds no measurement (no rank-*.def)",
+            location=str(folder),
+            remedy="give a folder of haloscope measure or haloscope run --measure",
         )
     warnings: list[str] = []
     about = _about(folder, warnings)
@@ -483,7 +486,7 @@ def open_measurement(folder: Path) -> Measurement:
         opening = lines[0] if lines else {}
         try:
             if int(opening["rank"]) != rank or int(opening["format"]) > FORMAT:
-                raise ValueError("another rank or a newer format")
+                raise ValueError("it names another rank or a newer format")
             ranks_of_run = int(opening["size"])
             rate = float(opening["ticks_per_second"])
             opening["epoch"] = int(opening.get("epoch", 0))
@@ -491,7 +494,7 @@ def open_measurement(folder: Path) -> Measurement:
                 raise ValueError("a number is out of range")
             _tick(opening["epoch"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            warnings.append(f"{path.name} is left out: its first line does not fit ({error})")
+            warnings.append(f"{path.name} is left out: its first line is invalid ({error})")
             continue
         size = max(size, ranks_of_run)
         reader = _RankReader(merger, rank, ranks_of_run, opening)
@@ -499,7 +502,7 @@ def open_measurement(folder: Path) -> Measurement:
             try:
                 reader.take(line)
             except (KeyError, TypeError, ValueError, OverflowError):
-                warnings.append(f"{path.name}: a line of {next(iter(line))!r} does not fit")
+                warnings.append(f"{path.name}: an invalid line of {next(iter(line))!r} is left out")
         try:
             ranks[rank] = reader.finish()
         except ValueError as error:
@@ -507,14 +510,16 @@ def open_measurement(folder: Path) -> Measurement:
             continue
         offsets = ranks[rank].offsets
         if offsets and _drifts_apart(ranks[rank]):
-            warnings.append(f"{path.name}: the offsets of its clock do not fit; the first is taken")
+            warnings.append(
+                f"{path.name}: the offsets of its clock drift too fast; only the first is used"
+            )
             del offsets[1:]
         here = _with_events(folder, rank, reader.locations, warnings)
         locations += here
         if ranks[rank].ended and any(place.number == 0 and _is_empty(place) for place in here):
             warnings.append(f"rank {rank} ended in order, but its events are missing")
         if not ranks[rank].ended:
-            warnings.append(f"rank {rank} did not end in order; its data stop where it did")
+            warnings.append(f"rank {rank} did not end in order; its data end where it stopped")
         for note in ranks[rank].notes:
             if note.get("lost"):
                 warnings.append(f"rank {rank} lost events: {str(note['lost'])[:200]}")
@@ -522,11 +527,14 @@ def open_measurement(folder: Path) -> Measurement:
                 warnings.append(f"rank {rank} ended before it called MPI_Finalize")
             if note.get("apart"):
                 warnings.append(
-                    f"rank {rank}: its clock was not compared with those of the others, since "
+                    f"rank {rank}: its clock was not compared with the clocks of other ranks, since "
                     f"{str(note['apart'])[:200]}"
                 )
     if not ranks:
-        raise InputError(f"{folder} holds no readable rank; {warnings[0] if warnings else ''}")
+        raise InputError(
+            f"no rank of the measurement can be read ({'; '.join(warnings[:1]) or 'no lines'})",
+            location=str(folder),
+        )
     missing = [rank for rank in range(size) if rank not in ranks]
     warnings += carriers.lines(missing, size, _reasons(about))
     assert root == 0
@@ -559,7 +567,7 @@ def _with_events(
             continue
         number = int(match[2])
         if not path.is_file():
-            warnings.append(f"{path.name} is left out: it is no file")
+            warnings.append(f"{path.name} is left out: it is not a file")
             continue
         try:
             with path.open("rb") as file:
@@ -569,10 +577,10 @@ def _with_events(
             warnings.append(f"{path.name} is left out: it is shorter than its header")
             continue
         if words[0] != MAGIC or words[1] != rank | number << 32:
-            warnings.append(f"{path.name} is left out: it is no file of events of this rank")
+            warnings.append(f"{path.name} is left out: it is not an event file of this rank")
             continue
         if path.stat().st_size % 8:
-            warnings.append(f"{path.name} ends within a word; it is read up to there")
+            warnings.append(f"{path.name} ends within a word; the incomplete word is left out")
         place = places.setdefault(number, Location(rank, number, name=f"thread {number}"))
         place.events = path
     if not places:

@@ -79,9 +79,9 @@ def in_words(counters: dict[str, dict[str, Any]]) -> list[str]:
     ]
     unknown = any(one["total"] is None for one in counters.values())
     return [
-        f"counters{' (not added up: the trace is too large)' if unknown else ''}: "
-        f"{findings.joined(parts)}; metrics and explorer do not use them, haloscope export --perfetto "
-        "or --otf2 shows them over time"
+        f"counters{' (without sums: the trace is too large)' if unknown else ''}: "
+        f"{findings.joined(parts)}; metrics and explorer do not contain them; haloscope export "
+        "--perfetto or --otf2 shows them over time"
     ]
 
 
@@ -162,14 +162,15 @@ def analyse_profile(measurement: Measurement) -> Result:
     for rank in sorted(measurement.ranks):
         path = profile_of(measurement.folder, rank)
         if not path.is_file():
-            warnings.append(f"rank {rank} has left no profile ({path.name})")
+            warnings.append(f"rank {rank} wrote no profile ({path.name} is missing)")
             continue
         count += 1
         reader.read(rank, path)
     if not count:
         raise InputError(
-            f"{measurement.folder} holds neither events nor profiles; measure again with "
-            "haloscope measure --trace or --profile"
+            "the measurement holds neither events nor profiles",
+            location=str(measurement.folder),
+            remedy="measure again with haloscope measure --trace or --profile",
         )
     reader.finish()
     leave_helpers_out(result)
@@ -220,13 +221,15 @@ class _Reader:
             except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
                 bad += 1
         if bad:
-            self.warnings.append(f"{path.name}: {counted(bad, 'line')} left out, of another form")
+            self.warnings.append(
+                f"{path.name}: {counted(bad, 'line')} with invalid fields left out"
+            )
 
     def _number_of(self, rank: int, own: Any) -> int:
         table = self.measurement.ranks[rank].nodes
         number = int(table[own]) if isinstance(own, int) and 0 <= own < len(table) else -1
         if number < 0:
-            raise ValueError("a node that is not defined")
+            raise ValueError("a node is not defined")
         return number
 
     def _place_of(self, rank: int, number: int) -> int:
@@ -322,13 +325,13 @@ def _lines(path: Path, warnings: list[str]) -> Iterator[dict[str, Any]]:
             if isinstance(line, dict):
                 yield line
     if bad:
-        warnings.append(f"{path.name}: {counted(bad, 'line')} left out, no JSON")
+        warnings.append(f"{path.name}: {counted(bad, 'line')} left out, not JSON")
 
 
 def _counts(counters: Any, wanted: int | None = None) -> list[int]:
     """Whole numbers that are none below zero; raises ValueError on anything else."""
     if not isinstance(counters, list) or (wanted is not None and len(counters) != wanted):
-        raise ValueError("a list of counts is wanted")
+        raise ValueError("a list of counts has another form or length")
     counts = [int(item) for item in counters]
     if any(count < 0 or count > _MOST_COUNT for count in counts):
         raise ValueError("a count is out of range")

@@ -262,7 +262,7 @@ class EventsWriter:
     def write(self, tick: int, kind: Kind, payload: int = 0, words: Sequence[int] = ()) -> None:
         """Append an event at an absolute tick, not before the last one."""
         if tick < self._last or len(words) != WORDS_OF_KIND[kind]:
-            raise ValueError(f"event {kind!r} at {tick} with {len(words)} words does not fit")
+            raise ValueError(f"event {kind!r} at tick {tick} with {len(words)} words is invalid")
         delta = tick - self._last
         if delta > MOST_DELTA:
             self._words.append(int(Kind.TIME) | (tick - self._epoch) << 6)

@@ -48,8 +48,8 @@ export class Findings {
         element(
           "p",
           { class: "quietly" },
-          "There is no diagnosis beside this result (findings.json, which haloscope analyze writes). ",
-          "The greatest losses by metric:",
+          "There is no diagnosis of this measurement (findings.json of haloscope analyze). ",
+          "The largest losses by metric:",
         ),
         this.greatest(side, this.total(side), label),
       ];
@@ -90,16 +90,16 @@ export class Findings {
   /** How long both runs took. */
   compared() {
     const [first, second] = this.model.sides.map((side) => side.about.span);
-    if (!first || !second) return "What changed most, second less first:";
+    if (!first || !second) return "The largest changes, second minus first:";
     const share = (second - first) / first;
-    return `The second run takes ${single(second, "s")}, the first ${single(first, "s")}: ${percent(Math.abs(share))} ${share > 0 ? "more" : "less"}. What changed most in the time of all ranks, second less first:`;
+    return `The second run takes ${single(second, "s")}, the first ${single(first, "s")}: ${percent(Math.abs(share))} ${share > 0 ? "more" : "less"}. The largest changes in the time of all ranks, second minus first:`;
   }
 
   changed() {
     const { model } = this;
     const total = this.total(0);
     const largest = changes(model, MOST_CHANGES);
-    if (!largest.length) return element("p", { class: "quietly" }, "Nothing that matters.");
+    if (!largest.length) return element("p", { class: "quietly" }, "No large losses.");
     return element(
       "ol",
       { "aria-label": "Changes" },
@@ -108,7 +108,7 @@ export class Findings {
           number,
           cost: `${signed(second - first)}${total ? ` · ${second > first ? "+" : ""}${percent((second - first) / total)}` : ""}`,
           headline: model.metrics[metric].title,
-          where: `${single(first, "s")} → ${single(second, "s")} · most in ${model.pathNames(node).slice(-3).join(" › ")}`,
+          where: `${single(first, "s")} → ${single(second, "s")} · mainly in ${model.pathNames(node).slice(-3).join(" › ")}`,
           selected: this.state.metric === metric && this.state.node === node,
           click: () => {
             this.state.chooseMetric(metric, true);

@@ -84,8 +84,8 @@ export class GpuBreakdown {
     const head = (text) => element("th", { scope: "col" }, text);
     return element(
       "table",
-      { class: "statistics", "aria-label": "Where the time of the ranks goes" },
-      element("caption", {}, `${this.perRank ? "Mean of a rank" : "Sum"}, ${chosen}: each moment counts once, to the GPU where it works`),
+      { class: "statistics", "aria-label": "Time of the ranks by activity" },
+      element("caption", {}, `${this.perRank ? "Mean of a rank" : "Sum"}, ${chosen}: each moment counts once, to the GPU while it works`),
       element("thead", {}, element("tr", {}, element("th", {}), ...heads.map(head))),
       element(
         "tbody",

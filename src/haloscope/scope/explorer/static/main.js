@@ -66,7 +66,7 @@ function headline(side, model, number) {
     command,
     `${side.size} rank${side.size === 1 ? "" : "s"}`,
     about.span ? single(about.span, "s") : about.seconds ? single(about.seconds, "s") : "",
-    time ? `${single(time, "s")} in all` : "",
+    time ? `${single(time, "s")} in total` : "",
     about.partial ? "partial" : "",
   ].filter(Boolean);
 }
@@ -86,17 +86,17 @@ function buildBar(model, state, theme, search) {
   const modes = menu("Values of all panes", [...MODES, ["own", "per pane"]], "absolute", (mode) => {
     if (mode !== "own") state.set({ modes: { metrics: mode, paths: mode, system: mode } });
   });
-  const zero = button("hide zeros", "Hide what is zero everywhere", () => state.set({ hideZero: !state.hideZero }));
+  const zero = button("hide zeros", "Hide rows that are zero everywhere", () => state.set({ hideZero: !state.hideZero }));
   const scale = menu("Colour scale", [["viridis", "viridis"], ["cividis", "cividis"]], "viridis", (name) => state.set({ scale: name }));
   const look = menu("Light or dark", [["system", "system"], ["light", "light"], ["dark", "dark"]], theme.chosen, (chosen) => {
     theme.choose(chosen);
     state.set({ theme: chosen });
   });
-  const copy = button("copy link", "Copy a link that brings this view back", async () => {
+  const copy = button("copy link", "Copy a link to this view", async () => {
     const link = `${location.href.split("#")[0]}#${state.link()}`;
     try {
       await navigator.clipboard.writeText(link);
-      say("The link to this view is copied");
+      say("The link to this view was copied");
     } catch {
       say("The link to this view is in the address bar");
     }
@@ -116,19 +116,19 @@ function buildBar(model, state, theme, search) {
   const help = element("dialog", { "aria-label": "Help" });
   const keys = [
     ["1, 2, 3", "go to Metrics, Call paths, System"],
-    ["arrows, Home, End", "move in a tree; right opens, left closes, * opens all beside"],
+    ["arrows, Home, End", "move in a tree; right opens, left closes, * opens all siblings"],
     ["/", "search"],
     ["f, t, c, g, i", "findings, timeline, communication, GPUs, about"],
     ["n, p", "next, previous instance of the selection in the timeline"],
-    ["w, s, a, d or + − ← →", "zoom and move in the timeline, when it has the focus"],
+    ["w, s, a, d or + − ← →", "zoom and move in the timeline with focus"],
     ["m", "make the lower panel larger or smaller"],
     ["?", "this help"],
   ];
   const pointer = [
     ["click, double click", "in a tree: select, open or close; Ctrl-click selects several ranks"],
-    ["drag", "in the timeline and the map: zoom to what is marked; double click shows the whole"],
+    ["drag", "in the timeline and the map: zoom to the marked range; double click shows everything"],
     ["Shift-drag", "in the timeline and the map: move"],
-    ["wheel", "in the timeline: through the ranks; with Ctrl zoom, with Shift move, with Alt row height"],
+    ["wheel", "in the timeline: scroll the ranks; with Ctrl zoom, with Shift move, with Alt change the row height"],
   ];
   const listed = (entries) => element("dl", {}, ...entries.flatMap(([key, text]) => [element("dt", {}, key), element("dd", {}, text)]));
   help.append(
@@ -136,7 +136,7 @@ function buildBar(model, state, theme, search) {
     element(
       "p",
       {},
-      "Choose a metric on the left, then a call path: each tree shows how what is selected to its left is divided. A closed node shows its value with all below it, an open one its own alone. The boxes are coloured by value; each pane has its scale at the bottom.",
+      "Choose a metric on the left, then a call path: each tree divides the selection to its left. A closed node shows its inclusive value, an open node its exclusive value. Colours of the boxes show values; the scale is at the bottom of each pane.",
     ),
     element("h2", {}, "Keys"),
     listed(keys),
@@ -303,7 +303,7 @@ async function start() {
   keepLink(state, panes);
   state.set({ dock: state.dock, view: state.view, scale: state.scale });
   panes.reveal();
-  if ((model.meta.left_out || []).length) say("This file leaves something out: see About");
+  if ((model.meta.left_out || []).length) say("This file leaves out data: see About");
   document.documentElement.dataset.ready = "true";
 }
 

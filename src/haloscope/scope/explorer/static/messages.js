@@ -91,7 +91,7 @@ export class Messages {
     this.quantity.value = this.state.quantity;
     if (!this.cells || this.state.dock !== "messages") return;
     if (this.cells.some((cells) => cells === null) || this.receivers.some((r) => r === null)) {
-      this.numbers.showNothing("Messages of single call paths are left out of this file: select the whole program.");
+      this.numbers.showNothing("This file does not hold messages of single call paths: select the whole program.");
       this.map.show(null, this.shownWindow, false);
       return;
     }

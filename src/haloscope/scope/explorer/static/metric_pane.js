@@ -8,7 +8,7 @@ import { Tree } from "./tree.js";
 import { Shown, referenceOf } from "./values.js";
 
 // What the letters of formulas stand for; docs/reference/metrics.md says the same.
-const LETTERS = "B: a rank enters the call, E: it leaves it; max B, min E: of all that take part";
+const LETTERS = "B: time at which a rank enters the call, E: time at which it leaves it; max B, min E: over all participating ranks";
 
 /** The tree of metrics. */
 export class MetricPane {
@@ -89,7 +89,7 @@ export class MetricPane {
     const { model, state } = this;
     const metric = model.metrics[state.metric];
     const value = model.total(state.view, state.metric, state.isExclusiveMetric());
-    const exclusive = state.isExclusiveMetric() ? " without what is below it" : "";
+    const exclusive = state.isExclusiveMetric() ? " without its child metrics" : "";
     fill(
       this.help,
       element("div", { class: "strong" }, `${metric.title}${exclusive}: ${single(value, metric.unit)}`),

@@ -11,7 +11,7 @@ export class PathPane {
   constructor(model, state, theme, reveal) {
     Object.assign(this, { model, state, theme, reveal });
     this.frame = new Frame(document.getElementById("pane-paths"), "Call paths", "paths", state, [
-      button("hottest", "Open the path of the greatest values", () => this.openHottest(), { class: "quiet" }),
+      button("hottest", "Open the path with the largest values", () => this.openHottest(), { class: "quiet" }),
       button("all", "Open all call paths", () => this.openAll(), { class: "quiet" }),
       button("none", "Close all call paths", () => state.set({ nodesOpen: new Set() }), { class: "quiet" }),
     ]);

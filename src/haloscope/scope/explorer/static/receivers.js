@@ -12,7 +12,7 @@ export class Receivers {
   constructor(model, state, theme) {
     Object.assign(this, { model, state, theme });
     this.about = element("div", { class: "quietly" });
-    this.table = element("table", { class: "statistics", "aria-label": "What a receiver gets" });
+    this.table = element("table", { class: "statistics", "aria-label": "Messages of a receiver" });
     this.sorted = new Canvas({ class: "picture", role: "img" }, (...a) => this.drawSorted(...a));
     this.sizes = new Canvas({ class: "picture", role: "img" }, (...a) => this.drawSizes(...a));
     this.hear(this.sorted, () => this.order, (rank) => [
@@ -60,7 +60,7 @@ export class Receivers {
     this.values = combined;
     const rows = [
       ["senders", "senders of data", "#"],
-      ["empty_senders", "senders of nothing", "#"],
+      ["empty_senders", "senders of only empty messages", "#"],
       ...Object.entries(QUANTITIES).map(([name, [label, unit]]) => [name, label, unit]),
     ];
     const cells = rows.map(([name, label, unit]) => {
@@ -96,7 +96,7 @@ export class Receivers {
     if (this.receivers.every((side) => side.messages.every((count) => count === 0))) {
       fill(
         this.about,
-        `${this.model.nodeName(this.state.node)} sends nothing here. `,
+        `${this.model.nodeName(this.state.node)} sends no messages. `,
         button("whole program", "Select the whole program", () => {
           const open = new Set(this.state.nodesOpen);
           open.delete(0);
@@ -111,9 +111,9 @@ export class Receivers {
     fill(
       this.about,
       this.signed
-        ? `${path}: second less first`
+        ? `${path}: second minus first`
         : `${path}: ${percent(pairs ? exchanging / pairs : 0)} of ${single(pairs, "#")} pairs exchange data` +
-            (idle ? `, ${percent(idle / pairs)} nothing but empty messages` : ""),
+            (idle ? `, ${percent(idle / pairs)} only empty messages` : ""),
     );
   }
 

@@ -20,7 +20,7 @@ export class Search {
       "aria-controls": "hits",
       "aria-expanded": "false",
     });
-    this.list = element("div", { id: "hits", role: "listbox", "aria-label": "Found", hidden: true });
+    this.list = element("div", { id: "hits", role: "listbox", "aria-label": "Matches", hidden: true });
     this.node = element("div", { class: "search" }, this.box, this.list);
     this.box.addEventListener("input", () => this.find());
     this.box.addEventListener("focus", () => this.find());
@@ -88,7 +88,7 @@ export class Search {
               element("span", { class: "where" }, hit.note),
             ),
           )
-        : [element("div", { class: "hit" }, "nothing found")]),
+        : [element("div", { class: "hit" }, "no matches")]),
     );
     if (this.active >= 0) {
       this.box.setAttribute("aria-activedescendant", `hit-${this.active}`);

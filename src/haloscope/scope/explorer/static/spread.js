@@ -94,7 +94,7 @@ export class Spread {
       rank(summary.least, "least"),
       rank(summary.most, "most"),
       spread > SHOWN_FROM
-        ? element("span", { class: "warn", title: "This file holds only sums of small values; haloscope explore DIR shows all of them" }, `${percent(spread)} of this is spread evenly: left out of this file`)
+        ? element("span", { class: "warn", title: "This file holds only sums of small values; haloscope explore DIR shows all values" }, `${percent(spread)} of this value is spread evenly: this file has no values by rank`)
         : null,
     );
     this.numbers.dataset.mean = summary.mean;

@@ -104,7 +104,7 @@ export class Timeline {
 
   showMessage(meta) {
     const text = {
-      none: "This measurement holds no trace: measure in trace mode for a timeline.",
+      none: "This measurement holds no trace: measure with --trace for a timeline.",
       failed: `The timeline cannot be shown: ${meta.why}`,
       preparing: `The timeline is being prepared: ${Math.round(100 * (meta.share || 0))} %`,
       ready: (meta.notes || []).join("; "),

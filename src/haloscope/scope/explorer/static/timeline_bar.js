@@ -11,14 +11,14 @@ export function controls(timeline) {
     toggles.set(name, button(text, title, () => state.draw(name, !state.drawn[name])));
     return toggles.get(name);
   };
-  const onlyRows = toggle("only", "selected ranks", "Show only the ranks that are selected, and those that they wait for");
+  const onlyRows = toggle("only", "selected ranks", "Show only the selected ranks and the ranks for which they wait");
   const allRows = toggle("all", "", "");
   const show = () => {
     toggles.forEach((node, name) => node.setAttribute("aria-pressed", String(state.drawn[name])));
     const many = rows.folded.size;
     allRows.hidden = !many;
     setText(allRows, `all rows (+${many})`);
-    allRows.title = "Show also streams with less than a tenth of the work of their device's busiest, and threads of libraries";
+    allRows.title = "Show also threads of libraries and streams with less than a tenth of the work of the busiest stream of their device";
   };
   const sides = model.comparing
     ? menu(
@@ -45,7 +45,7 @@ export function controls(timeline) {
     toggle("stack", "stack", "Show callers above each other"),
     toggle("messages", "messages", "Draw messages as lines"),
     toggle("waits", "waits", "Shade wait states"),
-    toggle("dim", "dim others", "Dim what is not below the selected call path"),
+    toggle("dim", "dim others", "Dim everything outside the selected call path"),
     element("span", { class: "divider" }),
     button("‹", "Previous instance of the selection (p)", () => timeline.instances.step(-1)),
     button("›", "Next instance of the selection, the longest first (n)", () => timeline.instances.step(1)),

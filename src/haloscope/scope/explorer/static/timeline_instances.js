@@ -38,7 +38,7 @@ export class Instances {
     const wait = meta ? waits.step(by) : null;
     if (wait === null) {
       if (!meta || !(await this.showBusiest())) {
-        say("There is no recorded instance of this metric, call path and ranks");
+        say("No instance of this metric, call path and ranks is recorded");
       }
       return;
     }

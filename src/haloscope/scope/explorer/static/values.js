@@ -11,9 +11,9 @@ export const MODES = [
 
 export const MODE_NOTES = {
   absolute: "values in their unit",
-  root: "percent of the root metric's total over the whole program (in a comparison: of the first measurement)",
+  root: "percent of the total of the root metric over the whole program (in a comparison: of the first measurement)",
   selection:
-    "percent of what is selected to the left: the selected metric, at the selected call path (in a comparison: of the first measurement)",
+    "percent of the selection to the left: the selected metric at the selected call path (in a comparison: of the first measurement)",
 };
 
 /** Shows numbers of one pane alike. `most` is the greatest magnitude that a row has. */
