@@ -242,7 +242,7 @@ def test_ranks_give_what_one_gives_and_restart_on_other_numbers_of_ranks(tmp_pat
         ({"time": {}}, "unsteady flow and this case is steady"),
         (
             {"time": {**STEPS, "scheme": "generalised-alpha"}},
-            "holds no acceleration x, .* made from",
+            "does not hold acceleration x, .* wrote it",
         ),
         (
             {"boundaries": {**WALLS, "x_low": {"resistance": {"proximal": 1.0}}, "x_high": "open"}},
