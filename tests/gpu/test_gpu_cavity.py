@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from launching import run_ranks
 from parallel_runs import run_job
+from refusals import refused
 from small_cavities import flow_data, simulate
 
-from haloscope.errors import InputError, MachineError
+from haloscope.errors import MachineError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.blocks import Blocks
 from haloscope.solvers.cavity import block_nodes
@@ -197,7 +198,7 @@ def test_more_chunks_than_blocks_that_run_at_once_arrive(gpu):
 
 def test_the_transport_of_cores_is_refused(gpu):
     blocks = Blocks(exchange_contract.NODES, (1, 1, 1), (True, True, True))
-    with pytest.raises(InputError, match="the device is a GPU"):
+    with refused(location="'host'", problem="the device is a GPU", remedy="'staged'"):
         exchange_contract.check(World(), gpu, "host", blocks, (1,), np.float64)
 
 

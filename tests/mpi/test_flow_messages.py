@@ -12,7 +12,6 @@ from measuring import flavour, measure, told_by
 from refusals import refused
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.errors import InputError
 from haloscope.exchange.choice import open_transport
 from haloscope.exchange.ranks.world import World
 from haloscope.numerics.shared_nodes import transport_of
@@ -101,5 +100,5 @@ def test_messages_that_cannot_be_are_refused():
         transport_of("all-pairs", "peer")
     device = CpuDevice(threads=1)
     device.kind = "cuda"
-    with pytest.raises(InputError, match="'blocking' is for studies on processor cores"):
+    with refused(location="'blocking'", problem="studies on processor cores", remedy="'auto'"):
         open_transport("blocking", World(), device, None, float)

@@ -194,9 +194,9 @@ def test_both_versions_are_named_if_the_old_folder_cannot_be_put_back(tmp_path, 
         return real(path, other)
 
     monkeypatch.setattr(Path, "rename", rename)
-    with pytest.raises(MachineError) as error:
+    with refused(MachineError, location=str(target), remedy="rename one of them") as refusal:
         _folder(target, "new")
-    old, new = (Path(name) for name in re.findall(r"(/\S+\.part)", str(error.value))[:2])
+    old, new = (Path(name) for name in re.findall(r"(/\S+\.part)", refusal.error.problem))
     assert (_read_folder(old), _read_folder(new)) == ("old", "new")
 
 

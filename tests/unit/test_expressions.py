@@ -18,7 +18,6 @@ from haloscope.case.expressions import (
     parse_quantity_or_expression,
     times_in_milliseconds,
 )
-from haloscope.errors import InputError
 
 X = np.array([-1.5, -0.25, 0.0, 0.25, 0.5, 1.0, 2.0])
 
@@ -144,15 +143,14 @@ FOREIGN = [
 
 @pytest.mark.parametrize("text", FOREIGN)
 def test_what_is_not_in_the_grammar_is_refused_in_one_line(text: str) -> None:
-    with pytest.raises(InputError) as caught:
+    with refused(location="^expression ") as refusal:
         Expression(text)
-    assert "\n" not in str(caught.value)
-    assert str(caught.value).startswith("expression ")
+    assert "\n" not in refusal.text
 
 
 @pytest.mark.parametrize("text", ["", "  ", "1 +", "sin(x", ")", "2 x", "1if", "0777", "x if y"])
 def test_what_cannot_be_read_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match=r"empty|cannot be read at character \d+"):
+    with refused(problem=r"empty|cannot be read at character \d+"):
         Expression(text)
 
 
@@ -160,7 +158,7 @@ def test_what_cannot_be_read_is_refused(text: str) -> None:
     "text", ["sin()", "sin(1, 2)", "atan2(1)", "min(x)", "max()", "step(1, 2)"]
 )
 def test_a_wrong_number_of_arguments_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="argument"):
+    with refused(problem="argument"):
         Expression(text)
 
 
@@ -189,7 +187,7 @@ def test_only_the_given_variables_are_allowed() -> None:
     assert Expression("radius*2", variables=("radius",))(radius=3.0) == 6.0
     with refused(problem="^unknown name 'x'$", allowed="^radius, pi, e$"):
         Expression("x", variables=("radius",))
-    with pytest.raises(InputError, match="'sin'"):
+    with refused(location="'sin'", remedy="another name"):
         Expression("1", variables=("x", "sin"))
 
 
@@ -239,7 +237,7 @@ def test_nesting_of_50_is_the_most_and_a_long_sum_is_not_nested() -> None:
 )
 def test_deep_text_is_refused_soon_and_without_a_crash(text: str) -> None:
     started = time.perf_counter()
-    with pytest.raises(InputError):
+    with refused(location="^expression "):
         Expression(text)
     assert time.perf_counter() - started < 5.0
 
@@ -255,7 +253,7 @@ def test_a_chain_of_comparisons_evaluates_each_side_once() -> None:
 
 @pytest.mark.parametrize("text", ["1e999", "x + 1" + "0" * 400, "2**1e999"])
 def test_a_number_beyond_floats_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="largest 64-bit float"):
+    with refused(problem="largest 64-bit float", allowed="1.8e308"):
         Expression(text)
 
 
@@ -338,27 +336,35 @@ def test_a_table_is_linear_between_rows_and_constant_beyond_the_ends(
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "fields"),
     [
-        ("", "has 0 rows"),
-        ("time,heat\n", "has 0 rows"),
-        ("0,1\n", "has 1 row of"),
-        ("0,1,2\n", "line 1: it has 3 columns; allowed: 2 columns, "),
-        ("0:1\n1:2\n2:3\n", "line 2: it has 1 column;"),
-        ("0,1\n\n1,b\n", "line 3: '1 b' is not two numbers; allowed: two finite numbers"),
-        ("0,5;1\n1;2\n", "line 1: .* write decimals with a point"),
-        ("0;1\n1;0,5\n", "line 2: .* write decimals with a point"),
-        ("0;1\n1;2;\n", "line 2: it has 3 columns"),
-        ("0,b\n1,2\n2,3\n", "line 1"),
-        ("nan,nan\n1,2\n2,3\n", "line 1"),
-        ("a,b\nc,d\n1,2\n", "line 2"),
-        ("0,1\n1,inf\n", "line 2"),
-        ("0,1\n2,1\n1,1\n", "line 3: 1 follows 2; allowed: a strictly increasing first column"),
-        ("0,1\n0,1\n", "line 2: 0 follows 0"),
+        ("", {"problem": "has 0 rows", "allowed": "at least 2"}),
+        ("time,heat\n", {"problem": "has 0 rows"}),
+        ("0,1\n", {"problem": "has 1 row of"}),
+        ("0,1,2\n", {"location": "line 1$", "problem": "3 columns", "allowed": "^2 columns"}),
+        ("0:1\n1:2\n2:3\n", {"location": "line 2$", "problem": "it has 1 column$"}),
+        (
+            "0,1\n\n1,b\n",
+            {"location": "line 3$", "problem": "'1 b' is not two numbers", "allowed": "two finite"},
+        ),
+        ("0,5;1\n1;2\n", {"location": "line 1$", "remedy": "write decimals with a point"}),
+        ("0;1\n1;0,5\n", {"location": "line 2$", "remedy": "write decimals with a point"}),
+        ("0;1\n1;2;\n", {"location": "line 2$", "problem": "it has 3 columns"}),
+        ("0,b\n1,2\n2,3\n", {"location": "line 1$"}),
+        ("nan,nan\n1,2\n2,3\n", {"location": "line 1$"}),
+        ("a,b\nc,d\n1,2\n", {"location": "line 2$"}),
+        ("0,1\n1,inf\n", {"location": "line 2$"}),
+        (
+            "0,1\n2,1\n1,1\n",
+            {"location": "line 3$", "problem": "1 follows 2", "allowed": "strictly increasing"},
+        ),
+        ("0,1\n0,1\n", {"location": "line 2$", "problem": "0 follows 0"}),
     ],
 )
-def test_a_bad_table_is_refused_with_its_line(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_a_bad_table_is_refused_with_its_line(
+    tmp_path: Path, text: str, fields: dict[str, str]
+) -> None:
+    with refused(**fields):
         Table.from_csv(_table(tmp_path, text))
 
 
@@ -372,7 +378,7 @@ def test_times_far_beyond_the_end_of_a_run_look_like_milliseconds(tmp_path, last
 def test_a_table_that_is_not_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_bytes(b"0,1\n\xff\xfe,2\n")
-    with pytest.raises(InputError, match="is not CSV text in UTF-8"):
+    with refused(location=str(path), problem="is not CSV text in UTF-8"):
         Table.from_csv(path)
 
 
@@ -380,13 +386,13 @@ def test_a_table_above_64_mib_is_refused_before_it_is_read(tmp_path: Path) -> No
     path = tmp_path / "table.csv"
     with path.open("wb") as file:
         file.truncate(MAXIMUM_TABLE_BYTES + 1)
-    with pytest.raises(InputError, match="at most 64 MiB"):
+    with refused(location=str(path), allowed="at most 64 MiB"):
         Table.from_csv(path)
 
 
 def test_a_table_that_is_no_regular_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be read"):
+    with refused(location="absent.csv", problem="cannot be read"):
         Table.from_csv(tmp_path / "absent.csv")
     for path in (tmp_path, Path("/dev/zero")):
-        with pytest.raises(InputError, match="is not a regular file"):
+        with refused(location=str(path), problem="is not a regular file"):
             Table.from_csv(path)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 
 import pytest
+from refusals import refused
 from small_studies import (  # noqa: F401
     HEAD,
     STRONG,
@@ -14,7 +16,6 @@ from small_studies import (  # noqa: F401
     make_point,
 )
 
-from haloscope.errors import InputError
 from haloscope.study.keys import Limits, Mpi
 from haloscope.study.machine import Machine, find_machine, parse_hosts
 
@@ -86,7 +87,7 @@ def test_a_python_that_is_not_there_leaves_the_points_of_its_mpi_out(tmp_path):
     ["", "a:0", "a:b", "a b", "a;rm", "-oProxyCommand=x", "a:4,a:2", "a:4,,b", "$(x)", "a/b"],
 )
 def test_hosts_of_another_form_are_refused(text):
-    with pytest.raises(InputError, match=r"--hosts"):
+    with refused(location=f"^--hosts {re.escape(repr(text))}$", remedy="node1:4,node2:4|slots"):
         parse_hosts(text)
 
 

@@ -91,11 +91,7 @@ def _targets(
                     error.problem,
                     location=error.location,
                     allowed=error.allowed,
-                    remedy="; ".join(
-                        filter(
-                            None, (error.remedy, "or name the GPUs to compile for: --arch sm_90")
-                        )
-                    ),
+                    remedy=f"{error.remedy}, or name the GPUs to compile for: --arch sm_90",
                 ) from (error)
         notes.append(
             "no GPU can be used: these kernels are for cores; set --arch to compile for GPUs "

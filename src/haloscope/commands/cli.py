@@ -238,7 +238,7 @@ def scale_points(task: Annotated[Path, typer.Argument(help="Task file of a study
 
 @app.command()
 def info(as_json: Json = False) -> None:
-    """Show the compiler, cores, GPUs, MPI and memory bandwidth of this machine."""
+    """Show compiler, cores, GPUs, MPI and memory bandwidth."""
     from haloscope.checks import bench as benchmarks
 
     machine = benchmarks.machine()

@@ -62,7 +62,7 @@ def run(
     ] = "off",
     as_json: Json = False,
 ) -> None:
-    """Run a case and write fields, a picture, a summary and checkpoints."""
+    """Run a case and write its results and checkpoints."""
     from haloscope.exchange.ranks import launch
     from haloscope.io.atomic import write_json
 

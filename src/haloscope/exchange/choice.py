@@ -52,7 +52,7 @@ def open_transport(
     try:
         opened = kinds[name](world, device, plan, dtype, stream)
     except MachineError as error:
-        fault = error
+        fault = error.with_traceback(None)  # whose frames would hold the buffers
     # A transport that fails on one rank must not be used on another.
     shared_fault = first_fault(world, fault)
     if shared_fault is not None:

@@ -216,8 +216,10 @@ def _replace_folder(made: Path, target: Path, old: Path) -> None:
             old.rename(target)
         except OSError as second:
             raise _BothKept(
-                f"cannot write {target}: {second.strerror}; the version of before is in {old}, the new "
-                f"one in {made}: rename one of them to {target}"
+                f"the folder cannot be written ({second.strerror}): its old version is in {old}, its "
+                f"new version in {made}",
+                location=str(target),
+                remedy=f"rename one of them to {target}",
             ) from error
         raise
 

@@ -79,12 +79,12 @@ def require_suited(name: str, device_kind: str) -> None:
     if name == "host" and device_kind != "cpu":
         raise InputError(
             "it moves data between processor cores, but the device is a GPU",
-            location="transport 'host'",
+            location="machine.transport = 'host'",
             remedy="use 'staged' or 'auto'",
         )
     if name in ("mpi", "nccl", "peer") and device_kind == "cpu":
         raise InputError(
             "it moves data between GPUs, but the device is the processor's cores",
-            location=f"transport {name!r}",
+            location=f"machine.transport = {name!r}",
             remedy="use 'host' or 'auto'",
         )
