@@ -125,7 +125,7 @@ def main() -> int:
     assert solver.traffic is not None
     started = solver.suspension.kinds[0].total
     if world.is_root:
-        print(f"{solver.places.describe()}, {started} cells, {world.size} ranks", flush=True)
+        print(f"{solver.layout.describe()}, {started} cells, {world.size} ranks", flush=True)
     begun = time.perf_counter()
     every = max(1, options.steps // 10)
     while solver.step < options.steps:

@@ -58,7 +58,7 @@ def main() -> None:
             print(
                 f"{'x'.join(map(str, elements))} of order {options.order}, {world.size} ranks over "
                 f"{solver.transport}: {1e6 * step:.1f} us a step, "
-                f"{30e-9 * solver.work.cells / step:.2f} GDOF/s, {solver.places.describe()}",
+                f"{30e-9 * solver.work.cells / step:.2f} GDOF/s, {solver.layout.describe()}",
                 flush=True,
             )
             for notice in solver.notices:

@@ -168,7 +168,7 @@ _ON_RANKS = textwrap.dedent(
     solver = Simulation(case, device=opened, world=world).solver
     for _ in range(steps // 5):
         solver.advance(5)
-    found = [solver.places.collect(solver.owned(name), 0, solver.places.shape[0])
+    found = [solver.layout.collect(solver.owned(name), 0, solver.layout.shape[0])
              for name in ("f03", "f16", "u")]
     for kind in range(len(solver.suspension.kinds)):
         found += solver.suspension.table(kind)

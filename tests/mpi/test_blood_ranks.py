@@ -119,7 +119,7 @@ _RUN = textwrap.dedent(
     solver = simulation.solver
     # Others' velocities travel behind the interior.
     assert solver.flow._early or world.size == 1
-    parts = [solver.places.collect(solver.owned(name), 0, solver.places.shape[0])
+    parts = [solver.layout.collect(solver.owned(name), 0, solver.layout.shape[0])
              for name in ("f03", "u")]
     cells = [solver.suspension.table(kind) for kind in range(len(data["blood"]["cells"]))]
     moved, crossed = 0.0, 0

@@ -44,7 +44,7 @@ _RUN = textwrap.dedent(
     simulation = Simulation(case, device=open_device("cpu", threads=1), world=world)
     simulation.run(steps, out=out, restart=restart, ceilings=False)
     solver = simulation.solver
-    parts = [solver.places.collect(solver.owned(name), 0, solver.places.shape[0])
+    parts = [solver.layout.collect(solver.owned(name), 0, solver.layout.shape[0])
              for name in solver.stored]
     exchange = solver.flow._populations
     sent = exchange.forward.bytes_sent if exchange else 0

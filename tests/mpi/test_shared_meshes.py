@@ -295,7 +295,7 @@ _CASES = textwrap.dedent(
         solver = simulation.solver
         found = []
         for name in solver.stored:
-            whole = np.zeros(solver.places.shape)
+            whole = np.zeros(solver.layout.shape)
             whole[solver.part.elements] = solver.owned(name)
             found.append(world.sum(whole))
         # On faces, edges and corners the lowest element has the point.

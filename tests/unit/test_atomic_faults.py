@@ -316,7 +316,7 @@ def test_a_checkpoint_survives_whichever_call_fails(tmp_path):
         with Checkpoint(
             path,
             solver="cavity",
-            shape=solver.places.shape,
+            shape=solver.layout.shape,
             fields=solver.stored,
             dtype=solver.dtype,
         ) as saved:

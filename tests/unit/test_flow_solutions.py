@@ -78,7 +78,7 @@ def test_what_turns_with_its_walls_and_its_frame_is_a_solid_rotation():
     simulation = opened(data, run={"tolerance": 1e-9})
     simulation.run(ceilings=False)
     part = simulation.solver.system.part
-    own = simulation.solver.places.own_nodes
+    own = simulation.solver.layout.own_nodes
     x, y, _ = part.nodes[own].T
     # The pressure is a parabola, which linear elements miss a little.
     assert simulation.field("u") == pytest.approx(-2.0 * (y - 0.5), abs=5e-3)

@@ -396,7 +396,7 @@ def test_a_mesh_with_as_many_elements_in_another_order_is_another_grid(tmp_path)
     saved = opened(cavity(2), checkpoint={"at_end": True})
     saved.run(2, out=tmp_path, ceilings=False)
     again = opened(cavity(2))
-    mesh = again.solver.places._mesh
+    mesh = again.solver.layout._mesh
     mesh.coordinates[...] = mesh.coordinates[::-1].copy()
     with refused(location="checkpoint", problem="another grid with the same number of nodes"):
         again.run(out=tmp_path, restart=True, ceilings=False)

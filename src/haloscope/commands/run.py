@@ -94,7 +94,7 @@ def run(
         say("\n".join(line for line in lines if line))
     opening_notices = list(simulation.solver.notices)
     prints = measure != "off" and world.is_root
-    parts = simulation.solver.places.parts
+    parts = simulation.solver.layout.parts
     blocks = parts if len(parts) == 3 else ()  # along x, y, z
     about = measured.described(folder / measured.FOLDER, measure, world.size, blocks)
     try:
@@ -273,12 +273,12 @@ def _opening(simulation: Simulation) -> str:
     memory = registry.estimate(simulation.case)["memory_bytes"]
     ranks = ""
     if world.size > 1:
-        parts = solver.places.describe_parts()
+        parts = solver.layout.describe_parts()
         ranks = f", {world.size} ranks as {parts} over {solver.transport}"
         gpus = len(set(world.gather_texts(simulation.device.identity)))
         if simulation.device.kind == "cuda" and gpus < world.size:
             ranks += f"; {world.size} ranks share {counted(gpus, 'GPU')}"
-    return f"{solver.name}: {solver.places.describe()}, {memory / 1e6:.4g} MB, on {simulation.device.name}{ranks}"
+    return f"{solver.name}: {solver.layout.describe()}, {memory / 1e6:.4g} MB, on {simulation.device.name}{ranks}"
 
 
 def _closing(summary: dict[str, Any], notices: Sequence[str]) -> str:

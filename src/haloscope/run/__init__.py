@@ -93,7 +93,7 @@ class Simulation(RunState):
 
     def _check_probes(self) -> None:
         for probe in self.case.output.probes:
-            self.solver.places.require_inside(f"probe {probe.name}", probe.position)
+            self.solver.layout.require_inside(f"probe {probe.name}", probe.position)
 
     def field(self, name: str) -> np.ndarray | None:
         """A whole field on rank 0 as a NumPy array; None on other ranks.
@@ -111,8 +111,8 @@ class Simulation(RunState):
             raise InputError(
                 "the solver has no such field", location=f"field {name!r}", allowed=known
             )
-        places = self.solver.places
-        return places.collect(self.solver.relative(name), 0, places.shape[0])
+        layout = self.solver.layout
+        return layout.collect(self.solver.relative(name), 0, layout.shape[0])
 
     @property
     def fields(self) -> dict[str, np.ndarray | None]:

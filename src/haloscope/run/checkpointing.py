@@ -38,7 +38,7 @@ def write_state(state: RunState, path: Path) -> None:
                 checkpoints.writing(
                     path,
                     solver=solver.name,
-                    shape=solver.places.shape,
+                    shape=solver.layout.shape,
                     step=state.step,
                     content=content,
                     extras=extras,
@@ -51,7 +51,7 @@ def write_state(state: RunState, path: Path) -> None:
 
 
 def _store(state: RunState, write: Any, name: str, owned: np.ndarray) -> None:
-    parts = gathered(state.solver.places, owned)
+    parts = gathered(state.solver.layout, owned)
     if write is not None:
         write(name, owned.dtype, ((begin, p) for begin, p in parts if p is not None))
     else:
@@ -97,7 +97,7 @@ def restore(state: RunState, out: Path, progress: Progress) -> None:
     with checkpoints.Checkpoint(
         path,
         solver=solver.name,
-        shape=solver.places.shape,
+        shape=solver.layout.shape,
         fields=solver.stored,
         dtype=solver.dtype,
     ) as saved:
@@ -131,7 +131,7 @@ def restore(state: RunState, out: Path, progress: Progress) -> None:
         _require_same_grid(state, content.get("grid"), path, progress)
 
         def own(name: str) -> np.ndarray:
-            return solver.places.own(partial(saved.read, name))
+            return solver.layout.own(partial(saved.read, name))
 
         notices, run_notices = len(solver.notices), len(state.notices)
         solver.restore(saved.step, scalars, own)

@@ -235,7 +235,7 @@ def write_fields(
     fields = {name: partial(values, name) for name in solver.fields}
     with OUTPUT:
         moment = float(state.step) if solver.time is None else solver.time
-        solver.places.write(path, fields, solver.vectors, moment)
+        solver.layout.write(path, fields, solver.vectors, moment)
 
 
 def rewrite_tables(state: RunState, out: Path) -> None:

@@ -74,7 +74,7 @@ class RunState:
     def grid_marks(self) -> dict[str, Any]:
         """What checkpoints keep of the grid; all ranks call this."""
         if self._marks is None:
-            self._marks = grid_marks(self.world, self.solver.places)
+            self._marks = grid_marks(self.world, self.solver.layout)
         return self._marks
 
     @property

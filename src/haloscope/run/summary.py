@@ -244,7 +244,7 @@ def summarise(
         "title": state.case.title,
         "device": state.device.name,
         "ranks": world.size,
-        "decomposition": solver.places.parts,
+        "decomposition": solver.layout.parts,
         "transport": solver.transport,
         "notices": [*solver.notices, *state.notices],
         "derived": {

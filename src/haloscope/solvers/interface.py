@@ -138,7 +138,7 @@ class Results:
     notices: Sequence[str] = ()
 
 
-class Places(Protocol):
+class FieldLayout(Protocol):
     """Where the values of a solver's fields lie: in space, on ranks, in files."""
 
     @property
@@ -275,7 +275,7 @@ class Solver(Protocol):
     """Fields that are components of a vector, by its name."""
     stored: Sequence[str]
     """Names of all that a restart needs, as :meth:`owned` gives it."""
-    places: Places
+    layout: FieldLayout
     followed: Monitor
     last_step: int
     """Where the case ends."""

@@ -229,13 +229,13 @@ def _measure(point: Point, simulation: Simulation) -> Record:
     solver.advance(point.check_steps)
     _insist_on_a_solution(solver)
     record: Record = {
-        "parts": solver.places.parts,
-        "nodes": list(reversed(solver.places.shape)),
+        "parts": solver.layout.parts,
+        "nodes": list(reversed(solver.layout.shape)),
         "size": solver.work.size,
         "cells": solver.work.cells,
         "transport": solver.transport,
         "digest": {
-            name: field_digest(world, solver.places, solver.owned(name)) for name in solver.fields
+            name: field_digest(world, solver.layout, solver.owned(name)) for name in solver.fields
         },
     }
     if registry.sweeping(solver.name).COLUMNS.nearness is not None:
@@ -263,7 +263,7 @@ def _sketches(solver: Solver, world: World) -> dict[str, list[float]]:
     """Of fields by their units: components of a vector are as large as it is together."""
     sketches: dict[str, list[float]] = {}
     for name, field in solver.fields.items():
-        sketch = field_sketch(world, solver.places, solver.owned(name))
+        sketch = field_sketch(world, solver.layout, solver.owned(name))
         sketches.setdefault(field.unit, []).extend(sketch)
     return sketches
 

@@ -147,7 +147,7 @@ class BloodSolver:
         self.part, self.fluid, self.flow = medium.part, medium.fluid, medium.flow
         self.suspension = medium.suspension
         x, y, z = lattice.origin.tolist()
-        self.places = PointFields(
+        self.layout = PointFields(
             world,
             self.part.numbers[: self.part.owned],
             lattice.shape,
@@ -463,7 +463,7 @@ class BloodSolver:
 
     def sample(self, positions: Sequence[Position]) -> list[list[float]]:
         """Values of all fields at points, the same on every rank."""
-        samples = [self.places.sample(positions, values) for values in self._moments()]
+        samples = [self.layout.sample(positions, values) for values in self._moments()]
         return [list(row) for row in zip(*samples, strict=True)]
 
     # What people look at
@@ -570,7 +570,7 @@ class BloodSolver:
             ],
             "title": self._case.title or "Blood flow",
             "subtitle": f"{table.axis} = {plane.offset * 1e6:.4g} um, time {self.time * 1e3:.4g} ms, "
-            f"{self.places.describe()}",
+            f"{self.layout.describe()}",
         }
 
     def headline(self, numbers: Mapping[str, float]) -> list[str]:

@@ -77,7 +77,7 @@ class CavitySolver:
         self.spacing = flow.spacing
         self.blocks = partition(case, world.size)
         self.block = self.blocks.block(world.rank)
-        self.places = BlockFields(world, self.blocks, self.spacing)
+        self.layout = BlockFields(world, self.blocks, self.spacing)
         self.notices = [
             *self._without_drive(),
             *self._implausible(),
@@ -276,7 +276,7 @@ class CavitySolver:
 
     def sample(self, positions: Sequence[tuple[float, float, float]]) -> list[list[float]]:
         """Values of all fields at points, the same on every rank."""
-        fields = [self.places.sample(positions, self.relative(name)) for name in self.fields]
+        fields = [self.layout.sample(positions, self.relative(name)) for name in self.fields]
         return [list(values) for values in zip(*fields, strict=True)]
 
     # Restarts

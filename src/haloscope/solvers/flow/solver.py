@@ -82,12 +82,12 @@ class FlowSolver:
         table, world = self._table, self._world
         self.system = system = make_system(table, self._case.machine, self._device, world)
         self.notices = [*table.stopped(), *signal_notices(table), *system.lines]
-        self.places = NodeFields(world, system.part)
+        self.layout = NodeFields(world, system.part)
         if self._case.output.picture:
             require_plane(world, system.part.nodes, table.slice)
         self.transport = "none" if system.shared.alone else system.shared.sums(UNKNOWNS).transport
         self.kernel_hash = jit.kernel_hash(_SOURCE, {})
-        self._own = self._device.from_host(self.places.own_nodes)
+        self._own = self._device.from_host(self.layout.own_nodes)
         self.state: Array = start_state(table, system)
         start = self._device.to_host(self.state)
         self._scales = flow_scales(table, system, start, self._clock)
@@ -147,7 +147,7 @@ class FlowSolver:
             kept, number = self._kept[name]
             held = self._steps.stored().get(kept)
             if held is None:
-                return np.zeros(len(self.places.own_nodes))
+                return np.zeros(len(self.layout.own_nodes))
             values = held.reshape(-1, 3)[self._own, number]
         else:
             values = self._rows[self._own, FIELD_NAMES.index(name)]
@@ -225,7 +225,7 @@ class FlowSolver:
     def _from_owners(self, values: Sequence[np.ndarray]) -> Array:
         """A vector with some numbers a node from those of own nodes."""
         whole = np.zeros((len(self.system.part.nodes), len(values)))
-        whole[self.places.own_nodes] = np.stack(values, axis=1)
+        whole[self.layout.own_nodes] = np.stack(values, axis=1)
         vector = self._device.from_host(whole.ravel())
         self.system.shared.take_owners(vector, len(values))
         return vector
@@ -262,7 +262,7 @@ class FlowSolver:
         path = None if out is None else out / "shear.vtkhdf"
         state = self._device.to_host(self.state)
         more = shear_results(
-            self._table, self.system, self.places, state, path, self.time or float(self.step)
+            self._table, self.system, self.layout, state, path, self.time or float(self.step)
         )
         return Results(
             {**results.summary, **more.summary},
@@ -275,7 +275,7 @@ class FlowSolver:
         """Values of all fields at points, the same on every rank."""
         key = tuple(positions)
         if key not in self._probes:
-            mine, located = self.places.locate(positions)
+            mine, located = self.layout.locate(positions)
             self._probes[key] = (
                 mine,
                 TetPoints(located.elements[mine], located.nodes[mine], located.weights[mine]),
@@ -355,11 +355,11 @@ class FlowSolver:
         """Speed and pressure on a plane."""
         at = "" if self.time is None else f"time {self.time:.4g} s, "
         return flow_picture(
-            self.places,
+            self.layout,
             self._table.slice,
             self._device.to_host(self._rows),
             self._case.title or "Flow",
-            f"{at}{self.places.describe()}",
+            f"{at}{self.layout.describe()}",
         )
 
     def headline(self, numbers: Mapping[str, float]) -> list[str]:

@@ -106,7 +106,7 @@ class MaxwellSolver:
         around = share.surroundings(world, part)
         added = place_in(table, world, around, self.materials, share.layer)
         del share
-        self.places = ElementFields(world, part, table.order)
+        self.layout = ElementFields(world, part, table.order)
         self.coordinates = nodes(part.mesh, table.order)
         machine = self._case.machine
         self.stepping = Stepping(
@@ -362,16 +362,16 @@ class MaxwellSolver:
             return self._state(*self._states[name])
         fields = self.stepping.fields.reshape(self.stepping.elements, len(FIELD_NAMES), -1)
         host = self._device.to_host(fields[:, self._index(name)])
-        values: np.ndarray = np.ascontiguousarray(host).reshape(-1, *self.places.shape[1:])
+        values: np.ndarray = np.ascontiguousarray(host).reshape(-1, *self.layout.shape[1:])
         return values
 
     def _state(self, name: str, value: int) -> np.ndarray:
         """One value of what media and layers remember; 0 in elements without."""
         assert self._additions is not None
-        result: np.ndarray = np.zeros((self.stepping.elements, *self.places.shape[1:]), self.dtype)
+        result: np.ndarray = np.zeros((self.stepping.elements, *self.layout.shape[1:]), self.dtype)
         held = self._additions.state()
         if name in held:
-            rows = held[name][:, value].reshape(-1, *self.places.shape[1:])
+            rows = held[name][:, value].reshape(-1, *self.layout.shape[1:])
             result[held[f"{name}_elements"]] = rows
         return result
 
@@ -441,13 +441,13 @@ class MaxwellSolver:
         """Values of all fields at points, the same on every rank."""
         key = tuple(positions)
         if key not in self._probes:
-            self._probes[key] = self.places.locate(positions)
+            self._probes[key] = self.layout.locate(positions)
         samples = self._probes[key]
         fields = self.stepping.fields.reshape(self.stepping.elements, len(FIELD_NAMES), -1)
         result = np.zeros((len(positions), len(FIELD_NAMES)))
         for point, row, weights in zip(samples.points, samples.rows, samples.weights, strict=True):
             near = self._device.to_host(fields[int(row)]).astype(np.float64)
-            near = near.reshape(len(FIELD_NAMES), *self.places.shape[1:])
+            near = near.reshape(len(FIELD_NAMES), *self.layout.shape[1:])
             result[point] = np.einsum("fkji,k,j,i->f", near, *weights[::-1]) * self._units
         rows: list[list[float]] = self._world.sum(result).tolist()
         return rows
@@ -529,9 +529,9 @@ class MaxwellSolver:
 
         def values(rows: np.ndarray) -> np.ndarray:
             values = self._device.to_host(fields[self._device.from_host(rows)])
-            return values.reshape(len(rows), len(FIELD_NAMES), *self.places.shape[1:])
+            return values.reshape(len(rows), len(FIELD_NAMES), *self.layout.shape[1:])
 
-        raster, samples = self.places.sample_plane(
+        raster, samples = self.layout.sample_plane(
             wanted.axis, wanted.offset, wanted.points, values
         )
         if samples is None:
@@ -553,7 +553,7 @@ class MaxwellSolver:
             "panels": panels,
             "title": self._case.title or "Electromagnetic fields",
             "subtitle": f"{raster.axis} = {raster.offset:.4g} m, time {self.time:.4g} {second}, "
-            f"{self.places.describe()}",
+            f"{self.layout.describe()}",
         }
 
     def headline(self, numbers: Mapping[str, float]) -> list[str]:
