@@ -25,7 +25,7 @@ from haloscope.device.absent import AbsentArray, AbsentDevice
 from haloscope.device.ceilings import measure_ceilings
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.jit import Cache
-from haloscope.errors import InputError, MachineError
+from haloscope.errors import MachineError
 from haloscope.exchange.ranks.world import World
 from haloscope.solvers import registry
 
@@ -459,7 +459,7 @@ def test_an_unknown_device_is_refused():
 
 
 def test_more_ranks_than_fit_are_refused_before_anything_is_compiled(folder):
-    with pytest.raises(InputError, match="ranks do not fit"):
+    with refused(problem="ranks do not fit"):
         build(small_case(), device="cpu", ranks=1000)
     assert not folder.exists()
 

@@ -146,7 +146,7 @@ def test_a_damaged_file_is_made_anew(maker, tmp_path):
 def test_a_folder_that_others_can_write_is_not_trusted(maker, tmp_path):
     asked = maker(stand_in())
     tmp_path.chmod(0o777)
-    with pytest.raises(MachineError, match="chmod 700"):
+    with refused(kind=MachineError, remedy="chmod 700"):
         pump_mesh(Pump(), tmp_path)
     assert not asked
 

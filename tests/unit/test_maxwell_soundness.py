@@ -243,7 +243,9 @@ def test_a_run_on_an_unstable_mesh_ends_with_an_error():
         "run": {"diagnostics_interval": 100},
         "output": {"fields": False, "picture": False},
     }
-    with pytest.raises(SolutionError, match="nothing drives the fields.*lower maxwell.cfl"):
+    with refused(
+        kind=SolutionError, problem="nothing drives the fields", remedy="lower maxwell.cfl"
+    ):
         opened(data).run(ceilings=False)
 
 
