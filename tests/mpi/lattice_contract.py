@@ -235,7 +235,7 @@ def check_faults(world: World, device: Device) -> None:
     words = message_of(open_lists, world, device, lists, np.float64, backward=True)
     assert words.startswith("entry 0 of rank 1 has several copies, which cannot all be sent")
     words = message_of(PointFields, world, np.array([world.rank // 2]), (3, 1, 1))
-    assert words == "a point of the lattice is on two ranks; give each point to one"
+    assert words == "a lattice point is on two ranks; give each point to one rank"
 
 
 def main(transports: tuple[str, ...]) -> None:

@@ -201,5 +201,5 @@ def test_importing_a_pipe_ends_at_once_and_leaves_no_folder(tmp_path, monkeypatc
     os.mkfifo("pipe.otf2")
     code, _, err = _run(monkeypatch, capsys, "import", "pipe.otf2")
     assert code == 2
-    assert "no regular file" in err
+    assert "not a regular file" in err
     assert os.listdir() == ["pipe.otf2"]

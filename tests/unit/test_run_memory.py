@@ -91,7 +91,7 @@ def test_ranks_that_share_a_gpu_have_measured_the_same_memory(others, of_a_rank)
 
 def test_a_run_says_how_many_gpus_its_ranks_share():
     places = SimpleNamespace(describe=lambda: "4 nodes", describe_parts=lambda: "2")
-    solver = SimpleNamespace(name="cavity", places=places, transport="peer")
+    solver = SimpleNamespace(name="cavity", layout=places, transport="peer")
     lines = []
     for others in (["host gpu 0"] * 2, ["host gpu 1", "host gpu 2"]):
         device = Device(1e9, "host gpu 0")

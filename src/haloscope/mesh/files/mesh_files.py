@@ -335,12 +335,12 @@ def _whole(
 
 def _on_root(world: World, task: Callable[[], None]) -> None:
     """Do something on rank 0, and refuse on all ranks what it refuses."""
-    fault = ""
+    fault: InputError | None = None
     if world.is_root:
         try:
             task()
         except InputError as error:
-            fault = str(error)
+            fault = error
     refuse_together(world, fault)
 
 

@@ -222,7 +222,7 @@ def join_periodic_on_ranks(world: World, rows: ElementRows, pair: PeriodicPair) 
     to_root = np.zeros(len(own), np.int64)
     (elements, coordinates, boundaries), counts = give_rows(world, sent, to_root)
     holder, *faces = (np.empty(0, np.int64) for _ in range(4))
-    fault = ""
+    fault: InputError | None = None
     if world.is_root:
         order = np.argsort(elements, kind="stable")
         gathered = unconnected(
@@ -236,7 +236,7 @@ def join_periodic_on_ranks(world: World, rows: ElementRows, pair: PeriodicPair) 
         try:
             joined = join_periodic(gathered, first, second, translation)
         except InputError as error:
-            fault = str(error)
+            fault = error
         else:
             row, face = np.nonzero(joined.neighbours >= 0)
             behind = elements[order][joined.neighbours[row, face]] * FACES

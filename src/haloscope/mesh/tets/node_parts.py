@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError, MachineError, counted
-from haloscope.exchange.plan import refuse_together
+from haloscope.exchange.plan import first_fault, refuse_together
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hexes import FACES
 from haloscope.mesh.partition import METHODS, Method, Partition, bisect, choose, require_parts
@@ -309,17 +309,18 @@ def node_part_on_ranks(
     if not world.present or world.size == 1:
         mesh, shares, lines = _shared_out(make, world.size, method)
         return node_part(mesh, shares, world.rank), lines
-    fault = wanting = ""
+    fault: InputError | None = None
+    missing: MachineError | None = None
     if world.is_root:
         try:
             mesh, shares, lines = _shared_out(make, world.size, method)
         except InputError as error:
-            fault = str(error)
+            fault = error
         except MachineError as error:
-            wanting = str(error)
+            missing = error
     refuse_together(world, fault)
-    if missing := world.gather_texts(wanting)[0]:
-        raise MachineError(missing)
+    if missing_fields := first_fault(world, missing):
+        raise MachineError(**missing_fields)
     if not world.is_root:
         return _receive(world), ()
     for rank in range(1, world.size):

@@ -282,10 +282,10 @@ def _check_shapes(table: MaxwellTable, world: World, share: MeshPart) -> None:
     """Refuse bad elements; rank 0 makes the message of the whole mesh, to count those of all."""
     bad = (jacobian_ratios(share.mesh, table.order) < SMALLEST_JACOBIAN).any()
     if world.any(bool(bad)):
-        fault = ""
+        fault: InputError | None = None
         if world.is_root or not world.present:
             try:
                 check_jacobians(open_mesh(table), table.order)
             except InputError as error:
-                fault = str(error)
+                fault = error
         refuse_together(world, fault)

@@ -51,11 +51,11 @@ def place_on_ranks(
         with _located(f"maxwell.waves[{number}]"):
             through.append(_place_wave(world, around, wave))
     result = combine(mesh, media, placed, [*drives, *through])
-    fault = ""
+    fault: InputError | None = None
     try:
         check_waves(result, through, mesh, around.numbers)
     except InputError as error:
-        fault = str(error)
+        fault = error
     refuse_together(world, fault)
     for located in through:
         for values in (result.permittivity, result.permeability):
