@@ -1,4 +1,4 @@
-"""What every case file shares: reading TOML, overrides, checking, and errors that name the key."""
+"""Tables of case files: reading TOML, overrides, checks, and errors that name the key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernel rates beside the ceilings of the same run, and what this machine offers."""
+"""Kernel rates beside ceilings measured in the same run, and the description of this machine."""
 
 from __future__ import annotations
 

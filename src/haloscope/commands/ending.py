@@ -1,4 +1,4 @@
-"""How commands end: exit codes, error lines, signals."""
+"""Ends of commands: exit codes, error lines, signals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `haloscope run`: reads its options, has a case computed, says what came of it."""
+"""The command `haloscope run`: reads options, runs a case, prints its results."""
 
 from __future__ import annotations
 

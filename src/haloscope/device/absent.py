@@ -1,4 +1,4 @@
-"""A GPU that is not there: compiles the kernels that a case asks for and runs none.
+"""A GPU that is absent: compiles the kernels of a case and runs none.
 
 Cores can be absent in the same way. What is set up on such a device meets every kernel, with
 arrays that take no memory, and nothing is computed.

@@ -1,4 +1,4 @@
-"""What this machine's memory can do, measured in the same run as whatever is compared with it."""
+"""Memory bandwidth and peak rate of this machine, measured in the same run as the compared rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Energy that the processors of this machine take, from counters that they keep themselves.
+"""Energy of this machine's processors, from their own counters.
 
 A GPU's counter moves on every 20 to 100 ms only, those of processor packages every ms: what is
 measured must last much longer. The counters hold all that the device does, for whomever: figures

@@ -1,4 +1,4 @@
-"""What every device offers, so that solvers and exchanges are written once for all of them."""
+"""The interface of devices, so that solvers and exchanges are written once for all of them."""
 
 from __future__ import annotations
 

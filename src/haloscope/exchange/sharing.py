@@ -1,4 +1,4 @@
-"""Who shares what: found from one number for each value, by all ranks in parallel.
+"""Shared values: finds their sharers from one number for each value, on all ranks in parallel.
 
 A value position carries a number that is the same all over the world for all copies of the value.
 Each rank tells the owners of its numbers (rank = number modulo ranks) which it has, and owners

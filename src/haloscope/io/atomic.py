@@ -1,4 +1,4 @@
-"""Outputs that are complete or absent: each is written beside its target, then renamed.
+"""Outputs that are complete or absent: written beside the target, then renamed.
 
 A run that is killed or meets a full disk leaves the file of the last complete write in place.
 """

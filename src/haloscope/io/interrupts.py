@@ -1,4 +1,4 @@
-"""Who is told of SIGINT and SIGTERM while something runs that can be stopped in order."""
+"""Handlers of SIGINT and SIGTERM while something runs that can be stopped in order."""
 
 from __future__ import annotations
 

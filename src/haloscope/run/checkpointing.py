@@ -1,4 +1,4 @@
-"""Checkpoints of a run: all that a restart needs, written and taken over again."""
+"""Checkpoints of a run: state for a restart, written and restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the time loop asks of a solver, and arrays of checkpoints that a restart may take."""
+"""The interface of solvers to the time loop, and arrays of checkpoints for a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which solvers there are, loaded only when a case asks for them."""
+"""The solvers by name, loaded only when a case needs them."""
 
 from __future__ import annotations
 

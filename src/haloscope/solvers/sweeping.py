@@ -1,4 +1,4 @@
-"""What a study asks of a solver: its axes, how a problem grows with its ranks, columns of tables."""
+"""The interface of solvers to studies: axes, growth of a problem with its ranks, columns of tables."""
 
 from __future__ import annotations
 

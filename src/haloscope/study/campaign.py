@@ -1,4 +1,4 @@
-"""Conducts a study: what is left to run, groups of ranks one after the other, and the report."""
+"""Runs a study: missing points, groups of ranks one after the other, the report."""
 
 from __future__ import annotations
 

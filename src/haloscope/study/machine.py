@@ -1,4 +1,4 @@
-"""What a study finds on this machine, and why some of its points do not fit on it."""
+"""The machine of a study: its description, and the points that do not fit on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of a study: lines on the way, and a page with the table, what is missing, pictures."""
+"""The report of a study: progress lines, and a page with table, missing points, pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How times grow with the size of a problem: half of the peak rate, and a picture over sizes."""
+"""Growth of times with the size of a problem: half of the peak rate, and a picture over sizes."""
 
 from __future__ import annotations
 

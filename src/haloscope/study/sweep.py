@@ -1,4 +1,4 @@
-"""Sweeps the axes of a study: which points there are, and what each is held against."""
+"""Sweeps the axes of a study: its points, and the reference of each."""
 
 from __future__ import annotations
 

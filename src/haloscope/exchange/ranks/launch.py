@@ -1,4 +1,4 @@
-"""Starts ranks with mpiexec, passes requests to stop on to them, and tells of those that a signal ended.
+"""Starts ranks with mpiexec, passes on requests to stop, reports ranks that a signal ended.
 
 Only the standard library is used here: a launcher must not load what its ranks load, MPI above
 all.

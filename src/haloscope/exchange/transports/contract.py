@@ -1,4 +1,4 @@
-"""What a transport is: the ways in which a packed message gets from one rank to another."""
+"""The interface of transports, which move packed messages between ranks."""
 
 from __future__ import annotations
 

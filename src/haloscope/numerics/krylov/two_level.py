@@ -1,4 +1,4 @@
-"""Two-level preconditioner: what groups of nodes have in common is solved for first, the rest smoothed.
+"""Two-level preconditioner: a coarse problem for groups of nodes first, then smoothing.
 
 The coarse matrix is treated in the same way, level by level, until it is small enough to invert.
 """

@@ -1,4 +1,4 @@
-"""Refuses files of results that do not fit together, before anything in them is believed.
+"""Refuses files of results that do not fit together.
 
 A result may come from anywhere. What would take more memory than the file has bytes for, or lead
 to other files, is refused; so are names of another kind and numbers that lead nowhere.

@@ -1,4 +1,4 @@
-"""From a profile: what a trace of the same run would take, functions to leave out, and the cost of recording."""
+"""Estimates from a profile: size and cost of a trace of the same run, functions to leave out, cost of recording."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predicts what a measured program would take with one thing changed, by running its trace again.
+"""Predicts a program's time with one thing changed, by replaying its trace.
 
 :func:`predict` is all that others call; ``replay/whatif.cpp`` does the work.
 """

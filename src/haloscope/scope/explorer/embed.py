@@ -1,4 +1,4 @@
-"""One file that holds the page and its data, for sending: exact where it can be, small always.
+"""One file with the page and its data, for sending: exact where possible, always small.
 
 Sums by metric and call path are exact. Values by location are kept as 16 or 8 bits between the
 least and the greatest of their row; where even that is too much, a row keeps only its sum, the

@@ -1,4 +1,4 @@
-"""What the page shows of one measurement, or of two on one call tree, and the grids that ranks form."""
+"""Content of the page: one measurement, or two on one call tree, and the grids of ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A timeline in the numbers of a report: what the page asks of it, tile by tile."""
+"""A timeline in the numbering of a report, delivered to the page by tiles."""
 
 from __future__ import annotations
 

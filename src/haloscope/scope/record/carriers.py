@@ -1,4 +1,4 @@
-"""What a measurement leaves: ranks without a recorder, answers, leftover files."""
+"""Processes and files of a measurement after its end: ranks without a recorder, answers, leftover files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds the tracer of GPUs for the CUPTI that is here, and says how programs come to load it.
+"""Builds the GPU tracer for the installed CUPTI, and the environment in which programs load it.
 
 CUDA's driver loads the library that ``CUDA_INJECTION64_PATH`` names when a program initialises it,
 NVTX the one of ``NVTX_INJECTION64_PATH``. CUPTI comes with CUDA's toolkit, or as wheels

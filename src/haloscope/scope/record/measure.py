@@ -1,4 +1,4 @@
-"""Runs a command with the measurement preloaded, and says what came of it.
+"""Runs a command with the recorder preloaded, and describes its measurement.
 
 The measurement knows nothing of the command: whatever it starts, launchers and scripts between,
 inherits the preloaded library, and processes that call MPI or enter a region are measured.

@@ -1,4 +1,4 @@
-"""The one table of MPI functions that are measured: arguments, role of the region, what it tells.
+"""The table of measured MPI functions: arguments, role of the region, recorded message.
 
 A line is ``NAME ROLE RULE : ARGUMENTS``. Roles are those of the measurement's definitions. Rules
 are explained in :mod:`haloscope.scope.record.wrappers`; ``region`` is a plain timed region, and

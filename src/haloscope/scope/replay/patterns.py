@@ -1,4 +1,4 @@
-"""Runs the wait-state replay and puts what it found into a result."""
+"""Runs the wait-state replay and puts its waits into a result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds where messages are missing in traces that did not count what a pause left out.
+"""Finds missing messages in traces whose pauses did not count them.
 
 Messages of a channel match by number. Traces of format 1, and those of other tracers, say nothing of
 messages within a pause; where the two sides of a channel differ in number, all pairs after the pause

@@ -1,4 +1,4 @@
-"""Compares two analyses in words and tables: what became faster, what slower, and where.
+"""Compares two analyses: text and tables of faster and slower parts.
 
 Call paths are matched by the names of their regions. MPI functions count to the routine that calls
 them, since a changed routine often calls other ones.

@@ -1,4 +1,4 @@
-"""Shows an analysis on the terminal: the answer, what costs most, and where the rest is."""
+"""Shows an analysis on the terminal: the answer, the largest costs, the files."""
 
 from __future__ import annotations
 

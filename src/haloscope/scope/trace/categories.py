@@ -1,4 +1,4 @@
-"""Which metric a region's own time belongs to, by its paradigm and role.
+"""The metric of a region's own time, by its paradigm and role.
 
 Both the replay of traces and the reading of profiles ask here, so that the two agree. What a call
 waits for is told apart later; this is where its time goes before anything is known of it.

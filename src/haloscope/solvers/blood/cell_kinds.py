@@ -1,4 +1,4 @@
-"""From the kinds of cells of a case to meshes and laws in lattice units, and where cells start."""
+"""Kinds of cells: their meshes and laws in lattice units, and the starting positions of cells."""
 
 from __future__ import annotations
 

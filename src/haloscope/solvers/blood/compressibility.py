@@ -1,4 +1,4 @@
-"""How far the density of the lattice follows the pressure: expected before a run, measured in it.
+"""Change of the lattice's density with the pressure: predicted before a run, measured in it.
 
 The fluid of the lattice is a gas, p = rho c_s^2. Where the pressure falls along a vessel, the density falls
 and the volume flow grows, as the mass flow is the same all along.

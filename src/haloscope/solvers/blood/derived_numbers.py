@@ -1,4 +1,4 @@
-"""Numbers that follow from a blood case before it runs, and what limits its time step and its settling."""
+"""Numbers that follow from a blood case before it runs, and the limits of its time step and settling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What drives the flow of a case: forces, the pressure gradient and signals over time; faults of undriven cases."""
+"""The drive of the flow: forces, the pressure gradient and signals over time; faults of undriven cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a blood run keeps on a device, by lattice point and by vertex, known before any of it is there.
+"""Memory of a blood run on a device, by lattice point and vertex, known before the run.
 
 The arrays that grow with the case, as a GPU has them. Cores keep other lists, of about the same size.
 """

@@ -1,4 +1,4 @@
-"""Which walls heat and cool the fluid, and the temperature difference that drives the flow.
+"""Walls that heat and cool the fluid, and the temperature difference that drives the flow.
 
 Walls are heated in one of two ways. Walls named "hot" and "cold" lie symmetrically about the
 reference temperature, and their difference follows from the Rayleigh number or is given in kelvin.

@@ -1,4 +1,4 @@
-"""The cavity solver: one rank's part of a case, as the time loop asks for it."""
+"""The cavity solver: one rank's part of a case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The walls of the box: what they prescribe, and what inner nodes imply on them."""
+"""The walls of the box: prescribed values, and values that inner nodes imply on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flow solver: sets up a rank's part of a case and takes steps, with all that a run asks of it."""
+"""The flow solver: sets up a rank's part of a case and takes steps."""
 
 from __future__ import annotations
 

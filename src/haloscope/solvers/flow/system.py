@@ -1,4 +1,4 @@
-"""What a rank of a flow case solves with: its mesh, what is given, equations, linear solver."""
+"""The system that a rank of a flow case solves: mesh, boundary values, equations, linear solver."""
 
 from __future__ import annotations
 

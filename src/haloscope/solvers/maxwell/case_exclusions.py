@@ -1,4 +1,4 @@
-"""Keys of a Maxwell case that contradict each other: their list for the reference, and the refusals."""
+"""Keys of a Maxwell case that contradict each other: the list for the reference, and the refusals."""
 
 from __future__ import annotations
 

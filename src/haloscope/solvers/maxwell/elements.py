@@ -1,4 +1,4 @@
-"""Elements as the kernels read them: shape, materials, and what lies behind each face."""
+"""Elements in the form that kernels read: shape, materials, neighbours behind faces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a GPU runs a stage of each order: threads, blocks, shared memory and ways of working, as measured."""
+"""Launch shapes of a GPU's stage by order: threads, blocks, shared memory and variants, as measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mesh of a Maxwell case, and the elements of each rank, found without a rank that has them all."""
+"""The mesh of a Maxwell case, and each rank's elements, found without a rank that has all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How finely a mesh resolves a case's waves, how large it is, and which part limits the time step."""
+"""Resolution of a case's waves by its mesh, size of the mesh, and the part that limits the time step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cells that are on their way into a vessel, of which what is behind its opening is led."""
+"""Cells that enter a vessel: their parts behind the opening are moved along."""
 
 from __future__ import annotations
 

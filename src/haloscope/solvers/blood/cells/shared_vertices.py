@@ -1,4 +1,4 @@
-"""What ranks tell each other of cells that several of them hold: vertex by vertex, where it is of use."""
+"""Exchange of the vertices of cells that several ranks hold."""
 
 from __future__ import annotations
 

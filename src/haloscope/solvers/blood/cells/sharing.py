@@ -1,4 +1,4 @@
-"""Which rank holds which cells: own ones, and copies of those that reach into its box."""
+"""Ownership of cells: own cells, and copies of cells that reach into a rank's box."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which lattice points lie inside cells: for the viscosity of what cells hold.
+"""Lattice points inside cells, for the viscosity of the liquid in cells.
 
 The closed surfaces are cut by the lattice's rows along x. A surface that is entered adds 1 to the
 points behind, one that is left takes 1 away: each point gets its winding number, exactly, since

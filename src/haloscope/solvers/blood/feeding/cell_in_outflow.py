@@ -1,4 +1,4 @@
-"""Cells that leave through openings, and such as come in at inlets that feed them."""
+"""Cells that leave through openings, and cells that enter at inlets with feeding."""
 
 from __future__ import annotations
 

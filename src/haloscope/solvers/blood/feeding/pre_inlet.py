@@ -1,4 +1,4 @@
-"""Cells that come in at an inlet: those of a periodic flow before it that pass its plane.
+"""The pre-inlet: cells of its periodic flow that pass the inlet plane enter the vessel.
 
 The flow is that of blood in a long vessel with the inlet's cross-section: a segment that closes on itself
 is driven so that as much flows in it as into the vessel. Each cell that reaches the inlet's plane gets a

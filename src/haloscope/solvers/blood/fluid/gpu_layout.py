@@ -1,4 +1,4 @@
-"""How a GPU takes points of the lattice through a step: launch shapes, and where neighbours lie."""
+"""Lattice points on a GPU: launch shapes of a step, and the positions of neighbours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the flow in a straight vessel is steady: what its samples show, how long it has gone on.
+"""Steadiness of the flow in a straight vessel, judged from samples over time.
 
 Sums are kept by stretches of samples that follow one another. When all are full, neighbours are put
 together, so that runs of any length take the same memory.

@@ -1,4 +1,4 @@
-"""What spreading loses of vertices' forces, and of their work, in a box without walls near cells."""
+"""Losses of spreading: vertices' forces and their work, in a box without walls near cells."""
 
 from __future__ import annotations
 

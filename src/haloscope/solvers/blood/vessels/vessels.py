@@ -1,4 +1,4 @@
-"""From the vessel of a case to lattice points, openings with their profiles, and walls; implausible sizes and openings."""
+"""Vessels of a case: lattice points, openings with their profiles, walls; implausible sizes and openings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flow equations with everything that acts on their boundaries, ready for Newton's method."""
+"""The flow equations with all boundary terms, ready for Newton's method."""
 
 from __future__ import annotations
 

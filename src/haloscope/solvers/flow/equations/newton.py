@@ -1,4 +1,4 @@
-"""Newton's method on the flow equations, with velocities and pressures that are given in places."""
+"""Newton's method on the flow equations, with prescribed velocities and pressures."""
 
 from __future__ import annotations
 

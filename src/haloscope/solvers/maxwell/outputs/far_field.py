@@ -1,4 +1,4 @@
-"""From fields on a closed surface to the waves far away: patterns, power, cross sections.
+"""Far fields computed from fields on a closed surface: patterns, power, cross sections.
 
 Conventions. Fields vary as exp(-i w t): E(t) = Re[E exp(-i w t)]. Units are natural: c = 1, the
 impedance of vacuum is 1, H is the SI one times that impedance; powers are SI powers times it. The

@@ -1,4 +1,4 @@
-"""What a run tells of its far field: a table, a picture, numbers for the summary and for people."""
+"""Output of the far field: a table, a picture, numbers for the summary, printed lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the terms added to Maxwell's right-hand sides share, and the elements that hold point sources."""
+"""Common parts of the terms added to Maxwell's right-hand sides, and the elements that hold point sources."""
 
 from __future__ import annotations
 

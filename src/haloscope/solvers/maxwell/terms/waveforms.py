@@ -1,4 +1,4 @@
-"""How sources and incident waves go with time: closed forms and tables, evaluated on the device."""
+"""Waveforms of sources and incident waves: closed forms and tables, evaluated on the device."""
 
 from __future__ import annotations
 
