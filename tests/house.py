@@ -17,6 +17,8 @@ TOUR = ROOT / "docs" / "explanation" / "architecture.md"
 
 # Words that say nothing about the object that they name.
 EMPTY_NAMES = frozenset({"found", "given", "each", "told", "some", "tell", "what"})
+# "What the case gives" for "Keys of the case".
+OBLIQUE_BEGINNINGS = frozenset({"What", "Such", "That", "Those", "Who"})
 # Methods that Python's own protocols name.
 PYTHON_NAMES = frozenset({("io/atomic.py", "tell")})
 # Suffixes of C and JavaScript files.
@@ -128,6 +130,16 @@ def long_docstrings(folder: Path = SOURCES) -> list[str]:
             if len(lines) > DOCSTRING_LINES:
                 long.append(f"{name}: {len(lines)} lines")
     return long
+
+
+def oblique_docstrings(folder: Path = SOURCES) -> list[str]:
+    """Docstrings that begin with a pronoun in place of the thing that they describe."""
+    return [
+        name
+        for path in python_files(folder)
+        for name, node, _ in docstrings(ast.parse(path.read_text()), module_name(path))
+        if (ast.get_docstring(node) or "").partition(" ")[0] in OBLIQUE_BEGINNINGS
+    ]
 
 
 def empty_names(folder: Path = SOURCES) -> list[str]:
@@ -279,6 +291,7 @@ def main() -> None:
     rows: list[tuple[str, object, object]] = [
         ("docstring lines", docstring_lines(), 9000),
         ("internal docstrings of more than 3 lines", len(long_docstrings()), 0),
+        ("docstrings that begin with a pronoun", len(oblique_docstrings()), 0),
         ("empty words as names", len(empty_names()), 0),
         ("empty words as names in C and JavaScript", len(empty_names_elsewhere()), 0),
         ("Python files", len(files), 360),

@@ -81,7 +81,7 @@ class SolutionError(HaloscopeError):
 
 
 class InputError(HaloscopeError):
-    """What the user gave is wrong: a case file, an option, a checkpoint. Exit code 2."""
+    """Wrong input: a case file, an option, a checkpoint. Exit code 2."""
 
     exit_code = 2
 

@@ -68,6 +68,16 @@ def test_empty_words_are_reported_outside_comments_and_strings(
     assert [use.rpartition(": ")[2] for use in uses] == names
 
 
+def test_no_docstring_begins_with_a_pronoun():
+    assert house.oblique_docstrings() == []
+
+
+def test_a_docstring_that_begins_with_a_pronoun_is_reported(tmp_path, monkeypatch):
+    monkeypatch.setattr(house, "SOURCES", tmp_path)
+    (tmp_path / "a.py").write_text('def f():\n    """What it is."""\n')
+    assert house.oblique_docstrings(tmp_path) == [f"{tmp_path.name}.a.f"]
+
+
 def test_no_group_of_modules_imports_one_another():
     assert house.import_circles(house.imports()) == []
 

@@ -367,7 +367,7 @@ def override(data: dict[str, Any], settings: Sequence[str]) -> None:
 
 
 def _name_in(place: Any, keys: Sequence[str], depth: int) -> str | int:
-    """What one of a setting's keys is called in a table, or its number in a list."""
+    """Name of a setting's key in a table, or its number in a list."""
     key, above = keys[depth], ".".join(keys[:depth])
     if isinstance(place, dict):
         return key
@@ -618,7 +618,7 @@ _IN_TOML = {"a valid array": "a list", "an object": "a table", "a valid string":
 
 
 def _wanted(fault: ErrorDetails, faults: Sequence[ErrorDetails]) -> str:
-    """What a branch of a union, or a key without one, takes."""
+    """Types that a branch of a union, or a key without one, takes."""
     if fault["type"] == "missing":
         indices = [e["loc"][-1] for e in faults if e["loc"][:-1] == fault["loc"][:-1]]
         return f"a list of {1 + max(i for i in indices if isinstance(i, int))}"

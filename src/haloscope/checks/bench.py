@@ -111,7 +111,7 @@ def table(result: dict[str, Any]) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What this machine offers, as text and numbers; what is missing is said, not raised."""
+    """Text and numbers that describe this machine; missing parts are named, not raised."""
     from haloscope.device.jit import find_compiler
     from haloscope.exchange.ranks.mpiexec import find_mpiexec
     from haloscope.run.summary import version

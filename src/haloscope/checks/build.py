@@ -61,7 +61,7 @@ def build(
 def _targets(
     asked: str | None, of_case: str, architectures: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """What to compile for, and what to say about it."""
+    """Compile targets, and the line printed about them."""
     if asked is not None:
         require_known(asked)
     if architectures:

@@ -49,7 +49,7 @@ def select(names: Sequence[str], *, slow: bool) -> list[Check]:
 
 
 def solve_with(device: str, progress: Progress) -> Callable[[dict[str, Any]], Simulation]:
-    """What a check calls to run a case to its steady state."""
+    """Function with which a check runs a case to its steady state."""
 
     def solve(data: dict[str, Any]) -> Simulation:
         case = check_case(data, registry.case_model(data["solver"]), "check")

@@ -254,7 +254,7 @@ def measure(
 
 
 def _score(folder: Path, command: list[str]) -> tuple[dict[str, Any], str]:
-    """What a trace would take, for programs and for people; the suggested filter goes to a file."""
+    """Cost of a trace, as JSON and text; the suggested filter goes to a file."""
     from haloscope.io.atomic import write_text
     from haloscope.scope.analysis.score import score
 
@@ -283,7 +283,7 @@ def _as_json(outcome: Any) -> dict[str, Any]:
 
 
 def _closing(outcome: Any, mode: str) -> list[str]:
-    """What a person wants to know at the end."""
+    """Text at the end of a measurement."""
     lines = [f"haloscope: {text}" for text in outcome.warnings[:_MOST_WARNINGS]]
     if len(outcome.warnings) > _MOST_WARNINGS:
         lines.append(f"haloscope: {len(outcome.warnings) - _MOST_WARNINGS} more warnings")

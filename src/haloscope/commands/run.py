@@ -266,7 +266,7 @@ def _folder(
 
 
 def _opening(simulation: Simulation) -> str:
-    """What is computed and where; all ranks call this."""
+    """Line that names the case and where it runs; all ranks call this."""
     from haloscope.solvers import registry
 
     solver, world = simulation.solver, simulation.world

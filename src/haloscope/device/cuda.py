@@ -387,7 +387,7 @@ class CudaDevice:
             runtime.free(address)
 
     def share(self, array: Array) -> tuple[bytes, str]:
-        """What another process maps a shared array by, and why it cannot (an empty text)."""
+        """Handle by which another process maps a shared array, and the reason if it cannot (else empty)."""
         runtime = self.xp.cuda.runtime
         try:
             return bytes(runtime.ipcGetMemHandle(array.data.ptr)), ""

@@ -100,7 +100,7 @@ class Device(Protocol):
 
     @property
     def name(self) -> str:
-        """What the machine calls it."""
+        """Name of the device as the machine gives it."""
 
     @property
     def xp(self) -> Any:
@@ -191,7 +191,7 @@ class Device(Protocol):
         """
 
     def share(self, array: Array) -> tuple[bytes, str]:
-        """What another process maps a shared array by, and why it cannot (an empty text)."""
+        """Handle by which another process maps a shared array, and the reason if it cannot (else empty)."""
 
     def map_region(self, handle: bytes) -> int:
         """Address at which another process's shared array appears here.

@@ -296,7 +296,7 @@ def _left_by_build() -> Compiler | None:
 
 
 def sanitizer_libraries() -> str:
-    """What must be loaded before anything else for the address sanitizer, as for LD_PRELOAD.
+    """Libraries of the address sanitizer that must be loaded first, in the form of LD_PRELOAD.
 
     The C++ runtime follows the sanitizer's: it looks up the exceptions of libraries loaded later.
     """

@@ -68,7 +68,7 @@ _TRIALS = 5
 
 
 class Repeated(Protocol):
-    """What can be timed: an exchange, or another that is made on a transport."""
+    """Operation that can be timed: an exchange, or another one on a transport."""
 
     bytes_sent: int
 

@@ -55,7 +55,7 @@ def require_room(array: Array, dtype: np.dtype[Any], values: int, operation: str
 
 
 class Copies(Packed, ABC):
-    """What combining and swapping have in common: packed messages, and when launches are due.
+    """Common part of combining and swapping: packed messages, and the order of launches.
 
     `regions`: the phases in profiles: pack, send, local work, wait, unpack.
     """
@@ -152,7 +152,7 @@ class Copies(Packed, ABC):
     def _bind_results(
         self, state: Array, into: Array, operation: str
     ) -> tuple[Launch | None, Launch]:
-        """What is launched before messages are waited for, if anything, and what after that."""
+        """Launches before messages are waited for, and launches after that."""
 
     def _bind(self, name: str, operation: str, threads: int, *arguments: Any) -> Launch:
         kernel = self._device.kernel(_SOURCE, name, {**self._constants, "OPERATION": operation})

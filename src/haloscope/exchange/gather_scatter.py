@@ -327,7 +327,7 @@ def _arrivals(
 
 @dataclass(frozen=True)
 class _Opening:
-    """What opening any kind of exchange between copies takes."""
+    """Arguments for opening any kind of exchange between copies."""
 
     world: World
     device: Device

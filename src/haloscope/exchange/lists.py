@@ -40,7 +40,7 @@ _TYPES = {"float64": "double", "float32": "float", "float16": "unsigned short"}
 
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """What exchanges of lists that follow each other have in common; see :func:`open_lists`."""
+    """Common settings of exchanges of lists; see :func:`open_lists`."""
 
     device: Device
     dtype: Any

@@ -119,7 +119,7 @@ def _ask_owners(
 
 
 def _answer(questions: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """What an owner tells all ranks: place in their question, other rank, that one's copies."""
+    """Answer of an owner to all ranks: place in their question, other rank, that one's copies."""
     sizes = np.array([len(rows) for rows in questions])
     rank = np.repeat(np.arange(len(sizes)), sizes)
     place = ranges(np.zeros(len(sizes), np.int64), sizes)

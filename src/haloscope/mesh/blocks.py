@@ -287,7 +287,7 @@ class BlockFields:
         self.parts = list(blocks.parts)
 
     def describe(self) -> str:
-        """What there is, for people."""
+        """Text that describes the grid."""
         return " x ".join(str(n) for n in self._blocks.nodes if n > 1) + " nodes"
 
     def describe_parts(self) -> str:
@@ -412,7 +412,7 @@ def arrays_of(
     *,
     axis: int,
 ) -> Iterator[tuple[str, int, np.ndarray]]:
-    """What goes to a file: scalars and vectors piece by piece, each array made before its first."""
+    """Arrays of a file: scalars and vectors piece by piece, each array made before its first."""
     components = {name for group in vectors.values() for name in group}
     groups = {name: (name,) for name in values if name not in components}
     for array, names in {**groups, **vectors}.items():

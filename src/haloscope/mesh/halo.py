@@ -105,7 +105,7 @@ PACKED_AXES = {"auto": (0, 1, 2), "all": (0, 1, 2), "x": (0,), "none": ()}
 
 
 class Choices(Protocol):
-    """What a case's machine table says about exchanges."""
+    """Settings of exchanges in a case's machine table."""
 
     @property
     def transport(self) -> str:
@@ -222,7 +222,7 @@ class DirectHalo:
             raise MachineError(faults[0])
 
     def cut(self, side: Side, turn: int) -> tuple[int, int, int, int]:
-        """What a kernel needs to know of a side."""
+        """Numbers that a kernel needs of a side."""
         rank = self._block.neighbours.get(side)
         if rank is None:
             return (0, 0, 0, 0)

@@ -138,7 +138,7 @@ def measure(
     load: Floats,
     parts: int,
 ) -> Partition:
-    """What a part for each element comes to."""
+    """Measures of a partition with a part for each element."""
     cut = (neighbours >= 0) & (result[neighbours] != result[:, None])
     loads = np.asarray(np.bincount(result, load, parts), np.float64)
     return Partition(result, parts, method, loads, int(cut.sum()) // 2, len(result))
@@ -270,7 +270,7 @@ def partition_on_ranks(
 
 
 def _measured(world: World, part: MeshPart, weights: Floats, parts: NDArray[np.int32]) -> Partition:
-    """What a partition by coordinates comes to, from what each rank has of it."""
+    """Measures of a partition by coordinates, from each rank's share of it."""
     behind = part.behind
     other = np.unique(behind[behind >= 0] // FACES)
     wanted = other[~np.isin(other, part.elements)]

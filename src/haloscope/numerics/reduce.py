@@ -41,7 +41,7 @@ def exact_bin_sums(bins: NDArray[np.integer], values: ArrayLike, count: int) -> 
 
 
 def total(sums: Integers) -> Floats:
-    """What sums (2, ...) of two integers stand for."""
+    """Sums that pairs (2, ...) of integers stand for."""
     result: Floats = sums[0] * 2.0**-COARSE_BITS + sums[1] * 2.0 ** -(COARSE_BITS + FINE_BITS)
     return result
 
@@ -180,7 +180,7 @@ class Numbered(Protocol):
 
 
 def part_of_digest(values: np.ndarray, numbers: Iterable[NDArray[np.uint64]]) -> int:
-    """What some of a field's values add to the digest.
+    """Contribution of a field's values to the digest.
 
     `values`: of 4 or 8 bytes each.
     """

@@ -94,7 +94,7 @@ class RunningTransform:
         return np.asarray(self.transforms() * (2 / self.duration))
 
     def state(self) -> dict[str, NDArray[np.float64]]:
-        """What a checkpoint needs: ``sums`` (2 frequencies, count) and ``taken`` (2,)."""
+        """State for a checkpoint: ``sums`` (2 frequencies, count) and ``taken`` (2,)."""
         taken = np.array([float(self.samples), self.duration])
         return {"sums": self._device.to_host(self._sums), "taken": taken}
 

@@ -162,13 +162,13 @@ def restore(state: RunState, out: Path, progress: Progress) -> None:
 
 
 def _average_settings(state: RunState) -> dict[str, int] | None:
-    """What the case asks of averages, as checkpoints keep it beside the samples."""
+    """Settings of averages, stored in checkpoints beside the samples."""
     asked = state.case.output.average
     return None if asked is None else {"start": asked.start, "interval": asked.interval}
 
 
 def _settings_in(content: dict[str, Any]) -> dict[str, int] | None:
-    """What the samples of a checkpoint were taken with; None where it does not tell."""
+    """Settings with which a checkpoint's samples were taken; None if it has none."""
     average = content.get("average")
     return None if average is None else {key: int(average[key]) for key in ("start", "interval")}
 

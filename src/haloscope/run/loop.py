@@ -91,7 +91,7 @@ class TimeLoop:
         return max(1, int(_POLL_SECONDS * count / max(slowest, 1e-6)))
 
     def _look(self, *, record: bool) -> dict[str, float]:
-        """What is followed of the present state, which must be sound; recorded or not."""
+        """Monitored values of the present state, which must be sound; recorded or not."""
         with DIAGNOSTICS:
             try:
                 values = self._state.solver.follow()
@@ -112,13 +112,13 @@ class TimeLoop:
         return values
 
     def _kept(self) -> str:
-        """What a run that breaks leaves to go on from."""
+        """Checkpoint from which a broken run can continue."""
         if self._state.last_checkpoint is not None:
             return f"the last good checkpoint is {self._state.last_checkpoint}"
         return "no checkpoint was written (set checkpoint.interval)"
 
     def _broke(self, error: SolutionError) -> SolutionError:
-        """What is told when a solver gives up within a step; its state is kept to look into."""
+        """Error of a solver that gives up within a step; its state is kept for inspection."""
         kept = self._kept()
         if self._out is not None:
             path = self._out / f"broken-{self._state.step:010d}.h5"

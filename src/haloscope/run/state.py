@@ -72,7 +72,7 @@ class RunState:
         self._marks: dict[str, Any] | None = None
 
     def grid_marks(self) -> dict[str, Any]:
-        """What checkpoints keep of the grid; all ranks call this."""
+        """Identification of the grid in checkpoints; all ranks call this."""
         if self._marks is None:
             self._marks = grid_marks(self.world, self.solver.layout)
         return self._marks

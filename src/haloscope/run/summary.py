@@ -281,7 +281,7 @@ def summarise(
 
 
 def cut_short(state: RunState, begun: int, out: Path, stop: Interrupted) -> dict[str, Any]:
-    """What is known without asking other ranks when a run ends where it is."""
+    """Summary of a run that ends where it is, without asking other ranks."""
     files = {"summary": str(out / "summary.json")}
     if state.last_checkpoint is not None:
         files["checkpoint"] = str(state.last_checkpoint)

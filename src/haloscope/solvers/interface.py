@@ -79,7 +79,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Monitor:
-    """What a solver is followed by over the steps: rows of a table, curves of a picture.
+    """Monitored values of a solver over the steps: rows of a table, curves of a picture.
 
     Attributes
     ----------
@@ -118,7 +118,7 @@ class Monitor:
 
 @dataclass(frozen=True)
 class Results:
-    """What a solver has worked out of a run at its end.
+    """Results of a solver at the end of a run.
 
     Attributes
     ----------
@@ -150,7 +150,7 @@ class FieldLayout(Protocol):
         """How it is shared out over ranks, for summaries."""
 
     def describe(self) -> str:
-        """What there is, for people."""
+        """Text that describes the layout."""
 
     def describe_parts(self) -> str:
         """How it is shared out, for people."""
@@ -354,10 +354,10 @@ class Solver(Protocol):
         """
 
     def advice(self) -> str:
-        """What to change in the case when the solution breaks."""
+        """Change of the case to try when the solution breaks."""
 
     def picture(self) -> PlanePicture | SlicesPicture | None:
-        """What is drawn of the present state, on rank 0; all ranks call this."""
+        """Picture of the present state, on rank 0; all ranks call this."""
 
     def headline(self, diagnostics: Mapping[str, float]) -> list[str]:
         """Lines for people: the main results beside published ones where there are any."""

@@ -29,7 +29,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Columns:
-    """What tables of a solver have beside what all have."""
+    """Columns of a solver's tables beside the common ones."""
 
     problem: tuple[Column, ...]  # What is computed and how it is cut
     options: tuple[Column, ...]  # Keys of a case that differ from row to row

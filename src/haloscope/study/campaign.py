@@ -51,7 +51,7 @@ class Plan:
         return self.sweep.study
 
     def points(self) -> list[Point]:
-        """What is to be run, each point once, in the order in which it is to be run."""
+        """Points to run, each once, in order."""
         rows = [row for row in self.rows if row.point.id not in self.left_out]
         timed = {row.point.id: row.point for row in rows}
         compared = rows if self.study.check_steps else []
@@ -206,7 +206,7 @@ def listing(
     hosts: str = "",
     world: World | None = None,
 ) -> dict[str, Any]:
-    """What :func:`scale` would do, of which nothing is done: nothing is run or written."""
+    """Plan of :func:`scale`; nothing is run or written."""
     _check_world(ranks, world)
     planned = plan(path, device=device, only=only, ranks=ranks, hosts=hosts, world=world)
     records: dict[str, Record] = {}

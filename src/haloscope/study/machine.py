@@ -36,7 +36,7 @@ _ASK_FOR_MPI = "import haloscope.study.point, mpi4py"
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is to run on."""
+    """The machine that runs the study."""
 
     # Of one host.
     cores: int

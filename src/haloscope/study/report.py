@@ -219,7 +219,7 @@ def _shown(key: str, value: Any) -> str:
 
 
 def _verdict(rows: Sequence[Values], study: Study) -> str:
-    """What the comparison with one rank gave."""
+    """Verdict of the comparison with one rank."""
     steps = study.check_steps
     if not steps:
         return "Nothing was compared with one rank: check_steps = 0."
@@ -263,7 +263,7 @@ def _published(numbers: Sequence[Values]) -> str:
 
 
 def listing(listed: Values) -> str:
-    """What :func:`haloscope.study.campaign.listing` gives, for a terminal."""
+    """Text of :func:`haloscope.study.campaign.listing` for a terminal."""
     rows = {row["id"] for row in listed["points"] if row["status"] == "waiting"}
     others = listed["to_run"] - len(rows)
     beside = f", {others} of them on one rank for comparison" if others else ""

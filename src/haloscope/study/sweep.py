@@ -70,7 +70,7 @@ class Row:
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """What the problem consists of, along each axis."""
+        """Size of the problem along each axis."""
         return self.layout.nodes
 
     @property
@@ -251,7 +251,7 @@ def _hash(content: Any) -> str:
 
 
 def _reference_key(point: Point) -> str:
-    """What two points must have in common to give the same fields."""
+    """Common settings of two points that must give the same fields."""
     solver = point.case["solver"]
     alike = registry.sweeping(solver).SAME_BITS
     own = {key: value for key, value in point.case[solver].items() if key not in alike}

@@ -177,7 +177,7 @@ def _asked(row: Row) -> Values:
 
 
 def line_of(row: Row) -> str:
-    """What tells a row from others of its series at the same rank count; one line in pictures."""
+    """Key that separates a row from others of its series at the same rank count; one line in pictures."""
     return ", ".join(_option(axis, row.asked.get(axis)) for axis in row.varied)
 
 
@@ -428,7 +428,7 @@ def _cause_and_remedy(folder: Path, differing: Sequence[str] | None, path: Path)
 
 
 def _points(study: Study, names: set[str]) -> dict[tuple[str, str], tuple[Any, ...]]:
-    """What is steady of the points of some series on any machine, by series and id."""
+    """Stable parts of the points of series on any machine, by series and id."""
     points = {}
     for series in study.series:
         if series.name not in names:
@@ -447,7 +447,7 @@ def _points(study: Study, names: set[str]) -> dict[tuple[str, str], tuple[Any, .
 
 
 def _steady(row: Values) -> tuple[Any, ...]:
-    """What a row was asked for that reads alike in the tables of all versions."""
+    """Settings of a row that read alike in the tables of all versions."""
     return tuple(row[key] for key in ("series", "ranks", "steps", "repeats"))
 
 
@@ -477,7 +477,7 @@ def merged(rows: Sequence[Values], others: Mapping[str, Sequence[Values]]) -> li
 
 
 def _measurement(row: Values) -> tuple[str, ...]:
-    """What a row shares with no other measurement, and with itself in a table that was merged."""
+    """Identification of a measurement in merged tables."""
     keys = ("series", "line", "id", "date", "seconds_per_step")
     host = row["host"] and row["host"].partition(" (")[0]  # less the folder that a merge added
     return (cell(host), *(cell(row[key]) for key in keys))

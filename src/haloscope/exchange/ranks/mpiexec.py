@@ -218,7 +218,7 @@ def _candidates(library: Path | None) -> Iterator[Path]:
 
 
 def _version_text(path: Path) -> str:
-    """What ``--version`` prints, or why it prints nothing."""
+    """Output of ``--version``, or the reason why there is none."""
     try:
         asked = subprocess.run(
             [path, "--version"],

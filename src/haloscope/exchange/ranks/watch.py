@@ -228,7 +228,7 @@ _Hook = Callable[[type[BaseException], BaseException, TracebackType | None], Any
 def _ending_all(
     watch: Watch, before: _Hook, abort: Callable[[], None], failure: type[Exception]
 ) -> _Hook:
-    """What to do with an exception that nobody caught: show it and end all ranks."""
+    """Hook for uncaught exceptions: shows them and ends all ranks."""
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if isinstance(error, failure):

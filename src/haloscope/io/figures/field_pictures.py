@@ -75,7 +75,7 @@ class FieldPanel(TypedDict):
 
 
 class SlicesPicture(TypedDict):
-    """What `save_slices` draws; see there."""
+    """Arguments of `save_slices`; see there."""
 
     x: ArrayLike
     y: ArrayLike

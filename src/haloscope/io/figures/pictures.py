@@ -66,7 +66,7 @@ SERIES_STYLES = ("-", "--", "-.", ":")
 
 
 class PlanePicture(TypedDict):
-    """What `save_midplane` draws; see there."""
+    """Arguments of `save_midplane`; see there."""
 
     x: ArrayLike
     y: ArrayLike
@@ -79,7 +79,7 @@ class PlanePicture(TypedDict):
 
 
 class HistoryPicture(TypedDict):
-    """What `save_history` draws; see there."""
+    """Arguments of `save_history`; see there."""
 
     steps: ArrayLike
     series: Mapping[str, ArrayLike]

@@ -100,7 +100,7 @@ class View:
 
 
 class SurfaceImage:
-    """What is in front at each pixel."""
+    """The triangle in front at each pixel."""
 
     def __init__(self, view: View) -> None:
         shape = view.height, view.width
@@ -311,7 +311,7 @@ SCALE_BAR = 0.2  # of the width, about
 
 @dataclass(frozen=True, eq=False)
 class Walls:
-    """What surrounds the bodies; in the unit of length of the view."""
+    """Walls around the bodies; in the unit of length of the view."""
 
     # (n, 3) and (m, 3): drawn as glass.
     points: Floats

@@ -211,7 +211,7 @@ _BOX, _POINT = 6, 3
 
 @dataclass(frozen=True)
 class GmshGroups:
-    """What the head of a .msh file says of physical groups."""
+    """Physical groups in the head of a .msh file."""
 
     # By dimension and number of the group.
     names: dict[tuple[int, int], str] = field(default_factory=dict)

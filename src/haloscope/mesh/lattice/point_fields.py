@@ -75,7 +75,7 @@ class PointFields:
         self._find = by_number(self._numbers, np.arange(len(self._numbers)))
 
     def describe(self) -> str:
-        """What there is, for people."""
+        """Text that describes the lattice."""
         extents = [end - begin for begin, end in self._box]
         share = self.shape[0] / np.prod(extents)
         return (

@@ -34,7 +34,7 @@ class Grid:
 
 
 class Shape(Protocol):
-    """What is asked of a geometry that is given by formulas."""
+    """Interface of a geometry defined by formulas."""
 
     @property
     def across(self) -> float:

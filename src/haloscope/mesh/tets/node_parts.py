@@ -177,7 +177,7 @@ def share_nodes(mesh: TetMesh, parts: NDArray[np.integer], ranks: int) -> NodeSh
 
 @dataclass(frozen=True, eq=False)
 class NodePart:
-    """What one rank has of a mesh of tetrahedra."""
+    """One rank's part of a mesh of tetrahedra."""
 
     # This rank, and how many there are.
     rank: int
@@ -341,7 +341,7 @@ def _shared_out(
 
 
 def _send(world: World, part: NodePart) -> None:
-    """What an array is goes before it: a text first, whose length goes before that."""
+    """Sends an array after its description: a text, whose length goes first."""
     text, arrays = _taken_apart(part)
     packed = np.frombuffer(text.encode(), np.uint8)
     world.send(np.array([len(packed), len(arrays)]), part.rank)

@@ -200,7 +200,7 @@ class ElementFields:
         self._locator: PartLocator | None = None
 
     def describe(self) -> str:
-        """What there is, for people."""
+        """Text that describes the mesh."""
         whole = self.shape[0]
         return f"{counted(whole, 'element')} of order {self._order}, {whole * (self._order + 1) ** 3} nodes"
 

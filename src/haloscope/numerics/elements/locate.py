@@ -219,10 +219,10 @@ _TOLERANCE = 1e-9
 
 
 class Grid(Protocol):
-    """What a solver's fields lie on."""
+    """Grid of a solver's fields."""
 
     def describe_grid(self) -> str:
-        """What is not told by positions, such as an order or periodic axes."""
+        """Properties without positions: an order, periodic axes."""
 
     def landmarks(self) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.float64]]]:
         """Global numbers (k,) of some of a rank's own nodes, and their positions (k, 3), piece by piece.
@@ -232,7 +232,7 @@ class Grid(Protocol):
 
 
 def grid_marks(world: World, grid: Grid) -> dict[str, Any]:
-    """What a checkpoint keeps of its grid: a text, sums along x, y, z, and those of absolute values.
+    """Identification of a grid in checkpoints: a text, sums along x, y, z, and those of absolute values.
 
     All ranks call this; it is the same on each but for rounding, on any number of them.
     """

@@ -141,7 +141,7 @@ class NodeFields:
         self._locator: TetLocator | None = None
 
     def describe(self) -> str:
-        """What there is, for people."""
+        """Text that describes the mesh."""
         return f"{self._part.whole_tets} tetrahedra, {self._part.whole_nodes} nodes"
 
     def describe_parts(self) -> str:

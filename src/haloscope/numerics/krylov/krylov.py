@@ -85,7 +85,7 @@ class RitzValues:
 
 @dataclass(frozen=True)
 class Projection:
-    """What the Arnoldi process has found: ``A V_m = V_m H + next e_m^T v_(m+1)``."""
+    """Result of the Arnoldi process: ``A V_m = V_m H + next e_m^T v_(m+1)``."""
 
     matrix: Floats  # H, upper Hessenberg, (m, m)
     # Length of what A adds to the space; 0 where the space holds all that A makes of the start

@@ -203,7 +203,7 @@ class NodeVectors:
                 self._reduce_on_host(self._turns[turn][: 2 * (count + 1)])
 
     def _bind_reduction(self, count: int, turn: int) -> list[Launch]:
-        """What adds this rank's parts, and what adds those of all ranks to the same on each GPU."""
+        """Launches that add this rank's parts, and those that add all ranks' parts on each GPU."""
         world, sums = self._world, self._turns[turn]
         # The second turn's are needed where there is one.
         when = (self._state[2 * count + 1 :], float(_SECOND if turn else 0))

@@ -100,7 +100,7 @@ def result_of(
     progress: Callable[[float], None] | None = None,
     processes: Processes | None = None,
 ) -> Result:
-    """What a trace gives when it is replayed, or a profile when it is summed up; nothing is written."""
+    """Result of a trace (replayed) or a profile (summed up); nothing is written."""
     if measurement.mode != "trace":
         return analyse_profile(measurement)
     from haloscope.scope import replay
@@ -191,7 +191,7 @@ def _require_writable(folder: Path) -> None:
 
 
 def _lack_of_cores(result: Result) -> list[str]:
-    """What to know where ranks share cores: their waits and messages then seem to take longer."""
+    """Note on ranks that share cores: their waits and messages seem to take longer."""
     lost, share = conditions.seconds_without_core(result)
     if not _MUCH_WITHOUT_CORE <= share < conditions.MUCH:
         return []
@@ -261,7 +261,7 @@ def _write(analysis: Analysis, folder: Path, earlier: Result | None, name: str) 
 
 
 def _diagnosis(analysis: Analysis) -> dict[str, Any]:
-    """What others read of the diagnosis, the explorer among them."""
+    """Diagnosis in the form that the explorer and others read."""
     return {
         "notes": analysis.notes,
         "answer": analysis.answer,
@@ -271,7 +271,7 @@ def _diagnosis(analysis: Analysis) -> dict[str, Any]:
 
 
 def as_json(analysis: Analysis) -> dict[str, Any]:
-    """What ``haloscope analyze --json`` prints."""
+    """Output of ``haloscope analyze --json``."""
     result, traffic = analysis.result, analysis.traffic
     quiet = maps.silence(traffic)
     placement = analysis.placement

@@ -127,7 +127,7 @@ WAITS = np.dtype(
 
 @dataclass
 class Result:
-    """What an analysis found."""
+    """Result of an analysis."""
 
     # Command, mode, seconds, versions and the like, as in ``measurement.json``, and what the
     # analysis says of itself: ``partial``, ``warnings``, ``span`` (seconds on the run's clock from

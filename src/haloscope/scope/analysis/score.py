@@ -21,7 +21,7 @@ _NOT_RECORDED = ("program", "measurement", "unwound")
 
 
 def costs_of_recording(measurement: Measurement) -> NDArray[np.float64] | None:
-    """What recording costs, by rank, shape (ranks, 6); None where no rank says so.
+    """Cost of recording by rank, shape (ranks, 6); None if no rank states it.
 
     Seconds within and beyond a call, then for each event before and after what the call does. A
     rank that says nothing gets what is usual in the others.
@@ -107,7 +107,7 @@ class RegionScore:
 
 @dataclass(frozen=True)
 class Score:
-    """What a trace of a profiled run would take, whole and with the suggested filter."""
+    """Cost of a trace of a profiled run, whole and with the suggested filter."""
 
     regions: tuple[RegionScore, ...]  # By bytes, most first
     # Estimated bytes of each rank's trace, and `filtered_bytes_by_rank` with the filter.
@@ -171,7 +171,7 @@ class Score:
         return self.table()
 
     def as_json(self) -> dict[str, Any]:
-        """What JSON can hold of it, the suggested filter included."""
+        """The score as JSON, the suggested filter included."""
         return {
             "regions": [asdict(region) for region in self.regions],
             "bytes_by_rank": {str(rank): count for rank, count in self.bytes_by_rank.items()},

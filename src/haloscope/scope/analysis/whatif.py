@@ -49,7 +49,7 @@ _WORTH_TELLING = 0.02  # of the gain
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a change would bring."""
+    """Predicted effect of a change."""
 
     name: str  # The change as given, ``NAME`` or ``NAME=VALUE``
     measured: float  # Seconds from the first event of the run to the last
@@ -261,7 +261,7 @@ def _bytes_in(unit: str) -> float:
 
 
 def _flags(measurement: Measurement, region: str | None) -> NDArray[np.uint8]:
-    """What whatif.cpp has to know of each node."""
+    """Flags of each node for whatif.cpp."""
     nodes, regions = measurement.nodes, measurement.regions
     flags = np.zeros(max(len(nodes), 1), np.uint8)
     inside = np.zeros(len(nodes), bool)  # in the region

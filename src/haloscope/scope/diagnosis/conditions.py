@@ -138,7 +138,7 @@ _REPORTED = {
 
 @dataclass(frozen=True)
 class Intrusion:
-    """What a measurement took, in seconds of all threads and ranks."""
+    """Cost of a measurement, in seconds of all threads and ranks."""
 
     time: float  # All that was measured, what the measurement took included
     # In the tracer's own regions: to write buffers; to get ready and compare clocks.

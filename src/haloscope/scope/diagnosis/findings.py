@@ -216,7 +216,7 @@ class Finding:
 
 
 def headings(once: Iterable[bool]) -> list[str]:
-    """What stands above each finding; empty but where those begin that are spent once."""
+    """Heading above each finding; empty except where one-off costs begin."""
     names = list(once)
     return [
         SPENT_ONCE if number and is_once and not names[number - 1] else ""

@@ -120,7 +120,7 @@ def wrong_order(view: View) -> Finding:
 
 
 def unexplained(view: View, explained: float, filed: float) -> Iterator[Finding]:
-    """What is left of the waits once the delays are taken off them.
+    """Rest of the waits after the delays are subtracted.
 
     `explained`: seconds of waits whose causes are known; `filed`: seconds of waits that are kept
     under other metrics than those of waiting.

@@ -225,7 +225,7 @@ def cells(
 
 
 def by_receiver(pairs: NDArray[Any], size: int) -> dict[str, NDArray[Any]]:
-    """What each rank receives, shape (size,) each.
+    """Sums by receiving rank, shape (size,) each.
 
     ``senders`` are ranks that send it data, ``empty_senders`` those that send it nothing but
     empty messages.

@@ -118,7 +118,7 @@ def page(packs: Mapping[str, bytes] | None = None) -> str:
 
 
 def _policy(style: str, script: str, *, alone: bool) -> str:
-    """What the page may do: run its own script, and ask the server that it comes from."""
+    """Permissions of the page: its own script, and requests to its own server."""
     return "; ".join(
         [
             "default-src 'none'",

@@ -376,7 +376,7 @@ class Report:
 
 
 def _place_keys(result: Result, *, comparing: bool) -> list[tuple[int, ...]]:
-    """What tells the locations of a result apart, in their order.
+    """Keys that identify the locations of a result, in their order.
 
     That is rank and number. Two runs number threads and streams as these turn up: there the third
     thread of a rank is compared with the third thread, and its first stream with the first.
@@ -395,7 +395,7 @@ def _place_keys(result: Result, *, comparing: bool) -> list[tuple[int, ...]]:
 
 
 def _measuring(recording: dict[str, Any]) -> dict[str, Any] | None:
-    """What the measurement itself took, and whether that is much; None where it is not told."""
+    """Cost of the measurement, and whether it is large; None if unknown."""
     text, share = recording.get("text"), recording.get("share")
     if not isinstance(text, str) or not text:
         return None

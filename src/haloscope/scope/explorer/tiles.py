@@ -31,7 +31,7 @@ class State:
 
     @property
     def node(self) -> int:
-        """What is innermost."""
+        """The innermost call-path node."""
         return self.stack[-1] if self.stack else NOTHING
 
 

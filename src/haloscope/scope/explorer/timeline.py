@@ -72,7 +72,7 @@ class Place:
 
 
 def read_about(folder: Path) -> dict[str, Any]:
-    """What was prepared in a folder; empty where nothing was, or by another version."""
+    """Description of a prepared folder; empty if there is none, or of another version."""
     path = folder / ABOUT
     try:
         if not path.is_file() or path.stat().st_size > _MOST_ABOUT_BYTES:

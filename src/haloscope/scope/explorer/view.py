@@ -43,7 +43,7 @@ class TimelineView:
         }
 
     def meta(self) -> dict[str, Any]:
-        """What the page has to know before it asks for tiles."""
+        """Description of the timeline, which the page reads before it requests tiles."""
         timeline = self.timeline
         return {
             "state": "ready",

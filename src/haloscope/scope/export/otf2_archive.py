@@ -87,7 +87,7 @@ def load_library() -> Any:
 
 
 class Kept:
-    """What is printed on standard error while the library works."""
+    """Output of the library on standard error."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -286,7 +286,7 @@ class Archive:
             self.definitions.cart_coordinates.create(topology, own, place)
 
     def mark_of_callers(self) -> dict[Any, int]:
-        """What an Enter of a caller bears that was not entered."""
+        """Attribute of an Enter of a caller that was not entered."""
         if self._caller is None:
             self._caller = self.definitions.attributes.create(
                 CALLER, "was not entered itself", self.otf2.Type.UINT64

@@ -51,7 +51,7 @@ _PIECE_WORDS = 1 << 16
 
 @dataclass
 class Written:
-    """What an export has done: events by location, and what was left out, with how often."""
+    """Counts of an export: events by location, and omitted ones by kind."""
 
     anchor: Path
     events: int = 0

@@ -31,7 +31,7 @@ _OURS_BY_PARADIGM = {theirs: ours for ours, theirs in reversed(PARADIGMS.items()
 
 @dataclass
 class Imported:
-    """What an import has found: ranks, locations, events, and how much of what was left out."""
+    """Counts of an import: ranks, locations, events, and omitted ones by kind."""
 
     folder: Path
     ranks: int

@@ -33,7 +33,7 @@ _LEVEL = 5  # of compression
 
 @dataclass
 class Timeline:
-    """What has been written: slices of regions, arrows, waits, and bytes before compression."""
+    """Counts of an export: slices of regions, arrows, waits, and bytes before compression."""
 
     path: Path
     slices: int = 0
@@ -164,7 +164,7 @@ def _write(
 
 
 def _head(measurement: Measurement, number: int) -> str:
-    """What each slice of a call path says: name, category, and callers that are no slices."""
+    """Beginning of each slice of a call path: name, category, and callers that are no slices."""
     node = measurement.nodes[number]
     region = measurement.regions[node.region]
     details = {"called from": node.site} if node.site else {}

@@ -160,7 +160,7 @@ class Launches:
 
 @dataclass(frozen=True)
 class Thread:
-    """What a thread of a host had to do with GPUs, and when some calls of it ended."""
+    """GPU calls of a host's thread, and the times when some of them ended."""
 
     waits: Waits
     launches: Launches

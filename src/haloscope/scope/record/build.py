@@ -215,7 +215,7 @@ def _candidates(library: Path) -> Iterator[tuple[str, ...]]:
 
 
 def _read_header(options: Sequence[str]) -> Header | None:
-    """What an mpi.h tells; None where there is none or where it does not compile."""
+    """Definitions in an mpi.h; None if there is none or it does not compile."""
     command = [*find_compiler().command, "-E", "-P", "-x", "c", *options, "-"]
     try:
         asked = subprocess.run(
@@ -298,7 +298,7 @@ def find_header(library: Path, version: str) -> Header:
 
 
 def _identity() -> str:
-    """What tells the messages of one version of these sources from those of another."""
+    """Text that distinguishes the messages of one version of these sources from another's."""
     texts = [path.read_text() for path in (*_TRACER, *_TRACER_HEADERS)]
     return hashlib.sha256("\n".join([wrappers(None), *texts]).encode()).hexdigest()[:_SHOWN_DIGITS]
 
@@ -311,7 +311,7 @@ def _sources() -> str:
 
 
 def _state(library: Path) -> list[int]:
-    """What changes when a library is replaced: its bytes, and when it was written."""
+    """Values that change when a library is replaced: its bytes, and its time of writing."""
     status = library.stat()
     return [status.st_size, status.st_mtime_ns]
 

@@ -181,7 +181,7 @@ def find_cupti(environment: Mapping[str, str] | None = None) -> Cupti | None:
 
 
 def role_of_call(name: str) -> tuple[str, bool] | None:
-    """What a function of CUDA does: its role, and whether it starts work; None where it is left out."""
+    """Role of a function of CUDA, and whether it starts work; None if it is left out."""
     plain = _SUFFIX.sub("", name)
     for pattern, role, starts in _ROLES:
         if re.fullmatch(pattern, plain):

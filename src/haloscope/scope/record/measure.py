@@ -85,7 +85,7 @@ _RESET = (signal.SIGPIPE, signal.SIGXFSZ)
 
 @dataclass(frozen=True)
 class Options:
-    """What is to be recorded."""
+    """Options of recording."""
 
     mode: str = "profile"  # ``profile`` (sums for each call path) or ``trace`` (every event)
     # MiB of memory for the events of a thread; None for the recorder's own choice.
@@ -140,7 +140,7 @@ class Options:
 
 @dataclass
 class Outcome:
-    """What came of a measured command."""
+    """Outcome of a measured command."""
 
     folder: Path  # Where the measurement lies
     exit_code: int  # Of the command; 128 and the signal's number where a signal ended it

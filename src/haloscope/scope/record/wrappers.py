@@ -357,7 +357,7 @@ _OPENING = """\
 
 
 def _collective(function: Function) -> tuple[str, str]:
-    """What stands before and after the call of a collective operation."""
+    """Code before and after the call of a collective operation."""
     form, operation, payload = function.rule
     sent, received = _PAYLOADS[payload]
     names = [name for name, _ in function.arguments]

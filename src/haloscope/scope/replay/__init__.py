@@ -124,7 +124,7 @@ def _lost(counts: dict[str, int]) -> bool:
 
 
 def _warnings(counts: dict[str, int]) -> list[str]:
-    """What did not fit together, one line each."""
+    """Inconsistencies of a trace, one line each."""
     said = {
         "broken": ("event file", "with an incomplete or unknown event"),
         "unmatched_sends": ("send", "without a receive"),

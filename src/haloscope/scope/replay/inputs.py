@@ -39,7 +39,7 @@ class Processes(Protocol):
 
 
 def shared(processes: Processes, record: Any) -> Any:
-    """What the first process tells, on all: anything that JSON can hold."""
+    """Broadcast of the first process's value, anything that JSON can hold."""
     nothing = np.zeros(0, np.uint8)
     text = json.dumps(record).encode() if processes.rank == 0 else b""
     mine = np.frombuffer(text, np.uint8) if text else nothing
@@ -187,7 +187,7 @@ class Inputs:
         return int(sum(self.run.locations[i].count for i in range(self.run.location_count)))
 
     def error_of(self, failure: int) -> MachineError:
-        """What to raise for a replay that ended with a ``Failure`` of ``team.h``."""
+        """Error for a replay that ended with a ``Failure`` of ``team.h``."""
         folder = self.measurement.folder
         if failure == _NO_THREADS:
             return MachineError(

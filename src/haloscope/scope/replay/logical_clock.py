@@ -23,7 +23,7 @@ _CONTRADICTION = 2  # among the counts of the library
 
 @dataclass(frozen=True)
 class Correction:
-    """What the controlled logical clock does to the clocks of a run."""
+    """Correction of a run's clocks by the controlled logical clock."""
 
     # By index of location arrays (n, 2) of tick and shift in ticks, as
     # :func:`haloscope.scope.replay.inputs.make_inputs` takes them: linear between knots, constant

@@ -180,7 +180,7 @@ def take_part(inputs: Inputs, causes: bool, processes: Processes) -> None:
 
 
 class Replayed:
-    """What a replay found, as arrays."""
+    """Arrays of a replay."""
 
     def __init__(
         self,

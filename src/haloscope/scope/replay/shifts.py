@@ -52,7 +52,7 @@ _OVERLAP = frozenset(
 
 @dataclass
 class Shifts:
-    """What is put into traces before they are replayed."""
+    """Events put into traces before they are replayed."""
 
     # By location: after which RESUME (0: at the begin), and the words that stand there.
     words: dict[int, list[tuple[int, tuple[int, ...]]]] = field(default_factory=dict)

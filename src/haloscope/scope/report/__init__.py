@@ -66,7 +66,7 @@ class Analysis:
 
     @property
     def warnings(self) -> list[str]:
-        """What is missing or broken, one line each."""
+        """Missing or broken parts, one line each."""
         return [str(line) for line in self.result.about.get("warnings") or []]
 
     @property
@@ -81,7 +81,7 @@ class Analysis:
 
     @property
     def intrusion(self) -> Intrusion:
-        """What the measurement itself took."""
+        """Section on the cost of the measurement."""
         return Intrusion.of(self.result)
 
 

@@ -132,7 +132,7 @@ def _by_routine(result: Result, scale: float) -> dict[tuple[str, ...], dict[str,
 
 
 def sentences(comparison: Comparison) -> list[str]:
-    """What has changed, in a few sentences."""
+    """The changes in a few sentences."""
     old, new = comparison.spans
     metrics = {one.name: one for one in comparison.metrics}
     time = metrics.get("time", Change("time", 0.0, 0.0))

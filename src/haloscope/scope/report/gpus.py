@@ -125,7 +125,7 @@ def section(result: Result) -> list[str]:
 
 
 def _late_senders(result: Result) -> list[str]:
-    """What the ranks that receive waited for, and the transfers after it."""
+    """Table of the waits of receiving ranks, and the transfers after them."""
     parts = [result.by_rank(name) for name in LATE_SENDERS]
     ranks = np.flatnonzero(sum(parts, np.zeros(result.size)))[:_MOST_RANKS].tolist()
     if not ranks:

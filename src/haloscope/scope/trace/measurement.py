@@ -146,7 +146,7 @@ class Location:
 
 @dataclass
 class RankDefinitions:
-    """What one rank said: its first line, and its own numbers as numbers of the whole run."""
+    """Definitions of one rank: its first line, and its own numbers as numbers of the whole run."""
 
     rank: int
     opening: dict[str, Any]
@@ -256,7 +256,7 @@ class _Merger:
         self._members -= members
 
     def _ranks(self, comm: Communicator) -> int | tuple[int, ...]:
-        """What tells the ranks of a communicator from others: n where they are the first n."""
+        """Identification of a communicator's ranks: n for the first n."""
         if not comm.remote and comm.members is self._worlds.get(len(comm.members)):
             return len(comm.members)
         ranks = tuple(sorted((*comm.members, *comm.remote)))
@@ -388,7 +388,7 @@ class _RankReader:
 
 
 def _costs(line: dict[str, Any]) -> tuple[float, ...]:
-    """What recording costs a rank: within and beyond a call, then for events before and after it."""
+    """Cost of recording of a rank: within and beyond a call, then for events before and after it."""
     costs = tuple(float(line[part][i]) for part in ("call", "before", "after") for i in (0, 1))
     if not all(0 <= cost < _MOST_COST for cost in costs):
         raise ValueError("a cost is out of range")

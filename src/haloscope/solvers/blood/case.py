@@ -369,7 +369,7 @@ class BloodTable(Table):
 
     @property
     def units(self) -> LatticeUnits:
-        """What one lattice unit is."""
+        """Size of the lattice units."""
         if self.time_step_us is not None:
             return LatticeUnits(self.spacing, self.time_step_us * MICRO, self.density_kg_m3)
         return LatticeUnits.from_relaxation_time(

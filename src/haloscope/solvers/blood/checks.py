@@ -140,7 +140,7 @@ def contrast_check(solve: Solve) -> dict[str, Comparison]:
 
 
 def spreading_check(solve: Solve) -> dict[str, Comparison]:
-    """What vertices give is what points get, with every smoothed delta function."""
+    """Vertices' forces equal those of points, with every smoothed delta function."""
     simulation = solve(spreading.pulled_cell())
     comparisons = {
         "force missed in a run": _below(spreading.missed_in_a_run(simulation), _TO_ROUNDING),

@@ -273,7 +273,7 @@ class FluidWithCells:
         return DIRECTIONS + (self._table.inside_tau is not None), self.lattice.count
 
     def points(self) -> np.ndarray:
-        """What the next step of all points depends on, by their numbers, on rank 0; all ranks call this.
+        """Values that the next step of all points depends on, by their numbers, on rank 0; all ranks call this.
 
         Populations as :meth:`Fluid.populations` has them, and whether a point is inside of a cell.
         """

@@ -189,7 +189,7 @@ class BloodSolver:
         return starting_cells(table.cells, lattice, table.seed, self._world, self._device, fed=fed)
 
     def _open_traffic(self) -> CellInOutflow | None:
-        """What lets cells out and in where the vessel is open."""
+        """Opens the vessel's inflow and outflow of cells."""
         if self.suspension is None or not self.vessel.openings:
             return None
         return CellInOutflow(
@@ -361,7 +361,7 @@ class BloodSolver:
         self.fluid.set_equilibrium(density, np.stack(fields[:3]) / self.units.velocity)
 
     def _state(self, name: str) -> np.ndarray:
-        """What is stored under a name, of own points."""
+        """Own points' values of a stored name."""
         if self._kept[0] != self.step:
             self._kept = (self.step, self.fluid.populations())
         values: np.ndarray = self._kept[1][_POPULATIONS.index(name)]
@@ -529,7 +529,7 @@ class BloodSolver:
         return time_step_limit(self._table, self._expected)
 
     def advice(self) -> str:
-        """What to change in the case when the solution breaks."""
+        """Change of the case to try when the solution breaks."""
         stiff = [modulus for kind in self._table.cells for modulus in too_stiff(kind)]
         softer = f"{' and '.join(stiff)}, " if stiff else ""
         step = (

@@ -74,7 +74,7 @@ _MOST_LATE = 0.1
 
 @dataclass(frozen=True)
 class Scales:
-    """What is known of a flow before it is computed."""
+    """Scales of a flow known before it is computed."""
 
     speed: float  # Largest, in m/s; 0 where nothing drives the flow
     width: float  # Across the vessel, in m; infinite between no walls

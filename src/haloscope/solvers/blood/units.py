@@ -10,7 +10,7 @@ SOUND_SPEED = 3.0**-0.5
 
 @dataclass(frozen=True)
 class LatticeUnits:
-    """What one lattice unit is in SI units."""
+    """Lattice units in SI units."""
 
     spacing: float  # dx in m
     time_step: float  # dt in s

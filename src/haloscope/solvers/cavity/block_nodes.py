@@ -170,7 +170,7 @@ class BlockNodes:
 
 
 class Tile(NamedTuple):
-    """What a block of threads computes of a plane."""
+    """Nodes of a plane that a block of threads computes."""
 
     # Nodes of a row, and rows.
     x: int
@@ -231,7 +231,7 @@ def kernel_constants(real: str) -> dict[str, int | float | str]:
 
 
 def tile_constants(tile: Tile) -> dict[str, int | float | str]:
-    """Those of them that say what a block of threads computes."""
+    """Compile-time constants of a block of threads."""
     return {"TILE_X": tile.x, "TILE_Y": tile.y, "NODES_A_THREAD": tile.nodes}
 
 

@@ -85,7 +85,7 @@ def physics_values(flow: Flow) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Operands:
-    """What kernels are compiled with, and what they are handed."""
+    """Compile-time constants and arguments of the kernels."""
 
     # Where values lie.
     device: Device

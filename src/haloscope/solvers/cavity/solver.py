@@ -246,7 +246,7 @@ class CavitySolver:
         return "whose number the grid and run.tolerance determine; a coarser grid needs fewer"
 
     def advice(self) -> str:
-        """What to change when the solution breaks."""
+        """Change of the case to try when the solution breaks."""
         table = self.flow.table
         higher = min(100.0, max(1.0, 5 * self.flow.kappa))
         return (

@@ -447,7 +447,7 @@ class FlowTable(Table):
         )
 
     def medium(self, zone: str) -> Medium:
-        """What fills a zone."""
+        """The medium of a zone."""
         fluid, own = self.fluid, self.zones.get(zone, Zone())
         law = fluid.carreau
         return Medium(

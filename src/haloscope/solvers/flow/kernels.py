@@ -133,7 +133,7 @@ _SIZES = {"cpu": (16, 32), "cuda": (32, 64)}
 
 
 def kernels(device: Device, sizes: Sequence[int] | None = None) -> Iterator[BenchKernel]:
-    """What a Newton iteration consists of, on a box of about so many nodes along an axis.
+    """Kernels of a Newton iteration, on a box with about this number of nodes along an axis.
 
     Bytes a node: matrix and residual formed (elements read, blocks written), product (blocks and
     vectors once), and on cores the sweeps of block ILU(0), whose factors are in single precision.

@@ -195,7 +195,7 @@ def pump_mesh(pump: Pump, folder: Path | None = None, seconds: float = 7200.0) -
 
 
 def _plan(pump: Pump) -> dict[str, Any]:
-    """What the program that calls Gmsh is given; lengths in mm, twists in radians per mm."""
+    """Input of the program that calls Gmsh; lengths in mm, twists in radians per mm."""
     ends, gap, housing = pump.ends_mm, pump.clearance_mm, pump.housing_radius_mm
     starts = (pump.inlet_length_mm + pump.nose_length_mm, ends[1] + gap, ends[2] + gap)
     tips = (housing, housing - pump.tip_gap_mm, housing)
@@ -306,7 +306,7 @@ def _read(path: Path) -> TetMesh:
 
 
 def _maker(path: Path) -> str:
-    """Who says in the file to have made it."""
+    """Name of the program that made the file, as the file states it."""
     with path.open("rb") as file:
         file.seek(max(path.stat().st_size - 200, 0))
         match = re.search(rb"\$Comments\n([\w. ]{1,80})\n\$EndComments", file.read())

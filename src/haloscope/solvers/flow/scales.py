@@ -59,7 +59,7 @@ class MeshSizes:
 
 @dataclass(frozen=True)
 class Drive:
-    """What sets the fluid in motion."""
+    """The drive of the fluid."""
 
     velocity: float  # Largest velocity given on a boundary at a sampled time, in m/s
     pressure: float  # Largest difference of outside pressures at a time, in Pa

@@ -106,7 +106,7 @@ class FlowSolver:
         return UnsteadySteps(self._table, self.system, self.state, self._clock)
 
     def _lumped_masses(self) -> Floats:
-        """What own elements give to the masses of nodes, in kg."""
+        """Contributions of own elements to the masses of nodes, in kg."""
         part = self.system.part
         corners = part.nodes[part.tets]
         edges = corners[:, 1:] - corners[:, :1]
@@ -335,7 +335,7 @@ class FlowSolver:
         return self._scales.time_step_limit()
 
     def advice(self) -> str:
-        """What to change when the solution breaks."""
+        """Change of the case to try when the solution breaks."""
         if self._table.time.pseudo_time_step is not None:
             return (
                 f"shorten flow.time.pseudo_time_step (now {self._table.time.pseudo_time_step:g}), "

@@ -151,7 +151,7 @@ class WorkModel:
         self._memory = int(whole[5])
 
     def of(self, done: Iterations) -> Work:
-        """What a step is with the mean numbers of iterations."""
+        """Work of a step with the mean numbers of iterations."""
         newton, linear = done.newton_a_step, done.linear_a_newton
         vectors = min(linear, self._restart) / 2
         return Work(
@@ -175,7 +175,7 @@ _GROWTH = 4.0
 
 
 class Steps(Protocol):
-    """What the solver takes."""
+    """Interface of steps to the solver."""
 
     # Velocity and pressure of the nodes, flat, 4 a node, on the device; always the same array.
     state: Array
@@ -193,7 +193,7 @@ class Steps(Protocol):
         """Take the step that follows `step` others; one that fails leaves all as it was."""
 
     def stored(self) -> dict[str, Array]:
-        """What a restart needs beside the state, 3 numbers a node each."""
+        """State for a restart beside the fields, 3 numbers a node each."""
 
     def scalars(self) -> dict[str, float]:
         """Numbers that a restart needs."""
@@ -266,7 +266,7 @@ class SteadySteps:
         return history
 
     def _least_first(self) -> float:
-        """What at least counts as the first residual; see the tolerance."""
+        """Lower bound of the first residual; see the tolerance."""
         if not self._tolerance:
             return 0.0
         rest = 0.0 * self.state
@@ -401,7 +401,7 @@ class UnsteadySteps:
         )
 
     def stored(self) -> dict[str, Array]:
-        """What the method keeps."""
+        """Stored state of the method."""
         return self._method.stored()
 
     def scalars(self) -> dict[str, float]:

@@ -46,7 +46,7 @@ class Material:
 def geometry(
     coordinates: Floats, order: int, mode: int = STORED, face_shapes: bool = False
 ) -> Floats:
-    """What the kernels know of each element's shape, as geometry.hpp describes it.
+    """Shape of each element for the kernels, as in geometry.hpp.
 
     `coordinates`: (elements, N + 1, N + 1, N + 1, 3) at the nodes, indexed [element, k, j, i, xyz].
     """
@@ -176,7 +176,7 @@ def faces(
     kinds: Mapping[str, str | float],
     real: np.dtype,
 ) -> NDArray[np.void]:
-    """What lies behind each face.
+    """Neighbour or condition behind each face.
 
     Traces of own faces have slots ``6 element + face``; those that come from other ranks follow, in
     the same order, for the elements that have any.

@@ -212,7 +212,7 @@ def check_room(order: int, real_size: int, needed: int, block_memory: int) -> No
 
 
 def _way(ways: dict[int, KernelVariant], order: int, real_size: int) -> KernelVariant:
-    """That of an order among those that were measured, with no more threads than it has work for."""
+    """Measured variant of an order, with no more threads than it has work for."""
     way = ways[min((n for n in ways if n >= order), default=max(ways))]
     if way.matrix_units and real_size != 8:
         way = way._replace(matrix_units=0)

@@ -191,7 +191,7 @@ _WEIGHT_OF_ADDITIONS = 1.5
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """What a rank gets of a mesh."""
+    """A rank's share of a mesh."""
 
     rows: ElementRows  # Its elements, ascending
     ranks: Integers  # The rank of what lies behind each of their faces, (own, 6)
@@ -209,7 +209,7 @@ class Share:
 
 @dataclass(frozen=True, eq=False)
 class SetUp:
-    """What a rank has when its share has been laid out, for what is worked out of a run."""
+    """A rank's laid-out share, for the outputs of a run."""
 
     # Its elements and their nodes (own, N + 1, N + 1, N + 1, 3).
     part: MeshPart

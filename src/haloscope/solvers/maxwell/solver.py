@@ -248,7 +248,7 @@ class MaxwellSolver:
         self._set_step(dt)
 
     def _guess_bound(self) -> float:
-        """What the shape of the elements suggests for the longest stable step, in m."""
+        """Estimate of the longest stable step from the shape of the elements, in m."""
         own = self._element_bounds().min(initial=math.inf)
         return -self._world.largest(-float(own))
 
@@ -322,7 +322,7 @@ class MaxwellSolver:
         self.stepping.set_fields(values)
 
     def _open_balance(self, added: PlacedAdditions) -> EnergyBalance:
-        """What the energy may do; warns of a run that nothing drives."""
+        """Opens the balance of energy; warns of a run that nothing drives."""
         table = self._table
         _, currents, waves = table.additions()
         if not currents and not waves and not self._has_initial_field:
@@ -519,7 +519,7 @@ class MaxwellSolver:
         return text
 
     def advice(self) -> str:
-        """What to change when the solution breaks."""
+        """Change of the case to try when the solution breaks."""
         return f"lower maxwell.cfl (now {self._table.cfl:g}) or repair the mesh"
 
     def picture(self) -> SlicesPicture | None:

@@ -76,7 +76,7 @@ class _Shapes:
 
 
 class SourceTerms(Protocol):
-    """What a stage does not know: media with memory, currents, waves that come in.
+    """Terms beyond a stage: media with memory, currents, incident waves.
 
     Before each stage it sets the increments of the elements it concerns to
     ``k = a k + dt * addition``; the stage then adds its part with a = 1.

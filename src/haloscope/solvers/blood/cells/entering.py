@@ -44,7 +44,7 @@ class Threshold:
 
 
 class EnteringCells:
-    """Those of one kind, and the velocities that lead their vertices.
+    """Entering cells of one kind, and the velocities of their vertices.
 
     `led`: velocities of their vertices in lattice units, on the device: component d of vertex v of
     the k-th at (d * room + k) * vertices + v.
@@ -107,7 +107,7 @@ class EnteringCells:
 
     @property
     def bound_to(self) -> tuple[object, ...]:
-        """What launches depend on; others are needed where it differs."""
+        """Values that launches depend on; they are rebuilt when these change."""
         return (self._times_made, len(self.ids) > 0)
 
     def fetch(self, cells: Membranes) -> None:

@@ -21,7 +21,7 @@ others', and the last two together."""
 
 @dataclass(frozen=True)
 class CellKind:
-    """What cells of a kind are made of, in lattice units."""
+    """Mesh and laws of a kind of cells, in lattice units."""
 
     name: str  # For people
     mesh: MembraneMesh  # Shape at rest

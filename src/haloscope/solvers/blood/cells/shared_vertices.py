@@ -81,7 +81,7 @@ class SharedVertices:
 
     @property
     def exchanges(self) -> tuple[SharedRows | None, SharedRows | None]:
-        """What takes part in each step."""
+        """Exchanges of each step."""
         return self.velocities, self.forces
 
     @property
@@ -257,7 +257,7 @@ class SharedVertices:
 
 
 def kernels(device: Device) -> list[Any]:
-    """What lists are made with, in turn."""
+    """Kernels that make the lists, in order."""
     return [device.kernel(SOURCE, name, {"real": "double"}) for name in KERNELS]
 
 

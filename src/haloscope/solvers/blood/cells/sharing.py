@@ -97,7 +97,7 @@ class CellOwnership:
         return len(self.ids)
 
     def shares(self, rank: int) -> Shares:
-        """What this rank shares with each other one."""
+        """Cells that this rank shares with each other one."""
         others = np.flatnonzero(self.holders.any(axis=0)).tolist()
         both = {other: np.flatnonzero(self.holders[:, other]) for other in others if other != rank}
         return Shares(
@@ -109,7 +109,7 @@ class CellOwnership:
 
 @dataclass(frozen=True, eq=False)
 class Leaving:
-    """What a rank knows of the cells of a kind when they are handed over."""
+    """Cells of a kind that a rank knows at a migration."""
 
     held: CellOwnership  # Those that it holds
     # (n, 3) of these: corners of their bounding boxes and their centres.
@@ -136,7 +136,7 @@ class Arrival:
 
 @dataclass(frozen=True, eq=False)
 class _Decision:
-    """What becomes of own cells."""
+    """Next owner and holders of own cells."""
 
     mine: Integers  # (m,) their places among the cells held
     owners: NDArray[np.int32]  # (m,) their ranks from now on

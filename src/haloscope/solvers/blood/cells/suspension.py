@@ -263,7 +263,7 @@ class Suspension:
         return table[order], values.reshape(-1, len(cells.state), cells.vertices, 3)[order]
 
     def state(self) -> dict[str, np.ndarray]:
-        """What a restart needs, whole on rank 0; all ranks call this."""
+        """State for a restart, whole on rank 0; all ranks call this."""
         state = {}
         for number, local in enumerate(self.kinds):
             ids, values = self.table(number)
@@ -348,7 +348,7 @@ class Suspension:
 
     @property
     def bound_to(self) -> tuple[object, ...]:
-        """What the launches of a step depend on; others are needed where it differs."""
+        """Values that the launches of a step depend on; they are rebuilt when these change."""
         bound_anew = (between.times_grown for between in self._between_cells)
         led = (one for cells in self.entering for one in cells.bound_to)
         return (
@@ -394,7 +394,7 @@ class Suspension:
 
     @contextmanager
     def _aside(self) -> Iterator[None]:
-        """What a GPU's side stream is given meanwhile follows what came before, and precedes what comes."""
+        """Side stream of a GPU: its work follows earlier work and precedes later work."""
         if self._world.size > 1:
             self.device.fork()
         yield

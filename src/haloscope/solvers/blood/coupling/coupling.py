@@ -108,7 +108,7 @@ class OwnBox:
         return d - a, e - b, f - c
 
     def numbers(self) -> NDArray[np.int32]:
-        """What kernels read of it (own_box.hpp): first points, counts, periods, nine numbers."""
+        """Numbers for kernels (own_box.hpp): first points, counts, periods, nine numbers."""
         periods = np.where(self.periodic, self.shape, 0)
         return np.concatenate([self.low, self.counts, periods]).astype(np.int32)
 

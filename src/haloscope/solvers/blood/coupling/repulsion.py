@@ -166,7 +166,7 @@ class Repulsion:
             plan.look()
 
     def _planned(self, kinds: Sequence[CellsOfKind]) -> NearLists | ListsOnGpu | None:
-        """What is bound to these cells; None where nothing repels."""
+        """Launches bound to these cells; None if nothing repels."""
         kinds = [kind for kind in kinds if kind.cells * kind.vertices]
         if not kinds or self.law.strength == 0:
             return None
@@ -179,7 +179,7 @@ class Repulsion:
         return plan
 
     def _plan_of(self, kinds: Sequence[CellsOfKind]) -> NearLists | ListsOnGpu | None:
-        """What was bound to these cells before."""
+        """Launches bound to these cells before."""
         bound_for, plan = self._plans.get(_addresses(self.device, kinds), ([], None))
         return plan if bound_for == _sizes(kinds) else None
 
@@ -205,7 +205,7 @@ class Repulsion:
         return bound.launches if isinstance(bound, ListsOnGpu) else {}
 
     def _bound(self, kinds: Sequence[CellsOfKind]) -> NearLists | ListsOnGpu:
-        """What is launched for arrays of these sizes at these places, which it keeps alive."""
+        """Launches for arrays of these sizes at these addresses, which they keep alive."""
         numbered, first, first_cell = [], 0, 0
         for kind in kinds:
             count, room = kind.cells * kind.vertices, vertices_of(kind.positions)

@@ -167,7 +167,7 @@ class CellInOutflow:
         return Results(results, {}, lines)
 
     def state(self) -> dict[str, np.ndarray]:
-        """What a restart needs, whole on rank 0; all ranks call this."""
+        """State for a restart, whole on rank 0; all ranks call this."""
         counts = np.array([self._next, self.left, self.entered], np.float64)
         state = {"traffic counts": counts, "traffic out": self.left_through}
         for feeder in self.feeders.values():

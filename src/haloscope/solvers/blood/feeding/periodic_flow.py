@@ -210,7 +210,7 @@ class PreInletDrive:
         return speed
 
     def state(self) -> Floats:
-        """What a restart needs."""
+        """State for a restart."""
         return np.array([self._force, self._before, self._wanted, float(self.steps)])
 
     def restore(self, state: Floats) -> None:

@@ -156,7 +156,7 @@ class PreInlet:
         return inflow * self._mean / self._table.units.velocity
 
     def _wanted(self, inflow: float) -> float:
-        """That of the segment, which stands still while the flow goes the other way."""
+        """Flow rate of the segment; 0 while the flow goes outward."""
         return max(0.0, self._inward(inflow))
 
     # Steps
@@ -300,7 +300,7 @@ class PreInlet:
         return f"feeder {self.name} {quantity}"
 
     def state(self) -> dict[str, np.ndarray]:
-        """What a restart needs, whole on rank 0; all ranks call this."""
+        """State for a restart, whole on rank 0; all ranks call this."""
         if self._begun:
             # The vessel broke: what is kept is one step further here.
             self._device.join(self._device.beside)

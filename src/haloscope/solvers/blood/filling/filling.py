@@ -57,7 +57,7 @@ class Filling:
 
     @property
     def volume(self) -> float:
-        """What a cell counts for."""
+        """Volume that counts for a cell."""
         return self.mesh_volume or self.shape.volume
 
 

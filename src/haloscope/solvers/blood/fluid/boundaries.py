@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 
 
 class LatticePart(Protocol):
-    """What a fluid needs to know of a rank's points."""
+    """The fluid's view of a rank's points."""
 
     @property
     def owned(self) -> int:
@@ -71,7 +71,7 @@ class WallLinks:
 
 
 class OpeningTables:
-    """What the kernel for openings reads of a rank's points in them; see fluid.cpp.
+    """Tables of a rank's points in openings for the kernel; see fluid.cpp.
 
     `numbers`: opening of each of these points, (points,).
     """
@@ -242,7 +242,7 @@ class WallLinkTables:
             )
 
     def sent(self, chosen: NDArray[np.int64], kernel: Any, stored: Array) -> Array:
-        """What goes back along some links, on the device."""
+        """Values that walls return along their links, on the device."""
         device = self._device
         place, other = (device.from_host(table[chosen]) for table in self._places)
         shares = device.from_host(np.ascontiguousarray(self._shares[:, chosen]))

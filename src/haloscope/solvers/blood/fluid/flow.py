@@ -61,7 +61,7 @@ def permeability(lattice: Lattice, axis: int) -> float:
 def solved_for_ones(
     operator: Callable[[Floats], Floats], count: int, residual_norm: float
 ) -> Floats:
-    """What a symmetric operator turns into ones, by conjugate gradients."""
+    """Vector that a symmetric operator turns into ones, by conjugate gradients."""
     values: Floats = np.zeros(count)
     residual = np.ones(count)
     direction, square = residual.copy(), float(count)

@@ -290,14 +290,14 @@ class Fluid:
         self._populations.set(populations)
 
     def arrived(self, i: int) -> Array:
-        """What has arrived along direction i at all own points, on the device: f_i - w_i."""
+        """Populations that arrived along direction i at all own points, on the device: f_i - w_i."""
         populations = self._populations.arrived(i)
         if self._sent_back is not None and self.streamed:
             self._sent_back.put_into(populations, i, self._send_back_to, self.populations_array)
         return populations
 
     def arrived_at(self, points: NDArray[np.int64], addresses: Sequence[Array]) -> Floats:
-        """What has arrived at some own points that lie in no opening, on the host, (19, points).
+        """Populations that arrived at own points outside openings, on the host, (19, points).
 
         `addresses`: where it is when it lies in own slots, and when it still lies with neighbours,
         (19, points) each.

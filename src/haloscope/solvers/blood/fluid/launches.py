@@ -113,7 +113,7 @@ class Launches:
 
 @dataclass(frozen=True)
 class Binder:
-    """What the launches of all kinds of steps have in common."""
+    """Common arguments of the launches of all kinds of steps."""
 
     # Kernels and how they are launched.
     device: Device

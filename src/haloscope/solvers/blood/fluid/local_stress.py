@@ -95,7 +95,7 @@ class ChosenPoints:
         self._forces = device.from_host(np.arange(3)[:, None] * stride + points)
 
     def populations(self) -> Floats:
-        """What has arrived at each point, less the weights, (19, n)."""
+        """Populations that arrived at each point, less the weights, (19, n)."""
         return self._fluid.arrived_at(self._points, self._addresses)
 
     def forces(self) -> Floats:

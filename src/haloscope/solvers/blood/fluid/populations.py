@@ -36,7 +36,7 @@ _LINES, _SHIFTS = {"cpu": 64, "cuda": 128}, {"cpu": 192, "cuda": 384}
 
 @dataclass(frozen=True)
 class Turn:
-    """What one step does with the buffers."""
+    """Use of the buffers in one step."""
 
     streamed: bool  # Whether it fetches what has arrived from the slots of neighbours: an odd step
     # Whether it leaves what goes out where it arrives, in the slots of neighbours: an odd step in
@@ -110,7 +110,7 @@ class Populations:
 
     @property
     def turn(self) -> Turn:
-        """What the next step does."""
+        """Use of the buffers in the next step."""
         return self.turns[self.phase]
 
     @property
@@ -133,7 +133,7 @@ class Populations:
         self.phase = self.turn.following
 
     def numbers(self, stored: Array) -> Array:
-        """What is kept, in the type that is computed with."""
+        """Stored populations, in the type of the computation."""
         if self._scale == 1.0:
             return stored
         return stored.astype(self._computed) * self._computed.type(1 / self._scale)
@@ -149,7 +149,7 @@ class Populations:
             slot[...] = scaled
 
     def arrived(self, i: int) -> Array:
-        """What has arrived along direction i at all own points."""
+        """Populations that arrived along direction i at all own points."""
         f, xp = self.source, self._device.xp
         own = f[i * self.stride : i * self.stride + self._owned]
         if not self.turn.streamed or i == 0:

@@ -13,7 +13,7 @@ from haloscope.solvers.blood.membranes.meshes import MembraneMesh
 
 @dataclass(frozen=True)
 class CellShapes:
-    """What is known of each of n cells."""
+    """Shapes of n cells."""
 
     # (n,) of the polyhedron of the vertices.
     volume: np.ndarray

@@ -48,7 +48,7 @@ _LEAST_QUALITY = 0.01
 
 @dataclass(frozen=True)
 class MembraneLaw:
-    """What a membrane resists, in consistent units (of the lattice, or um, pN and s)."""
+    """Law of a membrane, in consistent units (of the lattice, or um, pN and s)."""
 
     shear_modulus: float  # G, force by length
     # ``skalak``: W = G/4 (I1^2 + 2 I1 - 2 I2 + C I2^2); ``neo-hookean``: W = G/2 (I1 - 1 + 1/(I2 +
@@ -494,7 +494,7 @@ class Membranes:
         )
 
     def _forces_tables(self) -> tuple[Array | ByValue, ...]:
-        """What the kernel of forces knows of the elements and of the shape at rest."""
+        """Tables of the elements and of the shape at rest for the kernel of forces."""
         if not self._chunks:
             return (*self._tables, *self._gather)
         _, _, *rest = self._tables

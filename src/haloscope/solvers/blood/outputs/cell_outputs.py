@@ -106,7 +106,7 @@ _COMPONENTS = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
 
 
 def cell_numbers(cells: OwnCells, origin: Floats, units: LatticeUnits) -> Floats:
-    """What the table of cells says of each cell, (n, len(:data:`NUMBERS`))."""
+    """Columns of the table of cells, (n, len(:data:`NUMBERS`))."""
     # - ``x_um`` to ``z_um``: centroid of the volume, wrapped into the box.
     # - ``long_axis_um``, ``short_axis_um``: longest L and shortest S axis, from end to end, of the
     #   ellipsoid with the same moments of inertia; ``deformation``: D = (L - S)/(L + S).
@@ -285,7 +285,7 @@ class CellOutputs:
         self._tabulate(out, step)
 
     def extras(self) -> dict[str, NDArray[np.generic]]:
-        """What a checkpoint tells of the table: its last step, -1: none, and its rows; on rank 0."""
+        """State of the table for a checkpoint: its last step, -1: none, and its rows; on rank 0."""
         return {_TABLE_SO_FAR: np.array([self._last, self._rows], np.int64)}
 
     def restore(self, extras: Mapping[str, NDArray[np.generic]]) -> None:

@@ -95,7 +95,7 @@ def cell_picture(
 
 
 def vessel_walls(vessel: Vessel) -> Walls:
-    """What is drawn of a vessel, in um: its walls without inlets and outlets, and lines."""
+    """Parts of a vessel that are drawn, in um: walls without inlets and outlets, and lines."""
     geometry = vessel.geometry
     if isinstance(geometry, Tube):
         return _tube(geometry)

@@ -23,7 +23,7 @@ _LINE_POINTS = 101
 def profile_numbers(
     profiles: MeanProfiles, straight: StraightVessel, table: BloodTable
 ) -> dict[str, Any]:
-    """What the summary says of mean profiles."""
+    """Mean profiles in the summary."""
     # ``apparent_viscosity`` is over that of plasma (``blood.viscosity_mpa_s``): the mean speed that
     # plasma would have in the same vessel at the same pressure gradient, over the mean speed. With
     # cells in a tube, ``pries_viscosity`` is what experiments gave at the measured discharge

@@ -130,7 +130,7 @@ _NOT_FINITE = "the velocities of the fluid are not finite"
 
 @dataclass(frozen=True, eq=False)
 class MeanProfiles:
-    """What the samples of a run give, in SI units."""
+    """Mean profiles from the samples of a run, in SI units."""
 
     # How many there are, and from when to when.
     samples: int

@@ -166,7 +166,7 @@ class RunResults:
         self.wall_stress.sample(factor * self._gradient)
 
     def extras(self) -> Mapping[str, NDArray[np.generic]]:
-        """What a checkpoint has to hold, whole on rank 0; all ranks call this."""
+        """State for a checkpoint, whole on rank 0; all ranks call this."""
         if self.profiles is None:
             return {}
         return self.profiles.extras() | self.wall_stress.extras()

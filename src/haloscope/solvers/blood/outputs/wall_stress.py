@@ -227,7 +227,7 @@ def _neighbours(
 
 
 def _shear(stress: Floats, normals: Floats) -> Floats:
-    """What acts on a wall along it: the traction (3, n) of stresses (6, n) less its normal part."""
+    """Shear on a wall: the traction (3, n) of stresses (6, n) less its normal part."""
     traction = np.zeros_like(normals)
     for row, (a, b) in zip(stress, COMPONENTS, strict=True):
         traction[a] += row * normals[b]

@@ -40,7 +40,7 @@ def pulled_cell() -> dict[str, Any]:
 
 
 def missed_in_a_run(simulation: Any) -> float:
-    """What the fluid of a run is given now against what the membranes give, over their sum."""
+    """Forces on the fluid of a run less those of the membranes, over their sum."""
     solver = simulation.solver
     local = solver.suspension.kinds[0]
     forces = local.membranes.on_host(local.membranes.forces, local.count)

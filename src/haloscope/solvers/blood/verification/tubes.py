@@ -71,7 +71,7 @@ class Tube:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a tube shows."""
+    """Measured values of a tube."""
 
     viscosity: float  # Apparent, over that of plasma
     discharged: float  # Hematocrit at discharge: share of the flow that is cells
@@ -126,7 +126,7 @@ _STEPS, _FIRST = 60_000, 30_000
 
 @dataclass(frozen=True)
 class Fed:
-    """What a fed tube shows."""
+    """Measured values of a fed tube."""
 
     hematocrit: float  # Share of the tube that is cells, mean of the later steps
     # Cells that are there less those of the start and those that came in, plus those that left.

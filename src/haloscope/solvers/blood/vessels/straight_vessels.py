@@ -157,7 +157,7 @@ class StraightVessel:
 
 
 def straight_vessel(table: BloodTable, vessel: Vessel) -> StraightVessel:
-    """What a case with a profile has as its vessel."""
+    """The straight vessel of a case with a profile."""
     shape, lattice = table.vessel, vessel.lattice
     h, interpolated = lattice.spacing, table.walls.kind == "interpolated"
     if isinstance(shape, Tube):

@@ -29,7 +29,7 @@ from haloscope.solvers.flow.equations.equations import UNKNOWNS, FlowEquations
 
 
 class BoundaryConditions:
-    """What conditions make of the equations; all ranks make one together."""
+    """The equations with boundary conditions; all ranks make one together."""
 
     # A step in time is then::
     #
@@ -114,7 +114,7 @@ class BoundaryConditions:
 
     @property
     def product(self) -> Product | None:
-        """What Newton's method is to multiply by in place of the matrix alone, if anything."""
+        """Product for Newton's method in place of the matrix alone, if any."""
         if not len(self.resistances):
             return None
         return CoupledProduct(SharedProduct(self.equations.rows, self._shared), self.resistances)

@@ -104,7 +104,7 @@ Condition = Velocity | MovingWall | NoFlow | Slip | Open
 
 
 class BoundaryValues:
-    """What is given at the nodes of a rank; all ranks make one together."""
+    """Prescribed values at the nodes of a rank; all ranks make one together."""
 
     # A rank may hold a node of a boundary without any of its triangles; so which nodes lie on a
     # boundary is agreed upon by all. Where boundaries meet, walls at rest rule over moving ones,
@@ -156,7 +156,7 @@ class BoundaryValues:
         self.numbers = np.flatnonzero(self._rules >= 0)
 
     def values(self, time: float) -> Floats:
-        """What the unknowns `numbers` have at a time."""
+        """Values of the unknowns `numbers` at a time."""
         values = np.zeros(len(self._rules))
         for rule, profile in enumerate(self._profiles):
             chosen = np.flatnonzero(self._rules == rule)
@@ -168,7 +168,7 @@ class BoundaryValues:
         return values[self.numbers]
 
     def loads(self, time: float) -> Floats:
-        """What pressures and stresses from outside add to the residual of own elements, 4 a node.
+        """Residual of own elements, 4 a node, from external pressures and stresses.
 
         They are linear between the corners of a triangle. Resistances are not among them: what they
         add depends on the flow.

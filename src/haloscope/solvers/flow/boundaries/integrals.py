@@ -71,7 +71,7 @@ def boundary_areas(part: NodePart, shared: SharedNodes, name: str) -> BoundaryAr
 
 @dataclass(frozen=True)
 class BoundaryMeans:
-    """What crosses a boundary, and what stands on it."""
+    """Flow rate through a boundary, and mean pressure on it."""
 
     area: float  # In m^2
     flow_rate: float  # Outward, in m^3/s
@@ -105,7 +105,7 @@ Vector = tuple[float, float, float]
 
 
 class Residual(Protocol):
-    """What forces are found from: equations with 4 a node."""
+    """Equations, 4 a node, whose residual gives forces."""
 
     @property
     def device(self) -> Device:
@@ -125,7 +125,7 @@ def force_and_moment(
     centre: Vector = (0.0, 0.0, 0.0),
     load: Array | None = None,
 ) -> tuple[Floats, Floats]:
-    """What the flow exerts on a boundary whose velocity is given; all ranks call this.
+    """Force and moment of the flow on a boundary with prescribed velocity; all ranks call this.
 
     `positions`: of this rank's nodes in m, (own, 3); `centre`: about which moments are taken, in m;
     Returns: (3,) in N and (3,) in N m; the same on every rank.

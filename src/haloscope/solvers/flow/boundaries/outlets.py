@@ -38,7 +38,7 @@ class Windkessel:
         self.resistance, self.offset = law.proximal + law.distal, law.outside
 
     def _over(self, span: float) -> tuple[float, float]:
-        """What c(span) has from the past, and its derivative by Q."""
+        """Contribution of the past to c(span), and its derivative by Q."""
         law = self._law
         if law.compliance == 0.0:
             return 0.0, law.distal
@@ -135,7 +135,7 @@ class Resistances:
                 one.law.end(time_step, flow)
 
     def stored(self) -> Floats:
-        """What a restart needs, the same on all ranks: c and flow rate of each, (outlets, 2)."""
+        """State for a restart, the same on all ranks: c and flow rate of each, (outlets, 2)."""
         return np.array([[one.law.held, one.law.flow] for one in self.outlets]).reshape(-1, 2)
 
     def restore(self, stored: Floats) -> None:
@@ -168,7 +168,7 @@ SOURCE = Path(__file__).with_name("boundaries.cpp")
 
 
 class Equations(Protocol):
-    """What Newton's method solves; see :class:`haloscope.solvers.flow.equations.equations.FlowEquations`.
+    """Equations for Newton's method; see :class:`haloscope.solvers.flow.equations.equations.FlowEquations`.
 
     Each rank gives what its own elements add.
     """

@@ -145,7 +145,7 @@ class SlipEquations:
     def _wall_pushes(
         self, nodes: Floats, slip: SlipNodes
     ) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
-        """What the pressures of nodes add to the equations of nodes with slip, by their blocks.
+        """Terms of nodes' pressures in the equations of nodes with slip, by their blocks.
 
         Where those of each such node start, the numbers of the blocks, and vectors in m^2.
         """

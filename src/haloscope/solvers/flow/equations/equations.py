@@ -39,7 +39,7 @@ class Carreau:
 
 @dataclass(frozen=True)
 class Medium:
-    """What fills a zone, and the frame in which it is seen."""
+    """The medium of a zone, and its frame of reference."""
 
     # In kg/m^3 and Pa s.
     density: float

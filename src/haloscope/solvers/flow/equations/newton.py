@@ -210,7 +210,7 @@ class Newton:
 
 
 class _FixedUnknowns:
-    """What is given, with launches on the same arrays for as long as it stays the same."""
+    """Prescribed unknowns, with launches on the same arrays while these stay the same."""
 
     def __init__(
         self,

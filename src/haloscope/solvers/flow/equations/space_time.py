@@ -29,7 +29,7 @@ class SlabEquations(ElementEquations):
 
 
 class SlabEnds:
-    """What :class:`SlabEquations` say of forces at the end of a slab, as equations with 4 a node."""
+    """Forces at the end of a slab of :class:`SlabEquations`, as equations with 4 a node."""
 
     # The residuals of a node at both levels are means over the slab of T_0 and T_1 times the force
     # that holds the flow there. Taken as linear in time, that force is 4 R_1 - 2 R_0 at the end;

@@ -43,7 +43,7 @@ class Clock:
         return self.begun + (step - self.since) * self.time_step
 
     def scalars(self) -> dict[str, float]:
-        """What a restart needs."""
+        """Scalars for a restart."""
         return {
             "dt": self.time_step,
             "asked": self.asked,
@@ -53,7 +53,7 @@ class Clock:
 
     @classmethod
     def resumed(cls, scalars: Mapping[str, float], step: int, table: FlowTable) -> Clock:
-        """That of a restart after a step."""
+        """Clock of a restart after a step."""
         # Where the steps of the checkpoint meet the case's end, and are as many as the case asks
         # for, they go on to the last bit. Else what is left is divided anew, from the checkpoint's
         # time on; past the end there is nothing to divide, and steps are as long as the case says.
@@ -84,7 +84,7 @@ def _asked(table: FlowTable) -> tuple[float, float]:
 
 
 class TimeSteps(Protocol):
-    """What every method offers."""
+    """Interface of every method."""
 
     # Velocity and pressure of the nodes at the end of the last step, flat, 4 a node, on the device;
     # always the same array.
@@ -107,7 +107,7 @@ class TimeSteps(Protocol):
         """Advance by one time step."""
 
     def stored(self) -> dict[str, Array]:
-        """What a restart needs beside the state: arguments of the class, 3 numbers a node each."""
+        """State for a restart beside the fields: arguments of the class, 3 numbers a node each."""
 
 
 def velocities(state: Array) -> Array:

@@ -53,7 +53,7 @@ class _Series:
 
 
 class ProbeSpectra:
-    """What a table [maxwell.spectrum] asks for."""
+    """Settings of a table [maxwell.spectrum]."""
 
     def __init__(self, case: MaxwellCase, dt: float, last_step: int, sources_end: float) -> None:
         table = case.maxwell.spectrum

@@ -73,7 +73,7 @@ _NAMES = ("sums", "faces", "reference", "taken", "settings")
 
 @dataclass(frozen=True, eq=False)
 class Powers:
-    """What goes through the surface or comes from the pattern, for each frequency.
+    """Power through the surface and of the pattern, for each frequency.
 
     Natural units, at the waveform's amplitude 1. A wave makes the second group.
     """
@@ -90,7 +90,7 @@ class Powers:
 
 
 class Radiation:
-    """What a table [maxwell.far_field] asks for."""
+    """Settings of a table [maxwell.far_field]."""
 
     def __init__(self, table: MaxwellTable, set_up: SetUp) -> None:
         assert table.far_field is not None
@@ -285,7 +285,7 @@ class Radiation:
 
     @property
     def _waveform(self) -> Waveform:
-        """That whose amplitude is 1."""
+        """The waveform with amplitude 1."""
         waveforms = [wave.wave.waveform for wave in self._waves]
         return [*waveforms, *(current.waveform for current in self._currents)][0]
 

@@ -158,7 +158,7 @@ class RunResults:
                 self.radiation.sample(fields, step)
 
     def extras(self) -> Mapping[str, NDArray[np.generic]]:
-        """What a checkpoint has to hold, whole on rank 0."""
+        """State for a checkpoint, whole on rank 0."""
         return {} if self.radiation is None else self.radiation.extras()
 
     def restore(self, extras: Mapping[str, NDArray[np.generic]], step: int) -> None:

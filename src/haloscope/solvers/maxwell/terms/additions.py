@@ -160,7 +160,7 @@ class PlacedDrive(Protocol):
         """Whether it drives each element of the mesh."""
 
     def entries(self, own: OwnElements) -> list[Entries]:
-        """What it adds on this rank."""
+        """Entries added on this rank."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,7 +268,7 @@ def check_waves(
 
 
 class PointwiseAdditions:
-    """What is added on this rank; see :class:`haloscope.solvers.maxwell.stepping.SourceTerms`.
+    """Terms added on this rank; see :class:`haloscope.solvers.maxwell.stepping.SourceTerms`.
 
     `places`: their nodes (elements, N + 1, N + 1, N + 1, 3).
     """
@@ -370,7 +370,7 @@ class PointwiseAdditions:
             yield f"layer_{part}", layer
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What a checkpoint has to hold of this rank.
+        """State of this rank for a checkpoint.
 
         Returns: ``time``, and in pairs NAME (n, values, nodes) with NAME_elements (n,), the
         elements' numbers in the part. Rows of a name may be joined in any order.

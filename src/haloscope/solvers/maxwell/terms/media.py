@@ -61,7 +61,7 @@ class Drude:
         return self.plasma_frequency, self.collision_rate
 
     def susceptibility(self, w: NDArray[Any]) -> NDArray[np.complex128]:
-        """What it adds to the relative permittivity, for exp(-i w t)."""
+        """Addition to the relative permittivity, for exp(-i w t)."""
         return np.asarray(-(self.plasma_frequency**2) / (w * (w + 1j * self.collision_rate)))
 
 
@@ -94,7 +94,7 @@ class Lorentz:
         return self.resonance, self.damping, self.resonance * abs(self.strength) ** 0.5
 
     def susceptibility(self, w: NDArray[Any]) -> NDArray[np.complex128]:
-        """What it adds to the relative permittivity, for exp(-i w t)."""
+        """Addition to the relative permittivity, for exp(-i w t)."""
         b = self.resonance**2
         return np.asarray(self.strength * b / (b - 1j * self.damping * w - w * w))
 
@@ -129,7 +129,7 @@ class Debye:
         return (1 / self.relaxation_time,)
 
     def susceptibility(self, w: NDArray[Any]) -> NDArray[np.complex128]:
-        """What it adds to the relative permittivity, for exp(-i w t)."""
+        """Addition to the relative permittivity, for exp(-i w t)."""
         return np.asarray(self.strength / (1 - 1j * w * self.relaxation_time))
 
 

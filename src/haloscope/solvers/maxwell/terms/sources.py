@@ -67,7 +67,7 @@ class OwnElements:
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """What goes with one waveform, at nodes."""
+    """Entries of one waveform at nodes."""
 
     # Of each entry: element of this rank, and node in it.
     elements: Integers
@@ -85,7 +85,7 @@ def across_faces(
     delays: Floats,
     waveform: Waveform,
 ) -> Entries:
-    """What a change of the trace behind faces adds to the right-hand sides of their own elements.
+    """Terms of the right-hand sides from a jump of the trace behind faces.
 
     `faces`: (n, 2): element of this rank, and face.
     """

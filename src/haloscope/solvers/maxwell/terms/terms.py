@@ -61,7 +61,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Bound:
-    """What a term's launches are bound to."""
+    """Arrays to which a term's launches are bound."""
 
     # Of all elements of the rank.
     fields: Array

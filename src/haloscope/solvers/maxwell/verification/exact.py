@@ -281,7 +281,7 @@ def named(
 
 @dataclass(frozen=True)
 class Response:
-    """What a wave of one frequency sees of a medium, such as Medium.permittivity_at says."""
+    """Response of a medium to a wave of one frequency, for example Medium.permittivity_at."""
 
     # Relative, with an imaginary part of at least 0 where the medium absorbs.
     permittivity: complex = 1.0

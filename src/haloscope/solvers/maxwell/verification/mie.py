@@ -279,7 +279,7 @@ def sphere_case(
 
 @dataclass(frozen=True, eq=False)
 class Deviations:
-    """What a run differs from the series by, over all frequencies."""
+    """Deviations of a run from the series, over all frequencies."""
 
     # Largest difference of the bistatic cross section in the planes of E and H over the series'
     # value in the same direction.

@@ -51,7 +51,7 @@ _SLAB_ELEMENTS, _SLAB_START, _SLAB_END = 12, -1.0, 2.0
 
 @dataclass(frozen=True)
 class Errors:
-    """What a run has missed an exact solution by."""
+    """Errors of a run against an exact solution."""
 
     # Of the mesh, and N.
     elements: int
@@ -167,7 +167,7 @@ def conducting_box(
 
 
 def reflected_pulse(order: int, device: Device, *, layers: bool = True) -> float:
-    """What comes back of a pulse that meets the ends of a column, over its height.
+    """Reflection of a pulse at the ends of a column, over its height.
 
     Six elements of width 0.5, periodic to the sides; the outermost are absorbing layers before
     perfectly conducting walls.
@@ -349,7 +349,7 @@ def frequencies_by_projection(
 
 
 def _shapes(run: Run, wave: TimeHarmonic) -> Floats:
-    """What the fields are multiplied by and summed: 1 where E or H is that of the mode."""
+    """Weights of the fields in the sum: 1 where E or H is that of the mode."""
     phasor = np.moveaxis(wave.phasor(run.points), 0, 1)
     shape = np.concatenate([phasor[:, :3].real, phasor[:, 3:].imag], axis=1)
     weighted = shape * run.weights[:, None]
