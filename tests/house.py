@@ -59,6 +59,8 @@ PUBLIC_NAMES = frozenset(
         "haloscope.exchange.ranks.world.World",
         "haloscope.exchange.ranks.world.open_world",
         "haloscope.checks.verify.verify",
+        "haloscope.scope.analysis.recorded_run.RecordedRun",
+        "haloscope.scope.analysis.recorded_run.open_run",
     }
 )
 
