@@ -97,6 +97,22 @@ def test_citation_has_the_version_of_the_package() -> None:
     assert f"\nversion: {project['version']}\n" in _read(ROOT / "CITATION.cff")
 
 
+def test_every_page_is_in_the_navigation() -> None:
+    listed = {DOCS / "index.md"}
+    for page in DOCS.rglob("*.md"):
+        for block in re.findall(
+            r"^```{toctree}\n(.*?)^```$", _read(page), re.MULTILINE | re.DOTALL
+        ):
+            for entry in re.findall(r"^([^:\s]\S*)$", block, re.MULTILINE):
+                folder = ROOT if entry.startswith("/") else page.parent
+                pages = set(folder.glob(f"{entry.lstrip('/')}.md"))
+                assert pages, f"{page}: {entry} is no page"
+                listed |= pages
+    solvers = SOURCES.glob("solvers/*/README.md")
+    pages = {ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md"), *solvers}
+    assert listed == pages
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
