@@ -14,6 +14,8 @@ PYTHON_FOR_flow := /usr/bin/python3
 
 VENV := .venv
 PEERS_VENV := .venv-peers-$(SOLVER)
+DOCS_VENV := .venv-docs
+DOCS := docs/_build/html
 RUN := $(VENV)/bin/python -m
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -33,12 +35,13 @@ TEST_STAMP := $(call stamp,mpi$(comma)dev$(comma)nvrtc)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint gpu-test bench bench-peers clean
+.PHONY: help demo test lint docs gpu-test bench bench-peers clean
 
 help:
 	@echo 'make demo         run a small case (a fresh clone needs only Python 3.11 or newer)'
 	@echo 'make test         check sources and run all tests; GPU tests are skipped without a GPU'
 	@echo 'make lint         check sources only: ruff, mypy, import-linter'
+	@echo 'make docs         build the documentation site, $(DOCS)/index.html'
 	@echo 'make gpu-test     run tests/gpu with PYTHON, which must have the packages of the tests'
 	@echo 'make bench        measure kernel rates and the memory bandwidth of this machine'
 	@echo 'make bench-peers  compare rates with other programs; SOLVER=cavity, blood or flow'
@@ -58,6 +61,11 @@ lint: $(TEST_STAMP)
 	$(RUN) mypy
 	$(VENV)/bin/lint-imports
 
+docs: $(DOCS_VENV)/.installed
+	$(DOCS_VENV)/bin/python -m sphinx -W --keep-going -q -c docs -d docs/_build/doctrees . $(DOCS)
+	$(DOCS_VENV)/bin/python docs/check_site.py $(DOCS)
+	@echo 'open $(DOCS)/index.html'
+
 gpu-test:
 	PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) -m pytest tests/gpu -q
 
@@ -69,7 +77,7 @@ bench-peers: $(RUN_STAMP) $(if $(PYTHON_FOR_$(SOLVER)),,$(PEERS_VENV)/.installed
 		--peer-python $(or $(PYTHON_FOR_$(SOLVER)),$(PEERS_VENV)/bin/python)
 
 clean:
-	rm -rf $(VENV) .venv-peers-* build .coverage \
+	rm -rf $(VENV) $(DOCS_VENV) .venv-peers-* build docs/_build .coverage \
 		.import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests bench -name __pycache__ -prune -exec rm -rf {} +
 	rm -rf src/*.egg-info
@@ -77,6 +85,11 @@ clean:
 $(VENV)/.installed-%: pyproject.toml | $(VENV)/bin/pip
 	@echo 'installing haloscope[$(subst -,$(comma),$*)] into $(VENV) ...'
 	@$(RUN) pip install --quiet --editable '.[$(subst -,$(comma),$*)]'
+	@touch $@
+
+$(DOCS_VENV)/.installed: pyproject.toml | $(DOCS_VENV)/bin/pip
+	@echo 'installing haloscope[docs] into $(DOCS_VENV) ...'
+	@$(DOCS_VENV)/bin/python -m pip install --quiet --editable '.[docs]'
 	@touch $@
 
 $(PEERS_VENV)/.installed: bench/peers/requirements-$(SOLVER).txt | $(PEERS_VENV)/bin/pip
