@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from haloscope.case.tables import CaseTable, naming_file, read_case
+from haloscope.case.tables import CaseTable, Settings, case_from, naming_file, read_case
 from haloscope.device import open_device, require_known
 from haloscope.device.energy import EnergyMeter, EnergyTally
 from haloscope.device.interface import Device
@@ -66,7 +67,7 @@ class Simulation(RunState):
     Examples
     --------
     >>> import haloscope
-    >>> simulation = haloscope.load("cases/cavity-demo.toml", settings=["cavity.nodes=17"])
+    >>> simulation = haloscope.load("cases/cavity-demo.toml", settings={"cavity.nodes": 17})
     >>> summary = simulation.run(steps=100)
     >>> simulation.field("T").shape
     (17, 17, 17)
@@ -273,37 +274,63 @@ def _clear(out: Path, progress: Progress) -> None:
 
 
 def load(
-    path: str | Path,
+    case: str | Path | Mapping[str, Any],
     *,
-    settings: list[str] | tuple[str, ...] = (),
+    settings: Settings = (),
     device: str | None = None,
     world: World | None = None,
 ) -> Simulation:
-    """Make a simulation from a case file.
+    """Make a simulation from a case.
 
     Parameters
     ----------
-    path
-        TOML case file.
+    case
+        Path of a TOML case file, or the tables of a case as a dict with the keys of such a file.
+        Paths of meshes in it are relative to the current folder.
     settings
-        ``table.key=value`` overrides.
+        Values in place of the case's own: a dict of dotted keys, ``{"cavity.nodes": 33}``, or a
+        list of texts as after ``--set``, ``["cavity.nodes=33"]``. Items of lists are numbered from
+        0: ``{"blood.cells.0.hematocrit": 0.3}``.
     device
         ``cpu``, ``cuda`` or ``auto`` in place of the case's own.
     world
         The ranks; those that the process was started with by default.
 
+    Returns
+    -------
+    Simulation
+        Set up, at its first step.
+
     Raises
     ------
     InputError
-        The case is wrong: names the key, the file, what was given and what is allowed.
+        The case or a setting is wrong: names the key, the file and the allowed values.
     MachineError
         The machine lacks something.
+
+    Examples
+    --------
+    >>> import haloscope
+    >>> tables = {"solver": "cavity", "cavity": {"nodes": 17}}
+    >>> haloscope.load(tables, settings={"run.steps": 10}).case.run.steps
+    10
     """
-    path = Path(path)
     if device is not None:
         require_known(device)
-    case = read_case(path, settings, registry.case_model)
-    # A file's name may be no text; what is written is.
-    name = os.fsencode(path.stem).decode(errors="replace")
-    with naming_file(path):
-        return Simulation(case, name=name, device=device, world=world)
+    if isinstance(case, Mapping):
+        name, source = "case", "case"
+        checked = case_from(case, settings, registry.case_model)
+    elif isinstance(case, str | os.PathLike):
+        path = Path(case)
+        source = str(path)
+        # A file's name may be no text; what is written is.
+        name = os.fsencode(path.stem).decode(errors="replace")
+        checked = read_case(path, settings, registry.case_model)
+    else:
+        raise InputError(
+            f"it is of the type {type(case).__name__}",
+            location="case",
+            allowed="the path of a case file or a dict of its tables",
+        )
+    with naming_file(source):
+        return Simulation(checked, name=name, device=device, world=world)
