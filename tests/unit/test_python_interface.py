@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import copy
+import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
+from python_cases import CASES, SLOPE, case_of
 from refusals import refused
 from small_cavities import TEXT
 
 import haloscope
+from haloscope.errors import MachineError
 
-BOX = {
-    "solver": "cavity",
-    "cavity": {"nodes": [8, 6, 7], "size": [0.04, 0.03, 0.05]},
-    "run": {"steps": 4},
-    "output": {"picture": False},
-    "machine": {"device": "cpu", "threads": 1},
-}
+BOX = case_of("cavity")
 
 
 def test_settings_as_a_dict_are_those_of_texts(tmp_path):
@@ -97,3 +96,92 @@ def test_a_wrong_case_is_refused():
 
 def test_a_path_among_settings_is_text():
     assert haloscope.load(BOX, settings={"title": Path("a/b")}).case.title == "a/b"
+
+
+@pytest.mark.parametrize("solver", CASES)
+def test_points_are_the_positions_of_the_values_of_fields(solver):
+    name, size, _ = CASES[solver]
+    simulation = haloscope.load(case_of(solver))
+    points, values = simulation.points(), simulation.field(name)
+    assert points.shape == (*values.shape, 3)
+    assert points.dtype == np.float64
+    expected = 10 + points @ np.array(SLOPE) / size
+    if solver == "cavity":
+        # Walls have temperatures of their own.
+        inner = (slice(1, -1),) * 3
+        values, expected = values[inner], expected[inner]
+    assert np.ptp(expected) > 1
+    assert values == pytest.approx(expected, rel=1e-6)
+
+
+def test_points_of_a_plane_have_one_plane_along_z():
+    plane = {"cavity.dimensions": 2, "cavity.nodes": [8, 6], "cavity.size": [0.07, 0.05]}
+    points = haloscope.load({"solver": "cavity"}, settings=plane).points()
+    assert points.shape == (1, 6, 8, 3)
+    assert points[0, -1, -1] == pytest.approx([0.07, 0.05, 0.0])
+
+
+class _Dataset:
+    """The part of `xarray.Dataset` that is compared, where xarray is not installed."""
+
+    def __init__(self, variables: dict, coords: dict, attrs: dict) -> None:
+        self._arrays = {**variables, **coords}
+        self.data_vars, self.attrs = variables, attrs
+
+    def __getitem__(self, name: str) -> Any:
+        dims, values, attrs = self._arrays[name]
+        variable = ModuleType(name)
+        variable.dims, variable.attrs, variable.values = (
+            (dims,) * isinstance(dims, str) or dims,
+            attrs,
+            values,
+        )
+        return variable
+
+
+@pytest.fixture
+def xarray(monkeypatch):
+    """The module xarray, or one that has as much of it as `dataset` needs."""
+    try:
+        import xarray
+    except ImportError:
+        xarray = ModuleType("xarray")
+        xarray.Dataset = _Dataset
+        monkeypatch.setitem(sys.modules, "xarray", xarray)
+    return xarray
+
+
+@pytest.mark.parametrize(("solver", "unit"), [("cavity", "K"), ("blood", "Pa")])
+def test_a_dataset_has_the_fields_with_coordinates_and_units(xarray, solver, unit):
+    name, _, _ = CASES[solver]
+    simulation = haloscope.load(case_of(solver))
+    dataset = simulation.dataset()
+    assert isinstance(dataset, xarray.Dataset)
+    assert set(dataset.data_vars) == set(simulation.solver.fields)
+    assert dataset.attrs["solver"] == solver
+    variable = dataset[name]
+    assert variable.dims == ("z", "y", "x")
+    assert variable.attrs["units"] == unit
+    assert [dataset[axis].attrs["units"] for axis in "xyz"] == ["m"] * 3
+    axes = [dataset[axis].values for axis in "zyx"]
+    assert variable.values.shape == tuple(map(len, axes))
+    # Each value stands where points() puts it; outside the vessel there is none.
+    points = simulation.points().reshape(-1, 3)
+    places = tuple(
+        np.abs(axis[:, None] - points[:, column]).argmin(axis=0)
+        for axis, column in zip(axes, (2, 1, 0), strict=True)
+    )
+    values = simulation.field(name).reshape(-1)
+    assert np.array_equal(variable.values[places], values)
+    assert np.isfinite(variable.values).sum() == len(values)
+
+
+def test_a_dataset_of_a_mesh_is_refused(xarray):
+    with refused(problem="flow are not on a regular grid", remedy=r"points\(\)"):
+        haloscope.load(case_of("flow")).dataset()
+
+
+def test_without_xarray_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    with refused(MachineError, problem="xarray", remedy=r"haloscope\[notebook\]"):
+        haloscope.load(BOX).dataset()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from haloscope.case.tables import CaseTable, Settings, case_from, naming_file, read_case
 from haloscope.device import open_device, require_known
@@ -25,6 +26,7 @@ from haloscope.io.atomic import remove_leftovers, write_json
 from haloscope.io.interrupts import Interrupted, handled_by
 from haloscope.regions import Profile
 from haloscope.run.checkpointing import restore
+from haloscope.run.data_sets import data_set
 from haloscope.run.loop import TimeLoop
 from haloscope.run.records import alone_in, make_folder, write_last
 from haloscope.run.state import RESULTS, Progress, RunState, Silent, StopRequest
@@ -119,6 +121,39 @@ class Simulation(RunState):
     def fields(self) -> dict[str, np.ndarray | None]:
         """All fields as by :meth:`field`."""
         return {name: self.field(name) for name in self.solver.fields}
+
+    def points(self) -> NDArray[np.float64] | None:
+        """Positions of the values of a field on rank 0; None on other ranks. All ranks call this.
+
+        Returns
+        -------
+        ndarray of float64
+            x, y and z in m along the last axis: the shape of a field and 3, (nz, ny, nx, 3) for
+            the cavity, (elements, N + 1, N + 1, N + 1, 3) for Maxwell's equations, (points, 3) for
+            blood and (nodes, 3) for flow. ``points()[i]`` is the position of ``field(name)[i]``.
+        """
+        return self.solver.layout.points()
+
+    def dataset(self) -> Any:
+        """All fields of a case on a regular grid (cavity, blood); needs the extra `notebook`.
+
+        Returns
+        -------
+        xarray.Dataset
+            On rank 0; None on other ranks. All ranks call this. A variable for each field with the
+            dimensions z, y and x and the attributes `units` and `long_name`; coordinates `x`, `y`
+            and `z` in m, `step`, and `time` in s where the solver has a physical time. The grid of
+            blood is the bounding box of the vessel, nan outside the lumen. A cavity in two
+            dimensions has one plane along z.
+
+        Raises
+        ------
+        InputError
+            The values are on a mesh: use :meth:`field` with :meth:`points`.
+        MachineError
+            xarray is not installed.
+        """
+        return data_set(self, self.fields)
 
     def diagnostics(self) -> dict[str, float]:
         """The solver's diagnostics of the present state."""

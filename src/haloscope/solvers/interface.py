@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError
+from haloscope.mesh.blocks import StructuredGrid
 
 if TYPE_CHECKING:
     from haloscope.io.figures.field_pictures import SlicesPicture
@@ -157,6 +158,12 @@ class FieldLayout(Protocol):
 
     def collect(self, owned: np.ndarray, begin: int, end: int) -> np.ndarray | None:
         """Part `begin` to `end` of a field's slowest axis on rank 0; None on other ranks."""
+
+    def points(self) -> NDArray[np.float64] | None:
+        """Where the values of a whole field lie, (*shape, 3) in m, on rank 0; all ranks call this."""
+
+    def grid(self) -> StructuredGrid | None:
+        """The axes of values on a regular grid, on rank 0; None of meshes. All ranks call this."""
 
     def own(self, read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
         """Own values of a field on this rank, which `read` gives by slices of its axes."""
