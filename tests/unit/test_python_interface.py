@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import csv
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -185,3 +186,50 @@ def test_without_xarray_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "xarray", None)
     with refused(MachineError, problem="xarray", remedy=r"haloscope\[notebook\]"):
         haloscope.load(BOX).dataset()
+
+
+CELLS = {
+    "blood.tube": {"radius_um": 6.0, "length_um": 14.0, "periodic": True},
+    "blood.initial": {},
+    "blood.cells": [
+        {"name": name, "shape": "sphere", "radius_um": 2.0, "vertices": 42, "placed": [place]}
+        for name, place in (
+            ("left", {"position_um": [3.5, 0.0, 0.0]}),
+            ("right", {"position_um": [10.5, 0.0, 0.0]}),
+        )
+    ],
+}
+
+
+def test_cells_are_those_of_the_table_and_looking_at_them_changes_nothing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    looked, plain = (haloscope.load(case_of("blood"), settings=CELLS) for _ in range(2))
+    looked.run(2, ceilings=False)
+    assert list(looked.cells()["step"]) == [2, 2]
+    looked.run(4, out=tmp_path, ceilings=False)
+    plain.run(4, ceilings=False)
+    for name in plain.solver.fields:
+        assert np.array_equal(looked.field(name), plain.field(name))
+    cells = looked.cells()
+    with (tmp_path / "cells.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(cells) == list(rows[0])
+    assert [row["kind"] for row in rows] == list(cells["kind"]) == ["left", "right"]
+    for name, column in cells.items():
+        assert [str(value) for value in column.tolist()] == [row[name] for row in rows]
+
+
+def test_cells_are_a_data_frame_where_pandas_is_installed(monkeypatch):
+    pandas = ModuleType("pandas")
+    pandas.DataFrame = lambda columns: ("frame", sorted(columns))
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
+    frame, columns = haloscope.load(case_of("blood"), settings=CELLS).cells()
+    assert frame == "frame"
+    assert "deformation" in columns
+
+
+def test_cells_of_a_case_without_cells_are_refused():
+    with refused(problem="^cavity has no cells$", allowed="blood"):
+        haloscope.load(BOX).cells()
+    with refused(problem="no cells", remedy=r"\[\[blood.cells\]\]"):
+        haloscope.load(case_of("blood")).cells()

@@ -26,7 +26,7 @@ from haloscope.io.atomic import remove_leftovers, write_json
 from haloscope.io.interrupts import Interrupted, handled_by
 from haloscope.regions import Profile
 from haloscope.run.checkpointing import restore
-from haloscope.run.data_sets import data_set
+from haloscope.run.data_sets import data_frame, data_set
 from haloscope.run.loop import TimeLoop
 from haloscope.run.records import alone_in, make_folder, write_last
 from haloscope.run.state import RESULTS, Progress, RunState, Silent, StopRequest
@@ -41,6 +41,7 @@ from haloscope.run.summary import (
     summarise,
 )
 from haloscope.solvers import registry
+from haloscope.solvers.interface import WithCells
 
 __all__ = ["Simulation", "load"]
 
@@ -154,6 +155,30 @@ class Simulation(RunState):
             xarray is not installed.
         """
         return data_set(self, self.fields)
+
+    def cells(self) -> Any:
+        """The present cells of a blood run, a row each.
+
+        Returns
+        -------
+        pandas.DataFrame or dict of ndarray
+            On rank 0; None on other ranks. All ranks call this. The columns of ``cells.csv``, each
+            (cells,): a data frame if pandas is installed, else arrays by column name.
+
+        Raises
+        ------
+        InputError
+            The case has no cells.
+        """
+        if not isinstance(self.solver, WithCells):
+            raise InputError(
+                f"{self.solver.name} has no cells", location="cells", allowed="cases of blood"
+            )
+        columns = self.solver.cell_columns()
+        if columns is None:
+            return None
+        frame = data_frame(columns)
+        return dict(columns) if frame is None else frame
 
     def diagnostics(self) -> dict[str, float]:
         """The solver's diagnostics of the present state."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -368,6 +368,14 @@ class Solver(Protocol):
 
     def headline(self, diagnostics: Mapping[str, float]) -> list[str]:
         """Lines for people: the main results beside published ones where there are any."""
+
+
+@runtime_checkable
+class WithCells(Protocol):
+    """A solver with bodies of which there is a table."""
+
+    def cell_columns(self) -> Mapping[str, np.ndarray] | None:
+        """Columns of the present table of cells on rank 0; None elsewhere; all ranks call this."""
 
 
 # Whole numbers up to here have a float of their own.
