@@ -115,11 +115,18 @@ def test_points_are_the_positions_of_the_values_of_fields(solver):
     assert values == pytest.approx(expected, rel=1e-6)
 
 
-def test_points_of_a_plane_have_one_plane_along_z():
+def test_points_of_a_plane_have_one_plane_along_z_in_files_too(tmp_path):
     plane = {"cavity.dimensions": 2, "cavity.nodes": [8, 6], "cavity.size": [0.07, 0.05]}
-    points = haloscope.load({"solver": "cavity"}, settings=plane).points()
+    case = {"solver": "cavity", "output": {"picture": False}}
+    simulation = haloscope.load(case, settings=plane)
+    points = simulation.points()
     assert points.shape == (1, 6, 8, 3)
     assert points[0, -1, -1] == pytest.approx([0.07, 0.05, 0.0])
+    simulation.run(3, out=tmp_path, ceilings=False)
+    fields = haloscope.open(tmp_path).fields()
+    assert fields.points() == pytest.approx(points)
+    assert np.array_equal(fields["T"], simulation.field("T"))
+    assert np.array_equal(fields["velocity"][..., 0], simulation.field("u"))
 
 
 class _Dataset:
@@ -233,3 +240,140 @@ def test_cells_of_a_case_without_cells_are_refused():
         haloscope.load(BOX).cells()
     with refused(problem="no cells", remedy=r"\[\[blood.cells\]\]"):
         haloscope.load(case_of("blood")).cells()
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Simulations that have run, and their folders, by solver."""
+    simulations = {}
+    for solver in CASES:
+        folder = tmp_path_factory.mktemp(solver)
+        simulation = haloscope.load(case_of(solver, interval=2))
+        simulation.run(out=folder, ceilings=False)
+        simulations[solver] = simulation, folder
+    return simulations
+
+
+@pytest.mark.parametrize("solver", CASES)
+def test_a_folder_gives_the_fields_of_the_run_at_all_times(folders, solver):
+    simulation, folder = folders[solver]
+    run = haloscope.open(folder)
+    last = simulation.step
+    assert run.summary["solver"] == solver
+    assert run.steps == list(range(0, last + 1, 2))
+    now = simulation.solver.time
+    assert run.times[0] == 0
+    assert run.times[-1] == pytest.approx(last if now is None else now)
+    fields = run.fields()
+    assert run.fields(time=0).path.name == "fields-0000000000.vtkhdf"
+    assert fields.path.name == "fields.vtkhdf"
+    vectors = simulation.solver.vectors
+    assert set(fields) >= {
+        *vectors,
+        *set(simulation.solver.fields).difference(*vectors.values()),
+    }
+    if solver != "maxwell":
+        points, values = simulation.points(), simulation.field("p")
+        if solver == "blood":
+            inside = fields["inside"] == 1
+            assert np.isnan(fields["p"][~inside]).all()
+            assert np.array_equal(fields["p"][inside], values)
+            assert fields.points("p")[inside] == pytest.approx(points)
+        else:
+            assert np.array_equal(fields["p"], values)
+            assert fields.points("p") == pytest.approx(points)
+        if solver == "cavity":
+            assert np.array_equal(fields["velocity"][..., 1], simulation.field("v"))
+
+
+def test_positions_in_a_file_of_elements_are_those_of_its_values(folders):
+    # At the start the field rises evenly, at whatever nodes it is.
+    name, size, _ = CASES["maxwell"]
+    _, folder = folders["maxwell"]
+    fields = haloscope.open(folder).fields(0)
+    vector = next(array for array in fields if fields[array].shape[1:] == (3,) and array[0] == "E")
+    expected = 10 + fields.points(vector) @ np.array(SLOPE) / size
+    assert fields[vector][:, "xyz".index(name[1])] == pytest.approx(expected, rel=1e-6)
+    middles = fields.points("region")
+    assert middles.shape == (*fields["region"].shape, 3)
+    assert middles.min() > -0.1
+    assert middles.max() < 0.2
+
+
+def test_a_table_is_a_structured_array_or_a_data_frame(folders, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    simulation, folder = folders["flow"]
+    run = haloscope.open(folder)
+    assert "energy" in run.tables
+    table = run.table("energy")
+    assert table["step"].dtype == np.int64
+    assert table["kinetic_energy"].tolist() == [
+        values["kinetic_energy"] for _, values in simulation.history
+    ]
+    pandas = ModuleType("pandas")
+    pandas.DataFrame = lambda columns: ("frame", list(columns))
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
+    assert run.table("energy") == ("frame", ["step", "kinetic_energy"])
+
+
+def test_a_row_that_was_cut_off_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    (tmp_path / "summary.json").write_text('{"solver": "cavity", "steps": 2}')
+    (tmp_path / "probe-a.csv").write_text("step,T,kind\n1,300.5,a\n2,nan,b\n3,30")
+    run = haloscope.open(tmp_path)
+    assert (run.tables, run.times, run.pictures) == (["probe-a"], [], [])
+    table = run.table("probe-a")
+    assert table["step"].tolist() == [1, 2]
+    assert table["T"][0] == 300.5
+    assert table["kind"].tolist() == ["a", "b"]
+    (tmp_path / "probe-a.csv").write_text("step,T\n1\n2,3\n")
+    with refused(location="line 2$", problem="number of columns"):
+        run.table("probe-a")
+    (tmp_path / "probe-a.csv").write_text("")
+    with refused(location="probe-a.csv$", problem="is empty"):
+        run.table("probe-a")
+
+
+def test_a_plot_shows_the_table_or_a_plane_of_the_field(folders):
+    from matplotlib.figure import Figure
+
+    simulation, folder = folders["cavity"]
+    run = haloscope.open(folder)
+    ax = run.plot(ax=Figure().subplots())
+    assert ax.get_title() == "residuals"
+    assert {line.get_label() for line in ax.lines} == {"p", "u", "v", "w", "T"}
+    ax = run.plot("T", ax=Figure().subplots())
+    # Six points along y are the fewest: the plane lies across y.
+    values = simulation.field("T")[:, 3, :]
+    (mesh,) = ax.collections
+    assert np.array_equal(mesh.get_array().reshape(values.shape), values)
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("x (m)", "z (m)")
+    assert ax.get_aspect() == 1.0
+
+
+def test_what_a_folder_does_not_hold_is_refused(folders, tmp_path):
+    with refused(location=str(tmp_path), problem="no summary.json"):
+        haloscope.open(tmp_path)
+    with refused(problem="does not exist"):
+        haloscope.open(tmp_path / "none")
+    (tmp_path / "summary.json").write_text('{"points": []}')
+    with refused(location="summary.json$", problem="not the summary of a run"):
+        haloscope.open(tmp_path)
+    run = haloscope.open(folders["flow"][1])
+    with refused(location="table 'none'", allowed="energy"):
+        run.table("none")
+    with refused(location=r"^fields\(7\)$", allowed="^0 to 2$"):
+        run.fields(7)
+    with refused(location="plot 'none'", allowed="energy.*p"):
+        run.plot("none")
+    with refused(location="plot 'p'", problem="on a mesh"):
+        run.plot("p")
+    with refused(location="average.vtkhdf$", problem="does not exist"):
+        run.average()
+    (tmp_path / "summary.json").write_text('{"steps": 0}')
+    (tmp_path / "fields.vtkhdf").write_bytes(b"no HDF5")
+    with refused(location="fields.vtkhdf$", problem="damaged or no VTKHDF file"):
+        haloscope.open(tmp_path)
+    (tmp_path / "fields.vtkhdf").unlink()
+    with refused(problem="no fields", remedy="output.fields"):
+        haloscope.open(tmp_path).fields()

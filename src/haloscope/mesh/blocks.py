@@ -337,8 +337,11 @@ class BlockFields:
         """Coordinates of the nodes along the axes, on rank 0."""
         if not self._world.is_root:
             return None
-        axes = zip(self._spacing, self._blocks.nodes, strict=True)
-        return StructuredGrid(*(spacing * np.arange(nodes) for spacing, nodes in axes))
+        x, y, z = (
+            np.asarray(spacing * np.arange(nodes), np.float64)
+            for spacing, nodes in zip(self._spacing, self._blocks.nodes, strict=True)
+        )
+        return StructuredGrid(x, y, z)
 
     def own(self, read: Read) -> np.ndarray:
         """Own values of a field on this rank, which `read` gives by slices of its axes."""

@@ -104,11 +104,11 @@ class PointFields:
         if numbers is None:
             return None
         start = np.array([begin for begin, _ in self._box])
-        axes = (
+        x, y, z = (
             self._origin[axis] + self._spacing * np.arange(begin, end)
             for axis, (begin, end) in enumerate(self._box)
         )
-        return StructuredGrid(*axes, raster_coordinates(numbers, self._lattice) - start)
+        return StructuredGrid(x, y, z, raster_coordinates(numbers, self._lattice) - start)
 
     def own(self, read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
         """Own values of a field on this rank, which `read` gives by slices of its axes.
