@@ -15,7 +15,7 @@ CASES: dict[str, tuple[str, float, dict[str, Any]]] = {
         0.05,
         {
             "solver": "cavity",
-            "cavity": {"nodes": [8, 6, 7], "size": [0.04, 0.03, 0.05]},
+            "cavity": {"nodes": [12, 6, 7], "size": [0.04, 0.03, 0.05]},
             "run": {"steps": 4},
         },
     ),
@@ -60,6 +60,19 @@ CASES: dict[str, tuple[str, float, dict[str, Any]]] = {
     ),
 }
 """By solver: the field that rises evenly, the size in m, and the tables of the case."""
+
+CELLS = {
+    "blood.tube": {"radius_um": 6.0, "length_um": 14.0, "periodic": True},
+    "blood.initial": {},
+    "blood.cells": [
+        {"name": name, "shape": "sphere", "radius_um": 2.0, "vertices": 42, "placed": [place]}
+        for name, place in (
+            ("left", {"position_um": [3.5, 0.0, 0.0]}),
+            ("right", {"position_um": [10.5, 0.0, 0.0]}),
+        )
+    ],
+}
+"""Settings that put two cells of different kinds into the case of blood."""
 
 
 def case_of(solver: str, **output: Any) -> dict[str, Any]:

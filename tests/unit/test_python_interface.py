@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from python_cases import CASES, SLOPE, case_of
+from python_cases import CASES, CELLS, SLOPE, case_of
 from refusals import refused
 from small_cavities import TEXT
 
@@ -193,19 +193,6 @@ def test_without_xarray_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "xarray", None)
     with refused(MachineError, problem="xarray", remedy=r"haloscope\[notebook\]"):
         haloscope.load(BOX).dataset()
-
-
-CELLS = {
-    "blood.tube": {"radius_um": 6.0, "length_um": 14.0, "periodic": True},
-    "blood.initial": {},
-    "blood.cells": [
-        {"name": name, "shape": "sphere", "radius_um": 2.0, "vertices": 42, "placed": [place]}
-        for name, place in (
-            ("left", {"position_um": [3.5, 0.0, 0.0]}),
-            ("right", {"position_um": [10.5, 0.0, 0.0]}),
-        )
-    ],
-}
 
 
 def test_cells_are_those_of_the_table_and_looking_at_them_changes_nothing(tmp_path, monkeypatch):
