@@ -62,10 +62,15 @@ class Simulation(RunState):
 
     Attributes
     ----------
+    case
+        The checked case; ``case.run.steps`` is the value of the key ``run.steps``.
+    step
+        Steps taken since the start of the case.
     solver
-        The solver, with its fields on the device.
+        The solver, with its fields on the device. ``solver.time`` is the physical time in s, None
+        of a steady state; ``solver.fields`` holds unit and meaning of each field.
     history
-        Rows (step, what the solver has followed), one a diagnostic interval.
+        Rows (step, residuals or energy by name), one for each diagnostic interval.
 
     Examples
     --------
@@ -100,10 +105,21 @@ class Simulation(RunState):
             self.solver.layout.require_inside(f"probe {probe.name}", probe.position)
 
     def field(self, name: str) -> np.ndarray | None:
-        """A whole field on rank 0 as a NumPy array; None on other ranks.
+        """A whole field on rank 0; None on other ranks. All ranks call this.
 
-        Its shape is (nz, ny, nx) for the cavity, (elements, N + 1, N + 1, N + 1) for Maxwell's
-        equations on elements of order N, (points,) for blood and (nodes,) for flow.
+        Parameters
+        ----------
+        name
+            One of :attr:`fields`: p (Pa), u, v, w (m/s) and T (K) of the cavity; Ex to Ez (V/m) and
+            Hx to Hz (A/m) of Maxwell's equations; u, v, w (m/s) and p (Pa) of blood and flow.
+            Cases of Maxwell with ``units = "natural"`` have units of their own.
+
+        Returns
+        -------
+        ndarray
+            (nz, ny, nx) for the cavity, (elements, N + 1, N + 1, N + 1) for Maxwell's equations on
+            elements of order N, indexed [element, k, j, i], (points,) for blood and (nodes,) for
+            flow.
 
         Raises
         ------
@@ -120,7 +136,7 @@ class Simulation(RunState):
 
     @property
     def fields(self) -> dict[str, np.ndarray | None]:
-        """All fields as by :meth:`field`."""
+        """All fields by name, each as by :meth:`field`."""
         return {name: self.field(name) for name in self.solver.fields}
 
     def points(self) -> NDArray[np.float64] | None:
@@ -181,7 +197,10 @@ class Simulation(RunState):
         return dict(columns) if frame is None else frame
 
     def diagnostics(self) -> dict[str, float]:
-        """The solver's diagnostics of the present state."""
+        """Main numbers of the present state by name, as under `diagnostics` of the summary.
+
+        They are the same on every rank; all ranks call this.
+        """
         return self.solver.diagnostics()
 
     def run(
@@ -208,7 +227,8 @@ class Simulation(RunState):
         restart
             Go on from the newest checkpoint in `out`.
         progress
-            Who is told how far the run is.
+            Shows how far the run is: an object with the methods of
+            :class:`haloscope.run.state.Progress`.
         ceilings
             Measure this machine's memory ceilings for the summary.
         profile

@@ -59,7 +59,7 @@ class FinishedRun:
     >>> run = haloscope.open("runs/cavity-demo-1")  # doctest: +SKIP
     >>> run.table("residuals")["T"][-1]  # doctest: +SKIP
     >>> run.fields()["T"].shape  # doctest: +SKIP
-    (65, 65, 65)
+    (81, 81, 81)
     """
 
     def __init__(self, folder: str | Path) -> None:
