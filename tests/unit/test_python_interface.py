@@ -364,3 +364,30 @@ def test_what_a_folder_does_not_hold_is_refused(folders, tmp_path):
     (tmp_path / "fields.vtkhdf").unlink()
     with refused(problem="no fields", remedy="output.fields"):
         haloscope.open(tmp_path).fields()
+
+
+def test_a_file_of_cells_gives_positions_of_vertices_and_triangles(tmp_path):
+    simulation = haloscope.load(case_of("blood"), settings=CELLS)
+    simulation.run(2, out=tmp_path, ceilings=False)
+    cells = haloscope.open(tmp_path).read("cells.vtkhdf")
+    assert cells.points("velocity").shape == cells["velocity"].shape
+    middles = [cells.points("kind")[cells["kind"] == kind].mean(axis=0) for kind in (0, 1)]
+    centres = np.stack([simulation.cells()[f"{axis}_um"] for axis in "xyz"], axis=1)
+    assert np.array(middles) == pytest.approx(1e-6 * centres, abs=1e-9)
+
+
+def test_a_file_of_a_sparse_vessel_gives_the_points_of_the_lattice(tmp_path):
+    branches = {"radius_um": 4.0, "parent_length_um": 14.0, "daughter_length_um": 50.0}
+    ends = [{"name": f"outlet-{n}", "kind": "pressure", "value": 0.0} for n in (1, 2)]
+    blood = {
+        "spacing_um": 1.0,
+        "bifurcation": branches,
+        "initial": {"p": "1e5*x"},
+        "openings": [{"name": "inlet", "kind": "velocity", "value": 1e-3}, *ends],
+    }
+    simulation = haloscope.load({**case_of("blood"), "blood": blood})
+    simulation.run(0, out=tmp_path, ceilings=False)
+    fields = haloscope.open(tmp_path).fields()
+    assert not fields.is_image
+    assert np.array_equal(fields["p"], simulation.field("p"))
+    assert fields.points("p") == pytest.approx(simulation.points(), abs=1e-15)
