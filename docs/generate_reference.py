@@ -52,7 +52,7 @@ Limits that no case meets (1e-30, 1e30, 2^40) are left out below.
 needs no quotes. Items of a list are called by their numbers, from 0:
 `--set blood.cells.0.hematocrit=0.3`, `--set output.probes.1.position.2=0.02`. Items that the case
 does not have cannot be added so; give the whole list. In Python:
-`haloscope.load(path, settings=["table.key=value"])`.
+`haloscope.load(path, settings={"table.key": value})`.
 """
 
 _SHARED = """\

@@ -55,6 +55,9 @@ PUBLIC_NAMES = frozenset(
     {
         "haloscope.run.Simulation",
         "haloscope.run.load",
+        "haloscope.run.finished.FinishedRun",
+        "haloscope.run.finished.open",
+        "haloscope.io.vtkhdf_reader.FieldFile",
         "haloscope.device.open_device",
         "haloscope.exchange.ranks.world.World",
         "haloscope.exchange.ranks.world.open_world",

@@ -15,17 +15,30 @@ if TYPE_CHECKING:
     from haloscope.exchange.ranks.world import open_world
     from haloscope.regions import Region as region
     from haloscope.run import Simulation, load
+    from haloscope.run.finished import FinishedRun
+    from haloscope.run.finished import open as open
 
 _HOMES = {
+    "FinishedRun": ("haloscope.run.finished", "FinishedRun"),
     "Simulation": ("haloscope.run", "Simulation"),
     "load": ("haloscope.run", "load"),
+    "open": ("haloscope.run.finished", "open"),
     "open_device": ("haloscope.device", "open_device"),
     "open_world": ("haloscope.exchange.ranks.world", "open_world"),
     "region": ("haloscope.regions", "Region"),
     "run_checks": ("haloscope.checks.verify", "verify"),
 }
 
-__all__ = ["Simulation", "load", "open_device", "open_world", "region", "run_checks"]
+# Without `open`, so that `import *` leaves Python's own in its place.
+__all__ = [
+    "FinishedRun",
+    "Simulation",
+    "load",
+    "open_device",
+    "open_world",
+    "region",
+    "run_checks",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -41,4 +54,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted({*globals(), *_HOMES})

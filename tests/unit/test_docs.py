@@ -62,17 +62,24 @@ def _run_python(arguments: list[str], folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_page_of_case_keys_is_what_the_code_gives(monkeypatch: pytest.MonkeyPatch) -> None:
-    specification = importlib.util.spec_from_file_location(
-        "generate_reference", ROOT / "docs" / "generate_reference.py"
-    )
+@pytest.mark.parametrize("name", ["generate_reference", "generate_python_reference"])
+def test_page_of_the_reference_is_what_the_code_gives(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specification = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert specification is not None
     assert specification.loader is not None
     generator = importlib.util.module_from_spec(specification)
-    monkeypatch.setitem(sys.modules, "generate_reference", generator)
+    monkeypatch.setitem(sys.modules, name, generator)
     specification.loader.exec_module(generator)
     written = generator.PAGE.read_text(encoding="utf-8")
-    assert written == generator.page(), "run: python docs/generate_reference.py"
+    assert written == generator.page(), f"run: python docs/{name}.py"
+
+
+def test_python_in_the_page_of_the_interface_runs(tmp_path: Path) -> None:
+    (tmp_path / "cases").symlink_to(ROOT / "cases")
+    (code,) = _blocks(ROOT / "docs" / "reference" / "python.md", "python")
+    _run_python(["-c", code], tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)

@@ -726,6 +726,8 @@ def test_the_example_of_the_python_interface_works(monkeypatch):
     (example,) = finder.find(haloscope.run.Simulation, "Simulation", module=False, globs={})
     assert doctest.DocTestRunner().run(example) == (0, len(example.examples))
     assert len(example.examples) == 4
+    (example,) = finder.find(haloscope.run.load, "load", module=False, globs={})
+    assert doctest.DocTestRunner().run(example) == (0, 3)
 
 
 def test_a_case_file_is_loaded_and_run_from_python(tmp_path):

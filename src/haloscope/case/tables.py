@@ -10,9 +10,9 @@ import sys
 import tomllib
 import types
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -318,60 +318,129 @@ def _too_many_digits(location: str) -> InputError:
     )
 
 
-def override(data: dict[str, Any], settings: Sequence[str]) -> None:
-    """Put ``table.key=value`` settings into the data of a case; values are written as in TOML."""
+Settings = Mapping[str, Any] | Sequence[str]
+"""Values by dotted key (``{"cavity.nodes": 33}``), or texts (``"cavity.nodes=33"``)."""
+
+
+def override(data: dict[str, Any], settings: Settings) -> None:
+    """Put settings into the data of a case: values by dotted key, or ``table.key=value`` texts."""
     # A value that is no TOML is taken as text, so that ``machine.device=cpu`` needs no quotes.
     # Items of lists are called by their numbers, from 0: ``blood.cells.0.hematocrit=0.3``. Tables
     # are made where there are none, items are not.
+    if isinstance(settings, str | bytes) or not isinstance(settings, Mapping | Iterable):
+        raise _wrong_settings(f"it is of the type {type(settings).__name__}")
+    if isinstance(settings, Mapping):
+        for key, value in settings.items():
+            location = f"settings {_shortened(repr(key))}"
+            if not isinstance(key, str):
+                raise _wrong_settings(f"the key {_shortened(repr(key))} is not text")
+            _put(data, _keys_of(key, location), plain(value, f"settings {key}"), "settings")
+        return
     for setting in settings:
-        insist_on_utf8(setting, f"--set {setting!r}")
-        path, equals, text = setting.partition("=")
-        keys = path.strip().split(".")
-        if not equals or not all(keys):
-            raise InputError("wrong form", location=f"--set {setting!r}", allowed="table.key=value")
-        shortened = f"--set {_shortened(setting)!r}"
-        if len(keys) > _MOST_KEYS:
-            raise InputError(
-                f"it names {len(keys)} keys within each other",
-                location=shortened,
-                allowed=f"at most {_MOST_KEYS}",
-                remedy="give table.key=value",
-            )
-        if text.count(".") > _MOST_DOTS:
-            raise InputError(
-                f"it holds {text.count('.')} dots in its value",
-                location=shortened,
-                allowed=f"at most {_MOST_DOTS}",
-                remedy="write it into the case file",
-            )
-        try:
-            read = tomllib.loads(f"value = {text.strip()}")
-        except (tomllib.TOMLDecodeError, RecursionError):
-            read = {"value": text.strip()}
-        except ValueError as error:
-            raise _too_many_digits(shortened) from error
-        if len(read) > 1:
-            raise InputError(
-                "it gives more than one value",
-                location=f"--set {setting!r}",
-                remedy="give each key its own --set",
-            )
-        _require_no_nul(read, f"--set {_shortened(setting)}")
-        place: Any = data
-        for depth in range(len(keys) - 1):
-            name = _name_in(place, keys, depth)
-            if isinstance(place, dict):
-                place.setdefault(name, {})
-            place = place[name]
-        place[_name_in(place, keys, len(keys) - 1)] = read["value"]
+        if not isinstance(setting, str):
+            raise _wrong_settings(f"the item {_shortened(repr(setting))} is not text")
+        _put(data, *_read_setting(setting), "--set")
 
 
-def _name_in(place: Any, keys: Sequence[str], depth: int) -> str | int:
+def _wrong_settings(problem: str) -> InputError:
+    return InputError(
+        problem,
+        location="settings",
+        allowed="a dict of dotted keys or a list of texts",
+        remedy='write settings={"cavity.nodes": 33} or settings=["cavity.nodes=33"]',
+    )
+
+
+def plain(value: Any, location: str, depth: int = 0) -> Any:
+    """A Python value as TOML would hold it: tuples and arrays become lists, paths texts."""
+    if depth > _MOST_KEYS:
+        raise _too_deep(location)
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise InputError(f"the key {_shortened(repr(key))} is not text", location=location)
+        return {key: plain(item, f"{location}.{key}", depth + 1) for key, item in value.items()}
+    if hasattr(value, "tolist"):  # NumPy's numbers and arrays
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(item, f"{location}.{n}", depth + 1) for n, item in enumerate(value)]
+    if isinstance(value, PurePath):
+        value = str(value)
+    if not isinstance(value, str | int | float):
+        raise InputError(
+            f"the value is of the type {type(value).__name__}",
+            location=location,
+            allowed="numbers, text, True, False, lists and dicts",
+        )
+    if isinstance(value, str):
+        insist_on_utf8(value, location)
+    _require_no_nul(value, location)
+    return value
+
+
+def _keys_of(path: str, location: str) -> list[str]:
+    """Keys of a dotted path."""
+    keys = path.strip().split(".")
+    if not all(keys):
+        raise InputError("wrong form", location=location, allowed="table.key")
+    if len(keys) > _MOST_KEYS:
+        raise InputError(
+            f"it names {len(keys)} keys within each other",
+            location=location,
+            allowed=f"at most {_MOST_KEYS}",
+            remedy="give table.key=value",
+        )
+    return keys
+
+
+def _read_setting(setting: str) -> tuple[list[str], Any]:
+    """Keys and value of a ``table.key=value`` text; the value is written as in TOML."""
+    insist_on_utf8(setting, f"--set {setting!r}")
+    path, equals, text = setting.partition("=")
+    if not equals or not all(path.strip().split(".")):
+        raise InputError("wrong form", location=f"--set {setting!r}", allowed="table.key=value")
+    shortened = f"--set {_shortened(setting)!r}"
+    keys = _keys_of(path, shortened)
+    if text.count(".") > _MOST_DOTS:
+        raise InputError(
+            f"it holds {text.count('.')} dots in its value",
+            location=shortened,
+            allowed=f"at most {_MOST_DOTS}",
+            remedy="write it into the case file",
+        )
+    try:
+        read = tomllib.loads(f"value = {text.strip()}")
+    except (tomllib.TOMLDecodeError, RecursionError):
+        read = {"value": text.strip()}
+    except ValueError as error:
+        raise _too_many_digits(shortened) from error
+    if len(read) > 1:
+        raise InputError(
+            "it gives more than one value",
+            location=f"--set {setting!r}",
+            remedy="give each key its own --set",
+        )
+    _require_no_nul(read, f"--set {_shortened(setting)}")
+    return keys, read["value"]
+
+
+def _put(data: dict[str, Any], keys: Sequence[str], value: Any, option: str) -> None:
+    """Put a value into the data of a case at a path; errors begin with the option."""
+    place: Any = data
+    for depth in range(len(keys) - 1):
+        name = _name_in(place, keys, depth, option)
+        if isinstance(place, dict):
+            place.setdefault(name, {})
+        place = place[name]
+    place[_name_in(place, keys, len(keys) - 1, option)] = value
+
+
+def _name_in(place: Any, keys: Sequence[str], depth: int, option: str) -> str | int:
     """Name of a setting's key in a table, or its number in a list."""
     key, above = keys[depth], ".".join(keys[:depth])
     if isinstance(place, dict):
         return key
-    location = f"--set {'.'.join(keys)}"
+    location = f"{option} {'.'.join(keys)}"
     if not isinstance(place, list):
         raise InputError(
             f"{above} is a value, not a table or a list",
@@ -431,40 +500,55 @@ def _values(data: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def read_case(
-    path: Path, settings: Sequence[str], model_of: Callable[[str], type[CaseTable]]
+    path: Path, settings: Settings, model_of: Callable[[str], type[CaseTable]]
 ) -> CaseTable:
     """Read and check a case file."""
-    data = read_toml(path)
+    return _checked_case(read_toml(path), str(path), settings, model_of)
+
+
+def case_from(
+    tables: Mapping[str, Any], settings: Settings, model_of: Callable[[str], type[CaseTable]]
+) -> CaseTable:
+    """Check a case that is given as a dict of its tables, which stays as it is."""
+    return _checked_case(plain(tables, "case"), "case", settings, model_of)
+
+
+def _checked_case(
+    data: dict[str, Any],
+    source: str,
+    settings: Settings,
+    model_of: Callable[[str], type[CaseTable]],
+) -> CaseTable:
     if "series" in data:
         raise InputError(
             "it is a study, not a case: it has the key series",
-            location=str(path),
-            remedy=f"run it with: haloscope scale {path}",
+            location=source,
+            remedy=f"run it with: haloscope scale {source}",
         )
     override(data, settings)
     solver = data.get("solver")
     if not isinstance(solver, str):
         raise InputError(
             "the key is missing",
-            location=f"{path}: solver",
+            location=f"{source}: solver",
             remedy='write for example solver = "cavity"',
         )
     try:
         model = model_of(solver)
     except InputError as error:
-        raise error.within(path) from None
+        raise error.within(source) from None
     own = model.model_fields.get(solver)
     if own is not None and own.is_required() and solver not in data:
         raise InputError(
             "the table is missing",
-            location=f"{path}: [{solver}]",
+            location=f"{source}: [{solver}]",
             remedy=f"write a whole case to start from with: haloscope new {solver}",
         )
-    return check(data, model, str(path))
+    return check(data, model, source)
 
 
 @contextlib.contextmanager
-def naming_file(path: Path) -> Iterator[None]:
+def naming_file(path: Path | str) -> Iterator[None]:
     """Let what is found wrong with a case after its check name the case file, too."""
     try:
         yield

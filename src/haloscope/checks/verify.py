@@ -91,7 +91,8 @@ def verify(
     device
         Where to run.
     progress
-        Who is told how far a run is.
+        Shows how far a run is: an object with the methods of
+        :class:`haloscope.run.state.Progress`.
     on_done
         Called after each check with its results.
 

@@ -268,6 +268,34 @@ def interpolation(
     return corners, np.array(weights)
 
 
+@dataclass(frozen=True)
+class StructuredGrid:
+    """Coordinates of the planes of a regular grid in m, and where a field's values are on it."""
+
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    z: NDArray[np.float64]
+    # (n, 3): place (x, y, z) of each value; None where a field has the shape (z, y, x) itself.
+    places: NDArray[np.int64] | None = None
+
+    def points(self) -> NDArray[np.float64]:
+        """Where the values are: (n, 3), or (nz, ny, nx, 3) of a field that fills the grid."""
+        if self.places is not None:
+            x, y, z = self.places.T
+            return np.stack([self.x[x], self.y[y], self.z[z]], axis=-1)
+        z, y, x = np.meshgrid(self.z, self.y, self.x, indexing="ij")
+        return np.stack([x, y, z], axis=-1)
+
+    def spread(self, values: np.ndarray) -> np.ndarray:
+        """A field as an array (nz, ny, nx); nan where the grid has no value."""
+        if self.places is None:
+            return values
+        whole = np.full((len(self.z), len(self.y), len(self.x)), np.nan, values.dtype)
+        x, y, z = self.places.T
+        whole[z, y, x] = values
+        return whole
+
+
 _SLAB_BYTES = 1 << 28
 
 Read = Callable[[tuple[slice, ...]], np.ndarray]
@@ -299,6 +327,21 @@ class BlockFields:
         region = whole(self._blocks)
         part = (region[0], region[1], slice(begin, end))
         return collect(self._world, self._blocks, owned, part)
+
+    def points(self) -> NDArray[np.float64] | None:
+        """Positions of all nodes on rank 0, (nz, ny, nx, 3) in m."""
+        grid = self.grid()
+        return None if grid is None else grid.points()
+
+    def grid(self) -> StructuredGrid | None:
+        """Coordinates of the nodes along the axes, on rank 0."""
+        if not self._world.is_root:
+            return None
+        x, y, z = (
+            np.asarray(spacing * np.arange(nodes), np.float64)
+            for spacing, nodes in zip(self._spacing, self._blocks.nodes, strict=True)
+        )
+        return StructuredGrid(x, y, z)
 
     def own(self, read: Read) -> np.ndarray:
         """Own values of a field on this rank, which `read` gives by slices of its axes."""

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from haloscope.case.tables import CaseTable, naming_file, read_case
+from haloscope.case.tables import CaseTable, Settings, case_from, naming_file, read_case
 from haloscope.device import open_device, require_known
 from haloscope.device.energy import EnergyMeter, EnergyTally
 from haloscope.device.interface import Device
@@ -24,6 +26,7 @@ from haloscope.io.atomic import remove_leftovers, write_json
 from haloscope.io.interrupts import Interrupted, handled_by
 from haloscope.regions import Profile
 from haloscope.run.checkpointing import restore
+from haloscope.run.data_sets import data_frame, data_set
 from haloscope.run.loop import TimeLoop
 from haloscope.run.records import alone_in, make_folder, write_last
 from haloscope.run.state import RESULTS, Progress, RunState, Silent, StopRequest
@@ -38,6 +41,7 @@ from haloscope.run.summary import (
     summarise,
 )
 from haloscope.solvers import registry
+from haloscope.solvers.interface import WithCells
 
 __all__ = ["Simulation", "load"]
 
@@ -58,15 +62,20 @@ class Simulation(RunState):
 
     Attributes
     ----------
+    case
+        The checked case; ``case.run.steps`` is the value of the key ``run.steps``.
+    step
+        Steps taken since the start of the case.
     solver
-        The solver, with its fields on the device.
+        The solver, with its fields on the device. ``solver.time`` is the physical time in s, None
+        of a steady state; ``solver.fields`` holds unit and meaning of each field.
     history
-        Rows (step, what the solver has followed), one a diagnostic interval.
+        Rows (step, residuals or energy by name), one for each diagnostic interval.
 
     Examples
     --------
     >>> import haloscope
-    >>> simulation = haloscope.load("cases/cavity-demo.toml", settings=["cavity.nodes=17"])
+    >>> simulation = haloscope.load("cases/cavity-demo.toml", settings={"cavity.nodes": 17})
     >>> summary = simulation.run(steps=100)
     >>> simulation.field("T").shape
     (17, 17, 17)
@@ -96,10 +105,21 @@ class Simulation(RunState):
             self.solver.layout.require_inside(f"probe {probe.name}", probe.position)
 
     def field(self, name: str) -> np.ndarray | None:
-        """A whole field on rank 0 as a NumPy array; None on other ranks.
+        """A whole field on rank 0; None on other ranks. All ranks call this.
 
-        Its shape is (nz, ny, nx) for the cavity, (elements, N + 1, N + 1, N + 1) for Maxwell's
-        equations on elements of order N, (points,) for blood and (nodes,) for flow.
+        Parameters
+        ----------
+        name
+            One of :attr:`fields`: p (Pa), u, v, w (m/s) and T (K) of the cavity; Ex to Ez (V/m) and
+            Hx to Hz (A/m) of Maxwell's equations; u, v, w (m/s) and p (Pa) of blood and flow.
+            Cases of Maxwell with ``units = "natural"`` have units of their own.
+
+        Returns
+        -------
+        ndarray
+            (nz, ny, nx) for the cavity, (elements, N + 1, N + 1, N + 1) for Maxwell's equations on
+            elements of order N, indexed [element, k, j, i], (points,) for blood and (nodes,) for
+            flow.
 
         Raises
         ------
@@ -116,11 +136,71 @@ class Simulation(RunState):
 
     @property
     def fields(self) -> dict[str, np.ndarray | None]:
-        """All fields as by :meth:`field`."""
+        """All fields by name, each as by :meth:`field`."""
         return {name: self.field(name) for name in self.solver.fields}
 
+    def points(self) -> NDArray[np.float64] | None:
+        """Positions of the values of a field on rank 0; None on other ranks. All ranks call this.
+
+        Returns
+        -------
+        ndarray of float64
+            x, y and z in m along the last axis: the shape of a field and 3, (nz, ny, nx, 3) for
+            the cavity, (elements, N + 1, N + 1, N + 1, 3) for Maxwell's equations, (points, 3) for
+            blood and (nodes, 3) for flow. ``points()[i]`` is the position of ``field(name)[i]``.
+        """
+        return self.solver.layout.points()
+
+    def dataset(self) -> Any:
+        """All fields of a case on a regular grid (cavity, blood); needs the extra `notebook`.
+
+        Returns
+        -------
+        xarray.Dataset
+            On rank 0; None on other ranks. All ranks call this. A variable for each field with the
+            dimensions z, y and x and the attributes `units` and `long_name`; coordinates `x`, `y`
+            and `z` in m, `step`, and `time` in s where the solver has a physical time. The grid of
+            blood is the bounding box of the vessel, nan outside the lumen. A cavity in two
+            dimensions has one plane along z.
+
+        Raises
+        ------
+        InputError
+            The values are on a mesh: use :meth:`field` with :meth:`points`.
+        MachineError
+            xarray is not installed.
+        """
+        return data_set(self, self.fields)
+
+    def cells(self) -> Any:
+        """The present cells of a blood run, a row each.
+
+        Returns
+        -------
+        pandas.DataFrame or dict of ndarray
+            On rank 0; None on other ranks. All ranks call this. The columns of ``cells.csv``, each
+            (cells,): a data frame if pandas is installed, else arrays by column name.
+
+        Raises
+        ------
+        InputError
+            The case has no cells.
+        """
+        if not isinstance(self.solver, WithCells):
+            raise InputError(
+                f"{self.solver.name} has no cells", location="cells", allowed="cases of blood"
+            )
+        columns = self.solver.cell_columns()
+        if columns is None:
+            return None
+        frame = data_frame(columns)
+        return dict(columns) if frame is None else frame
+
     def diagnostics(self) -> dict[str, float]:
-        """The solver's diagnostics of the present state."""
+        """Main numbers of the present state by name, as under `diagnostics` of the summary.
+
+        They are the same on every rank; all ranks call this.
+        """
         return self.solver.diagnostics()
 
     def run(
@@ -147,7 +227,8 @@ class Simulation(RunState):
         restart
             Go on from the newest checkpoint in `out`.
         progress
-            Who is told how far the run is.
+            Shows how far the run is: an object with the methods of
+            :class:`haloscope.run.state.Progress`.
         ceilings
             Measure this machine's memory ceilings for the summary.
         profile
@@ -273,37 +354,63 @@ def _clear(out: Path, progress: Progress) -> None:
 
 
 def load(
-    path: str | Path,
+    case: str | Path | Mapping[str, Any],
     *,
-    settings: list[str] | tuple[str, ...] = (),
+    settings: Settings = (),
     device: str | None = None,
     world: World | None = None,
 ) -> Simulation:
-    """Make a simulation from a case file.
+    """Make a simulation from a case.
 
     Parameters
     ----------
-    path
-        TOML case file.
+    case
+        Path of a TOML case file, or the tables of a case as a dict with the keys of such a file.
+        Paths of meshes in it are relative to the current folder.
     settings
-        ``table.key=value`` overrides.
+        Values in place of the case's own: a dict of dotted keys, ``{"cavity.nodes": 33}``, or a
+        list of texts as after ``--set``, ``["cavity.nodes=33"]``. Items of lists are numbered from
+        0: ``{"blood.cells.0.hematocrit": 0.3}``.
     device
         ``cpu``, ``cuda`` or ``auto`` in place of the case's own.
     world
         The ranks; those that the process was started with by default.
 
+    Returns
+    -------
+    Simulation
+        Set up, at its first step.
+
     Raises
     ------
     InputError
-        The case is wrong: names the key, the file, what was given and what is allowed.
+        The case or a setting is wrong: names the key, the file and the allowed values.
     MachineError
         The machine lacks something.
+
+    Examples
+    --------
+    >>> import haloscope
+    >>> tables = {"solver": "cavity", "cavity": {"nodes": 17}}
+    >>> haloscope.load(tables, settings={"run.steps": 10}).case.run.steps
+    10
     """
-    path = Path(path)
     if device is not None:
         require_known(device)
-    case = read_case(path, settings, registry.case_model)
-    # A file's name may be no text; what is written is.
-    name = os.fsencode(path.stem).decode(errors="replace")
-    with naming_file(path):
-        return Simulation(case, name=name, device=device, world=world)
+    if isinstance(case, Mapping):
+        name, source = "case", "case"
+        checked = case_from(case, settings, registry.case_model)
+    elif isinstance(case, str | os.PathLike):
+        path = Path(case)
+        source = str(path)
+        # A file's name may be no text; what is written is.
+        name = os.fsencode(path.stem).decode(errors="replace")
+        checked = read_case(path, settings, registry.case_model)
+    else:
+        raise InputError(
+            f"it is of the type {type(case).__name__}",
+            location="case",
+            allowed="the path of a case file or a dict of its tables",
+        )
+    with naming_file(source):
+        return Simulation(checked, name=name, device=device, world=world)

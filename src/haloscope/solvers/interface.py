@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError
+from haloscope.mesh.blocks import StructuredGrid
 
 if TYPE_CHECKING:
     from haloscope.io.figures.field_pictures import SlicesPicture
@@ -157,6 +158,12 @@ class FieldLayout(Protocol):
 
     def collect(self, owned: np.ndarray, begin: int, end: int) -> np.ndarray | None:
         """Part `begin` to `end` of a field's slowest axis on rank 0; None on other ranks."""
+
+    def points(self) -> NDArray[np.float64] | None:
+        """Where the values of a whole field lie, (*shape, 3) in m, on rank 0; all ranks call this."""
+
+    def grid(self) -> StructuredGrid | None:
+        """The axes of values on a regular grid, on rank 0; None of meshes. All ranks call this."""
 
     def own(self, read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
         """Own values of a field on this rank, which `read` gives by slices of its axes."""
@@ -361,6 +368,14 @@ class Solver(Protocol):
 
     def headline(self, diagnostics: Mapping[str, float]) -> list[str]:
         """Lines for people: the main results beside published ones where there are any."""
+
+
+@runtime_checkable
+class WithCells(Protocol):
+    """A solver with bodies of which there is a table."""
+
+    def cell_columns(self) -> Mapping[str, np.ndarray] | None:
+        """Columns of the present table of cells on rank 0; None elsewhere; all ranks call this."""
 
 
 # Whole numbers up to here have a float of their own.

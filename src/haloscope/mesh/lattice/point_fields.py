@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from haloscope.errors import InputError
 from haloscope.exchange.plan import by_number, rows_on_root
 from haloscope.exchange.ranks.world import World
+from haloscope.mesh.blocks import StructuredGrid
 from haloscope.mesh.lattice.lattice_parts import Integers, Triple, raster_coordinates
 
 Position = tuple[float, float, float]
@@ -91,6 +92,23 @@ class PointFields:
         """Places `begin` to `end` of a field on rank 0, from all ranks' own values."""
         order = self._sorted[self._cut(begin, end)]
         return rows_on_root(self._world, owned[order], self._places[order], begin, end)
+
+    def points(self) -> NDArray[np.float64] | None:
+        """Positions of all points on rank 0, (points, 3) in m."""
+        grid = self.grid()
+        return None if grid is None else grid.points()
+
+    def grid(self) -> StructuredGrid | None:
+        """The planes of the bounding box, and where the points are in it, on rank 0."""
+        numbers = self.collect(self._numbers, 0, self.shape[0])
+        if numbers is None:
+            return None
+        start = np.array([begin for begin, _ in self._box])
+        x, y, z = (
+            self._origin[axis] + self._spacing * np.arange(begin, end)
+            for axis, (begin, end) in enumerate(self._box)
+        )
+        return StructuredGrid(x, y, z, raster_coordinates(numbers, self._lattice) - start)
 
     def own(self, read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
         """Own values of a field on this rank, which `read` gives by slices of its axes.

@@ -213,6 +213,15 @@ class ElementFields:
         rows = self._between(begin, end)
         return self._on_root(owned[rows], rows, begin, end)
 
+    def points(self) -> Floats | None:
+        """Positions of all nodes on rank 0, (elements, N + 1, N + 1, N + 1, 3) in m."""
+        rows = np.arange(len(self._elements))
+        return self.collect(nodes(self._mesh, self._order, rows), 0, self.shape[0])
+
+    def grid(self) -> None:
+        """None: the elements are curved."""
+        return None
+
     def _between(self, begin: int, end: int) -> Integers:
         """Own elements with numbers from `begin` to `end`, ascending."""
         cut = np.searchsorted(self._elements[self._sorted], (begin, end))

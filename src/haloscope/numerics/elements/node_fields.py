@@ -153,6 +153,14 @@ class NodeFields:
         span = slice(*np.searchsorted(self._numbers, (begin, end)))
         return rows_on_root(self._world, owned[span], self._numbers[span], begin, end)
 
+    def points(self) -> Floats | None:
+        """Positions of all nodes on rank 0, (nodes, 3) in m."""
+        return self.collect(self._part.nodes[self.own_nodes], 0, self.shape[0])
+
+    def grid(self) -> None:
+        """None: nodes are those of tetrahedra."""
+        return None
+
     def own(self, read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
         """Own values of a field on this rank, which `read` gives by slices of its axes."""
         parts = []

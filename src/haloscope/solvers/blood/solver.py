@@ -450,6 +450,14 @@ class BloodSolver:
         if lost:
             self.notices.append(lost)
 
+    def cell_columns(self) -> Mapping[str, np.ndarray] | None:
+        """Columns of the table of cells on rank 0; all ranks call this."""
+        if self._cell_outputs is None:
+            raise InputError(
+                "the case has no cells", location="cells", remedy="add a table [[blood.cells]]"
+            )
+        return self._cell_outputs.columns(self.step)
+
     def at_output(self, out: Path) -> None:
         """Write cells beside the fields."""
         if self._cell_outputs is not None:

@@ -284,6 +284,24 @@ class CellOutputs:
         self._write(out / f"cells-{step:010d}.vtkhdf", step)
         self._tabulate(out, step)
 
+    def columns(self, step: int) -> dict[str, NDArray[Any]] | None:
+        """Columns of the table of cells of a step, by name, on rank 0; all ranks call this."""
+        tables = cell_table(
+            self.suspension, self.region, self.vessel.lattice.origin, self.units, self.world
+        )
+        if not self.world.is_root:
+            return None
+        names = [local.kind.name for local in self.suspension.kinds]
+        counts = [len(ids) for ids, _ in tables]
+        total, values = sum(counts), np.concatenate([rows for _, rows in tables])
+        return {
+            "step": np.full(total, step),
+            "time_s": np.full(total, step * self.units.time_step),
+            "kind": np.repeat(np.array(names, np.str_), counts),
+            "number": np.concatenate([ids for ids, _ in tables]),
+            **dict(zip(NUMBERS, values.T, strict=True)),
+        }
+
     def extras(self) -> dict[str, NDArray[np.generic]]:
         """State of the table for a checkpoint: its last step, -1: none, and its rows; on rank 0."""
         return {_TABLE_SO_FAR: np.array([self._last, self._rows], np.int64)}

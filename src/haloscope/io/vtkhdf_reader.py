@@ -1,0 +1,144 @@
+"""Reads back arrays of VTKHDF files as Haloscope writes them: images, unstructured grids, surfaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.errors import InputError
+
+Floats = NDArray[np.float64]
+Kept = TypeVar("Kept")
+
+_IMAGE, _MESH, _SURFACE = "ImageData", "UnstructuredGrid", "PolyData"
+
+
+class FieldFile(Mapping[str, NDArray[Any]]):
+    """Arrays of a VTKHDF file by name, each read when it is asked for.
+
+    An array of an image has the shape (nz, ny, nx), any other (n,); vectors, such as `velocity`,
+    have a last axis of three components.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Attributes
+    ----------
+    time
+        Of the state, in s; the step where steps have no physical time; None where it is not
+        stored.
+
+    Raises
+    ------
+    InputError
+        It is no such file, or is damaged.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.time, self._kind, self._at_cells = self._read(_contents)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name not in self._at_cells:
+            raise KeyError(name)
+        group = "CellData" if self._at_cells[name] else "PointData"
+
+        def stored(root: Any) -> NDArray[Any]:
+            values: NDArray[Any] = root[group][name][...]
+            if self._kind != _IMAGE:
+                return values
+            # A single plane is stored without the axis z.
+            vector = values.shape[-1:] if values.ndim > len(_extent(root, drop=True)) else ()
+            return values.reshape(*_extent(root), *vector)
+
+        return self._read(stored)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._at_cells)
+
+    def __len__(self) -> int:
+        return len(self._at_cells)
+
+    def __repr__(self) -> str:
+        return f"<{self.path.name}: {', '.join(self) or 'no arrays'}; time {self.time}>"
+
+    @property
+    def is_image(self) -> bool:
+        """Whether the values are on a regular grid, (nz, ny, nx)."""
+        return self._kind == _IMAGE
+
+    def points(self, name: str | None = None) -> Floats:
+        """Positions of the values of an array.
+
+        Parameters
+        ----------
+        name
+            Of the array; that of an array at points by default.
+
+        Returns
+        -------
+        ndarray of float64
+            x, y, z in m along the last axis: (nz, ny, nx, 3) of an image; (n, 3) of other files,
+            of an array per cell the mean of the cell's points.
+        """
+        if name is not None and name not in self:
+            raise InputError(
+                f"it has no array {name!r}", location=str(self.path), allowed=", ".join(self)
+            )
+        at_cells = name is not None and self._at_cells[name]
+        return self._read(lambda root: _positions(root, self._kind, at_cells=at_cells))
+
+    def _read(self, read: Callable[[Any], Kept]) -> Kept:
+        try:
+            with h5py.File(self.path) as file:
+                return read(file["VTKHDF"])
+        except (OSError, KeyError, ValueError) as error:
+            problem = "it does not exist"
+            if self.path.exists():
+                problem = f"it is damaged or no VTKHDF file of Haloscope ({error})"
+            raise InputError(problem, location=str(self.path)) from error
+
+
+def _contents(root: Any) -> tuple[float | None, str, dict[str, bool]]:
+    """Time, type of the data set, and whether each array is per cell."""
+    kind = bytes(root.attrs["Type"]).decode("ascii")
+    if kind not in (_IMAGE, _MESH, _SURFACE):
+        raise ValueError(f"type {kind}")
+    times = root["FieldData/TimeValue"][...] if "FieldData" in root else np.empty(0)
+    arrays = {
+        str(name): group == "CellData"
+        for group in ("PointData", "CellData")
+        if group in root
+        for name in root[group]
+    }
+    return (float(times[0]) if len(times) else None), kind, arrays
+
+
+def _extent(root: Any, *, drop: bool = False) -> tuple[int, ...]:
+    """Points along z, y and x of an image; `drop`: without the axis z where it has one point."""
+    first, last = np.asarray(root.attrs["WholeExtent"]).reshape(3, 2).T
+    shape = tuple(int(n) for n in (last - first + 1)[::-1])
+    return shape[1:] if drop and shape[0] == 1 else shape
+
+
+def _positions(root: Any, kind: str, *, at_cells: bool) -> Floats:
+    if kind == _IMAGE:
+        origin, spacing = root.attrs["Origin"], root.attrs["Spacing"]
+        z, y, x = np.indices(_extent(root))
+        return np.asarray(origin + spacing * np.stack([x, y, z], axis=-1), np.float64)
+    points: Floats = root["Points"][...].astype(np.float64)
+    if not at_cells:
+        return points
+    cells = root["Polygons"] if kind == _SURFACE else root
+    offsets = cells["Offsets"][...]
+    corners = points[cells["Connectivity"][...]]
+    sums = np.add.reduceat(corners, offsets[:-1], axis=0)
+    means: Floats = sums / np.diff(offsets)[:, None]
+    return means

@@ -1,0 +1,305 @@
+"""Results of a finished run, read from its folder."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.errors import InputError, counted
+from haloscope.io.columns import read_columns, structured
+from haloscope.io.vtkhdf_reader import FieldFile
+from haloscope.run.data_sets import data_frame
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_FIELDS = re.compile(r"fields-([0-9]{10,})\.vtkhdf")
+_LAST, _AVERAGE = "fields.vtkhdf", "average.vtkhdf"
+_PICTURES = (".png", ".svg", ".gif", ".webp")
+# Tables of what a run follows, of which one is drawn by default.
+_FOLLOWED = ("residuals", "change", "energy")
+# Columns over which the others are drawn.
+_ACROSS = ("time", "time_s", "step")
+# Between the largest and the least value of a table that is drawn on a logarithmic axis.
+_MANY_DECADES = 100.0
+
+
+class FinishedRun:
+    """Results of a run, read from its folder.
+
+    Parameters
+    ----------
+    folder
+        Folder of the outputs, which holds ``summary.json``.
+
+    Attributes
+    ----------
+    folder
+        Its path.
+    summary
+        The summary, as written to ``summary.json``.
+    steps
+        Steps at which fields were written, ascending.
+    times
+        Their times in s; the steps themselves where the solver has no physical time (a steady
+        state).
+    tables
+        Names of the tables, for :meth:`table`.
+    pictures
+        Paths of the pictures.
+
+    Examples
+    --------
+    >>> import haloscope
+    >>> run = haloscope.open("runs/cavity-demo-1")  # doctest: +SKIP
+    >>> run.table("residuals")["T"][-1]  # doctest: +SKIP
+    >>> run.fields()["T"].shape  # doctest: +SKIP
+    (81, 81, 81)
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.summary: dict[str, Any] = _summary(self.folder)
+        names = sorted(path.name for path in self.folder.iterdir())
+        self.tables = [name.removesuffix(".csv") for name in names if name.endswith(".csv")]
+        self.pictures = [self.folder / name for name in names if name.endswith(_PICTURES)]
+        # By step; the file of the last state takes the place of one written at an interval.
+        numbered = {int(match[1]): name for name in names if (match := _FIELDS.fullmatch(name))}
+        if _LAST in names:
+            numbered[int(self.summary.get("steps", -1))] = _LAST
+        self.steps = sorted(numbered)
+        self._files = [FieldFile(self.folder / numbered[step]) for step in self.steps]
+        self.times = [
+            float(step) if file.time is None else file.time
+            for step, file in zip(self.steps, self._files, strict=True)
+        ]
+
+    def __repr__(self) -> str:
+        parts = [
+            f"{self.summary.get('solver')}, {counted(self.summary.get('steps'), 'step')}",
+            f"fields at {counted(len(self.times), 'time')}",
+            f"tables: {', '.join(self.tables) or 'none'}",
+            f"pictures: {', '.join(path.name for path in self.pictures) or 'none'}",
+        ]
+        return f"<run in {self.folder}: {'; '.join(parts)}>"
+
+    def fields(self, index: int = -1, *, time: float | None = None) -> FieldFile:
+        """Fields of one output time.
+
+        Parameters
+        ----------
+        index
+            Place in :attr:`times`; the last by default.
+        time
+            In place of the index: the output whose time in s is nearest.
+
+        Returns
+        -------
+        FieldFile
+            Arrays by name, as in the file: (nz, ny, nx) for the cavity and for blood in a vessel
+            that fills a third of its bounding box (nan outside it), else (n,). Vectors such as
+            `velocity` have a last axis of three components. ``points(name)`` gives positions in m.
+            Maxwell's fields are interpolated to equally spaced nodes of each element.
+
+        Raises
+        ------
+        InputError
+            The run has written no fields, or none of this index.
+        """
+        if not self._files:
+            raise InputError(
+                "the run has written no fields",
+                location=str(self.folder),
+                remedy="set output.fields to true, or output.interval",
+            )
+        if time is not None:
+            index = int(np.abs(np.array(self.times) - time).argmin())
+        try:
+            return self._files[index]
+        except IndexError:
+            count = len(self._files)
+            raise InputError(
+                "there is no such output", location=f"fields({index})", allowed=f"0 to {count - 1}"
+            ) from None
+
+    def average(self) -> FieldFile:
+        """Fields averaged over time, as :meth:`fields`; for cases with ``output.average``."""
+        return FieldFile(self.folder / _AVERAGE)
+
+    def read(self, name: str) -> FieldFile:
+        """Arrays of any VTKHDF file of the folder, such as ``wall-stress.vtkhdf``."""
+        return FieldFile(self.folder / name)
+
+    def table(self, name: str) -> Any:
+        """A table of the run, such as the residuals, a probe or the cells.
+
+        Parameters
+        ----------
+        name
+            One of :attr:`tables`: the name of the file without ``.csv``.
+
+        Returns
+        -------
+        pandas.DataFrame or structured ndarray
+            A data frame if pandas is installed, else an array (rows,) with the columns as its
+            fields; ``table["step"]`` is a column of both.
+
+        Raises
+        ------
+        InputError
+            There is no such table.
+        """
+        columns = self._columns(name)
+        frame = data_frame(columns)
+        return structured(columns) if frame is None else frame
+
+    def _columns(self, name: str) -> dict[str, NDArray[Any]]:
+        if name not in self.tables:
+            raise InputError(
+                "there is no such table",
+                location=f"table {name!r} of {self.folder}",
+                allowed=", ".join(self.tables) or "none: the run has written no tables",
+            )
+        return read_columns(self.folder / f"{name}.csv")
+
+    def plot(self, name: str | None = None, *, index: int = -1, ax: Axes | None = None) -> Axes:
+        """Draw a table over time or steps, or a field on a plane.
+
+        Parameters
+        ----------
+        name
+            Of a table; or of a field on a regular grid, drawn on the middle plane across the axis
+            with the fewest points (vectors by their magnitude). By default the residuals or the
+            energy of the run.
+        index
+            Place in :attr:`times` of a field.
+        ax
+            Axes to draw on; of a new figure by default.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+
+        Raises
+        ------
+        InputError
+            There is no table or field of this name, or the field is on a mesh.
+        """
+        if name is None:
+            name = next((table for table in _FOLLOWED if table in self.tables), None)
+            if name is None:
+                raise InputError(
+                    "the run has written no table of its residuals or energy",
+                    location=str(self.folder),
+                    allowed=", ".join(self.tables),
+                )
+        is_table = name in self.tables
+        if not is_table and (not self._files or name not in self.fields(index)):
+            known = [*self.tables, *(self.fields(index) if self._files else ())]
+            raise InputError(
+                "there is no such table or field",
+                location=f"plot {name!r} of {self.folder}",
+                allowed=", ".join(known),
+            )
+        if not is_table and not self.fields(index).is_image:
+            raise InputError(
+                "the field is on a mesh",
+                location=f"plot {name!r} of {self.folder}",
+                allowed="tables and fields on regular grids",
+                remedy="see pictures, or open the file in ParaView",
+            )
+        if ax is None:
+            from matplotlib import pyplot
+
+            _, ax = pyplot.subplots(layout="constrained")
+        if is_table:
+            _draw_table(ax, name, self._columns(name))
+        else:
+            _draw_plane(ax, name, self.fields(index))
+        return ax
+
+
+def open(folder: str | Path) -> FinishedRun:
+    """Open the results of a finished run.
+
+    Parameters
+    ----------
+    folder
+        Folder of the outputs, such as ``runs/cavity-demo-1``.
+
+    Returns
+    -------
+    FinishedRun
+        Summary, tables, fields at all output times, and pictures.
+
+    Raises
+    ------
+    InputError
+        It is not the folder of a run that ended.
+    """
+    return FinishedRun(folder)
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    path = folder / "summary.json"
+    try:
+        summary = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise InputError(
+            "the folder does not exist" if not folder.exists() else "it holds no summary.json",
+            location=str(folder),
+            remedy="give the folder of a run that has ended",
+        ) from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"it cannot be read ({error})", location=str(path)) from error
+    if not isinstance(summary, dict) or "steps" not in summary:
+        raise InputError(
+            "it is not the summary of a run",
+            location=str(path),
+            remedy="give the folder of a run, not that of a study",
+        )
+    return summary
+
+
+def _draw_table(ax: Axes, name: str, columns: dict[str, NDArray[Any]]) -> None:
+    across: str = next(column for column in (*_ACROSS, *columns) if column in columns)
+    drawn = {
+        column: values
+        for column, values in columns.items()
+        if column not in (*_ACROSS, across) and values.dtype.kind in "if"
+    }
+    for column, values in drawn.items():
+        ax.plot(columns[across], values, label=column)
+    finite = [values[np.isfinite(values)] for values in drawn.values()]
+    every = np.concatenate([np.zeros(0), *finite])
+    if len(every) and every.min() > 0 and every.max() > _MANY_DECADES * every.min():
+        ax.set_yscale("log")
+    ax.set_xlabel("time (s)" if across.startswith("time") else across)
+    ax.set_title(name)
+    if drawn:
+        ax.legend()
+
+
+def _draw_plane(ax: Axes, name: str, fields: FieldFile) -> None:
+    values, points = fields[name], fields.points()
+    shape = points.shape[:3]
+    if values.ndim > len(shape):
+        values = np.linalg.norm(values, axis=-1)
+    axis = int(np.argmin(shape))
+    plane = np.take(values, shape[axis] // 2, axis)
+    positions = np.take(points, shape[axis] // 2, axis)
+    first, second = (place for place in range(3) if place != 2 - axis)
+    # Rows go along the second direction.
+    x, y = positions[0, :, first], positions[:, 0, second]
+    drawn = ax.pcolormesh(x, y, plane, shading="nearest", cmap="viridis")
+    ax.set_aspect("equal")
+    ax.set_xlabel(f"{'xyz'[first]} (m)")
+    ax.set_ylabel(f"{'xyz'[second]} (m)")
+    ax.set_title(f"{name}, {'xyz'[2 - axis]} = {positions[0, 0, 2 - axis]:.4g} m")
+    ax.figure.colorbar(drawn, ax=ax)
