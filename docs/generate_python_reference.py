@@ -14,6 +14,7 @@ from typing import Any
 
 import haloscope
 from haloscope.io.vtkhdf_reader import FieldFile
+from haloscope.scope.analysis.recorded_run import RecordedRun, open_run
 
 PAGE = Path(__file__).parent / "reference" / "python.md"
 
@@ -52,6 +53,8 @@ _PUBLIC: dict[str, Any] = {
     **{f"haloscope.{name}": getattr(haloscope, name) for name in ("load", "Simulation", "open")},
     "haloscope.FinishedRun": haloscope.FinishedRun,
     "FieldFile": FieldFile,
+    "haloscope.scope.open": open_run,
+    "RecordedRun": RecordedRun,
     **{
         f"haloscope.{name}": getattr(haloscope, name)
         for name in ("open_device", "open_world", "region", "run_checks")
@@ -104,7 +107,9 @@ def _signature(name: str, member: Callable[..., Any]) -> str:
             parameters.append("*")
             by_name_only = True
         default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
-        parameters.append(f"{parameter.name}: {parameter.annotation}{default}")
+        star = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
+        by_name_only |= bool(star)
+        parameters.append(f"{star}{parameter.name}: {parameter.annotation}{default}")
     end = ")" if inspect.isclass(member) else f") -> {signature.return_annotation}"
     line = f"{name}({', '.join(parameters)}{end}"
     if len(line) <= _WIDTH:
