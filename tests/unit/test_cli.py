@@ -24,7 +24,7 @@ from haloscope.io.checkpoint import list_checkpoints
 from haloscope.run.summary import version
 from haloscope.solvers import registry
 from haloscope.solvers.cavity import checks
-from haloscope.solvers.interface import Check
+from haloscope.solvers.interface import Check, Comparison
 
 _COMMANDS = ("run", "build", "verify", "bench", "scale", "info", "new")
 _SUMMARY_KEYS = {
@@ -93,6 +93,47 @@ def test_every_command_is_listed_in_the_help(call):
     assert code == 0
     for name in _COMMANDS:
         assert name in out
+
+
+@pytest.mark.parametrize("command", ["", "run", "analyze", "measure", "import"])
+def test_h_is_short_for_help_of_every_command(call, command):
+    words = [command] if command else []
+    code, out, err = call(*words, "-h")
+    assert (code, err) == (0, "")
+    assert out == call(*words, "--help")[1]
+    assert "-h, --help" in out
+
+
+def test_the_shell_completes_names_of_commands():
+    program = "import sys; sys.argv = ['haloscope']; from haloscope.__main__ import main; sys.exit(main())"
+    words = {"COMP_WORDS": "haloscope ver", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **words, "_HALOSCOPE_COMPLETE": "complete_bash"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == ["verify"]
+
+
+def test_a_quiet_run_prints_nothing_but_warnings(case, call):
+    options = ("--quiet", "--set", "output.picture=false")
+    assert call("run", case, *options, "--set", "run.tolerance=0.9") == (0, "", "")
+    code, out, err = call("run", case, *options, "--steps", "20")
+    assert (code, out) == (0, "")
+    assert [line.split(":")[:2] for line in err.splitlines()] == [["warning", " not steady"]]
+    assert len(list((case.parent / "runs").iterdir())) == 2
+
+
+def test_quiet_verification_prints_only_missed_comparisons(call, monkeypatch):
+    rows = {"missed": Comparison(1.0, 2.0, 0.1), "hit": Comparison(1.0, 1.0, 0.1)}
+    check = Check("coarse", "a coarse grid", "nobody", False, lambda solve: rows)
+    monkeypatch.setattr(checks, "CHECKS", (check,))
+    code, out, err = call("verify", "coarse", "--quiet")
+    assert (code, err) == (1, "")
+    assert "missed" in out
+    assert "hit" not in out
 
 
 # Errors

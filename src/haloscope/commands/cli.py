@@ -19,14 +19,23 @@ from haloscope.commands.ending import (
     interrupts_raised,
     open_closed_streams,
 )
-from haloscope.commands.options import Bar, DeviceOption, Json, TextGroup, open_world, say
+from haloscope.commands.options import (
+    Bar,
+    DeviceOption,
+    Json,
+    Quiet,
+    QuietProgress,
+    TextGroup,
+    open_world,
+    say,
+)
 from haloscope.errors import HaloscopeError, InputError, MachineError, PrintableStream
 from haloscope.io import interrupts
 
 app = typer.Typer(
     name="haloscope",
     cls=TextGroup,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Multi-GPU simulation programs that show where their time goes.",
@@ -75,6 +84,7 @@ def build(
             "--set", help="Override a key: table.key=value, table.list.0.key=value (repeatable)."
         ),
     ] = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Compile the kernels of a case before a run."""
@@ -92,12 +102,13 @@ def build(
         device=device,
         architectures=arch or (),
         ranks=ranks,
-        log=None if as_json else show,
+        log=None if as_json or quiet else show,
     )
     if as_json:
         print(json.dumps(result))
         return
-    print("\n".join([*result["notes"], f"cache: {result['folder']}"]))
+    if not quiet:
+        print("\n".join([*result["notes"], f"cache: {result['folder']}"]))
 
 
 @app.command()
@@ -106,6 +117,7 @@ def verify(
     every: Annotated[bool, typer.Option("--all", help="Include the slow checks.")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "cpu",
     listing: Annotated[bool, typer.Option("--list", help="List the checks, run none.")] = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Run verification cases against published numbers."""
@@ -120,8 +132,10 @@ def verify(
         return
 
     def show(check: Any, done: dict[str, Any]) -> None:
-        print(f"{check.name}: {check.about} ({check.source}), {done['seconds']:.1f} s")
-        for name, row in done["checks"].items():
+        rows = {name: row for name, row in done["checks"].items() if not (quiet and row["ok"])}
+        if rows or not quiet:
+            print(f"{check.name}: {check.about} ({check.source}), {done['seconds']:.1f} s")
+        for name, row in rows.items():
             quantity = name.partition(": ")[2]
             mark = "ok" if row["ok"] else "MISS"
             print(
@@ -130,7 +144,7 @@ def verify(
                 flush=True,
             )
 
-    bar = Bar() if sys.stderr.isatty() and not as_json else None
+    bar = Bar() if sys.stderr.isatty() and not (as_json or quiet) else None
     try:
         result = verified(
             names or [],
@@ -147,7 +161,7 @@ def verify(
     missed = sum(not row["ok"] for row in result["checks"].values())
     if as_json:
         print(json.dumps(result))
-    else:
+    elif missed or not quiet:
         print(f"{len(result['checks']) - missed} of {len(result['checks'])} comparisons hold")
     if missed:
         raise SystemExit(1)
@@ -188,6 +202,7 @@ def scale(
     listing: Annotated[
         bool, typer.Option("--list", help="List the points to run, run none.")
     ] = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Run a scaling study and write a table, pictures and a report."""
@@ -211,13 +226,13 @@ def scale(
         hosts=hosts,
         merge=merge or (),
         world=world,
-        log=say,
+        log=QuietProgress().line if quiet else say,
     )
     if world is not None and not world.is_root:
         return
     if as_json:
         print(json.dumps(result), flush=True)
-    else:
+    elif not (quiet and result["ok"]):
         print(report.text(result["points"]))
         print("\n".join(f"{name}: {path}" for name, path in result["files"].items()), flush=True)
     if result["stopped_by"]:

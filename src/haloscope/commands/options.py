@@ -23,6 +23,11 @@ DeviceOption = Annotated[
     typer.Option("--device", help="cpu, cuda or auto (a GPU if there is one)."),
 ]
 
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print only warnings and errors.")]
+
+WARNING = "warning:"
+"""Lines that begin so question a result; they are printed with --quiet, too."""
+
 # The argument of a command that is a program to be started, with arguments of its own.
 _PROGRAM = "command"
 
@@ -86,6 +91,21 @@ def say(text: str) -> None:
         # Work goes on where nobody can be told of it.
         with contextlib.suppress(OSError):
             print(lines, file=sys.stderr, flush=True)
+
+
+class QuietProgress:
+    """Prints warnings, and no progress."""
+
+    def update(self, step: int, end: int, rate: str, residual: float | None) -> None:
+        """Show nothing."""
+
+    def line(self, text: str) -> None:
+        """Print a line if it is a warning."""
+        if text.startswith(WARNING):
+            say(text)
+
+    def close(self) -> None:
+        """Nothing was shown."""
 
 
 class Bar:

@@ -16,7 +16,16 @@ import typer
 from haloscope.commands import ending
 from haloscope.commands import measure as measured
 from haloscope.commands.ending import fail, interrupts_raised
-from haloscope.commands.options import Bar, DeviceOption, Json, open_world, say
+from haloscope.commands.options import (
+    WARNING,
+    Bar,
+    DeviceOption,
+    Json,
+    Quiet,
+    QuietProgress,
+    open_world,
+    say,
+)
 from haloscope.errors import InputError, MachineError, counted
 from haloscope.io import interrupts
 
@@ -60,6 +69,7 @@ def run(
             help="off; profile: time of each named region; trace: begin and end of each visit."
         ),
     ] = "off",
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Run a case and write its results and checkpoints."""
@@ -74,7 +84,7 @@ def run(
         _require_checkpoint(out)
     overrides = list(settings or [])
     if ranks > 1 and not launch.started_by_launcher():
-        _run_on_ranks(case, ranks, device, overrides, steps, out, restart, measure, as_json)
+        _run_on_ranks(case, ranks, device, overrides, steps, out, restart, measure, quiet, as_json)
         return
     if measure != "off":
         out = _measured(case, out, restart, overrides)
@@ -87,11 +97,13 @@ def run(
     except interrupts.Interrupted as stop:
         fail(ending.before_the_first_step(stop, case, out), 128 + stop.number)
     world = simulation.world
-    bar = Bar() if world.is_root and not as_json else None
+    bar = (QuietProgress() if quiet else Bar()) if world.is_root and not as_json else None
     if not as_json:
         derived = ", ".join(map(str, simulation.solver.derived()))
         lines = [_opening(simulation), derived, *simulation.solver.notices]
-        say("\n".join(line for line in lines if line))
+        lines = [line for line in lines if line and not (quiet and not line.startswith(WARNING))]
+        if lines:
+            say("\n".join(lines))
     opening_notices = list(simulation.solver.notices)
     prints = measure != "off" and world.is_root
     parts = simulation.solver.layout.parts
@@ -114,7 +126,7 @@ def run(
         # Those of a restart, and of the time that steps take, were printed when they arose.
         printed = {*opening_notices, *simulation.notices}
         late = [notice for notice in summary["notices"] if notice not in printed]
-        print(json.dumps(summary) if as_json else _closing(summary, late), flush=True)
+        _print_results(summary, late, quiet, as_json)
     if summary["stopped_by"]:
         say(f"stopped by {summary['stopped_by']}; continue with --restart --out {folder}")
         raise SystemExit(128 + signal.Signals[summary["stopped_by"]].value)
@@ -164,6 +176,7 @@ def _run_on_ranks(
     out: Path | None,
     restart: bool,
     measure: str,
+    quiet: bool,
     as_json: bool,
 ) -> None:
     """Check the case here, where an error is printed once, then start the ranks."""
@@ -191,6 +204,7 @@ def _run_on_ranks(
     arguments += ["--device", device] if device else []
     arguments += ["--steps", str(steps)] if steps is not None else []
     arguments += ["--restart"] if restart else []
+    arguments += ["--quiet"] if quiet else []
     arguments += ["--json"] if as_json else []
     # Last, where a name that begins with a dash is no option.
     arguments += ["--", str(case)]
@@ -279,6 +293,19 @@ def _opening(simulation: Simulation) -> str:
         if simulation.device.kind == "cuda" and gpus < world.size:
             ranks += f"; {world.size} ranks share {counted(gpus, 'GPU')}"
     return f"{solver.name}: {solver.layout.describe()}, {memory / 1e6:.4g} MB, on {simulation.device.name}{ranks}"
+
+
+def _print_results(
+    summary: dict[str, Any], notices: Sequence[str], quiet: bool, as_json: bool
+) -> None:
+    """Print the summary, the results for people, or only the warnings."""
+    if as_json:
+        print(json.dumps(summary), flush=True)
+    elif not quiet:
+        print(_closing(summary, notices), flush=True)
+    else:
+        for notice in notices:
+            QuietProgress().line(notice)
 
 
 def _closing(summary: dict[str, Any], notices: Sequence[str]) -> str:
