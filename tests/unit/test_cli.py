@@ -26,7 +26,7 @@ from haloscope.solvers import registry
 from haloscope.solvers.cavity import checks
 from haloscope.solvers.interface import Check, Comparison
 
-_COMMANDS = ("run", "build", "verify", "bench", "scale", "info", "new")
+_COMMANDS = ("run", "cases", "build", "verify", "bench", "scale", "info", "new")
 _SUMMARY_KEYS = {
     *("solver", "device", "ranks", "steps", "seconds", "rate", "bandwidth", "diagnostics", "checks")
 }
@@ -143,7 +143,7 @@ def test_quiet_verification_prints_only_missed_comparisons(call, monkeypatch):
     ("arguments", "words"),
     [
         (("fly",), "fly"),
-        (("run",), "case"),
+        (("run",), "CASE"),
         (("run", "box.toml", "--fast"), "--fast"),
         (("run", "box.toml", "--ranks", "0"), "--ranks"),
         (("run", "box.toml", "--steps", "-1"), "--steps"),

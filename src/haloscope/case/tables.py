@@ -25,6 +25,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticUndefined
 
+from haloscope.case import shipped
 from haloscope.errors import InputError, WithFields
 from haloscope.io.text_files import decoded, insist_on_utf8
 
@@ -210,6 +211,19 @@ class CaseTable(Table):
 _OF_BLOCKS = ("decomposition", "progress", "packing", "widths")
 
 
+def _nearest_file(path: Path, kind: str) -> str:
+    """The remedy for a file that does not exist: the nearest name, or how to find one."""
+    files = [file.name for file in path.parent.glob("*.toml")]
+    near = difflib.get_close_matches(path.name, files, 1)
+    name = shipped.closest(path.stem) if kind == "case" else None
+    if name is not None and not (near and path.suffix):
+        return f"did you mean the shipped case {name}?"
+    if near:
+        return f"did you mean {path.parent / near[0]}?"
+    or_name = ", or a name that haloscope cases lists" if kind == "case" else ""
+    return f"give the path of a {kind} file{or_name}"
+
+
 def read_toml(path: Path, kind: str = "case") -> dict[str, Any]:
     """Read a TOML file; errors call it by its kind."""
     file = f"{kind} file {path}"
@@ -219,16 +233,7 @@ def read_toml(path: Path, kind: str = "case") -> dict[str, Any]:
                 "it is a folder", location=file, remedy="give the path of a TOML file in it"
             )
         if not path.is_file():
-            near = difflib.get_close_matches(
-                path.name, [p.name for p in path.parent.glob("*.toml")], 1
-            )
-            raise InputError(
-                "it does not exist",
-                location=file,
-                remedy=f"did you mean {path.parent / near[0]}?"
-                if near
-                else f"give the path of a {kind} file",
-            )
+            raise InputError("it does not exist", location=file, remedy=_nearest_file(path, kind))
         if path.stat().st_size > _LARGEST_FILE:
             raise InputError(
                 f"it has {path.stat().st_size} bytes",

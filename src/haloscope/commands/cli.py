@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ from haloscope.commands.ending import (
 )
 from haloscope.commands.options import (
     Bar,
+    CaseFile,
     DeviceOption,
     Json,
     Quiet,
@@ -71,7 +73,7 @@ run.register(app)
 
 @app.command()
 def build(
-    case: Annotated[Path, typer.Argument(help="Case file (TOML).")],
+    case: CaseFile,
     device: DeviceOption = None,
     arch: Annotated[
         list[str] | None,
@@ -88,6 +90,7 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Compile the kernels of a case before a run."""
+    from haloscope.case.shipped import file_or_shipped
     from haloscope.case.tables import read_case
     from haloscope.checks.build import build as built
     from haloscope.solvers import registry
@@ -98,7 +101,7 @@ def build(
         print(f"{done.file + real:<28}{done.target:<8}{state}", flush=True)
 
     result = built(
-        read_case(case, settings or [], registry.case_model),
+        read_case(file_or_shipped(case), settings or [], registry.case_model),
         device=device,
         architectures=arch or (),
         ranks=ranks,
@@ -279,17 +282,71 @@ def new(
     ] = None,
 ) -> None:
     """Write a commented example case."""
-    from haloscope.io.atomic import write_text
     from haloscope.solvers import registry
 
     text = registry.template(solver)
     path = out or Path(f"{solver}.toml")
+    _write_case(path, text)
+
+
+def _write_case(path: Path, text: str) -> None:
+    """Write a case to a new file, and print the command that runs it."""
+    from haloscope.io.atomic import write_text
+
     if os.path.exists(path):  # Path.exists raises where a name is too long
         raise InputError(
             "the file exists", location=str(path), remedy="give another file with --out"
         )
     write_text(path, text)
-    print(f"wrote {path}; run it with: haloscope run {path}")
+    print(f"wrote {path}; run it with: haloscope run {shlex.quote(str(path))}")
+
+
+@app.command()
+def cases(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Shipped case to copy.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write; NAME.toml by default.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the shipped cases, or copy one."""
+    from haloscope.case import shipped
+
+    if name is not None:
+        _write_case(out or Path(f"{name}.toml"), shipped.file_of(name).read_text(encoding="utf-8"))
+        return
+    if out is not None:
+        raise InputError("no case is named", location="--out", remedy="give the name of a case")
+    rows = _shipped_cases()
+    if as_json:
+        print(json.dumps(rows))
+        return
+    width = 2 + max(len(row["name"]) for row in rows)
+    print(f"{'name':<{width}}{'solver':<9}{'memory':>8}  title")
+    for row in rows:
+        megabytes = row["memory_bytes"] / 1e6
+        size = f"{megabytes:.3g} MB" if megabytes < 1000 else f"{megabytes / 1000:.3g} GB"
+        print(f"{row['name']:<{width}}{row['solver']:<9}{size:>8}  {row['title']}")
+
+
+def _shipped_cases() -> list[dict[str, Any]]:
+    """Name, solver, title and memory of each shipped case."""
+    from haloscope.case import shipped
+    from haloscope.case.tables import read_case
+    from haloscope.solvers import registry
+
+    rows = []
+    for name in shipped.names():
+        case = read_case(shipped.file_of(name), (), registry.case_model)
+        rows.append(
+            {
+                "name": name,
+                "solver": case.solver,
+                "title": case.title,
+                "memory_bytes": registry.estimate(case)["memory_bytes"],
+            }
+        )
+    return rows
 
 
 measure.register(app)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,6 +24,12 @@ DeviceOption = Annotated[
     typer.Option("--device", help="cpu, cuda or auto (a GPU if there is one)."),
 ]
 
+CaseFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CASE", help="Case file (TOML), or the name of a shipped case (haloscope cases)."
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only warnings and errors.")]
 
 WARNING = "warning:"

@@ -19,6 +19,7 @@ from haloscope.commands.ending import fail, interrupts_raised
 from haloscope.commands.options import (
     WARNING,
     Bar,
+    CaseFile,
     DeviceOption,
     Json,
     Quiet,
@@ -46,7 +47,7 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    case: Annotated[Path, typer.Argument(help="Case file (TOML).")],
+    case: CaseFile,
     ranks: Annotated[int, typer.Option(help="Number of MPI ranks to start.", min=1)] = 1,
     device: DeviceOption = None,
     settings: Annotated[
@@ -73,6 +74,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run a case and write its results and checkpoints."""
+    from haloscope.case.shipped import file_or_shipped
     from haloscope.exchange.ranks import launch
     from haloscope.io.atomic import write_json
 
@@ -80,6 +82,7 @@ def run(
         raise InputError(
             "unknown mode", location=f"--measure {measure!r}", allowed="off, profile or trace"
         )
+    case = file_or_shipped(case)
     if restart and out is not None:
         _require_checkpoint(out)
     overrides = list(settings or [])

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from haloscope.case.shipped import file_or_shipped
 from haloscope.case.tables import CaseTable, naming_file, read_case
 from haloscope.device import open_device, require_known
 from haloscope.device.energy import EnergyMeter, EnergyTally
@@ -279,12 +280,13 @@ def load(
     device: str | None = None,
     world: World | None = None,
 ) -> Simulation:
-    """Make a simulation from a case file.
+    """Make a simulation from a case file or a shipped case.
 
     Parameters
     ----------
     path
-        TOML case file.
+        TOML case file, or the name of a shipped case if there is no such file; ``haloscope cases``
+        lists them.
     settings
         ``table.key=value`` overrides.
     device
@@ -299,7 +301,7 @@ def load(
     MachineError
         The machine lacks something.
     """
-    path = Path(path)
+    path = file_or_shipped(Path(path))
     if device is not None:
         require_known(device)
     case = read_case(path, settings, registry.case_model)
