@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 
 from haloscope.checks.verify import all_checks
+from haloscope.commands import ending
 from haloscope.device import jit
 from haloscope.device.ceilings import Ceilings
 from haloscope.io.checkpoint import list_checkpoints
@@ -364,6 +366,27 @@ def test_an_infinite_or_undefined_number_never_gets_into_json(case, call):
     json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
 
 
+def test_a_finished_run_without_a_checkpoint_says_how_to_get_one(case, call):
+    assert call("run", case, "--steps", "1", "--set", "output.picture=false")[0] == 0
+    for more in ((), ("--out", "runs/box-1")):
+        code, _, err = call("run", case, "--steps", "2", "--restart", *more)
+        assert code == 2
+        assert "--set checkpoint.at_end=true" in err
+
+
+def test_the_advice_to_continue_has_all_options_and_is_never_cut():
+    options = {"ranks": 3, "device": "cpu", "steps": None}
+    command = ending.continuation(
+        Path("-a b.toml"), Path("runs/ä b"), settings=["output.frames=[1, 2]"], **options
+    )
+    assert shlex.split(command) == [
+        *("haloscope", "run", "./-a b.toml", "--ranks", "3", "--device", "cpu"),
+        *("--set", "output.frames=[1, 2]", "--restart", "--out", "runs/ä b"),
+    ]
+    command = ending.continuation(Path("a.toml"), Path("out"), settings=["a=1"] * 99, **options)
+    assert command == "the same options and --restart --out out"
+
+
 def test_a_run_goes_on_in_its_newest_folder(case, call):
     save = ("--set", "checkpoint.at_end=true", "--set", "output.picture=false", "--json")
     assert call("run", case, "--steps", "20", *save)[0] == 0
@@ -377,7 +400,8 @@ def test_a_run_goes_on_in_its_newest_folder(case, call):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_ends_a_run_in_order_and_it_goes_on_bitwise(case, call, number, code):
     out = case.parent / "out"
-    options = ("--out", str(out), "--set", "output.picture=false")
+    # A restart with the nodes of the case file would be refused.
+    options = ("--out", str(out), "--set", "output.picture=false", "--set", "cavity.nodes=12")
     command = [sys.executable, "-m", "haloscope", "run", str(case), *options]
     process = subprocess.Popen(
         [*command, "--steps", "100000000"],
@@ -399,18 +423,26 @@ def test_a_signal_ends_a_run_in_order_and_it_goes_on_bitwise(case, call, number,
         process.kill()
     assert process.returncode == code, stderr
     assert f"stopped by {signal.Signals(number).name}" in stdout
-    assert "--restart" in stderr
+    advice = stderr.splitlines()[-1].partition("continue with: ")[2]
+    words = shlex.split(advice)
+    assert words[:3] == ["haloscope", "run", str(case)]
+    assert words[3:] == [
+        *options[2:],
+        *("--steps", "100000000"),
+        *("--restart", "--out", str(out)),
+    ]
     (saved,) = list_checkpoints(out)
     step = int(saved.stem[-10:])
     summary = json.loads((out / "summary.json").read_text())
     assert (summary["steps"], summary["stopped_by"]) == (step, signal.Signals(number).name)
 
     end = (step // 20 + 2) * 20
-    code, _, stderr = call("run", case, *options, "--steps", end, "--restart")
+    words[words.index("100000000")] = str(end)
+    code, _, stderr = call(*words[1:])
     assert code == 0
     assert f"at step {step}" in stderr
     whole = case.parent / "whole"
-    options = ("--out", str(whole), "--set", "output.picture=false")
+    options = ("--out", str(whole), *options[2:])
     assert call("run", case, *options, "--steps", end)[0] == 0
     with h5py.File(out / "fields.vtkhdf") as a, h5py.File(whole / "fields.vtkhdf") as b:
         for name in ("p", "T", "velocity"):

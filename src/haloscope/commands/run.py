@@ -74,7 +74,6 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run a case and write its results and checkpoints."""
-    from haloscope.case.shipped import file_or_shipped
     from haloscope.exchange.ranks import launch
     from haloscope.io.atomic import write_json
 
@@ -82,7 +81,6 @@ def run(
         raise InputError(
             "unknown mode", location=f"--measure {measure!r}", allowed="off, profile or trace"
         )
-    case = file_or_shipped(case)
     if restart and out is not None:
         _require_checkpoint(out)
     overrides = list(settings or [])
@@ -100,6 +98,14 @@ def run(
     except interrupts.Interrupted as stop:
         fail(ending.before_the_first_step(stop, case, out), 128 + stop.number)
     world = simulation.world
+    continuation = ending.continuation(
+        case,
+        folder,
+        ranks=launch.own_ranks(world.size),
+        device=device,
+        settings=overrides,
+        steps=steps,
+    )
     bar = (QuietProgress() if quiet else Bar()) if world.is_root and not as_json else None
     if not as_json:
         derived = ", ".join(map(str, simulation.solver.derived()))
@@ -118,7 +124,7 @@ def run(
                 steps, out=folder, restart=restart, progress=bar, profile=measure == "profile"
             )
     except interrupts.Interrupted as stop:
-        fail(ending.where_it_was(stop, folder), 128 + stop.number)
+        fail(ending.where_it_was(stop, folder, continuation), 128 + stop.number)
     finally:
         if bar is not None:
             bar.close()
@@ -131,7 +137,7 @@ def run(
         late = [notice for notice in summary["notices"] if notice not in printed]
         _print_results(summary, late, quiet, as_json)
     if summary["stopped_by"]:
-        say(f"stopped by {summary['stopped_by']}; continue with --restart --out {folder}")
+        say(f"stopped by {summary['stopped_by']}; continue with: {continuation}")
         raise SystemExit(128 + signal.Signals[summary["stopped_by"]].value)
 
 
@@ -183,6 +189,7 @@ def _run_on_ranks(
     as_json: bool,
 ) -> None:
     """Check the case here, where an error is printed once, then start the ranks."""
+    from haloscope.case.shipped import file_or_shipped
     from haloscope.case.tables import naming_file, read_case
     from haloscope.device.cpu import available_cores
     from haloscope.exchange.ranks import launch
@@ -190,8 +197,9 @@ def _run_on_ranks(
     from haloscope.run.records import requested_folder
     from haloscope.solvers import registry
 
-    table = read_case(case, settings, registry.case_model)
-    with naming_file(case):
+    file = file_or_shipped(case)
+    table = read_case(file, settings, registry.case_model)
+    with naming_file(file):
         registry.check_ranks(table, ranks)
     folder = (
         requested_folder(out, restart=restart) if out else _folder(World(), case, None, restart)
@@ -224,6 +232,7 @@ def _run_on_ranks(
 
 def _measured(case: Path, out: Path | None, restart: bool, settings: list[str]) -> Path:
     """The folder of a run that is measured, which the recorder has to know before MPI begins."""
+    from haloscope.case.shipped import file_or_shipped
     from haloscope.case.tables import read_case
     from haloscope.exchange.ranks import launch
     from haloscope.exchange.ranks.world import World
@@ -239,7 +248,7 @@ def _measured(case: Path, out: Path | None, restart: bool, settings: list[str]) 
             location="--measure",
             remedy="add --out DIR",
         )
-    read_case(case, settings, registry.case_model)
+    read_case(file_or_shipped(case), settings, registry.case_model)
     folder = out if launched and out is not None else _folder(World(), case, out, restart)
     if not launched:
         _require_free(folder)
