@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from haloscope.checks.verify import all_checks
-from haloscope.commands import ending
+from haloscope.commands import ending, options
 from haloscope.device import jit
 from haloscope.device.ceilings import Ceilings
 from haloscope.io.checkpoint import list_checkpoints
@@ -364,6 +364,17 @@ def test_an_infinite_or_undefined_number_never_gets_into_json(case, call):
     code, out, _ = call("run", case, "--steps", "0", "--json")
     assert code == 0
     json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+def test_a_log_gets_a_line_at_least_every_10_s_and_at_every_tenth(monkeypatch, capsys):
+    now = [100.0]
+    monkeypatch.setattr("haloscope.commands.options.time.monotonic", lambda: now[0])
+    bar = options.Bar()
+    for seconds, step in ((1, 1), (9, 2), (1, 3), (11, 4), (1, 100), (1, 101), (1, 200)):
+        now[0] += seconds
+        bar.update(step, 1000, "5 cells/s", None)
+    shown = [line.split("/")[0] for line in capsys.readouterr().err.splitlines()]
+    assert shown == ["step 2", "step 4", "step 100", "step 200"]
 
 
 def test_a_finished_run_without_a_checkpoint_says_how_to_get_one(case, call):

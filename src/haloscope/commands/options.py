@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +32,8 @@ CaseFile = Annotated[
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only warnings and errors.")]
+
+_BETWEEN_LINES = 10.0  # seconds between two lines of progress in a log
 
 WARNING = "warning:"
 """Lines that begin so question a result; they are printed with --quiet, too."""
@@ -116,12 +119,13 @@ class QuietProgress:
 
 
 class Bar:
-    """Progress on a terminal as a bar, elsewhere as a line every tenth of the way."""
+    """Progress on a terminal as a bar, elsewhere as lines: every tenth of the way, every 10 s."""
 
     def __init__(self) -> None:
         self._bar: Any = None
         self._task: Any = None
         self._tenth = 0
+        self._last_line = time.monotonic()
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -144,9 +148,15 @@ class Bar:
             if self._task is None:
                 self._task = self._bar.add_task("", total=end, rate=rate, residual=change)
             self._bar.update(self._task, completed=step, rate=rate, residual=change)
-        elif end > 0 and step * 10 // end > self._tenth:
-            self._tenth = step * 10 // end
+        elif end > 0 and self._is_line_due(step * 10 // end):
             say(f"step {step}/{end}, {rate}{change}")
+
+    def _is_line_due(self, tenth: int) -> bool:
+        now = time.monotonic()
+        if tenth <= self._tenth and now - self._last_line < _BETWEEN_LINES:
+            return False
+        self._tenth, self._last_line = tenth, now
+        return True
 
     def line(self, text: str) -> None:
         """Tell something once."""

@@ -327,13 +327,17 @@ def _closing(summary: dict[str, Any], notices: Sequence[str]) -> str:
         state = f"stopped by {summary['stopped_by']}"
     else:
         state = "steady state reached" if summary["converged"] else "last step reached"
+    share = (
+        f": {100 * bandwidth['fraction']:.0f} % of the memory bandwidth of "
+        f"{bandwidth['ceiling_gb_s']:.4g} GB/s measured in this run"
+        if bandwidth["fraction"] is not None
+        else ""
+    )
     lines = [
         f"{state} at step {summary['steps']} after {summary['seconds']:.3g} s of stepping",
         *summary["headline"],
         *notices,
-        f"rate {rate['value']:.4g} {rate['unit']}, {bandwidth['achieved_gb_s']:.4g} GB/s: "
-        f"{100 * bandwidth['fraction']:.0f} % of the memory bandwidth of "
-        f"{bandwidth['ceiling_gb_s']:.4g} GB/s measured in this run",
+        f"rate {rate['value']:.4g} {rate['unit']}, {bandwidth['achieved_gb_s']:.4g} GB/s{share}",
     ]
     energy = summary["energy"]
     if energy is not None and energy["joules"] is not None:

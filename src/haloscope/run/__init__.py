@@ -35,6 +35,7 @@ from haloscope.run.summary import (
     energy_used,
     log_least_time,
     not_final,
+    note_crowded_cores,
     require_memory,
     summarise,
 )
@@ -219,6 +220,8 @@ class Simulation(RunState):
                 "case), or a later end time in the case",
             )
         measured = ceilings_of_share(self) if ceilings else None
+        if measured is not None:
+            note_crowded_cores(self, progress)
         if measured is not None and end > begun:
             log_least_time(self, end - begun, measured, progress)
         meter = EnergyMeter(self.device)

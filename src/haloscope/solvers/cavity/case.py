@@ -14,6 +14,7 @@ from haloscope.case.expressions import Expression, parse_quantity_or_expression
 from haloscope.case.tables import CaseFault, CaseTable, Exclusion, Table
 from haloscope.mesh.blocks import SIDES, Side, Triple
 from haloscope.solvers.cavity.heating import (
+    NAMED_TEMPERATURES,
     WallRange,
     distance_between,
     is_in_kelvin,
@@ -393,7 +394,9 @@ class Flow:
             temperature = self.temperatures.get(side.name, "adiabatic")
             if is_in_kelvin(temperature):
                 key = f"cavity.walls.{side.name}.temperature"
-                expression = parse_quantity_or_expression(temperature, key, _PLACE)
+                expression = parse_quantity_or_expression(
+                    temperature, key, _PLACE, words=NAMED_TEMPERATURES
+                )
                 points = sample_points(side, self.size, self.nodes)
                 values = expression.evaluate_finite(key, **points)
                 with np.errstate(over="ignore"):  # what is refused later may be huge
@@ -523,4 +526,6 @@ class Flow:
         expression = getattr(self.table.initial, name)
         if expression == "reference":
             expression = self.reference_temperature
-        return parse_quantity_or_expression(expression, f"cavity.initial.{name}", _PLACE)
+        return parse_quantity_or_expression(
+            expression, f"cavity.initial.{name}", _PLACE, words=("reference",)
+        )
