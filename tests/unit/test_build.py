@@ -38,7 +38,7 @@ def _nvrtc_is_there() -> bool:
 
 
 _needs_nvrtc = pytest.mark.skipif(
-    not _nvrtc_is_there(), reason="NVRTC is not installed: pip install 'haloscope[nvrtc]'"
+    not _nvrtc_is_there(), reason="NVRTC is not installed: pip install -e '.[nvrtc]'"
 )
 
 _KINDS = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -117,6 +118,13 @@ def test_the_shell_completes_names_of_commands():
         timeout=60,
     )
     assert done.stdout.split() == ["verify"]
+
+
+def test_an_unknown_value_of_haloscope_jit_is_refused(case, call, monkeypatch):
+    monkeypatch.setenv("HALOSCOPE_JIT", "debugg")
+    code, out, err = call("run", case)
+    assert (code, out) == (2, "")
+    assert "HALOSCOPE_JIT=debugg: unknown mode; allowed: debug" in err
 
 
 def test_a_quiet_run_prints_nothing_but_warnings(case, call):
@@ -545,6 +553,15 @@ def test_info_tells_what_the_machine_offers(call):
     assert document["compiler"] == jit.find_compiler().name
     assert set(document["ceilings"]) >= {"copy", "update", "triad"}
     assert set(document) >= {"haloscope", "processor", "cores", "memory", "mpiexec", "gpu"}
+    assert document["numpy"] == np.__version__
+    assert document["hdf5"].split()[0] == h5py.version.hdf5_version
+    code, out, _ = call("info")
+    lines = dict(
+        re.split(r"  +", line.strip(), maxsplit=1) for line in out.splitlines() if "  " in line
+    )
+    assert re.fullmatch(r"[\d.e+]+ GB/s", lines["copy"])
+    assert re.fullmatch(r"[\d.e+]+ processes", lines["load average"])
+    assert lines["mpi"] == document["mpi"]
 
 
 @pytest.mark.usefixtures("small_arrays")

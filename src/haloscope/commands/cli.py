@@ -264,14 +264,14 @@ def info(as_json: Json = False) -> None:
         print(json.dumps(machine))
         return
     for key, value in machine.items():
-        print(f"{key:<12}{value if not isinstance(value, dict) else ''}")
-        if isinstance(value, dict):
-            for name, entry in value.items():
-                print(
-                    f"  {name:<10}{entry:.4g}"
-                    if isinstance(entry, float)
-                    else f"  {name:<10}{entry}"
-                )
+        if not isinstance(value, dict):
+            print(f"{key:<14}{value}")
+            continue
+        print(f"{key}: memory bandwidth of plain loops")
+        for name, entry in value.items():
+            is_load = name == "load"
+            label, unit = ("load average", "processes") if is_load else (name, "GB/s")
+            print(f"  {label:<14}{entry:.4g} {unit}")
 
 
 @app.command()

@@ -90,7 +90,7 @@ def run(
     if measure != "off":
         out = _measured(case, out, restart, overrides)
     try:
-        with interrupts_raised() as came:
+        with _named_phases(quiet or as_json), interrupts_raised() as came:
             simulation = _load(case, ranks, overrides, device)
             folder = _folder(simulation.world, case, out, restart, measured=measure != "off")
         if came:  # a library may have dropped it
@@ -119,7 +119,10 @@ def run(
     blocks = parts if len(parts) == 3 else ()  # along x, y, z
     about = measured.described(folder / measured.FOLDER, measure, world.size, blocks)
     try:
-        with about if prints else contextlib.nullcontext():
+        with (
+            about if prints else contextlib.nullcontext(),
+            _named_phases(quiet or as_json),
+        ):
             summary = simulation.run(
                 steps, out=folder, restart=restart, progress=bar, profile=measure == "profile"
             )
@@ -139,6 +142,13 @@ def run(
     if summary["stopped_by"]:
         say(f"stopped by {summary['stopped_by']}; continue with: {continuation}")
         raise SystemExit(128 + signal.Signals[summary["stopped_by"]].value)
+
+
+def _named_phases(silent: bool) -> contextlib.AbstractContextManager[None]:
+    """Names slow parts of the set-up within a block."""
+    from haloscope.regions import announced
+
+    return contextlib.nullcontext() if silent else announced(say)
 
 
 def _require_checkpoint(out: Path) -> None:

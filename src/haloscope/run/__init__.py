@@ -23,7 +23,7 @@ from haloscope.exchange.transports.contract import require_suited
 from haloscope.io import checkpoint as checkpoints
 from haloscope.io.atomic import remove_leftovers, write_json
 from haloscope.io.interrupts import Interrupted, handled_by
-from haloscope.regions import Profile
+from haloscope.regions import Profile, SetupPhase
 from haloscope.run.checkpointing import restore
 from haloscope.run.loop import TimeLoop
 from haloscope.run.records import alone_in, make_folder, write_last
@@ -40,6 +40,10 @@ from haloscope.run.summary import (
     summarise,
 )
 from haloscope.solvers import registry
+
+_SETTING_UP = SetupPhase("setting up the solver")
+_READING = SetupPhase("reading the checkpoint")
+_MEASURING = SetupPhase("measuring the memory bandwidth")
 
 __all__ = ["Simulation", "load"]
 
@@ -90,7 +94,9 @@ class Simulation(RunState):
         # On one rank nothing is sent, and nothing else would look at it.
         require_suited(case.machine.transport, device.kind)
         require_memory(case, device, world)
-        super().__init__(case, name, device, world, registry.make_solver(case, device, world))
+        with _SETTING_UP:
+            solver = registry.make_solver(case, device, world)
+        super().__init__(case, name, device, world, solver)
         self._check_probes()
 
     def _check_probes(self) -> None:
@@ -210,7 +216,8 @@ class Simulation(RunState):
         if restart:
             if out is None:
                 raise InputError("a restart needs the folder of the checkpoint", remedy="set out")
-            restore(self, out, progress)
+            with _READING:
+                restore(self, out, progress)
         end = self.solver.last_step if steps is None else steps
         begun = self.step
         if begun > end:
@@ -219,7 +226,10 @@ class Simulation(RunState):
                 remedy=f"set --steps or run.steps to more than {begun} (steps count from the start of the "
                 "case), or a later end time in the case",
             )
-        measured = ceilings_of_share(self) if ceilings else None
+        measured = None
+        if ceilings:
+            with _MEASURING:
+                measured = ceilings_of_share(self)
         if measured is not None:
             note_crowded_cores(self, progress)
         if measured is not None and end > begun:

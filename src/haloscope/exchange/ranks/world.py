@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from haloscope.device.cpu import available_cores
-from haloscope.errors import MachineError
+from haloscope.errors import MachineError, install_command
 from haloscope.exchange.ranks.watch import last_words, watch_host
 
 
@@ -109,7 +109,7 @@ class MpiWorld(World):
         except ImportError as error:
             raise MachineError(
                 f"an MPI launcher started this process, but mpi4py cannot be loaded ({error})",
-                remedy="run pip install 'haloscope[mpi]'",
+                remedy=f"run {install_command('mpi')}",
             ) from error
         from haloscope.exchange.ranks.launch import tasks_of_launcher
 
