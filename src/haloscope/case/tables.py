@@ -10,7 +10,7 @@ import sys
 import tomllib
 import types
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -54,6 +54,22 @@ class Table(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
+
+
+def in_words(table: Table, units: Mapping[str, str]) -> str:
+    """The keys of a table that are set, with units by key: ``speed = 0.2 m/s, profile = uniform``."""
+    parts = []
+    for key in type(table).model_fields:
+        value = getattr(table, key)
+        if key not in table.model_fields_set or value is None:
+            continue
+        if isinstance(value, Table):
+            shown = f"({in_words(value, units)})"
+        else:
+            shown = value if isinstance(value, str) else _toml(value)
+            shown += f" {units[key]}" if key in units else ""
+        parts.append(f"{key} = {shown}")
+    return ", ".join(parts)
 
 
 class Run(Table):
@@ -190,6 +206,10 @@ class CaseTable(Table):
     """Whether the solver's grid is cut into blocks for ranks."""
     exclusions: ClassVar[tuple[Exclusion, ...]] = ()
     """Keys that exclude each other, for the reference and its test."""
+
+    def boundary_conditions(self) -> dict[str, str]:
+        """Conditions for people, by the name of the boundary."""
+        return {}
 
     @model_validator(mode="after")
     def _of_blocks(self) -> CaseTable:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from haloscope.commands import check as dry_run
 from haloscope.commands import ending
 from haloscope.commands import measure as measured
 from haloscope.commands.ending import fail, interrupts_raised
@@ -70,6 +71,14 @@ def run(
             help="off; profile: time of each named region; trace: begin and end of each visit."
         ),
     ] = "off",
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Set up the case and print mesh, memory, least time and boundary conditions; take "
+            "no step, write nothing.",
+        ),
+    ] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -81,17 +90,25 @@ def run(
         raise InputError(
             "unknown mode", location=f"--measure {measure!r}", allowed="off, profile or trace"
         )
+    if check:
+        used = {"--out": out is not None, "--restart": restart, "--measure": measure != "off"}
+        dry_run.require_alone(used)
     if restart and out is not None:
         _require_checkpoint(out)
     overrides = list(settings or [])
     if ranks > 1 and not launch.started_by_launcher():
-        _run_on_ranks(case, ranks, device, overrides, steps, out, restart, measure, quiet, as_json)
+        _run_on_ranks(
+            case, ranks, device, overrides, steps, out, restart, measure, check, quiet, as_json
+        )
         return
     if measure != "off":
         out = _measured(case, out, restart, overrides)
     try:
         with _named_phases(quiet or as_json), interrupts_raised() as came:
             simulation = _load(case, ranks, overrides, device)
+            if check:
+                dry_run.check(simulation, steps, quiet=quiet, as_json=as_json)
+                return
             folder = _folder(simulation.world, case, out, restart, measured=measure != "off")
         if came:  # a library may have dropped it
             raise came[0]
@@ -195,6 +212,7 @@ def _run_on_ranks(
     out: Path | None,
     restart: bool,
     measure: str,
+    check: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -211,16 +229,20 @@ def _run_on_ranks(
     table = read_case(file, settings, registry.case_model)
     with naming_file(file):
         registry.check_ranks(table, ranks)
-    folder = (
-        requested_folder(out, restart=restart) if out else _folder(World(), case, None, restart)
-    )
+    if check:
+        folder = None
+    elif out:
+        folder = requested_folder(out, restart=restart)
+    else:
+        folder = _folder(World(), case, None, restart)
     variables = {}
-    if measure != "off":
+    if folder is not None and measure != "off":
         _require_free(folder)
         place = measured.folder_in(folder, alone=True)
         measured.spare_children()
         variables = measured.rank_environment(measure, place)
-    arguments = ["run", "--out", str(folder), "--measure", measure]
+    arguments = ["run", "--measure", measure]
+    arguments += ["--check"] if folder is None else ["--out", str(folder)]
     arguments += [part for setting in settings for part in ("--set", setting)]
     arguments += ["--device", device] if device else []
     arguments += ["--steps", str(steps)] if steps is not None else []
@@ -232,7 +254,7 @@ def _run_on_ranks(
     threads = table.machine.threads or max(1, available_cores() // ranks)
     sys.stdout.flush()
     code = launch.launch(ranks, arguments, threads_per_rank=threads, environment=variables)
-    line = ending.after_ranks(code, case, folder, ranks)
+    line = None if folder is None else ending.after_ranks(code, case, folder, ranks)
     if line is not None:
         fail(line, code)
     if code == _CANNOT_PASS_ON:

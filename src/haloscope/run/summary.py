@@ -176,10 +176,15 @@ def note_crowded_cores(state: RunState, progress: Progress) -> None:
     progress.line(notice)
 
 
+def least_seconds(state: RunState, steps: int, ceilings: Ceilings) -> float:
+    """Time of steps at the memory bandwidth of all ranks; all ranks call this."""
+    return steps * state.solver.work.bytes / (ceiling_of_all(state, ceilings) * 1e9)
+
+
 def log_least_time(state: RunState, steps: int, ceilings: Ceilings, progress: Progress) -> None:
     """Say before the first step how long the steps take at least."""
     total = ceiling_of_all(state, ceilings)
-    seconds = steps * state.solver.work.bytes / (total * 1e9)
+    seconds = least_seconds(state, steps, ceilings)
     least = f"{counted(steps, 'step takes', 'steps take')} at least {seconds:.2g} s"
     if not state.ranks_exceed_cores:
         least += f" at the measured memory bandwidth of {total:.3g} GB/s"

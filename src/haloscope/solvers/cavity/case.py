@@ -324,6 +324,20 @@ class CavityCase(CaseTable):
     cavity: CavityTable = CavityTable.model_construct()
     """The flow in the box."""
 
+    def boundary_conditions(self) -> dict[str, str]:
+        """Temperature of each wall, and its velocity if it moves."""
+        conditions = {}
+        for side in SIDES:
+            if side.axis >= self.cavity.dimensions:
+                continue
+            wall = getattr(self.cavity.walls, side.name)
+            temperature = wall.temperature
+            text = f"temperature {temperature}" + (" K" if is_in_kelvin(temperature) else "")
+            if any(wall.velocity):
+                text += f", velocity {list(wall.velocity)} m/s"
+            conditions[side.name] = text
+        return conditions
+
 
 @dataclass(frozen=True)
 class Flow:
