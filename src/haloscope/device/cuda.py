@@ -36,7 +36,7 @@ def _gpus() -> tuple[Any, int]:
     except ImportError as error:
         raise MachineError(
             "a GPU needs CuPy, which is not installed",
-            remedy=f"run {install_command('cuda13')} (or cuda12 for an older driver)",
+            remedy=f"run {install_command('cuda13')} (or with the extra cuda12 for an older driver)",
         ) from error
     try:
         count = cupy.cuda.runtime.getDeviceCount()

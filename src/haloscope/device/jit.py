@@ -431,7 +431,7 @@ def _load_nvrtc() -> tuple[Any, str]:
     except (ImportError, RuntimeError) as error:  # the second where the library itself is missing
         raise MachineError(
             "kernels for GPUs need NVRTC and cuda-bindings, which are not installed",
-            remedy=f"run {install_command('cuda13')} (or cuda12 for an older driver, or nvrtc to "
+            remedy=f"run {install_command('cuda13')} (or with the extra cuda12 for an older driver, nvrtc to "
             "compile without a GPU)",
         ) from error
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:

@@ -31,7 +31,7 @@ def _communicator(world: World, device: Device) -> Any:
         if place.startswith("missing: "):
             raise MachineError(
                 f"{place.removeprefix('missing: ')} on rank {rank}",
-                remedy=f"run {install_command('cuda13')} (or cuda12), or use another transport",
+                remedy=f"run {install_command('cuda13')} (or with the extra cuda12), or use another transport",
             )
     if len(set(places)) < len(places):
         raise MachineError(
