@@ -284,7 +284,7 @@ def kernel_hashes(session: Session, version: Version, files: Sequence[Path]) -> 
             for name, hashes in program["kernels"].items():
                 rows[tuple(hashes), f"{program['file']} {name}"] += 1
     if len(rows) == len(files):
-        raise Failure("no code for GPUs was compiled; pip install 'haloscope[nvrtc]' brings NVRTC")
+        raise Failure("no code for GPUs was compiled; pip install -e '.[nvrtc]' brings NVRTC")
     return rows
 
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import copy
 import re
+import shlex
 import unicodedata
+from pathlib import Path
 from typing import Any, Protocol, Self, TextIO
 
 ERROR_LENGTH = 500
 """Most characters of an error line."""
 _NAME_LENGTH = 100
+_CLONE = Path(__file__).parents[2]  # the project's folder if the package is used from a clone
 _TAIL = 0.3  # Of a shortened text
 _ELLIPSIS = "..."
 # Control, format (direction of writing), lone surrogates, private, unassigned, line and paragraph ends.
@@ -90,6 +93,27 @@ class MachineError(HaloscopeError):
     """The machine lacks something: a compiler, a GPU, MPI, disk space. Exit code 3."""
 
     exit_code = 3
+
+
+def install_command(extra: str) -> str:
+    """The command that installs the packages of an extra beside this installation."""
+    if (_CLONE / "pyproject.toml").is_file():
+        place = "." if Path.cwd() == _CLONE else str(_CLONE)
+        return f"pip install -e {shlex.quote(f'{place}[{extra}]')}"
+    # A wheel: its own packages, as no index has to know Haloscope.
+    import importlib.metadata
+
+    try:
+        requirements = importlib.metadata.requires("haloscope") or []
+    except importlib.metadata.PackageNotFoundError:
+        requirements = []
+    packages = []
+    for requirement in requirements:
+        package, _, marker = requirement.partition(";")
+        if re.search(rf"""extra == ["']{extra}["']""", marker):
+            others = re.sub(r"""(\s+and\s+)?extra == ["'][\w-]+["']""", "", marker).strip()
+            packages.append(f"{package.strip()}; {others}" if others else package.strip())
+    return f"pip install {shlex.join(packages)}" if packages else f"install its extra {extra}"
 
 
 def counted(number: object, noun: str, several: str = "") -> str:

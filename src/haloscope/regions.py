@@ -6,10 +6,12 @@ whoever measures; it is told the region's number when it begins and when it ends
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _names: list[str] = []
@@ -185,6 +187,60 @@ def record_in_trace() -> bool:
 
     record_with(enter, leave)
     return True
+
+
+SLOW_SECONDS = 2.0
+"""A part of the set-up that lasts longer is named while it lasts."""
+
+# Who prints names of slow parts of the set-up: the last one.
+_announcers: list[Callable[[str], None]] = []
+
+
+class SetupPhase:
+    """A part of the set-up, entered with ``with``, that is named if it lasts longer than 2 s in all.
+
+    It is not recorded, unlike a :class:`Region`, and named once for each block of :func:`announced`.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._announcer: Callable[[str], None] | None = None
+        self._named = False
+        self._seconds = 0.0  # of earlier visits under this announcer
+        self._begun = 0.0
+        self._timer: threading.Timer | None = None
+
+    def __enter__(self) -> None:
+        if not _announcers:
+            return
+        if self._announcer is not _announcers[-1]:
+            self._announcer, self._named, self._seconds = _announcers[-1], False, 0.0
+        self._begun = time.perf_counter()
+        if not self._named:
+            rest = max(0.0, SLOW_SECONDS - self._seconds)
+            self._timer = threading.Timer(rest, self._name, [self._announcer])
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _name(self, announce: Callable[[str], None]) -> None:
+        self._named = True
+        announce(f"{self._text} ...")
+
+    def __exit__(self, *unused: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._seconds += time.perf_counter() - self._begun
+
+
+@contextlib.contextmanager
+def announced(announce: Callable[[str], None]) -> Iterator[None]:
+    """Call `announce` with the name of each slow part of the set-up within the block."""
+    _announcers.append(lambda text: announce(text))  # one of its own for each block
+    try:
+        yield
+    finally:
+        _announcers.pop()
 
 
 if os.environ.get("HALOSCOPE_MEASURE"):

@@ -167,7 +167,7 @@ def test_a_gpu_computes_the_same_bits_as_cores(elements, places, tmp_path):
 @pytest.mark.skipif(
     importlib.util.find_spec("cuda") is None
     or importlib.util.find_spec("cuda.bindings.nvrtc") is None,
-    reason="NVRTC is not installed: pip install 'haloscope[nvrtc]'",
+    reason="NVRTC is not installed: pip install -e '.[nvrtc]'",
 )
 @pytest.mark.parametrize("elements", KINDS)
 def test_membranes_compile_for_gpus(elements):

@@ -38,7 +38,7 @@ def _nvrtc_is_there() -> bool:
 
 
 _needs_nvrtc = pytest.mark.skipif(
-    not _nvrtc_is_there(), reason="NVRTC is not installed: pip install 'haloscope[nvrtc]'"
+    not _nvrtc_is_there(), reason="NVRTC is not installed: pip install -e '.[nvrtc]'"
 )
 
 _KINDS = [
@@ -444,7 +444,7 @@ def test_without_nvrtc_the_extra_is_named(missing, monkeypatch):
             raise RuntimeError("libnvrtc.so.13 was not found")
 
         monkeypatch.setattr(nvrtc, "nvrtcVersion", not_found)
-    with refused(MachineError, remedy=r"pip install .*haloscope.*\[nvrtc\]"):
+    with refused(MachineError, remedy=r"pip install -e .*cuda13.*nvrtc"):
         build(small_case(), architectures=["sm_90"])
 
 

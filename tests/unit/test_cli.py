@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,15 +20,16 @@ import numpy as np
 import pytest
 
 from haloscope.checks.verify import all_checks
+from haloscope.commands import ending, options
 from haloscope.device import jit
 from haloscope.device.ceilings import Ceilings
 from haloscope.io.checkpoint import list_checkpoints
 from haloscope.run.summary import version
 from haloscope.solvers import registry
 from haloscope.solvers.cavity import checks
-from haloscope.solvers.interface import Check
+from haloscope.solvers.interface import Check, Comparison
 
-_COMMANDS = ("run", "build", "verify", "bench", "scale", "info", "new")
+_COMMANDS = ("run", "cases", "build", "verify", "bench", "scale", "info", "new")
 _SUMMARY_KEYS = {
     *("solver", "device", "ranks", "steps", "seconds", "rate", "bandwidth", "diagnostics", "checks")
 }
@@ -95,6 +98,54 @@ def test_every_command_is_listed_in_the_help(call):
         assert name in out
 
 
+@pytest.mark.parametrize("command", ["", "run", "analyze", "measure", "import"])
+def test_h_is_short_for_help_of_every_command(call, command):
+    words = [command] if command else []
+    code, out, err = call(*words, "-h")
+    assert (code, err) == (0, "")
+    assert out == call(*words, "--help")[1]
+    assert "-h, --help" in out
+
+
+def test_the_shell_completes_names_of_commands():
+    program = "import sys; sys.argv = ['haloscope']; from haloscope.__main__ import main; sys.exit(main())"
+    words = {"COMP_WORDS": "haloscope ver", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **words, "_HALOSCOPE_COMPLETE": "complete_bash"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == ["verify"]
+
+
+def test_an_unknown_value_of_haloscope_jit_is_refused(case, call, monkeypatch):
+    monkeypatch.setenv("HALOSCOPE_JIT", "debugg")
+    code, out, err = call("run", case)
+    assert (code, out) == (2, "")
+    assert "HALOSCOPE_JIT=debugg: unknown mode; allowed: debug" in err
+
+
+def test_a_quiet_run_prints_nothing_but_warnings(case, call):
+    options = ("--quiet", "--set", "output.picture=false")
+    assert call("run", case, *options, "--set", "run.tolerance=0.9") == (0, "", "")
+    code, out, err = call("run", case, *options, "--steps", "20")
+    assert (code, out) == (0, "")
+    assert [line.split(":")[:2] for line in err.splitlines()] == [["warning", " not steady"]]
+    assert len(list((case.parent / "runs").iterdir())) == 2
+
+
+def test_quiet_verification_prints_only_missed_comparisons(call, monkeypatch):
+    rows = {"missed": Comparison(1.0, 2.0, 0.1), "hit": Comparison(1.0, 1.0, 0.1)}
+    check = Check("coarse", "a coarse grid", "nobody", False, lambda solve: rows)
+    monkeypatch.setattr(checks, "CHECKS", (check,))
+    code, out, err = call("verify", "coarse", "--quiet")
+    assert (code, err) == (1, "")
+    assert "missed" in out
+    assert "hit" not in out
+
+
 # Errors
 
 
@@ -102,7 +153,7 @@ def test_every_command_is_listed_in_the_help(call):
     ("arguments", "words"),
     [
         (("fly",), "fly"),
-        (("run",), "case"),
+        (("run",), "CASE"),
         (("run", "box.toml", "--fast"), "--fast"),
         (("run", "box.toml", "--ranks", "0"), "--ranks"),
         (("run", "box.toml", "--steps", "-1"), "--steps"),
@@ -323,6 +374,38 @@ def test_an_infinite_or_undefined_number_never_gets_into_json(case, call):
     json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
 
 
+def test_a_log_gets_a_line_at_least_every_10_s_and_at_every_tenth(monkeypatch, capsys):
+    now = [100.0]
+    monkeypatch.setattr("haloscope.commands.options.time.monotonic", lambda: now[0])
+    bar = options.Bar()
+    for seconds, step in ((1, 1), (9, 2), (1, 3), (11, 4), (1, 100), (1, 101), (1, 200)):
+        now[0] += seconds
+        bar.update(step, 1000, "5 cells/s", None)
+    shown = [line.split("/")[0] for line in capsys.readouterr().err.splitlines()]
+    assert shown == ["step 2", "step 4", "step 100", "step 200"]
+
+
+def test_a_finished_run_without_a_checkpoint_says_how_to_get_one(case, call):
+    assert call("run", case, "--steps", "1", "--set", "output.picture=false")[0] == 0
+    for more in ((), ("--out", "runs/box-1")):
+        code, _, err = call("run", case, "--steps", "2", "--restart", *more)
+        assert code == 2
+        assert "--set checkpoint.at_end=true" in err
+
+
+def test_the_advice_to_continue_has_all_options_and_is_never_cut():
+    options = {"ranks": 3, "device": "cpu", "steps": None}
+    command = ending.continuation(
+        Path("-a b.toml"), Path("runs/ä b"), settings=["output.frames=[1, 2]"], **options
+    )
+    assert shlex.split(command) == [
+        *("haloscope", "run", "./-a b.toml", "--ranks", "3", "--device", "cpu"),
+        *("--set", "output.frames=[1, 2]", "--restart", "--out", "runs/ä b"),
+    ]
+    command = ending.continuation(Path("a.toml"), Path("out"), settings=["a=1"] * 99, **options)
+    assert command == "the same options and --restart --out out"
+
+
 def test_a_run_goes_on_in_its_newest_folder(case, call):
     save = ("--set", "checkpoint.at_end=true", "--set", "output.picture=false", "--json")
     assert call("run", case, "--steps", "20", *save)[0] == 0
@@ -336,7 +419,8 @@ def test_a_run_goes_on_in_its_newest_folder(case, call):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_ends_a_run_in_order_and_it_goes_on_bitwise(case, call, number, code):
     out = case.parent / "out"
-    options = ("--out", str(out), "--set", "output.picture=false")
+    # A restart with the nodes of the case file would be refused.
+    options = ("--out", str(out), "--set", "output.picture=false", "--set", "cavity.nodes=12")
     command = [sys.executable, "-m", "haloscope", "run", str(case), *options]
     process = subprocess.Popen(
         [*command, "--steps", "100000000"],
@@ -358,18 +442,26 @@ def test_a_signal_ends_a_run_in_order_and_it_goes_on_bitwise(case, call, number,
         process.kill()
     assert process.returncode == code, stderr
     assert f"stopped by {signal.Signals(number).name}" in stdout
-    assert "--restart" in stderr
+    advice = stderr.splitlines()[-1].partition("continue with: ")[2]
+    words = shlex.split(advice)
+    assert words[:3] == ["haloscope", "run", str(case)]
+    assert words[3:] == [
+        *options[2:],
+        *("--steps", "100000000"),
+        *("--restart", "--out", str(out)),
+    ]
     (saved,) = list_checkpoints(out)
     step = int(saved.stem[-10:])
     summary = json.loads((out / "summary.json").read_text())
     assert (summary["steps"], summary["stopped_by"]) == (step, signal.Signals(number).name)
 
     end = (step // 20 + 2) * 20
-    code, _, stderr = call("run", case, *options, "--steps", end, "--restart")
+    words[words.index("100000000")] = str(end)
+    code, _, stderr = call(*words[1:])
     assert code == 0
     assert f"at step {step}" in stderr
     whole = case.parent / "whole"
-    options = ("--out", str(whole), "--set", "output.picture=false")
+    options = ("--out", str(whole), *options[2:])
     assert call("run", case, *options, "--steps", end)[0] == 0
     with h5py.File(out / "fields.vtkhdf") as a, h5py.File(whole / "fields.vtkhdf") as b:
         for name in ("p", "T", "velocity"):
@@ -461,6 +553,15 @@ def test_info_tells_what_the_machine_offers(call):
     assert document["compiler"] == jit.find_compiler().name
     assert set(document["ceilings"]) >= {"copy", "update", "triad"}
     assert set(document) >= {"haloscope", "processor", "cores", "memory", "mpiexec", "gpu"}
+    assert document["numpy"] == np.__version__
+    assert document["hdf5"].split()[0] == h5py.version.hdf5_version
+    code, out, _ = call("info")
+    lines = dict(
+        re.split(r"  +", line.strip(), maxsplit=1) for line in out.splitlines() if "  " in line
+    )
+    assert re.fullmatch(r"[\d.e+]+ GB/s", lines["copy"])
+    assert re.fullmatch(r"[\d.e+]+ processes", lines["load average"])
+    assert lines["mpi"] == document["mpi"]
 
 
 @pytest.mark.usefixtures("small_arrays")

@@ -314,9 +314,7 @@ def test_without_a_compiler_the_message_names_what_to_install(folder, source, mo
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(sys, "prefix", str(folder))  # where the wheels of the extra would be
-    with refused(
-        MachineError, problem=r"g\+\+", remedy=r"apt install.*haloscope\[compiler\]"
-    ) as refusal:
+    with refused(MachineError, problem=r"g\+\+", remedy=r"apt install.*\[compiler\]") as refusal:
         jit.compile_for_cores(source, _CONSTANTS)
     assert refusal.error.exit_code == 3
 
@@ -351,7 +349,7 @@ def test_a_command_that_makes_nothing_is_told_as_no_compiler(folder, source, mon
 @pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("ziglang") is None,
-    reason="ziglang is not installed: pip install 'haloscope[compiler]'",
+    reason="ziglang is not installed: pip install -e '.[compiler]'",
 )
 @pytest.mark.usefixtures("new_search")
 def test_the_compiler_of_the_wheels_builds_kernels_that_run(folder, source, monkeypatch):

@@ -27,7 +27,7 @@ pytest.importorskip("meshio")
 
 needs_gmsh = pytest.mark.skipif(
     importlib.util.find_spec("gmsh") is None,
-    reason="Gmsh is not installed: pip install 'haloscope[pump]'",
+    reason="Gmsh is not installed: pip install -e '.[pump]'",
 )
 COARSE = Pump(mesh_size_mm=1.6, gap_layers=1)
 
@@ -193,7 +193,7 @@ def pretended(monkeypatch, tmp_path):
             "raise ImportError('libGLU\\n is missing')",
             MachineError,
             "libGLU is missing",
-            r"pip install 'haloscope\[pump\]'",
+            r"pip install -e '[^']*\[pump\]'",
         ),
         ("import os\nos.kill(os.getpid(), 9)", MachineError, "signal 9", "mesh_size_mm"),
         (

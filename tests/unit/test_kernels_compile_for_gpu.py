@@ -67,7 +67,7 @@ def _nvrtc_is_there() -> bool:
 
 
 pytestmark = pytest.mark.skipif(
-    not _nvrtc_is_there(), reason="NVRTC is not installed: pip install 'haloscope[nvrtc]'"
+    not _nvrtc_is_there(), reason="NVRTC is not installed: pip install -e '.[nvrtc]'"
 )
 
 

@@ -109,7 +109,7 @@ def test_each_mpi_knows_its_own_launcher(machine, mpi, says, flavour, version):
 )
 def test_the_error_names_what_was_looked_at(machine, mpi, says):
     folder = machine(mpi, {"path/mpiexec": says})
-    with refused(MachineError, remedy=r"pip install 'haloscope\[mpi\]'") as refusal:
+    with refused(MachineError, remedy=r"pip install -e '[^']*\[mpi\]'") as refusal:
         find_mpiexec()
     assert str(folder / "path/mpiexec") in refusal.error.problem
     assert str(folder / "mpi/lib/libmpi.so.99") in refusal.error.problem
@@ -126,7 +126,7 @@ def test_a_missing_mpi4py_names_what_to_install(tmp_path, monkeypatch):
     package = tmp_path / "mpi4py.py"
     package.write_text("raise ImportError('stand-in for a missing package')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with refused(MachineError, problem="no mpi4py", remedy=r"pip install 'haloscope\[mpi\]'"):
+    with refused(MachineError, problem="no mpi4py", remedy=r"pip install -e '[^']*\[mpi\]'"):
         find_mpiexec()
 
 

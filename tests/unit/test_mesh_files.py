@@ -371,7 +371,7 @@ def test_sets_name_cells_and_the_smallest_wins(meshio, tmp_path):
 
 def test_without_meshio_it_says_what_to_install(monkeypatch, two):
     monkeypatch.setitem(sys.modules, "meshio", None)
-    with refused(MachineError, remedy=r"pip install 'haloscope\[mesh\]'"):
+    with refused(MachineError, remedy=r"pip install -e '[^']*\[mesh\]'"):
         read_mesh(two())
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -125,3 +127,32 @@ def test_the_exclusive_times_add_up_to_the_whole(clock):
                 clock.append(clock[-1] + next(ticks))
                 region.__exit__(None, None, None)
     assert sum(row["seconds"] for row in profile.table().values()) == clock[-1]
+
+
+# Slow parts of the set-up
+
+
+def test_a_part_of_the_set_up_that_is_slow_in_all_is_named_once(monkeypatch):
+    monkeypatch.setattr(regions, "SLOW_SECONDS", 0.1)
+    compiling, reading = regions.SetupPhase("compiling"), regions.SetupPhase("reading")
+    lines = []
+    for _ in range(2):
+        with regions.announced(lines.append):
+            for _ in range(4):
+                with compiling, reading:
+                    time.sleep(0.06)
+                with reading:
+                    pass
+            with regions.SetupPhase("quick"):
+                pass
+    assert sorted(lines) == ["compiling ..."] * 2 + ["reading ..."] * 2
+    with compiling:
+        time.sleep(0.12)
+    assert len(lines) == 4
+
+
+def test_a_part_is_named_while_it_lasts(monkeypatch):
+    monkeypatch.setattr(regions, "SLOW_SECONDS", 0.01)
+    named = threading.Event()
+    with regions.announced(lambda text: named.set()), regions.SetupPhase("compiling"):
+        assert named.wait(10)

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 import haloscope
+from haloscope.commands.run import _closing
+from haloscope.exchange.ranks.world import World
+from haloscope.run import summary as summaries
 from haloscope.solvers import registry
 
 _SOLVERS = Path(haloscope.__file__).parent / "solvers"
@@ -57,3 +60,60 @@ def test_what_is_followed_is_no_other_key_of_the_summary(kind, tmp_path):
     summary = simulation.run(2, ceilings=False)
     assert name not in summary
     assert summary["followed"] == simulation.history[-1][1]
+
+
+class _RanksOnSameCores(World):
+    """One rank that takes itself for the first of several on the same cores."""
+
+    def __init__(self, size):
+        self.size = self.local_size = size
+
+    def sharing(self, name):
+        return self.size
+
+
+@pytest.fixture
+def simulation(monkeypatch):
+    monkeypatch.setattr(summaries, "available_cores", lambda: 2)
+    return haloscope.load("cavity-2d", settings=["cavity.nodes=9"], device="cpu")
+
+
+class _Lines:
+    def __init__(self):
+        self.lines = []
+
+    def line(self, text):
+        self.lines.append(text)
+
+    def update(self, step, end, rate, residual):
+        pass
+
+
+@pytest.mark.parametrize(("ranks", "crowded"), [(2, False), (3, True)])
+def test_more_ranks_than_cores_are_noticed_and_get_no_share_of_a_bandwidth(
+    simulation, ranks, crowded
+):
+    own, simulation.world = simulation.world, _RanksOnSameCores(ranks)
+    progress = _Lines()
+    summaries.note_crowded_cores(simulation, progress)
+    simulation.world = own
+    assert simulation.notices == progress.lines
+    assert [line.partition(" (")[0] for line in progress.lines] == (
+        ["more ranks than cores"] if crowded else []
+    )
+    summary = simulation.run(2, progress=progress)
+    assert (summary["bandwidth"]["fraction"] is None) is crowded
+    assert ("measured" in progress.lines[-1]) is not crowded
+    text = _closing({**summary, "files": {}}, [])
+    assert "GB/s" in text
+    assert ("% of the memory bandwidth" in text) is not crowded
+
+
+@pytest.mark.parametrize(("steps", "doubt"), [(10**10, False), (2**40, True)])
+def test_an_absurd_number_of_steps_is_doubted(simulation, monkeypatch, steps, doubt):
+    monkeypatch.setattr(summaries, "ceiling_of_all", lambda state, ceilings: 1.0)
+    progress = _Lines()
+    simulation.solver.work = replace(simulation.solver.work, bytes=4000.0)
+    summaries.log_least_time(simulation, steps, None, progress)
+    assert "the run takes at least" in progress.lines[-1]
+    assert progress.lines[-1].endswith("is so long a run meant?") is doubt

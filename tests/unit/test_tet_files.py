@@ -184,9 +184,9 @@ def test_mirrored_files_are_turned_and_unused_nodes_dropped_with_notes(meshio, t
 
 def test_without_meshio_it_says_what_to_install(monkeypatch, two, tmp_path):
     monkeypatch.setitem(sys.modules, "meshio", None)
-    with refused(MachineError, remedy=r"pip install 'haloscope\[mesh\]'"):
+    with refused(MachineError, remedy=r"pip install -e '[^']*\[mesh\]'"):
         read_tets(two())
-    with refused(MachineError, remedy=r"pip install 'haloscope\[mesh\]'"):
+    with refused(MachineError, remedy=r"pip install -e '[^']*\[mesh\]'"):
         write_tets(tet_box((1, 1, 1)), tmp_path / "box.msh")
 
 

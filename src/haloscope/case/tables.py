@@ -25,6 +25,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticUndefined
 
+from haloscope.case import shipped
 from haloscope.errors import InputError, WithFields
 from haloscope.io.text_files import decoded, insist_on_utf8
 
@@ -53,6 +54,22 @@ class Table(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
+
+
+def in_words(table: Table, units: Mapping[str, str]) -> str:
+    """The keys of a table that are set, with units by key: ``speed = 0.2 m/s, profile = uniform``."""
+    parts = []
+    for key in type(table).model_fields:
+        value = getattr(table, key)
+        if key not in table.model_fields_set or value is None:
+            continue
+        if isinstance(value, Table):
+            shown = f"({in_words(value, units)})"
+        else:
+            shown = value if isinstance(value, str) else _toml(value)
+            shown += f" {units[key]}" if key in units else ""
+        parts.append(f"{key} = {shown}")
+    return ", ".join(parts)
 
 
 class Run(Table):
@@ -190,6 +207,10 @@ class CaseTable(Table):
     exclusions: ClassVar[tuple[Exclusion, ...]] = ()
     """Keys that exclude each other, for the reference and its test."""
 
+    def boundary_conditions(self) -> dict[str, str]:
+        """Conditions for people, by the name of the boundary."""
+        return {}
+
     @model_validator(mode="after")
     def _of_blocks(self) -> CaseTable:
         if self.cuts_blocks:
@@ -210,6 +231,19 @@ class CaseTable(Table):
 _OF_BLOCKS = ("decomposition", "progress", "packing", "widths")
 
 
+def _nearest_file(path: Path, kind: str) -> str:
+    """The remedy for a file that does not exist: the nearest name, or how to find one."""
+    files = [file.name for file in path.parent.glob("*.toml")]
+    near = difflib.get_close_matches(path.name, files, 1)
+    name = shipped.closest(path.stem) if kind == "case" else None
+    if name is not None and not (near and path.suffix):
+        return f"did you mean the shipped case {name}?"
+    if near:
+        return f"did you mean {path.parent / near[0]}?"
+    or_name = ", or a name that haloscope cases lists" if kind == "case" else ""
+    return f"give the path of a {kind} file{or_name}"
+
+
 def read_toml(path: Path, kind: str = "case") -> dict[str, Any]:
     """Read a TOML file; errors call it by its kind."""
     file = f"{kind} file {path}"
@@ -219,16 +253,7 @@ def read_toml(path: Path, kind: str = "case") -> dict[str, Any]:
                 "it is a folder", location=file, remedy="give the path of a TOML file in it"
             )
         if not path.is_file():
-            near = difflib.get_close_matches(
-                path.name, [p.name for p in path.parent.glob("*.toml")], 1
-            )
-            raise InputError(
-                "it does not exist",
-                location=file,
-                remedy=f"did you mean {path.parent / near[0]}?"
-                if near
-                else f"give the path of a {kind} file",
-            )
+            raise InputError("it does not exist", location=file, remedy=_nearest_file(path, kind))
         if path.stat().st_size > _LARGEST_FILE:
             raise InputError(
                 f"it has {path.stat().st_size} bytes",

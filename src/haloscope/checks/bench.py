@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import os
+import platform
 import statistics
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from haloscope.device import open_device
 from haloscope.device.ceilings import CeilingProbe, measure_ceilings
@@ -110,6 +114,29 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _libraries() -> dict[str, str]:
+    """Versions of Python and of the libraries that compute, write files and send messages."""
+    import h5py
+
+    return {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "hdf5": f"{h5py.version.hdf5_version} (h5py {h5py.__version__})",
+    }
+
+
+def _mpi_library() -> str:
+    """Name and version of mpi4py's MPI, which this process does not load."""
+    from haloscope.exchange.ranks.mpiexec import mpi_of_mpi4py
+
+    flavour, release, _ = mpi_of_mpi4py()
+    try:
+        binding = f"(mpi4py {importlib.metadata.version('mpi4py')})"
+    except importlib.metadata.PackageNotFoundError:
+        binding = "(mpi4py)"
+    return " ".join(part for part in (flavour, release, binding) if part)
+
+
 def machine() -> dict[str, Any]:
     """Text and numbers that describe this machine; missing parts are named, not raised."""
     from haloscope.device.jit import find_compiler
@@ -130,6 +157,8 @@ def machine() -> dict[str, Any]:
         "cores": available_cores(),
         "memory": f"{free / 1e9:.1f} GB free of {total / 1e9:.1f} GB",
         "compiler": tried(lambda: find_compiler().name),
+        **_libraries(),
+        "mpi": tried(_mpi_library),
         "mpiexec": tried(lambda: str(find_mpiexec().path)),
         "ceilings": tried(lambda: measure_ceilings(cpu).as_dict()),
         "energy": EnergyMeter(cpu).source,

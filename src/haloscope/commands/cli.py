@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -19,14 +20,24 @@ from haloscope.commands.ending import (
     interrupts_raised,
     open_closed_streams,
 )
-from haloscope.commands.options import Bar, DeviceOption, Json, TextGroup, open_world, say
+from haloscope.commands.options import (
+    Bar,
+    CaseFile,
+    DeviceOption,
+    Json,
+    Quiet,
+    QuietProgress,
+    TextGroup,
+    open_world,
+    say,
+)
 from haloscope.errors import HaloscopeError, InputError, MachineError, PrintableStream
 from haloscope.io import interrupts
 
 app = typer.Typer(
     name="haloscope",
     cls=TextGroup,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Multi-GPU simulation programs that show where their time goes.",
@@ -62,7 +73,7 @@ run.register(app)
 
 @app.command()
 def build(
-    case: Annotated[Path, typer.Argument(help="Case file (TOML).")],
+    case: CaseFile,
     device: DeviceOption = None,
     arch: Annotated[
         list[str] | None,
@@ -75,9 +86,11 @@ def build(
             "--set", help="Override a key: table.key=value, table.list.0.key=value (repeatable)."
         ),
     ] = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Compile the kernels of a case before a run."""
+    from haloscope.case.shipped import file_or_shipped
     from haloscope.case.tables import read_case
     from haloscope.checks.build import build as built
     from haloscope.solvers import registry
@@ -88,16 +101,17 @@ def build(
         print(f"{done.file + real:<28}{done.target:<8}{state}", flush=True)
 
     result = built(
-        read_case(case, settings or [], registry.case_model),
+        read_case(file_or_shipped(case), settings or [], registry.case_model),
         device=device,
         architectures=arch or (),
         ranks=ranks,
-        log=None if as_json else show,
+        log=None if as_json or quiet else show,
     )
     if as_json:
         print(json.dumps(result))
         return
-    print("\n".join([*result["notes"], f"cache: {result['folder']}"]))
+    if not quiet:
+        print("\n".join([*result["notes"], f"cache: {result['folder']}"]))
 
 
 @app.command()
@@ -106,6 +120,7 @@ def verify(
     every: Annotated[bool, typer.Option("--all", help="Include the slow checks.")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "cpu",
     listing: Annotated[bool, typer.Option("--list", help="List the checks, run none.")] = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Run verification cases against published numbers."""
@@ -120,8 +135,10 @@ def verify(
         return
 
     def show(check: Any, done: dict[str, Any]) -> None:
-        print(f"{check.name}: {check.about} ({check.source}), {done['seconds']:.1f} s")
-        for name, row in done["checks"].items():
+        rows = {name: row for name, row in done["checks"].items() if not (quiet and row["ok"])}
+        if rows or not quiet:
+            print(f"{check.name}: {check.about} ({check.source}), {done['seconds']:.1f} s")
+        for name, row in rows.items():
             quantity = name.partition(": ")[2]
             mark = "ok" if row["ok"] else "MISS"
             print(
@@ -130,7 +147,7 @@ def verify(
                 flush=True,
             )
 
-    bar = Bar() if sys.stderr.isatty() and not as_json else None
+    bar = Bar() if sys.stderr.isatty() and not (as_json or quiet) else None
     try:
         result = verified(
             names or [],
@@ -147,7 +164,7 @@ def verify(
     missed = sum(not row["ok"] for row in result["checks"].values())
     if as_json:
         print(json.dumps(result))
-    else:
+    elif missed or not quiet:
         print(f"{len(result['checks']) - missed} of {len(result['checks'])} comparisons hold")
     if missed:
         raise SystemExit(1)
@@ -188,6 +205,7 @@ def scale(
     listing: Annotated[
         bool, typer.Option("--list", help="List the points to run, run none.")
     ] = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Run a scaling study and write a table, pictures and a report."""
@@ -211,13 +229,13 @@ def scale(
         hosts=hosts,
         merge=merge or (),
         world=world,
-        log=say,
+        log=QuietProgress().line if quiet else say,
     )
     if world is not None and not world.is_root:
         return
     if as_json:
         print(json.dumps(result), flush=True)
-    else:
+    elif not (quiet and result["ok"]):
         print(report.text(result["points"]))
         print("\n".join(f"{name}: {path}" for name, path in result["files"].items()), flush=True)
     if result["stopped_by"]:
@@ -246,14 +264,14 @@ def info(as_json: Json = False) -> None:
         print(json.dumps(machine))
         return
     for key, value in machine.items():
-        print(f"{key:<12}{value if not isinstance(value, dict) else ''}")
-        if isinstance(value, dict):
-            for name, entry in value.items():
-                print(
-                    f"  {name:<10}{entry:.4g}"
-                    if isinstance(entry, float)
-                    else f"  {name:<10}{entry}"
-                )
+        if not isinstance(value, dict):
+            print(f"{key:<14}{value}")
+            continue
+        print(f"{key}: memory bandwidth of plain loops")
+        for name, entry in value.items():
+            is_load = name == "load"
+            label, unit = ("load average", "processes") if is_load else (name, "GB/s")
+            print(f"  {label:<14}{entry:.4g} {unit}")
 
 
 @app.command()
@@ -264,17 +282,71 @@ def new(
     ] = None,
 ) -> None:
     """Write a commented example case."""
-    from haloscope.io.atomic import write_text
     from haloscope.solvers import registry
 
     text = registry.template(solver)
     path = out or Path(f"{solver}.toml")
+    _write_case(path, text)
+
+
+def _write_case(path: Path, text: str) -> None:
+    """Write a case to a new file, and print the command that runs it."""
+    from haloscope.io.atomic import write_text
+
     if os.path.exists(path):  # Path.exists raises where a name is too long
         raise InputError(
             "the file exists", location=str(path), remedy="give another file with --out"
         )
     write_text(path, text)
-    print(f"wrote {path}; run it with: haloscope run {path}")
+    print(f"wrote {path}; run it with: haloscope run {shlex.quote(str(path))}")
+
+
+@app.command()
+def cases(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Shipped case to copy.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write; NAME.toml by default.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the shipped cases, or copy one."""
+    from haloscope.case import shipped
+
+    if name is not None:
+        _write_case(out or Path(f"{name}.toml"), shipped.file_of(name).read_text(encoding="utf-8"))
+        return
+    if out is not None:
+        raise InputError("no case is named", location="--out", remedy="give the name of a case")
+    rows = _shipped_cases()
+    if as_json:
+        print(json.dumps(rows))
+        return
+    width = 2 + max(len(row["name"]) for row in rows)
+    print(f"{'name':<{width}}{'solver':<9}{'memory':>8}  title")
+    for row in rows:
+        megabytes = row["memory_bytes"] / 1e6
+        size = f"{megabytes:.3g} MB" if megabytes < 1000 else f"{megabytes / 1000:.3g} GB"
+        print(f"{row['name']:<{width}}{row['solver']:<9}{size:>8}  {row['title']}")
+
+
+def _shipped_cases() -> list[dict[str, Any]]:
+    """Name, solver, title and memory of each shipped case."""
+    from haloscope.case import shipped
+    from haloscope.case.tables import read_case
+    from haloscope.solvers import registry
+
+    rows = []
+    for name in shipped.names():
+        case = read_case(shipped.file_of(name), (), registry.case_model)
+        rows.append(
+            {
+                "name": name,
+                "solver": case.solver,
+                "title": case.title,
+                "memory_bytes": registry.estimate(case)["memory_bytes"],
+            }
+        )
+    return rows
 
 
 measure.register(app)

@@ -6,19 +6,21 @@ import contextlib
 import errno
 import json
 import os
+import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from haloscope.commands.options import opened_world
-from haloscope.errors import MachineError, message_line
+from haloscope.errors import ERROR_LENGTH, MachineError, message_line
 from haloscope.io import interrupts
 from haloscope.io.interrupts import STOPPING, Interrupted
 
 _ROOT_FIRST_SECONDS = 1.0
+_COMMAND_LENGTH = ERROR_LENGTH - 100  # leaves room for the rest of an error line
 # Of output that cannot be written.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -126,17 +128,35 @@ def after_ranks(code: int, case: Path, folder: Path, ranks: int) -> str | None:
     return f"stopped by {name} after the last step; see {path}"
 
 
-def where_it_was(stop: Interrupted, folder: Path) -> str:
+def continuation(
+    case: Path,
+    folder: Path,
+    *,
+    ranks: int,
+    device: str | None,
+    settings: Sequence[str],
+    steps: int | None,
+) -> str:
+    """The command that continues a run, with all that a restart needs of the first command."""
+    name = f"./{case}" if str(case).startswith("-") else str(case)
+    words = ["haloscope", "run", name]
+    words += ["--ranks", str(ranks)] if ranks > 1 else []
+    words += ["--device", device] if device else []
+    words += [word for setting in settings for word in ("--set", setting)]
+    words += ["--steps", str(steps)] if steps is not None else []
+    end = ["--restart", "--out", str(folder)]
+    command = shlex.join([*words, *end])
+    # A command that is cut in the middle is none.
+    return command if len(command) <= _COMMAND_LENGTH else f"the same options and {shlex.join(end)}"
+
+
+def where_it_was(stop: Interrupted, folder: Path, command: str) -> str:
     """Say that a run was ended at once, and whether it can go on."""
     from haloscope.io.checkpoint import list_checkpoints
 
     saved = list_checkpoints(folder)
-    more = (
-        f"continue with --restart --out {folder}"
-        if saved
-        else "there is no checkpoint to restart from"
-    )
+    more = f"continue with: {command}" if saved else "there is no checkpoint to restart from"
     return f"stopped immediately by {stop}; {more}"
 
 
-__all__ = ["after_ranks", "before_the_first_step", "leave_summary", "where_it_was"]
+__all__ = ["after_ranks", "before_the_first_step", "continuation", "leave_summary", "where_it_was"]

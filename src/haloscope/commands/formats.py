@@ -12,12 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
+from haloscope.commands.options import Json, Quiet
 from haloscope.errors import InputError, counted, raw_stream
 from haloscope.io.text_files import is_special
 
-Json = Annotated[
-    bool, typer.Option("--json", help="Print only one JSON object on standard output.")
-]
 _BETWEEN_LINES = 10.0  # seconds between two lines of progress where there is no terminal
 _MOST_LISTED = 5  # kinds of what was left out
 
@@ -57,6 +55,7 @@ def export(
         float | None,
         typer.Option("--to", metavar="SECONDS", help="End of the exported part (with --perfetto)."),
     ] = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Write a measurement in the format of another tool."""
@@ -74,13 +73,14 @@ def export(
 
     folder = measurement_in(folder)
     if perfetto:
-        done = _perfetto(folder, out, begin, end)
+        done = _perfetto(folder, out, begin, end, quiet)
     else:
-        done = _otf2(folder, out) if otf2 else _cubex(folder, out)
+        done = _otf2(folder, out, quiet) if otf2 else _cubex(folder, out)
     lines = done.pop("told")
     # Where the export itself goes to standard output nothing is to follow it there.
     where = sys.stderr if out is not None and is_special(out) else sys.stdout
-    print(json.dumps(done) if as_json else lines, file=where, flush=True)
+    if as_json or not quiet:
+        print(json.dumps(done) if as_json else lines, file=where, flush=True)
 
 
 def _named(otf2: bool, perfetto: bool, cubex: bool) -> list[tuple[str, bool]]:
@@ -97,6 +97,7 @@ def import_(
             metavar="DIR", help="New or empty folder (default: imported-N in the current folder)."
         ),
     ] = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Convert an OTF2 trace of another tool into a measurement folder."""
@@ -105,7 +106,7 @@ def import_(
 
     folder = out or new_folder(Path(), "imported")
     try:
-        with _Progress("events") as progress:
+        with _Progress("events", quiet) as progress:
             counts = import_otf2(trace, folder, progress.show)
     except BaseException:
         if out is None:
@@ -124,16 +125,17 @@ def import_(
         "events": counts.events,
         "left_out": dict(counts.left_out),
     }
-    print(json.dumps(done) if as_json else lines, flush=True)
+    if as_json or not quiet:
+        print(json.dumps(done) if as_json else lines, flush=True)
 
 
-def _otf2(folder: Path, out: Path | None) -> dict[str, Any]:
+def _otf2(folder: Path, out: Path | None, quiet: bool) -> dict[str, Any]:
     from haloscope.scope.export.otf2_export import export_otf2
     from haloscope.scope.trace.measurement import open_measurement
 
     measurement = open_measurement(folder)
     _warn(measurement.warnings)
-    with _Progress("bytes of events") as progress:
+    with _Progress("bytes of events", quiet) as progress:
         written = export_otf2(measurement, out or folder / "otf2", progress.show)
     _say_left_out(written.left_out)
     return {
@@ -147,7 +149,7 @@ def _otf2(folder: Path, out: Path | None) -> dict[str, Any]:
 
 
 def _perfetto(
-    folder: Path, out: Path | None, begin: float | None, end: float | None
+    folder: Path, out: Path | None, begin: float | None, end: float | None, quiet: bool
 ) -> dict[str, Any]:
     import math
 
@@ -159,7 +161,7 @@ def _perfetto(
     _warn(measurement.warnings)
     analysis = folder / FILE
     result = Result.load(analysis, values=False) if analysis.is_file() else None
-    with _Progress("bytes of events") as progress:
+    with _Progress("bytes of events", quiet) as progress:
         written = export_perfetto(
             measurement,
             out or folder / "timeline.json.gz",
@@ -195,16 +197,17 @@ def _cubex(folder: Path, out: Path | None) -> dict[str, Any]:
 class _Progress:
     """How far a long command is: a line that is written over, or one every few seconds."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, quiet: bool) -> None:
         self._source = source
-        self._is_terminal = sys.stderr.isatty()
+        self._quiet = quiet
+        self._is_terminal = sys.stderr.isatty() and not quiet
         self._begun = time.monotonic()
         self._last = self._begun
 
     def show(self, done: int, total: int) -> None:
         """Say how much of how much is done."""
         now = time.monotonic()
-        if not self._is_terminal and now - self._last < _BETWEEN_LINES:
+        if self._quiet or (not self._is_terminal and now - self._last < _BETWEEN_LINES):
             return
         self._last = now
         part = f"{100 * done // total} %" if total else ""

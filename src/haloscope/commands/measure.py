@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from haloscope.commands.options import Quiet
 from haloscope.errors import HaloscopeError, InputError, counted
 
 # The recorder must be preloaded, so the command starts itself again with it, before anything else.
@@ -201,6 +202,7 @@ def measure(
             callback=_print_include,
         ),
     ] = False,
+    quiet: Quiet = False,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -247,7 +249,9 @@ def measure(
             flush=True,
         )
     else:
-        print("\n".join(_closing(outcome, options.mode)), file=sys.stderr, flush=True)
+        lines = _warnings(outcome, options.mode) if quiet else _closing(outcome, options.mode)
+        if lines:
+            print("\n".join(lines), file=sys.stderr, flush=True)
         if score_lines:
             print(score_lines[1], file=sys.stderr, flush=True)
     raise SystemExit(outcome.exit_code)
@@ -282,18 +286,26 @@ def _as_json(outcome: Any) -> dict[str, Any]:
     }
 
 
-def _closing(outcome: Any, mode: str) -> list[str]:
-    """Text at the end of a measurement."""
+def _warnings(outcome: Any, mode: str) -> list[str]:
+    """Warnings, and the reason if nothing was measured."""
     lines = [f"haloscope: {text}" for text in outcome.warnings[:_MOST_WARNINGS]]
     if len(outcome.warnings) > _MOST_WARNINGS:
         lines.append(f"haloscope: {len(outcome.warnings) - _MOST_WARNINGS} more warnings")
     if outcome.exit_code:
         lines.append(f"haloscope: the command ended with exit code {outcome.exit_code}")
     if not outcome.ranks:
-        return [*lines, f"haloscope: nothing was measured: {outcome.reason}"]
-    if not outcome.kept:
+        lines.append(f"haloscope: nothing was measured: {outcome.reason}")
+    elif not outcome.kept:
         line = f"nothing was measured: no rank wrote a {mode} into {outcome.folder}"
-        return [*lines, f"haloscope: {line}; for a program that is killed, use --trace"]
+        lines.append(f"haloscope: {line}; for a program that is killed, use --trace")
+    return lines
+
+
+def _closing(outcome: Any, mode: str) -> list[str]:
+    """Warnings and results for people."""
+    lines = _warnings(outcome, mode)
+    if not (outcome.ranks and outcome.kept):
+        return lines
     least = "" if outcome.whole else "at least "
     events = (
         f", {least}{counted(outcome.events, 'event')}" if mode == "trace" and outcome.events else ""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,6 +24,19 @@ DeviceOption = Annotated[
     str | None,
     typer.Option("--device", help="cpu, cuda or auto (a GPU if there is one)."),
 ]
+
+CaseFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CASE", help="Case file (TOML), or the name of a shipped case (haloscope cases)."
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print only warnings and errors.")]
+
+_BETWEEN_LINES = 10.0  # seconds between two lines of progress in a log
+
+WARNING = "warning:"
+"""Lines that begin so question a result; they are printed with --quiet, too."""
 
 # The argument of a command that is a program to be started, with arguments of its own.
 _PROGRAM = "command"
@@ -88,13 +103,29 @@ def say(text: str) -> None:
             print(lines, file=sys.stderr, flush=True)
 
 
+class QuietProgress:
+    """Prints warnings, and no progress."""
+
+    def update(self, step: int, end: int, rate: str, residual: float | None) -> None:
+        """Show nothing."""
+
+    def line(self, text: str) -> None:
+        """Print a line if it is a warning."""
+        if text.startswith(WARNING):
+            say(text)
+
+    def close(self) -> None:
+        """Nothing was shown."""
+
+
 class Bar:
-    """Progress on a terminal as a bar, elsewhere as a line every tenth of the way."""
+    """Progress on a terminal as a bar, elsewhere as lines: every tenth of the way, every 10 s."""
 
     def __init__(self) -> None:
         self._bar: Any = None
         self._task: Any = None
         self._tenth = 0
+        self._last_line = time.monotonic()
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -117,9 +148,15 @@ class Bar:
             if self._task is None:
                 self._task = self._bar.add_task("", total=end, rate=rate, residual=change)
             self._bar.update(self._task, completed=step, rate=rate, residual=change)
-        elif end > 0 and step * 10 // end > self._tenth:
-            self._tenth = step * 10 // end
+        elif end > 0 and self._is_line_due(step * 10 // end):
             say(f"step {step}/{end}, {rate}{change}")
+
+    def _is_line_due(self, tenth: int) -> bool:
+        now = time.monotonic()
+        if tenth <= self._tenth and now - self._last_line < _BETWEEN_LINES:
+            return False
+        self._tenth, self._last_line = tenth, now
+        return True
 
     def line(self, text: str) -> None:
         """Tell something once."""

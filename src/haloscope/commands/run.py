@@ -13,10 +13,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from haloscope.commands import check as dry_run
 from haloscope.commands import ending
 from haloscope.commands import measure as measured
 from haloscope.commands.ending import fail, interrupts_raised
-from haloscope.commands.options import Bar, DeviceOption, Json, open_world, say
+from haloscope.commands.options import (
+    WARNING,
+    Bar,
+    CaseFile,
+    DeviceOption,
+    Json,
+    Quiet,
+    QuietProgress,
+    open_world,
+    say,
+)
 from haloscope.errors import InputError, MachineError, counted
 from haloscope.io import interrupts
 
@@ -37,7 +48,7 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    case: Annotated[Path, typer.Argument(help="Case file (TOML).")],
+    case: CaseFile,
     ranks: Annotated[int, typer.Option(help="Number of MPI ranks to start.", min=1)] = 1,
     device: DeviceOption = None,
     settings: Annotated[
@@ -60,6 +71,15 @@ def run(
             help="off; profile: time of each named region; trace: begin and end of each visit."
         ),
     ] = "off",
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Set up the case and print mesh, memory, least time and boundary conditions; take "
+            "no step, write nothing.",
+        ),
+    ] = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Run a case and write its results and checkpoints."""
@@ -70,40 +90,61 @@ def run(
         raise InputError(
             "unknown mode", location=f"--measure {measure!r}", allowed="off, profile or trace"
         )
+    if check:
+        used = {"--out": out is not None, "--restart": restart, "--measure": measure != "off"}
+        dry_run.require_alone(used)
     if restart and out is not None:
         _require_checkpoint(out)
     overrides = list(settings or [])
     if ranks > 1 and not launch.started_by_launcher():
-        _run_on_ranks(case, ranks, device, overrides, steps, out, restart, measure, as_json)
+        _run_on_ranks(
+            case, ranks, device, overrides, steps, out, restart, measure, check, quiet, as_json
+        )
         return
     if measure != "off":
         out = _measured(case, out, restart, overrides)
     try:
-        with interrupts_raised() as came:
+        with _named_phases(quiet or as_json), interrupts_raised() as came:
             simulation = _load(case, ranks, overrides, device)
+            if check:
+                dry_run.check(simulation, steps, quiet=quiet, as_json=as_json)
+                return
             folder = _folder(simulation.world, case, out, restart, measured=measure != "off")
         if came:  # a library may have dropped it
             raise came[0]
     except interrupts.Interrupted as stop:
         fail(ending.before_the_first_step(stop, case, out), 128 + stop.number)
     world = simulation.world
-    bar = Bar() if world.is_root and not as_json else None
+    continuation = ending.continuation(
+        case,
+        folder,
+        ranks=launch.own_ranks(world.size),
+        device=device,
+        settings=overrides,
+        steps=steps,
+    )
+    bar = (QuietProgress() if quiet else Bar()) if world.is_root and not as_json else None
     if not as_json:
         derived = ", ".join(map(str, simulation.solver.derived()))
         lines = [_opening(simulation), derived, *simulation.solver.notices]
-        say("\n".join(line for line in lines if line))
+        lines = [line for line in lines if line and not (quiet and not line.startswith(WARNING))]
+        if lines:
+            say("\n".join(lines))
     opening_notices = list(simulation.solver.notices)
     prints = measure != "off" and world.is_root
     parts = simulation.solver.layout.parts
     blocks = parts if len(parts) == 3 else ()  # along x, y, z
     about = measured.described(folder / measured.FOLDER, measure, world.size, blocks)
     try:
-        with about if prints else contextlib.nullcontext():
+        with (
+            about if prints else contextlib.nullcontext(),
+            _named_phases(quiet or as_json),
+        ):
             summary = simulation.run(
                 steps, out=folder, restart=restart, progress=bar, profile=measure == "profile"
             )
     except interrupts.Interrupted as stop:
-        fail(ending.where_it_was(stop, folder), 128 + stop.number)
+        fail(ending.where_it_was(stop, folder, continuation), 128 + stop.number)
     finally:
         if bar is not None:
             bar.close()
@@ -114,10 +155,17 @@ def run(
         # Those of a restart, and of the time that steps take, were printed when they arose.
         printed = {*opening_notices, *simulation.notices}
         late = [notice for notice in summary["notices"] if notice not in printed]
-        print(json.dumps(summary) if as_json else _closing(summary, late), flush=True)
+        _print_results(summary, late, quiet, as_json)
     if summary["stopped_by"]:
-        say(f"stopped by {summary['stopped_by']}; continue with --restart --out {folder}")
+        say(f"stopped by {summary['stopped_by']}; continue with: {continuation}")
         raise SystemExit(128 + signal.Signals[summary["stopped_by"]].value)
+
+
+def _named_phases(silent: bool) -> contextlib.AbstractContextManager[None]:
+    """Names slow parts of the set-up within a block."""
+    from haloscope.regions import announced
+
+    return contextlib.nullcontext() if silent else announced(say)
 
 
 def _require_checkpoint(out: Path) -> None:
@@ -164,9 +212,12 @@ def _run_on_ranks(
     out: Path | None,
     restart: bool,
     measure: str,
+    check: bool,
+    quiet: bool,
     as_json: bool,
 ) -> None:
     """Check the case here, where an error is printed once, then start the ranks."""
+    from haloscope.case.shipped import file_or_shipped
     from haloscope.case.tables import naming_file, read_case
     from haloscope.device.cpu import available_cores
     from haloscope.exchange.ranks import launch
@@ -174,30 +225,36 @@ def _run_on_ranks(
     from haloscope.run.records import requested_folder
     from haloscope.solvers import registry
 
-    table = read_case(case, settings, registry.case_model)
-    with naming_file(case):
+    file = file_or_shipped(case)
+    table = read_case(file, settings, registry.case_model)
+    with naming_file(file):
         registry.check_ranks(table, ranks)
-    folder = (
-        requested_folder(out, restart=restart) if out else _folder(World(), case, None, restart)
-    )
+    if check:
+        folder = None
+    elif out:
+        folder = requested_folder(out, restart=restart)
+    else:
+        folder = _folder(World(), case, None, restart)
     variables = {}
-    if measure != "off":
+    if folder is not None and measure != "off":
         _require_free(folder)
         place = measured.folder_in(folder, alone=True)
         measured.spare_children()
         variables = measured.rank_environment(measure, place)
-    arguments = ["run", "--out", str(folder), "--measure", measure]
+    arguments = ["run", "--measure", measure]
+    arguments += ["--check"] if folder is None else ["--out", str(folder)]
     arguments += [part for setting in settings for part in ("--set", setting)]
     arguments += ["--device", device] if device else []
     arguments += ["--steps", str(steps)] if steps is not None else []
     arguments += ["--restart"] if restart else []
+    arguments += ["--quiet"] if quiet else []
     arguments += ["--json"] if as_json else []
     # Last, where a name that begins with a dash is no option.
     arguments += ["--", str(case)]
     threads = table.machine.threads or max(1, available_cores() // ranks)
     sys.stdout.flush()
     code = launch.launch(ranks, arguments, threads_per_rank=threads, environment=variables)
-    line = ending.after_ranks(code, case, folder, ranks)
+    line = None if folder is None else ending.after_ranks(code, case, folder, ranks)
     if line is not None:
         fail(line, code)
     if code == _CANNOT_PASS_ON:
@@ -207,6 +264,7 @@ def _run_on_ranks(
 
 def _measured(case: Path, out: Path | None, restart: bool, settings: list[str]) -> Path:
     """The folder of a run that is measured, which the recorder has to know before MPI begins."""
+    from haloscope.case.shipped import file_or_shipped
     from haloscope.case.tables import read_case
     from haloscope.exchange.ranks import launch
     from haloscope.exchange.ranks.world import World
@@ -222,7 +280,7 @@ def _measured(case: Path, out: Path | None, restart: bool, settings: list[str]) 
             location="--measure",
             remedy="add --out DIR",
         )
-    read_case(case, settings, registry.case_model)
+    read_case(file_or_shipped(case), settings, registry.case_model)
     folder = out if launched and out is not None else _folder(World(), case, out, restart)
     if not launched:
         _require_free(folder)
@@ -281,6 +339,19 @@ def _opening(simulation: Simulation) -> str:
     return f"{solver.name}: {solver.layout.describe()}, {memory / 1e6:.4g} MB, on {simulation.device.name}{ranks}"
 
 
+def _print_results(
+    summary: dict[str, Any], notices: Sequence[str], quiet: bool, as_json: bool
+) -> None:
+    """Print the summary, the results for people, or only the warnings."""
+    if as_json:
+        print(json.dumps(summary), flush=True)
+    elif not quiet:
+        print(_closing(summary, notices), flush=True)
+    else:
+        for notice in notices:
+            QuietProgress().line(notice)
+
+
 def _closing(summary: dict[str, Any], notices: Sequence[str]) -> str:
     """The results for people, with the notices that were not printed before."""
     rate, bandwidth = summary["rate"], summary["bandwidth"]
@@ -288,13 +359,17 @@ def _closing(summary: dict[str, Any], notices: Sequence[str]) -> str:
         state = f"stopped by {summary['stopped_by']}"
     else:
         state = "steady state reached" if summary["converged"] else "last step reached"
+    share = (
+        f": {100 * bandwidth['fraction']:.0f} % of the memory bandwidth of "
+        f"{bandwidth['ceiling_gb_s']:.4g} GB/s measured in this run"
+        if bandwidth["fraction"] is not None
+        else ""
+    )
     lines = [
         f"{state} at step {summary['steps']} after {summary['seconds']:.3g} s of stepping",
         *summary["headline"],
         *notices,
-        f"rate {rate['value']:.4g} {rate['unit']}, {bandwidth['achieved_gb_s']:.4g} GB/s: "
-        f"{100 * bandwidth['fraction']:.0f} % of the memory bandwidth of "
-        f"{bandwidth['ceiling_gb_s']:.4g} GB/s measured in this run",
+        f"rate {rate['value']:.4g} {rate['unit']}, {bandwidth['achieved_gb_s']:.4g} GB/s{share}",
     ]
     energy = summary["energy"]
     if energy is not None and energy["joules"] is not None:

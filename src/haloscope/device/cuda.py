@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike
 
 from haloscope.device import jit
 from haloscope.device.interface import Array, Box, ByValue
-from haloscope.errors import MachineError
+from haloscope.errors import MachineError, install_command
 
 COPY_ENGINE_FROM = 90
 """Compute capability from which kernels can have rows brought to shared memory."""
@@ -23,7 +23,6 @@ COPY_ENGINE_FROM = 90
 EARLY_FROM = 90, 12030
 """Compute capability and driver from which launches can begin early, captured ones, too."""
 
-_INSTALL = "run pip install 'haloscope[cuda13]' (or [cuda12] for an older driver)"
 _WITHOUT_GPU = "use --device cpu, or check nvidia-smi"
 _DEFAULT_BLOCK = {1: (256,), 2: (64, 4), 3: (64, 4, 1)}
 _LARGEST_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -35,7 +34,10 @@ def _gpus() -> tuple[Any, int]:
     try:
         import cupy
     except ImportError as error:
-        raise MachineError("a GPU needs CuPy, which is not installed", remedy=_INSTALL) from error
+        raise MachineError(
+            "a GPU needs CuPy, which is not installed",
+            remedy=f"run {install_command('cuda13')} (or with the extra cuda12 for an older driver)",
+        ) from error
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except Exception as error:  # CuPy raises its own kinds for a missing driver or GPU

@@ -20,8 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from haloscope.errors import HaloscopeError, MachineError
+from haloscope.errors import HaloscopeError, InputError, MachineError, install_command
+from haloscope.regions import SetupPhase
 
+_COMPILING = SetupPhase("compiling kernels (once)")
 _TRAILER = b"haloscope-sha256"
 _DIGEST_BYTES = 32
 
@@ -189,7 +191,15 @@ class Compiler:
 
 def debug_requested() -> bool:
     """Tell whether ``HALOSCOPE_JIT=debug`` asks for kernels with the address sanitizer."""
-    return os.environ.get("HALOSCOPE_JIT", "") == "debug"
+    mode = os.environ.get("HALOSCOPE_JIT", "")
+    if mode not in ("", "debug"):
+        raise InputError(
+            "unknown mode",
+            location=f"environment variable HALOSCOPE_JIT={mode}",
+            allowed="debug",
+            remedy="correct or unset it",
+        )
+    return mode == "debug"
 
 
 def _output(command: tuple[str, ...]) -> str:
@@ -245,7 +255,7 @@ def find_compiler() -> Compiler:
         return compiler
     raise MachineError(
         "no C++ compiler was found (CXX is not set; searched for g++ and the compiler extra)",
-        remedy="install g++ (Debian: apt install g++) or run pip install 'haloscope[compiler]'",
+        remedy=f"install g++ (Debian: apt install g++) or run {install_command('compiler')}",
     )
 
 
@@ -384,7 +394,8 @@ def compile_for_cores(file: Path, constants: Constants, cache: Cache | None = No
             if not debug:
                 source.unlink(missing_ok=True)
 
-    return cache.get(key, ".so", build)
+    with _COMPILING:
+        return cache.get(key, ".so", build)
 
 
 def compile_for_gpu(
@@ -403,7 +414,8 @@ def compile_for_gpu(
     def build(target: Path) -> None:
         target.write_bytes(_run_nvrtc(nvrtc, text, file.name, flags))
 
-    return cache.read(cache.get(key, ".cubin", build))
+    with _COMPILING:
+        return cache.read(cache.get(key, ".cubin", build))
 
 
 _SILENT_NVRTC = "NVRTC is installed but does not answer"
@@ -419,7 +431,7 @@ def _load_nvrtc() -> tuple[Any, str]:
     except (ImportError, RuntimeError) as error:  # the second where the library itself is missing
         raise MachineError(
             "kernels for GPUs need NVRTC and cuda-bindings, which are not installed",
-            remedy="run pip install 'haloscope[cuda13]' (or [cuda12] for an older driver, or [nvrtc] to "
+            remedy=f"run {install_command('cuda13')} (or with the extra cuda12 for an older driver, nvrtc to "
             "compile without a GPU)",
         ) from error
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:

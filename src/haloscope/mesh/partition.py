@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from haloscope.errors import InputError, MachineError, counted
+from haloscope.errors import InputError, MachineError, counted, install_command
 from haloscope.exchange.plan import ask_rows, give_rows
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hexes import FACES, Floats, HexMesh, Integers
@@ -152,7 +152,7 @@ def find_metis(required: bool) -> Any | None:
         if required:
             raise MachineError(
                 "partitioning by graph needs pymetis",
-                remedy="run pip install 'haloscope[mesh]', or choose the method coordinates",
+                remedy=f"run {install_command('mesh')}, or choose the method coordinates",
             ) from None
         return None
 

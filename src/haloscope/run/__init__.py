@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.case.shipped import file_or_shipped
 from haloscope.case.tables import CaseTable, Settings, case_from, naming_file, read_case
 from haloscope.device import open_device, require_known
 from haloscope.device.energy import EnergyMeter, EnergyTally
@@ -24,7 +25,7 @@ from haloscope.exchange.transports.contract import require_suited
 from haloscope.io import checkpoint as checkpoints
 from haloscope.io.atomic import remove_leftovers, write_json
 from haloscope.io.interrupts import Interrupted, handled_by
-from haloscope.regions import Profile
+from haloscope.regions import Profile, SetupPhase
 from haloscope.run.checkpointing import restore
 from haloscope.run.data_sets import data_frame, data_set
 from haloscope.run.loop import TimeLoop
@@ -37,11 +38,16 @@ from haloscope.run.summary import (
     energy_used,
     log_least_time,
     not_final,
+    note_crowded_cores,
     require_memory,
     summarise,
 )
 from haloscope.solvers import registry
 from haloscope.solvers.interface import WithCells
+
+_SETTING_UP = SetupPhase("setting up the solver")
+_READING = SetupPhase("reading the checkpoint")
+_MEASURING = SetupPhase("measuring the memory bandwidth")
 
 __all__ = ["Simulation", "load"]
 
@@ -97,7 +103,9 @@ class Simulation(RunState):
         # On one rank nothing is sent, and nothing else would look at it.
         require_suited(case.machine.transport, device.kind)
         require_memory(case, device, world)
-        super().__init__(case, name, device, world, registry.make_solver(case, device, world))
+        with _SETTING_UP:
+            solver = registry.make_solver(case, device, world)
+        super().__init__(case, name, device, world, solver)
         self._check_probes()
 
     def _check_probes(self) -> None:
@@ -289,7 +297,8 @@ class Simulation(RunState):
         if restart:
             if out is None:
                 raise InputError("a restart needs the folder of the checkpoint", remedy="set out")
-            restore(self, out, progress)
+            with _READING:
+                restore(self, out, progress)
         end = self.solver.last_step if steps is None else steps
         begun = self.step
         if begun > end:
@@ -298,7 +307,12 @@ class Simulation(RunState):
                 remedy=f"set --steps or run.steps to more than {begun} (steps count from the start of the "
                 "case), or a later end time in the case",
             )
-        measured = ceilings_of_share(self) if ceilings else None
+        measured = None
+        if ceilings:
+            with _MEASURING:
+                measured = ceilings_of_share(self)
+        if measured is not None:
+            note_crowded_cores(self, progress)
         if measured is not None and end > begun:
             log_least_time(self, end - begun, measured, progress)
         meter = EnergyMeter(self.device)
@@ -360,12 +374,13 @@ def load(
     device: str | None = None,
     world: World | None = None,
 ) -> Simulation:
-    """Make a simulation from a case.
+    """Make a simulation from a case file, a shipped case or a dict.
 
     Parameters
     ----------
     case
-        Path of a TOML case file, or the tables of a case as a dict with the keys of such a file.
+        Path of a TOML case file; the name of a shipped case if there is no such file (``haloscope
+        cases`` lists them); or the tables of a case as a dict with the keys of such a file.
         Paths of meshes in it are relative to the current folder.
     settings
         Values in place of the case's own: a dict of dotted keys, ``{"cavity.nodes": 33}``, or a
@@ -401,7 +416,7 @@ def load(
         name, source = "case", "case"
         checked = case_from(case, settings, registry.case_model)
     elif isinstance(case, str | os.PathLike):
-        path = Path(case)
+        path = file_or_shipped(Path(case))
         source = str(path)
         # A file's name may be no text; what is written is.
         name = os.fsencode(path.stem).decode(errors="replace")

@@ -66,7 +66,7 @@ def newest(out: Path) -> Path:
         raise InputError(
             "it holds no checkpoint (checkpoint-<step>.h5)",
             location=str(out),
-            remedy="run without --restart first",
+            remedy="run without --restart first; --set checkpoint.at_end=true saves the last step",
         )
     return paths[-1]
 

@@ -107,7 +107,8 @@ def latest_folder(root: Path, name: str, suits: Callable[[Path], bool]) -> Path:
         if numbered
         else f"there is no run of {name}",
         location=str(root),
-        remedy="give the folder of a run with --out",
+        remedy="give the folder of a run with --out"
+        + (", or run again with --set checkpoint.at_end=true" if numbered else ""),
     )
 
 

@@ -68,6 +68,8 @@ class RunState:
         self.probe_rows: dict[str, list[list[float]]] = {p.name: [] for p in case.output.probes}
         # What users should know of how a restart went, beside what the solver has to tell.
         self.notices: list[str] = []
+        # Whether ranks take turns on cores, so that bandwidths measured by all of them mean nothing.
+        self.ranks_exceed_cores = False
         self.last_checkpoint: Path | None = None  # The newest checkpoint that was written or read
         self._marks: dict[str, Any] | None = None
 

@@ -15,10 +15,11 @@ import numpy as np
 
 from haloscope.case.tables import CaseTable
 from haloscope.device.ceilings import Ceilings, measure_ceilings
+from haloscope.device.cpu import available_cores
 from haloscope.device.energy import LEAST_SECONDS, EnergyMeter, EnergyTally
 from haloscope.device.interface import Device
 from haloscope.errors import MachineError, SolutionError, counted
-from haloscope.exchange.ranks.world import World
+from haloscope.exchange.ranks.world import World, ranks_on_these_cores
 from haloscope.io.interrupts import Interrupted
 from haloscope.run.state import DIAGNOSTICS, Progress, RunState
 from haloscope.solvers import registry
@@ -147,6 +148,7 @@ def version() -> str:
         return "source"
 
 
+_ABSURD_SECONDS = 30 * 86400.0
 LONG_RUN_SECONDS = 3600.0
 """A run whose steps take longer gets a warning that names the limit of its time step."""
 
@@ -157,18 +159,41 @@ def ceilings_of_share(state: RunState) -> Ceilings:
     return measure_ceilings(state.device, sharing=state.world.local_size)
 
 
+def note_crowded_cores(state: RunState, progress: Progress) -> None:
+    """Say if there are more ranks than cores; all ranks call this."""
+    if state.device.kind != "cpu" or state.world.size == 1:
+        return
+    ranks, cores = ranks_on_these_cores(state.world), available_cores()
+    excess = int(state.world.largest(ranks - cores))
+    if excess <= 0:
+        return
+    state.ranks_exceed_cores = True
+    notice = (
+        f"more ranks than cores ({ranks} on {cores}): they take turns, and the rates are not those of "
+        "this machine"
+    )
+    state.notices.append(notice)
+    progress.line(notice)
+
+
+def least_seconds(state: RunState, steps: int, ceilings: Ceilings) -> float:
+    """Time of steps at the memory bandwidth of all ranks; all ranks call this."""
+    return steps * state.solver.work.bytes / (ceiling_of_all(state, ceilings) * 1e9)
+
+
 def log_least_time(state: RunState, steps: int, ceilings: Ceilings, progress: Progress) -> None:
     """Say before the first step how long the steps take at least."""
     total = ceiling_of_all(state, ceilings)
-    seconds = steps * state.solver.work.bytes / (total * 1e9)
-    progress.line(
-        f"{counted(steps, 'step takes', 'steps take')} at least {seconds:.2g} s at the "
-        f"measured memory bandwidth of {total:.3g} GB/s"
-    )
+    seconds = least_seconds(state, steps, ceilings)
+    least = f"{counted(steps, 'step takes', 'steps take')} at least {seconds:.2g} s"
+    if not state.ranks_exceed_cores:
+        least += f" at the measured memory bandwidth of {total:.3g} GB/s"
+    progress.line(least)
     if seconds > LONG_RUN_SECONDS:
         warning = (
             f"warning: the run takes at least {_duration(seconds)}: {counted(steps, 'step')}, "
             f"{state.solver.time_step_limit()}"
+            + ("; is so long a run meant?" if seconds > _ABSURD_SECONDS else "")
         )
         state.notices.append(warning)
         progress.line(warning)
@@ -270,7 +295,7 @@ def summarise(
         summary["bandwidth"].update(
             {
                 "ceiling_gb_s": total,
-                "fraction": achieved / total,
+                "fraction": None if state.ranks_exceed_cores else achieved / total,
                 "measured": ceilings.as_dict(),
             }
         )

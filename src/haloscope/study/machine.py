@@ -14,7 +14,7 @@ from pathlib import Path
 
 from haloscope.device import open_device
 from haloscope.device.cpu import available_cores
-from haloscope.errors import InputError, MachineError, counted
+from haloscope.errors import InputError, MachineError, counted, install_command
 from haloscope.study.keys import Limits, Mpi
 from haloscope.study.sweep import Point
 
@@ -114,7 +114,7 @@ def find_machine(
     no_mpi: dict[str | None, str] = {}
     if not inside:
         if importlib.util.find_spec("mpi4py") is None:
-            no_mpi[None] = "several ranks need mpi4py: pip install 'haloscope[mpi]'"
+            no_mpi[None] = f"several ranks need mpi4py: {install_command('mpi')}"
         no_mpi |= {name: _fault_of_python(name, python_of(mpis[name], folder)) for name in mpis}
     return Machine(available_cores(), count, no_gpu, hosts, no_mpi)
 

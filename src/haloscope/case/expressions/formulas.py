@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import stat
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,9 +140,16 @@ def _pop(stack: list[Any], count: int) -> list[Any]:
 
 
 def parse_quantity_or_expression(
-    value: float | int | str, key: str, variables: Iterable[str] = SPACE_AND_TIME
+    value: float | int | str,
+    key: str,
+    variables: Iterable[str] = SPACE_AND_TIME,
+    *,
+    words: Sequence[str] = (),
 ) -> Expression:
-    """Read a case-file entry that may be a number or an expression."""
+    """Read a case-file entry that may be a number or an expression.
+
+    `words`: what the key takes beside them; a misspelt one is refused with their names.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise InputError(
             f"wrong type {type(value).__name__}",
@@ -162,7 +170,21 @@ def parse_quantity_or_expression(
     try:
         return Expression(text, variables)
     except InputError as error:
+        if words and text.strip().isidentifier():
+            raise _unknown_word(text.strip(), key, variables, words) from None
         raise error.within(key) from None
+
+
+def _unknown_word(
+    word: str, key: str, variables: Iterable[str], words: Sequence[str]
+) -> InputError:
+    near = difflib.get_close_matches(word, words, 1)
+    return InputError(
+        "unknown word",
+        location=f"{key} = {shown(word)}",
+        allowed=f"{listed(words)}, a number, or an expression of {listed(variables)}",
+        remedy=f"did you mean {near[0]}?" if near else "",
+    )
 
 
 MAXIMUM_TABLE_BYTES = 64 * 1024 * 1024

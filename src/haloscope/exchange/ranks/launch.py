@@ -65,6 +65,11 @@ def started_by_launcher() -> bool:
     return any(name in environment for name in _PMI_VARIABLES)
 
 
+def own_ranks(size: int) -> int:
+    """`size` if `--ranks` started these ranks; 1 under a launcher of the user, or without one."""
+    return size if "HALOSCOPE_LAUNCHED" in os.environ else 1
+
+
 def tasks_of_launcher() -> int:
     """Count the ranks that a launcher says it has started; 0 where none says so."""
     counts = [_number(os.environ, name) for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")]

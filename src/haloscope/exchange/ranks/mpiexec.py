@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from haloscope.errors import InputError, MachineError, counted
+from haloscope.errors import InputError, MachineError, counted, install_command
 
 # How the version text of an MPI library, and that of its mpiexec, tell the MPI and its version.
 # More special texts come first. Cray's MPI has no mpiexec of its own: srun or PALS starts it.
@@ -85,7 +85,7 @@ def find_mpiexec() -> Mpiexec:
     # environment of this Python, the names that a Debian installation gives to several MPIs side by
     # side, and PATH. Whatever is found must say that it is of the same MPI (and of the same major
     # version where that matters: Open MPI's ranks do not understand another's launcher).
-    flavour, version, library = _mpi_of_mpi4py()
+    flavour, version, library = mpi_of_mpi4py()
     name_of_mpi = f"{flavour} {version}".strip()
     pattern = _FLAVOURS[flavour][1] if flavour in _FLAVOURS else None
     if pattern is None:
@@ -105,7 +105,7 @@ def find_mpiexec() -> Mpiexec:
     raise MachineError(
         f"there is no mpiexec of {name_of_mpi}, the MPI that mpi4py uses "
         f"({library or 'its library is not known'}); searched: {where}",
-        remedy="install the launcher of that MPI, or reinstall both: pip install 'haloscope[mpi]'",
+        remedy=f"install the launcher of that MPI, or reinstall both: {install_command('mpi')}",
     )
 
 
@@ -169,7 +169,7 @@ def check_hosts(hosts: Sequence[tuple[str, int]] | None, per_host: int | None) -
         )
 
 
-def _mpi_of_mpi4py() -> tuple[str, str, Path | None]:
+def mpi_of_mpi4py() -> tuple[str, str, Path | None]:
     """Flavour, version and library of mpi4py's MPI; an MPI not known here has its own text."""
     try:
         asked = subprocess.run(
@@ -184,17 +184,17 @@ def _mpi_of_mpi4py() -> tuple[str, str, Path | None]:
         raise MachineError(
             "loading mpi4py ended without an answer",
             remedy=f"try {sys.executable} -c 'from mpi4py import MPI'; to reinstall it: "
-            "pip install --force-reinstall 'haloscope[mpi]'",
+            f"{install_command('mpi')} --force-reinstall",
         ) from error
     if "missing" in answer:
         raise MachineError(
             "several ranks need mpi4py and an MPI, and this Python has no mpi4py",
-            remedy="run pip install 'haloscope[mpi]'",
+            remedy=f"run {install_command('mpi')}",
         )
     if "broken" in answer:
         raise MachineError(
             f"mpi4py is installed but cannot load an MPI ({answer['broken']})",
-            remedy="run pip install 'haloscope[mpi]', which includes one",
+            remedy=f"run {install_command('mpi')}, which includes one",
         )
     library = Path(answer["library"]) if answer["library"] else None
     for flavour, (pattern, _) in _FLAVOURS.items():

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from haloscope.device.cpu import available_cores
-from haloscope.errors import MachineError
+from haloscope.errors import MachineError, install_command
 from haloscope.exchange.ranks.watch import last_words, watch_host
 
 
@@ -109,7 +109,7 @@ class MpiWorld(World):
         except ImportError as error:
             raise MachineError(
                 f"an MPI launcher started this process, but mpi4py cannot be loaded ({error})",
-                remedy="run pip install 'haloscope[mpi]'",
+                remedy=f"run {install_command('mpi')}",
             ) from error
         from haloscope.exchange.ranks.launch import tasks_of_launcher
 
@@ -247,6 +247,13 @@ class AbsentWorld(World):
         return [text] * self.size
 
 
+def ranks_on_these_cores(world: World) -> int:
+    """How many ranks run on the cores of this one; all ranks call this."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    # Hosts may have the same name, but not the same memory.
+    return min(world.sharing(f"{platform.node()} cores {cores}"), world.local_size)
+
+
 def threads_of_rank(world: World) -> int:
     """Threads of this rank where nothing says how many; all ranks call this.
 
@@ -256,9 +263,7 @@ def threads_of_rank(world: World) -> int:
     # Launchers give each rank cores of its own, or let all that they start on a host run on all of
     # its cores. Then these share them: more threads than cores hold each other up at the end of
     # every loop.
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    # Hosts may have the same name, but not the same memory.
-    together = min(world.sharing(f"{platform.node()} cores {cores}"), world.local_size)
+    together = ranks_on_these_cores(world)
     variable = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     if variable.isdigit() and int(variable) > 0:
         return int(variable)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from haloscope.device.interface import Device
-from haloscope.errors import MachineError
+from haloscope.errors import MachineError, install_command
 from haloscope.exchange.plan import Plan
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.transports.contract import buffer
@@ -31,7 +31,7 @@ def _communicator(world: World, device: Device) -> Any:
         if place.startswith("missing: "):
             raise MachineError(
                 f"{place.removeprefix('missing: ')} on rank {rank}",
-                remedy="run pip install 'haloscope[cuda13]' (or [cuda12]), or use another transport",
+                remedy=f"run {install_command('cuda13')} (or with the extra cuda12), or use another transport",
             )
     if len(set(places)) < len(places):
         raise MachineError(

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.errors import InputError, MachineError, counted
+from haloscope.errors import InputError, MachineError, counted, install_command
 from haloscope.mesh.files.file_sizes import check_hdf5, check_vtk, check_vtu, check_xdmf
 from haloscope.mesh.files.gmsh import check_gmsh_counts
 from haloscope.mesh.hexes.hexes import point_text
@@ -81,7 +81,7 @@ def require_meshio() -> None:
         there = False
     if not there:
         raise MachineError(
-            "reading mesh files needs meshio", remedy="run pip install 'haloscope[mesh]'"
+            "reading mesh files needs meshio", remedy=f"run {install_command('mesh')}"
         )
 
 

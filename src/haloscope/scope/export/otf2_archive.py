@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from haloscope.errors import MachineError
+from haloscope.errors import MachineError, install_command
 from haloscope.scope.export.messages import RunClock, otf2_role_of
 from haloscope.scope.trace.measurement import Communicator, Location, Measurement
 from haloscope.scope.trace.trace import NOBODY
@@ -73,7 +73,7 @@ def load() -> Any:
     except (ImportError, OSError) as error:
         raise MachineError(
             f"the otf2 package, needed for OTF2 files, cannot be loaded ({error})",
-            remedy="install it: pip install 'haloscope[otf2]'",
+            remedy=f"run {install_command('otf2')}",
         ) from error
     return otf2
 

@@ -426,6 +426,27 @@ class BloodCase(CaseTable):
     blood: BloodTable
     """Plasma and cells in a vessel."""
 
+    def boundary_conditions(self) -> dict[str, str]:
+        """Conditions at walls and openings; all ends that are no openings are periodic or walls."""
+        walls = self.blood.walls
+        conditions = {"walls": f"no slip, {walls.kind}"}
+        conditions |= {
+            f"wall {side}": f"velocity {list(velocity)} m/s"
+            for side, velocity in walls.velocity_m_s.items()
+        }
+        periodic = getattr(self.blood.vessel, "periodic", ())
+        if periodic:
+            conditions["ends"] = "periodic" + (
+                f" along {', '.join(periodic)}" if isinstance(periodic, tuple) else ""
+            )
+        for opening in self.blood.openings:
+            unit = "m/s" if opening.kind == "velocity" else "Pa"
+            text = f"{opening.kind} {opening.value:g} {unit}"
+            text += f", {opening.profile}" if opening.kind == "velocity" else ""
+            text += f", times {opening.signal}" if opening.signal != 1.0 else ""
+            conditions[opening.name] = text + (", cells enter" if opening.feeds else "")
+        return conditions
+
     @model_validator(mode="after")
     def _one_end(self) -> BloodCase:
         steps, default = self.run.steps, type(self.run).model_fields["steps"].default

@@ -17,6 +17,7 @@ from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.lattice.point_fields import PointFields, Position
 from haloscope.regions import Region as TimedRegion
+from haloscope.regions import SetupPhase
 from haloscope.solvers.blood.case import (
     FLOPS_A_POINT,
     BloodCase,
@@ -70,6 +71,9 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 _SETUP = TimedRegion("set-up")
+_OPENING = SetupPhase("finding the lattice points in the vessel")
+_PLACING = SetupPhase("placing the cells")
+_FEEDING = SetupPhase("filling the feeders of the inlets")
 _NAMES = ("u", "v", "w", "p")
 _INSIDE = "inside"
 # Relative difference of time steps that are one: a step that was copied in another unit differs by rounding.
@@ -120,7 +124,8 @@ class BloodSolver:
 
     def _open(self) -> None:
         table, world, device = self._table, self._world, self._device
-        self.vessel = vessel = open_vessel(table, world)
+        with _OPENING:
+            self.vessel = vessel = open_vessel(table, world)
         lattice = vessel.lattice
         self.notices += lattice.notices
         require_plane(lattice, table.slice)
@@ -132,7 +137,8 @@ class BloodSolver:
             settled=settled_change(table, vessel),
             warn_unsteady=becomes_steady(table, vessel),
         )
-        cells = self._starting_cells()
+        with _PLACING:
+            cells = self._starting_cells()
         self.medium = medium = FluidWithCells(
             self._case,
             device,
@@ -160,7 +166,8 @@ class BloodSolver:
         self._flows = Flows(
             world, vessel, self.part, self.units, with_cells=self.suspension is not None
         )
-        self.traffic = self._open_traffic()
+        with _FEEDING:
+            self.traffic = self._open_traffic()
         self._drive = Drive(
             table,
             vessel.openings,

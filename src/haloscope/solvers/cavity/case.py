@@ -14,6 +14,7 @@ from haloscope.case.expressions import Expression, parse_quantity_or_expression
 from haloscope.case.tables import CaseFault, CaseTable, Exclusion, Table
 from haloscope.mesh.blocks import SIDES, Side, Triple
 from haloscope.solvers.cavity.heating import (
+    NAMED_TEMPERATURES,
     WallRange,
     distance_between,
     is_in_kelvin,
@@ -323,6 +324,20 @@ class CavityCase(CaseTable):
     cavity: CavityTable = CavityTable.model_construct()
     """The flow in the box."""
 
+    def boundary_conditions(self) -> dict[str, str]:
+        """Temperature of each wall, and its velocity if it moves."""
+        conditions = {}
+        for side in SIDES:
+            if side.axis >= self.cavity.dimensions:
+                continue
+            wall = getattr(self.cavity.walls, side.name)
+            temperature = wall.temperature
+            text = f"temperature {temperature}" + (" K" if is_in_kelvin(temperature) else "")
+            if any(wall.velocity):
+                text += f", velocity {list(wall.velocity)} m/s"
+            conditions[side.name] = text
+        return conditions
+
 
 @dataclass(frozen=True)
 class Flow:
@@ -393,7 +408,9 @@ class Flow:
             temperature = self.temperatures.get(side.name, "adiabatic")
             if is_in_kelvin(temperature):
                 key = f"cavity.walls.{side.name}.temperature"
-                expression = parse_quantity_or_expression(temperature, key, _PLACE)
+                expression = parse_quantity_or_expression(
+                    temperature, key, _PLACE, words=NAMED_TEMPERATURES
+                )
                 points = sample_points(side, self.size, self.nodes)
                 values = expression.evaluate_finite(key, **points)
                 with np.errstate(over="ignore"):  # what is refused later may be huge
@@ -523,4 +540,6 @@ class Flow:
         expression = getattr(self.table.initial, name)
         if expression == "reference":
             expression = self.reference_temperature
-        return parse_quantity_or_expression(expression, f"cavity.initial.{name}", _PLACE)
+        return parse_quantity_or_expression(
+            expression, f"cavity.initial.{name}", _PLACE, words=("reference",)
+        )

@@ -35,9 +35,13 @@ class WallRange:
     highest: float
 
 
+NAMED_TEMPERATURES = ("hot", "cold", "adiabatic")
+"""Words that a wall's temperature may be, in place of a number or an expression."""
+
+
 def is_in_kelvin(temperature: Temperature) -> bool:
     """Whether a wall's temperature is a number or an expression."""
-    return temperature not in ("hot", "cold", "adiabatic")
+    return temperature not in NAMED_TEMPERATURES
 
 
 def named_walls(temperatures: Mapping[str, Temperature], name: str) -> list[str]:

@@ -8,7 +8,15 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from haloscope.case.expressions import Expression, parse_quantity_or_expression
-from haloscope.case.tables import CaseFault, CaseTable, Exclusion, Position, Run, Table
+from haloscope.case.tables import (
+    CaseFault,
+    CaseTable,
+    Exclusion,
+    Position,
+    Run,
+    Table,
+    in_words,
+)
 from haloscope.solvers.flow.case_domain import (
     Boundary,
     BoundaryTable,
@@ -574,6 +582,15 @@ _EXCLUSIONS = (
 )
 
 
+_UNITS = {
+    "velocity": "m/s",
+    "speed": "m/s",
+    "flow_rate": "m^3/s",
+    "pressure": "Pa",
+    "traction": "Pa",
+}
+
+
 class FlowCase(CaseTable):
     """A case file of incompressible flow on tetrahedra."""
 
@@ -584,6 +601,13 @@ class FlowCase(CaseTable):
     run: FlowRun = FlowRun()
     flow: FlowTable
     """Incompressible flow by stabilised finite elements on tetrahedra."""
+
+    def boundary_conditions(self) -> dict[str, str]:
+        """Condition of each boundary of the mesh, in its words or with its keys."""
+        return {
+            name: in_words(boundary, _UNITS) if isinstance(boundary, Table) else boundary
+            for name, boundary in self.flow.boundaries.items()
+        }
 
     @model_validator(mode="after")
     def _one_end(self) -> FlowCase:

@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 
 from haloscope.case.tables import CaseFault, Table
 from haloscope.device.jit import Cache, default_folder
-from haloscope.errors import InputError, MachineError, counted
+from haloscope.errors import InputError, MachineError, counted, install_command
 from haloscope.mesh.tets.tet_files import check_quality, read_tets
 from haloscope.mesh.tets.tets import TetMesh
 
@@ -271,7 +271,7 @@ def _run_gmsh(plan: str, path: Path, seconds: float) -> None:
         raise MachineError(
             f"the pump's mesh needs Gmsh ({reason})",
             location="flow.pump",
-            remedy="run pip install 'haloscope[pump]'",
+            remedy=f"run {install_command('pump')}",
         )
     if done.returncode < 0:
         raise MachineError(

@@ -18,6 +18,7 @@ from haloscope.numerics.krylov.dense_blocks import PointBlocks
 from haloscope.numerics.krylov.flexible_gmres import Product
 from haloscope.numerics.krylov.two_level import TwoLevel
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct, transport_of
+from haloscope.regions import SetupPhase
 from haloscope.solvers.flow.boundaries.boundary_equations import BoundaryConditions
 from haloscope.solvers.flow.boundaries.conditions import (
     BoundaryValues,
@@ -40,6 +41,7 @@ from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings, Upda
 from haloscope.solvers.flow.equations.space_time import SLAB_UNKNOWNS, SlabEnds, SlabEquations
 from haloscope.solvers.flow.meshes import make_mesh
 
+_MESHING = SetupPhase("making and sharing out the mesh")
 # When velocities of a closed vessel are looked at, and what share of all that crosses boundaries or
 # runs along them, with these velocities, may be too much or too little.
 _TIMES_OF_BALANCE = 9
@@ -72,7 +74,8 @@ class System:
 
 def make_system(table: FlowTable, machine: Machine, device: Device, world: World) -> System:
     """Set up a case on its ranks; all of them call this."""
-    part, lines = node_part_on_ranks(world, lambda: make_mesh(table), table.partition)
+    with _MESHING:
+        part, lines = node_part_on_ranks(world, lambda: make_mesh(table), table.partition)
     transport = transport_of(table.messages, machine.transport)
     shared = SharedNodes(world, device, part.node_numbers, transport)
     boundary_values = BoundaryValues(part, shared, conditions_of(table, world, part))

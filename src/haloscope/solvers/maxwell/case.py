@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from haloscope.case.expressions import Expression, parse_quantity_or_expression
-from haloscope.case.tables import CaseFault, CaseTable, Exclusion, Position, Table
+from haloscope.case.tables import CaseFault, CaseTable, Exclusion, Position, Table, in_words
 from haloscope.solvers.maxwell.case_exclusions import (
     EXCLUSIONS,
     require_no_contradiction,
@@ -468,6 +468,13 @@ class MaxwellCase(CaseTable):
     maxwell: MaxwellTable
     """Electromagnetic fields in the time domain."""
     exclusions: ClassVar[tuple[Exclusion, ...]] = EXCLUSIONS
+
+    def boundary_conditions(self) -> dict[str, str]:
+        """Kind of each surface."""
+        return {
+            name: kind if isinstance(kind, str) else in_words(kind, {"impedance": "ohm"})
+            for name, kind in self.maxwell.boundaries.items()
+        }
 
     @model_validator(mode="after")
     def _no_keys_without_effect(self) -> MaxwellCase:

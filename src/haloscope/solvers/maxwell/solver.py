@@ -20,7 +20,7 @@ from haloscope.mesh.hexes.mesh_parts import MeshPart
 from haloscope.numerics.elements.element_fields import ElementFields, LocatedPoints, Position
 from haloscope.numerics.elements.element_maps import nodes
 from haloscope.numerics.runge_kutta import LSERK4
-from haloscope.regions import Region
+from haloscope.regions import Region, SetupPhase
 from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, Work
 from haloscope.solvers.maxwell.case import FIELD_NAMES, MaxwellCase, bytes_a_step, flops_a_step
 from haloscope.solvers.maxwell.elements import AFFINE, CORNERS, FACES, STORED, known_by
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from haloscope.io.figures.field_pictures import FieldPanel, SlicesPicture
 
 _SETUP = Region("set-up")
+_MESHING = SetupPhase("making and sharing out the mesh")
 _MEANINGS = {"E": ("V/m", "electric field"), "H": ("A/m", "magnetic field")}
 _STAGES = 5
 _NODES_AT_ONCE = 1 << 20
@@ -99,7 +100,8 @@ class MaxwellSolver:
 
     def _open(self) -> None:
         table, world, device = self._table, self._world, self._device
-        share = share_out(table, world)
+        with _MESHING:
+            share = share_out(table, world)
         self.materials = share.materials
         self.notices += share.notices
         self.part = part = share.rows.part(self._kinds(share.rows.mesh, share.concerned))
