@@ -11,6 +11,7 @@ import pytest
 from written_meshes import write_gmsh
 
 import haloscope
+from haloscope.case.tables import read_case
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.mesh.surfaces.surface_files import write_stl
 from haloscope.mesh.surfaces.surface_generators import tube
@@ -85,6 +86,7 @@ def uncommented(text: list[str], alternative: Alternative) -> str:
 
 def _write_meshes(folder: Path) -> None:
     """Files that the templates name, with the surfaces and zones that they name."""
+    pytest.importorskip("meshio")
     write_stl(tube(0.01, 0.042), folder / "vessel.stl")
     mesh = box((6, 4, 4), (0.0, 0.0, 0.0), (300.0, 200.0, 200.0))
     sides = {name: mesh.outer_faces(name) for name in mesh.boundary_names}
@@ -122,6 +124,28 @@ def test_each_commented_alternative_of_a_template_runs(solver, alternative, tmp_
     steady = solver == "flow" and 'scheme = "steady"' in path.read_text()
     summary = simulation.run(30 if steady else 2, ceilings=False)
     assert summary["steps"] < 30
+
+
+def _values_in_comments(text: list[str]) -> list[tuple[str, str]]:
+    """Lines with another value that the comment beside a key quotes: `flux = "central"`."""
+    lines = []
+    for line in text:
+        code, _, comment = line.partition("#")
+        match = re.fullmatch(r'(\w+ = )"[\w-]+" *', code)
+        if match:
+            lines += [(line, match[1] + value) for value in re.findall(r'"[\w-]+"', comment)]
+    return lines
+
+
+@pytest.mark.parametrize("solver", registry.NAMES)
+def test_values_that_the_comment_of_a_key_quotes_are_accepted(solver, tmp_path):
+    text = registry.template(solver).splitlines()
+    values = _values_in_comments(text)
+    assert values
+    for number, (line, other) in enumerate(values):
+        path = tmp_path / f"{number}.toml"
+        path.write_text("\n".join(text).replace(line, other))
+        assert read_case(path, [], registry.case_model).solver == solver
 
 
 @pytest.mark.parametrize("solver", registry.NAMES)
