@@ -1,6 +1,6 @@
 # The commands of this project; `make help` lists them.
 
-# The Python (3.11 or newer) that makes .venv, and that runs gpu-test.
+# The Python (3.11 to 3.13) that makes the environment, and that runs gpu-test.
 PYTHON ?= python3
 # Number of test files that run in parallel.
 WORKERS ?= 2
@@ -12,7 +12,16 @@ PEER_flow := dolfinx
 # The Python of a peer that the system installs; others get an environment of their own.
 PYTHON_FOR_flow := /usr/bin/python3
 
+# One environment for each version: .venv for python3, .venv-3.13 for PYTHON=python3.13. If .venv is of
+# an earlier python3, it is left as it is. A PYTHON that does not run has none, and is refused.
+VERSION := $(shell '$(PYTHON)' -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+VERSION_OF_VENV := $(shell sed -n 's/^version *= *\([0-9]*\.[0-9]*\).*/\1/p' .venv/pyvenv.cfg 2>/dev/null)
+VENV := .venv-$(or $(VERSION),none)
+ifeq ($(PYTHON),python3)
+ifneq ($(filter $(VERSION),$(or $(VERSION_OF_VENV),$(VERSION))),)
 VENV := .venv
+endif
+endif
 PEERS_VENV := .venv-peers-$(SOLVER)
 DOCS_VENV := .venv-docs
 DOCS := docs/_build/html
@@ -35,18 +44,20 @@ TEST_STAMP := $(call stamp,mpi$(comma)dev$(comma)nvrtc)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint docs gpu-test bench bench-peers clean
+.PHONY: help demo test small-test wheel-test lint docs gpu-test bench bench-peers clean
 
 help:
-	@echo 'make demo         run a small case (a fresh clone needs only Python 3.11 or newer)'
+	@echo 'make demo         run a small case (a fresh clone needs only Python 3.11 to 3.13)'
 	@echo 'make test         check sources and run all tests; GPU tests are skipped without a GPU'
+	@echo 'make small-test   run a few unit tests and one case of each solver, in a minute'
+	@echo 'make wheel-test   build a wheel, install it outside this folder and run two cases with it'
 	@echo 'make lint         check sources only: ruff, mypy, import-linter'
 	@echo 'make docs         build the documentation site, $(DOCS)/index.html'
 	@echo 'make gpu-test     run tests/gpu with PYTHON, which must have the packages of the tests'
 	@echo 'make bench        measure kernel rates and the memory bandwidth of this machine'
 	@echo 'make bench-peers  compare rates with other programs; SOLVER=cavity, blood or flow'
 	@echo 'make clean        remove environments and caches, keep runs/'
-	@echo 'PYTHON=...        Python to use; default python3'
+	@echo 'PYTHON=...        Python to use; default python3. Each version has its own environment'
 	@echo 'WORKERS=...       test files that run in parallel; default 2'
 
 demo: $(RUN_STAMP)
@@ -54,6 +65,22 @@ demo: $(RUN_STAMP)
 
 test: lint
 	$(RUN) pytest --numprocesses $(WORKERS) --dist loadfile
+
+# For the other versions of Python: parts that depend on the version, and each solver.
+SMALL_TESTS := $(addprefix tests/unit/test_,$(addsuffix .py,atomic case errors expressions regions \
+	run templates vtkhdf))
+SMALL_CASES := cavity-2d maxwell-cavity blood-red-cell flow-lid
+
+small-test: $(TEST_STAMP)
+	$(RUN) pytest --numprocesses $(WORKERS) --dist loadfile $(SMALL_TESTS)
+	rm -rf build/small-test
+	mkdir -p build/small-test
+	for case in $(SMALL_CASES); do \
+		$(VENV)/bin/haloscope run cases/$$case.toml --steps 2 --device cpu --out build/small-test/$$case \
+		>build/small-test/$$case.txt 2>&1 || { cat build/small-test/$$case.txt; exit 1; }; done
+
+wheel-test: $(TEST_STAMP)
+	$(RUN) pytest -m slow tests/unit/test_installed_wheel.py
 
 lint: $(TEST_STAMP)
 	$(RUN) ruff check .
@@ -77,7 +104,7 @@ bench-peers: $(RUN_STAMP) $(if $(PYTHON_FOR_$(SOLVER)),,$(PEERS_VENV)/.installed
 		--peer-python $(or $(PYTHON_FOR_$(SOLVER)),$(PEERS_VENV)/bin/python)
 
 clean:
-	rm -rf $(VENV) $(DOCS_VENV) .venv-peers-* build docs/_build .coverage \
+	rm -rf .venv .venv-[0-9]* $(DOCS_VENV) .venv-peers-* build docs/_build .coverage \
 		.import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests bench -name __pycache__ -prune -exec rm -rf {} +
 	rm -rf src/*.egg-info
@@ -104,11 +131,11 @@ $(VENV)/bin/pip:
 	$(make_environment)
 
 define make_environment
-@command -v '$(PYTHON)' >/dev/null || { echo >&2 \
-	'$(PYTHON) is not installed; install Python 3.11 or newer, or select one: make PYTHON=python3.12'; \
+@'$(PYTHON)' -c '' 2>/dev/null || { echo >&2 \
+	'$(PYTHON) is not installed; install Python 3.11 to 3.13, or select one: make PYTHON=python3.12'; \
 	exit 1; }
 @'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo >&2 \
-	"$(PYTHON) is $$('$(PYTHON)' -V 2>&1); allowed: Python 3.11 or newer;" \
+	"$(PYTHON) is $$('$(PYTHON)' -V 2>&1); allowed: Python 3.11 to 3.13;" \
 	"select another: make PYTHON=python3.12"; exit 1; }
 @'$(PYTHON)' -c 'import ensurepip, venv' 2>/dev/null || { echo >&2 \
 	'$(PYTHON) cannot create environments; install its venv module' \

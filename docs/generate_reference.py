@@ -122,6 +122,7 @@ _SOLVER = Row(
 def page() -> str:
     """The whole page as text."""
     parts = [_INTRODUCTION]
+    shared: list[Row] = []
     for number, solver in enumerate(registry.NAMES):
         model = registry.case_model(solver)
         rows = list(_rows(model))
@@ -132,7 +133,10 @@ def page() -> str:
                 if row.table.split(".")[0] != solver
             ]
             parts.append(_SHARED + _sections(model, shared))
-        parts.append(f"## Tables of the solver {solver}\n" + _sections(model, rows, under=solver))
+        own = _own_defaults(rows, shared)
+        parts.append(
+            f"## Tables of the solver {solver}\n{own}" + _sections(model, rows, under=solver)
+        )
         if model.exclusions:
             parts.append(_exclusions(model))
     parts.append(_EXPRESSIONS + _grammar())
@@ -246,6 +250,18 @@ def _sections(model: type[CaseTable], rows: list[Row], under: str | None = None)
         text += _unlike_defaults(own, [row for name in alike for row in tables[name]])
         text += _other_defaults(row for name in alike for row in tables[name])
     return "\n" + "\n".join(text)
+
+
+def _own_defaults(rows: list[Row], shared: list[Row]) -> str:
+    """Keys of the shared tables whose default in this solver is another one."""
+    defaults = {(row.table, row.name): row.default for row in shared}
+    lines = [
+        f"- `{row.table}.{row.name}`: {row.default}. {row.meaning}"
+        for row in rows
+        if defaults.get((row.table, row.name), row.default) != row.default
+        and (row.table, row.name) != ("", "solver")
+    ]
+    return "\n".join(["", "Shared keys with other defaults:", "", *lines, ""]) if lines else ""
 
 
 def _by_table(rows: list[Row]) -> list[Row]:

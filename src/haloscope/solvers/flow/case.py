@@ -120,8 +120,9 @@ class Time(Table):
     end: Positive | None = None
     """End of unsteady flow in s."""
     pseudo_time_step: Positive | None = None
-    """First pseudo time step in s, for steady flow that Newton's method does not reach from its start.
-    Pseudo time steps grow as the residual falls. By default there are none."""
+    """First pseudo time step in s, for steady flow that Newton's method does not reach from its start:
+    about the element size over the speed. Pseudo time steps grow as the residual falls. By default there
+    are none."""
 
 
 class NewtonTable(Table):
