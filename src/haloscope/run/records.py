@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from haloscope.io.figures.pictures import HistoryPicture, PlanePicture
 
 
+# In warnings: the results in pictures are not final.
+_NOT_FINAL = ("not final", "no step was taken")
+
+
 def draw_overview(
     path: Path,
     plane: PlanePicture | SlicesPicture,
@@ -30,17 +34,18 @@ def draw_overview(
     rows: Sequence[tuple[int, Mapping[str, float]]],
     followed: Monitor,
     tolerance: float,
+    last_step: int,
 ) -> None:
-    """Draw what the solver shows on a plane, or slices of fields.
+    """Draw what the solver shows on a plane, or slices of fields, with the main results below.
 
-    A plane comes with the history of what was followed beside it and the main results below, unless
-    all of the history is 0, as that of a fluid at rest is.
+    A plane comes with the history of what was followed beside it, unless all of the history is 0,
+    as that of a fluid at rest is.
     """
     from haloscope.io.figures.field_pictures import save_slices
     from haloscope.io.figures.pictures import save_midplane, save_overview
 
     if "panels" in plane:
-        save_slices(path, **plane)
+        save_slices(path, plane, headline_of(summary, last_step))
         return
     steps = [step for step, _ in rows]
     series = {
@@ -64,6 +69,20 @@ def draw_overview(
         "tolerance": tolerance or None,
     }
     save_overview(path, plane=plane, history=history, text_lines=lines)
+
+
+def headline_of(summary: Mapping[str, Any], last_step: int) -> list[str]:
+    """Main results for a picture, first of all why they are not final where they are not."""
+    notices = [notice for notice in summary["notices"] if notice.startswith("warning: ")]
+    doubts = [
+        notice.removeprefix("warning: ")
+        for notice in notices
+        if any(sign in notice for sign in _NOT_FINAL)
+    ]
+    step = summary["steps"]
+    if not doubts and step < last_step and not summary["converged"]:
+        doubts = [f"not final: step {step} of {last_step}"]
+    return [*doubts, *summary["headline"]]
 
 
 def table_row(values: list[float]) -> str:
@@ -278,7 +297,15 @@ def write_last(
             if plane is not None:
                 with OUTPUT:
                     tolerance = state.case.run.tolerance
-                    draw_overview(path, plane, summary, state.history, solver.followed, tolerance)
+                    draw_overview(
+                        path,
+                        plane,
+                        summary,
+                        state.history,
+                        solver.followed,
+                        tolerance,
+                        solver.last_step,
+                    )
             files["picture"] = str(path)
         except Exception as error:
             failure = error

@@ -32,6 +32,7 @@ AXES = "xyz"
 RASTER_POINTS = 200
 _FEWEST_POINTS = 2
 _ACROSS = 32
+_EQUAL_SIDES = 1e-9  # Sides that differ by no more than this part of them are equal
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,19 @@ def mesh_bounds(mesh: HexMesh, order: int) -> tuple[Floats, Floats]:
     return lower, upper
 
 
+def plane_axis(lengths: Floats, axis: str, offset: float | None) -> str:
+    """Normal of a plane through a box with sides (3,): ``auto`` becomes x, y or z.
+
+    Across the shortest side lies the plane that holds the longest one; of equal sides the last counts.
+    """
+    if axis != "auto":
+        return axis
+    if offset is not None:
+        return "z"
+    shortest = np.flatnonzero(lengths <= float(lengths.min()) * (1 + _EQUAL_SIDES))
+    return AXES[int(shortest[-1])]
+
+
 def plane_raster(
     lower: Floats,
     upper: Floats,
@@ -86,6 +100,7 @@ def plane_raster(
     `lower`, `upper`: corners of the box (3,), as `mesh_bounds` gives them; `points`: along the
     longer side, at least 2; the cells are about square, but a short side has 32.
     """
+    axis = plane_axis(upper - lower, axis, offset)
     if axis not in ("x", "y", "z"):
         raise InputError("unknown axis", location=f"plane: axis = {axis!r}", allowed="x, y and z")
     if points < _FEWEST_POINTS:

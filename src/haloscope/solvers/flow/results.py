@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from haloscope.errors import counted
 from haloscope.exchange.ranks.world import World
 from haloscope.io.atomic import append_text, write_text
+from haloscope.io.figures.axis_labels import length_unit
 from haloscope.numerics.elements.element_fields import plane_raster
 from haloscope.numerics.elements.node_fields import NodeFields
 from haloscope.solvers.flow.boundaries.integrals import (
@@ -470,15 +471,16 @@ def flow_picture(
             "values": np.sqrt((located[:3] ** 2).sum(axis=0)),
             "label": "speed (m/s)",
             "quantity": "u",
-            "magnitude": True,
+            "scale": "magnitude",
         },
-        {"values": located[3], "label": "p (Pa)", "quantity": "p"},
+        {"values": located[3], "label": "pressure (Pa)", "quantity": "p", "scale": "range"},
     ]
+    factor, unit = length_unit(max(np.ptp(raster.first), np.ptp(raster.second)))
     return {
-        "x": raster.first,
-        "y": raster.second,
-        "x_label": f"{raster.names[0]} (m)",
-        "y_label": f"{raster.names[1]} (m)",
+        "x": raster.first * factor,
+        "y": raster.second * factor,
+        "x_label": f"{raster.names[0]} ({unit})",
+        "y_label": f"{raster.names[1]} ({unit})",
         "panels": panels,
         "title": title,
         "subtitle": f"{raster.axis} = {raster.offset:.4g} m, {subtitle}",

@@ -23,6 +23,7 @@ from haloscope.mesh.lattice.shapes import Box, Tube
 from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.mesh.surfaces.surface_openings import walls_of
 from haloscope.mesh.surfaces.surfaces import Surface
+from haloscope.numerics.elements.element_fields import plane_axis
 from haloscope.solvers.blood.case import Slice
 from haloscope.solvers.blood.case_cells import MICRO
 from haloscope.solvers.blood.cells.local_cells import own_cells
@@ -204,17 +205,24 @@ class Plane:
     values: Floats  # (fields, len(y), len(x)); nan where there is no point
 
 
+def slice_axis(lattice: Lattice, wanted: Slice) -> str:
+    """Normal of the plane: x, y or z."""
+    low, high = lattice.bounds
+    return plane_axis(high - low, wanted.axis, wanted.offset_um)
+
+
 def require_plane(lattice: Lattice, wanted: Slice) -> None:
     """Refuse a plane that misses the vessel, before the run."""
     if wanted.offset_um is None:
         return
-    low, high = (float(corner["xyz".index(wanted.axis)]) / MICRO for corner in lattice.bounds)
+    axis = slice_axis(lattice, wanted)
+    low, high = (float(corner["xyz".index(axis)]) / MICRO for corner in lattice.bounds)
     slack = _ROUNDING * lattice.spacing / MICRO
     if not low - slack <= wanted.offset_um <= high + slack:
         # Rounding must not make 1e-16 of 0.
         low, high = (round(end / slack) * slack for end in (low, high))
         raise InputError(
-            f"the plane misses the vessel along {wanted.axis}",
+            f"the plane misses the vessel along {axis}",
             location=f"blood.slice.offset_um = {wanted.offset_um:g}",
             allowed=f"{low:.6g} to {high:.6g} um",
         )
