@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import glob
 import os
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 # In warnings: the results in pictures are not final.
 _NOT_FINAL = ("not final", "no step was taken")
+_DOUBT = 100  # characters shown of such a warning
 
 
 def draw_overview(
@@ -45,7 +47,7 @@ def draw_overview(
     from haloscope.io.figures.pictures import save_midplane, save_overview
 
     if "panels" in plane:
-        save_slices(path, plane, headline_of(summary, last_step))
+        save_slices(path, cast("SlicesPicture", plane), headline_of(summary, last_step))
         return
     steps = [step for step, _ in rows]
     series = {
@@ -75,7 +77,7 @@ def headline_of(summary: Mapping[str, Any], last_step: int) -> list[str]:
     """Main results for a picture, first of all why they are not final where they are not."""
     notices = [notice for notice in summary["notices"] if notice.startswith("warning: ")]
     doubts = [
-        notice.removeprefix("warning: ")
+        textwrap.shorten(notice.removeprefix("warning: "), _DOUBT, placeholder=" ...")
         for notice in notices
         if any(sign in notice for sign in _NOT_FINAL)
     ]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,6 +31,7 @@ from haloscope.io.figures.pictures import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.colors import Colormap, ListedColormap
     from matplotlib.figure import Figure
 
@@ -47,7 +48,7 @@ LONGEST_BAR = 4.0  # inch
 HEAD_HEIGHT = 0.6  # inch
 LINE_HEIGHT = 0.19  # inch, of the text below
 TEXT_SIZE = 9.0  # points
-LINES_SHOWN = 6
+LINES_SHOWN = 8
 FIGURE_RATIO = 1.5  # width over height that panels are arranged for
 MOST_COLUMNS = 3
 # Of the largest value of its quantity: a component that is nowhere larger has no panel.
@@ -378,7 +379,7 @@ def _colour_bar(figure: Figure, axes: Axes, image: Any, label: str, layout: _Lay
             ((1 - share) / 2, -drop, share, BAR_WIDTH / height), transform=axes.transAxes
         )
         bar = figure.colorbar(image, cax=beside, orientation="horizontal")
-        room, axis = width * share, bar.ax.xaxis
+        room, axis = width * share, cast("Axis", bar.ax.xaxis)
     else:
         share = min(1.0, LONGEST_BAR / height)
         beside = axes.inset_axes((1.0 + 0.1 / width, (1 - share) / 2, BAR_WIDTH / width, share))

@@ -20,6 +20,7 @@ from haloscope.io.figures.axis_labels import CHARACTER_WIDTH, fit_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.colors import Colormap
     from matplotlib.contour import ContourSet
     from matplotlib.figure import Figure
@@ -297,8 +298,9 @@ def _draw_plane(
     axes.set_xlabel(f"x ({powers[0]} m)".replace("( ", "("))
     axes.set_ylabel(f"y ({powers[1]} m)".replace("( ", "("))
     if plane.wide():
-        bar = figure.colorbar(contours, cax=_below(axes), orientation="horizontal")
-        ticked, length = bar.ax.xaxis, room[0]
+        bar = figure.colorbar(contours, cax=_below(figure, axes), orientation="horizontal")
+        ticked: Axis = bar.ax.xaxis
+        length = room[0]
     else:
         # As an inset the bar has the height of the plane whatever the layout makes of it.
         beside = axes.inset_axes((1.0 + 0.15 / room[0], 0.0, 0.13 / room[0], 1.0))
@@ -306,7 +308,8 @@ def _draw_plane(
         ticked, length = bar.ax.yaxis, room[1]
     bar.ax.minorticks_off()
     style_axes(bar.ax)
-    ends = float(contours.levels[0]), float(contours.levels[-1])
+    levels = np.asarray(contours.levels)
+    ends = float(levels[0]), float(levels[-1])
     power = fit_ticks(ticked, ends, length, upright=not plane.wide())
     name, _, unit = scalar_label.partition(" (")
     unit = " ".join(filter(None, (power, unit.removesuffix(")"))))
@@ -314,12 +317,12 @@ def _draw_plane(
     bar.outline.set_linewidth(0.6)
 
 
-def _below(axes: Axes) -> Axes:
+def _below(figure: Figure, axes: Axes) -> Axes:
     """Axes for a colour bar below others, at a distance in inches whatever their height."""
     from matplotlib.transforms import Bbox
 
-    def locate(bar: Axes, renderer: object) -> Bbox:
-        plane, height = axes.get_position(), axes.figure.get_figheight()
+    def locate(bar: object, renderer: object) -> Bbox:
+        plane, height = axes.get_position(), figure.get_figheight()
         top = plane.y0 - BAR_DROP / height
         return Bbox([[plane.x0, top - BAR_WIDTH / height], [plane.x1, top]])
 

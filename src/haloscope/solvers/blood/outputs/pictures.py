@@ -228,6 +228,15 @@ def require_plane(lattice: Lattice, wanted: Slice) -> None:
         )
 
 
+def plane_index(lattice: Lattice, axis: int, offset: float | None) -> int:
+    """Number of the plane of points nearest to an offset in m; None: the middle."""
+    if offset is None:
+        return lattice.shape[axis] // 2
+    low, high = (int(end[axis]) for end in lattice.runs.extent())
+    index = round((offset - float(lattice.origin[axis])) / lattice.spacing)
+    return min(max(index, low), high)
+
+
 def plane_of(
     world: World,
     lattice: Lattice,
@@ -241,12 +250,7 @@ def plane_of(
     `fields`: own values, (fields, owned); `axis`, `offset`: normal of the plane and its position in
     m; None: the middle.
     """
-    planes = lattice.shape[axis]
-    index = planes // 2
-    if offset is not None:
-        low, high = (int(end[axis]) for end in lattice.runs.extent())
-        index = round((offset - float(lattice.origin[axis])) / lattice.spacing)
-        index = min(max(index, low), high)
+    index = plane_index(lattice, axis, offset)
     coordinates = part.coordinates[: part.owned]
     chosen = np.flatnonzero(coordinates[:, axis] == index)
     across = [other for other in range(3) if other != axis]
