@@ -19,6 +19,7 @@ from haloscope.mesh.hexes.hexes import Floats, HexMesh, Integers
 from haloscope.mesh.hexes.mesh_parts import MeshPart
 from haloscope.numerics.elements.basis import open_cells
 from haloscope.numerics.elements.element_maps import in_pieces, nodes
+from haloscope.numerics.elements.interface_values import SharedFaces
 from haloscope.numerics.elements.locate import (
     Located,
     Locator,
@@ -206,6 +207,7 @@ class ElementFields:
 
     def __init__(self, world: World, part: MeshPart, order: int) -> None:
         self._world, self._mesh, self._order = world, part.mesh, order
+        self._part = part
         self._elements = part.elements
         self._sorted = np.argsort(part.elements, kind="stable")
         self.shape = (part.whole, *(order + 1,) * 3)
@@ -301,13 +303,16 @@ class ElementFields:
     ) -> tuple[PlaneRaster, Floats | None]:
         """Sample fields on a plane across an axis; the same raster for any number of ranks.
 
+        Values at faces within a region are interpolated; see :mod:`.interface_values`.
         `values`: gives (rows, components, N + 1, N + 1, N + 1) of some own elements; Returns: on
         rank 0 (components, second, first), nan outside the mesh; None elsewhere.
         """
         low, high = mesh_bounds(self._mesh, self._order)
         raster = raster_on_ranks(self._world, low, high, axis, offset, points)
         samples = PlaneSamples(self.locator, raster)
-        own = samples.values(values(samples.rows))
+        rows = samples.rows
+        faces = SharedFaces(self._world, self._part, rows, nodes(self._mesh, self._order, rows))
+        own = samples.values(faces.smooth(values(rows)))
         return raster, joined_on_root(self._world, own)
 
     def write(
