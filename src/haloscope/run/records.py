@@ -16,6 +16,7 @@ import numpy as np
 
 from haloscope.errors import InputError, MachineError, counted
 from haloscope.io.atomic import append_text, write_text
+from haloscope.io.figures.animations import save_animation
 from haloscope.run.state import OUTPUT, RunState
 from haloscope.solvers.interface import Monitor
 
@@ -85,6 +86,14 @@ def headline_of(summary: Mapping[str, Any], last_step: int) -> list[str]:
     if not doubts and step < last_step and not summary["converged"]:
         doubts = [f"not final: step {step} of {last_step}"]
     return [*doubts, *summary["headline"]]
+
+
+def keep_frame(state: RunState) -> None:
+    """Keep what the picture shows now for the animation; all ranks call this."""
+    with OUTPUT:
+        picture = state.solver.picture()
+        if picture is not None:
+            state.frames.add(state.step, picture)
 
 
 def table_row(values: list[float]) -> str:
@@ -311,6 +320,16 @@ def write_last(
             files["picture"] = str(path)
         except Exception as error:
             failure = error
+    if output.frames:
+        path = out / "animation.gif"
+        try:
+            keep_frame(state)
+            if state.world.is_root:
+                with OUTPUT:
+                    save_animation(path, state.frames)
+            files["animation"] = str(path)
+        except Exception as error:
+            failure = failure or error
     for name in state.probe_rows:
         files[f"probe {name}"] = str(out / f"probe-{name}.csv")
     if state.history:

@@ -32,6 +32,7 @@ from haloscope.io.figures.pictures import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
+    from matplotlib.collections import LineCollection
     from matplotlib.colors import Colormap, ListedColormap
     from matplotlib.figure import Figure
 
@@ -91,6 +92,8 @@ class FieldPanel(TypedDict):
     quantity: NotRequired[str]
     # Of the colours: centred on zero (the default), from zero up, or from the least value up.
     scale: NotRequired[Scale]
+    # Least and greatest value for the colours in place of those of the values, as of several frames.
+    limits: NotRequired[tuple[float, float]]
 
 
 class SlicesPicture(TypedDict):
@@ -122,7 +125,7 @@ def slices_figure(picture: SlicesPicture, lines: Sequence[str] = ()) -> Figure:
     across, up = _checked_axis("x", picture["x"]), _checked_axis("y", picture["y"])
     fields = _checked_panels(picture["panels"], (up.size, across.size))
     scales = _scales(picture["panels"], fields)
-    shown, note = _shown_panels(picture["panels"], fields)
+    shown, note = shown_panels(picture["panels"], fields)
     half = [(line[1] - line[0]) / 2 for line in (across, up)]
     extent = (across[0] - half[0], across[-1] + half[0], up[0] - half[1], up[-1] + half[1])
     layout = _Layout.of((extent[1] - extent[0]) / (extent[3] - extent[2]), len(shown))
@@ -139,7 +142,7 @@ def slices_figure(picture: SlicesPicture, lines: Sequence[str] = ()) -> Figure:
             origin="lower",
             extent=extent,
             aspect="equal",
-            cmap=_colour_map(panel.get("scale", "signed")),
+            cmap=colour_map(panel.get("scale", "signed")),
             vmin=scales[number][0],
             vmax=scales[number][1],
             interpolation="nearest",
@@ -210,7 +213,7 @@ class _Layout:
         )
 
 
-def _shown_panels(
+def shown_panels(
     panels: Sequence[FieldPanel], fields: Sequence[NDArray[np.float64]]
 ) -> tuple[list[int], str]:
     """Numbers of the panels that are drawn, and a note about components that vanish."""
@@ -300,9 +303,10 @@ def _scales(
     """Least and largest value of each panel's colours."""
     ends: dict[str, tuple[float, float]] = {}
     names = [panel.get("quantity", f"panel {n}") for n, panel in enumerate(panels)]
-    for name, values in zip(names, fields, strict=True):
-        low, high = ends.get(name, (np.inf, -np.inf))
-        ends[name] = min(low, float(np.nanmin(values))), max(high, float(np.nanmax(values)))
+    for name, panel, values in zip(names, panels, fields, strict=True):
+        own = panel.get("limits", (float(np.nanmin(values)), float(np.nanmax(values))))
+        low, high = ends.get(name, own)
+        ends[name] = min(low, own[0]), max(high, own[1])
     scales = []
     for name, panel in zip(names, panels, strict=True):
         low, high = ends[name]
@@ -340,7 +344,8 @@ def _diverging() -> ListedColormap:
     return ListedColormap(colours.tolist(), name="blue-white-red")
 
 
-def _colour_map(scale: Scale) -> Colormap:
+def colour_map(scale: Scale) -> Colormap:
+    """Diverging for a scale centred on zero, sequential for others."""
     import matplotlib
 
     chosen = _diverging() if scale == "signed" else matplotlib.colormaps["viridis"]
@@ -350,16 +355,23 @@ def _colour_map(scale: Scale) -> Colormap:
 def _draw_outlines(
     axes: Axes, outlines: ArrayLike | None, extent: tuple[float, float, float, float]
 ) -> None:
-    """Lines that are seen on dark and on light colours."""
-    if outlines is None or not np.size(outlines):
-        return
-    from matplotlib.collections import LineCollection
-
-    ends = list(np.asarray(outlines, np.float64))
-    for colour, width in (("white", 2.0), (INK, 0.8)):
-        axes.add_collection(LineCollection(ends, colors=colour, linewidths=width), autolim=False)
+    for lines in outline_collections(outlines):
+        axes.add_collection(lines, autolim=False)
     axes.set_xlim(*extent[:2])
     axes.set_ylim(*extent[2:])
+
+
+def outline_collections(outlines: ArrayLike | None) -> list[LineCollection]:
+    """Lines (n, 2, 2) that are seen on dark and on light colours."""
+    from matplotlib.collections import LineCollection
+
+    if outlines is None or not np.size(outlines):
+        return []
+    ends = list(np.asarray(outlines, np.float64))
+    return [
+        LineCollection(ends, colors=colour, linewidths=width)
+        for colour, width in (("white", 2.0), (INK, 0.8))
+    ]
 
 
 def _label(axes: Axes, x_label: str, y_label: str, layout: _Layout) -> None:
