@@ -192,6 +192,17 @@ def test_a_colour_bar_has_the_unit_and_the_power_of_ten() -> None:
     assert bar.yaxis.get_offset_text().get_text() == ""
 
 
+def test_an_axis_in_powers_of_ten_says_so_in_its_label() -> None:
+    figure = slices_figure(_picture({"values": np.ones((10, 20))}, x=2e-3 * X, y=Y))
+    axes = figure.axes[0]
+    assert axes.get_xlabel() == "x (1e-3 m)"
+    assert axes.get_ylabel() == "z (m)"
+    figure.draw_without_rendering()
+    ticks = [tick for tick in axes.xaxis.get_ticklabels() if tick.get_text()]
+    numbers = [float(tick.get_text()) * 1e-3 for tick in ticks]
+    assert numbers == pytest.approx([tick.get_position()[0] for tick in ticks])
+
+
 def test_main_results_stand_below_and_take_room_of_their_own() -> None:
     panel = {"values": np.ones((10, 20))}
     bare, with_lines = (

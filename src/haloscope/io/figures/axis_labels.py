@@ -56,6 +56,13 @@ def fit_ticks(axis: Axis, ends: tuple[float, float], room: float, *, upright: bo
     return f"1e{exponent}" if exponent else ""
 
 
+def with_power(label: str, power: str) -> str:
+    """A label, as ``p (Pa)``, with the power of ten that `fit_ticks` returned: ``p (1e-5 Pa)``."""
+    name, _, unit = label.partition(" (")
+    unit = " ".join(filter(None, (power, unit.removesuffix(")"))))
+    return f"{name} ({unit})" if unit else name
+
+
 def _in_digits(places: list[float]) -> list[str]:
     """Numbers with as many decimals as tell them apart, the same for all."""
     for decimals in range(_DIGITS):

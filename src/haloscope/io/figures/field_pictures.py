@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from haloscope.errors import InputError, SolutionError, counted
-from haloscope.io.figures.axis_labels import fit_ticks, wrapped
+from haloscope.io.figures.axis_labels import fit_ticks, with_power, wrapped
 from haloscope.io.figures.pictures import (
     INK,
     MUTED,
@@ -375,11 +375,11 @@ def outline_collections(outlines: ArrayLike | None) -> list[LineCollection]:
 
 
 def _label(axes: Axes, x_label: str, y_label: str, layout: _Layout) -> None:
-    axes.set_xlabel(x_label, parse_math=False)
-    axes.set_ylabel(y_label, parse_math=False)
     style_axes(axes)
-    fit_ticks(axes.xaxis, axes.get_xlim(), layout.width)
-    fit_ticks(axes.yaxis, axes.get_ylim(), layout.height, upright=True)
+    power = fit_ticks(axes.xaxis, axes.get_xlim(), layout.width)
+    axes.set_xlabel(with_power(x_label, power), parse_math=False)
+    power = fit_ticks(axes.yaxis, axes.get_ylim(), layout.height, upright=True)
+    axes.set_ylabel(with_power(y_label, power), parse_math=False)
 
 
 def _colour_bar(figure: Figure, axes: Axes, image: Any, label: str, layout: _Layout) -> None:
@@ -402,10 +402,8 @@ def _colour_bar(figure: Figure, axes: Axes, image: Any, label: str, layout: _Lay
     bar.ax.minorticks_off()
     ends = (float(image.norm.vmin), float(image.norm.vmax))
     power = fit_ticks(axis, ends, room, upright=not layout.bar_below)
-    name, _, unit = label.partition(" (")
-    unit = " ".join(filter(None, (power, unit.removesuffix(")"))))
-    bar.set_label(f"{name} ({unit})" if unit else name, parse_math=False)
-    axes.set_title(name, loc="left", fontsize=9.5, color=INK, pad=5, parse_math=False)
+    bar.set_label(with_power(label, power), parse_math=False)
+    axes.set_title(_name(label), loc="left", fontsize=9.5, color=INK, pad=5, parse_math=False)
 
 
 def _write_head(figure: Figure, size: tuple[float, float], title: str, subtitle: str) -> None:

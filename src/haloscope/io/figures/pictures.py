@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from haloscope.errors import InputError, SolutionError, counted
 from haloscope.io.atomic import atomic_path
-from haloscope.io.figures.axis_labels import CHARACTER_WIDTH, fit_ticks
+from haloscope.io.figures.axis_labels import CHARACTER_WIDTH, fit_ticks, with_power
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -291,12 +291,9 @@ def _draw_plane(
     style_axes(axes)
     width, height = plane.sides()
     room = inches, inches * height / width
-    powers = (
-        fit_ticks(axes.xaxis, axes.get_xlim(), room[0]),
-        fit_ticks(axes.yaxis, axes.get_ylim(), room[1], upright=True),
-    )
-    axes.set_xlabel(f"x ({powers[0]} m)".replace("( ", "("))
-    axes.set_ylabel(f"y ({powers[1]} m)".replace("( ", "("))
+    axes.set_xlabel(with_power("x (m)", fit_ticks(axes.xaxis, axes.get_xlim(), room[0])))
+    power = fit_ticks(axes.yaxis, axes.get_ylim(), room[1], upright=True)
+    axes.set_ylabel(with_power("y (m)", power))
     if plane.wide():
         bar = figure.colorbar(contours, cax=_below(figure, axes), orientation="horizontal")
         ticked: Axis = bar.ax.xaxis
@@ -311,9 +308,7 @@ def _draw_plane(
     levels = np.asarray(contours.levels)
     ends = float(levels[0]), float(levels[-1])
     power = fit_ticks(ticked, ends, length, upright=not plane.wide())
-    name, _, unit = scalar_label.partition(" (")
-    unit = " ".join(filter(None, (power, unit.removesuffix(")"))))
-    bar.set_label(f"{name} ({unit})" if unit else name, parse_math=False)
+    bar.set_label(with_power(scalar_label, power), parse_math=False)
     bar.outline.set_linewidth(0.6)
 
 

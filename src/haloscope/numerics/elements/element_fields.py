@@ -301,11 +301,10 @@ class ElementFields:
     def sample_plane(
         self, axis: str, offset: float | None, points: int, values: Callable[[Integers], Floats]
     ) -> tuple[PlaneRaster, Floats | None]:
-        """Sample fields on a plane across an axis; the same raster for any number of ranks.
+        """Sample fields on a plane across an axis; the same for any number of ranks.
 
-        Values at faces within a region are interpolated; see :mod:`.interface_values`.
-        `values`: gives (rows, components, N + 1, N + 1, N + 1) of some own elements; Returns: on
-        rank 0 (components, second, first), nan outside the mesh; None elsewhere.
+        `values`: gives (rows, components, N + 1, N + 1, N + 1) of some own elements. Returns: on rank 0
+        (components, second, first), nan outside the mesh, faces by :mod:`.interface_values`; else None.
         """
         low, high = mesh_bounds(self._mesh, self._order)
         raster = raster_on_ranks(self._world, low, high, axis, offset, points)

@@ -330,7 +330,21 @@ class RunResults:
                 {"step": int(step), "time": at, "from": before, "to": after}
                 for step, at, before, after in self._time_steps
             ]
+        # Costs come last: a picture shows the first lines.
         lines = [
+            f"{name}: {values['flow_rate']:.6g} m^3/s outward, mean pressure "
+            f"{values['pressure']:.6g} Pa"
+            for name, values in openings.items()
+        ]
+        if self._table.head is not None:
+            head = self._head()
+            rise = openings[head.outlet]["pressure"] - openings[head.inlet]["pressure"]
+            summary["pressure_head"] = rise
+            lines.append(
+                f"pressure head {rise:.6g} Pa ({rise / _PASCAL_PER_MMHG:.4g} mmHg) from "
+                f"{head.inlet} to {head.outlet}"
+            )
+        lines += [
             counted(done.newton, "Newton iteration")
             + (
                 f", {done.linear_a_newton:.1f} GMRES iterations a Newton iteration"
@@ -361,19 +375,6 @@ class RunResults:
                 f"  {name:<28}{row['seconds']:>10.3g} s{100 * row['share']:>7.1f} %"
                 for name, row in self.phases.table(seconds).items()
             ]
-        lines += [
-            f"{name}: {values['flow_rate']:.6g} m^3/s outward, mean pressure "
-            f"{values['pressure']:.6g} Pa"
-            for name, values in openings.items()
-        ]
-        if self._table.head is not None:
-            head = self._head()
-            rise = openings[head.outlet]["pressure"] - openings[head.inlet]["pressure"]
-            summary["pressure_head"] = rise
-            lines.append(
-                f"pressure head {rise:.6g} Pa ({rise / _PASCAL_PER_MMHG:.4g} mmHg) from "
-                f"{head.inlet} to {head.outlet}"
-            )
         return Results({"flow": summary}, files, lines, self._warnings(openings, velocity))
 
     def _warnings(self, openings: dict[str, dict[str, float]], velocity: float) -> list[str]:
