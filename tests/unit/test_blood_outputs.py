@@ -353,6 +353,23 @@ def _seen_sphere(radius: float = 1.0) -> tuple[SurfaceImage, MembraneMesh]:
     return SurfaceImage(View.of_points(corners, (160, 160))), mesh
 
 
+@pytest.mark.parametrize(
+    ("sides", "right", "up"),
+    [
+        ((24.0, 18.0, 18.0), 0, 1),
+        ((32.0, 18.0, 25.8), 0, 1),
+        ((1.0, 1.0, 1.0), 0, 1),
+        ((10.0, 2.0, 4.0), 0, 2),
+        ((1.0, 1.0, 9.0), 2, 1),
+    ],
+)
+def test_the_longest_side_runs_right_and_of_like_sides_y_runs_up(sides, right, up) -> None:
+    corners = np.array(list(np.ndindex(2, 2, 2))) * np.array(sides)
+    axes = View.of_points(corners, (160, 160)).axes
+    assert np.abs(axes[0]).argmax() == right
+    assert np.abs(axes[1]).argmax() == up
+
+
 def test_a_sphere_is_seen_where_it_is_and_lit_by_its_normals() -> None:
     image, mesh = _seen_sphere()
     view = image.view
