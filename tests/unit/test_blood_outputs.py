@@ -26,6 +26,7 @@ from haloscope.solvers.blood.cells.sharing import CellOwnership, Region
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import MembraneMesh, sphere
 from haloscope.solvers.blood.outputs.cell_outputs import NUMBERS, CellOutputs, cell_table
+from haloscope.solvers.blood.outputs.outlines import cell_outlines, cut_triangles
 from haloscope.solvers.blood.outputs.pictures import vessel_walls
 from haloscope.solvers.blood.units import LatticeUnits
 from haloscope.solvers.blood.vessels.vessels import Vessel
@@ -95,6 +96,50 @@ def scene() -> Any:
         turns=turns,
         middle=middle,
     )
+
+
+@pytest.fixture(name="outlines")
+def fixture_outlines(scene: Any) -> Any:
+    """Lines on the middle plane across z, in spacings from the middle of the tube."""
+    lattice = scene.vessel.lattice
+    lines = cell_outlines(World(), scene.suspension, scene.region, lattice, 2, None)
+    places = (lines - lattice.origin[:2]) / lattice.spacing
+    return places - [0.0, scene.middle]
+
+
+def test_outlines_of_cells_are_closed_lines_on_the_section(scene: Any, outlines: Any) -> None:
+    _, met = np.unique(outlines.reshape(-1, 2).round(9), axis=0, return_counts=True)
+    assert (met == 2).all()
+    height = scene.vessel.lattice.shape[2] // 2 - scene.middle
+    across, up, along = 4.0 * scene.factors[0]
+    own = outlines[outlines[:, 0, 0] < 10].reshape(-1, 2) - [1.0, 0.0]
+    radii = (own[:, 0] / across) ** 2 + (own[:, 1] / up) ** 2 + (height / along) ** 2
+    assert radii == pytest.approx(1.0, abs=0.1)
+
+
+def test_a_cell_over_a_periodic_end_has_an_outline_at_both_ends(outlines: Any) -> None:
+    first = outlines[outlines[:, 0, 0] < 10]
+    last = outlines[outlines[:, 0, 0] > 30]
+    assert len(first) > 10
+    assert np.sort(first, axis=0) + [PERIOD, 0.0] == pytest.approx(np.sort(last, axis=0))
+
+
+def test_a_plane_cuts_a_triangle_once_or_not_at_all() -> None:
+    triangle = np.array([[[0.0, 0.0, -1.0], [1.0, 0.0, 1.0], [0.0, 2.0, 1.0]]])
+    expected = [[[0.5, 0.0], [0.0, 1.0]]]
+    for turn in range(3):
+        turned = np.roll(triangle, turn, axis=1)
+        assert (
+            np.sort(cut_triangles(turned, 2, 0.0), axis=1).tolist()
+            == np.sort(expected, axis=1).tolist()
+        )
+    assert cut_triangles(triangle, 2, 1.5).shape == (0, 2, 2)
+    assert cut_triangles(triangle, 2, -1.5).shape == (0, 2, 2)
+
+
+def test_a_vessel_without_cells_has_no_outlines(scene: Any) -> None:
+    lines = cell_outlines(World(), None, scene.region, scene.vessel.lattice, 2, None)
+    assert lines.shape == (0, 2, 2)
 
 
 def _columns(values: np.ndarray) -> dict[str, np.ndarray]:
@@ -306,6 +351,23 @@ def _seen_sphere(radius: float = 1.0) -> tuple[SurfaceImage, MembraneMesh]:
     mesh = sphere(2562, radius)
     corners = np.array(list(np.ndindex(2, 2, 2))) * 2.4 - 1.2
     return SurfaceImage(View.of_points(corners, (160, 160))), mesh
+
+
+@pytest.mark.parametrize(
+    ("sides", "right", "up"),
+    [
+        ((24.0, 18.0, 18.0), 0, 1),
+        ((32.0, 18.0, 25.8), 0, 1),
+        ((1.0, 1.0, 1.0), 0, 1),
+        ((10.0, 2.0, 4.0), 0, 2),
+        ((1.0, 1.0, 9.0), 2, 1),
+    ],
+)
+def test_the_longest_side_runs_right_and_of_like_sides_y_runs_up(sides, right, up) -> None:
+    corners = np.array(list(np.ndindex(2, 2, 2))) * np.array(sides)
+    axes = View.of_points(corners, (160, 160)).axes
+    assert np.abs(axes[0]).argmax() == right
+    assert np.abs(axes[1]).argmax() == up
 
 
 def test_a_sphere_is_seen_where_it_is_and_lit_by_its_normals() -> None:

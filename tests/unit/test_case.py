@@ -675,7 +675,9 @@ def test_no_value_of_any_key_does_worse_than_a_refusal_in_one_line(read):
     "path", sorted((_ROOT / "cases").glob("*.toml")), ids=lambda path: path.name
 )
 def test_every_case_that_comes_with_the_program_is_right(path):
-    assert read_case(path, (), registry.case_model).solver in registry.NAMES
+    case = read_case(path, (), registry.case_model)
+    assert case.solver in registry.NAMES
+    assert not re.search(r"=|\d+(\.\d+)? ?(um|mm|m|K)\b", case.title), "--set would make it wrong"
 
 
 @pytest.mark.parametrize("solver", registry.NAMES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,16 @@ import pytest
 from refusals import refused
 
 from haloscope.errors import InputError, SolutionError
-from haloscope.io.figures.field_pictures import MOST_PANELS, save_slices
+from haloscope.io.figures.axis_labels import length_unit
+from haloscope.io.figures.field_pictures import MOST_PANELS, save_slices, slices_figure
 
 image = pytest.importorskip("matplotlib.image", reason="matplotlib is not installed")
 
 X, Y = np.linspace(0.05, 1.95, 20), np.linspace(0.05, 0.95, 10)
 
 
-def _draw(folder: Path, *panels: dict[str, Any], **change: Any) -> Any:
-    path = folder / "slice.png"
-    arguments: dict[str, Any] = {
+def _picture(*panels: dict[str, Any], **change: Any) -> Any:
+    return {
         "x": X,
         "y": Y,
         "x_label": "x (m)",
@@ -28,7 +29,11 @@ def _draw(folder: Path, *panels: dict[str, Any], **change: Any) -> Any:
         "panels": [{"label": f"E{number} (V/m)", **panel} for number, panel in enumerate(panels)],
         **change,
     }
-    save_slices(path, **arguments)
+
+
+def _draw(folder: Path, *panels: dict[str, Any], **change: Any) -> Any:
+    path = folder / "slice.png"
+    save_slices(path, _picture(*panels, **change))
     return np.asarray(image.imread(path))[..., :3]
 
 
@@ -76,7 +81,7 @@ def test_outside_is_grey_and_a_vanishing_field_is_white(tmp_path: Path) -> None:
 
 def test_a_magnitude_has_no_blue_for_below_zero(tmp_path: Path) -> None:
     values = np.full((10, 20), 2.0)
-    pixels = _draw(tmp_path, {"values": values, "magnitude": True})
+    pixels = _draw(tmp_path, {"values": values, "scale": "magnitude"})
     assert _shows(pixels, (0.993, 0.906, 0.144)) > 10000  # the upper end of viridis
 
 
@@ -109,8 +114,121 @@ def test_what_cannot_be_drawn_is_refused(
 
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
-    panels: Any = [{"values": np.zeros((10, 20)), "label": "E"}]
     with refused(problem="pictures are PNG files", remedy="png"):
-        save_slices(
-            tmp_path / "a.pdf", x=X, y=Y, x_label="x", y_label="y", panels=panels, title="t"
-        )
+        save_slices(tmp_path / "a.pdf", _picture({"values": np.zeros((10, 20))}))
+
+
+# The figure itself
+
+
+def _drawn(figure: Any) -> list[Any]:
+    """Axes with an image: the panels."""
+    return [axes for axes in figure.axes if axes.images]
+
+
+def _texts(figure: Any) -> list[str]:
+    return [text.get_text() for text in figure.texts]
+
+
+def _stretch(axes: Any) -> float:
+    """Inches a unit of y over inches a unit of x, as drawn."""
+    box, figure = axes.get_position(), axes.figure
+    across = box.width * figure.get_figwidth() / np.ptp(axes.get_xlim())
+    up = box.height * figure.get_figheight() / np.ptp(axes.get_ylim())
+    return float(up / across)
+
+
+@pytest.mark.parametrize("height", [0.02, 0.164, 1.0, 6.0, 50.0])
+def test_both_axes_have_one_scale_whatever_the_shape(height: float) -> None:
+    x, y = np.linspace(0.0, 1.0, 40), np.linspace(0.0, height, 30)
+    figure = slices_figure(_picture({"values": np.ones((30, 40))}, x=x, y=y))
+    figure.draw_without_rendering()
+    (axes,) = _drawn(figure)
+    assert axes.get_aspect() == 1.0
+    assert _stretch(axes) == pytest.approx(1.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("height", [0.02, 0.164, 1.0, 6.0, 50.0])
+def test_tick_labels_do_not_overlap(height: float) -> None:
+    x, y = np.linspace(-0.3, 0.3, 40), np.linspace(-0.3 * height, 0.3 * height, 30)
+    figure = slices_figure(_picture({"values": np.ones((30, 40))}, x=x, y=y))
+    figure.draw_without_rendering()
+    inset = figure.axes[0].child_axes
+    for axes in (figure.axes[0], *inset):
+        for axis in (axes.xaxis, axes.yaxis):
+            shown = [text for text in axis.get_ticklabels() if text.get_text()]
+            boxes = [text.get_window_extent() for text in shown]
+            assert not any(one.overlaps(other) for one, other in pairwise(boxes))
+        assert axes.xaxis.get_ticklabels() or axes.yaxis.get_ticklabels()
+
+
+def test_components_that_vanish_have_no_panel_and_are_named() -> None:
+    panels = [
+        {"values": np.full((10, 20), value), "label": f"{name} (V/m)", "quantity": name[0]}
+        for name, value in (("Ex", 0.0), ("Ey", 1e-9), ("Ez", 1.0), ("Hx", 1e-9))
+    ]
+    figure = slices_figure(_picture(*panels))
+    assert [axes.get_title(loc="left") for axes in _drawn(figure)] == ["Ez", "Hx"]
+    assert any("zero everywhere: Ex, Ey" in text for text in _texts(figure))
+    for panel in panels:
+        panel["values"] = np.zeros((10, 20))
+    assert len(_drawn(slices_figure(_picture(*panels[:3])))) == 3
+
+
+def test_a_range_goes_from_the_least_to_the_greatest_value() -> None:
+    values = np.linspace(100.0, 101.0, 200).reshape(10, 20)
+    figure = slices_figure(_picture({"values": values, "scale": "range"}))
+    assert _drawn(figure)[0].images[0].get_clim() == (100.0, 101.0)
+    same = slices_figure(_picture({"values": 0 * values + 7.0, "scale": "range"}))
+    low, high = _drawn(same)[0].images[0].get_clim()
+    assert low < 7.0 < high
+
+
+def test_a_colour_bar_has_the_unit_and_the_power_of_ten() -> None:
+    values = 3e-5 * np.linspace(-1.0, 1.0, 200).reshape(10, 20)
+    figure = slices_figure(_picture({"values": values, "label": "pressure (Pa)"}))
+    (bar,) = figure.axes[0].child_axes
+    assert bar.get_ylabel() == "pressure (1e-5 Pa)"
+    assert bar.yaxis.get_offset_text().get_text() == ""
+
+
+def test_an_axis_in_powers_of_ten_says_so_in_its_label() -> None:
+    figure = slices_figure(_picture({"values": np.ones((10, 20))}, x=2e-3 * X, y=Y))
+    axes = figure.axes[0]
+    assert axes.get_xlabel() == "x (1e-3 m)"
+    assert axes.get_ylabel() == "z (m)"
+    figure.draw_without_rendering()
+    ticks = [tick for tick in axes.xaxis.get_ticklabels() if tick.get_text()]
+    numbers = [float(tick.get_text()) * 1e-3 for tick in ticks]
+    assert numbers == pytest.approx([tick.get_position()[0] for tick in ticks])
+
+
+def test_main_results_stand_below_and_take_room_of_their_own() -> None:
+    panel = {"values": np.ones((10, 20))}
+    bare, with_lines = (
+        slices_figure(_picture(panel), lines) for lines in ((), ("drag 5.6", "long " * 60))
+    )
+    assert "drag 5.6" in _texts(with_lines)
+    assert with_lines.get_figheight() > bare.get_figheight() + 0.5
+    lowest = min(axes.get_position().y0 for axes in with_lines.axes)
+    below = [text for text in with_lines.texts if text.get_text().startswith(("drag", "long"))]
+    assert all(text.get_position()[1] < lowest for text in below)
+    assert len(below) > 2
+
+
+def test_outlines_are_drawn_on_each_panel_within_its_limits() -> None:
+    outlines = [[[0.5, 0.5], [9.0, 0.5]], [[9.0, 0.5], [0.5, 0.9]]]
+    panels = [{"values": np.ones((10, 20))}] * 2
+    figure = slices_figure(_picture(*panels, outlines=outlines))
+    for axes in _drawn(figure):
+        assert [len(lines.get_segments()) for lines in axes.collections] == [2, 2]
+        assert axes.get_xlim() == pytest.approx((0.0, 2.0))
+
+
+def test_small_lengths_are_shown_in_small_units() -> None:
+    assert [length_unit(extent) for extent in (5.0, 0.01, 5e-6, 5e-9)] == [
+        (1.0, "m"),
+        (1e3, "mm"),
+        (1e6, "um"),
+        (1e9, "nm"),
+    ]

@@ -16,6 +16,7 @@ from haloscope.errors import InputError, SolutionError
 from haloscope.io.figures.pictures import (
     DOTS_PER_INCH,
     HISTORY_SIZE,
+    overview_figure,
     save_history,
     save_midplane,
     save_overview,
@@ -143,12 +144,26 @@ def test_elongated_tiny_and_stretched_planes_are_drawn(
     save_midplane(path, **_plane(width, height))
     rows, columns = _pixels(path).shape[:2]
     ratio = width / height
-    if ratio == 6.0:
+    if ratio > 1.0:
         assert columns > 2 * rows
     elif ratio < 1.0:
         assert rows > columns
     else:
         assert 0.5 < rows / columns < 1.0
+
+
+@pytest.mark.parametrize("ratio", [1 / 30, 1.0, 30.0])
+def test_both_axes_of_a_plane_have_one_scale_whatever_the_shape(ratio: float) -> None:
+    plane = _plane(ratio, 1.0)
+    still = {**plane, "u": 0 * plane["u"], "v": 0 * plane["v"]}
+    figure = overview_figure(still, _history(), ["a line"])
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    box = axes.get_window_extent()
+    assert box.width / box.height == pytest.approx(ratio, rel=0.02)
+    (bar,) = axes.child_axes
+    label = bar.get_xlabel() if ratio > 1.0 else bar.get_ylabel()
+    assert label == "temperature (K)"
 
 
 def test_a_picture_larger_than_the_screen_is_thinned_out_not_cut(tmp_path: Path) -> None:

@@ -109,3 +109,19 @@ def test_all_ranks_lay_the_raster_of_the_whole_box():
     ):
         assert (raster.axis, raster.offset) == (whole.axis, whole.offset)
         np.testing.assert_array_equal(raster.points, whole.points)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "offset", "axis"),
+    [
+        ((2.5, 0.41, 0.41), None, "z"),
+        ((0.1, 0.1, 4.0), None, "y"),
+        ((0.1, 0.3, 0.2), None, "x"),
+        ((1.0, 1.0, 1.0), None, "z"),
+        ((0.1, 0.3, 0.2), 0.1, "z"),
+    ],
+)
+def test_by_default_the_plane_holds_the_longest_side(lengths, offset, axis):
+    raster = plane_raster(np.zeros(3), np.array(lengths), "auto", offset)
+    assert raster.axis == axis
+    assert plane_raster(np.zeros(3), np.array(lengths), "x").axis == "x"

@@ -110,6 +110,28 @@ def test_a_picture_that_cannot_be_drawn_does_not_cost_the_summary(tmp_path, monk
     assert "picture" not in summary["files"]
 
 
+@pytest.mark.parametrize(
+    ("notices", "steps", "converged", "first"),
+    [
+        ([], 60, True, "drag 5.6"),
+        ([], 100, False, "drag 5.6"),
+        ([], 60, False, "not final: step 60 of 100"),
+        (["warning: not steady: the numbers are not final"], 100, False, "not steady"),
+        (["warning: the wall is thin"], 100, False, "drag 5.6"),
+    ],
+)
+def test_a_picture_says_first_that_its_numbers_are_not_final(notices, steps, converged, first):
+    summary = {
+        "notices": notices,
+        "steps": steps,
+        "converged": converged,
+        "headline": ["drag 5.6"],
+    }
+    lines = records.headline_of(summary, 100)
+    assert lines[0].startswith(first)
+    assert lines[-1] == "drag 5.6"
+
+
 def test_a_run_without_a_folder_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     simulation = _run(None, *_TABLES, "checkpoint.interval=20", "output.interval=20")

@@ -9,6 +9,7 @@ import pytest
 from refusals import refused
 
 from haloscope.errors import InputError, SolutionError
+from haloscope.io.figures import spectrum_pictures
 from haloscope.io.figures.pictures import DOTS_PER_INCH, HISTORY_SIZE
 from haloscope.io.figures.spectrum_pictures import (
     POLAR_SIZE,
@@ -123,3 +124,18 @@ def test_columns_read_back_exactly(tmp_path):
     assert field_values == field.ravel().tolist()
     with refused(problem="shapes"):
         write_columns(path, {"a": [1.0], "b": [1.0, 2.0]})
+
+
+def test_curves_of_a_pattern_that_coincide_are_told_apart(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(
+        spectrum_pictures, "save_figure", lambda figure, path: figures.append(figure)
+    )
+    angles = np.linspace(0, np.pi, 40)
+    power = 1.5 * np.sin(angles) ** 2
+    series = {f"phi = {phi}": power for phi in (0, 30, 60, 90)}
+    save_pattern(tmp_path / "a.png", angles=angles, series=series, label="dBi", title="t")
+    lines = figures[0].axes[0].get_lines()
+    assert len({line.get_linestyle() for line in lines}) == len(lines) == 4
+    widths = [line.get_linewidth() for line in lines]
+    assert widths == sorted(widths, reverse=True)

@@ -9,7 +9,13 @@ from haloscope.device.energy import EnergyTally
 from haloscope.errors import SolutionError
 from haloscope.io import checkpoint as checkpoints
 from haloscope.run.checkpointing import write_state
-from haloscope.run.records import append_history, sample_average, sample_probes, write_fields
+from haloscope.run.records import (
+    append_history,
+    keep_frame,
+    sample_average,
+    sample_probes,
+    write_fields,
+)
 from haloscope.run.state import DIAGNOSTICS, OUTPUT, STEPS, Progress, RunState, StopRequest
 from haloscope.run.summary import rate_in_words
 
@@ -32,6 +38,8 @@ class TimeLoop:
         self._stop = stop
         self._tally = tally
         self._progress = progress
+        # Steps between two frames of the animation, from the step at which the run begins; 0: none.
+        self._frame_interval = self._begun = 0
 
     def run(self, end: int) -> bool:
         """Step from event to event; tells whether the steady state was reached."""
@@ -40,6 +48,11 @@ class TimeLoop:
         saved = time.monotonic()
         poll = 1
         residual: float | None = None
+        frames = case.output.frames if self._out is not None else 0
+        self._begun = state.step
+        self._frame_interval = max(1, -(-(end - state.step) // frames)) if frames else 0
+        if self._frame_interval:
+            keep_frame(state)
         if state.step == 0:
             self._at_events()
         while state.step < end and not self._stop.reached(state.world):
@@ -73,7 +86,12 @@ class TimeLoop:
             intervals.append(case.output.probe_interval)
         if case.output.average is not None:
             intervals.append(case.output.average.interval)
-        return min([end, *((self._state.step // i + 1) * i for i in intervals if i > 0)])
+        step = self._state.step
+        events = [end, *((step // i + 1) * i for i in intervals if i > 0)]
+        if self._frame_interval:
+            taken = (step - self._begun) // self._frame_interval
+            events.append(self._begun + (taken + 1) * self._frame_interval)
+        return min(events)
 
     def _timed_steps(self, count: int) -> int:
         """Take steps and tell how many more may pass until signals are looked at."""
@@ -141,6 +159,9 @@ class TimeLoop:
         due = average is not None and state.step >= average.start and state.step > 0
         if average is not None and due and state.step % average.interval == 0:
             sample_average(state)
+        frames = self._frame_interval
+        if frames and state.step > self._begun and (state.step - self._begun) % frames == 0:
+            keep_frame(state)
         if out is not None and output.interval and state.step % output.interval == 0:
             write_fields(state, out / f"fields-{state.step:010d}.vtkhdf")
             with OUTPUT:

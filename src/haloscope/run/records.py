@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import glob
 import os
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -15,12 +16,18 @@ import numpy as np
 
 from haloscope.errors import InputError, MachineError, counted
 from haloscope.io.atomic import append_text, write_text
+from haloscope.io.figures.animations import save_animation
 from haloscope.run.state import OUTPUT, RunState
 from haloscope.solvers.interface import Monitor
 
 if TYPE_CHECKING:
     from haloscope.io.figures.field_pictures import SlicesPicture
     from haloscope.io.figures.pictures import HistoryPicture, PlanePicture
+
+
+# In warnings: the results in pictures are not final.
+_NOT_FINAL = ("not final", "no step was taken")
+_DOUBT = 100  # characters shown of such a warning
 
 
 def draw_overview(
@@ -30,17 +37,18 @@ def draw_overview(
     rows: Sequence[tuple[int, Mapping[str, float]]],
     followed: Monitor,
     tolerance: float,
+    last_step: int,
 ) -> None:
-    """Draw what the solver shows on a plane, or slices of fields.
+    """Draw what the solver shows on a plane, or slices of fields, with the main results below.
 
-    A plane comes with the history of what was followed beside it and the main results below, unless
-    all of the history is 0, as that of a fluid at rest is.
+    A plane comes with the history of what was followed beside it, unless all of the history is 0,
+    as that of a fluid at rest is.
     """
     from haloscope.io.figures.field_pictures import save_slices
     from haloscope.io.figures.pictures import save_midplane, save_overview
 
     if "panels" in plane:
-        save_slices(path, **plane)
+        save_slices(path, cast("SlicesPicture", plane), headline_of(summary, last_step))
         return
     steps = [step for step, _ in rows]
     series = {
@@ -64,6 +72,28 @@ def draw_overview(
         "tolerance": tolerance or None,
     }
     save_overview(path, plane=plane, history=history, text_lines=lines)
+
+
+def headline_of(summary: Mapping[str, Any], last_step: int) -> list[str]:
+    """Main results for a picture, first of all why they are not final where they are not."""
+    notices = [notice for notice in summary["notices"] if notice.startswith("warning: ")]
+    doubts = [
+        textwrap.shorten(notice.removeprefix("warning: "), _DOUBT, placeholder=" ...")
+        for notice in notices
+        if any(sign in notice for sign in _NOT_FINAL)
+    ]
+    step = summary["steps"]
+    if not doubts and step < last_step and not summary["converged"]:
+        doubts = [f"not final: step {step} of {last_step}"]
+    return [*doubts, *summary["headline"]]
+
+
+def keep_frame(state: RunState) -> None:
+    """Keep what the picture shows now for the animation; all ranks call this."""
+    with OUTPUT:
+        picture = state.solver.picture()
+        if picture is not None:
+            state.frames.add(state.step, picture)
 
 
 def table_row(values: list[float]) -> str:
@@ -279,10 +309,28 @@ def write_last(
             if plane is not None:
                 with OUTPUT:
                     tolerance = state.case.run.tolerance
-                    draw_overview(path, plane, summary, state.history, solver.followed, tolerance)
+                    draw_overview(
+                        path,
+                        plane,
+                        summary,
+                        state.history,
+                        solver.followed,
+                        tolerance,
+                        solver.last_step,
+                    )
             files["picture"] = str(path)
         except Exception as error:
             failure = error
+    if output.frames:
+        path = out / "animation.gif"
+        try:
+            keep_frame(state)
+            if state.world.is_root:
+                with OUTPUT:
+                    save_animation(path, state.frames)
+            files["animation"] = str(path)
+        except Exception as error:
+            failure = failure or error
     for name in state.probe_rows:
         files[f"probe {name}"] = str(out / f"probe-{name}.csv")
     if state.history:

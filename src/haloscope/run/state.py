@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from haloscope.case.tables import CaseTable
 from haloscope.device.interface import Device
 from haloscope.exchange.ranks.world import World
+from haloscope.io.figures.animations import Frames
 from haloscope.io.interrupts import SAME_REQUEST_SECONDS, Interrupted
 from haloscope.numerics.elements.locate import grid_marks
 from haloscope.regions import Region
@@ -64,6 +65,8 @@ class RunState:
         # Sums of owned values by field, in arrays of the device, and over how many states.
         self.averages: dict[str, Any] = {}
         self.samples = 0
+        # What the animation is drawn from, on rank 0.
+        self.frames = Frames()
         # Rows of each probe's table.
         self.probe_rows: dict[str, list[list[float]]] = {p.name: [] for p in case.output.probes}
         # What users should know of how a restart went, beside what the solver has to tell.

@@ -16,9 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from haloscope.errors import InputError, SolutionError, counted
 from haloscope.io.atomic import atomic_path
+from haloscope.io.figures.axis_labels import CHARACTER_WIDTH, fit_ticks, with_power
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.colors import Colormap
     from matplotlib.contour import ContourSet
     from matplotlib.figure import Figure
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 DOTS_PER_INCH = 160
 HISTORY_SIZE = (6.0, 4.0)  # inch
 OVERVIEW_SIZE = (10.0, 5.0)  # inch, 1600 x 800 pixels
+OVERVIEW_PLANE_HEIGHT = 3.1  # inch, without the margins
 OVERVIEW_PLANE_WIDTHS = (3.4, 5.0)  # inch, least and most
 PLANE_AREA = 14.0  # square inch, without the margins
 LONGEST_SIDE = 7.0  # inch
@@ -34,7 +37,6 @@ PLANE_MARGINS = (1.8, 1.1)  # inch, for labels, title and colour bar
 HEAD_MARGIN = 1.1  # inch, beside a title
 NARROWEST_FIGURE = 4.6  # inch
 PADDING = 0.09  # inch, around the axes
-CHARACTER_WIDTH = 0.6  # of the font size, on average
 
 # What a picture can show: more points are thinned out before drawing.
 MOST_POINTS_ALONG_AXIS = 600
@@ -45,6 +47,7 @@ CONTOUR_INTERVALS = 32
 STREAMLINE_GRID_POINTS = 160
 STREAMLINE_INSET = 0.012  # of the side
 STREAMLINE_CELLS = 29
+FEWEST_STREAMLINE_CELLS = 4  # along the shorter side; a thinner plane has no streamlines
 SHORTEST_STREAMLINE = 0.2  # of the side
 
 # A range below this many spacings of the number type is rounding, not a field.
@@ -53,8 +56,11 @@ ROUNDING_SPACINGS = 16
 # A scalar has both signs if the smaller extreme is at least this part of the larger.
 SMALLEST_SIDE = 0.1
 
-# Beyond this ratio of the sides equal scales would leave a sliver.
-MOST_ELONGATED = 8.0
+# Width over height of a plane from which its colour bar lies below it.
+WIDE_PLANE = 3.0
+BAR_WIDTH = 0.1  # inch
+BAR_DROP = 0.55  # inch, below the plane
+BAR_MARGIN = 1.0  # inch, more below a plane with its colour bar there
 
 INK = "#22262b"
 MUTED = "#6b7178"
@@ -107,19 +113,19 @@ def save_midplane(
     """
     # A scalar of both signs, neither extreme below a tenth of the other, gets a diverging map
     # centred on zero; any other gets a sequential one. Where the velocity is zero everywhere there
-    # are no streamlines. Both axes have the same scale unless one side is more than 8 times the
-    # other; then the picture says so.
+    # are no streamlines. Both axes have the same scale.
     # `u`, `v`: (ny, nx) velocity along x and y, in any one unit, finite.
     check_suffix(path)
     plane = _Plane.checked(x, y, scalar, u, v)
     inch = min(PLANE_AREA**0.5, LONGEST_SIDE / max(plane.sides()))
     width, height = (side * inch for side in plane.sides())
+    below = BAR_MARGIN if plane.wide() else 0.0
     figure = new_figure(
-        (max(width + PLANE_MARGINS[0], NARROWEST_FIGURE), height + PLANE_MARGINS[1])
+        (max(width + PLANE_MARGINS[0], NARROWEST_FIGURE), height + PLANE_MARGINS[1] + below)
     )
     axes = figure.add_subplot()
-    _draw_plane(figure, axes, plane, scalar_label)
-    _head(axes, figure.get_figwidth(), title, subtitle + plane.remark())
+    _draw_plane(figure, axes, plane, scalar_label, width)
+    _head(axes, figure.get_figwidth(), title, subtitle)
     save_figure(figure, path)
 
 
@@ -154,10 +160,17 @@ def save_overview(
 ) -> None:
     """Draw a plane and a history side by side, 1600 x 800 pixels, with lines of text below."""
     check_suffix(path)
+    save_figure(overview_figure(plane, history, text_lines), path)
+
+
+def overview_figure(
+    plane: PlanePicture, history: HistoryPicture, text_lines: Sequence[str]
+) -> Figure:
+    """The figure that `save_overview` writes."""
     if len(text_lines) > 3:
         raise InputError(
             f"there are {len(text_lines)} lines of text",
-            location=str(path),
+            location="overview",
             allowed="at most 3",
             remedy="shorten the text",
         )
@@ -173,8 +186,9 @@ def save_overview(
     )
     right_width = OVERVIEW_SIZE[0] - left_width
     left, right = figure.subplots(1, 2, width_ratios=(left_width, right_width))
-    _draw_plane(figure, left, checked, plane["scalar_label"])
-    _head(left, left_width, plane["title"], plane["subtitle"] + checked.remark())
+    room = min(left_width - PLANE_MARGINS[0], OVERVIEW_PLANE_HEIGHT * width / height)
+    _draw_plane(figure, left, checked, plane["scalar_label"], room)
+    _head(left, left_width, plane["title"], plane["subtitle"])
     _draw_history(
         right, history["steps"], history["series"], history["ylabel"], history.get("tolerance")
     )
@@ -190,7 +204,7 @@ def save_overview(
             color=INK,
             parse_math=False,
         )
-    save_figure(figure, path)
+    return figure
 
 
 @dataclass(frozen=True)
@@ -248,19 +262,15 @@ class _Plane:
             **thin,
         )
 
-    def to_scale(self) -> bool:
-        ratio = np.ptp(self.x) / np.ptp(self.y)
-        return bool(1.0 / MOST_ELONGATED <= ratio <= MOST_ELONGATED)
+    def wide(self) -> bool:
+        """Whether the colour bar lies below: beside the plane it would be too short."""
+        width, height = self.sides()
+        return width > WIDE_PLANE * height
 
     def sides(self) -> tuple[float, float]:
         """Width and height as drawn, of area 1."""
-        if not self.to_scale():
-            return 1.0, 1.0
         ratio = float(np.ptp(self.x) / np.ptp(self.y))
         return ratio**0.5, ratio**-0.5
-
-    def remark(self) -> str:
-        return "" if self.to_scale() else "  (axes not to scale)"
 
 
 def _thinned(count: int) -> NDArray[np.intp]:
@@ -269,40 +279,51 @@ def _thinned(count: int) -> NDArray[np.intp]:
     return np.unique(np.linspace(0, count - 1, shown).round().astype(np.intp))
 
 
-def _draw_plane(figure: Figure, axes: Axes, plane: _Plane, scalar_label: str) -> None:
-    from matplotlib.ticker import MaxNLocator
-
+def _draw_plane(
+    figure: Figure, axes: Axes, plane: _Plane, scalar_label: str, inches: float
+) -> None:
+    """`inches`: width of the plane as drawn."""
     contours = _draw_scalar(axes, plane)
     _draw_streamlines(axes, plane)
     axes.set_xlim(plane.x[0], plane.x[-1])
     axes.set_ylim(plane.y[0], plane.y[-1])
-    if plane.to_scale():
-        axes.set_aspect("equal", anchor="W")
-    else:
-        axes.set_box_aspect(1.0)
-        axes.set_anchor("W")
-    axes.set_xlabel("x (m)")
-    axes.set_ylabel("y (m)")
-    width, height = plane.sides()
-    axes.xaxis.set_major_locator(MaxNLocator(_intervals(width)))
-    axes.yaxis.set_major_locator(MaxNLocator(_intervals(height)))
-    axes.ticklabel_format(useOffset=False)
+    axes.set_aspect("equal", anchor="W")
     style_axes(axes)
-
-    # As an inset the bar has the height of the plane whatever the layout makes of it.
-    beside = axes.inset_axes((1.0 + 0.04 / width, 0.0, 0.035 / width, 1.0))
-    bar = figure.colorbar(contours, cax=beside)
-    bar.set_ticks(MaxNLocator(_intervals(height)))
-    bar.ax.ticklabel_format(axis="y", useOffset=False)
+    width, height = plane.sides()
+    room = inches, inches * height / width
+    axes.set_xlabel(with_power("x (m)", fit_ticks(axes.xaxis, axes.get_xlim(), room[0])))
+    power = fit_ticks(axes.yaxis, axes.get_ylim(), room[1], upright=True)
+    axes.set_ylabel(with_power("y (m)", power))
+    if plane.wide():
+        bar = figure.colorbar(contours, cax=_below(figure, axes), orientation="horizontal")
+        ticked: Axis = bar.ax.xaxis
+        length = room[0]
+    else:
+        # As an inset the bar has the height of the plane whatever the layout makes of it.
+        beside = axes.inset_axes((1.0 + 0.15 / room[0], 0.0, 0.13 / room[0], 1.0))
+        bar = figure.colorbar(contours, cax=beside)
+        ticked, length = bar.ax.yaxis, room[1]
     bar.ax.minorticks_off()
-    bar.set_label(scalar_label, parse_math=False)
     style_axes(bar.ax)
+    levels = np.asarray(contours.levels)
+    ends = float(levels[0]), float(levels[-1])
+    power = fit_ticks(ticked, ends, length, upright=not plane.wide())
+    bar.set_label(with_power(scalar_label, power), parse_math=False)
     bar.outline.set_linewidth(0.6)
 
 
-def _intervals(side: float) -> int:
-    """Intervals between ticks that have room along a side, as a part of a square plane's."""
-    return max(2, min(7, round(5 * side)))
+def _below(figure: Figure, axes: Axes) -> Axes:
+    """Axes for a colour bar below others, at a distance in inches whatever their height."""
+    from matplotlib.transforms import Bbox
+
+    def locate(bar: object, renderer: object) -> Bbox:
+        plane, height = axes.get_position(), figure.get_figheight()
+        top = plane.y0 - BAR_DROP / height
+        return Bbox([[plane.x0, top - BAR_WIDTH / height], [plane.x1, top]])
+
+    below = axes.inset_axes((0.0, -1.0, 1.0, 0.5))
+    below.set_axes_locator(locate)
+    return below
 
 
 def _draw_scalar(axes: Axes, plane: _Plane) -> ContourSet:
@@ -344,6 +365,8 @@ def _draw_streamlines(axes: Axes, plane: _Plane) -> None:
     if fastest == 0.0:
         return
     width, height = plane.sides()
+    if min(width, height) * STREAMLINE_CELLS < FEWEST_STREAMLINE_CELLS:
+        return
     # streamplot needs evenly spaced points.
     x = _even(plane.x, max(2, round(STREAMLINE_GRID_POINTS * width)))
     y = _even(plane.y, max(2, round(STREAMLINE_GRID_POINTS * height)))

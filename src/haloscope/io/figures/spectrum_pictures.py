@@ -75,6 +75,7 @@ MOST_LABELS = 8  # peaks that are named in a picture; others are marked only
 MOST_DECADES = 12  # below the largest value
 LABEL_STEP = 11  # points between labels above one another
 MOST_LEVELS = 4
+OVERLAID_WIDTHS = (2.0, 1.6, 1.3, 1.3)  # points, of the styles in turn
 LEVELS_DB = 40.0  # shown below the largest value of a pattern
 _PREFIXES = {
     -15: "f",
@@ -182,7 +183,7 @@ def save_pattern(
     for number, (name, values) in enumerate(lines.items()):
         decibels = 10 * np.log10(np.maximum(values, 10 ** (floor / 10)))
         at = turns if polar else np.degrees(turns)
-        axes.plot(at, decibels, **_line(number), label=name)
+        axes.plot(at, decibels, **_overlaid(number), label=name)
     axes.set_ylim(floor, top)
     axes.grid(color=GRID_COLOUR, linewidth=0.5)
     axes.set_axisbelow(True)
@@ -210,6 +211,16 @@ def _line(number: int) -> dict[str, Any]:
         "color": SERIES_COLOURS[number % len(SERIES_COLOURS)],
         "linestyle": SERIES_STYLES[number // len(SERIES_COLOURS) % len(SERIES_STYLES)],
         "linewidth": 0.9,
+    }
+
+
+def _overlaid(number: int) -> dict[str, Any]:
+    """A line that leaves those drawn before it to be seen where they coincide."""
+    turn = number % len(SERIES_STYLES)
+    return {
+        "color": SERIES_COLOURS[number % len(SERIES_COLOURS)],
+        "linestyle": SERIES_STYLES[turn],
+        "linewidth": OVERLAID_WIDTHS[turn],
     }
 
 

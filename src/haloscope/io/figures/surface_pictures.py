@@ -42,6 +42,7 @@ NOTHING = np.uint32(0xFFFFFFFF)
 """Depth of a pixel without a surface."""
 PIXEL = np.dtype([("depth", "u4"), ("value", "f4"), ("light", "f4"), ("body", "i8")])
 """What travels of a pixel."""
+ALIKE = 0.6  # of the other side: y runs up from here
 AZIMUTH, ELEVATION = np.radians(24.0), np.radians(20.0)
 
 # Pixels filled in one go.
@@ -72,10 +73,11 @@ class View:
         """
         # `most`: pixels that the picture is at most wide and high.
         sides = np.ptp(points, axis=0)
-        # Of sides that are alike to rounding x runs to the right, and z up.
+        # Of equal sides x runs to the right; y runs up, as in pictures of the plane across z, unless the
+        # other side is clearly longer: a cell in shear is seen from the side.
         along = int(np.flatnonzero(sides >= sides.max() * (1 - 1e-9))[0])
-        rest = [axis for axis in (2, 1, 0) if axis != along]
-        upright = rest[0] if sides[rest[0]] >= sides[rest[1]] * (1 - 1e-9) else rest[1]
+        rest = [axis for axis in (1, 2, 0) if axis != along]
+        upright = rest[0] if sides[rest[0]] >= sides[rest[1]] * ALIKE else rest[1]
         right, up = np.eye(3)[along], np.eye(3)[upright]
         toward = np.cross(right, up)
         toward = np.cos(AZIMUTH) * toward + np.sin(AZIMUTH) * right

@@ -19,6 +19,7 @@ from haloscope.mesh.hexes.hexes import Floats, HexMesh, Integers
 from haloscope.mesh.hexes.mesh_parts import MeshPart
 from haloscope.numerics.elements.basis import open_cells
 from haloscope.numerics.elements.element_maps import in_pieces, nodes
+from haloscope.numerics.elements.interface_values import SharedFaces
 from haloscope.numerics.elements.locate import (
     Located,
     Locator,
@@ -32,6 +33,7 @@ AXES = "xyz"
 RASTER_POINTS = 200
 _FEWEST_POINTS = 2
 _ACROSS = 32
+_EQUAL_SIDES = 1e-9  # Sides that differ by no more than this part of them are equal
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,19 @@ def mesh_bounds(mesh: HexMesh, order: int) -> tuple[Floats, Floats]:
     return lower, upper
 
 
+def plane_axis(lengths: Floats, axis: str, offset: float | None) -> str:
+    """Normal of a plane through a box with sides (3,): ``auto`` becomes x, y or z.
+
+    Across the shortest side lies the plane that holds the longest one; of equal sides the last counts.
+    """
+    if axis != "auto":
+        return axis
+    if offset is not None:
+        return "z"
+    shortest = np.flatnonzero(lengths <= float(lengths.min()) * (1 + _EQUAL_SIDES))
+    return AXES[int(shortest[-1])]
+
+
 def plane_raster(
     lower: Floats,
     upper: Floats,
@@ -86,6 +101,7 @@ def plane_raster(
     `lower`, `upper`: corners of the box (3,), as `mesh_bounds` gives them; `points`: along the
     longer side, at least 2; the cells are about square, but a short side has 32.
     """
+    axis = plane_axis(upper - lower, axis, offset)
     if axis not in ("x", "y", "z"):
         raise InputError("unknown axis", location=f"plane: axis = {axis!r}", allowed="x, y and z")
     if points < _FEWEST_POINTS:
@@ -191,6 +207,7 @@ class ElementFields:
 
     def __init__(self, world: World, part: MeshPart, order: int) -> None:
         self._world, self._mesh, self._order = world, part.mesh, order
+        self._part = part
         self._elements = part.elements
         self._sorted = np.argsort(part.elements, kind="stable")
         self.shape = (part.whole, *(order + 1,) * 3)
@@ -293,15 +310,17 @@ class ElementFields:
     def sample_plane(
         self, axis: str, offset: float | None, points: int, values: Callable[[Integers], Floats]
     ) -> tuple[PlaneRaster, Floats | None]:
-        """Sample fields on a plane across an axis; the same raster for any number of ranks.
+        """Sample fields on a plane across an axis; the same for any number of ranks.
 
-        `values`: gives (rows, components, N + 1, N + 1, N + 1) of some own elements; Returns: on
-        rank 0 (components, second, first), nan outside the mesh; None elsewhere.
+        `values`: gives (rows, components, N + 1, N + 1, N + 1) of some own elements. Returns: on rank 0
+        (components, second, first), nan outside the mesh, faces by :mod:`.interface_values`; else None.
         """
         low, high = mesh_bounds(self._mesh, self._order)
         raster = raster_on_ranks(self._world, low, high, axis, offset, points)
         samples = PlaneSamples(self.locator, raster)
-        own = samples.values(values(samples.rows))
+        rows = samples.rows
+        faces = SharedFaces(self._world, self._part, rows, nodes(self._mesh, self._order, rows))
+        own = samples.values(faces.smooth(values(rows)))
         return raster, joined_on_root(self._world, own)
 
     def write(

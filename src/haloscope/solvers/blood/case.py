@@ -100,8 +100,8 @@ class Carreau(Table):
 class Slice(Table):
     """The plane of the picture."""
 
-    axis: Literal["x", "y", "z"] = "z"
-    """Axis of its normal."""
+    axis: Literal["auto", "x", "y", "z"] = "auto"
+    """Axis of its normal; auto: the shortest side of the vessel, z where offset_um is set."""
     offset_um: Component | None = None
     """Coordinate of the plane on this axis; the middle of the vessel when left out."""
 

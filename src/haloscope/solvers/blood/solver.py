@@ -44,7 +44,8 @@ from haloscope.solvers.blood.fluid.lattice import DIRECTIONS
 from haloscope.solvers.blood.fluid_with_cells import MANY, FluidWithCells
 from haloscope.solvers.blood.membranes.cell_shapes import COLLAPSING, SMOOTHING_STEPS
 from haloscope.solvers.blood.outputs.cell_outputs import CellOutputs
-from haloscope.solvers.blood.outputs.pictures import plane_of, require_plane
+from haloscope.solvers.blood.outputs.outlines import cell_outlines
+from haloscope.solvers.blood.outputs.pictures import plane_of, require_plane, slice_axis
 from haloscope.solvers.blood.outputs.results import Flows, RunResults, flow_lines
 from haloscope.solvers.blood.soundness import (
     REFUSED_MACH,
@@ -555,19 +556,18 @@ class BloodSolver:
         return f"lower {softer}{step}, the driving force or blood.spacing_um"
 
     def picture(self) -> SlicesPicture | None:
-        """Velocity and pressure on a plane."""
+        """Velocity and pressure on a plane, with the outlines of cells."""
         table = self._table.slice
-        plane = plane_of(
-            self._world,
-            self.vessel.lattice,
-            self.part,
-            self._moments(),
-            "xyz".index(table.axis),
-            None if table.offset_um is None else table.offset_um * 1e-6,
+        axis = slice_axis(self.vessel.lattice, table)
+        normal, lattice = "xyz".index(axis), self.vessel.lattice
+        offset = None if table.offset_um is None else table.offset_um * 1e-6
+        plane = plane_of(self._world, lattice, self.part, self._moments(), normal, offset)
+        outlines = cell_outlines(
+            self._world, self.suspension, self.medium.region, lattice, normal, offset
         )
         if plane is None:
             return None
-        first, second = ("xyz"[axis] for axis in range(3) if axis != "xyz".index(table.axis))
+        first, second = ("xyz"[other] for other in range(3) if "xyz"[other] != axis)
         speed = np.sqrt((plane.values[:3] ** 2).sum(axis=0))
         return {
             "x": plane.x * 1e6,
@@ -579,12 +579,13 @@ class BloodSolver:
                     "values": speed * 1e3,
                     "label": "speed (mm/s)",
                     "quantity": "speed",
-                    "magnitude": True,
+                    "scale": "magnitude",
                 },
-                {"values": plane.values[3], "label": "pressure (Pa)", "quantity": "pressure"},
+                {"values": plane.values[3], "label": "pressure (Pa)", "scale": "range"},
             ],
+            "outlines": outlines * 1e6,
             "title": self._case.title or "Blood flow",
-            "subtitle": f"{table.axis} = {plane.offset * 1e6:.4g} um, time {self.time * 1e3:.4g} ms, "
+            "subtitle": f"{axis} = {plane.offset * 1e6:.4g} um, time {self.time * 1e3:.4g} ms, "
             f"{self.layout.describe()}",
         }
 

@@ -255,12 +255,12 @@ def midplane(solver: CavitySolver) -> PlanePicture | None:
     flow = solver.flow
     ny, nx = planes["u"].shape
     if flow.is_heated:
-        scalar, label = planes["T"], "temperature / K"
+        scalar, label = planes["T"], "temperature (K)"
         subtitle = (
             f"Ra = {flow.rayleigh:.3g}, Pr = {flow.table.kinematic_viscosity / flow.alpha:.3g}"
         )
     else:
-        scalar, label = np.hypot(planes["u"], planes["v"]), "speed / (m/s)"
+        scalar, label = np.hypot(planes["u"], planes["v"]), "speed (m/s)"
         number = flow.lid_velocity * flow.size[0] / flow.table.kinematic_viscosity
         subtitle = f"Re = {number:.4g}"
     where = "" if flow.table.dimensions == 2 else " at mid-depth"

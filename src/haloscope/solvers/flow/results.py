@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from haloscope.errors import counted
 from haloscope.exchange.ranks.world import World
 from haloscope.io.atomic import append_text, write_text
+from haloscope.io.figures.axis_labels import length_unit
 from haloscope.numerics.elements.element_fields import plane_raster
 from haloscope.numerics.elements.node_fields import NodeFields
 from haloscope.solvers.flow.boundaries.integrals import (
@@ -329,7 +330,21 @@ class RunResults:
                 {"step": int(step), "time": at, "from": before, "to": after}
                 for step, at, before, after in self._time_steps
             ]
+        # Costs come last: a picture shows the first lines.
         lines = [
+            f"{name}: {values['flow_rate']:.6g} m^3/s outward, mean pressure "
+            f"{values['pressure']:.6g} Pa"
+            for name, values in openings.items()
+        ]
+        if self._table.head is not None:
+            head = self._head()
+            rise = openings[head.outlet]["pressure"] - openings[head.inlet]["pressure"]
+            summary["pressure_head"] = rise
+            lines.append(
+                f"pressure head {rise:.6g} Pa ({rise / _PASCAL_PER_MMHG:.4g} mmHg) from "
+                f"{head.inlet} to {head.outlet}"
+            )
+        lines += [
             counted(done.newton, "Newton iteration")
             + (
                 f", {done.linear_a_newton:.1f} GMRES iterations a Newton iteration"
@@ -361,19 +376,6 @@ class RunResults:
                 f"  {name:<28}{row['seconds']:>10.3g} s{100 * row['share']:>7.1f} %"
                 for name, row in self.phases.table(seconds).items()
             ]
-        lines += [
-            f"{name}: {values['flow_rate']:.6g} m^3/s outward, mean pressure "
-            f"{values['pressure']:.6g} Pa"
-            for name, values in openings.items()
-        ]
-        if self._table.head is not None:
-            head = self._head()
-            rise = openings[head.outlet]["pressure"] - openings[head.inlet]["pressure"]
-            summary["pressure_head"] = rise
-            lines.append(
-                f"pressure head {rise:.6g} Pa ({rise / _PASCAL_PER_MMHG:.4g} mmHg) from "
-                f"{head.inlet} to {head.outlet}"
-            )
         return Results({"flow": summary}, files, lines, self._warnings(openings, velocity))
 
     def _warnings(self, openings: dict[str, dict[str, float]], velocity: float) -> list[str]:
@@ -471,15 +473,16 @@ def flow_picture(
             "values": np.sqrt((located[:3] ** 2).sum(axis=0)),
             "label": "speed (m/s)",
             "quantity": "u",
-            "magnitude": True,
+            "scale": "magnitude",
         },
-        {"values": located[3], "label": "p (Pa)", "quantity": "p"},
+        {"values": located[3], "label": "pressure (Pa)", "quantity": "p", "scale": "range"},
     ]
+    factor, unit = length_unit(max(np.ptp(raster.first), np.ptp(raster.second)))
     return {
-        "x": raster.first,
-        "y": raster.second,
-        "x_label": f"{raster.names[0]} (m)",
-        "y_label": f"{raster.names[1]} (m)",
+        "x": raster.first * factor,
+        "y": raster.second * factor,
+        "x_label": f"{raster.names[0]} ({unit})",
+        "y_label": f"{raster.names[1]} ({unit})",
         "panels": panels,
         "title": title,
         "subtitle": f"{raster.axis} = {raster.offset:.4g} m, {subtitle}",

@@ -15,6 +15,7 @@ from haloscope.device import jit
 from haloscope.device.interface import Device
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
+from haloscope.io.figures.axis_labels import length_unit
 from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.mesh.hexes.mesh_parts import MeshPart
 from haloscope.numerics.elements.element_fields import ElementFields, LocatedPoints, Position
@@ -547,11 +548,12 @@ class MaxwellSolver:
             }
             for name, part, factor in zip(FIELD_NAMES, samples, self._units, strict=True)
         ]
+        factor, unit = length_unit(max(np.ptp(raster.first), np.ptp(raster.second)))
         return {
-            "x": raster.first,
-            "y": raster.second,
-            "x_label": f"{raster.names[0]} (m)",
-            "y_label": f"{raster.names[1]} (m)",
+            "x": raster.first * factor,
+            "y": raster.second * factor,
+            "x_label": f"{raster.names[0]} ({unit})",
+            "y_label": f"{raster.names[1]} ({unit})",
             "panels": panels,
             "title": self._case.title or "Electromagnetic fields",
             "subtitle": f"{raster.axis} = {raster.offset:.4g} m, time {self.time:.4g} {second}, "

@@ -23,6 +23,7 @@ from haloscope.mesh.lattice.shapes import Box, Tube
 from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.mesh.surfaces.surface_openings import walls_of
 from haloscope.mesh.surfaces.surfaces import Surface
+from haloscope.numerics.elements.element_fields import plane_axis
 from haloscope.solvers.blood.case import Slice
 from haloscope.solvers.blood.case_cells import MICRO
 from haloscope.solvers.blood.cells.local_cells import own_cells
@@ -204,20 +205,36 @@ class Plane:
     values: Floats  # (fields, len(y), len(x)); nan where there is no point
 
 
+def slice_axis(lattice: Lattice, wanted: Slice) -> str:
+    """Normal of the plane: x, y or z."""
+    low, high = lattice.bounds
+    return plane_axis(high - low, wanted.axis, wanted.offset_um)
+
+
 def require_plane(lattice: Lattice, wanted: Slice) -> None:
     """Refuse a plane that misses the vessel, before the run."""
     if wanted.offset_um is None:
         return
-    low, high = (float(corner["xyz".index(wanted.axis)]) / MICRO for corner in lattice.bounds)
+    axis = slice_axis(lattice, wanted)
+    low, high = (float(corner["xyz".index(axis)]) / MICRO for corner in lattice.bounds)
     slack = _ROUNDING * lattice.spacing / MICRO
     if not low - slack <= wanted.offset_um <= high + slack:
         # Rounding must not make 1e-16 of 0.
         low, high = (round(end / slack) * slack for end in (low, high))
         raise InputError(
-            f"the plane misses the vessel along {wanted.axis}",
+            f"the plane misses the vessel along {axis}",
             location=f"blood.slice.offset_um = {wanted.offset_um:g}",
             allowed=f"{low:.6g} to {high:.6g} um",
         )
+
+
+def plane_index(lattice: Lattice, axis: int, offset: float | None) -> int:
+    """Number of the plane of points nearest to an offset in m; None: the middle."""
+    if offset is None:
+        return lattice.shape[axis] // 2
+    low, high = (int(end[axis]) for end in lattice.runs.extent())
+    index = round((offset - float(lattice.origin[axis])) / lattice.spacing)
+    return min(max(index, low), high)
 
 
 def plane_of(
@@ -233,12 +250,7 @@ def plane_of(
     `fields`: own values, (fields, owned); `axis`, `offset`: normal of the plane and its position in
     m; None: the middle.
     """
-    planes = lattice.shape[axis]
-    index = planes // 2
-    if offset is not None:
-        low, high = (int(end[axis]) for end in lattice.runs.extent())
-        index = round((offset - float(lattice.origin[axis])) / lattice.spacing)
-        index = min(max(index, low), high)
+    index = plane_index(lattice, axis, offset)
     coordinates = part.coordinates[: part.owned]
     chosen = np.flatnonzero(coordinates[:, axis] == index)
     across = [other for other in range(3) if other != axis]

@@ -1,0 +1,209 @@
+"""Animations of fields on a plane: frames kept during a run, drawn and written as GIF at its end.
+
+All frames have the panels and the scales of the whole animation. Kept are samples thinned out to
+what a frame shows, in single precision: at most 1 MB a frame. A pulse is strong beside its source
+and weak elsewhere, so that the colours of signed fields end at a high quantile, with a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.errors import InputError
+from haloscope.io.atomic import atomic_path
+from haloscope.io.figures.field_pictures import (
+    OUTSIDE,
+    FieldPanel,
+    SlicesPicture,
+    colour_map,
+    outline_collections,
+    shown_panels,
+    slices_figure,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from PIL.Image import Image
+
+    from haloscope.io.figures.pictures import PlanePicture
+
+MOST_POINTS = 200  # along a side of a frame
+DOTS_PER_INCH = 80
+FRAME_MILLISECONDS = 120
+LAST_MILLISECONDS = 1500
+GREYS = 16
+SHOWN_SHARE = 0.99  # of the magnitudes of a signed field in its strongest frame
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What changes from frame to frame."""
+
+    values: tuple[NDArray[np.float32], ...]
+    subtitle: str
+    outlines: NDArray[np.float32]
+
+
+class Frames:
+    """The frames of a run so far."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.first: SlicesPicture | None = None
+        self.last_step = -1
+
+    def add(self, step: int, picture: PlanePicture | SlicesPicture) -> None:
+        """Keep what a picture shows of a step, once."""
+        if step == self.last_step:
+            return
+        self.last_step = step
+        thin = thinned(of_plane(picture))
+        if self.first is None:
+            self.first = thin
+        self.frames.append(
+            Frame(
+                tuple(np.asarray(panel["values"], np.float32) for panel in thin["panels"]),
+                thin.get("subtitle", ""),
+                np.asarray(thin.get("outlines", np.empty((0, 2, 2))), np.float32),
+            )
+        )
+
+
+def of_plane(picture: PlanePicture | SlicesPicture) -> SlicesPicture:
+    """A plane with streamlines as slices: its scalar, and the speed where that is another field."""
+    if "panels" in picture:
+        return cast("SlicesPicture", picture)
+    plane = picture
+    panels: list[FieldPanel] = [
+        {"values": plane["scalar"], "label": plane["scalar_label"], "scale": "range"}
+    ]
+    if not plane["scalar_label"].startswith("speed"):
+        speed = np.hypot(np.asarray(plane["u"]), np.asarray(plane["v"]))
+        panels.append({"values": speed, "label": "speed (m/s)", "scale": "magnitude"})
+    return {
+        "x": plane["x"],
+        "y": plane["y"],
+        "x_label": "x (m)",
+        "y_label": "y (m)",
+        "panels": panels,
+        "title": plane["title"],
+        "subtitle": plane["subtitle"],
+    }
+
+
+def thinned(picture: SlicesPicture) -> SlicesPicture:
+    """Every n-th sample, so that no side has more than a frame shows."""
+    x, y = (np.asarray(picture[axis]) for axis in ("x", "y"))
+    step = -(-max(x.size, y.size) // MOST_POINTS)
+    across = step if x.size > 2 * step else 1
+    up = step if y.size > 2 * step else 1
+    panels = [
+        cast("FieldPanel", {**panel, "values": np.asarray(panel["values"])[::up, ::across]})
+        for panel in picture["panels"]
+    ]
+    return cast("SlicesPicture", {**picture, "x": x[::across], "y": y[::up], "panels": panels})
+
+
+def save_animation(path: str | Path, frames: Frames) -> None:
+    """Write the frames as GIF, atomically; the last one stays longer."""
+    if Path(path).suffix.lower() != ".gif" or not frames.frames:
+        raise InputError(
+            f"there are {len(frames.frames)} frames",
+            location=str(path),
+            allowed="at least one frame, and a name that ends in .gif",
+        )
+    images = drawn(frames)
+    first = next(images)
+    durations = [FRAME_MILLISECONDS] * (len(frames.frames) - 1) + [LAST_MILLISECONDS]
+    with atomic_path(path) as temporary:
+        first.save(
+            temporary,
+            format="GIF",
+            save_all=True,
+            append_images=images,
+            duration=durations if len(durations) > 1 else durations[0],
+            loop=0,
+        )
+
+
+def drawn(frames: Frames) -> Iterator[Image]:
+    """The frames one after the other, all with the colours of the maps and greys."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from PIL import Image
+
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(palette_colours().ravel().tolist())
+    for figure in frame_figures(frames):
+        figure.set_dpi(DOTS_PER_INCH)
+        canvas: Any = FigureCanvasAgg(figure)
+        canvas.draw()
+        image = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
+        yield image.quantize(palette=palette, dither=Image.Dither.NONE)
+
+
+def palette_colours() -> NDArray[np.uint8]:
+    """Colours (256, 3): half of the rest of each map beside the greys of letters and lines."""
+    from matplotlib.colors import to_rgb
+
+    share = (256 - GREYS) // 2
+    maps = [colour_map(scale)(np.linspace(0.0, 1.0, share))[:, :3] for scale in ("signed", "range")]
+    greys = np.repeat(np.linspace(0.0, 1.0, GREYS - 1), 3).reshape(-1, 3)
+    outside = np.array([to_rgb(OUTSIDE)])
+    return np.asarray(np.round(255 * np.concatenate([*maps, greys, outside])), np.uint8)
+
+
+def frame_figures(frames: Frames) -> Iterator[Figure]:
+    """One figure, with the values of one frame after the other."""
+    assert frames.first is not None
+    number = range(len(frames.first["panels"]))
+    # The largest magnitudes of all frames tell which components vanish.
+    largest = [_joined(frames.frames, panel) for panel in number]
+    shown, note = shown_panels(frames.first["panels"], largest)
+    panels: list[Any] = [
+        {
+            **frames.first["panels"][panel],
+            "values": largest[panel],
+            "limits": _limits(frames.frames, panel, frames.first["panels"][panel]),
+        }
+        for panel in shown
+    ]
+    notes = [note]
+    if any(panel.get("scale", "signed") == "signed" for panel in panels):
+        notes.append(f"colours end at the {100 * SHOWN_SHARE:g} % quantile")
+    whole = cast("SlicesPicture", {**frames.first, "panels": panels})
+    figure = slices_figure(whole)
+    drawn_axes = [axes for axes in figure.axes if axes.images]
+    subtitle = figure.texts[1]
+    for frame in frames.frames:
+        for axes, panel in zip(drawn_axes, shown, strict=True):
+            axes.images[0].set_data(frame.values[panel])
+            for lines in list(axes.collections):
+                lines.remove()
+            for lines in outline_collections(frame.outlines):
+                axes.add_collection(lines, autolim=False)
+        subtitle.set_text(", ".join(filter(None, (frame.subtitle, *notes))))
+        yield figure
+
+
+def _joined(frames: Sequence[Frame], panel: int) -> NDArray[np.float64]:
+    result = np.abs(frames[0].values[panel]).astype(np.float64)
+    for frame in frames[1:]:
+        result = np.fmax(result, np.abs(frame.values[panel]))
+    return result
+
+
+def _limits(frames: Sequence[Frame], panel: int, described: FieldPanel) -> tuple[float, float]:
+    """Ends of the colours of a panel in all frames."""
+    if described.get("scale", "signed") == "signed":
+        magnitudes = (np.abs(frame.values[panel]) for frame in frames)
+        end = max(float(np.nanquantile(values, SHOWN_SHARE)) for values in magnitudes)
+        if end > 0:
+            return -end, end
+    low = min(float(np.nanmin(frame.values[panel])) for frame in frames)
+    return low, max(float(np.nanmax(frame.values[panel])) for frame in frames)

@@ -1,0 +1,81 @@
+"""Claims about animations: the frames of a run with common scales, and a run with the same bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from refusals import refused
+from small_cavities import simulate
+
+from haloscope.io.figures.animations import MOST_POINTS, Frames, frame_figures, save_animation
+
+pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+
+
+def _picture(values, step, **more):
+    panels = [
+        {"values": factor * values, "label": f"E{axis} (V/m)", "quantity": "E", **more}
+        for factor, axis in ((1.0, "x"), (0.0, "y"))
+    ]
+    x, y = (np.linspace(0, 1, count) for count in values.shape[::-1])
+    return {
+        "x": x,
+        "y": y,
+        "x_label": "x (m)",
+        "y_label": "y (m)",
+        "panels": panels,
+        "title": "Fields",
+        "subtitle": f"step {step}",
+    }
+
+
+def _frames(*factors, **more):
+    frames = Frames()
+    ramp = np.linspace(-1.0, 1.0, 600).reshape(20, 30)
+    for step, factor in enumerate(factors):
+        frames.add(step, _picture(factor * ramp, step, **more))
+    return frames
+
+
+def test_all_frames_have_the_panels_and_scales_of_the_whole():
+    seen = []
+    for figure in frame_figures(_frames(0.0, 4.0, 1.0, scale="range")):
+        (axes,) = [axes for axes in figure.axes if axes.images]
+        image = axes.images[0]
+        seen.append((image.get_clim(), float(image.get_array().max()), figure.texts[1].get_text()))
+    assert [clim for clim, _, _ in seen] == [(-4.0, 4.0)] * 3
+    assert [largest for _, largest, _ in seen] == [0.0, 4.0, 1.0]
+    assert [text.split(",")[0] for _, _, text in seen] == ["step 0", "step 1", "step 2"]
+    assert all("zero everywhere: Ey" in text for _, _, text in seen)
+
+
+def test_frames_are_small_and_a_step_has_one():
+    frames = Frames()
+    for step in (3, 3, 5):
+        frames.add(step, _picture(np.ones((900, 40)), step))
+    assert len(frames.frames) == 2
+    assert frames.frames[0].values[0].dtype == np.float32
+    assert max(frames.frames[0].values[0].shape) <= MOST_POINTS
+
+
+def test_an_animation_without_frames_or_in_another_format_is_refused(tmp_path):
+    with refused(problem="0 frames"):
+        save_animation(tmp_path / "a.gif", Frames())
+    with refused(allowed="gif"):
+        save_animation(tmp_path / "a.png", _frames(1.0))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_writes_its_frames_and_its_numbers_keep_their_bits(tmp_path):
+    bare = simulate(["output.picture=false"])
+    bare.run(10, out=tmp_path / "bare", ceilings=False)
+    moving = simulate(["output.picture=false", "output.frames=3"])
+    summary = moving.run(10, out=tmp_path / "moving", ceilings=False)
+    for name in bare.fields:
+        assert moving.field(name).tobytes() == bare.field(name).tobytes()
+    assert moving.history == bare.history
+    assert moving.diagnostics() == bare.diagnostics()
+    with pillow.open(summary["files"]["animation"]) as animation:
+        # The first state, steps 4 and 8, and the end.
+        assert animation.n_frames == 4
+    assert not (tmp_path / "bare" / "animation.gif").exists()
