@@ -43,7 +43,7 @@ SHOWN_SHARE = 0.99  # of the magnitudes of a signed field in its strongest frame
 
 @dataclass(frozen=True)
 class Frame:
-    """What changes from frame to frame."""
+    """Content of one frame."""
 
     values: tuple[NDArray[np.float32], ...]
     subtitle: str
