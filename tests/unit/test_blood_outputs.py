@@ -26,8 +26,7 @@ from haloscope.solvers.blood.cells.sharing import CellOwnership, Region
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import MembraneMesh, sphere
 from haloscope.solvers.blood.outputs.cell_outputs import NUMBERS, CellOutputs, cell_table
-from haloscope.solvers.blood.outputs.outlines import cell_outlines, cut_triangles
-from haloscope.solvers.blood.outputs.pictures import vessel_walls
+from haloscope.solvers.blood.outputs.pictures import cell_outlines, cut_triangles, vessel_walls
 from haloscope.solvers.blood.units import LatticeUnits
 from haloscope.solvers.blood.vessels.vessels import Vessel
 

@@ -24,13 +24,13 @@ from haloscope.solvers.blood.fluid.local_stress import viscous_stress
 from haloscope.solvers.blood.membranes.meshes import icosphere, red_cell
 from haloscope.solvers.blood.outputs.profiles import moved_volumes, outermost
 from haloscope.solvers.blood.outputs.results import RunResults
+from haloscope.solvers.blood.outputs.wall_stress import distances_and_normals, wall_points
 from haloscope.solvers.blood.solver import BloodSolver
 from haloscope.solvers.blood.vessels.straight_vessels import (
     duct_permeability,
     pries_viscosity,
     straight_vessel,
 )
-from haloscope.solvers.blood.vessels.wall_normals import distances_and_normals, wall_points
 
 
 def begin(blood):

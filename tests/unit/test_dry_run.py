@@ -10,7 +10,7 @@ from refusals import refused
 
 from haloscope.case import shipped
 from haloscope.case.tables import read_case
-from haloscope.commands.check import require_alone
+from haloscope.commands.run import require_alone
 from haloscope.device.ceilings import Ceilings
 from haloscope.solvers import registry
 from haloscope.solvers.cavity.solver import CavitySolver

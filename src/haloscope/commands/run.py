@@ -1,4 +1,4 @@
-"""The command `haloscope run`: reads options, runs a case, prints its results."""
+"""The command `haloscope run`: reads options, runs a case, prints its results; `--check` prints the case without a step."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from haloscope.commands import check as dry_run
 from haloscope.commands import ending
 from haloscope.commands import measure as measured
 from haloscope.commands.ending import fail, interrupts_raised
@@ -34,6 +33,98 @@ from haloscope.io import interrupts
 if TYPE_CHECKING:
     from haloscope.exchange.ranks.world import World
     from haloscope.run import Simulation
+    from haloscope.run.state import Progress, RunState
+
+
+def plan(state: RunState, steps: int | None, progress: Progress) -> dict[str, Any]:
+    """Numbers of a run that has not begun; all ranks call this.
+
+    `steps`: last step in place of the case's. `progress` gets the lines that a run prints before its
+    first step.
+    """
+    from haloscope.run.summary import (
+        ceiling_of_all,
+        ceilings_of_share,
+        least_seconds,
+        log_least_time,
+        note_crowded_cores,
+    )
+
+    solver, case = state.solver, state.case
+    end = solver.last_step if steps is None else steps
+    ceilings = ceilings_of_share(state)
+    note_crowded_cores(state, progress)
+    if end > 0:
+        log_least_time(state, end, ceilings, progress)
+    return {
+        "solver": solver.name,
+        "case": state.name,
+        "title": case.title,
+        "device": state.device.name,
+        "ranks": state.world.size,
+        "decomposition": solver.layout.parts,
+        "mesh": solver.layout.describe(),
+        "memory_bytes": solver.work.memory,
+        "steps": end,
+        "least_seconds": least_seconds(state, end, ceilings),
+        "bandwidth_gb_s": ceiling_of_all(state, ceilings),
+        "derived": {
+            number.name: {"value": number.value, "unit": number.unit} for number in solver.derived()
+        },
+        "boundaries": case.boundary_conditions(),
+        "notices": [*solver.notices, *state.notices],
+    }
+
+
+def require_alone(used: Mapping[str, bool]) -> None:
+    """Refuse options that have no effect on a dry run; `used`: whether each is there."""
+    for option, is_used in used.items():
+        if is_used:
+            raise InputError(
+                "a dry run writes nothing",
+                location=f"--check with {option}",
+                remedy="leave one of them out",
+            )
+
+
+def print_plan(simulation: Simulation, steps: int | None, *, quiet: bool, as_json: bool) -> None:
+    """Measure the bandwidth, and print mesh, memory, least time and boundary conditions."""
+    from haloscope.run.state import Silent
+
+    # Lines of a run are in the plan; with --quiet only warnings are printed.
+    numbers = plan(simulation, steps, Silent())
+    if not simulation.world.is_root:
+        return
+    if as_json:
+        print(json.dumps(numbers), flush=True)
+    elif quiet:
+        for notice in numbers["notices"]:
+            QuietProgress().line(notice)
+    else:
+        derived = [str(number) for number in simulation.solver.derived()]
+        print("\n".join(_lines(numbers, derived)), flush=True)
+        if numbers["notices"]:
+            say("\n".join(numbers["notices"]))
+
+
+def _lines(numbers: dict[str, Any], derived: list[str]) -> list[str]:
+    title = f": {numbers['title']}" if numbers["title"] else ""
+    ranks = f", {numbers['ranks']} ranks" if numbers["ranks"] > 1 else ""
+    rows = {
+        "case": f"{numbers['case']}{title}",
+        "solver": f"{numbers['solver']}, on {numbers['device']}{ranks}",
+        "mesh": numbers["mesh"],
+        "memory": f"{numbers['memory_bytes'] / 1e6:.4g} MB",
+        "steps": f"{numbers['steps']}, in at least {numbers['least_seconds']:.2g} s at "
+        f"{numbers['bandwidth_gb_s']:.3g} GB/s",
+    }
+    lines = [f"{name:<12}{text}" for name, text in rows.items()]
+    lines += [f"{'' if number else 'derived':<12}{text}" for number, text in enumerate(derived)]
+    width = max((len(name) for name in numbers["boundaries"]), default=0)
+    lines.append("boundaries" if numbers["boundaries"] else "boundaries  none")
+    lines += [f"  {name:<{width}}  {text}" for name, text in numbers["boundaries"].items()]
+    return [*lines, "no step was taken and nothing was written"]
+
 
 _MOST_STEPS = 2**40  # as many as run.steps may have
 
@@ -92,7 +183,7 @@ def run(
         )
     if check:
         used = {"--out": out is not None, "--restart": restart, "--measure": measure != "off"}
-        dry_run.require_alone(used)
+        require_alone(used)
     if restart and out is not None:
         _require_checkpoint(out)
     overrides = list(settings or [])
@@ -107,7 +198,7 @@ def run(
         with _named_phases(quiet or as_json), interrupts_raised() as came:
             simulation = _load(case, ranks, overrides, device)
             if check:
-                dry_run.check(simulation, steps, quiet=quiet, as_json=as_json)
+                print_plan(simulation, steps, quiet=quiet, as_json=as_json)
                 return
             folder = _folder(simulation.world, case, out, restart, measured=measure != "off")
         if came:  # a library may have dropped it

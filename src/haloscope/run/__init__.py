@@ -27,7 +27,7 @@ from haloscope.io.atomic import remove_leftovers, write_json
 from haloscope.io.interrupts import Interrupted, handled_by
 from haloscope.regions import Profile, SetupPhase
 from haloscope.run.checkpointing import restore
-from haloscope.run.data_sets import data_frame, data_set
+from haloscope.run.finished import data_frame, data_set
 from haloscope.run.loop import TimeLoop
 from haloscope.run.records import alone_in, make_folder, write_last
 from haloscope.run.state import RESULTS, Progress, RunState, Silent, StopRequest

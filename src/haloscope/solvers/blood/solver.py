@@ -44,8 +44,12 @@ from haloscope.solvers.blood.fluid.lattice import DIRECTIONS
 from haloscope.solvers.blood.fluid_with_cells import MANY, FluidWithCells
 from haloscope.solvers.blood.membranes.cell_shapes import COLLAPSING, SMOOTHING_STEPS
 from haloscope.solvers.blood.outputs.cell_outputs import CellOutputs
-from haloscope.solvers.blood.outputs.outlines import cell_outlines
-from haloscope.solvers.blood.outputs.pictures import plane_of, require_plane, slice_axis
+from haloscope.solvers.blood.outputs.pictures import (
+    cell_outlines,
+    plane_of,
+    require_plane,
+    slice_axis,
+)
 from haloscope.solvers.blood.outputs.results import Flows, RunResults, flow_lines
 from haloscope.solvers.blood.soundness import (
     REFUSED_MACH,
