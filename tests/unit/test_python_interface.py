@@ -191,7 +191,7 @@ def test_a_dataset_of_a_mesh_is_refused(xarray):
 
 def test_without_xarray_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "xarray", None)
-    with refused(MachineError, problem="xarray", remedy=r"haloscope\[notebook\]"):
+    with refused(MachineError, problem="xarray", remedy=r"\[notebook\]"):
         haloscope.load(BOX).dataset()
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.errors import InputError, MachineError, counted
+from haloscope.errors import InputError, MachineError, counted, install_command
 from haloscope.io.vtkhdf_reader import FieldFile
 from haloscope.run.state import RunState
 
@@ -68,7 +68,7 @@ def imported(package: str, purpose: str) -> Any:
         raise MachineError(
             f"{package} cannot be imported ({error})",
             location=purpose,
-            remedy="run pip install 'haloscope[notebook]'",
+            remedy=f"run {install_command('notebook')}",
         ) from error
 
 
