@@ -169,7 +169,7 @@ def test_components_that_vanish_have_no_panel_and_are_named() -> None:
     ]
     figure = slices_figure(_picture(*panels))
     assert [axes.get_title(loc="left") for axes in _drawn(figure)] == ["Ez", "Hx"]
-    assert any("zero everywhere: Ex, Ey" in text for text in _texts(figure))
+    assert any("below 0.1% of the largest component: Ex, Ey" in text for text in _texts(figure))
     for panel in panels:
         panel["values"] = np.zeros((10, 20))
     assert len(_drawn(slices_figure(_picture(*panels[:3])))) == 3

@@ -52,8 +52,9 @@ TEXT_SIZE = 9.0  # points
 LINES_SHOWN = 8
 FIGURE_RATIO = 1.5  # width over height that panels are arranged for
 MOST_COLUMNS = 3
-# Of the largest value of its quantity: a component that is nowhere larger has no panel.
-VANISHING = 1e-6
+# Of the largest value of its quantity: a component that is nowhere larger is less than one of 256
+# colours and has no panel.
+VANISHING = 1e-3
 # A range below this many spacings of the largest value is rounding.
 ROUNDING_SPACINGS = 16
 OUTSIDE = "#e3e6e9"
@@ -230,7 +231,7 @@ def shown_panels(
     if len(vanishing) == len(panels):
         return list(range(len(panels))), ""
     left_out = ", ".join(_name(panels[number]["label"]) for number in vanishing)
-    note = f"not drawn, zero everywhere: {left_out}" if left_out else ""
+    note = f"not drawn, below {VANISHING:.1%} of the largest component: {left_out}" if left_out else ""
     return [number for number in range(len(panels)) if number not in vanishing], note
 
 
