@@ -231,7 +231,9 @@ def shown_panels(
     if len(vanishing) == len(panels):
         return list(range(len(panels))), ""
     left_out = ", ".join(_name(panels[number]["label"]) for number in vanishing)
-    note = f"not drawn, below {VANISHING:.1%} of the largest component: {left_out}" if left_out else ""
+    note = (
+        f"not drawn, below {VANISHING:.1%} of the largest component: {left_out}" if left_out else ""
+    )
     return [number for number in range(len(panels)) if number not in vanishing], note
 
 
