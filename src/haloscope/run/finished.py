@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.errors import InputError, MachineError, counted, install_command
+from haloscope.errors import InputError, counted, imported
 from haloscope.io.vtkhdf_reader import FieldFile
 from haloscope.run.state import RunState
 
@@ -58,18 +58,6 @@ def structured(columns: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
     for name, column in columns.items():
         table[name] = column
     return table
-
-
-def imported(package: str, purpose: str) -> Any:
-    """A package of the extra `notebook`; its error names the extra."""
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise MachineError(
-            f"{package} cannot be imported ({error})",
-            location=purpose,
-            remedy=f"run {install_command('notebook')}",
-        ) from error
 
 
 def data_frame(columns: Mapping[str, np.ndarray]) -> Any:
