@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
-from python_cases import CASES, SLOPE, case_of
+from python_cases import CASES, CELLS, SLOPE, case_of
 from refusals import refused
 
 import haloscope
@@ -124,6 +125,47 @@ def test_the_grid_of_pyvista_is_made_of_the_arrays(states, solver):
             assert np.array_equal(grid.cell_data[name], values)
         lower, upper = arrays.points.min(axis=0), arrays.points.max(axis=0)
         assert grid.compute_cell_sizes()["Volume"].sum() == pytest.approx((upper - lower).prod())
+
+
+class _Grid:
+    """Takes the arrays of a grid, where PyVista is not installed."""
+
+    def __init__(self, *arrays: Any, **options: Any) -> None:
+        self.arrays, self.options = arrays, options
+        self.point_data, self.cell_data, self.field_data = {}, {}, {}
+
+
+@pytest.mark.parametrize("solver", CASES)
+def test_the_grid_of_a_file_is_that_of_the_simulation(solver, tmp_path, monkeypatch):
+    pyvista = ModuleType("pyvista")
+    pyvista.ImageData = pyvista.UnstructuredGrid = _Grid
+    monkeypatch.setitem(sys.modules, "pyvista", pyvista)
+    simulation = haloscope.load(case_of(solver, interval=1))
+    simulation.run(2, out=tmp_path, ceilings=False)
+    run = haloscope.open(tmp_path)
+    present, written = simulation.grid(), run.grid()
+    for one, other in zip(present.arrays, written.arrays, strict=True):
+        assert np.array_equal(one, other) or one == pytest.approx(other, rel=1e-12, abs=1e-15)
+    assert present.options.keys() == written.options.keys()
+    for name, option in present.options.items():
+        assert written.options[name] == pytest.approx(option)
+    assert written.field_data["TimeValue"] == present.field_data["TimeValue"]
+    for part in ("point_data", "cell_data"):
+        for name, values in getattr(written, part).items():
+            assert getattr(present, part)[name] == pytest.approx(values, rel=1e-6, nan_ok=True)
+    assert {*simulation.solver.vectors} <= set(written.point_data)
+    assert run.grid(time=0).field_data["TimeValue"] == [0]
+
+
+def test_cells_of_a_file_are_surfaces(tmp_path):
+    pyvista = pytest.importorskip("pyvista")
+    simulation = haloscope.load(case_of("blood"), settings=CELLS)
+    simulation.run(1, out=tmp_path, ceilings=False)
+    surface = haloscope.open(tmp_path).read("cells.vtkhdf").grid()
+    assert isinstance(surface, pyvista.PolyData)
+    assert surface.n_open_edges == 0
+    volumes = simulation.cells()["volume_um3"]
+    assert 1e18 * surface.volume == pytest.approx(sum(volumes), rel=1e-3)
 
 
 def test_without_pyvista_the_command_that_installs_it_is_named(monkeypatch):

@@ -210,6 +210,32 @@ class FinishedRun:
                 "there is no such output", location=f"fields({index})", allowed=f"0 to {count - 1}"
             ) from None
 
+    def grid(self, index: int = -1, *, time: float | None = None) -> Any:
+        """Fields of one output time as a PyVista grid; needs the extra `notebook`.
+
+        Parameters
+        ----------
+        index
+            Place in :attr:`times`; the last by default.
+        time
+            In place of the index: the output whose time in s is nearest.
+
+        Returns
+        -------
+        pyvista.ImageData or pyvista.UnstructuredGrid
+            As :meth:`Simulation.grid`, with the arrays of the file, in which vectors take the place
+            of their components. A vessel that fills less than a third of its bounding box is a cube
+            around each point, with scalars in cells and vectors at corners.
+
+        Raises
+        ------
+        InputError
+            The run has written no fields, or none of this index.
+        MachineError
+            PyVista is not installed.
+        """
+        return self.fields(index, time=time).grid()
+
     def average(self) -> FieldFile:
         """Fields averaged over time, as :meth:`fields`; for cases with ``output.average``."""
         return FieldFile(self.folder / _AVERAGE)
