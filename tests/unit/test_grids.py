@@ -119,6 +119,10 @@ def test_the_grid_of_pyvista_is_made_of_the_arrays(states, solver):
     assert np.asarray(grid.points) == pytest.approx(positions(arrays), abs=1e-9)
     for name, values in arrays.point_data.items():
         assert np.array_equal(grid.point_data[name], values, equal_nan=True)
+    if solver == "blood":
+        lumen = grid.threshold(0.5, scalars="inside", all_scalars=True)
+        assert lumen.n_cells > 0
+        assert np.isfinite(lumen.point_data["p"]).all()
     if isinstance(arrays, CellArrays):
         assert grid.n_cells == len(arrays.connectivity)
         for name, values in arrays.cell_data.items():

@@ -186,7 +186,8 @@ class Simulation(RunState):
         """All fields as a PyVista grid, for pictures and filters; needs the extra `notebook`.
 
         Of the cavity it is an image; of blood the bounding box of the vessel as an image, nan
-        outside the lumen, which is ``grid.threshold(0.5, scalars="inside")``; of flow its
+        outside the lumen (``grid.threshold(0.5, scalars="inside", all_scalars=True)`` has the
+        grid cells without nan); of flow its
         tetrahedra, with ``zone`` in cells; of Maxwell's equations a Lagrange hexahedron of each
         element, with ``region`` in cells and values interpolated to equally spaced nodes.
         ``grid.plot(scalars="T")`` draws a field.
