@@ -40,12 +40,12 @@ print(run.table("residuals")["T"][-1], run.fields()["velocity"].shape)
 
 Arrays are NumPy arrays in SI units, slowest axis first; vectors and positions have their
 components x, y and z along the last axis. With several ranks, all ranks make the same calls; whole
-fields, positions, data sets and tables come on rank 0, and None on the other ranks. Errors are
+fields, positions, data sets, grids and tables come on rank 0, and None on the other ranks. Errors are
 `InputError`, `MachineError` and `SolutionError` of `haloscope.errors`, with the attributes
 `location`, `problem`, `allowed` and `remedy`.
 
-`dataset()` needs xarray, and tables are data frames where pandas is installed; the extra `notebook`
-has both.
+`dataset()` needs xarray, `grid()` needs PyVista, and tables are data frames where pandas is installed;
+the extra `notebook` has all three.
 """
 
 # In the order of their use; the methods of a class in that of its source.

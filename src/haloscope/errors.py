@@ -8,6 +8,7 @@ for another one.
 from __future__ import annotations
 
 import copy
+import importlib
 import re
 import shlex
 import unicodedata
@@ -187,3 +188,15 @@ class PrintableStream:
 def raw_stream(stream: TextIO) -> TextIO:
     """The stream below a :class:`PrintableStream`, for progress lines and colours of our own."""
     return stream.raw if isinstance(stream, PrintableStream) else stream
+
+
+def imported(package: str, purpose: str) -> Any:
+    """A package of the extra `notebook`; its error names the extra."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise MachineError(
+            f"{package} cannot be imported ({error})",
+            location=purpose,
+            remedy=f"run {install_command('notebook')}",
+        ) from error

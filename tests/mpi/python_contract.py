@@ -16,6 +16,8 @@ from python_cases import CASES, CELLS, case_of
 
 import haloscope
 from haloscope.errors import InputError
+from haloscope.io.vtk_arrays import CellArrays
+from haloscope.run.grids import present_arrays
 
 
 def _digest(values: Any) -> list[Any]:
@@ -23,11 +25,20 @@ def _digest(values: Any) -> list[Any]:
     return [list(array.shape), hashlib.sha256(array.tobytes()).hexdigest()]
 
 
+class _Grid:
+    """Takes the arrays of a grid."""
+
+    def __init__(self, *_args: Any, **_options: Any) -> None:
+        self.point_data, self.cell_data, self.field_data = {}, {}, {}
+
+
 def stand_ins() -> dict[str, ModuleType | None]:
-    """Modules in place of xarray and pandas."""
+    """Modules in place of xarray, pandas and PyVista."""
     xarray = ModuleType("xarray")
     xarray.Dataset = lambda variables, coordinates, attributes: variables
-    return {"xarray": xarray, "pandas": None}
+    pyvista = ModuleType("pyvista")
+    pyvista.ImageData = pyvista.UnstructuredGrid = _Grid
+    return {"xarray": xarray, "pandas": None, "pyvista": pyvista}
 
 
 def digests_by_solver() -> dict[str, Any]:
@@ -39,6 +50,16 @@ def digests_by_solver() -> dict[str, Any]:
         points = simulation.points()
         assert (points is None) is not root
         digests[solver] = {"points": _digest(points)} if root else {}
+        arrays = present_arrays(simulation)
+        assert (arrays is None) is not root
+        assert (simulation.grid() is None) is not root
+        if arrays is not None:
+            digests[solver]["grid"] = {
+                part: {name: _digest(values) for name, values in getattr(arrays, part, {}).items()}
+                for part in ("point_data", "cell_data")
+            }
+        if isinstance(arrays, CellArrays):
+            digests[solver]["mesh"] = [_digest(arrays.points), _digest(arrays.connectivity)]
         try:
             dataset = simulation.dataset()
         except InputError as error:

@@ -32,6 +32,51 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
+class ElementCells:
+    """Points and cells of the file that an element becomes.
+
+    `interpolation`: (m, n): from the n solver nodes along a direction to the m nodes in the file;
+    `node_order`: as of :class:`CellWriter`.
+    """
+
+    def __init__(self, interpolation: Floats, node_order: Integers | None) -> None:
+        self.interpolation = interpolation
+        self.nodes, self.nodes_in = interpolation.shape
+        # What is already at the file's nodes stays as it is to the last bit.
+        self._is_identity = np.array_equal(interpolation, np.eye(self.nodes_in))
+        # int64 (m^3,): an element's nodes, i fastest, in the order in which the file lists them.
+        self.listing: Integers = np.arange(self.nodes**3)
+        if node_order is not None:
+            self.listing = np.asarray(node_order, np.int64) @ self.nodes ** np.arange(3)
+        self.cell_type = HEXAHEDRON if node_order is None else LAGRANGE_HEXAHEDRON
+        # int64 (cells, corners): points of the cells of an element, counted from its own first.
+        self.corners = self._connections(linear=node_order is None)
+
+    def _connections(self, *, linear: bool) -> Integers:
+        nodes = self.nodes
+        if not linear:
+            return np.arange(nodes**3)[None]
+        k, j, i = np.indices((nodes - 1,) * 3).reshape(3, -1, 1)
+        di, dj, dk = np.array(_CORNERS).T
+        return np.asarray((i + di) + nodes * (j + dj) + nodes**2 * (k + dk))
+
+    def connectivity(self, first: int, count: int) -> Integers:
+        """Points (cells, corners) of the cells of `count` elements from number `first` on."""
+        numbers = np.arange(first, first + count)
+        ids: Integers = numbers[:, None, None] * self.nodes**3 + self.corners
+        return ids.reshape(-1, self.corners.shape[1])
+
+    def rows(self, values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Rows (points, components) from values (count, components, n, n, n)."""
+        if not self._is_identity:
+            for axis in (2, 3, 4):
+                moved = np.tensordot(values, self.interpolation, axes=(axis, 1))
+                values = np.moveaxis(moved, -1, axis)
+        count, components = values.shape[:2]
+        listed = values.reshape(count, components, -1)[:, :, self.listing]
+        return np.moveaxis(listed, 1, 2).reshape(-1, components).astype(dtype, copy=False)
+
+
 class CellWriter(VtkhdfFile):
     """Writes elements and their fields in ranges, so that no array need be whole in memory.
 
@@ -57,15 +102,13 @@ class CellWriter(VtkhdfFile):
     ) -> None:
         super().__init__(path, time)
         self.elements = elements  # How many, at least 1
-        # (m, n): from the n solver nodes along a direction to the m nodes in the file; both >= 2.
+        # (m, n), both at least 2, as of :class:`ElementCells`.
         self.interpolation = np.asarray(interpolation, np.float64)
         self._check()
+        self._cells = ElementCells(self.interpolation, node_order)
+        self._check_listing()
         self._nodes, self._nodes_in = self.interpolation.shape
-        # What is already at the file's nodes stays as it is to the last bit.
-        self._is_identity = np.array_equal(self.interpolation, np.eye(self._nodes_in))
-        self._sorting = self._file_order(node_order)
-        self._corners = self._connections(linear=node_order is None)
-        self._cell_type = HEXAHEDRON if node_order is None else LAGRANGE_HEXAHEDRON
+        self._corners = self._cells.corners
         self._root: Any = None
         self._arrays: dict[str, Any] = {}
         self._components: dict[str, int] = {}
@@ -114,7 +157,7 @@ class CellWriter(VtkhdfFile):
                 allowed="finite numbers as float64",
             )
         self._claim(COORDINATES, first, coordinates.shape, (*(self._nodes_in,) * 3, 3))
-        rows = self._at_nodes(np.moveaxis(coordinates, -1, 1), np.dtype(np.float64))
+        rows = self._cells.rows(np.moveaxis(coordinates, -1, 1), np.dtype(np.float64))
         begin, count = first * self._nodes**3, len(rows)
         self._arrays[COORDINATES][begin : begin + count] = rows
         self._connect(first, len(coordinates))
@@ -146,7 +189,7 @@ class CellWriter(VtkhdfFile):
         else:
             vector = () if self._components[name] == 1 else (3,)
             self._claim(name, first, values.shape, (*vector, *(self._nodes_in,) * 3))
-            rows = self._at_nodes(values if vector else values[:, None], array.dtype)
+            rows = self._cells.rows(values if vector else values[:, None], array.dtype)
             rows = rows if vector else rows[:, 0]
             begin = first * self._nodes**3
         array[begin : begin + len(rows)] = rows
@@ -158,28 +201,13 @@ class CellWriter(VtkhdfFile):
         if len(shape) != 2 or min(shape) < 2:
             raise self._error(f"the interpolation has the shape {shape}", allowed="at least 2 x 2")
 
-    def _file_order(self, node_order: Integers | None) -> Integers:
-        """Numbers of an element's nodes, i fastest, in the order in which the file lists them."""
-        nodes = self._nodes
-        if node_order is None:
-            return np.arange(nodes**3)
-        weights = np.array([1, nodes, nodes**2])
-        numbers: Integers = np.asarray(node_order, np.int64) @ weights
-        if not np.array_equal(np.sort(numbers), np.arange(nodes**3)):
+    def _check_listing(self) -> None:
+        nodes = self._cells.nodes
+        if not np.array_equal(np.sort(self._cells.listing), np.arange(nodes**3)):
             raise self._error(
                 f"the order of nodes is not one of {nodes} x {nodes} x {nodes} nodes",
                 "give each node once",
             )
-        return numbers
-
-    def _connections(self, linear: bool) -> Integers:
-        """Points (cells, corners) of the cells of an element, counted from its own first."""
-        nodes = self._nodes
-        if not linear:
-            return np.arange(nodes**3)[None]
-        k, j, i = np.indices((nodes - 1,) * 3).reshape(3, -1, 1)
-        di, dj, dk = np.array(_CORNERS).T
-        return np.asarray((i + di) + nodes * (j + dj) + nodes**2 * (k + dk))
 
     def _write_layout(self, root: Any) -> None:
         cells = self.elements * len(self._corners)
@@ -193,7 +221,7 @@ class CellWriter(VtkhdfFile):
         for name, count, dtype, fill in (
             ("Connectivity", cells * self._ids, np.int64, 0),
             ("Offsets", cells + 1, np.int64, 0),
-            ("Types", cells, np.uint8, self._cell_type),
+            ("Types", cells, np.uint8, self._cells.cell_type),
         ):
             root.create_dataset(
                 name,
@@ -219,8 +247,7 @@ class CellWriter(VtkhdfFile):
 
     def _connect(self, first: int, count: int) -> None:
         """Write the cells of a range of elements."""
-        numbers = np.arange(first, first + count)
-        ids = numbers[:, None, None] * self._nodes**3 + self._corners
+        ids = self._cells.connectivity(first, count)
         begin = first * self._corners.size
         self._root["Connectivity"][begin : begin + ids.size] = ids.ravel()
         cells = len(self._corners)
@@ -244,16 +271,6 @@ class CellWriter(VtkhdfFile):
                 f"element {again} of array {name!r} was written twice", "write every element once"
             )
         self._written[name][first:end] = True
-
-    def _at_nodes(self, values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Rows (points, components) for the file from values (count, components, n, n, n)."""
-        if not self._is_identity:
-            for axis in (2, 3, 4):
-                moved = np.tensordot(values, self.interpolation, axes=(axis, 1))
-                values = np.moveaxis(moved, -1, axis)
-        count, components = values.shape[:2]
-        listed = values.reshape(count, components, -1)[:, :, self._sorting]
-        return np.moveaxis(listed, 1, 2).reshape(-1, components).astype(dtype, copy=False)
 
     def _require_complete(self) -> None:
         for name, written in self._written.items():

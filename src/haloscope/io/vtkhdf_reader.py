@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError
+from haloscope.io.vtk_arrays import TRIANGLE, CellArrays, ImageArrays, VtkArrays, pyvista_grid
 
 Floats = NDArray[np.float64]
 Kept = TypeVar("Kept")
@@ -95,6 +96,22 @@ class FieldFile(Mapping[str, NDArray[Any]]):
         at_cells = name is not None and self._at_cells[name]
         return self._read(lambda root: _positions(root, self._kind, at_cells=at_cells))
 
+    def grid(self) -> Any:
+        """The file as a PyVista grid; needs the extra `notebook`.
+
+        Returns
+        -------
+        pyvista.ImageData, pyvista.UnstructuredGrid or pyvista.PolyData
+            With the arrays of the file at points and in cells; ``PolyData`` of surfaces, such as
+            ``cells.vtkhdf``.
+
+        Raises
+        ------
+        MachineError
+            PyVista is not installed.
+        """
+        return pyvista_grid(self._read(lambda root: _vtk_arrays(root, self._kind, self.time)))
+
     def _read(self, read: Callable[[Any], Kept]) -> Kept:
         try:
             with h5py.File(self.path) as file:
@@ -126,6 +143,31 @@ def _extent(root: Any, *, drop: bool = False) -> tuple[int, ...]:
     first, last = np.asarray(root.attrs["WholeExtent"]).reshape(3, 2).T
     shape = tuple(int(n) for n in (last - first + 1)[::-1])
     return shape[1:] if drop and shape[0] == 1 else shape
+
+
+def _vtk_arrays(root: Any, kind: str, time: float | None) -> VtkArrays:
+    """All arrays of a file as VTK has them."""
+    groups = {
+        group: {str(name): np.asarray(array[...]) for name, array in root[group].items()}
+        for group in ("PointData", "CellData")
+        if group in root
+    }
+    point_data = groups.get("PointData", {})
+    if kind == _IMAGE:
+        axes = len(_extent(root, drop=True))
+        flat = {n: array.reshape(-1, *array.shape[axes:]) for n, array in point_data.items()}
+        depth, height, width = _extent(root)
+        x, y, z = (float(position) for position in root.attrs["Origin"])
+        dx, dy, dz = (float(distance) for distance in root.attrs["Spacing"])
+        return ImageArrays((depth, height, width), (x, y, z), (dx, dy, dz), flat, time)
+    cells = root["Polygons"] if kind == _SURFACE else root
+    # Haloscope writes cells of one type to a file.
+    count = len(cells["Offsets"]) - 1
+    cell_type = TRIANGLE if kind == _SURFACE else int(root["Types"][0])
+    connectivity = cells["Connectivity"][...].reshape(count, -1 if count else 3)
+    points = root["Points"][...].astype(np.float64)
+    cell_data = groups.get("CellData", {})
+    return CellArrays(points, connectivity, cell_type, point_data, cell_data, time)
 
 
 def _positions(root: Any, kind: str, *, at_cells: bool) -> Floats:

@@ -343,6 +343,10 @@ class BlockFields:
         )
         return StructuredGrid(x, y, z)
 
+    def cells(self) -> None:
+        """None: the nodes are on a regular grid."""
+        return None
+
     def own(self, read: Read) -> np.ndarray:
         """Own values of a field on this rank, which `read` gives by slices of its axes."""
         block = self._blocks.block(self._world.rank)

@@ -19,15 +19,17 @@ from haloscope.case.tables import CaseTable, Settings, case_from, naming_file, r
 from haloscope.device import open_device, require_known
 from haloscope.device.energy import EnergyMeter, EnergyTally
 from haloscope.device.interface import Device
-from haloscope.errors import InputError, counted
+from haloscope.errors import InputError, counted, imported
 from haloscope.exchange.ranks.world import World, open_world, threads_of_rank
 from haloscope.exchange.transports.contract import require_suited
 from haloscope.io import checkpoint as checkpoints
 from haloscope.io.atomic import remove_leftovers, write_json
 from haloscope.io.interrupts import Interrupted, handled_by
+from haloscope.io.vtk_arrays import pyvista_grid
 from haloscope.regions import Profile, SetupPhase
 from haloscope.run.checkpointing import restore
 from haloscope.run.finished import data_frame, data_set
+from haloscope.run.grids import present_arrays
 from haloscope.run.loop import TimeLoop
 from haloscope.run.records import alone_in, make_folder, write_last
 from haloscope.run.state import RESULTS, Progress, RunState, Silent, StopRequest
@@ -179,6 +181,33 @@ class Simulation(RunState):
             xarray is not installed.
         """
         return data_set(self, self.fields)
+
+    def grid(self) -> Any:
+        """All fields as a PyVista grid, for pictures and filters; needs the extra `notebook`.
+
+        Of the cavity it is an image; of blood the bounding box of the vessel as an image, nan
+        outside the lumen (``grid.threshold(0.5, scalars="inside", all_scalars=True)`` has the
+        grid cells without nan); of flow its
+        tetrahedra, with ``zone`` in cells; of Maxwell's equations a Lagrange hexahedron of each
+        element, with ``region`` in cells and values interpolated to equally spaced nodes.
+        ``grid.plot(scalars="T")`` draws a field.
+
+        Returns
+        -------
+        pyvista.ImageData or pyvista.UnstructuredGrid
+            On rank 0; None on other ranks. All ranks call this. Positions are in m. Point data are
+            all :attr:`fields` under their names, and beside them vectors such as ``velocity``,
+            (points, 3).
+
+        Raises
+        ------
+        MachineError
+            PyVista is not installed.
+        """
+        # First of all, so that all ranks refuse and nothing is gathered in vain.
+        imported("pyvista", "grid")
+        arrays = present_arrays(self)
+        return None if arrays is None else pyvista_grid(arrays)
 
     def cells(self) -> Any:
         """The present cells of a blood run, a row each.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.errors import InputError, MachineError, counted, install_command
+from haloscope.errors import InputError, counted, imported
 from haloscope.io.vtkhdf_reader import FieldFile
 from haloscope.run.state import RunState
 
@@ -58,18 +58,6 @@ def structured(columns: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
     for name, column in columns.items():
         table[name] = column
     return table
-
-
-def imported(package: str, purpose: str) -> Any:
-    """A package of the extra `notebook`; its error names the extra."""
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise MachineError(
-            f"{package} cannot be imported ({error})",
-            location=purpose,
-            remedy=f"run {install_command('notebook')}",
-        ) from error
 
 
 def data_frame(columns: Mapping[str, np.ndarray]) -> Any:
@@ -221,6 +209,32 @@ class FinishedRun:
             raise InputError(
                 "there is no such output", location=f"fields({index})", allowed=f"0 to {count - 1}"
             ) from None
+
+    def grid(self, index: int = -1, *, time: float | None = None) -> Any:
+        """Fields of one output time as a PyVista grid; needs the extra `notebook`.
+
+        Parameters
+        ----------
+        index
+            Place in :attr:`times`; the last by default.
+        time
+            In place of the index: the output whose time in s is nearest.
+
+        Returns
+        -------
+        pyvista.ImageData or pyvista.UnstructuredGrid
+            As :meth:`Simulation.grid`, with the arrays of the file, in which vectors take the place
+            of their components. A vessel that fills less than a third of its bounding box is a cube
+            around each point, with scalars in cells and vectors at corners.
+
+        Raises
+        ------
+        InputError
+            The run has written no fields, or none of this index.
+        MachineError
+            PyVista is not installed.
+        """
+        return self.fields(index, time=time).grid()
 
     def average(self) -> FieldFile:
         """Fields averaged over time, as :meth:`fields`; for cases with ``output.average``."""

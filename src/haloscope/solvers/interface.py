@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError
+from haloscope.io.vtk_arrays import MeshCells
 from haloscope.mesh.blocks import StructuredGrid
 
 if TYPE_CHECKING:
@@ -164,6 +165,12 @@ class FieldLayout(Protocol):
 
     def grid(self) -> StructuredGrid | None:
         """The axes of values on a regular grid, on rank 0; None of meshes. All ranks call this."""
+
+    def cells(self) -> MeshCells | None:
+        """Cells of a mesh as :meth:`write` writes them, on rank 0; None of regular grids.
+
+        All ranks call this.
+        """
 
     def own(self, read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
         """Own values of a field on this rank, which `read` gives by slices of its axes."""

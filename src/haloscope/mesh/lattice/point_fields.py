@@ -110,6 +110,10 @@ class PointFields:
         )
         return StructuredGrid(x, y, z, raster_coordinates(numbers, self._lattice) - start)
 
+    def cells(self) -> None:
+        """None: the points are on a regular grid."""
+        return None
+
     def own(self, read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
         """Own values of a field on this rank, which `read` gives by slices of its axes.
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from haloscope.io.vtkhdf_cells import CellWriter
+from haloscope.io.vtkhdf_cells import CellWriter, ElementCells
 from haloscope.mesh.hexes.hexes import vtk_order
 
 # Matrices act on values at nodes: ``matrix @ values``. What is returned for an order is computed
@@ -161,6 +161,11 @@ def _frozen_matrix(nodes: Floats, points: Floats) -> Floats:
 # VTK takes the nodes of a Lagrange cell to stand at equal distances, so values and coordinates are
 # interpolated to such nodes: exactly, since they are polynomials of the same order. Linear cells
 # stand between the GLL nodes themselves and carry the values as they were computed.
+
+
+def element_cells(order: int) -> ElementCells:
+    """Lagrange cells of elements with fields at GLL nodes, as :func:`open_cells` writes them."""
+    return ElementCells(gll_to_equispaced(order, order), vtk_order(order))
 
 
 def open_cells(

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from haloscope.errors import InputError, counted
 from haloscope.exchange.plan import rows_on_root
 from haloscope.exchange.ranks.world import World
+from haloscope.io.vtk_arrays import CellArrays, MeshCells
 from haloscope.mesh.blocks import arrays_of
 from haloscope.mesh.hexes.hexes import Floats, HexMesh, Integers
 from haloscope.mesh.hexes.mesh_parts import MeshPart
-from haloscope.numerics.elements.basis import open_cells
+from haloscope.numerics.elements.basis import element_cells, open_cells
 from haloscope.numerics.elements.element_maps import in_pieces, nodes
 from haloscope.numerics.elements.interface_values import SharedFaces
 from haloscope.numerics.elements.locate import (
@@ -238,6 +239,19 @@ class ElementFields:
     def grid(self) -> None:
         """None: the elements are curved."""
         return None
+
+    def cells(self) -> MeshCells | None:
+        """A Lagrange cell of each element, and its region, on rank 0; elements share no points."""
+        places = self.points()
+        rows = self._between(0, self.shape[0])
+        regions = self._on_root(self._mesh.regions[rows].astype(np.int32), rows, 0, self.shape[0])
+        if places is None or regions is None:
+            return None
+        cells = element_cells(self._order)
+        points = cells.rows(np.moveaxis(places, -1, 1), places.dtype)
+        ids = cells.connectivity(0, len(places))
+        arrays = CellArrays(points, ids, cells.cell_type, cell_data={_REGION: regions})
+        return MeshCells(arrays, lambda values: cells.rows(values[:, None], values.dtype)[:, 0])
 
     def _between(self, begin: int, end: int) -> Integers:
         """Own elements with numbers from `begin` to `end`, ascending."""

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from haloscope.exchange.plan import rows_on_root
 from haloscope.exchange.ranks.world import World
-from haloscope.io.vtkhdf import TetWriter
+from haloscope.io.vtk_arrays import CellArrays, MeshCells
+from haloscope.io.vtkhdf import TETRA, TetWriter
 from haloscope.mesh.blocks import arrays_of
 from haloscope.mesh.tets.node_parts import NodePart
 from haloscope.numerics.elements.element_fields import PlaneRaster, joined_on_root, raster_on_ranks
@@ -161,6 +162,26 @@ class NodeFields:
         """None: nodes are those of tetrahedra."""
         return None
 
+    def cells(self) -> MeshCells | None:
+        """The tetrahedra and their zones, on rank 0."""
+        points = self.points()
+        nodes, zones = self._tets_on_root(0, self._part.whole_tets)
+        if points is None or nodes is None or zones is None:
+            return None
+        arrays = CellArrays(points, nodes, TETRA, cell_data={_ZONE: zones})
+        return MeshCells(arrays, lambda values: values)
+
+    def _tets_on_root(self, begin: int, end: int) -> tuple[Integers | None, np.ndarray | None]:
+        """Nodes (n, 4) and zones (n,) of tetrahedra `begin` to `end` on rank 0."""
+        part = self._part
+        span = np.searchsorted(part.tet_numbers[self._tets], (begin, end))
+        tets = self._tets[slice(*span)]
+        numbers = part.tet_numbers[tets]
+        corners = np.asarray(part.node_numbers[part.tets[tets]], np.int64)
+        nodes = rows_on_root(self._world, corners, numbers, begin, end)
+        zones = part.zones[tets].astype(np.int32)
+        return nodes, rows_on_root(self._world, zones, numbers, begin, end)
+
     def own(self, read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
         """Own values of a field on this rank, which `read` gives by slices of its axes."""
         parts = []
@@ -251,13 +272,7 @@ class NodeFields:
                     writer.place(begin, places)
             for begin in range(0, part.whole_tets, _AT_ONCE):
                 end = min(begin + _AT_ONCE, part.whole_tets)
-                numbers = part.tet_numbers[self._tets]
-                tets = self._tets[slice(*np.searchsorted(numbers, (begin, end)))]
-                numbers = part.tet_numbers[tets]
-                corners = part.node_numbers[part.tets[tets]]
-                nodes = rows_on_root(self._world, corners, numbers, begin, end)
-                own_zones = part.zones[tets].astype(np.int32)
-                zones = rows_on_root(self._world, own_zones, numbers, begin, end)
+                nodes, zones = self._tets_on_root(begin, end)
                 if writer is not None and nodes is not None and zones is not None:
                     writer.connect(begin, nodes)
                     writer.write(_ZONE, begin, zones)
