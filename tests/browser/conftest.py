@@ -85,7 +85,13 @@ def show(chromium: Any) -> Iterator[Callable[..., Any]]:
     with ExitStack() as stack:
         opened: list[Opened] = []
 
-        def at(address: str, *, dark: bool = False, offline: bool = False) -> Any:
+        def at(
+            address: str,
+            *,
+            dark: bool = False,
+            offline: bool = False,
+            ready: str = "html[data-ready]",
+        ) -> Any:
             context = chromium.new_context(
                 viewport=_SIZE, color_scheme="dark" if dark else "light", offline=offline
             )
@@ -94,7 +100,7 @@ def show(chromium: Any) -> Iterator[Callable[..., Any]]:
             one = Opened(context.new_page(), address)
             opened.append(one)
             one.page.goto(address)
-            one.page.wait_for_selector("html[data-ready]")
+            one.page.wait_for_selector(ready)
             return one.page
 
         def served(*folders: Path, link: str = "", dark: bool = False) -> Any:

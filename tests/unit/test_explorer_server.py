@@ -19,8 +19,9 @@ from explorer_samples import write_sample
 from refusals import refused
 
 from haloscope.errors import MachineError
+from haloscope.scope.explorer.loopback import QuestionError
 from haloscope.scope.explorer.report import Report
-from haloscope.scope.explorer.server import QuestionError, Server, Service
+from haloscope.scope.explorer.server import Server, Service
 
 RIGHT = {"side": "0", "node": "0", "own": "0", "metric": "0", "exclusive": "0"}
 

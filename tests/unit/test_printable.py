@@ -113,6 +113,7 @@ def test_escape_sequences_in_a_path_reach_the_terminal_as_text(tmp_path, monkeyp
         (("analyze", "folder", "--against", ""), "--against"),
         (("explore", ""), "folder"),
         (("explore", "folder", ""), "other"),
+        (("show", ""), "folder"),
         (("export", ""), "folder"),
         (("import", ""), "trace"),
         (("new", ""), "solver"),

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TextIO, cast
 
 import typer
 
-from haloscope.commands import analyze, formats, measure, run
+from haloscope.commands import analyze, formats, measure, run, show
 from haloscope.commands.ending import (
     fail,
     fail_without_output,
@@ -352,6 +352,7 @@ def _shipped_cases() -> list[dict[str, Any]]:
 measure.register(app)
 analyze.register(app)
 analyze.register_explore(app)
+show.register(app)
 formats.register(app)
 
 

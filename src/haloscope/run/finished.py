@@ -147,7 +147,7 @@ class FinishedRun:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self.summary: dict[str, Any] = _summary(self.folder)
+        self.summary: dict[str, Any] = read_summary(self.folder)
         names = sorted(path.name for path in self.folder.iterdir())
         self.tables = [name.removesuffix(".csv") for name in names if name.endswith(".csv")]
         self.pictures = [self.folder / name for name in names if name.endswith(_PICTURES)]
@@ -355,7 +355,8 @@ def open(folder: str | Path) -> FinishedRun:
     return FinishedRun(folder)
 
 
-def _summary(folder: Path) -> dict[str, Any]:
+def read_summary(folder: Path) -> dict[str, Any]:
+    """The summary of a run that has ended, from its folder."""
     path = folder / "summary.json"
     try:
         summary = json.loads(path.read_bytes())
