@@ -290,21 +290,21 @@ def _heading(model: type[CaseTable], tables: list[str]) -> str:
 
 def _repeated(model: type[BaseModel], table: str) -> bool:
     """Whether a case may have several tables of a name."""
-    found: Any = model
+    innermost: Any = model
     annotation: Any = None
     for name in table.split("."):
-        annotation = found.model_fields[name].annotation
-        found = next(kind for kind in _models_in(annotation))
+        annotation = innermost.model_fields[name].annotation
+        innermost = next(kind for kind in _models_in(annotation))
     return "tuple[" in str(annotation)
 
 
 def _about(model: type[BaseModel], table: str) -> str:
     """The docstring of a table's model, as one paragraph."""
-    found: Any = model
+    innermost: Any = model
     for name in table.split("."):
-        annotation = found.model_fields[name].annotation
-        found = next(kind for kind in _models_in(annotation))
-    return " ".join((inspect.getdoc(found) or "").split())
+        annotation = innermost.model_fields[name].annotation
+        innermost = next(kind for kind in _models_in(annotation))
+    return " ".join((inspect.getdoc(innermost) or "").split())
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:

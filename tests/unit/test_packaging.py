@@ -99,3 +99,9 @@ def test_the_citation_has_the_version_and_licence_of_the_package():
     assert f"\nversion: {project['version']}\n" in citation
     assert f"\nlicense: {project['license']}\n" in citation
     assert f'  - name: "{project["authors"][0]["name"]}"\n' in citation
+
+
+def test_the_container_recipe_copies_all_that_a_wheel_is_built_from() -> None:
+    lines = (ROOT / "Containerfile").read_text().splitlines()
+    copied = {word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]}
+    assert {"pyproject.toml", "setup.py", "README.md", "LICENSE", "src", "cases"} <= copied

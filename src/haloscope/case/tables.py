@@ -536,7 +536,7 @@ def read_case(
 def case_from(
     tables: Mapping[str, Any], settings: Settings, model_of: Callable[[str], type[CaseTable]]
 ) -> CaseTable:
-    """Check a case that is given as a dict of its tables, which stays as it is."""
+    """Check a case in the form of a dict of its tables; the dict is not changed."""
     return _checked_case(plain(tables, "case"), "case", settings, model_of)
 
 

@@ -15,14 +15,14 @@ MOST = 7
 FEWEST = 3
 WORTH_TELLING = 0.01  # share of all time
 NEGLIGIBLE = 0.002  # share below which a finding is none, even if there is no other
-_MOST_OF_IT = 0.9  # of the run: what is recorded of it is told where it is less
+_MOST_OF_IT = 0.9  # of the run: with less, the report states the recorded part
 
 
 def diagnose(result: Result) -> list[Finding]:
     """Find what costs most time, by root cause.
 
-    A wait whose cause is known is told as its cause. Time that messages take, empty ones apart, is
-    told together with the waits that it causes.
+    A wait with a known cause is reported as that cause. Time of messages is reported with the waits
+    that it causes; empty messages have a finding of their own.
     """
     # Returns: most expensive first: those worth a hundredth of all time, at most :data:`MOST`; if
     # these are fewer than :data:`FEWEST`, smaller ones down to :data:`NEGLIGIBLE`. What is spent

@@ -198,14 +198,14 @@ _INPUT_OUTPUT = re.compile(
     f"(?<![A-Za-z])(?i:{'|'.join(_WORDS)})|(?<=[a-z])(?:{'|'.join(map(str.capitalize, _WORDS))})"
 )
 
-# Costs that are told together with the waits that they cause.
+# Costs that are reported with the waits that they cause.
 _TAKE_DELAYS = (
     *("p2p_communication", "collective_communication", "collective_synchronisation", "mpi_io"),
 )
 
 
 def _kept(view: View) -> float:
-    """Share of the delay costs that is told: what comes of the order of receiving is told as such."""
+    """Share of the delay costs without waits from the order of receiving, which are reported apart."""
     out_of_order = view.result.total(WRONG_ORDER)
     return 1 - min(1.0, out_of_order / max(waiting(view), out_of_order, 1e-300))
 

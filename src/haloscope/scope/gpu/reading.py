@@ -83,7 +83,7 @@ def distinct(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def is_among(values: NDArray[Any], ordered: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which values are among those that are given in order."""
+    """Mask of the values that occur in a sorted array."""
     if not len(ordered):
         return np.zeros(len(values), bool)
     at = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)

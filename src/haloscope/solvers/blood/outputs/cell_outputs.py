@@ -33,7 +33,7 @@ _MEND = "replace it by an intact copy, or move it away to begin a new table; the
 def rows_up_to(path: Path, header: str, step: int) -> tuple[list[str], list[int]]:
     """Rows of a table up to a step, in the order of their steps.
 
-    What follows is left out, and so is a last row that was cut off as a run was killed.
+    Later rows are left out, and an incomplete last row of a killed run.
     """
     rows: list[str] = []
     steps: list[int] = []
