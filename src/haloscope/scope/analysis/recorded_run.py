@@ -12,7 +12,7 @@ from haloscope.errors import InputError
 from haloscope.scope.analysis.analyze import measurement_in, result_of
 from haloscope.scope.analysis.metrics import BY_NAME, METRICS
 from haloscope.scope.analysis.result import FILE, Result
-from haloscope.scope.trace.measurement import Location, Measurement, open_measurement, run_begin
+from haloscope.scope.trace.measurement import Location, Measurement, open_measurement
 from haloscope.scope.trace.trace import WORDS_OF_KIND, Kind, read_events
 
 Table = dict[str, NDArray[Any]]
@@ -224,7 +224,7 @@ class RecordedRun:
             )
         events = read_events(place.events)
         rate, zero = self._measurement.ticks_to_seconds(rank)
-        seconds = events.ticks * rate + zero - run_begin(self._measurement)
+        seconds = events.ticks * rate + zero
         nodes = self._measurement.ranks[rank].nodes
         paths = [""] * len(events)
         for index in np.flatnonzero(events.kinds == Kind.ENTER).tolist():
