@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.case.settings import Settings
 from haloscope.case.shipped import file_or_shipped
-from haloscope.case.tables import CaseTable, Settings, case_from, naming_file, read_case
+from haloscope.case.tables import CaseTable, case_from, naming_file, read_case
 from haloscope.device import open_device, require_known
 from haloscope.device.energy import EnergyMeter, EnergyTally
 from haloscope.device.interface import Device
