@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from haloscope.case.tables import CaseTable
 from haloscope.device.interface import Device
+from haloscope.exchange.ranks.launch import requested_signal
 from haloscope.exchange.ranks.world import World
 from haloscope.io.figures.animations import Frames
 from haloscope.io.interrupts import SAME_REQUEST_SECONDS, Interrupted
@@ -88,6 +89,10 @@ class RunState:
         return self.solver.step
 
 
+# Of the signals of several ranks the last one here counts.
+_BY_WEIGHT = (None, signal.SIGTERM, signal.SIGINT)
+
+
 class StopRequest:
     """The signal that asks a run to stop, if one came."""
 
@@ -99,16 +104,18 @@ class StopRequest:
         """Turn SIGINT and SIGTERM into a stop after the present steps; a second Ctrl-C is one."""
         now = time.monotonic()
         if self._number is None:
-            self._number, self._since = number, now
+            self._number, self._since = requested_signal(number), now
         elif number == signal.SIGINT and now - self._since > SAME_REQUEST_SECONDS:
             raise Interrupted(number)
 
     def reached(self, world: World) -> bool:
         """Whether any rank has got a signal; all ranks ask at the same steps."""
-        if world.any(self._number is not None):
-            self._number = self._number or signal.SIGTERM
-            return True
-        return False
+        # One number for all ranks: some may not know of a Ctrl-C, or have got no signal.
+        agreed = _BY_WEIGHT[int(world.largest(_BY_WEIGHT.index(self._number)))]
+        if agreed is None:  # a signal that came meanwhile stays
+            return False
+        self._number = agreed
+        return True
 
     @property
     def name(self) -> str | None:
