@@ -52,6 +52,7 @@ the extra `notebook` has all three.
 _PUBLIC: dict[str, Any] = {
     **{f"haloscope.{name}": getattr(haloscope, name) for name in ("load", "Simulation", "open")},
     "haloscope.FinishedRun": haloscope.FinishedRun,
+    "haloscope.FinishedStudy": haloscope.FinishedStudy,
     "FieldFile": FieldFile,
     "haloscope.scope.open": open_run,
     "RecordedRun": RecordedRun,
