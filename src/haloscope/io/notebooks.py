@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from haloscope.errors import counted, message_line
 
-_MOST_ROWS = 12
+_MOST_ROWS = 20
 _LONGEST = 200  # characters of a cell
 
 

@@ -91,25 +91,19 @@ class FinishedRun:
         return message_line(f"<run in {self.folder}: {'; '.join(parts)}>")
 
     def _repr_html_(self) -> str:
-        summary, times = self.summary, self.times
+        summary = self.summary
         rows = [
             (key, words(summary[key]))
             for key in ("case", "title", "solver", "device", "ranks", "steps", "rate")
             if summary.get(key) not in (None, "")
         ]
-        if times:
-            rows.append(
-                ("fields at", f"{counted(len(times), 'time')}, {times[0]:.4g} to {times[-1]:.4g}")
-            )
+        notices = summary_lines(summary, "notices")
         rows += [
+            *(("notice", line) for line in notices if line.startswith(WARNING)),
+            *(("result", line) for line in summary_lines(summary, "headline")),
+            ("fields at", ", ".join(f"{time:.4g}" for time in self.times) or "no time"),
             ("tables", ", ".join(self.tables) or "none"),
             ("pictures", ", ".join(path.name for path in self.pictures) or "none"),
-            *(("result", line) for line in summary_lines(summary, "headline")),
-            *(
-                ("notice", line)
-                for line in summary_lines(summary, "notices")
-                if line.startswith(WARNING)
-            ),
         ]
         return html_table(f"run in {self.folder}", rows)
 
@@ -139,12 +133,14 @@ class FinishedRun:
         return self._files[self._place(index, time)]
 
     def grid(self, index: int = -1, *, time: float | None = None) -> Any:
-        """The fields of :meth:`fields` as a PyVista grid; needs the extra `notebook`.
+        """Fields of one output time as a PyVista grid; needs the extra `notebook`.
+
+        The arguments are those of :meth:`fields`.
 
         Returns
         -------
         pyvista.ImageData or pyvista.UnstructuredGrid
-            As :meth:`Simulation.grid`, with the arrays of the file, in which vectors take the place
+            As ``Simulation.grid()``, with the arrays of the file, in which vectors take the place
             of their components. A vessel that fills less than a third of its bounding box is a cube
             around each point, with scalars in cells and vectors at corners.
 
@@ -156,12 +152,14 @@ class FinishedRun:
         return self.fields(index, time=time).grid()
 
     def membranes(self, index: int = -1, *, time: float | None = None) -> Any:
-        """Blood cells at the time of :meth:`fields` as a PyVista surface; needs the extra `notebook`.
+        """Membranes of cells at one output time as a PyVista surface; needs the extra `notebook`.
+
+        The arguments are those of :meth:`fields`.
 
         Returns
         -------
         pyvista.PolyData
-            As :meth:`Simulation.membranes`.
+            As ``Simulation.membranes()``.
 
         Raises
         ------
