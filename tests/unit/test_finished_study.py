@@ -73,6 +73,15 @@ def test_ids_of_digits_stay_text(folder):
     assert haloscope.open(folder).points()["id"].tolist() == [f"0012{n}" for n in range(6)]
 
 
+def test_a_table_of_another_solver_is_read_by_its_cells(folder):
+    path = folder / "table.csv"
+    path.write_text(path.read_text().replace(",cavity,", ",waves,"))
+    study = haloscope.open(folder)
+    assert study.solver == "waves"
+    assert set(study.points()["ok"].tolist()) == {True, None}
+    assert study.points()["mcells_s"].dtype == np.float64
+
+
 def test_a_plot_has_a_line_for_each_series(folder):
     from matplotlib.figure import Figure
 

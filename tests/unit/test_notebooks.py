@@ -72,6 +72,9 @@ def test_a_simulation_shows_its_case_and_state():
         assert text in page
     assert repr(simulation).startswith("<simulation case: blood on ")
     assert repr(simulation).endswith(", step 2 of 4>")
+    simulation.name = HOSTILE
+    assert_harmless(simulation._repr_html_())
+    assert repr(simulation).isprintable()
 
 
 def test_a_finished_run_shows_its_summary(tmp_path):

@@ -41,10 +41,11 @@ def read_texts(path: Path) -> dict[str, Sequence[str]]:
 
 
 def column_of(texts: Sequence[str]) -> NDArray[Any]:
-    """Cells as whole numbers if all are, else as numbers, else as text."""
+    """Cells as whole numbers if all are, else as numbers (nan where a cell is empty), else as text."""
+    empty = "nan" if any(texts) else ""
     for convert, dtype in ((int, np.int64), (float, np.float64)):
         try:
-            return np.array([convert(text) for text in texts], dtype)
+            return np.array([convert(text or empty) for text in texts], dtype)
         except (ValueError, OverflowError):
             continue
     return np.array(texts, np.str_)

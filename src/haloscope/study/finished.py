@@ -247,6 +247,7 @@ def _column(cells: Sequence[str], kind: type | None) -> NDArray[Any]:
         return np.array(cells, np.str_)
     if kind is bool:
         return np.array([_TRUTH.get(text) for text in cells], object)
-    if kind is None or (kind is int and all(cells)):
+    if kind is None or kind is int:
         return column_of(cells)
+    # Where no point was measured, too.
     return np.array([float(text or "nan") for text in cells], np.float64)
