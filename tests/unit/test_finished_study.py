@@ -95,6 +95,7 @@ def test_a_plot_has_a_line_for_each_series(folder):
     }
     assert lines["weak"] == [[1.0, 1.0], [2.0, pytest.approx(1 / 1.25)]]
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("ranks", "efficiency")
+    assert ax.get_xticks().tolist() == [1, 2]
     study = haloscope.open(folder)
     ax = study.plot("mcells_s", across="seconds_per_step", ax=Figure().subplots())
     assert ax.get_xlabel() == "seconds per step"

@@ -179,6 +179,8 @@ class FinishedStudy:
             places = np.flatnonzero(known & (labels == label))
             places = places[np.argsort(x[places], kind="stable")]
             ax.plot(x[places], y[places], marker="o", label=label)
+        if self._points[across].dtype.kind == "i":
+            ax.set_xticks(np.unique(x[known]))
         ax.set_xlabel(across.replace("_", " "))
         ax.set_ylabel(name.replace("_", " "))
         ax.set_title(self.title, parse_math=False)
