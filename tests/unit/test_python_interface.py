@@ -313,6 +313,8 @@ def test_a_row_that_was_cut_off_is_left_out(tmp_path, monkeypatch):
     assert table["step"].tolist() == [1, 2]
     assert table["T"][0] == 300.5
     assert table["kind"].tolist() == ["a", "b"]
+    (tmp_path / "probe-a.csv").write_text("step,T,kind\n1,,\n2,3,\n")
+    assert str(run.table("probe-a").tolist()) == "[(1, nan, ''), (2, 3.0, '')]"
     (tmp_path / "probe-a.csv").write_text("step,T\n1\n2,3\n")
     with refused(location="line 2$", problem="number of columns"):
         run.table("probe-a")
