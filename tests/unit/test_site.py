@@ -177,7 +177,7 @@ def test_site_builds_without_warnings_and_its_search_leaves_the_archive_out(
     )
     assert done.returncode == 0, done.stderr
     assert list(check_site.faults(folder)) == []
-    assert (folder / "docs" / "performance" / "cavity.html").exists()
+    assert (folder / "docs" / "archive" / "performance" / "cavity.html").exists()
     words = _words_by_page(folder / "searchindex.js")
-    assert words["docs/performance/cavity"] == set()
+    assert words["docs/archive/performance/cavity"] == set()
     assert "restart" in words["docs/how-to"]
