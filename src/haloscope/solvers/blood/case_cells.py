@@ -65,9 +65,9 @@ class Placed(Table):
     """One cell at a chosen position."""
 
     position_um: Position
-    """Position of its centre; the table of the vessel gives the vessel's position."""
+    """Position of the centre in um, in the coordinates of the vessel."""
     axis: Position = (0.0, 0.0, 1.0)
-    """Direction of its axis of symmetry."""
+    """Direction of the axis of symmetry."""
 
 
 class CellsTable(Table):

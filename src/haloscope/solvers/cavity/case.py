@@ -139,8 +139,8 @@ class CavityTable(Table):
     """local: a time step for each node (faster to a steady state); global: one for all nodes, as
     published."""
     rescale_pressure: Literal["output", "step"] = "output"
-    """When the pressure at the centre is subtracted. output: in outputs; step: at each step, as
-    published."""
+    """Subtract the pressure at the centre in outputs only (output), or at each step, as published
+    (step)."""
     precision: Literal["double", "single"] = "double"
     """Floating-point type of the fields."""
     walls: Walls = Walls()
@@ -307,7 +307,7 @@ _EXCLUSIONS = (
     ),
     Exclusion(
         ("cavity.walls.NAME.velocity", "the wall's normal"),
-        "a wall moves only within itself",
+        "a wall moves only within its plane",
         ("cavity.walls.x_low.velocity=[1.0, 0.0, 0.0]",),
     ),
 )
