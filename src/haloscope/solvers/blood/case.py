@@ -101,9 +101,9 @@ class Slice(Table):
     """The plane of the picture."""
 
     axis: Literal["auto", "x", "y", "z"] = "auto"
-    """Axis of its normal; auto: the shortest side of the vessel, z where offset_um is set."""
+    """Axis of its normal; auto: the shortest side of the vessel, z if offset_um is set."""
     offset_um: Component | None = None
-    """Coordinate of the plane on this axis; the middle of the vessel when left out."""
+    """Coordinate of the plane on this axis; by default the middle of the vessel."""
 
 
 class Profile(Table):

@@ -238,7 +238,7 @@ class Slice(Table):
     """The plane of the picture."""
 
     axis: Literal["auto", "x", "y", "z"] = "auto"
-    """Normal of the plane; auto: the shortest side of the mesh, z where offset is set."""
+    """Normal of the plane; auto: the shortest side of the mesh, z if offset is set."""
     offset: Component | None = None
     """Position on the axis in m; by default the middle of the mesh."""
     points: Annotated[int, Field(ge=2, le=2000)] = 200

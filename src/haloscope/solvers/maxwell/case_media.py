@@ -302,7 +302,7 @@ class WaveTable(Table):
     direction: tuple[Number, Number, Number]
     """Direction of propagation, of any length."""
     polarisation: tuple[Number, Number, Number]
-    """Electric field in V/m where the waveform is 1; normal to the direction."""
+    """Electric field in V/m for a waveform of 1; normal to the direction."""
     waveform: WaveformTable
     """Amplitude over time."""
     inside: tuple[Name, ...] = ()
