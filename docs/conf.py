@@ -34,8 +34,7 @@ exclude_patterns = [".*", "build", "dist", "runs", "docs/_build", "tests", "stud
 
 # Laboratory notes stay readable but do not appear in search results.
 ARCHIVE = [
-    "docs/performance/*",
-    "docs/studies/*",
+    "docs/archive/*",
     "docs/contributing/house",
     "docs/contributing/moved-modules",
 ]
@@ -44,7 +43,6 @@ SINGLE_PAGES = [
     "docs/gallery",
     "docs/tutorial",
     "docs/how-to",
-    "docs/performance",
     "docs/troubleshooting",
     "docs/citation",
 ]

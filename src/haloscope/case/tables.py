@@ -100,7 +100,7 @@ class Output(Table):
     picture: bool = True
     """Draw the mid-plane and the residual history as PNG."""
     frames: Annotated[int, Field(ge=0, le=200)] = 0
-    """Frames of animation.gif, of the picture's plane evenly over the steps of the run; 0: none."""
+    """Frames of animation.gif: the plane of the picture at equal intervals of steps; 0: no animation."""
     probes: Annotated[tuple[Probe, ...], Field(max_length=1000)] = ()
     """Points whose values are recorded: [[output.probes]] tables."""
     probe_interval: PositiveInt = 100
@@ -121,7 +121,7 @@ class Output(Table):
 
 
 class Checkpoint(Table):
-    """When the state is saved for a restart."""
+    """Checkpoints of the state for a restart."""
 
     interval: Annotated[int, Field(ge=0)] = 0
     """Steps between two checkpoints; 0: no checkpoints by steps."""
