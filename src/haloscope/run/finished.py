@@ -7,6 +7,7 @@ import importlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +23,15 @@ if TYPE_CHECKING:
 
 
 def read_columns(path: Path) -> dict[str, NDArray[Any]]:
-    """Columns by name, of whole numbers, numbers or text; a last row that was cut off is left out."""
+    """Columns by name, of whole numbers, numbers or text; a last row that was cut off is left out.
+
+    Lines before the names that begin with ``#`` are comments, as in tables of spectra and far fields.
+    """
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            names, *rows = list(csv.reader(file)) or [[]]
+            lines = list(file)
+        comments = sum(1 for _ in takewhile(lambda line: line.startswith("#"), lines))
+        names, *rows = list(csv.reader(lines[comments:])) or [[]]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"the table cannot be read ({error})", location=str(path)) from error
     if not names:
@@ -33,7 +39,7 @@ def read_columns(path: Path) -> dict[str, NDArray[Any]]:
     if rows and len(rows[-1]) != len(names):
         rows.pop()
     if any(len(row) != len(names) for row in rows):
-        number = next(n for n, row in enumerate(rows, 2) if len(row) != len(names))
+        number = next(n for n, row in enumerate(rows, comments + 2) if len(row) != len(names))
         raise InputError(
             "the row has another number of columns than the first line",
             location=f"{path}, line {number}",
