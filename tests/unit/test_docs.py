@@ -120,7 +120,7 @@ def test_every_option_of_every_command_is_documented_and_no_other() -> None:
         assert documented == {option for option in existing if option.startswith("--")} - {"--help"}
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorials/cavity.md"])
 def test_python_in_the_first_pages_runs(page: str) -> None:
     blocks = _blocks(ROOT / page, "python")
     assert blocks
