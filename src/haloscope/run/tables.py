@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,15 @@ def read_columns(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def read_texts(path: Path) -> dict[str, Sequence[str]]:
-    """The cells of columns by name; a last row that was cut off is left out."""
+    """The cells of columns by name; a last row that was cut off is left out.
+
+    Lines before the names that begin with ``#`` are comments, as in tables of spectra and far fields.
+    """
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            names, *rows = list(csv.reader(file)) or [[]]
+            lines = list(file)
+        comments = sum(1 for _ in takewhile(lambda line: line.startswith("#"), lines))
+        names, *rows = list(csv.reader(lines[comments:])) or [[]]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"the table cannot be read ({error})", location=str(path)) from error
     if not names:
@@ -31,7 +37,7 @@ def read_texts(path: Path) -> dict[str, Sequence[str]]:
     if rows and len(rows[-1]) != len(names):
         rows.pop()
     if any(len(row) != len(names) for row in rows):
-        number = next(n for n, row in enumerate(rows, 2) if len(row) != len(names))
+        number = next(n for n, row in enumerate(rows, comments + 2) if len(row) != len(names))
         raise InputError(
             "the row has another number of columns than the first line",
             location=f"{path}, line {number}",
