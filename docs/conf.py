@@ -43,7 +43,6 @@ SINGLE_PAGES = [
     "docs/install",
     "docs/gallery",
     "docs/tutorial",
-    "docs/how-to",
     "docs/performance",
     "docs/troubleshooting",
     "docs/citation",
