@@ -120,6 +120,8 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_html_math_renderer("mathml", (render_formula, None), (render_formula, None))
     # Diagrams are shown as their source: drawing them takes a script from the network.
     app.add_lexer("mermaid", TextLexer)
+    # Gmsh's language, which Pygments does not know.
+    app.add_lexer("geo", TextLexer)
     app.connect("doctree-read", mark_archive)
     app.connect("build-finished", forward_to_first_page)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
