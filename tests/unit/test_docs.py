@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -16,6 +17,7 @@ import typer
 from haloscope.case.tables import check, read_case
 from haloscope.commands import cli
 from haloscope.solvers import registry
+from haloscope.study.keys import Study
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -103,8 +105,24 @@ def test_every_case_is_accepted(path: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_pieces_of_cases_in_the_pages_are_accepted(page: Path) -> None:
     for code in _blocks(page, "toml"):
-        case = {"solver": "cavity", **tomllib.loads(code)}
-        check(case, registry.case_model(case["solver"]), _name(page))
+        piece = tomllib.loads(code)
+        named = [name for name in registry.NAMES if name == piece.get("solver") or name in piece]
+        solver = named[0] if named else "cavity"
+        model: Any = Study if "series" in piece else registry.case_model(solver)
+        # A piece without a solver replaces tables of the commented case.
+        is_whole = "series" in piece or "solver" in piece
+        base = {} if is_whole else tomllib.loads(registry.template(solver))
+        check(_merged(base, piece), model, _name(page))
+
+
+def _merged(base: dict[str, Any], piece: dict[str, Any]) -> dict[str, Any]:
+    """The tables of a case with those of a piece in their place."""
+    both = {
+        key: _merged(base[key], value)
+        for key, value in piece.items()
+        if isinstance(value, dict) and isinstance(base.get(key), dict)
+    }
+    return {**base, **piece, **both}
 
 
 def test_every_option_of_every_command_is_documented_and_no_other() -> None:

@@ -217,4 +217,4 @@ def test_site_builds_without_warnings_and_its_search_leaves_the_archive_out(
     assert (folder / "docs" / "archive" / "performance" / "cavity.html").exists()
     words = _words_by_page(folder / "searchindex.js")
     assert words["docs/archive/performance/cavity"] == set()
-    assert "restart" in words["docs/how-to"]
+    assert "restart" in words["docs/how-to/restart"]
