@@ -17,6 +17,7 @@ from haloscope.mesh.blocks import StructuredGrid
 
 if TYPE_CHECKING:
     from haloscope.io.figures.field_pictures import SlicesPicture
+    from haloscope.io.figures.geometry_pictures import Geometry
     from haloscope.io.figures.pictures import PlanePicture
 
 
@@ -372,6 +373,12 @@ class Solver(Protocol):
 
     def picture(self) -> PlanePicture | SlicesPicture | None:
         """Picture of the present state, on rank 0; all ranks call this."""
+
+    def geometry(self) -> Geometry:
+        """This rank's part of the boundaries and of what lies within, before the first step.
+
+        All ranks call this; the picture of `haloscope run --check` shows it.
+        """
 
     def headline(self, diagnostics: Mapping[str, float]) -> list[str]:
         """Lines for people: the main results beside published ones where there are any."""

@@ -65,13 +65,20 @@ class View:
     reach: float  # Distance from the middle up to which surfaces are seen
 
     @classmethod
-    def of_points(cls, points: Floats, most: tuple[int, int]) -> View:
+    def of_points(
+        cls,
+        points: Floats,
+        most: tuple[int, int],
+        *,
+        azimuth: float = AZIMUTH,
+        elevation: float = ELEVATION,
+    ) -> View:
         """Look at all of some points, turned a little.
 
         The longest side of the box around them runs to the right and the next one up.
         `points`: (n, 3), not all of them on a line.
         """
-        # `most`: pixels that the picture is at most wide and high.
+        # `most`: pixels that the picture is at most wide and high; angles in radians.
         sides = np.ptp(points, axis=0)
         # Of equal sides x runs to the right; y runs up, as in pictures of the plane across z, unless the
         # other side is clearly longer: a cell in shear is seen from the side.
@@ -80,8 +87,8 @@ class View:
         upright = rest[0] if sides[rest[0]] >= sides[rest[1]] * ALIKE else rest[1]
         right, up = np.eye(3)[along], np.eye(3)[upright]
         toward = np.cross(right, up)
-        toward = np.cos(AZIMUTH) * toward + np.sin(AZIMUTH) * right
-        toward = np.cos(ELEVATION) * toward + np.sin(ELEVATION) * up
+        toward = np.cos(azimuth) * toward + np.sin(azimuth) * right
+        toward = np.cos(elevation) * toward + np.sin(elevation) * up
         right = np.cross(up, toward)
         right /= np.linalg.norm(right)
         axes = np.stack([right, np.cross(toward, right), toward])
@@ -195,6 +202,17 @@ class SurfaceImage:
             lost = losses.at(which[before], x[before], y[before])
             np.add.at(logarithms, pixels[before], lost)
         return np.exp(logarithms).reshape(view.height, view.width).astype(np.float32)
+
+    def outlines(self) -> NDArray[np.bool_]:
+        """Pixels of bodies beside something that lies behind them."""
+        body, depth = self.body, self.depth
+        outlines = np.zeros(body.shape, bool)
+        for one, other in ((np.s_[1:], np.s_[:-1]), (np.s_[:, 1:], np.s_[:, :-1])):
+            border = body[one] != body[other]
+            nearer = depth[one] < depth[other]
+            outlines[one] |= border & nearer
+            outlines[other] |= border & ~nearer
+        return outlines
 
     def lines(self, segments: Floats, width: float) -> NDArray[np.bool_]:
         """Which pixels lines (n, 2, 3) of a width in pixels cover, where nothing is before them."""
@@ -349,7 +367,7 @@ def save_surfaces(
     from matplotlib.colors import Normalize
 
     scale = Normalize(0.0, largest or 1.0)
-    pixels = _shown(_coloured(image, walls, scale))
+    pixels = shown_pixels(_coloured(image, walls, scale))
     height, width = (side / DOTS_PER_INCH for side in pixels.shape[:2])
     room = max(width, LEAST_WIDTH)
     size = LEFT + room + RIGHT, HEAD + height + FOOT
@@ -385,7 +403,7 @@ def _coloured(image: SurfaceImage, walls: Walls, scale: Any) -> NDArray[np.float
     colours = np.ones((*image.depth.shape, 3), np.float32)
     drawn = image.depth != NOTHING
     light = AMBIENT + (1 - AMBIENT) * image.light[drawn]
-    light *= np.where(_outlines(image)[drawn], OUTLINE, 1.0)
+    light *= np.where(image.outlines()[drawn], OUTLINE, 1.0)
     base = matplotlib.colormaps[COLOUR_MAP](scale(image.value[drawn]))[:, :3]
     colours[drawn] = base * light[:, None]
     if len(walls.triangles):
@@ -396,19 +414,7 @@ def _coloured(image: SurfaceImage, walls: Walls, scale: Any) -> NDArray[np.float
     return colours
 
 
-def _outlines(image: SurfaceImage) -> NDArray[np.bool_]:
-    """Pixels of bodies beside something that lies behind them."""
-    body, depth = image.body, image.depth
-    outlines = np.zeros(body.shape, bool)
-    for one, other in ((np.s_[1:], np.s_[:-1]), (np.s_[:, 1:], np.s_[:, :-1])):
-        border = body[one] != body[other]
-        nearer = depth[one] < depth[other]
-        outlines[one] |= border & nearer
-        outlines[other] |= border & ~nearer
-    return outlines
-
-
-def _shown(colours: NDArray[np.float32]) -> NDArray[np.float32]:
+def shown_pixels(colours: NDArray[np.float32]) -> NDArray[np.float32]:
     """Means over blocks of the pixels drawn; the rest of the last blocks is white."""
     height, width = (-(-side // FINER) for side in colours.shape[:2])
     whole = np.ones((height * FINER, width * FINER, 3), np.float32)

@@ -26,6 +26,7 @@ from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, 
 from haloscope.solvers.maxwell.case import FIELD_NAMES, MaxwellCase, bytes_a_step, flops_a_step
 from haloscope.solvers.maxwell.elements import AFFINE, CORNERS, FACES, STORED, known_by
 from haloscope.solvers.maxwell.meshes import SetUp, place_in, share_out
+from haloscope.solvers.maxwell.outputs.geometry import mesh_geometry
 from haloscope.solvers.maxwell.outputs.results import EnergyBalance, RunResults
 from haloscope.solvers.maxwell.resolution import (
     limit_text,
@@ -50,6 +51,7 @@ from haloscope.solvers.maxwell.time_step import (
 
 if TYPE_CHECKING:
     from haloscope.io.figures.field_pictures import FieldPanel, SlicesPicture
+    from haloscope.io.figures.geometry_pictures import Geometry
 
 _SETUP = Region("set-up")
 _MESHING = SetupPhase("making and sharing out the mesh")
@@ -559,6 +561,10 @@ class MaxwellSolver:
             "subtitle": f"{raster.axis} = {raster.offset:.4g} m, time {self.time:.4g} {second}, "
             f"{self.layout.describe()}",
         }
+
+    def geometry(self) -> Geometry:
+        """Own faces of the boundaries, regions of other media, layers, sources and waves."""
+        return mesh_geometry(self._case, self.part.mesh, self.coordinates, self._world)
 
     def headline(self, numbers: Mapping[str, float]) -> list[str]:
         """Energy and time."""

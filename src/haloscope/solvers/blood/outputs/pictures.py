@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError
+from haloscope.exchange.images import merge_images
 from haloscope.exchange.ranks.world import World
 from haloscope.io.figures.surface_pictures import (
-    PIXEL,
     SurfaceImage,
     Walls,
     picture_view,
@@ -82,7 +82,7 @@ def cell_picture(
                 np.repeat(cells.ids[span] * kinds + number, vertices),
             )
     largest = world.largest(largest)
-    _merge(world, image)
+    merge_images(world, image)
     if world.is_root and path is not None:
         save_surfaces(
             path,
@@ -173,22 +173,6 @@ def _ends(vessel: Vessel, suspension: Suspension, spacing: float, walls: Walls) 
             ends[:, opening.axis] += opening.direction * _BEFORE * widest * spacing
             before.append(ends)
     return np.concatenate([places - beyond, places + beyond, *before])
-
-
-def _merge(world: World, image: SurfaceImage) -> None:
-    """Bring to rank 0 what others have drawn; all ranks call this."""
-    if not world.is_root:
-        top, left, part = image.part()
-        world.send(np.array([top, left, *part.shape], np.int64), 0)
-        if part.size:
-            world.send(part.reshape(-1).view(np.uint8), 0)
-        return
-    for rank in range(1, world.size):
-        top, left, height, width = world.receive((4,), np.int64, rank).tolist()
-        if height * width:
-            size = height * width * PIXEL.itemsize
-            sizes = world.receive((size,), np.uint8, rank)
-            image.merge(top, left, sizes.view(PIXEL).reshape(height, width))
 
 
 # Of a spacing: what rounding may put beyond a wall.
