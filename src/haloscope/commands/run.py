@@ -93,7 +93,7 @@ def print_plan(simulation: Simulation, steps: int | None, *, quiet: bool, as_jso
 
     # Lines of a run are in the plan; with --quiet only warnings are printed.
     numbers = plan(simulation, steps, Silent())
-    numbers["picture"] = _drawn_geometry(simulation)
+    numbers["picture"] = _drawn_geometry(simulation, numbers["notices"])
     if not simulation.world.is_root:
         return
     if as_json:
@@ -108,17 +108,21 @@ def print_plan(simulation: Simulation, steps: int | None, *, quiet: bool, as_jso
             say("\n".join(numbers["notices"]))
 
 
-def _drawn_geometry(simulation: Simulation) -> str | None:
-    """Path of the picture of the geometry; None without one. All ranks call this."""
+def _drawn_geometry(simulation: Simulation, notices: list[str]) -> str | None:
+    """Path of the picture of the geometry; None without one. All ranks call this.
+
+    A picture that cannot be written costs a warning, and not the numbers.
+    """
     from haloscope.run.geometry import save_geometry_picture
-    from haloscope.run.records import make_folder
 
     if not simulation.case.output.picture:
         return None
     path = PICTURES / f"{simulation.name}-check.png"
-    if simulation.world.is_root:
-        make_folder(PICTURES)
-    save_geometry_picture(simulation, path)
+    try:
+        save_geometry_picture(simulation, path)
+    except MachineError as error:
+        notices.append(f"warning: no picture: {error}")
+        return None
     return str(path)
 
 

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
+from haloscope.errors import MachineError
 from haloscope.exchange.images import merge_images
-from haloscope.io.figures.geometry_pictures import (
+from haloscope.io.figures.geometry_pictures import save_geometry
+from haloscope.io.figures.geometry_views import (
     MOST_MESH_LINES,
     Geometry,
     Marks,
     draw_views,
-    save_geometry,
     with_counts,
 )
 from haloscope.run.state import RunState
@@ -27,6 +28,7 @@ def save_geometry_picture(state: RunState, path: Path) -> None:
     subtitle = f"{solver.name}: {solver.layout.describe()}"
     if geometry.planar:
         if world.is_root:
+            _make_folder(path.parent)
             save_geometry(path, geometry, None, title, subtitle)
         return
     lower, upper = geometry.bounds()
@@ -42,6 +44,7 @@ def save_geometry_picture(state: RunState, path: Path) -> None:
     for image in views.images:
         merge_images(world, image)
     if world.is_root:
+        _make_folder(path.parent)
         geometry = with_counts(geometry, drawn, all_triangles)
         save_geometry(path, geometry, views, title, subtitle)
 
@@ -53,3 +56,14 @@ def _with_probes(geometry: Geometry, state: RunState) -> Geometry:
     points = np.array([probe.position for probe in probes], np.float64)
     marks = Marks("probes", points, tuple(probe.name for probe in probes))
     return replace(geometry, marks=(*geometry.marks, marks))
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MachineError(
+            f"the folder cannot be created ({error.strerror})",
+            location=str(folder),
+            remedy="work in another folder, or set output.picture = false",
+        ) from error

@@ -17,7 +17,7 @@ from haloscope.mesh.blocks import StructuredGrid
 
 if TYPE_CHECKING:
     from haloscope.io.figures.field_pictures import SlicesPicture
-    from haloscope.io.figures.geometry_pictures import Geometry
+    from haloscope.io.figures.geometry_views import Geometry
     from haloscope.io.figures.pictures import PlanePicture
 
 
@@ -375,7 +375,7 @@ class Solver(Protocol):
         """Picture of the present state, on rank 0; all ranks call this."""
 
     def geometry(self) -> Geometry:
-        """This rank's part of the boundaries and of what lies within, before the first step.
+        """Own part of the boundaries and of what lies within, before the first step.
 
         All ranks call this; the picture of `haloscope run --check` shows it.
         """

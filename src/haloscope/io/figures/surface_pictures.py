@@ -72,19 +72,23 @@ class View:
         *,
         azimuth: float = AZIMUTH,
         elevation: float = ELEVATION,
+        upright: int | None = None,
     ) -> View:
         """Look at all of some points, turned a little.
 
-        The longest side of the box around them runs to the right and the next one up.
+        The longest side of the box around them runs to the right and the next one up; with an axis
+        `upright` that one runs up.
         `points`: (n, 3), not all of them on a line.
         """
         # `most`: pixels that the picture is at most wide and high; angles in radians.
         sides = np.ptp(points, axis=0)
         # Of equal sides x runs to the right; y runs up, as in pictures of the plane across z, unless the
         # other side is clearly longer: a cell in shear is seen from the side.
-        along = int(np.flatnonzero(sides >= sides.max() * (1 - 1e-9))[0])
-        rest = [axis for axis in (1, 2, 0) if axis != along]
-        upright = rest[0] if sides[rest[0]] >= sides[rest[1]] * ALIKE else rest[1]
+        level = np.where(np.arange(3) == upright, -1.0, sides)
+        along = int(np.flatnonzero(level >= level.max() * (1 - 1e-9))[0])
+        if upright is None:
+            rest = [axis for axis in (1, 2, 0) if axis != along]
+            upright = rest[0] if sides[rest[0]] >= sides[rest[1]] * ALIKE else rest[1]
         right, up = np.eye(3)[along], np.eye(3)[upright]
         toward = np.cross(right, up)
         toward = np.cos(azimuth) * toward + np.sin(azimuth) * right

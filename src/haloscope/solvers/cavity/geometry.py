@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from haloscope.io.figures.geometry_pictures import Geometry, Part, box_side
+from haloscope.io.figures.geometry_views import Geometry, Part, box_side
 from haloscope.mesh.blocks import SIDES
 from haloscope.solvers.cavity.case import Flow
 

@@ -27,7 +27,7 @@ from haloscope.solvers.cavity.walls import Walls
 from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, Work
 
 if TYPE_CHECKING:
-    from haloscope.io.figures.geometry_pictures import Geometry
+    from haloscope.io.figures.geometry_views import Geometry
     from haloscope.io.figures.pictures import PlanePicture
 
 _FIELDS = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from haloscope.io.figures.geometry_pictures import Geometry, Part
+from haloscope.io.figures.geometry_views import Geometry, Part
 from haloscope.mesh.tets.node_parts import NodePart
 
 
@@ -17,9 +17,7 @@ def boundary_geometry(part: NodePart, conditions: Mapping[str, str]) -> Geometry
     for name in names:
         triangles = part.boundaries.get(name, np.zeros((0, 3), np.int32))
         condition = conditions.get(name, "")
-        parts.append(
-            Part(name, condition, part.nodes[triangles], faces=np.arange(len(triangles)))
-        )
+        parts.append(Part(name, condition, part.nodes[triangles], faces=np.arange(len(triangles))))
     zones = ", ".join(part.zone_names)
     notes = (f"zones of the mesh: {zones}",) if len(part.zone_names) > 1 else ()
     return Geometry(tuple(parts), notes=notes)

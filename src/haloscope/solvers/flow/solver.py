@@ -32,7 +32,7 @@ from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, 
 
 if TYPE_CHECKING:
     from haloscope.io.figures.field_pictures import SlicesPicture
-    from haloscope.io.figures.geometry_pictures import Geometry
+    from haloscope.io.figures.geometry_views import Geometry
 
 Position = tuple[float, float, float]
 Floats = NDArray[np.float64]

@@ -51,7 +51,7 @@ from haloscope.solvers.maxwell.time_step import (
 
 if TYPE_CHECKING:
     from haloscope.io.figures.field_pictures import FieldPanel, SlicesPicture
-    from haloscope.io.figures.geometry_pictures import Geometry
+    from haloscope.io.figures.geometry_views import Geometry
 
 _SETUP = Region("set-up")
 _MESHING = SetupPhase("making and sharing out the mesh")

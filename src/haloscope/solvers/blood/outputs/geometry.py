@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.exchange.ranks.world import World
-from haloscope.io.figures.geometry_pictures import Geometry, Part, box_side
+from haloscope.io.figures.geometry_views import Geometry, Part, box_side
 from haloscope.mesh.blocks import SIDES
 from haloscope.mesh.lattice.openings import Opening
 from haloscope.mesh.lattice.shapes import Box, Tube

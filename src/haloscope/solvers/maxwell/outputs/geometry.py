@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from haloscope.exchange.ranks.world import World
-from haloscope.io.figures.geometry_pictures import (
+from haloscope.io.figures.geometry_views import (
     Geometry,
     Kind,
     Lines,
@@ -46,7 +46,12 @@ def mesh_geometry(case: MaxwellCase, mesh: HexMesh, places: Floats, world: World
 
 
 def _part(
-    name: str, condition: str, faces: Integers, mesh: HexMesh, places: Floats, kind: Kind = "boundary"
+    name: str,
+    condition: str,
+    faces: Integers,
+    mesh: HexMesh,
+    places: Floats,
+    kind: Kind = "boundary",
 ) -> Part:
     corners, owners = face_triangles(faces, mesh, places)
     return Part(name, condition, corners, kind, owners)
@@ -54,8 +59,10 @@ def _part(
 
 def face_triangles(faces: Integers, mesh: HexMesh, places: Floats) -> tuple[Floats, Integers]:
     """Triangles (m, 3, 3) of faces (n, 2) that look out of their elements, and the face of each."""
+    if not len(faces):
+        return np.zeros((0, 3, 3)), np.zeros(0, np.int64)
     order = places.shape[1] - 1
-    elements, sides = faces.T if len(faces) else np.zeros((2, 0), np.int64)
+    elements, sides = faces.T
     nodes = places.reshape(len(places), -1, 3)[elements[:, None], face_nodes(order)[sides]]
     nodes = nodes.reshape(len(faces), order + 1, order + 1, 3)
     if order > 1 and (len(faces) > _MOST_CURVED or not _curved(nodes)):
@@ -152,15 +159,11 @@ def _waves(table: MaxwellTable, lower: Floats, upper: Floats) -> list[Marks]:
     middle, half = (lower + upper) / 2, float(np.linalg.norm(upper - lower)) / 2
     for number, wave in enumerate(table.waves, 1):
         along = np.array(wave.direction) / np.linalg.norm(wave.direction)
-        reach = min(
-            ((upper - lower) / 2 / np.maximum(np.abs(along), 1e-9)).min(), half
-        )
+        reach = min(((upper - lower) / 2 / np.maximum(np.abs(along), 1e-9)).min(), half)
         tail = middle - along * reach
         text = f"wave {number}" if len(table.waves) > 1 else "wave"
         about = f"{text}: along {_vector(wave.direction)}, E along {_vector(wave.polarisation)}"
-        marks.append(
-            Marks(about, (tail + 0.5 * reach * along)[None], (text,), tails=tail[None])
-        )
+        marks.append(Marks(about, (tail + 0.5 * reach * along)[None], (text,), tails=tail[None]))
     return marks
 
 
