@@ -391,6 +391,12 @@ class WithCells(Protocol):
     def cell_columns(self) -> Mapping[str, np.ndarray] | None:
         """Columns of the present table of cells on rank 0; None elsewhere; all ranks call this."""
 
+    def keep_cells_frame(self) -> None:
+        """Keep a picture of the present cells, if there are any, for the animation of `finish`.
+
+        All ranks call this.
+        """
+
 
 # Whole numbers up to here have a float of their own.
 _LARGEST_WHOLE = 2.0**53

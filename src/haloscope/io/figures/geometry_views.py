@@ -97,14 +97,14 @@ def box_side(lower: Floats, upper: Floats, axis: int, direction: int) -> Floats:
     square[:, axis] = direction > 0
     triangles = np.array([[0, 1, 2], [0, 2, 3]] if direction > 0 else [[0, 2, 1], [0, 3, 2]])
     points: Floats = np.where(square, upper, lower)
-    return points[triangles]
+    return np.asarray(points[triangles], np.float64)
 
 
 def box_edges(lower: Floats, upper: Floats) -> Floats:
     """The twelve edges (12, 2, 3) of a box."""
     corners = np.array(list(np.ndindex(2, 2, 2)))
     ends = [(a, a + step) for step in (4, 2, 1) for a in range(8) if not a & step]
-    return np.where(corners, upper, lower)[np.array(ends)]
+    return np.asarray(np.where(corners, upper, lower)[np.array(ends)], np.float64)
 
 
 @dataclass(frozen=True, eq=False)

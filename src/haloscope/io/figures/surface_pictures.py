@@ -343,9 +343,49 @@ class Walls:
     segments: Floats  # (k, 2, 3): drawn as lines
 
 
-def picture_view(points: Floats) -> View:
-    """How all of some points (n, 3) are looked at in a picture."""
-    return View.of_points(points, (FINER * MOST_PIXELS[0], FINER * MOST_PIXELS[1]))
+def picture_view(points: Floats, most: tuple[int, int] = MOST_PIXELS) -> View:
+    """How all of some points (n, 3) are looked at in a picture of at most so many shown pixels."""
+    return View.of_points(points, (FINER * most[0], FINER * most[1]))
+
+
+@dataclass(frozen=True, eq=False)
+class ShadedPixels:
+    """Pixels of bodies behind walls, before their values have colours; all (height, width)."""
+
+    value: NDArray[np.floating]  # nan where there is no body
+    shade: NDArray[np.float32]  # Share of its colour that a body has, by light and outlines
+    clear: NDArray[np.float32]  # Share of light that passes walls in front
+    lines: NDArray[np.bool_]  # Edges of walls
+
+    @classmethod
+    def of_image(cls, image: SurfaceImage, walls: Walls) -> ShadedPixels:
+        """Pixels of an image with walls around its bodies."""
+        drawn = image.depth != NOTHING
+        value = np.where(drawn, image.value, np.float32(np.nan))
+        shade = AMBIENT + (1 - AMBIENT) * image.light
+        shade *= np.where(image.outlines(), np.float32(OUTLINE), np.float32(1.0))
+        clear = np.ones(drawn.shape, np.float32)
+        if len(walls.triangles):
+            clear = image.clearness(walls.points, walls.triangles, PLAIN, EDGE)
+        lines = np.zeros(drawn.shape, bool)
+        if len(walls.segments):
+            lines = image.lines(walls.segments, FINER * LINE_WIDTH)
+        return cls(value, shade, clear, lines)
+
+    def colours(self, largest: float) -> NDArray[np.float32]:
+        """Shown colours (height, width, 3), for values from 0 to the largest."""
+        import matplotlib
+        from matplotlib.colors import Normalize, to_rgb
+
+        scale = Normalize(0.0, largest or 1.0)
+        colours = np.ones((*self.value.shape, 3), np.float32)
+        drawn = ~np.isnan(self.value)
+        base = matplotlib.colormaps[COLOUR_MAP](scale(self.value[drawn]))[:, :3]
+        colours[drawn] = base * self.shade[drawn][:, None]
+        clear = self.clear[:, :, None]
+        colours = clear * colours + (1 - clear) * np.array(WALL, np.float32)
+        colours[self.lines] = to_rgb(MUTED)
+        return shown_pixels(colours)
 
 
 def save_surfaces(
@@ -368,10 +408,26 @@ def save_surfaces(
             allowed="finite numbers, 0 or more",
             remedy="find where the solution broke",
         )
+    pixels = ShadedPixels.of_image(image, walls).colours(largest)
+    figure = surfaces_figure(
+        pixels, image.view, label=label, largest=largest, unit=unit, title=title, subtitle=subtitle
+    )
+    save_figure(figure, path)
+
+
+def surfaces_figure(
+    pixels: NDArray[np.float32],
+    view: View,
+    *,
+    label: str,
+    largest: float,
+    unit: str,
+    title: str,
+    subtitle: str,
+) -> Figure:
+    """Figure of shown pixels; the subtitle is its last text."""
     from matplotlib.colors import Normalize
 
-    scale = Normalize(0.0, largest or 1.0)
-    pixels = shown_pixels(_coloured(image, walls, scale))
     height, width = (side / DOTS_PER_INCH for side in pixels.shape[:2])
     room = max(width, LEAST_WIDTH)
     size = LEFT + room + RIGHT, HEAD + height + FOOT
@@ -383,9 +439,9 @@ def save_surfaces(
     )
     axes.imshow(pixels, interpolation="none", aspect="auto")
     axes.set_axis_off()
-    _draw_colour_bar(figure, axes, scale, label, (width, height))
-    _draw_scale_bar(figure, image.view, unit, room, size)
-    _draw_triad(figure, image.view, size)
+    _draw_colour_bar(figure, axes, Normalize(0.0, largest or 1.0), label, (width, height))
+    _draw_scale_bar(figure, view, unit, room, size)
+    _draw_triad(figure, view, size)
     for text, points, colour, down in ((title, 12.0, INK, 0.12), (subtitle, 9.0, MUTED, 0.36)):
         figure.text(
             LEFT / size[0],
@@ -396,26 +452,7 @@ def save_surfaces(
             color=colour,
             parse_math=False,
         )
-    save_figure(figure, path)
-
-
-def _coloured(image: SurfaceImage, walls: Walls, scale: Any) -> NDArray[np.float32]:
-    """Colours (height, width, 3) of all pixels drawn."""
-    import matplotlib
-    from matplotlib.colors import to_rgb
-
-    colours = np.ones((*image.depth.shape, 3), np.float32)
-    drawn = image.depth != NOTHING
-    light = AMBIENT + (1 - AMBIENT) * image.light[drawn]
-    light *= np.where(image.outlines()[drawn], OUTLINE, 1.0)
-    base = matplotlib.colormaps[COLOUR_MAP](scale(image.value[drawn]))[:, :3]
-    colours[drawn] = base * light[:, None]
-    if len(walls.triangles):
-        clear = image.clearness(walls.points, walls.triangles, PLAIN, EDGE)[:, :, None]
-        colours = clear * colours + (1 - clear) * np.array(WALL, np.float32)
-    if len(walls.segments):
-        colours[image.lines(walls.segments, FINER * LINE_WIDTH)] = to_rgb(MUTED)
-    return colours
+    return figure
 
 
 def shown_pixels(colours: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -561,6 +561,11 @@ class BloodSolver:
         )
         return f"lower {softer}{step}, the driving force or blood.spacing_um"
 
+    def keep_cells_frame(self) -> None:
+        """Keep a picture of the present cells."""
+        if self._cell_outputs is not None:
+            self._cell_outputs.keep_frame(self.step)
+
     def geometry(self) -> Geometry:
         """Walls, openings and the cells at the start."""
         conditions = self._case.boundary_conditions()

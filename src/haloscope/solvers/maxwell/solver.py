@@ -542,14 +542,26 @@ class MaxwellSolver:
         if samples is None:
             return None
         second = "s" if self._table.units == "si" else "(natural units)"
-        panels: list[FieldPanel] = [
-            {
-                "values": factor * part,
-                "label": f"{name} ({self.fields[name].unit})",
-                "quantity": name[0],
-            }
-            for name, part, factor in zip(FIELD_NAMES, samples, self._units, strict=True)
-        ]
+        panels: list[FieldPanel] = []
+        for kind, number in (("E", 0), ("H", 3)):
+            parts = dict(
+                zip("xyz", samples[number : number + 3] * self._units[number], strict=True)
+            )
+            field_unit = self.fields[f"{kind}x"].unit
+            panels += [
+                {"values": part, "label": f"{kind}{axis} ({field_unit})", "quantity": kind}
+                for axis, part in parts.items()
+            ]
+            along = parts[raster.names[0]], parts[raster.names[1]]
+            panels.append(
+                {
+                    "values": np.hypot(*along),
+                    "label": f"{kind} along the plane ({field_unit})",
+                    "quantity": kind,
+                    "scale": "magnitude",
+                    "vectors": along,
+                }
+            )
         factor, unit = length_unit(max(np.ptp(raster.first), np.ptp(raster.second)))
         return {
             "x": raster.first * factor,

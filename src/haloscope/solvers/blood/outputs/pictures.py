@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +12,10 @@ from haloscope.errors import InputError
 from haloscope.exchange.images import merge_images
 from haloscope.exchange.ranks.world import World
 from haloscope.io.figures.surface_pictures import (
+    MOST_PIXELS,
     SurfaceImage,
     Walls,
     picture_view,
-    save_surfaces,
 )
 from haloscope.mesh.blocks import SIDES
 from haloscope.mesh.lattice.lattice_parts import LatticePart
@@ -44,24 +43,33 @@ _BEFORE = 3.5
 _PORTION = 1 << 18
 
 
-def cell_picture(
-    path: Path | None,
+@dataclass(frozen=True, eq=False)
+class CellView:
+    """All cells in their vessel, coloured by the speed of their membranes; an image of rank 0."""
+
+    image: SurfaceImage
+    walls: Walls
+    largest: float  # mm/s
+
+
+LABEL, UNIT = "speed (mm/s)", "um"
+
+
+def draw_cells(
     suspension: Suspension,
     vessel: Vessel,
     region: Region,
     units: LatticeUnits,
     world: World,
-    *,
-    title: str,
-    subtitle: str = "",
-) -> None:
-    """Draw all cells coloured by the speed of their membranes; all ranks call this.
+    most: tuple[int, int] = MOST_PIXELS,
+) -> CellView:
+    """Draw all cells on at most so many shown pixels; all ranks call this.
 
     Each rank draws its own cells, and rank 0 puts in front what is in front.
     """
     walls = vessel_walls(vessel)
     spacing, origin = units.spacing / MICRO, vessel.lattice.origin / MICRO
-    image = SurfaceImage(picture_view(_ends(vessel, suspension, spacing, walls)))
+    image = SurfaceImage(picture_view(_ends(vessel, suspension, spacing, walls), most))
     largest = 0.0
     kinds = len(suspension.kinds)
     for number, local in enumerate(suspension.kinds):
@@ -83,17 +91,7 @@ def cell_picture(
             )
     largest = world.largest(largest)
     merge_images(world, image)
-    if world.is_root and path is not None:
-        save_surfaces(
-            path,
-            image,
-            walls,
-            label="speed (mm/s)",
-            largest=largest,
-            unit="um",
-            title=title,
-            subtitle=subtitle,
-        )
+    return CellView(image, walls, largest)
 
 
 def vessel_walls(vessel: Vessel) -> Walls:

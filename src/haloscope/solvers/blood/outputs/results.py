@@ -90,9 +90,9 @@ def flow_lines(diagnostics: Mapping[str, float], *, interpolated: bool) -> list[
     }
     if not flows:
         return []
-    volumes = ", ".join(f"{name} {value * 1e12:.4g}" for name, value in flows.items())
+    volumes = ", ".join(f"{name} {value * 1e12 + 0.0:.4g}" for name, value in flows.items())
     masses = {name: diagnostics[f"mass_flow_{name}"] for name in flows}
-    texts = ", ".join(f"{name} {value * 1e9:.4g}" for name, value in masses.items())
+    texts = ", ".join(f"{name} {value * 1e9 + 0.0:.4g}" for name, value in masses.items())
     line = f"mass flow into the vessel in ug/s: {texts}"
     inflow = sum(value for value in masses.values() if value > 0)
     if inflow:
