@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import open_vessels
 import pytest
 from refusals import refused
 from small_cavities import simulate
 
+import haloscope
+from haloscope.io.figures import surface_animations
 from haloscope.io.figures.animations import MOST_POINTS, Frames, frame_figures, save_animation
 
 pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
@@ -79,3 +82,48 @@ def test_a_run_writes_its_frames_and_its_numbers_keep_their_bits(tmp_path):
         # The first state, steps 4 and 8, and the end.
         assert animation.n_frames == 4
     assert not (tmp_path / "bare" / "animation.gif").exists()
+
+
+def test_panels_of_arrows_are_not_kept():
+    frames = Frames()
+    picture = _picture(np.ones((4, 5)), 0)
+    picture["panels"].append({**picture["panels"][0], "vectors": (np.ones((4, 5)),) * 2})
+    frames.add(0, picture)
+    assert len(frames.frames[0].values) == 2
+
+
+def test_the_cells_of_a_blood_run_have_an_animation_with_one_scale(tmp_path, monkeypatch):
+    from PIL import Image
+
+    monkeypatch.setattr(surface_animations, "FRAME_PIXELS", (200, 140))
+    case = {
+        "solver": "blood",
+        "blood": {
+            **open_vessels.tube(12.0),
+            "spacing_um": 1.0,
+            "relaxation_time": 1.5,
+            "openings": open_vessels.ends(),
+            "cells": [{"name": "sphere", "hematocrit": 0.1, **open_vessels.CELLS}],
+        },
+        "run": {"steps": 6},
+        "output": {"frames": 3, "picture": False, "fields": False},
+    }
+    summary = haloscope.load(case, device="cpu").run(out=tmp_path, ceilings=False)
+    path = tmp_path / "cells.gif"
+    assert summary["files"]["cell animation"] == str(path)
+    with Image.open(path) as image:
+        assert image.n_frames == 4
+        pictures = []
+        for number in range(4):
+            image.seek(number)
+            pictures.append(np.asarray(image.convert("RGB")).astype(int))
+    # At rest all cells are dark; faster ones are lighter in the same scale.
+    bar = np.s_[:, -100:]
+    assert np.abs(pictures[0][bar] - pictures[3][bar]).mean() < 4
+    assert np.abs(pictures[0] - pictures[3])[:, :-180].max() > 60
+    bare = haloscope.load({**case, "output": {"picture": False}}, device="cpu")
+    bare.run(ceilings=False)
+    again = haloscope.load(case, device="cpu")
+    again.run(out=tmp_path / "again", ceilings=False)
+    for name in bare.fields:
+        np.testing.assert_array_equal(bare.field(name), again.field(name))

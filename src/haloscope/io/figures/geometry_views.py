@@ -189,8 +189,10 @@ def simplified(
         triangles = vertex.reshape(-1, 3)
         a, b, c = triangles.T
         triangles = triangles[(a != b) & (b != c) & (c != a)]
-        # One of those that have become the same.
-        _, kept = np.unique(np.sort(triangles, axis=1), axis=0, return_index=True)
+        # One of those that have become the same, seen from the same side.
+        turn = (np.arange(3) + triangles.argmin(axis=1)[:, None]) % 3
+        turned = np.take_along_axis(triangles, turn, axis=1)
+        _, kept = np.unique(turned, axis=0, return_index=True)
         corners, faces = means[triangles[np.sort(kept)]], None
         cells //= 2
     return corners, faces

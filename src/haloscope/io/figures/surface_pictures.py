@@ -343,9 +343,10 @@ class Walls:
     segments: Floats  # (k, 2, 3): drawn as lines
 
 
-def picture_view(points: Floats, most: tuple[int, int] = MOST_PIXELS) -> View:
+def picture_view(points: Floats, most: tuple[int, int] | None = None) -> View:
     """How all of some points (n, 3) are looked at in a picture of at most so many shown pixels."""
-    return View.of_points(points, (FINER * most[0], FINER * most[1]))
+    width, height = most or MOST_PIXELS
+    return View.of_points(points, (FINER * width, FINER * height))
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,6 @@ from haloscope.errors import InputError
 from haloscope.exchange.images import merge_images
 from haloscope.exchange.ranks.world import World
 from haloscope.io.figures.surface_pictures import (
-    MOST_PIXELS,
     SurfaceImage,
     Walls,
     picture_view,
@@ -61,7 +60,7 @@ def draw_cells(
     region: Region,
     units: LatticeUnits,
     world: World,
-    most: tuple[int, int] = MOST_PIXELS,
+    most: tuple[int, int] | None = None,
 ) -> CellView:
     """Draw all cells on at most so many shown pixels; all ranks call this.
 
