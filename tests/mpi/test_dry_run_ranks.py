@@ -45,7 +45,16 @@ def test_a_dry_run_on_two_ranks_draws_the_picture_of_one(tmp_path: Path) -> None
     pictures = []
     for ranks in (1, 2):
         done = subprocess.run(
-            [sys.executable, "-m", "haloscope", "run", "ball.toml", "--check", "--ranks", str(ranks)],
+            [
+                sys.executable,
+                "-m",
+                "haloscope",
+                "run",
+                "ball.toml",
+                "--check",
+                "--ranks",
+                str(ranks),
+            ],
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": sources},
             capture_output=True,

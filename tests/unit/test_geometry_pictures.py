@@ -25,6 +25,7 @@ from haloscope.io.figures.geometry_views import (
 )
 from haloscope.mesh.blocks import SIDES
 from haloscope.run.geometry import save_geometry_picture
+from haloscope.solvers.blood.outputs.geometry import opening_squares
 
 _SIDES = [f"{axis}{sign}" for axis in "xyz" for sign in "-+"]
 _MAXWELL = {
@@ -193,6 +194,17 @@ def test_cells_at_the_start_lie_within_the_vessel() -> None:
     assert np.hypot(*cells.corners.reshape(-1, 3)[:, 1:].T).max() < 5e-6
 
 
+def test_squares_of_an_opening_cover_its_points() -> None:
+    simulation = _tube_with_cells()
+    vessel = simulation.solver.vessel
+    for opening in vessel.lattice.openings:
+        corners = opening_squares(vessel.lattice, opening)
+        normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]) / 2
+        area = normals.sum(axis=0)[opening.axis] * opening.direction
+        assert area == pytest.approx(len(opening.numbers) * vessel.lattice.spacing**2)
+        assert len(corners) < len(opening.numbers)
+
+
 def test_moving_walls_and_periodic_ends_of_a_channel_have_their_sides() -> None:
     solver = _vessel(
         {"channel": {"size_um": [8.0, 6.0, 5.0], "periodic": ["x"]}},
@@ -277,6 +289,27 @@ def test_parts_of_two_ranks_give_the_picture_of_one() -> None:
         expected = whole.images[number]
         np.testing.assert_array_equal(image.depth, expected.depth)
         np.testing.assert_array_equal(image.outlines(), expected.outlines())
+
+
+def test_borders_of_boundaries_are_drawn_with_and_without_those_of_faces() -> None:
+    sides = [box_side(np.zeros(3), np.ones(3), side.axis, side.direction) for side in SIDES]
+    parts = [Part(str(n), "", corners, faces=np.arange(2)) for n, corners in enumerate(sides)]
+    lines = []
+    for mesh_lines in (False, True):
+        geometry = Geometry(tuple(parts))
+        views = draw_views(geometry, *geometry.bounds(), mesh_lines=mesh_lines)
+        image = views.images[0]
+        values = np.unique(image.value[image.body >= 0])
+        # Three sides, and where two of them meet, an outline.
+        assert len(values) == 3
+        both = (image.value[:, 1:] != image.value[:, :-1]) & (image.body[:, 1:] >= 0)
+        both &= image.body[:, :-1] >= 0
+        outlines = image.outlines()
+        assert (outlines[:, 1:] | outlines[:, :-1])[both].all()
+        assert both.sum() > 100
+        lines.append(outlines.sum())
+    # The diagonals of the sides.
+    assert lines[1] > 1.2 * lines[0]
 
 
 def test_colours_of_many_boundaries_differ() -> None:

@@ -74,11 +74,9 @@ class View:
         elevation: float = ELEVATION,
         upright: int | None = None,
     ) -> View:
-        """Look at all of some points, turned a little.
+        """Look at all of some points (n, 3), turned a little: the longest side runs to the right.
 
-        The longest side of the box around them runs to the right and the next one up; with an axis
-        `upright` that one runs up.
-        `points`: (n, 3), not all of them on a line.
+        The next one runs up, or the axis `upright`; points must not lie on a line.
         """
         # `most`: pixels that the picture is at most wide and high; angles in radians.
         sides = np.ptp(points, axis=0)
