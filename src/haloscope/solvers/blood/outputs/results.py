@@ -96,7 +96,7 @@ def flow_lines(diagnostics: Mapping[str, float], *, interpolated: bool) -> list[
     line = f"mass flow into the vessel in ug/s: {texts}"
     inflow = sum(value for value in masses.values() if value > 0)
     if inflow:
-        line += f"; inflow less outflow {100 * sum(masses.values()) / inflow:.2g} %"
+        line += f"; inflow less outflow {100 * sum(masses.values()) / inflow:.3g} %"
         if interpolated:
             line += " (interpolated walls do not conserve mass exactly)"
     return [f"flow into the vessel in nl/s: {volumes}", line]
