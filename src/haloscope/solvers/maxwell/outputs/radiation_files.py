@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.io.figures.spectrum_pictures import save_pattern, write_columns
+from haloscope.io.figures.spectrum_pictures import prefixed, save_pattern, write_columns
 from haloscope.solvers.interface import Results
 from haloscope.solvers.maxwell.case import MaxwellTable
 from haloscope.solvers.maxwell.outputs.far_field import FarField
