@@ -120,7 +120,7 @@ def _drawn_geometry(simulation: Simulation, notices: list[str]) -> str | None:
     path = PICTURES / f"{simulation.name}-check.png"
     try:
         save_geometry_picture(simulation, path)
-    except MachineError as error:
+    except (InputError, MachineError) as error:
         notices.append(f"warning: no picture: {error}")
         return None
     return str(path)

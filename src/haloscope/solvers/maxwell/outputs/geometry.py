@@ -13,7 +13,13 @@ from haloscope.io.figures.geometry_views import (
     Part,
     box_edges,
 )
-from haloscope.mesh.hexes.hexes import Floats, HexMesh, Integers, face_nodes
+from haloscope.mesh.hexes.hexes import (
+    Floats,
+    HexMesh,
+    Integers,
+    corner_coordinates,
+    face_nodes,
+)
 from haloscope.solvers.maxwell.case import MaxwellCase, MaxwellTable
 from haloscope.solvers.maxwell.case_media import MaterialTable
 
@@ -71,7 +77,7 @@ def face_triangles(faces: Integers, mesh: HexMesh, places: Floats) -> tuple[Floa
     c, d = nodes[:, 1:, 1:], nodes[:, 1:, :-1]
     corners = np.stack([np.stack([a, b, c], axis=-2), np.stack([a, c, d], axis=-2)], axis=3)
     corners = corners.reshape(len(faces), -1, 3, 3)
-    middles = mesh.centres[elements]
+    middles = corner_coordinates(mesh.coordinates[elements]).mean(axis=1)
     normals = np.cross(corners[:, :, 1] - corners[:, :, 0], corners[:, :, 2] - corners[:, :, 0])
     outward = (normals.sum(axis=1) * (nodes.mean(axis=(1, 2)) - middles)).sum(axis=1) > 0
     corners = np.where(outward[:, None, None, None], corners, corners[:, :, ::-1])
