@@ -102,8 +102,8 @@ def verify(
     -------
     dict
         ``checks``: ``{"check: quantity": {value, reference, tolerance, ok, source}}``; ``runs``:
-        ``{"check": {claim, slow, device, seconds}}``; ``ok``: whether all hold; ``haloscope``: the
-        version; ``seconds``.
+        ``{"check": {claim, slow, haloscope, device, seconds}}``, with the version of Haloscope;
+        ``ok``: whether all hold; ``seconds``.
     """
     progress = progress or Silent()
     begun = time.perf_counter()
@@ -123,6 +123,7 @@ def verify(
         runs[check.name] = {
             "claim": check.about,
             "slow": check.slow,
+            "haloscope": version(),
             "device": device_name,
             "seconds": seconds,
         }
@@ -132,6 +133,5 @@ def verify(
         "checks": results,
         "runs": runs,
         "ok": all(result["ok"] for result in results.values()),
-        "haloscope": version(),
         "seconds": time.perf_counter() - begun,
     }
