@@ -63,8 +63,7 @@ def store(result: Mapping[str, Any]) -> None:
             source = result if name in result["runs"] else read(solver)
             merged["runs"][name] = runs[name]
             merged["checks"] |= {
-                f"{name}: {quantity}": row
-                for quantity, row in comparisons_of(source, name).items()
+                f"{name}: {quantity}": row for quantity, row in comparisons_of(source, name).items()
             }
         merged["ok"] = all(row["ok"] for row in merged["checks"].values())
         merged["seconds"] = sum(run["seconds"] for run in merged["runs"].values())
@@ -75,12 +74,14 @@ def store(result: Mapping[str, Any]) -> None:
 
 def number(value: float, digits: int = 4) -> str:
     """A number with some digits, as 2.5e-8 rather than 2.5e-08."""
-    return re.sub(r"e([+-])0*(\d)", lambda sign: f"e{sign[1].strip('+')}{sign[2]}", f"{value:.{digits}g}")
+    return re.sub(
+        r"e([+-])0*(\d)", lambda sign: f"e{sign[1].strip('+')}{sign[2]}", f"{value:.{digits}g}"
+    )
 
 
 def computed(row: Mapping[str, Any]) -> str:
-    """The computed number: errors, whose reference is 0, with two digits."""
-    return number(row["value"], 4 if row["reference"] else 2)
+    """The computed number: errors, whose reference is 0, with three digits."""
+    return number(row["value"], 4 if row["reference"] else 3)
 
 
 def _lines(result: Mapping[str, Any]) -> Iterator[str]:
@@ -96,7 +97,7 @@ def _lines(result: Mapping[str, Any]) -> Iterator[str]:
         for quantity, row in rows.items():
             yield (
                 f"| {quantity} | {computed(row)} | {number(row['reference'])} | "
-                f"{number(row['tolerance'], 2)} | {'holds' if row['ok'] else 'misses'} |"
+                f"{number(row['tolerance'], 3)} | {'holds' if row['ok'] else 'misses'} |"
             )
 
 
