@@ -72,7 +72,7 @@ def store(result: Mapping[str, Any]) -> None:
         (STORED / f"{solver}.json").write_text(f"{text}\n", encoding="utf-8")
 
 
-def number(value: float, digits: int = 4) -> str:
+def number(value: float, digits: int = 5) -> str:
     """A number with some digits, as 2.5e-8 rather than 2.5e-08."""
     return re.sub(
         r"e([+-])0*(\d)", lambda sign: f"e{sign[1].strip('+')}{sign[2]}", f"{value:.{digits}g}"
@@ -80,8 +80,8 @@ def number(value: float, digits: int = 4) -> str:
 
 
 def computed(row: Mapping[str, Any]) -> str:
-    """The computed number: errors, whose reference is 0, with three digits."""
-    return number(row["value"], 4 if row["reference"] else 3)
+    """The computed number: errors, whose reference is 0, with three digits, others with five as on the screen."""
+    return number(row["value"], 5 if row["reference"] else 3)
 
 
 def _lines(result: Mapping[str, Any]) -> Iterator[str]:
