@@ -23,11 +23,11 @@ from haloscope.solvers import registry
 
 DOCS = Path(__file__).parent
 STORED = DOCS / "verification"
-BEGIN = "<!-- begin of the table that docs/generate_verification.py writes -->"
-END = "<!-- end of the table -->"
+BEGIN = "<!-- begin of the tables that docs/generate_verification.py writes -->"
+END = "<!-- end of the tables -->"
 
 _HEAD = """\
-| claim, quantity | computed | reference | tolerance | verdict |
+| quantity | computed | reference | tolerance | verdict |
 |---|---|---|---|---|"""
 
 
@@ -89,28 +89,27 @@ def _lines(result: Mapping[str, Any]) -> Iterator[str]:
         rows = comparisons_of(result, check)
         source = next(iter(rows.values()))["source"]
         hold = sum(row["ok"] for row in rows.values())
-        claim = run["claim"][0].upper() + run["claim"][1:]
-        yield (
-            f"| **{claim}** (`{check}`; {run['device']}, {number(run['seconds'], 2)} s) | | {source} | "
-            f"| **{hold} of {len(rows)} hold** |"
-        )
+        yield f"**{run['claim'][0].upper()}{run['claim'][1:]}** (`{check}`): {hold} of {len(rows)} hold."
+        yield f"Reference: {source}. Run: {run['device']}, {number(run['seconds'], 2)} s."
+        yield f"\n{_HEAD}"
         for quantity, row in rows.items():
             yield (
                 f"| {quantity} | {computed(row)} | {number(row['reference'])} | "
                 f"{number(row['tolerance'], 3)} | {'holds' if row['ok'] else 'misses'} |"
             )
+        yield ""
 
 
-def table(solver: str) -> str:
-    """The verification table of a solver."""
-    return "\n".join([_HEAD, *_lines(read(solver))])
+def tables(solver: str) -> str:
+    """The verification tables of a solver, one for each check."""
+    return "\n".join(_lines(read(solver))).strip()
 
 
 def page(solver: str) -> str:
-    """Text of a theory page with the present table between its marks."""
+    """Text of a theory page with the present tables between its marks."""
     text = page_of(solver).read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
-    return f"{before}{BEGIN}\n\n{table(solver)}\n\n{END}{rest.split(END)[1]}"
+    return f"{before}{BEGIN}\n\n{tables(solver)}\n\n{END}{rest.split(END)[1]}"
 
 
 def main() -> None:
