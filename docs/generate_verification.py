@@ -66,7 +66,7 @@ def store(result: Mapping[str, Any]) -> None:
                 f"{name}: {quantity}": row for quantity, row in comparisons_of(source, name).items()
             }
         merged["ok"] = all(row["ok"] for row in merged["checks"].values())
-        merged["seconds"] = sum(run["seconds"] for run in merged["runs"].values())
+        merged["seconds"] = sum(run["seconds"] or 0.0 for run in merged["runs"].values())
         STORED.mkdir(exist_ok=True)
         text = json.dumps(merged, indent=1, allow_nan=False)
         (STORED / f"{solver}.json").write_text(f"{text}\n", encoding="utf-8")
@@ -84,13 +84,19 @@ def computed(row: Mapping[str, Any]) -> str:
     return number(row["value"], 5 if row["reference"] else 3)
 
 
-def _lines(result: Mapping[str, Any]) -> Iterator[str]:
-    for check, run in result["runs"].items():
-        rows = comparisons_of(result, check)
-        source = next(iter(rows.values()))["source"]
+def _lines(solver: str) -> Iterator[str]:
+    result = read(solver)
+    for check in registry.checks(solver).CHECKS:
+        title = f"**{check.about[0].upper()}{check.about[1:]}** (`{check.name}`)"
+        run = result["runs"].get(check.name)
+        if run is None:
+            yield f"{title}: no stored result. Reference: {check.source}.\n"
+            continue
+        rows = comparisons_of(result, check.name)
         hold = sum(row["ok"] for row in rows.values())
-        yield f"**{run['claim'][0].upper()}{run['claim'][1:]}** (`{check}`): {hold} of {len(rows)} hold."
-        yield f"Reference: {source}. Run: {run['device']}, {number(run['seconds'], 2)} s."
+        time = "time not recorded" if run["seconds"] is None else f"{number(run['seconds'], 2)} s"
+        yield f"{title}: {hold} of {len(rows)} hold."
+        yield f"Reference: {check.source}. Run: {run['device']}, {time}."
         yield f"\n{_HEAD}"
         for quantity, row in rows.items():
             yield (
@@ -102,7 +108,7 @@ def _lines(result: Mapping[str, Any]) -> Iterator[str]:
 
 def tables(solver: str) -> str:
     """The verification tables of a solver, one for each check."""
-    return "\n".join(_lines(read(solver))).strip()
+    return "\n".join(_lines(solver)).strip()
 
 
 def page(solver: str) -> str:

@@ -23,7 +23,18 @@ from haloscope.solvers.interface import Check, Comparison
 from haloscope.solvers.maxwell import checks as maxwell
 
 CHECKS = all_checks()
-SLOW = [name for name, check in CHECKS.items() if check.slow]
+# Stored results are still to come: these take minutes on a GPU and hours on cores.
+WITHOUT_RESULT = frozenset(
+    {
+        "blood-capsule-neo-hookean",
+        "blood-capsule-skalak",
+        "blood-feeding",
+        "blood-tank-treading",
+        "blood-viscosity-10um",
+        "blood-viscosity-20um",
+    }
+)
+STORED = [name for name in CHECKS if name not in WITHOUT_RESULT]
 QUICK_AMONG_QUICK = ("blood-channel", "cavity-2d-ra1e3", "flow-newton", "maxwell-layer")
 
 
@@ -43,8 +54,10 @@ def test_theory_page_has_the_stored_results(tables: ModuleType, solver: str) -> 
 def test_stored_results_are_of_all_checks_and_no_others() -> None:
     runs = stored_results()["runs"]
     missing = "run: haloscope verify NAME --json >verify.json; python docs/generate_verification.py verify.json"
-    assert sorted(runs) == sorted(CHECKS), missing
-    for name, check in CHECKS.items():
+    assert sorted(runs) == sorted(STORED), missing
+    assert set(CHECKS) >= WITHOUT_RESULT
+    for name in STORED:
+        check = CHECKS[name]
         assert (runs[name]["claim"], runs[name]["slow"]) == (check.about, check.slow), name
         rows = generator().comparisons_of(stored_results(), name)
         assert rows
@@ -104,7 +117,7 @@ def _run_of(check: Check) -> Callable[..., dict[str, Comparison]]:
     return check.run
 
 
-@pytest.mark.parametrize("name", SLOW)
+@pytest.mark.parametrize("name", [name for name in STORED if CHECKS[name].slow])
 def test_references_and_tolerances_of_slow_checks_are_the_stored_ones(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,9 +160,11 @@ def test_storing_a_result_replaces_its_checks_and_keeps_others(
     assert after["ok"] is False
     others = {key: row for key, row in before["checks"].items() if not key.startswith(f"{name}: ")}
     assert {key: after["checks"][key] for key in others} == others
+    assert "no stored result" in tables.tables("flow")
     text = tables.tables("cavity")
     assert "\n| heat | 2 | 1 | 0.1 | misses |\n" in text
-    assert "(`cavity-2d-ra1e3`): 0 of 1 hold.\nReference: a book. Run: another, 0.5 s.\n" in text
+    assert "(`cavity-2d-ra1e3`): 0 of 1 hold.\n" in text
+    assert "Run: another, 0.5 s.\n" in text
 
 
 @pytest.mark.parametrize(
