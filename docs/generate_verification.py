@@ -2,7 +2,7 @@
 
 After a check has changed, run it, store its result, and write the pages again:
 
-    haloscope verify CHECK --json >verify.json
+    haloscope verify CHECK --json > verify.json
     python docs/generate_verification.py verify.json
 
 Without files the pages are only written again. Tests fail while a page is behind the stored results, and
