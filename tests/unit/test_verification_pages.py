@@ -29,7 +29,6 @@ WITHOUT_RESULT = frozenset(
         "blood-capsule-neo-hookean",
         "blood-capsule-skalak",
         "blood-feeding",
-        "blood-tank-treading",
         "blood-viscosity-10um",
         "blood-viscosity-20um",
     }
