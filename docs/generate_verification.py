@@ -66,7 +66,7 @@ def store(result: Mapping[str, Any]) -> None:
                 f"{name}: {quantity}": row for quantity, row in comparisons_of(source, name).items()
             }
         merged["ok"] = all(row["ok"] for row in merged["checks"].values())
-        merged["seconds"] = sum(run["seconds"] or 0.0 for run in merged["runs"].values())
+        merged["seconds"] = sum(run["seconds"] for run in merged["runs"].values())
         STORED.mkdir(exist_ok=True)
         text = json.dumps(merged, indent=1, allow_nan=False)
         (STORED / f"{solver}.json").write_text(f"{text}\n", encoding="utf-8")
@@ -94,9 +94,8 @@ def _lines(solver: str) -> Iterator[str]:
             continue
         rows = comparisons_of(result, check.name)
         hold = sum(row["ok"] for row in rows.values())
-        time = "time not recorded" if run["seconds"] is None else f"{number(run['seconds'], 2)} s"
         yield f"{title}: {hold} of {len(rows)} hold."
-        yield f"Reference: {check.source}. Run: {run['device']}, {time}."
+        yield f"Reference: {check.source}. Run: {run['device']}, {number(run['seconds'], 2)} s."
         yield f"\n{_HEAD}"
         for quantity, row in rows.items():
             yield (
