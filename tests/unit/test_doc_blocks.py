@@ -1,0 +1,140 @@
+"""Claims about code blocks of the documentation: each has a class, runs in small, prints what is shown."""
+
+from __future__ import annotations
+
+import copy
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from doc_blocks import CLASSES, ROOT, Block, Printed, blocks, pages
+from doc_reader import FOREIGN, MEASURED, NOT_RUN, PRELUDES, Reader, write_placeholders
+
+from haloscope.case.tables import CaseTable, check
+from haloscope.errors import InputError
+from haloscope.solvers import registry
+from haloscope.study.keys import Study
+
+PAGES = pages()
+_BLOCKS = {page: blocks(page) for page in PAGES}
+_RUN = {
+    page: page_blocks
+    for page, page_blocks in _BLOCKS.items()
+    if any(block.language in ("sh", "python") for block in page_blocks)
+}
+
+# Blocks of class text on pages with commands that are no output of these commands: a part of the
+# block, the reason.
+NOT_PRINTED = {
+    "case, io, device": "layers of the package",
+    "2.862366 s, 182 of 240 messages": "the reader's program, measured once",
+    "The run takes": "the measurement of the pictures",
+    "What if no-empty-messages:": "the measurement of the pictures",
+    "The measurement took": "the measurement of the pictures",
+    "an exchange of 3146 kB": "GPUs",
+    "rank 1 (process 4711": "a rank that was killed",
+    "region              visits": "times of one machine",
+}
+
+
+_ONLY_OF_STUDIES = set(Study.model_fields) - set(CaseTable.model_fields)
+
+
+def _name(value: Any) -> str:
+    return str(value.relative_to(ROOT)) if isinstance(value, Path) else value.place
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_block_has_a_class(page: Path) -> None:
+    bare = [
+        f"{block.place}: {block.language or 'indented, or a fence without a language'}"
+        for block in _BLOCKS[page]
+        if not block.is_directive and block.language not in CLASSES
+    ]
+    assert not bare, f"classes: {', '.join(CLASSES)}"
+
+
+@pytest.fixture(scope="module")
+def readers() -> dict[Path, Reader]:
+    """Readers by page, for the claims about the tables."""
+    return {}
+
+
+@pytest.mark.parametrize("page", _RUN, ids=_name)
+def test_commands_and_python_of_a_page_run_and_print_what_it_shows(
+    page: Path, readers: dict[Path, Reader], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = Reader(tmp_path, monkeypatch)
+    page_blocks = _RUN[page]
+    for block, following in zip(page_blocks, [*page_blocks[1:], None], strict=True):
+        try:
+            reader.read(block, following)
+        except BaseException as error:
+            error.add_note(f"in {block.place}")
+            raise
+        assert not _unprinted(block, reader.printed), block.place
+    readers[page] = reader
+
+
+def _unprinted(block: Block, printed: Printed) -> list[str]:
+    """Lines of an output that no command has printed."""
+    if block.language != "text" or any(part in block.text for part in NOT_PRINTED):
+        return []
+    return [line for line in block.text.splitlines() if line and printed.source(line) is None]
+
+
+def test_no_entry_of_a_table_is_stale(readers: dict[Path, Reader]) -> None:
+    if len(readers) < len(_RUN):
+        pytest.skip("not all pages have been read")
+    assert set().union(*(reader.foreign for reader in readers.values())) == set(FOREIGN)
+    assert set().union(*(reader.not_run for reader in readers.values())) == set(NOT_RUN)
+    assert set().union(*(reader.measured for reader in readers.values())) == MEASURED
+    assert set().union(*(reader.preludes for reader in readers.values())) == set(PRELUDES)
+    texts = [block.text for page in _RUN.values() for block in page if block.language == "text"]
+    assert {part for part in NOT_PRINTED if any(part in text for text in texts)} == set(NOT_PRINTED)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [block for page in PAGES for block in _BLOCKS[page] if block.language == "toml"],
+    ids=_name,
+)
+def test_every_toml_block_is_accepted(
+    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_placeholders(block.text)
+    data = tomllib.loads(block.text)
+    solver = data.get("solver") or next((name for name in registry.NAMES if name in data), "cavity")
+    model: Any = registry.case_model(solver)
+    bases = _bases(solver)
+    if set(data) & _ONLY_OF_STUDIES:
+        model, bases = Study, [{"title": "Study", "series": [{"name": "all"}]}]
+    elif "solver" in data:
+        bases = [{}]
+    refusals = []
+    for base in bases:
+        try:
+            check(merged(base, data), model, block.place)
+        except InputError as error:
+            refusals.append(error)
+    assert len(refusals) < len(bases), refusals[0]
+
+
+def _bases(solver: str) -> list[dict[str, Any]]:
+    """The template and shipped cases: a block that is part of a case completes one of them."""
+    texts = [registry.template(solver)]
+    texts += [path.read_text() for path in sorted((ROOT / "cases").glob("*.toml"))]
+    cases = [tomllib.loads(text) for text in texts]
+    return [case for case in cases if case["solver"] == solver]
+
+
+def merged(base: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    """The tables of a case with those of a part in their place."""
+    result = copy.copy(base)
+    for key, value in part.items():
+        both = isinstance(value, dict) and isinstance(base.get(key), dict)
+        result[key] = merged(base[key], value) if both else value
+    return result
