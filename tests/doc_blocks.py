@@ -138,46 +138,70 @@ def commands(block: Block) -> list[str]:
     return [line for line in lines if line]
 
 
-# Lines whose numbers depend on the machine: a number with a unit of time or rate.
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-_MACHINE = re.compile(
-    rf"{_NUMBER}(?= (?:[mu]?s|min|h|[MG]cells/s|[MG]points/s|GB/s|GFlop/s|% of the memory)\b)"
-    r"|\d+ threads?"
-)
+# Numbers of the machine and of the moment by their units; the prefix of a rate changes with it.
+_RATE = re.compile(rf"{_NUMBER} [kMGT]?(?=[a-zA-Z]+/s\b)")
+_MACHINE = re.compile(rf"{_NUMBER}(?= (?:[mu]?s|min|h|% of the memory)\b)|\d+ threads?")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line that a command has printed; `exact`: its numbers are those that a reader gets."""
+
+    command: str
+    text: str
+    exact: bool
 
 
 @dataclass
 class Printed:
-    """Lines that commands have printed, with the command of each.
+    """Lines that commands have printed."""
 
-    `numbers`: whether the numbers of a page must be those of a line, too.
-    """
+    lines: list[Line] = field(default_factory=list)
 
-    numbers: bool = False
-    lines: list[tuple[str, str]] = field(default_factory=list)
-
-    def add(self, command: str, text: str) -> None:
+    def add(self, command: str, text: str, *, exact: bool) -> None:
         """Take the lines that a command has printed."""
-        self.lines += [(command, line.rstrip()) for line in text.splitlines() if line.strip()]
+        rows = (row.strip() for row in text.splitlines())
+        self.lines += [Line(command, row, exact) for row in rows if row]
 
-    def source(self, shown: str) -> str | None:
-        """The last command that has printed a line of a page; None if there is none."""
-        pattern = self._pattern(shown.strip())
-        for command, line in reversed(self.lines):
-            if pattern.fullmatch(line.strip()):
-                return command
+    def source(self, shown: str) -> Line | None:
+        """The last printed line that a line of a page shows; None if there is none."""
+        patterns = {exact: _pattern(shown.strip(), numbers=exact) for exact in (False, True)}
+        for line in reversed(self.lines):
+            if patterns[line.exact].fullmatch(line.text):
+                return line
         return None
 
-    def _pattern(self, shown: str) -> re.Pattern[str]:
-        """The line with `...` and `<name>` for any text, and numbers masked."""
-        parts = []
-        for part in re.split(r"(\.\.\.|<[^<>]+>)", shown):
-            if part == "..." or re.fullmatch(r"<[^<>]+>", part):
-                parts.append(".*")
-                continue
-            masked = _MACHINE.sub("\0", part)
-            if not self.numbers:
-                masked = re.sub(_NUMBER, "\0", masked)
-            pieces = [re.sub(r"(\\? )+", " +", re.escape(piece)) for piece in masked.split("\0")]
-            parts.append(rf"(?:{_NUMBER}(?: threads?)?)".join(pieces))
-        return re.compile("".join(parts))
+
+def _pattern(shown: str, *, numbers: bool) -> re.Pattern[str]:
+    """The line of a page with `...` and `<name>` for any text; numbers of the machine are masked.
+
+    `numbers`: whether the other numbers must be the same.
+    """
+    parts = []
+    for part in re.split(r"(\.\.\.|<[^<>]+>)", shown):
+        if part == "..." or re.fullmatch(r"<[^<>]+>", part):
+            parts.append(".*")
+            continue
+        masked = _MACHINE.sub("\0", _RATE.sub("\0\1", part))
+        masked = masked if numbers else re.sub(_NUMBER, "\0", masked)
+        pieces = [re.sub(r"(\\ )+", " +", re.escape(piece)) for piece in masked.split("\0")]
+        number = rf"(?:{_NUMBER}(?: threads?)?)"
+        parts.append(number.join(pieces).replace(re.escape("\1"), " [kMGT]?"))
+    return re.compile("".join(parts))
+
+
+_ROW = re.compile(r"\| `(haloscope run [^`]+)` \|(.*)\|")
+
+
+def rows_of_runs(page: Path) -> list[tuple[str, list[str]]]:
+    """Commands in the first column of a table with the numbers that they print in the others."""
+    matches = map(_ROW.fullmatch, page.read_text(encoding="utf-8").splitlines())
+    rows = [
+        (match[1], [cell.strip() for cell in match[2].split("|")]) for match in matches if match
+    ]
+    return [
+        (command, numbers)
+        for command, cells in rows
+        if (numbers := [cell for cell in cells if re.fullmatch(_NUMBER, cell)])
+    ]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doc_blocks import CLASSES, ROOT, Block, Printed, blocks, pages
+from doc_blocks import CLASSES, ROOT, Block, Printed, blocks, pages, rows_of_runs
 from doc_reader import FOREIGN, MEASURED, NOT_RUN, PRELUDES, Reader, write_placeholders
 
 from haloscope.case.tables import CaseTable, check
@@ -66,23 +66,67 @@ def readers() -> dict[Path, Reader]:
 def test_commands_and_python_of_a_page_run_and_print_what_it_shows(
     page: Path, readers: dict[Path, Reader], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader = Reader(tmp_path, monkeypatch)
-    page_blocks = _RUN[page]
+    readers[page] = _read(page, tmp_path / "page", monkeypatch)
+
+
+def _read(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Reader:
+    """Type all blocks of a page in small, and compare what is printed with the page."""
+    reader = Reader(folder, monkeypatch)
+    page_blocks, outputs = _RUN[page], _outputs(page)
     for block, following in zip(page_blocks, [*page_blocks[1:], None], strict=True):
         try:
             reader.read(block, following)
         except BaseException as error:
             error.add_note(f"in {block.place}")
             raise
-        assert not _unprinted(block, reader.printed), block.place
-    readers[page] = reader
+        if block in outputs:
+            assert not _unprinted([block], reader.printed), block.place
+    for command, _ in rows_of_runs(page):
+        reader.type(command)
+    return reader
 
 
-def _unprinted(block: Block, printed: Printed) -> list[str]:
-    """Lines of an output that no command has printed."""
-    if block.language != "text" or any(part in block.text for part in NOT_PRINTED):
-        return []
-    return [line for line in block.text.splitlines() if line and printed.source(line) is None]
+def _outputs(page: Path) -> list[Block]:
+    """Blocks that show the output of commands of the page."""
+    return [
+        block
+        for block in _RUN[page]
+        if block.language == "text" and not any(part in block.text for part in NOT_PRINTED)
+    ]
+
+
+def _unprinted(shown: list[Block], printed: Printed) -> list[str]:
+    """Lines of outputs that no command has printed."""
+    rows = [row for block in shown for row in block.text.splitlines()]
+    return [row for row in rows if row and printed.source(row) is None]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    "page", [page for page in _RUN if _outputs(page) or rows_of_runs(page)], ids=_name
+)
+def test_numbers_of_a_page_are_those_of_the_runs_at_full_size(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    outputs = _outputs(page)
+    with monkeypatch.context() as small:
+        small_reader = _read(page, tmp_path / "small", small)
+    sources = [
+        small_reader.printed.source(row) for block in outputs for row in block.text.splitlines()
+    ]
+    commands = [line.command for line in sources if line is not None and not line.exact]
+    reader = Reader(tmp_path / "full", monkeypatch, small=False)
+    rows = rows_of_runs(page)
+    for command in dict.fromkeys([*commands, *(command for command, _ in rows)]):
+        reader.type(command)
+    exact = [line for line in small_reader.printed.lines if line.exact]
+    assert not _unprinted(outputs, Printed([*exact, *reader.printed.lines]))
+    for command, numbers in rows:
+        texts = [line.text for line in reader.printed.lines if line.command == command]
+        missing = set(numbers) - set(re.findall(r"[-+\w.]*\d", " ".join(texts)))
+        assert not missing, f"{command}: {missing}"
 
 
 def test_no_entry_of_a_table_is_stale(readers: dict[Path, Reader]) -> None:
@@ -138,3 +182,35 @@ def merged(base: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
         both = isinstance(value, dict) and isinstance(base.get(key), dict)
         result[key] = merged(base[key], value) if both else value
     return result
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "exact", "same"),
+    [
+        ("Nusselt number 4.3837 (+1.08 %)", "Nusselt number 4.3837 (+1.08 %)", True, True),
+        ("Nusselt number 4.3837 (+1.08 %)", "Nusselt number 4.3836 (+1.08 %)", True, False),
+        ("Nusselt number 4.3837 (+1.08 %)", "Nusselt number 5.9 (-7 %)", False, True),
+        ("Nusselt number 4.3837 (+1.08 %)", "Sherwood number 4.3837 (+1.08 %)", False, False),
+        (
+            "rate 142.8 Mcells/s: 29 % of the memory",
+            "rate 9 kcells/s: 6 % of the memory",
+            True,
+            True,
+        ),
+        ("at step 60 after 20.7 s", "at step 60 after 1e-05 s", True, True),
+        ("at step 60 after 20.7 s", "at step 61 after 20.7 s", True, False),
+        ("81 x 81 nodes, on <your CPU>, 2 threads", "81 x 81 nodes, on A 9, 1 thread", True, True),
+        (
+            "allowed: cfl, ...; did you mean nodes?",
+            "allowed: cfl, a, b; did you mean nodes?",
+            True,
+            True,
+        ),
+    ],
+)
+def test_a_shown_line_is_compared_without_the_numbers_of_the_machine(
+    shown: str, printed: str, exact: bool, same: bool
+) -> None:
+    lines = Printed()
+    lines.add("command", printed, exact=exact)
+    assert (lines.source(shown) is not None) == same
