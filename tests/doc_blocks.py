@@ -34,7 +34,7 @@ _ROOT_PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
 _FENCE = re.compile(r"( *)(```+|~~~+) *(.*)")
 _LIST_ITEM = re.compile(r" *([-*+]|\d+[.)]) ")
 _HEADING = re.compile(r"#+ ")
-_FILE_NAME = re.compile(r"(?:#|//|!) *([\w./-]+\.\w+)")
+_FILE_NAME = re.compile(r"(?:#|//|!) *([\w./-]+\.[a-z]\w*)")
 
 
 @dataclass(frozen=True)
@@ -139,9 +139,11 @@ def commands(block: Block) -> list[str]:
 
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-# Numbers of the machine and of the moment by their units; the prefix of a rate changes with it.
+# Numbers of the machine and of the moment by their units, and of folders (runs/demo-1/); the prefix of a rate changes with it.
 _RATE = re.compile(rf"{_NUMBER} [kMGT]?(?=[a-zA-Z]+/s\b)")
-_MACHINE = re.compile(rf"{_NUMBER}(?= (?:[mu]?s|min|h|% of the memory)\b)|\d+ threads?")
+_MACHINE = re.compile(
+    rf"{_NUMBER}(?= (?:[mu]?s|min|h|% of the memory)\b)|\d+ threads?|(?<=-)\d+(?=/)"
+)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 import typer
 from digests import REDUCTIONS
-from doc_blocks import ROOT, Block, Printed, commands
+from doc_blocks import ROOT, Block, Line, Printed, commands
 from explorer_samples import write_sample
 from small_cavities import TEXT as SMALL_CAVITY
 from small_studies import HEAD, STRONG
@@ -42,6 +42,7 @@ from haloscope.solvers import registry
 from haloscope.study.keys import read_study
 
 STEPS = 2  # of each run
+PYTHON = "Python blocks"  # the command of lines that they print
 
 # Settings that make any case of a solver small, where the case has the first key or table.
 _SMALL = {
@@ -59,11 +60,9 @@ _SMALL = {
 # checked, and a haloscope command among them is parsed.
 FOREIGN = {
     "source": "changes the shell",
-    "cd": "changes the shell",
     "export": "changes the shell",
     "mkdir": "makes a folder",
     "pip": "installs packages",
-    "apt": "installs packages",
     "module": "a cluster",
     "srun": "a cluster",
     "sbatch": "a cluster",
@@ -90,7 +89,7 @@ PLACEHOLDERS = {
     "heart.csv": "0.0, 0.5\n0.4, 1.0\n0.8, 0.5\n",
 }
 # Measurements that a page names and does not make.
-MEASURED = {"DIR", "OTHER", "before", "after", "scorep", "waits-revised"}
+MEASURED = {"DIR", "OTHER", "before", "after", "scorep", "waits-revised", "measurement"}
 
 # Code for the names that a Python block takes from the text around it: a part of the block, the code.
 PRELUDES = {
@@ -101,6 +100,13 @@ from haloscope.exchange.ranks.world import World as _World
 world, device, ids = _World(), haloscope.open_device("cpu"), np.array([3, 4, 0, 4, 3])
 traces, beyond = device.zeros((4, 5), np.float64), device.zeros((4, 5), np.float64)
 """,
+}
+
+# Python blocks that need a package of an extra, where it is missing: a pattern, the package.
+OPTIONAL = {
+    r"\bpandas\b": "pandas",
+    r"\.dataset\(\)|\bxarray\b": "xarray",
+    r"\.grid\(\)|\bpyvista\b": "pyvista",
 }
 
 _FOLDERS = ("bench", "cases", "docs", "examples", "src", "studies", "tests")
@@ -174,6 +180,8 @@ class Reader:
     ) -> None:
         self.folder, self.small = folder, small
         self.printed = Printed()
+        # Printed lines that the page has shown so far.
+        self.sources: list[Line] = []
         self.namespace: dict[str, Any] = {"__name__": "__main__", "haloscope": haloscope}
         self.foreign: set[str] = set()
         self.not_run: set[str] = set()
@@ -196,10 +204,7 @@ class Reader:
 
     def read(self, block: Block, following: Block | None = None) -> None:
         """Do what a block asks for; its last command fails if the block after it shows the error."""
-        if block.file_name is not None and block.language != "sh":
-            path = self.folder / block.file_name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(block.text + "\n", encoding="utf-8")
+        self.write(block)
         self.placeholders.update(write_placeholders(block.text))
         for name in re.findall(r"\bruns/([\w-]+)-1\b", block.text):
             is_missing = name in shipped.names() and not Path(f"runs/{name}-1").exists()
@@ -207,14 +212,7 @@ class Reader:
                 # The page starts from a finished run.
                 self._call("", ["run", name])
         if block.language == "python":
-            for part, code in PRELUDES.items():
-                if part in block.text:
-                    self.preludes.add(part)
-                    exec(code, self.namespace)
-            # Line numbers of a traceback are those of the page.
-            code = compile("\n" * block.line + block.text, str(block.page), "exec")
-            with self._captured("python"):
-                exec(code, self.namespace)
+            self._execute(block)
         elif block.language == "sh":
             self.solver = _solver_of(block.text)
             shows_error = following is not None and "haloscope: error:" in following.text
@@ -222,6 +220,28 @@ class Reader:
             for number, line in enumerate(lines, 1):
                 self.fails = shows_error and number == len(lines)
                 self.type(line)
+
+    def write(self, block: Block) -> None:
+        """Write the file that a block shows, as its reader does."""
+        if block.file_name is not None and block.language not in ("sh", "text"):
+            path = self.folder / block.file_name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text + "\n", encoding="utf-8")
+
+    def _execute(self, block: Block) -> None:
+        # Line numbers of a traceback are those of the page.
+        code = compile("\n" * block.line + block.text, str(block.page), "exec")
+        packages = [name for part, name in OPTIONAL.items() if re.search(part, block.text)]
+        if not all(importlib.util.find_spec(name) for name in packages):
+            return
+        for name in re.findall(r'open\("(\w+)"', block.text):
+            self._require_measurement(Path(name))
+        for part, prelude in PRELUDES.items():
+            if part in block.text:
+                self.preludes.add(part)
+                exec(prelude, self.namespace)
+        with self._captured(PYTHON):
+            exec(code, self.namespace)
 
     @contextlib.contextmanager
     def _captured(self, command: str, *, exact: bool = False) -> Iterator[io.StringIO]:
@@ -385,9 +405,12 @@ class Reader:
         return [re.sub("^balanced=.*", "balanced=form_matrix", word) for word in arguments]
 
     def _require_measurement(self, folder: Path | None) -> None:
-        if folder is not None and folder.name in MEASURED and not folder.exists():
-            self.measured.add(folder.name)
-            _write_measurement(folder)
+        if folder is None or str(folder) not in MEASURED or list(folder.glob("*.def")):
+            return
+        # A page that names the folder of a run by the same word has no more use for it.
+        shutil.rmtree(folder, ignore_errors=True)
+        self.measured.add(folder.name)
+        _write_measurement(folder)
 
     def _export(self, options: dict[str, Any], arguments: list[str]) -> list[str] | None:
         self._require_measurement(options["folder"])
