@@ -89,7 +89,7 @@ PLACEHOLDERS = {
     "heart.csv": "0.0, 0.5\n0.4, 1.0\n0.8, 0.5\n",
 }
 # Measurements that a page names and does not make.
-MEASURED = {"DIR", "OTHER", "before", "after", "scorep", "waits-revised", "measurement"}
+MEASURED = {"DIR", "before", "after", "scorep", "waits-revised", "measurement"}
 
 # Code for the names that a Python block takes from the text around it: a part of the block, the code.
 PRELUDES = {
