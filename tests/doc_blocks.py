@@ -208,3 +208,10 @@ def rows_of_runs(page: Path) -> list[tuple[str, list[str]]]:
         for command, cells in rows
         if (numbers := [cell for cell in cells if re.fullmatch(_NUMBER, cell)])
     ]
+
+
+def inline_commands(page: Path) -> list[str]:
+    """Commands of ours in the text of a page, between backticks."""
+    text = page.read_text(encoding="utf-8")
+    prose = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"`(haloscope [\w-][^`]*)`", prose)

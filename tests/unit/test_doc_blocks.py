@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doc_blocks import CLASSES, ROOT, Block, Printed, blocks, pages, rows_of_runs
+import typer
+from doc_blocks import CLASSES, ROOT, Block, Printed, blocks, inline_commands, pages, rows_of_runs
 from doc_reader import (
     FOREIGN,
     MEASURED,
@@ -22,6 +23,7 @@ from doc_reader import (
 )
 
 from haloscope.case.tables import CaseTable, check
+from haloscope.commands import cli
 from haloscope.errors import InputError
 from haloscope.solvers import registry
 from haloscope.study.keys import Study
@@ -89,7 +91,8 @@ def _read(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Reader:
             error.add_note(f"in {block.place}")
             raise
         if block in outputs:
-            assert not _unprinted([block], reader.printed), block.place
+            missing = _unprinted([block], reader.printed)
+            assert not missing, f"{block.place}: no command before it prints these lines"
             rows = filter(None, block.text.splitlines())
             reader.sources += filter(None, map(reader.printed.source, rows))
     for command, _ in rows_of_runs(page):
@@ -136,7 +139,8 @@ def test_numbers_of_a_page_are_those_of_the_runs_at_full_size(
         if block.language == "python" and PYTHON in commands:
             reader.read(block)
     exact = [line for line in small_reader.printed.lines if line.exact]
-    assert not _unprinted(outputs, Printed([*exact, *reader.printed.lines]))
+    unprinted = _unprinted(outputs, Printed([*exact, *reader.printed.lines]))
+    assert not unprinted, "no run at full size prints these lines"
     for command, numbers in rows:
         texts = [line.text for line in reader.printed.lines if line.command == command]
         missing = set(numbers) - set(re.findall(r"[-+\w.]*\d", " ".join(texts)))
@@ -156,6 +160,20 @@ def test_no_entry_of_a_table_is_stale(readers: dict[Path, Reader]) -> None:
         assert set().union(*(getattr(reader, used) for reader in readers.values())) == set(table)
     texts = [block.text for page in _RUN.values() for block in page if block.language == "text"]
     assert {part for part in NOT_PRINTED if any(part in text for text in texts)} == set(NOT_PRINTED)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_commands_in_the_text_of_a_page_have_the_options_that_it_names(page: Path) -> None:
+    group: Any = typer.main.get_command(cli.app)
+    unknown = []
+    for text in inline_commands(page):
+        name, *words = text.split()[1:]
+        command = group if name.startswith("-") else group.commands.get(name)
+        names = {word.partition("=")[0] for word in [name, *words] if word.startswith("--")}
+        options = [] if command is None else [*command.params, *group.params]
+        if command is None or not names <= {"--help", "--"}.union(*(o.opts for o in options)):
+            unknown.append(text)
+    assert not unknown
 
 
 @pytest.mark.parametrize(
