@@ -16,7 +16,8 @@ import statistics
 import time
 from collections.abc import Callable
 
-from haloscope.case.tables import check, override
+from haloscope.case.settings import override
+from haloscope.case.tables import check
 from haloscope.device import open_device
 from haloscope.device.interface import Device
 from haloscope.exchange.ranks.world import World, open_world

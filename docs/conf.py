@@ -34,17 +34,14 @@ exclude_patterns = [".*", "build", "dist", "runs", "docs/_build", "tests", "stud
 
 # Laboratory notes stay readable but do not appear in search results.
 ARCHIVE = [
-    "docs/performance/*",
-    "docs/studies/*",
+    "docs/archive/*",
     "docs/contributing/house",
     "docs/contributing/moved-modules",
 ]
 SINGLE_PAGES = [
     "docs/install",
     "docs/gallery",
-    "docs/tutorial",
     "docs/how-to",
-    "docs/performance",
     "docs/troubleshooting",
     "docs/citation",
 ]
@@ -121,6 +118,8 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_html_math_renderer("mathml", (render_formula, None), (render_formula, None))
     # Diagrams are shown as their source: drawing them takes a script from the network.
     app.add_lexer("mermaid", TextLexer)
+    # Gmsh's scripts: no lexer knows them.
+    app.add_lexer("geo", TextLexer)
     app.connect("doctree-read", mark_archive)
     app.connect("build-finished", forward_to_first_page)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -38,20 +38,25 @@ run = haloscope.open("runs/python")
 print(run.table("residuals")["T"][-1], run.fields()["velocity"].shape)
 ```
 
+`haloscope.open` takes the folder of a scaling study, too, and then gives a `FinishedStudy`. In a notebook
+simulations, finished runs, studies and measurements are shown as short tables, and a run that takes
+longer than a second shows its progress.
+
 Arrays are NumPy arrays in SI units, slowest axis first; vectors and positions have their
 components x, y and z along the last axis. With several ranks, all ranks make the same calls; whole
 fields, positions, data sets, grids and tables come on rank 0, and None on the other ranks. Errors are
 `InputError`, `MachineError` and `SolutionError` of `haloscope.errors`, with the attributes
 `location`, `problem`, `allowed` and `remedy`.
 
-`dataset()` needs xarray, `grid()` needs PyVista, and tables are data frames where pandas is installed;
-the extra `notebook` has all three.
+`dataset()` needs xarray, `grid()` and `membranes()` need PyVista, and tables are data frames where
+pandas is installed; the extra `notebook` has all three.
 """
 
 # In the order of their use; the methods of a class in that of its source.
 _PUBLIC: dict[str, Any] = {
     **{f"haloscope.{name}": getattr(haloscope, name) for name in ("load", "Simulation", "open")},
     "haloscope.FinishedRun": haloscope.FinishedRun,
+    "haloscope.FinishedStudy": haloscope.FinishedStudy,
     "FieldFile": FieldFile,
     "haloscope.scope.open": open_run,
     "RecordedRun": RecordedRun,

@@ -40,18 +40,17 @@ _INTRODUCTION = """\
      then run: python docs/generate_reference.py -->
 
 A case is a [TOML](https://toml.io) file of at most 1 MiB in UTF-8. The key `solver` names the
-solver; the table of that name holds what the solver asks for; the tables `run`, `output`,
-`checkpoint` and `machine` are the same for all solvers. Keys marked *required* must be given
-wherever their table is; all others have a default.
+solver, and the table with this name holds the keys of the solver. The tables `run`, `output`,
+`checkpoint` and `machine` are the same for all solvers. A table must contain its keys marked
+*required*; all other keys have a default.
 
-Units are SI. A key that does not exist, a value of the wrong type or a value out of range ends
-the command with exit code 2, before anything is computed, and a message that names the key.
-Limits that no case meets (1e-30, 1e30, 2^40) are left out below.
+Units are SI unless the name of a key includes another unit (`radius_um`). Unknown keys, wrong types and
+values out of range are refused before the computation starts: the message names the key, and the exit
+code is 2. Technical limits (1e-30, 1e30, 2^40) are not listed below.
 
-`--set table.key=value` changes a key for one run; the value is written as in TOML, and text
-needs no quotes. Items of a list are called by their numbers, from 0:
-`--set blood.cells.0.hematocrit=0.3`, `--set output.probes.1.position.2=0.02`. Items that the case
-does not have cannot be added so; give the whole list. In Python:
+`--set table.key=value` changes a key for one run. The value is written as in TOML; text needs no
+quotes. Items of a list are numbered from 0: `--set blood.cells.0.hematocrit=0.3`,
+`--set output.probes.1.position.2=0.02`. To add an item, set the whole list. In Python:
 `haloscope.load(path, settings={"table.key": value})`.
 """
 
@@ -62,10 +61,10 @@ _SHARED = """\
 _EXPRESSIONS = """\
 ## Expressions
 
-Where a key takes "number or text", the text is a formula, such as `"300 + 4*cos(pi*x/0.05)"`. It
-is parsed by Haloscope itself: no text of a case is ever run as Python. The variables are `x`, `y`,
-`z` in m: in a cavity case counted from the corner where the three low walls meet, in a case of
-Maxwell or flow as in the mesh, in one of blood as in the vessel, whose table says where it lies.
+If the type of a key is "number or text", the text is a formula, for example `"300 + 4*cos(pi*x/0.05)"`.
+Haloscope parses it; text of a case never runs as Python. The variables are `x`, `y`, `z` in m. The
+origin is the corner of the three low walls (cavity), the origin of the mesh (maxwell, flow), or the
+origin of the vessel, which its table defines (blood).
 """
 
 
@@ -114,7 +113,7 @@ _SOLVER = Row(
     name="solver",
     kind=" or ".join(f'"{name}"' for name in registry.NAMES),
     default="required",
-    meaning="Which solver the case is for.",
+    meaning="Solver of the case.",
     without_table="required",
 )
 
@@ -338,10 +337,10 @@ def _grammar() -> str:
     text = inspect.getdoc(expressions) or ""
     grammar = text[text.index("The grammar") :].replace("``", "`")
     limits = (
-        f"At most {expressions.MAXIMUM_TEXT_CHARACTERS} characters, nested at most "
-        f"{expressions.MAXIMUM_NESTING_DEPTH} deep, constant exponents at most "
-        f"{expressions.MAXIMUM_CONSTANT_EXPONENT:g} in magnitude. A value that is not finite at "
-        "some node is an error."
+        f"Limits: {expressions.MAXIMUM_TEXT_CHARACTERS} characters, "
+        f"{expressions.MAXIMUM_NESTING_DEPTH} levels of nesting, constant exponents up to "
+        f"{expressions.MAXIMUM_CONSTANT_EXPONENT:g} in magnitude. A value that is not finite at a "
+        "node is an error."
     )
     return f"\n{grammar.strip()}\n\n{textwrap.fill(limits, 100)}\n"
 

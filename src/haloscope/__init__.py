@@ -1,6 +1,6 @@
 """Haloscope: multi-GPU simulation programs that show where their time goes.
 
-The Python interface: names of run, device, exchange, checks and regions, loaded when first used.
+The Python interface: names of run, study, device, exchange, checks and regions, loaded when first used.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     from haloscope.regions import Region as region
     from haloscope.run import Simulation, load
     from haloscope.run.finished import FinishedRun
-    from haloscope.run.finished import open as open
+    from haloscope.study.finished import FinishedStudy
+    from haloscope.study.finished import open as open
 
 _HOMES = {
     "FinishedRun": ("haloscope.run.finished", "FinishedRun"),
+    "FinishedStudy": ("haloscope.study.finished", "FinishedStudy"),
     "Simulation": ("haloscope.run", "Simulation"),
     "load": ("haloscope.run", "load"),
-    "open": ("haloscope.run.finished", "open"),
+    "open": ("haloscope.study.finished", "open"),
     "open_device": ("haloscope.device", "open_device"),
     "open_world": ("haloscope.exchange.ranks.world", "open_world"),
     "region": ("haloscope.regions", "Region"),
@@ -32,6 +34,7 @@ _HOMES = {
 # Without `open`, so that `import *` leaves Python's own in its place.
 __all__ = [
     "FinishedRun",
+    "FinishedStudy",
     "Simulation",
     "load",
     "open_device",

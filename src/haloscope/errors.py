@@ -17,6 +17,8 @@ from typing import Any, Protocol, Self, TextIO
 
 ERROR_LENGTH = 500
 """Most characters of an error line."""
+WARNING = "warning:"
+"""Lines that begin so question a result."""
 _NAME_LENGTH = 100
 _CLONE = Path(__file__).parents[2]  # the project's folder if the package is used from a clone
 _TAIL = 0.3  # Of a shortened text

@@ -28,7 +28,8 @@ def _digest(values: Any) -> list[Any]:
 class _Grid:
     """Takes the arrays of a grid."""
 
-    def __init__(self, *_args: Any, **_options: Any) -> None:
+    def __init__(self, *arrays: Any, **_options: Any) -> None:
+        self.arrays = arrays
         self.point_data, self.cell_data, self.field_data = {}, {}, {}
 
 
@@ -37,7 +38,7 @@ def stand_ins() -> dict[str, ModuleType | None]:
     xarray = ModuleType("xarray")
     xarray.Dataset = lambda variables, coordinates, attributes: variables
     pyvista = ModuleType("pyvista")
-    pyvista.ImageData = pyvista.UnstructuredGrid = _Grid
+    pyvista.ImageData = pyvista.UnstructuredGrid = pyvista.PolyData = _Grid
     return {"xarray": xarray, "pandas": None, "pyvista": pyvista}
 
 
@@ -71,7 +72,11 @@ def digests_by_solver() -> dict[str, Any]:
         if solver == "blood":
             cells = simulation.cells()
             assert (cells is None) is not root
+            surface = simulation.membranes()
+            assert (surface is None) is not root
             if root:
+                parts = [*surface.arrays, *surface.cell_data.values()]
+                digests["membranes"] = [_digest(part) for part in parts]
                 digests["cells"] = [cells["kind"].tolist(), cells["x_um"].round(9).tolist()]
     return digests
 

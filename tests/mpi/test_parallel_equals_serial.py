@@ -346,7 +346,10 @@ def test_a_rank_count_that_is_not_the_launchers_is_refused(case, tmp_path, run_r
     assert "started 2 ranks" in done.stderr
 
 
-def test_a_signal_to_the_command_ends_all_ranks_in_order_and_the_run_goes_on(case, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_command_ends_all_ranks_in_order_and_the_run_goes_on(
+    case, tmp_path, number
+):
     out = tmp_path / "out"
     options = ("--ranks", "2", "--out", out, "--set", "output.picture=false")
     endless = ("--steps", "100000000")
@@ -356,10 +359,13 @@ def test_a_signal_to_the_command_ends_all_ranks_in_order_and_the_run_goes_on(cas
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline, "waited a minute for the first residuals"
             time.sleep(0.02)
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         _, err = process.communicate(timeout=60)
-    assert process.returncode == 143, err
-    assert err.count("stopped by SIGTERM") == 1
+    assert process.returncode == 128 + number, err
+    assert [line.partition(";")[0] for line in err.splitlines() if "stopped by" in line] == [
+        f"stopped by {number.name}"
+    ]
+    assert json.loads((out / "summary.json").read_text())["stopped_by"] == number.name
     (saved,) = list_checkpoints(out)
     step = int(saved.stem[-10:])
     more = ("--steps", str(step + 20), "--restart", "--json")

@@ -12,7 +12,7 @@ def test_points_data_sets_and_cells_are_the_same_on_two_ranks_as_on_one(run_rank
     for name, module in python_contract.stand_ins().items():
         monkeypatch.setitem(sys.modules, name, module)
     one = python_contract.digests_by_solver()
-    assert set(one) == {"cavity", "flow", "maxwell", "blood", "cells"}
+    assert set(one) == {"cavity", "flow", "maxwell", "blood", "cells", "membranes"}
     assert "regular grid" in one["flow"]["refused"]
     assert one["cells"][0] == ["left", "right"]
     assert json.loads(run_ranks(2, python_contract.__file__).stdout) == one

@@ -1,4 +1,4 @@
-"""Follows the tutorial's section on a bottleneck: its own commands, in a folder of their own."""
+"""Follows the tutorial on a bottleneck: its own commands, in a folder of their own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from measuring import run
 
 _ROOT = Path(__file__).parents[2]
 _PROGRAM = Path("tests", "mpi", "wait_programs", "all_pairs.c")
-_COMMAND = re.compile(r"^    ((?:mpicc|haloscope (?:measure|analyze)) .+)$", re.MULTILINE)
+_COMMAND = re.compile(r"^((?:mpicc|haloscope (?:measure|analyze)) .+)$", re.MULTILINE)
 _TOOLS = Path(sys.executable).parent
 
 
@@ -28,7 +28,8 @@ def lacks() -> str:
 
 def commands() -> list[str]:
     """The commands that compile, measure and analyse, as written there."""
-    return _COMMAND.findall((_ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8"))
+    page = _ROOT / "docs" / "tutorials" / "bottleneck.md"
+    return _COMMAND.findall(page.read_text(encoding="utf-8"))
 
 
 def follow(folder: Path, show: Callable[[str], Any] = len) -> tuple[Path, Path]:

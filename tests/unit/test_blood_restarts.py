@@ -1,4 +1,4 @@
-"""Claims about restarts of blood: what is another grid, or another kind of cell, is refused."""
+"""Claims about restarts of blood: a checkpoint of another grid or another kind of cell is refused."""
 
 from __future__ import annotations
 

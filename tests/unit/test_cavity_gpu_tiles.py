@@ -24,7 +24,7 @@ def test_tiles_fit_a_multiprocessor(real, tiles):
     assert tile.nodes * _SIZES[real] <= 16  # that one instruction brings
 
 
-# Updated nodes of grids that were measured with both: docs/performance/cavity.md.
+# Updated nodes of grids that were measured with both: docs/archive/performance/cavity.md.
 @pytest.mark.parametrize(
     ("shape", "large"),
     [

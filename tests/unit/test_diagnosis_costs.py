@@ -201,7 +201,7 @@ def test_preparing_gpus_is_told_apart_from_launching(paradigm, name, metric) -> 
     for rank in range(2):
         made.spend(0, rank, 5.0)
         made.spend(node, rank, 2.0)
-        made.put("visits", node, rank, 3)
+        made.put("visits", node, rank, 5000 if metric == "gpu_launch" else 3)
     (finding,) = diagnose(made.result())
     assert finding.metric == metric
     assert finding.seconds == pytest.approx(4.0)
@@ -219,6 +219,33 @@ def test_memory_of_gpus_that_is_allocated_in_each_step_is_no_cost_of_once() -> N
     assert not finding.once
     assert "Allocate before the steps" in finding.remedy
     assert "5,000 calls a rank" in finding.cause
+
+
+def test_calls_in_steps_that_take_nothing_do_not_make_preparation_a_repeated_cost() -> None:
+    """Figures of one rank of a Jacobi iteration with NCCL that ran on two GPUs."""
+    made = Made(1)
+    made.spend(0, 0, 5.0)
+    warm_up, step = made.node("warm up"), made.node("step")
+    for parent, name, paradigm, role, seconds, calls in (
+        (0, "cudaHostAlloc", "cuda", "memory", 1.198, 4),
+        (step, "cudaHostAlloc", "cuda", "memory", 0.0006, 780),
+        (0, "cudaSetDevice", "cuda", "context", 0.240, 1),
+        (step, "cudaSetDevice", "cuda", "context", 0.0024, 6000),
+        (warm_up, "ncclGroupEnd", "nccl", "launch", 1.260, 10),
+        (step, "ncclGroupEnd", "nccl", "launch", 0.230, 1000),
+    ):
+        node = made.node(name, parent, paradigm, role)
+        made.spend(node, 0, seconds)
+        made.put("visits", node, 0, calls)
+    launches, *constant = diagnose(made.result())
+    assert launches.call_path == ("program", "step", "ncclGroupEnd")
+    assert launches.seconds == pytest.approx(0.230)
+    assert [(one.call_path[1:], one.once) for one in constant] == [
+        (("warm up", "ncclGroupEnd"), True),
+        (("cudaHostAlloc",), True),
+        (("cudaSetDevice",), True),
+    ]
+    assert "communicators" in constant[0].remedy
 
 
 def test_what_gpus_are_prepared_with_comes_after_the_losses_of_steps() -> None:

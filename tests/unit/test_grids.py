@@ -13,7 +13,7 @@ from refusals import refused
 
 import haloscope
 from haloscope.errors import MachineError
-from haloscope.io.vtk_arrays import CellArrays, ImageArrays, VtkArrays
+from haloscope.io.vtk_arrays import TRIANGLE, CellArrays, ImageArrays, VtkArrays, pyvista_grid
 from haloscope.run.grids import present_arrays
 
 
@@ -170,6 +170,81 @@ def test_cells_of_a_file_are_surfaces(tmp_path):
     assert surface.n_open_edges == 0
     volumes = simulation.cells()["volume_um3"]
     assert 1e18 * surface.volume == pytest.approx(sum(volumes), rel=1e-3)
+
+
+def test_membranes_are_the_surfaces_of_all_cells_and_those_of_the_files(tmp_path, monkeypatch):
+    pyvista = ModuleType("pyvista")
+    pyvista.PolyData = _Grid
+    monkeypatch.setitem(sys.modules, "pyvista", pyvista)
+    simulation = haloscope.load(case_of("blood", interval=1), settings=CELLS)
+    simulation.run(2, out=tmp_path, ceilings=False)
+    present = simulation.membranes()
+    points, listed = present.arrays
+    corners = points[listed.reshape(-1, 4)[:, 1:]]
+    # Six times the volume of the tetrahedron of a triangle and the origin.
+    volumes = np.linalg.det(corners) / 6
+    cells = simulation.cells()
+    for kind, volume in enumerate(cells["volume_um3"]):
+        own = present.cell_data["kind"] == kind
+        assert 1e18 * volumes[own].sum() == pytest.approx(volume, rel=1e-3)
+        assert set(present.cell_data["number"][own]) == {cells["number"][kind]}
+        middle = points[np.unique(listed.reshape(-1, 4)[own, 1:])].mean(axis=0)
+        assert 1e6 * middle[0] == pytest.approx(cells["x_um"][kind], abs=1e-3)
+    assert present.point_data["velocity"].shape == points.shape
+    run = haloscope.open(tmp_path)
+    for written, step in ((run.membranes(), 2), (run.membranes(1), 1), (run.membranes(time=0), 0)):
+        assert np.array_equal(written.arrays[1], listed)
+        assert np.array_equal(written.arrays[0], points) is (step == 2)
+        assert set(written.point_data) == {"velocity", "force"}
+        for name, values in present.point_data.items():
+            assert step < 2 or np.array_equal(written.point_data[name], values)
+        for name, values in present.cell_data.items():
+            assert np.array_equal(written.cell_data[name], values)
+        time = written.field_data["TimeValue"][0]
+        assert time == pytest.approx(simulation.solver.time * step / 2)
+
+
+class _Filled(dict):
+    """Refuses arrays without values, as PyVista does."""
+
+    def __setitem__(self, name: str, values: np.ndarray) -> None:
+        if not len(values):
+            raise ValueError("empty arrays are not allowed")
+        super().__setitem__(name, values)
+
+
+def test_a_surface_of_no_cells_is_an_empty_one(monkeypatch):
+    class Surface(_Grid):
+        def __init__(self, *arrays: Any) -> None:
+            super().__init__(*arrays)
+            self.point_data, self.cell_data = _Filled(), _Filled()
+
+    pyvista = ModuleType("pyvista")
+    pyvista.PolyData = Surface
+    monkeypatch.setitem(sys.modules, "pyvista", pyvista)
+    no_cells = CellArrays(
+        np.empty((0, 3)),
+        np.empty((0, 3), np.int64),
+        TRIANGLE,
+        {"velocity": np.empty((0, 3), np.float32)},
+        {"number": np.empty(0, np.int64)},
+        0.5,
+    )
+    surface = pyvista_grid(no_cells)
+    assert [array.shape[0] for array in surface.arrays] == [0, 0]
+    assert (surface.point_data, surface.cell_data) == ({}, {})
+    assert surface.field_data["TimeValue"] == [0.5]
+
+
+def test_membranes_are_refused_where_there_are_no_cells(tmp_path):
+    with refused(location="^membranes$", problem="cavity has no cells", allowed="blood"):
+        haloscope.load(case_of("cavity")).membranes()
+    simulation = haloscope.load(case_of("blood", interval=1))
+    simulation.run(1, out=tmp_path, ceilings=False)
+    with refused(location="cells-0000000000.vtkhdf$", problem="written no cells"):
+        haloscope.open(tmp_path).membranes(0)
+    with refused(location=r"^fields\(7\)$", allowed="^0 to 1$"):
+        haloscope.open(tmp_path).membranes(7)
 
 
 def test_without_pyvista_the_command_that_installs_it_is_named(monkeypatch):

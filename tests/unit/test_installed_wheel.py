@@ -32,7 +32,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # A copy, since building leaves files behind.
     sources = folder / "sources"
     shutil.copytree(ROOT / "src", sources / "src", ignore=shutil.ignore_patterns("*.egg-info"))
-    for name in ("LICENSE", "README.md", "pyproject.toml"):
+    shutil.copytree(ROOT / "cases", sources / "cases")
+    for name in ("LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py"):
         shutil.copy(ROOT / name, sources)
     built = _pip("wheel", "--no-deps", "--wheel-dir", folder, sources)
     if built.returncode and "No matching distribution found for setuptools" in built.stderr:
@@ -69,6 +70,14 @@ def test_an_installed_wheel_shows_its_version(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("haloscope ")
     assert done.stderr == ""
+
+
+def test_an_installed_wheel_has_the_shipped_cases(folder: Path) -> None:
+    listed = _run(folder, "cases")
+    assert listed.returncode == 0, listed.stderr
+    assert all(path.stem in listed.stdout for path in (ROOT / "cases").glob("*.toml"))
+    done = _run(folder, "run", "cavity-2d", "--check", HALOSCOPE_CACHE=str(folder / "kernels"))
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("solver", ["cavity", "flow"])

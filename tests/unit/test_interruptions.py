@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from haloscope.io.interrupts import Interrupted
 from haloscope.run import Simulation, records
 from haloscope.run import state as stopping
 from haloscope.run import summary as summary_of_run
-from haloscope.run.state import Silent
+from haloscope.run.state import Silent, StopRequest
 from haloscope.solvers import registry
 
 _BARE = ("output.fields=false", "output.picture=false")
@@ -128,6 +129,51 @@ def test_a_signal_that_a_batch_system_repeats_is_one(tmp_path):
 
     simulation = simulate(_BARE)
     assert simulation.run(10**6, progress=StopAt(), ceilings=False)["stopped_by"] == "SIGTERM"
+
+
+class _TwoRanks(World):
+    """A rank beside another one, which has noted a signal of this weight."""
+
+    def __init__(self, weight: int, meanwhile: Callable[[], object] = lambda: None) -> None:
+        super().__init__()
+        self._weight, self._meanwhile = weight, meanwhile
+
+    def largest(self, value: float) -> float:
+        self._meanwhile()
+        return max(value, self._weight)
+
+
+def test_a_rank_names_the_ctrl_c_that_its_launcher_received(tmp_path, monkeypatch):
+    (tmp_path / "request").write_text(str(int(signal.SIGINT)))
+    monkeypatch.setenv("HALOSCOPE_ENDINGS", str(tmp_path))
+    stop = StopRequest()
+    stop.note(signal.SIGTERM, None)
+    assert stop.reached(World())
+    assert stop.name == "SIGINT"
+
+
+@pytest.mark.parametrize(
+    ("own", "weight", "name"),
+    [
+        (None, 0, None),
+        (None, 1, "SIGTERM"),
+        (None, 2, "SIGINT"),
+        (signal.SIGTERM, 2, "SIGINT"),
+        (signal.SIGINT, 1, "SIGINT"),
+    ],
+)
+def test_ranks_agree_on_one_signal(own, weight, name):
+    stop = StopRequest()
+    if own is not None:
+        stop.note(own, None)
+    assert stop.reached(_TwoRanks(weight)) is (name is not None)
+    assert stop.name == name
+
+
+def test_a_signal_that_comes_while_ranks_ask_is_not_lost():
+    stop = StopRequest()
+    assert not stop.reached(_TwoRanks(0, lambda: stop.note(signal.SIGTERM, None)))
+    assert stop.reached(World())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

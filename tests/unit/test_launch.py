@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +15,12 @@ from refusals import refused
 from haloscope.errors import MachineError
 from haloscope.exchange.ranks import launch as launching
 from haloscope.exchange.ranks import mpiexec
-from haloscope.exchange.ranks.launch import descendants, launch, started_by_launcher
+from haloscope.exchange.ranks.launch import (
+    descendants,
+    launch,
+    requested_signal,
+    started_by_launcher,
+)
 from haloscope.exchange.ranks.mpiexec import Mpiexec, find_mpiexec, start_command
 
 _MPICH = "MPICH Version:      4.2.3"
@@ -282,6 +288,35 @@ def test_what_guards_left_is_told_last_and_makes_the_exit_code_1(tmp_path, monke
     assert launch(2, [], threads_per_rank=1) == 1
     assert capfd.readouterr().err == "700\nnoise\ntwo\n"
     assert not Path((tmp_path / "folder").read_text().strip()).exists()
+
+
+_STOPPED = """#!/bin/sh
+trap 'cat "$HALOSCOPE_ENDINGS/request"; exit 143' TERM
+kill -{signal} $PPID
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 0.5; done
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ranks_can_read_which_signal_the_launcher_received(tmp_path, monkeypatch, capfd, number):
+    program = tmp_path / "mpiexec"
+    program.write_text(_STOPPED.format(signal=number.name.removeprefix("SIG")))
+    program.chmod(0o755)
+    monkeypatch.setattr(launching, "find_mpiexec", lambda: Mpiexec(program, "mpich", "4.1"))
+    assert launch(2, [], threads_per_rank=1) == 128 + number
+    assert capfd.readouterr().out == str(int(number))
+
+
+def test_a_rank_without_the_file_of_the_request_names_the_signal_that_came(tmp_path, monkeypatch):
+    monkeypatch.setenv("HALOSCOPE_ENDINGS", str(tmp_path))
+    assert requested_signal(signal.SIGTERM) == signal.SIGTERM
+    request = tmp_path / "request"
+    request.write_text("2")
+    assert requested_signal(signal.SIGTERM) == signal.SIGINT
+    request.write_text("-9")
+    assert requested_signal(signal.SIGTERM) == signal.SIGTERM
+    monkeypatch.delenv("HALOSCOPE_ENDINGS")
+    assert requested_signal(signal.SIGTERM) == signal.SIGTERM
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -17,6 +17,7 @@ from small_cavities import TEXT
 
 import haloscope
 from haloscope.errors import MachineError
+from haloscope.io.figures.spectrum_pictures import write_columns
 
 BOX = case_of("cavity")
 
@@ -313,12 +314,29 @@ def test_a_row_that_was_cut_off_is_left_out(tmp_path, monkeypatch):
     assert table["step"].tolist() == [1, 2]
     assert table["T"][0] == 300.5
     assert table["kind"].tolist() == ["a", "b"]
+    (tmp_path / "probe-a.csv").write_text("step,T,kind\n1,,\n2,3,\n")
+    assert str(run.table("probe-a").tolist()) == "[(1, nan, ''), (2, 3.0, '')]"
     (tmp_path / "probe-a.csv").write_text("step,T\n1\n2,3\n")
     with refused(location="line 2$", problem="number of columns"):
         run.table("probe-a")
     (tmp_path / "probe-a.csv").write_text("")
     with refused(location="probe-a.csv$", problem="is empty"):
         run.table("probe-a")
+
+
+def test_comments_before_the_names_of_a_table_are_skipped(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    (tmp_path / "summary.json").write_text('{"solver": "maxwell", "steps": 2}')
+    path = tmp_path / "far-field.csv"
+    columns = {"theta_degrees": np.array([0.0, 90.0]), "directivity": np.array([0.0, 1.5])}
+    write_columns(path, columns, "E = 1, 2\namplitude 1")
+    table = haloscope.open(tmp_path).table("far-field")
+    assert table.dtype.names == ("theta_degrees", "directivity")
+    assert table["directivity"].tolist() == [0.0, 1.5]
+    with path.open("a") as file:
+        file.write("1\n2,3\n")
+    with refused(location="line 6$", problem="number of columns"):
+        haloscope.open(tmp_path).table("far-field")
 
 
 def test_a_plot_shows_the_table_or_a_plane_of_the_field(folders):

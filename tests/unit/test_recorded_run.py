@@ -63,6 +63,14 @@ def test_events_are_in_seconds_of_the_run_with_their_paths(late: RecordedRun):
     assert "SEND" in set(events["kind"].tolist()) | set(late.events(1)["kind"].tolist())
 
 
+def test_seconds_begin_with_the_run_whenever_the_machine_was_started(late, tmp_path: Path):
+    folder = tmp_path / "later"
+    folder.mkdir()
+    write(parse(LATE.read_text()), folder, epoch=1_140_533_177_323)
+    seconds = haloscope.scope.open(folder).events(0)["seconds"]
+    np.testing.assert_allclose(seconds, late.events(0)["seconds"], atol=1e-6)
+
+
 def test_the_message_matrix_has_the_sums_of_all_pairs(tmp_path: Path):
     write_synthetic(tmp_path, 4, 10, pattern="ring")
     run = haloscope.scope.open(tmp_path)

@@ -13,6 +13,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import typer
+
+from haloscope.commands import cli
+from haloscope.run import Simulation
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "haloscope"
@@ -112,6 +116,39 @@ def test_every_page_is_in_the_navigation() -> None:
     assert listed == pages
 
 
+def _capabilities() -> list[list[str]]:
+    """Cells of the tables of capabilities: capability, command, test."""
+    page = _read(DOCS / "contributing" / "newcomer.md").partition("\n## Capabilities")[2]
+    rows = re.findall(r"^\| (.+) \|$", page, re.MULTILINE)
+    cells = [[cell.strip() for cell in row.split("|")] for row in rows]
+    return [row for row in cells if row[0] != "capability" and not row[0].startswith("--")]
+
+
+def test_every_capability_has_a_test_that_exists() -> None:
+    rows = _capabilities()
+    assert len(rows) >= 30
+    for capability, _, tests in rows:
+        files = re.findall(r"`(tests/[^`]+)`((?:[:,] `test_\w+`)*)", tests)
+        assert files, capability
+        for name, functions in files:
+            defined = re.findall(r"^def (test_\w+)", _read(ROOT / name), re.MULTILINE)
+            assert set(re.findall(r"test_\w+", functions)) <= set(defined), name
+
+
+def test_every_command_of_a_capability_exists() -> None:
+    texts = [text for row in _capabilities() for text in re.findall(r"`([^`]+)`", row[1])]
+    commands = {text.split()[1] for text in texts if text.startswith("haloscope ")}
+    named = {name for name in commands if not name.startswith("-")}
+    assert named
+    assert named <= set(typer.main.get_command(cli.app).commands)  # type: ignore[attr-defined]
+    targets = {text.split()[1] for text in texts if text.startswith("make ")}
+    assert targets
+    assert targets <= set(re.findall(r"^([\w-]+):", _read(ROOT / "Makefile"), re.MULTILINE))
+    methods = {text[11:].partition("(")[0] for text in texts if text.startswith("simulation.")}
+    assert methods
+    assert [name for name in methods if not hasattr(Simulation, name)] == []
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
@@ -175,7 +212,7 @@ def test_site_builds_without_warnings_and_its_search_leaves_the_archive_out(
     )
     assert done.returncode == 0, done.stderr
     assert list(check_site.faults(folder)) == []
-    assert (folder / "docs" / "performance" / "cavity.html").exists()
+    assert (folder / "docs" / "archive" / "performance" / "cavity.html").exists()
     words = _words_by_page(folder / "searchindex.js")
-    assert words["docs/performance/cavity"] == set()
+    assert words["docs/archive/performance/cavity"] == set()
     assert "restart" in words["docs/how-to"]

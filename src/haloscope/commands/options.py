@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from haloscope.errors import InputError, message_line, raw_stream
+from haloscope.errors import WARNING, InputError, message_line, raw_stream
 
 if TYPE_CHECKING:
     from haloscope.exchange.ranks.world import World
@@ -34,9 +34,6 @@ CaseFile = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only warnings and errors.")]
 
 _BETWEEN_LINES = 10.0  # seconds between two lines of progress in a log
-
-WARNING = "warning:"
-"""Lines that begin so question a result; they are printed with --quiet, too."""
 
 # The argument of a command that is a program to be started, with arguments of its own.
 _PROGRAM = "command"

@@ -17,7 +17,6 @@ from haloscope.commands import ending
 from haloscope.commands import measure as measured
 from haloscope.commands.ending import fail, interrupts_raised
 from haloscope.commands.options import (
-    WARNING,
     Bar,
     CaseFile,
     DeviceOption,
@@ -27,7 +26,7 @@ from haloscope.commands.options import (
     open_world,
     say,
 )
-from haloscope.errors import InputError, MachineError, counted
+from haloscope.errors import WARNING, InputError, MachineError, counted
 from haloscope.io import interrupts
 
 if TYPE_CHECKING:

@@ -70,10 +70,15 @@ def pyvista_grid(arrays: VtkArrays) -> Any:
         else:
             types = np.full(cells, arrays.cell_type, np.uint8)
             grid = pyvista.UnstructuredGrid(listed, types, arrays.points)
-        for name, values in arrays.cell_data.items():
-            grid.cell_data[name] = values
-    for name, values in arrays.point_data.items():
-        grid.point_data[name] = values
+        _fill(grid.cell_data, arrays.cell_data)
+    _fill(grid.point_data, arrays.point_data)
     if arrays.time is not None:
         grid.field_data["TimeValue"] = np.array([arrays.time])
     return grid
+
+
+def _fill(data: Any, arrays: Data) -> None:
+    """Give a grid its arrays; PyVista refuses those of a surface without cells."""
+    for name, values in arrays.items():
+        if len(values):
+            data[name] = values

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.case.settings import Settings
 from haloscope.case.shipped import file_or_shipped
-from haloscope.case.tables import CaseTable, Settings, case_from, naming_file, read_case
+from haloscope.case.tables import CaseTable, case_from, naming_file, read_case
 from haloscope.device import open_device, require_known
 from haloscope.device.energy import EnergyMeter, EnergyTally
 from haloscope.device.interface import Device
@@ -28,11 +29,11 @@ from haloscope.io.interrupts import Interrupted, handled_by
 from haloscope.io.vtk_arrays import pyvista_grid
 from haloscope.regions import Profile, SetupPhase
 from haloscope.run.checkpointing import restore
-from haloscope.run.finished import data_frame, data_set
-from haloscope.run.grids import present_arrays
+from haloscope.run.grids import data_set, present_arrays
 from haloscope.run.loop import TimeLoop
+from haloscope.run.progress import shown
 from haloscope.run.records import alone_in, make_folder, write_last
-from haloscope.run.state import RESULTS, Progress, RunState, Silent, StopRequest
+from haloscope.run.state import RESULTS, Progress, RunState, StopRequest
 from haloscope.run.summary import (
     ceilings_of_share,
     cut_short,
@@ -44,6 +45,7 @@ from haloscope.run.summary import (
     require_memory,
     summarise,
 )
+from haloscope.run.tables import data_frame
 from haloscope.solvers import registry
 from haloscope.solvers.interface import WithCells
 
@@ -223,15 +225,41 @@ class Simulation(RunState):
         InputError
             The case has no cells.
         """
-        if not isinstance(self.solver, WithCells):
-            raise InputError(
-                f"{self.solver.name} has no cells", location="cells", allowed="cases of blood"
-            )
-        columns = self.solver.cell_columns()
+        columns = self._with_cells("cells").cell_columns()
         if columns is None:
             return None
         frame = data_frame(columns)
         return dict(columns) if frame is None else frame
+
+    def membranes(self) -> Any:
+        """The membranes of a blood run's cells as a PyVista surface; needs the extra `notebook`.
+
+        Returns
+        -------
+        pyvista.PolyData
+            On rank 0; None on other ranks. All ranks call this. Positions are in m, as of
+            :meth:`grid`. Point data are ``velocity`` (m/s) and ``force`` (N, of the membrane on
+            the fluid), (points, 3). Each triangle has the ``number`` of its cell and its ``kind``,
+            the place of the cell's table among ``blood.cells``, from 0.
+
+        Raises
+        ------
+        InputError
+            The case has no cells.
+        MachineError
+            PyVista is not installed.
+        """
+        solver = self._with_cells("membranes")
+        imported("pyvista", "membranes")
+        arrays = solver.membranes()
+        return None if arrays is None else pyvista_grid(arrays)
+
+    def _with_cells(self, location: str) -> WithCells:
+        if not isinstance(self.solver, WithCells):
+            raise InputError(
+                f"{self.solver.name} has no cells", location=location, allowed="cases of blood"
+            )
+        return self.solver
 
     def diagnostics(self) -> dict[str, float]:
         """Main numbers of the present state by name, as under `diagnostics` of the summary.
@@ -246,7 +274,7 @@ class Simulation(RunState):
         *,
         out: str | Path | None = None,
         restart: bool = False,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
         ceilings: bool = True,
         profile: bool = False,
     ) -> dict[str, Any]:
@@ -264,8 +292,9 @@ class Simulation(RunState):
         restart
             Go on from the newest checkpoint in `out`.
         progress
-            Shows how far the run is: an object with the methods of
-            :class:`haloscope.run.state.Progress`.
+            True: a line with step, rate and time left, in a notebook or a terminal, of runs that
+            take longer than a second, and warnings. None: only in a notebook. False: never. Or an
+            object with the methods of :class:`haloscope.run.state.Progress`.
         ceilings
             Measure this machine's memory ceilings for the summary.
         profile
@@ -287,19 +316,19 @@ class Simulation(RunState):
             By a second Ctrl-C.
         """
         begun, out = self.step, None if out is None else Path(out)
-        progress = progress or Silent()
         stop = StopRequest()
         with handled_by(stop.note), contextlib.ExitStack() as held:
+            shows = held.enter_context(shown(progress, self.world))
             if out is not None and self.world.is_root:
                 make_folder(out)
                 if held.enter_context(alone_in(out)):
-                    _clear(out, progress)
+                    _clear(out, shows)
             try:
                 return self._run(
                     steps,
                     out,
                     restart,
-                    progress,
+                    shows,
                     stop,
                     ceilings=ceilings,
                     profile=profile,

@@ -201,7 +201,7 @@ def _in_words(settings: dict[str, int]) -> str:
 
 
 def _require_same_grid(state: RunState, saved: Any, path: Path, progress: Progress) -> None:
-    """Refuse a state of as many nodes that lie elsewhere, or are numbered otherwise."""
+    """Refuse a state whose nodes differ in position or order from those of the case."""
     if saved is None:
         progress.line(f"{path} does not identify its grid: check that the case has the same grid")
         return

@@ -1,109 +1,28 @@
-"""Results of a finished run, read from its folder; its tables; states as xarray data sets and pandas data frames."""
+"""Results of a finished run, read from its folder."""
 
 from __future__ import annotations
 
-import csv
-import importlib
 import json
 import re
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.errors import InputError, counted, imported
+from haloscope.errors import WARNING, InputError, counted, message_line
+from haloscope.io.notebooks import html_table
 from haloscope.io.vtkhdf_reader import FieldFile
-from haloscope.run.state import RunState
+from haloscope.run.results_page import summary_lines, words
+from haloscope.run.tables import as_table, read_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def read_columns(path: Path) -> dict[str, NDArray[Any]]:
-    """Columns by name, of whole numbers, numbers or text; a last row that was cut off is left out."""
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            names, *rows = list(csv.reader(file)) or [[]]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"the table cannot be read ({error})", location=str(path)) from error
-    if not names:
-        raise InputError("the table is empty", location=str(path))
-    if rows and len(rows[-1]) != len(names):
-        rows.pop()
-    if any(len(row) != len(names) for row in rows):
-        number = next(n for n, row in enumerate(rows, 2) if len(row) != len(names))
-        raise InputError(
-            "the row has another number of columns than the first line",
-            location=f"{path}, line {number}",
-        )
-    columns = zip(*rows, strict=True) if rows else ((),) * len(names)
-    return {name: _column(texts) for name, texts in zip(names, columns, strict=True)}
-
-
-def _column(texts: Sequence[str]) -> NDArray[Any]:
-    for convert, dtype in ((int, np.int64), (float, np.float64)):
-        try:
-            return np.array([convert(text) for text in texts], dtype)
-        except (ValueError, OverflowError):
-            continue
-    return np.array(texts, np.str_)
-
-
-def structured(columns: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-    """Columns as one structured array (rows,)."""
-    rows = len(next(iter(columns.values()), ()))
-    table = np.empty(rows, [(name, column.dtype) for name, column in columns.items()])
-    for name, column in columns.items():
-        table[name] = column
-    return table
-
-
-def data_frame(columns: Mapping[str, np.ndarray]) -> Any:
-    """Columns as a data frame; None without pandas."""
-    try:
-        pandas: Any = importlib.import_module("pandas")
-    except ImportError:
-        return None
-    return pandas.DataFrame(dict(columns))
-
-
-def data_set(state: RunState, fields: Mapping[str, np.ndarray | None]) -> Any:
-    """Fields on a regular grid as an xarray data set on rank 0; None on other ranks."""
-    solver = state.solver
-    grid = solver.layout.grid()
-    if not state.world.any(grid is not None):
-        raise InputError(
-            f"the values of {solver.name} are not on a regular grid",
-            location="dataset",
-            allowed="cases of cavity and blood",
-            remedy="use field(name) with points()",
-        )
-    xarray = imported("xarray", "dataset")
-    if grid is None:
-        return None
-    coordinates: dict[str, Any] = {
-        axis: (axis, positions, {"units": "m", "long_name": f"position along {axis}"})
-        for axis, positions in (("z", grid.z), ("y", grid.y), ("x", grid.x))
-    }
-    coordinates["step"] = solver.step
-    if solver.time is not None:
-        coordinates["time"] = ((), solver.time, {"units": "s", "long_name": "physical time"})
-    variables = {}
-    for name, values in fields.items():
-        if values is None:
-            continue
-        field = solver.fields[name]
-        described = {"units": field.unit, "long_name": field.meaning}
-        variables[name] = (("z", "y", "x"), grid.spread(values), described)
-    title = state.case.title or state.name
-    return xarray.Dataset(variables, coordinates, {"title": title, "solver": solver.name})
-
-
 _FIELDS = re.compile(r"fields-([0-9]{10,})\.vtkhdf")
 _LAST, _AVERAGE = "fields.vtkhdf", "average.vtkhdf"
-_PICTURES = (".png", ".svg", ".gif", ".webp")
+PICTURES = (".png", ".svg", ".gif", ".webp")
 # Tables of what a run follows, of which one is drawn by default.
 _FOLLOWED = ("residuals", "change", "energy")
 # Columns over which the others are drawn.
@@ -150,7 +69,7 @@ class FinishedRun:
         self.summary: dict[str, Any] = read_summary(self.folder)
         names = sorted(path.name for path in self.folder.iterdir())
         self.tables = [name.removesuffix(".csv") for name in names if name.endswith(".csv")]
-        self.pictures = [self.folder / name for name in names if name.endswith(_PICTURES)]
+        self.pictures = [self.folder / name for name in names if name.endswith(PICTURES)]
         # By step; the file of the last state takes the place of one written at an interval.
         numbered = {int(match[1]): name for name in names if (match := _FIELDS.fullmatch(name))}
         if _LAST in names:
@@ -169,7 +88,24 @@ class FinishedRun:
             f"tables: {', '.join(self.tables) or 'none'}",
             f"pictures: {', '.join(path.name for path in self.pictures) or 'none'}",
         ]
-        return f"<run in {self.folder}: {'; '.join(parts)}>"
+        return message_line(f"<run in {self.folder}: {'; '.join(parts)}>")
+
+    def _repr_html_(self) -> str:
+        summary = self.summary
+        rows = [
+            (key, words(summary[key]))
+            for key in ("case", "title", "solver", "device", "ranks", "steps", "rate")
+            if summary.get(key) not in (None, "")
+        ]
+        notices = summary_lines(summary, "notices")
+        rows += [
+            *(("notice", line) for line in notices if line.startswith(WARNING)),
+            *(("result", line) for line in summary_lines(summary, "headline")),
+            ("fields at", ", ".join(f"{time:.4g}" for time in self.times) or "no time"),
+            ("tables", ", ".join(self.tables) or "none"),
+            ("pictures", ", ".join(path.name for path in self.pictures) or "none"),
+        ]
+        return html_table(f"run in {self.folder}", rows)
 
     def fields(self, index: int = -1, *, time: float | None = None) -> FieldFile:
         """Fields of one output time.
@@ -194,47 +130,69 @@ class FinishedRun:
         InputError
             The run has written no fields, or none of this index.
         """
-        if not self._files:
+        return self._files[self._place(index, time)]
+
+    def grid(self, index: int = -1, *, time: float | None = None) -> Any:
+        """Fields of one output time as a PyVista grid; needs the extra `notebook`.
+
+        The arguments are those of :meth:`fields`.
+
+        Returns
+        -------
+        pyvista.ImageData or pyvista.UnstructuredGrid
+            As ``Simulation.grid()``, with the arrays of the file, in which vectors take the place
+            of their components. A vessel that fills less than a third of its bounding box is a cube
+            around each point, with scalars in cells and vectors at corners.
+
+        Raises
+        ------
+        MachineError
+            PyVista is not installed.
+        """
+        return self.fields(index, time=time).grid()
+
+    def membranes(self, index: int = -1, *, time: float | None = None) -> Any:
+        """Membranes of cells at one output time as a PyVista surface; needs the extra `notebook`.
+
+        The arguments are those of :meth:`fields`.
+
+        Returns
+        -------
+        pyvista.PolyData
+            As ``Simulation.membranes()``.
+
+        Raises
+        ------
+        InputError
+            The run has no cells.
+        MachineError
+            PyVista is not installed.
+        """
+        name = self._files[self._place(index, time)].path.name.replace("fields", "cells")
+        if not (self.folder / name).exists():
+            raise InputError(
+                "the run has written no cells",
+                location=str(self.folder / name),
+                allowed="runs of blood with tables [[blood.cells]]",
+            )
+        return self.read(name).grid()
+
+    def _place(self, index: int, time: float | None) -> int:
+        """Place in :attr:`times` of an index, or of the nearest time."""
+        count = len(self.times)
+        if not count:
             raise InputError(
                 "the run has written no fields",
                 location=str(self.folder),
                 remedy="set output.fields to true, or output.interval",
             )
         if time is not None:
-            index = int(np.abs(np.array(self.times) - time).argmin())
-        try:
-            return self._files[index]
-        except IndexError:
-            count = len(self._files)
+            return int(np.abs(np.array(self.times) - time).argmin())
+        if not -count <= index < count:
             raise InputError(
                 "there is no such output", location=f"fields({index})", allowed=f"0 to {count - 1}"
-            ) from None
-
-    def grid(self, index: int = -1, *, time: float | None = None) -> Any:
-        """Fields of one output time as a PyVista grid; needs the extra `notebook`.
-
-        Parameters
-        ----------
-        index
-            Place in :attr:`times`; the last by default.
-        time
-            In place of the index: the output whose time in s is nearest.
-
-        Returns
-        -------
-        pyvista.ImageData or pyvista.UnstructuredGrid
-            As :meth:`Simulation.grid`, with the arrays of the file, in which vectors take the place
-            of their components. A vessel that fills less than a third of its bounding box is a cube
-            around each point, with scalars in cells and vectors at corners.
-
-        Raises
-        ------
-        InputError
-            The run has written no fields, or none of this index.
-        MachineError
-            PyVista is not installed.
-        """
-        return self.fields(index, time=time).grid()
+            )
+        return index
 
     def average(self) -> FieldFile:
         """Fields averaged over time, as :meth:`fields`; for cases with ``output.average``."""
@@ -263,9 +221,7 @@ class FinishedRun:
         InputError
             There is no such table.
         """
-        columns = self._columns(name)
-        frame = data_frame(columns)
-        return structured(columns) if frame is None else frame
+        return as_table(self._columns(name))
 
     def _columns(self, name: str) -> dict[str, NDArray[Any]]:
         if name not in self.tables:
@@ -334,27 +290,6 @@ class FinishedRun:
         return ax
 
 
-def open(folder: str | Path) -> FinishedRun:
-    """Open the results of a finished run.
-
-    Parameters
-    ----------
-    folder
-        Folder of the outputs, such as ``runs/cavity-demo-1``.
-
-    Returns
-    -------
-    FinishedRun
-        Summary, tables, fields at all output times, and pictures.
-
-    Raises
-    ------
-    InputError
-        It is not the folder of a run that ended.
-    """
-    return FinishedRun(folder)
-
-
 def read_summary(folder: Path) -> dict[str, Any]:
     """The summary of a run that has ended, from its folder."""
     path = folder / "summary.json"
@@ -391,9 +326,10 @@ def _draw_table(ax: Axes, name: str, columns: dict[str, NDArray[Any]]) -> None:
     if len(every) and every.min() > 0 and every.max() > _MANY_DECADES * every.min():
         ax.set_yscale("log")
     ax.set_xlabel("time (s)" if across.startswith("time") else across)
-    ax.set_title(name)
+    ax.set_title(name, parse_math=False)
     if drawn:
-        ax.legend()
+        for text in ax.legend().get_texts():
+            text.set_parse_math(False)
 
 
 def _draw_plane(ax: Axes, name: str, fields: FieldFile) -> None:

@@ -1,4 +1,4 @@
-"""The present state of a run as arrays of a VTK data set, from which PyVista makes a grid."""
+"""The present state of a run as arrays of a VTK data set, for PyVista, and as an xarray data set."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.errors import InputError, imported
 from haloscope.io.vtk_arrays import ImageArrays, VtkArrays
 from haloscope.mesh.blocks import StructuredGrid
 from haloscope.run.state import RunState
@@ -62,3 +63,35 @@ def _with_vectors(
         components += [np.zeros_like(components[0])] * (3 - len(components))
         data[vector] = np.stack(components, axis=1)
     return data
+
+
+def data_set(state: RunState, fields: Mapping[str, np.ndarray | None]) -> Any:
+    """Fields on a regular grid as an xarray data set on rank 0; None on other ranks."""
+    solver = state.solver
+    grid = solver.layout.grid()
+    if not state.world.any(grid is not None):
+        raise InputError(
+            f"the values of {solver.name} are not on a regular grid",
+            location="dataset",
+            allowed="cases of cavity and blood",
+            remedy="use field(name) with points()",
+        )
+    xarray = imported("xarray", "dataset")
+    if grid is None:
+        return None
+    coordinates: dict[str, Any] = {
+        axis: (axis, positions, {"units": "m", "long_name": f"position along {axis}"})
+        for axis, positions in (("z", grid.z), ("y", grid.y), ("x", grid.x))
+    }
+    coordinates["step"] = solver.step
+    if solver.time is not None:
+        coordinates["time"] = ((), solver.time, {"units": "s", "long_name": "physical time"})
+    variables = {}
+    for name, values in fields.items():
+        if values is None:
+            continue
+        field = solver.fields[name]
+        described = {"units": field.unit, "long_name": field.meaning}
+        variables[name] = (("z", "y", "x"), grid.spread(values), described)
+    title = state.case.title or state.name
+    return xarray.Dataset(variables, coordinates, {"title": title, "solver": solver.name})

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from haloscope.errors import InputError, counted, printable, shortened
+from haloscope.errors import WARNING, InputError, counted, printable, shortened
 
 MOST_BYTES = 32 << 20
 """A larger picture is left out."""
@@ -23,7 +23,6 @@ _TABLE_BYTES = 1 << 16  # read of a table
 _MOST_ROWS = 10
 _MOST_COLUMNS = 40
 _CELL_LENGTH = 60
-_WARNING = "warning:"
 _STYLE = """
 :root { color-scheme: light dark; }
 body { margin: 0 auto; max-width: 1100px; padding: 16px 24px 48px;
@@ -111,7 +110,7 @@ def results_page(
         _headline(summary),
         _pictures(files.pictures, embedded),
         _section("Numbers", _pairs(_numbers(summary)) + _derived(summary)),
-        _section("Checks", _pairs((name, _words(row)) for name, row in _items(summary, "checks"))),
+        _section("Checks", _pairs((name, words(row)) for name, row in _items(summary, "checks"))),
         _section("Notices", _list(_plain_notices(summary))),
         _section("Tables", "".join(_table(path) for path in files.tables)),
         _section("Versions", _pairs(_versions(summary))),
@@ -160,10 +159,10 @@ def _opening(summary: Mapping[str, Any], title: str, folder: Path) -> str:
 def _headline(summary: Mapping[str, Any]) -> str:
     warnings = "".join(
         f'<p class="warning">{_text(notice)}</p>\n'
-        for notice in _lines(summary, "notices")
-        if notice.startswith(_WARNING)
+        for notice in summary_lines(summary, "notices")
+        if notice.startswith(WARNING)
     )
-    lines = _text("\n".join(_lines(summary, "headline")))
+    lines = _text("\n".join(summary_lines(summary, "headline")))
     return _section("Results", warnings + (f"<pre>{lines}</pre>\n" if lines else ""))
 
 
@@ -188,22 +187,22 @@ def _numbers(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         state = "diverged"
     elif summary.get("converged"):
         state = "steady state reached"
-    rows = [("end", state), ("steps", _words(summary.get("steps")))]
+    rows = [("end", state), ("steps", words(summary.get("steps")))]
     if "seconds" in summary:
-        rows.append(("time of stepping", f"{_words(summary['seconds'])} s"))
+        rows.append(("time of stepping", f"{words(summary['seconds'])} s"))
     if "rate" in summary:
-        rows.append(("rate", _words(summary["rate"])))
+        rows.append(("rate", words(summary["rate"])))
     bandwidth, energy = dict(_items(summary, "bandwidth")), dict(_items(summary, "energy"))
     if "achieved_gb_s" in bandwidth:
-        text = f"{_words(bandwidth['achieved_gb_s'])} GB/s"
+        text = f"{words(bandwidth['achieved_gb_s'])} GB/s"
         if isinstance(bandwidth.get("fraction"), float):
             text += (
                 f", {100 * bandwidth['fraction']:.0f} % of the "
-                f"{_words(bandwidth.get('ceiling_gb_s'))} GB/s measured in the same run"
+                f"{words(bandwidth.get('ceiling_gb_s'))} GB/s measured in the same run"
             )
         rows.append(("memory bandwidth", text))
     if isinstance(energy.get("joules"), float):
-        rows.append(("energy", f"{_words(energy['joules'])} J ({energy.get('source')})"))
+        rows.append(("energy", f"{words(energy['joules'])} J ({energy.get('source')})"))
     memory = summary.get("memory_bytes")
     if isinstance(memory, int | float):
         rows.append(("memory of the fields", f"{memory / 1e6:.4g} MB"))
@@ -211,12 +210,12 @@ def _numbers(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _derived(summary: Mapping[str, Any]) -> str:
-    rows = _pairs((name, _words(number)) for name, number in _items(summary, "derived"))
+    rows = _pairs((name, words(number)) for name, number in _items(summary, "derived"))
     return f"<h3>From the case</h3>\n{rows}" if rows else ""
 
 
 def _plain_notices(summary: Mapping[str, Any]) -> list[str]:
-    return [line for line in _lines(summary, "notices") if not line.startswith(_WARNING)]
+    return [line for line in summary_lines(summary, "notices") if not line.startswith(WARNING)]
 
 
 def _versions(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -227,9 +226,9 @@ def _versions(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         "kernel": "kernels (hash)",
         "case_hash": "case (hash)",
     }
-    rows = [(name, _words(text)) for name, text in _items(provenance, "versions")]
+    rows = [(name, words(text)) for name, text in _items(provenance, "versions")]
     return rows + [
-        (name, _words(provenance[key])) for key, name in names.items() if key in provenance
+        (name, words(provenance[key])) for key, name in names.items() if key in provenance
     ]
 
 
@@ -298,19 +297,20 @@ def _items(table: Mapping[str, Any], key: str) -> list[tuple[str, Any]]:
     return list(value.items()) if isinstance(value, dict) else []
 
 
-def _lines(summary: Mapping[str, Any], key: str) -> list[str]:
+def summary_lines(summary: Mapping[str, Any], key: str) -> list[str]:
+    """Lines of a list in a summary; none where there is something else."""
     value = summary.get(key)
     return [str(line) for line in value] if isinstance(value, list) else []
 
 
-def _words(value: Any) -> str:
+def words(value: Any) -> str:
     """A number, a number with its unit, or a row of numbers with their names."""
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, dict):
         if set(value) == {"value", "unit"}:
-            return f"{_words(value['value'])} {value['unit']}".rstrip()
-        return ", ".join(f"{name} {_words(part)}" for name, part in value.items())
+            return f"{words(value['value'])} {value['unit']}".rstrip()
+        return ", ".join(f"{name} {words(part)}" for name, part in value.items())
     return str(value)
 
 

@@ -10,9 +10,12 @@ from typing import Any, Protocol
 
 from haloscope.case.tables import CaseTable
 from haloscope.device.interface import Device
+from haloscope.errors import message_line
+from haloscope.exchange.ranks.launch import requested_signal
 from haloscope.exchange.ranks.world import World
 from haloscope.io.figures.animations import Frames
 from haloscope.io.interrupts import SAME_REQUEST_SECONDS, Interrupted
+from haloscope.io.notebooks import html_table
 from haloscope.numerics.elements.locate import grid_marks
 from haloscope.regions import Region
 from haloscope.solvers.interface import Solver
@@ -87,6 +90,31 @@ class RunState:
         """Steps taken since the start of the case."""
         return self.solver.step
 
+    # No rank asks another one here: a notebook shows what is on rank 0.
+
+    def __repr__(self) -> str:
+        solver = self.solver
+        about = f"{solver.name} on {self.device.name}, step {solver.step} of {solver.last_step}"
+        return message_line(f"<simulation {self.name}: {about}>")
+
+    def _repr_html_(self) -> str:
+        solver, fields = self.solver, self.solver.fields.values()
+        rows = [
+            ("solver", solver.name),
+            ("device", self.device.name),
+            ("ranks", self.world.size),
+            ("mesh", solver.layout.describe()),
+            ("step", f"{solver.step} of {solver.last_step}"),
+        ]
+        if solver.time is not None:
+            rows.append(("time", f"{solver.time:.4g} s"))
+        rows += [(field.name, f"{field.meaning} ({field.unit})") for field in fields]
+        return html_table(f"simulation {self.name}: {self.case.title}".rstrip(": "), rows)
+
+
+# Of the signals of several ranks the last one here counts.
+_BY_WEIGHT = (None, signal.SIGTERM, signal.SIGINT)
+
 
 class StopRequest:
     """The signal that asks a run to stop, if one came."""
@@ -99,16 +127,18 @@ class StopRequest:
         """Turn SIGINT and SIGTERM into a stop after the present steps; a second Ctrl-C is one."""
         now = time.monotonic()
         if self._number is None:
-            self._number, self._since = number, now
+            self._number, self._since = requested_signal(number), now
         elif number == signal.SIGINT and now - self._since > SAME_REQUEST_SECONDS:
             raise Interrupted(number)
 
     def reached(self, world: World) -> bool:
         """Whether any rank has got a signal; all ranks ask at the same steps."""
-        if world.any(self._number is not None):
-            self._number = self._number or signal.SIGTERM
-            return True
-        return False
+        # One number for all ranks: some may not know of a Ctrl-C, or have got no signal.
+        agreed = _BY_WEIGHT[int(world.largest(_BY_WEIGHT.index(self._number)))]
+        if agreed is None:  # a signal that came meanwhile stays
+            return False
+        self._number = agreed
+        return True
 
     @property
     def name(self) -> str | None:

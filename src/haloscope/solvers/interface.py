@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError
-from haloscope.io.vtk_arrays import MeshCells
+from haloscope.io.vtk_arrays import CellArrays, MeshCells
 from haloscope.mesh.blocks import StructuredGrid
 
 if TYPE_CHECKING:
@@ -383,6 +383,9 @@ class WithCells(Protocol):
 
     def cell_columns(self) -> Mapping[str, np.ndarray] | None:
         """Columns of the present table of cells on rank 0; None elsewhere; all ranks call this."""
+
+    def membranes(self) -> CellArrays | None:
+        """Surfaces of the present cells on rank 0; None elsewhere; all ranks call this."""
 
 
 # Whole numbers up to here have a float of their own.

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from haloscope.case.tables import read_toml
+from haloscope.case.toml_files import read_toml
 from haloscope.errors import InputError, MachineError, counted
 from haloscope.exchange.ranks.world import World
 from haloscope.io.atomic import write_text

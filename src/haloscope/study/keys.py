@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import Field, field_validator, model_validator
 
-from haloscope.case.tables import CaseFault, CaseTable, PositiveInt, Table, check, read_toml
+from haloscope.case.tables import CaseFault, CaseTable, PositiveInt, Table, check
+from haloscope.case.toml_files import read_toml
 from haloscope.errors import FIELDS, InputError
 from haloscope.solvers import registry
 

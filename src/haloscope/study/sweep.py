@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from haloscope.case.tables import CaseTable, check, override
+from haloscope.case.settings import override
+from haloscope.case.tables import CaseTable, check
 from haloscope.errors import FIELDS, HaloscopeError, InputError
 from haloscope.solvers import registry
 from haloscope.solvers.sweeping import Layout, plain, spelled

@@ -4,9 +4,9 @@ Imported by solvers; imports errors. An expression such as ``300 + 5*sin(pi*x/0.
 parsed once into a list of the operations of ``grammar.py``: no text of a case file is ever run as
 Python.
 
-The grammar, all of it in 64-bit floats:
+The grammar (all arithmetic in 64-bit floats):
 
-- numbers, the constants ``pi`` and ``e``, and the variables that the caller allows;
+- numbers, the constants ``pi`` and ``e``, and the allowed variables;
 - ``+ - * / **``, unary ``+ -`` and parentheses;
 - comparisons ``< <= > >= == !=``, which give 1 or 0 and may be chained (``0.1 < x < 0.2``);
 - the conditional ``a if x < 0.1 else b``;

@@ -6,6 +6,7 @@ all.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -25,6 +26,9 @@ from haloscope.exchange.ranks.mpiexec import (
     start_command,
 )
 from haloscope.io.interrupts import SAME_REQUEST_SECONDS, handled_by
+
+# In the folder of endings: number of the signal that the launcher received.
+_REQUEST = "request"
 
 # A launcher whose parent was killed outright would run on: Linux can send it SIGTERM instead.
 # Done by a process that then becomes the launcher, since code between fork and exec is unsafe
@@ -93,8 +97,9 @@ def launch(
     `ranks`: how many ranks, at least 1; `threads_per_rank`: OMP_NUM_THREADS of each rank, at least
     1.
     """
-    # SIGTERM and SIGINT reach every rank as one SIGTERM, and the ranks are then given all the time
-    # that they take, since a checkpoint may be long. A second Ctrl-C ends them at once.
+    # SIGTERM and SIGINT reach every rank as one SIGTERM, of which :func:`requested_signal` says what
+    # it was, and the ranks are then given all the time that they take, since a checkpoint may be
+    # long. A second Ctrl-C ends them at once.
     #
     # Which rank it was that a signal ended, such as that of the system where memory ran out, is
     # told here last, below what mpiexec has to say. Ranks of other hosts tell it themselves.
@@ -104,11 +109,10 @@ def launch(
     check_hosts(hosts, per_host)
     mpiexec = find_mpiexec()
     program = [sys.executable, "-m", "haloscope", *arguments]
-    stop = _Stop(mpiexec.flavour)
     # A folder that only this user may enter. Others may clean up there: then the guards' own lines
     # have to do.
     folder = tempfile.TemporaryDirectory(prefix="haloscope-", ignore_cleanup_errors=True)
-    with folder as endings, handled_by(stop):
+    with folder as endings, handled_by(stop := _Stop(mpiexec.flavour, Path(endings))):
         variables = {
             **(environment or {}),
             "OMP_NUM_THREADS": str(threads_per_rank),
@@ -128,7 +132,8 @@ def launch(
         )
         stop.started(process)
         code = process.wait()
-        messages = [path.read_text() for path in sorted(Path(endings).glob("*"))]
+        paths = [path for path in Path(endings).glob("*") if path.name != _REQUEST]
+        messages = [path.read_text() for path in sorted(paths)]
     if messages and not stop.killed:
         print("".join(messages), end="", file=sys.stderr, flush=True)
         return 1
@@ -139,6 +144,17 @@ def launch(
         # The ranks got SIGTERM whatever came here; Hydra gives its number where it ended them.
         return 128 + stop.number
     return code if code >= 0 else 128 - code
+
+
+def requested_signal(number: int) -> int:
+    """The signal that :func:`launch` received and passed on to this rank as `number`."""
+    # Ranks of other hosts do not have the folder.
+    folder = os.environ.get(ENDINGS)
+    if folder and number == signal.SIGTERM:
+        with contextlib.suppress(OSError):
+            if Path(folder, _REQUEST).read_text() == str(int(signal.SIGINT)):
+                return signal.SIGINT
+    return number
 
 
 def descendants(ancestor: int) -> list[int]:
@@ -165,8 +181,9 @@ class _Stop:
     # request, so there the ranks of this host are told directly, and agree with those of others at
     # their next step.
 
-    def __init__(self, flavour: str) -> None:
+    def __init__(self, flavour: str, endings: Path) -> None:
         self._flavour = flavour
+        self._request = endings / _REQUEST
         self._process: subprocess.Popen[bytes] | None = None
         self._asked: float | None = None
         self.number: int | None = None  # The signal that came first; None where none came
@@ -182,6 +199,8 @@ class _Stop:
         process, now = self._process, time.monotonic()
         if self._asked is None:
             self._asked, self.number = now, number
+            with contextlib.suppress(OSError):  # ranks then name SIGTERM
+                self._request.write_text(str(number))
             # Not print: the handler may have interrupted a print.
             os.write(
                 2,

@@ -8,15 +8,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.errors import InputError
+from haloscope.errors import InputError, counted, message_line
+from haloscope.io.notebooks import html_table
 from haloscope.scope.analysis.analyze import measurement_in, result_of
 from haloscope.scope.analysis.metrics import BY_NAME, METRICS
 from haloscope.scope.analysis.result import FILE, Result
-from haloscope.scope.trace.measurement import Location, Measurement, open_measurement, run_begin
+from haloscope.scope.trace.measurement import Location, Measurement, open_measurement
 from haloscope.scope.trace.trace import WORDS_OF_KIND, Kind, read_events
 
 Table = dict[str, NDArray[Any]]
 """Columns of equal length by name; ``pandas.DataFrame(table)`` makes a data frame of it."""
+
+# Metrics of the short table in a notebook, in s, summed over locations.
+_SHOWN = ("time", "computation", "mpi", "late_sender")
 
 MESSAGE_COLUMNS = ("messages", "empty", "bytes", "seconds", "receive_seconds")
 
@@ -47,7 +51,18 @@ class RecordedRun:
         self.about: dict[str, Any] = dict(result.about)
 
     def __repr__(self) -> str:
-        return f"<measurement {self.folder}: {self.size} ranks, {self._measurement.mode}>"
+        ranks = counted(self.size, "rank")
+        return message_line(f"<measurement {self.folder}: {ranks}, {self._measurement.mode}>")
+
+    def _repr_html_(self) -> str:
+        rows = [("mode", self._measurement.mode), ("ranks", self.size)]
+        command = self._measurement.about.get("command")
+        if command:
+            words = command if isinstance(command, list) else [command]
+            rows.append(("command", " ".join(map(str, words))))
+        totals = {name: self.result.total(name) for name in _SHOWN}
+        rows += [(BY_NAME[name].title, f"{total:.4g} s") for name, total in totals.items() if total]
+        return html_table(f"measurement in {self.folder}", rows)
 
     def metrics(self) -> Table:
         """All metrics of the run.
@@ -224,7 +239,7 @@ class RecordedRun:
             )
         events = read_events(place.events)
         rate, zero = self._measurement.ticks_to_seconds(rank)
-        seconds = events.ticks * rate + zero - run_begin(self._measurement)
+        seconds = events.ticks * rate + zero
         nodes = self._measurement.ranks[rank].nodes
         paths = [""] * len(events)
         for index in np.flatnonzero(events.kinds == Kind.ENTER).tolist():

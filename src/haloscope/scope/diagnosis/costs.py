@@ -15,7 +15,9 @@ from haloscope.scope.diagnosis.findings import Finding, View
 
 _SERIAL = 0.9  # share of the time of I/O on one rank
 _MOSTLY = 0.5  # of the waiting for GPUs that copies explain
-_FEW_CALLS = 64  # a rank: what is called more often is repeated, not prepared
+_FEW_CALLS = 64  # a rank: a call path with more calls belongs to the steps
+_SLOW_LAUNCH = 1e-3  # s on average; a launch takes some 5 us
+CONSTANT = "This time is constant and does not grow with the run."
 # Preparation of GPUs: title, and remedy where the calls are repeated.
 _GPU_PREPARATIONS = {
     "gpu_memory": (
@@ -221,10 +223,12 @@ def _gpu(view: View) -> Finding | None:
     # While a kernel runs the host may wait: the GPU works.
     working = result.value("gpu_wait_kernels")
     preparing = sum(result.value(name) for name in _GPU_PREPARATIONS)
+    launches = np.where(_first_launches(view), 0.0, result.value("gpu_launch"))
+    preparing = preparing + (result.value("gpu_launch") - launches)
     values = np.maximum(result.value("gpu") - working - preparing, 0.0)
     if not values.any():
         return None
-    wait, launch = result.total("gpu_wait") - float(working.sum()), result.total("gpu_launch")
+    wait, launch = result.total("gpu_wait") - float(working.sum()), float(launches.sum())
     transfers, idle = result.total("gpu_transfers"), result.total("gpu_idle")
     largest = "gpu_wait" if wait >= launch else "gpu_launch"
     figure = f"{wording.seconds(wait)} waiting for devices"
@@ -236,9 +240,9 @@ def _gpu(view: View) -> Finding | None:
     if idle:
         figure += f"; devices are idle for {wording.seconds(idle)}"
     # The place is one of the larger part, so that title and remedy fit it.
-    there = result.value(largest)
+    there = launches
     if largest == "gpu_wait":
-        there = np.maximum(there - working, 0.0)
+        there = np.maximum(result.value("gpu_wait") - working, 0.0)
         title = "The host waits for its GPU"
         remedy = BY_NAME["gpu_transfers"].remedy if transfers > _MOSTLY * wait else ""
     else:
@@ -271,29 +275,64 @@ def _launching(view: View, node: int) -> tuple[str, str]:
     )
 
 
+def _few_calls(view: View) -> NDArray[np.bool_]:
+    """Call paths (nodes, 1) that ranks take at most `_FEW_CALLS` times: not part of the steps."""
+    visits = view.result.value("visits")
+    calls = np.array([view.by_rank(row).max(initial=0.0) for row in visits])
+    return (calls <= _FEW_CALLS)[:, None]
+
+
+def _first_launches(view: View) -> NDArray[np.bool_]:
+    """Launches and NCCL operations (nodes, locations) that are slow since they are the first ones."""
+    visits = view.result.value("visits")
+    slow = view.result.value("gpu_launch") > _SLOW_LAUNCH * visits
+    return np.asarray(_few_calls(view) & slow & (visits > 0))
+
+
 def _gpu_preparations(view: View) -> Iterator[Finding]:
-    """Allocation, contexts, loading and communicators of GPUs: spent once unless it is repeated."""
-    result = view.result
+    """Allocation, contexts, loading, communicators and first launches of GPUs."""
+    few = _few_calls(view)
     for metric, (title, repeated) in _GPU_PREPARATIONS.items():
-        values = result.value(metric)
-        seconds = float(values.sum())
-        if not seconds:
-            continue
-        calls = float((result.value("visits") * (values > 0)).sum())
-        ranks = max(1, int((view.by_rank(values.sum(axis=0)) > 0).sum()))
-        once = calls <= _FEW_CALLS * ranks
-        finding = view.finding(
-            metric,
-            values,
-            title,
-            f"{wording.seconds(seconds)} in {wording.things(calls, 'call')}",
-            "This time is constant and does not grow with the run."
-            if once
-            else f"The calls are repeated: {wording.count(calls / ranks)} calls a rank.",
-            "" if once else repeated,
+        values = view.result.value(metric)
+        constant, in_steps = np.where(few, values, 0.0), np.where(few, 0.0, values)
+        if constant.any():
+            yield _preparation(view, metric, constant, title, CONSTANT)
+        if in_steps.any():
+            ranks = max(1, int((view.by_rank(in_steps.sum(axis=0)) > 0).sum()))
+            calls = float((view.result.value("visits") * (in_steps > 0)).sum()) / ranks
+            cause = f"The calls are repeated: {wording.count(calls)} calls a rank."
+            yield _preparation(view, metric, in_steps, title, cause, repeated)
+    first = np.where(_first_launches(view), view.result.value("gpu_launch"), 0.0)
+    if first.any():
+        connects = view.paradigm(view.top(first.sum(axis=1))) == "nccl"
+        yield _preparation(
+            view,
+            "gpu_launch",
+            first,
+            "The first NCCL operations connect the GPUs"
+            if connects
+            else "The first launches load GPU code",
+            CONSTANT,
+            "Use fewer NCCL communicators; leave operations for warming up out of the timing."
+            if connects
+            else "Leave the first launches out of the timing, or load the code in advance.",
         )
-        finding.once = once
-        yield finding
+
+
+def _preparation(
+    view: View,
+    metric: str,
+    values: NDArray[np.float64],
+    title: str,
+    cause: str,
+    remedy: str = "",
+) -> Finding:
+    """A finding about preparing GPUs; `CONSTANT` as its cause marks one that steps do not repeat."""
+    calls = float((view.result.value("visits") * (values > 0)).sum())
+    figure = f"{wording.seconds(float(values.sum()))} in {wording.things(calls, 'call')}"
+    finding = view.finding(metric, values, title, figure, cause, remedy)
+    finding.once = cause == CONSTANT
+    return finding
 
 
 def _imbalance_of_profile(view: View) -> Finding | None:

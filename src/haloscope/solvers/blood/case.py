@@ -101,9 +101,9 @@ class Slice(Table):
     """The plane of the picture."""
 
     axis: Literal["auto", "x", "y", "z"] = "auto"
-    """Axis of its normal; auto: the shortest side of the vessel, z where offset_um is set."""
+    """Axis of its normal; auto: the shortest side of the vessel, z if offset_um is set."""
     offset_um: Component | None = None
-    """Coordinate of the plane on this axis; the middle of the vessel when left out."""
+    """Coordinate of the plane on this axis; by default the middle of the vessel."""
 
 
 class Profile(Table):
@@ -142,7 +142,7 @@ class BloodTable(Table):
     """half: store populations in half precision, which halves their memory and traffic, and compute in
     single precision."""
     streaming: Literal["auto", "in place", "two buffers", "push"] = "auto"
-    """How a GPU streams populations: in place, or between two buffers, which take twice the memory and are
+    """Streaming of populations on a GPU: in place, or between two buffers, which take twice the memory and are
     faster for large lattices. auto: two buffers if they fill less than a third of the free memory and leave
     room for cells; in place if a buffer takes 0.3 to 4 times the second-level cache and no wall moves or is
     interpolated.
@@ -179,17 +179,17 @@ class BloodTable(Table):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Seed of the random positions and directions of cells."""
     cell_interval: Annotated[int, Field(ge=1, le=100_000)] = 50
-    """Most steps between two checks of cells: that all have finite positions, and when they migrate to other
-    ranks, which also counts them. Openings are checked five times as often, and at least every ten steps;
-    if velocities of openings drive all of the flow, at most this many steps apart while nothing moves
-    further than a quarter of a spacing."""
+    """Largest number of steps between two checks of cells. A check stops the run if a position is not finite,
+    counts the cells, and plans their next migration to other ranks. Openings are checked five times as
+    often, and at least every ten steps. If only velocities at openings drive the flow, they are checked
+    less often: at most this many steps apart, and before a cell can move a quarter of a spacing."""
     smooth_creases: bool = True
-    """Every 100 steps, smooth the creases of cells that the mesh does not resolve: those whose worst triangle
-    has a quality below 0.06 (1: equilateral, below 0: folded), or 0.15 in the periodic flows before inlets.
-    Volumes stay the same, and the run reports the number of times. false: creases stay, and the run stops
-    when a membrane has folded over."""
+    """Every 100 steps, smooth cells with creases that the mesh does not resolve: the quality of their worst
+    triangle is below 0.06 (1: equilateral, below 0: folded), or below 0.15 in the periodic flow before an
+    inlet. Volumes stay the same, and the run reports how often it smoothed. false: creases stay, and the run
+    stops when a membrane has folded over."""
     inside_interval: Annotated[int, Field(ge=1, le=100_000)] = 10
-    """Steps between two updates of the lattice points inside cells, if these are more viscous."""
+    """Steps between two updates of the lattice points inside cells, if the fluid inside is more viscous."""
     initial: Initial = Initial()
     """The flow at step 0."""
     end_time_ms: Positive | None = None

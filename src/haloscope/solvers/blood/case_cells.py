@@ -65,9 +65,9 @@ class Placed(Table):
     """One cell at a chosen position."""
 
     position_um: Position
-    """Position of its centre; the table of the vessel gives the vessel's position."""
+    """Position of the centre in um, in the coordinates of the vessel."""
     axis: Position = (0.0, 0.0, 1.0)
-    """Direction of its axis of symmetry."""
+    """Direction of the axis of symmetry."""
 
 
 class CellsTable(Table):
@@ -100,8 +100,8 @@ class CellsTable(Table):
     spontaneous_curvature: Literal["rest", "none"] = "rest"
     """rest: the shape at rest has no bending moments; none: flat membranes have none."""
     volume_modulus_pa: Modulus | None = None
-    """Modulus kappa of the volume constraint, with the energy kappa (V - V0)^2 / (2 V0); rho c_s^2, the bulk
-    modulus of the lattice fluid, when left out."""
+    """Modulus kappa of the volume constraint, with the energy kappa (V - V0)^2 / (2 V0); by default rho c_s^2,
+    the bulk modulus of the lattice fluid."""
     area_modulus_un_m: Modulus = 100.0
     """Modulus kappa of the constraint of the whole area, with the energy kappa (A - A0)^2 / (2 A0)."""
     membrane_viscosity_un_s_m: Modulus = 0.0

@@ -170,7 +170,7 @@ class OpeningTable(Table):
     kind: Literal["velocity", "pressure"]
     """Prescribed quantity."""
     position_um: Position | None = None
-    """A point of the plane that cuts the vessel; the plane of the group when left out."""
+    """A point of the plane that cuts the vessel; by default the plane of the group."""
     normal: Position | None = None
     """Direction out of the vessel, along an axis."""
     profile: Literal["parabolic", "uniform"] | Name = "parabolic"
@@ -185,7 +185,7 @@ class OpeningTable(Table):
     """Factor on value over time: a number, an expression of t (s), or the path of a CSV file with two
     columns: time in s, factor; linear between its rows and constant beyond them."""
     period_s: Positive | None = None
-    """Period of the signal; not periodic when left out."""
+    """Period of the signal; without it the signal is not periodic."""
     feeds: bool = False
     """true: cells enter here at the hematocrits of the case, from a periodic flow of blood before the inlet. With
     the profile `parabolic` the velocities at the inlet are those of this periodic flow."""

@@ -15,6 +15,7 @@ from haloscope.device import jit
 from haloscope.device.interface import Device
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
+from haloscope.io.vtk_arrays import CellArrays
 from haloscope.mesh.lattice.point_fields import PointFields, Position
 from haloscope.regions import Region as TimedRegion
 from haloscope.regions import SetupPhase
@@ -464,11 +465,18 @@ class BloodSolver:
 
     def cell_columns(self) -> Mapping[str, np.ndarray] | None:
         """Columns of the table of cells on rank 0; all ranks call this."""
+        return self._outputs_of_cells("cells").columns(self.step)
+
+    def membranes(self) -> CellArrays | None:
+        """Membranes of all cells on rank 0; all ranks call this."""
+        return self._outputs_of_cells("membranes").membranes(self.step)
+
+    def _outputs_of_cells(self, location: str) -> CellOutputs:
         if self._cell_outputs is None:
             raise InputError(
-                "the case has no cells", location="cells", remedy="add a table [[blood.cells]]"
+                "the case has no cells", location=location, remedy="add a table [[blood.cells]]"
             )
-        return self._cell_outputs.columns(self.step)
+        return self._cell_outputs
 
     def at_output(self, out: Path) -> None:
         """Write cells beside the fields."""

@@ -243,7 +243,7 @@ def fit(nodes: BlockNodes, start: Triple, nx: int) -> bool:
 
 
 def choose(shape: Triple, real: str, multiprocessors: int) -> Tile:
-    """The tiles with which a box takes less time, as measured; see docs/performance/cavity.md."""
+    """The tiles with which a box takes less time, as measured; see docs/archive/performance/cavity.md."""
     large = LARGE_TILES[real]
     across = large.across(shape)
     planes = across[0] * across[1] * shape[2] / multiprocessors

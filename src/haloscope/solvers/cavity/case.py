@@ -108,13 +108,12 @@ class CavityTable(Table):
     rayleigh: Annotated[float, Field(ge=0.0, le=1e12)] | None = None
     """Rayleigh number g beta dT L^3 / (nu alpha). It sets the temperature difference of walls named
     "hot" and "cold". L is the distance between the hot and the cold wall that face each other, else
-    the height. Set this or temperature_difference; 1e5 when neither is set."""
+    the height. Set this or temperature_difference; by default 1e5."""
     temperature_difference: Annotated[float, Field(ge=0.0, le=_LARGEST)] | None = None
     """Temperature difference of the walls named "hot" and "cold" in K. Walls in kelvin define it
     themselves."""
     prandtl: Positive | None = None
-    """Prandtl number nu / alpha; sets alpha. Set this or thermal_diffusivity; 0.71 when neither
-    is set."""
+    """Prandtl number nu / alpha; sets alpha. Set this or thermal_diffusivity; by default 0.71."""
     thermal_diffusivity: Positive | None = None
     """alpha in m^2/s."""
     kinematic_viscosity: Positive = 1.589e-5
@@ -130,7 +129,7 @@ class CavityTable(Table):
     midway between walls in kelvin, else 300."""
     kappa: Annotated[float, Field(gt=0.0, le=100.0)] | None = None
     """Smallest square of the artificial speed of sound, over the reference velocity squared. By
-    default 0.1, or 0.3 where the hot wall lies below the cold one."""
+    default 0.1, or 0.3 if the hot wall lies below the cold one."""
     damping: Annotated[float, Field(ge=0.0, le=0.1)] = 0.01
     """Factor C4 of the fourth-difference pressure damping."""
     cfl: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9
@@ -139,8 +138,8 @@ class CavityTable(Table):
     """local: a time step for each node (faster to a steady state); global: one for all nodes, as
     published."""
     rescale_pressure: Literal["output", "step"] = "output"
-    """When the pressure at the centre is subtracted. output: in outputs; step: at each step, as
-    published."""
+    """Subtract the pressure at the centre in outputs only (output), or at each step, as published
+    (step)."""
     precision: Literal["double", "single"] = "double"
     """Floating-point type of the fields."""
     walls: Walls = Walls()
@@ -307,7 +306,7 @@ _EXCLUSIONS = (
     ),
     Exclusion(
         ("cavity.walls.NAME.velocity", "the wall's normal"),
-        "a wall moves only within itself",
+        "a wall moves only within its plane",
         ("cavity.walls.x_low.velocity=[1.0, 0.0, 0.0]",),
     ),
 )

@@ -116,7 +116,7 @@ class Time(Table):
     """Spectral radius of generalised-alpha: the share of the shortest waves that a step keeps; 0: none,
     1: all."""
     time_step: Positive | None = None
-    """Time step of unsteady flow in s; it is shortened to meet the end. A restart may take another."""
+    """Time step of unsteady flow in s; it is shortened to meet the end. A restart may use another."""
     end: Positive | None = None
     """End of unsteady flow in s."""
     pseudo_time_step: Positive | None = None
@@ -126,7 +126,7 @@ class Time(Table):
 
 
 class NewtonTable(Table):
-    """When Newton's method ends in a time step."""
+    """Limits of Newton's method in a time step."""
 
     iterations: Iterations = 10
     """Largest number of iterations."""
@@ -134,10 +134,9 @@ class NewtonTable(Table):
     """Newton's method ends when the residual over the residual at the start of the step falls below
     this. 0: all iterations are done."""
     linearise_tau: bool = False
-    """Whether the matrix includes the derivatives of tau. The solution is the same. With them
+    """Include the derivatives of tau in the matrix. The solution is the same. With them
     residuals fall quadratically down to rounding; without them a residual is at best about a
-    hundredth of the one before. It pays only if linear systems are solved to much less than a
-    hundredth."""
+    hundredth of the previous one. Useful only with flow.linear.tolerance far below 0.01."""
 
 
 class LinearTable(Table):
@@ -150,8 +149,8 @@ class LinearTable(Table):
     restart: Annotated[int, Field(ge=1, le=1000)] = 60
     """Iterations between restarts of GMRES; two vectors are kept for each iteration."""
     keep_preconditioner: bool = True
-    """Whether the preconditioner is updated once a time step, and again only if Newton's residual falls
-    less than tenfold or the iterations grow by half."""
+    """Update the preconditioner once a time step, and again only if Newton's residual falls less than
+    tenfold or the iterations grow by half. false: update it in each Newton iteration."""
     preconditioner: Literal["auto", "two-level", "block-ilu", "coloured-ilu", "point-blocks"] = (
         "auto"
     )
@@ -245,7 +244,7 @@ class Slice(Table):
     """The plane of the picture."""
 
     axis: Literal["auto", "x", "y", "z"] = "auto"
-    """Normal of the plane; auto: the shortest side of the mesh, z where offset is set."""
+    """Normal of the plane; auto: the shortest side of the mesh, z if offset is set."""
     offset: Component | None = None
     """Position of the plane on this axis in m; by default the middle of the mesh."""
     points: Annotated[int, Field(ge=2, le=2000)] = 400
@@ -284,13 +283,12 @@ class FlowTable(Table):
     linear: LinearTable = LinearTable()
     """The linear solver: a [flow.linear] table."""
     messages: Literal["neighbours", "neighbours-blocking", "all-pairs"] = "neighbours"
-    """Which ranks get messages, and when; the last two are for studies on cores. neighbours: ranks that
-    share nodes, overlapped with computation; neighbours-blocking: ranks that share nodes, one after
-    the other; all-pairs: every other rank, most with empty messages, as the first version of XNS
-    did."""
+    """Recipients and order of messages. neighbours: ranks that share nodes, overlapped with computation.
+    For studies on cores: neighbours-blocking: ranks that share nodes, one after the other; all-pairs:
+    all other ranks, mostly with empty messages, as in the first version of XNS."""
     lsic: bool = True
-    """Whether a least-squares term acts on the divergence of the velocity. It makes the solution on
-    coarse meshes robust."""
+    """Add a least-squares term for the divergence of the velocity. It makes the solution on coarse
+    meshes robust."""
     forces: Annotated[tuple[Force, ...], Field(max_length=100)] = ()
     """Forces on boundaries: [[flow.forces]] tables."""
     head: Head | None = None
@@ -300,8 +298,8 @@ class FlowTable(Table):
     slice: Slice = Slice()
     """The plane of the picture."""
     partition: Literal["auto", "graph", "coordinates"] = "auto"
-    """How elements are distributed over ranks: graph (METIS), coordinates (bisection), or auto (the
-    method that cuts fewer faces)."""
+    """Partitioning of the elements over ranks: graph (METIS), coordinates (bisection), or auto: the
+    method that cuts fewer faces."""
 
     @model_validator(mode="after")
     def _consistent(self) -> FlowTable:
@@ -502,7 +500,7 @@ _EXCLUSIONS = (
     ),
     Exclusion(
         ("flow.boundaries.NAME.profile", "a kind other than speed and flow_rate"),
-        "other kinds give no mean velocity to distribute",
+        "a profile distributes a mean velocity",
         ("flow.boundaries.outlet={pressure=0.0, profile=uniform}",),
     ),
     Exclusion(

@@ -57,7 +57,7 @@ Angle = Annotated[float, Field(ge=-75.0, le=75.0)]
 
 
 class Vanes(Table):
-    """A row of vanes or blades, whose angle changes linearly (in its tangent) along the axis."""
+    """A row of vanes or blades. The tangent of their angle changes linearly along the axis."""
 
     count: Annotated[int, Field(ge=1, le=12)]
     """Number of vanes."""

@@ -51,8 +51,9 @@ class SpectrumTable(Table):
     probes: Annotated[tuple[Name, ...], Field(max_length=1000)] = ()
     """Names of probes; all by default."""
     window: Literal["none", "hann", "fade"] = "fade"
-    """Window of the series for the spectrum (not for the resonances). none: for fields that have died
-    away; hann: for a steady oscillation; fade, from 1 to 0: for fields that still ring at the end."""
+    """Window of the series for the spectrum (not for the resonances). none: for fields that have
+    decayed; hann: for a steady oscillation; fade, from 1 to 0: for fields that still oscillate at the
+    end."""
 
     @model_validator(mode="after")
     def _consistent(self) -> SpectrumTable:
@@ -75,7 +76,7 @@ class FarFieldTable(Table):
     """
 
     frequencies: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=1000)]
-    """In Hz (natural units: oscillations per metre of c t)."""
+    """Frequencies in Hz (natural units: oscillations per metre of c t)."""
     box: tuple[Position, Position] | None = None
     """Surface around the elements with centres between this lower and upper corner, in m."""
     regions: tuple[Name, ...] = ()
@@ -137,11 +138,11 @@ class Cylinder(Table):
     """A circular cylinder around the z axis; its surfaces are wall, bottom and top."""
 
     radius: Positive
-    """In m."""
+    """Radius in m."""
     bottom: Component = 0.0
-    """End along z in m."""
+    """Lower end along z in m."""
     top: Component
-    """The other end in m."""
+    """Upper end along z in m."""
     core: Count = 2
     """Elements along each side of the square core."""
     rings: Count = 2
@@ -149,14 +150,14 @@ class Cylinder(Table):
     layers: Count = 1
     """Elements along z."""
     periodic: bool = False
-    """Whether the cylinder is periodic along z."""
+    """true: periodic along z."""
 
 
 class Sphere(Table):
     """A sphere, alone or within a larger sphere or a cube; its regions are inner, outer and margin."""
 
     radius: Positive
-    """In m."""
+    """Radius in m."""
     core: Count = 2
     """Elements along each side of the central cube."""
     rings: Count = 2
@@ -172,7 +173,7 @@ class Sphere(Table):
     margin_layers: Annotated[int, Field(ge=0, le=10_000)] = 0
     """Elements across the margin."""
     centre: Position = (0.0, 0.0, 0.0)
-    """In m."""
+    """Centre in m."""
 
     @model_validator(mode="after")
     def _one_surrounding(self) -> Sphere:
@@ -237,7 +238,7 @@ class Slice(Table):
     """The plane of the picture."""
 
     axis: Literal["auto", "x", "y", "z"] = "auto"
-    """Normal of the plane; auto: the shortest side of the mesh, z where offset is set."""
+    """Normal of the plane; auto: the shortest side of the mesh, z if offset is set."""
     offset: Component | None = None
     """Position on the axis in m; by default the middle of the mesh."""
     points: Annotated[int, Field(ge=2, le=2000)] = 200
@@ -260,7 +261,7 @@ class Exact(Table):
     """periodic-box, conducting-box, cavity-te101, waveguide-tm01, sphere-tm11 and other modes of these
     shapes (te or tm and the numbers of the mode)."""
     radius: Positive = 1.0
-    """Of a waveguide or sphere, in m."""
+    """Radius of a waveguide or sphere in m."""
     length: Positive = 1.0
     """Edge of a cube, or the period of a waveguide, in m."""
     size: tuple[Positive, Positive, Positive] = (1.0, 1.0, 1.0)
@@ -287,7 +288,7 @@ class MaxwellTable(Table):
     integrator: Literal["runge-kutta", "exponential"] = "runge-kutta"
     """runge-kutta: fourth order, low storage. exponential: the exponential of the operator in a Krylov
     space, for steps of any length; the automatic step is ten times the bound. exponential does not
-    support media that conduct or have memory, layers, sources and waves."""
+    support conducting and dispersive media, layers, sources and waves."""
     krylov: Krylov = Krylov()
     """Settings of the exponential integrator."""
     end_time: Positive | None = None

@@ -127,7 +127,7 @@ def require_no_contradiction(table: MaxwellTable) -> None:
         for name, present in (additions | {"maxwell.materials": lossy}).items():
             if present:
                 raise CaseFault(
-                    "the exponential integrator does not support media that conduct or have memory, layers, "
+                    "the exponential integrator does not support conducting or dispersive media, layers, "
                     f"sources or waves, but {name} is set",
                     location='integrator = "exponential"',
                     remedy='set maxwell.integrator = "runge-kutta"',

@@ -67,23 +67,23 @@ def located(key: str, table: str = "") -> Iterator[None]:
 
 
 class PoleTable(Table):
-    """A term of the permittivity of a medium with memory, for fields as exp(-i w t)."""
+    """A term of the permittivity of a dispersive medium, for fields proportional to exp(-i w t)."""
 
     kind: Literal["drude", "lorentz", "debye"]
     """drude: -plasma_frequency**2 / (w (w + i collision_rate)); lorentz: strength resonance**2 /
     (resonance**2 - i damping w - w**2); debye: strength / (1 - i w relaxation_time)."""
     plasma_frequency: Positive | None = None
-    """Of drude, in rad/s."""
+    """drude: plasma frequency in rad/s."""
     collision_rate: NotNegative | None = None
-    """Of drude, in 1/s; 0 by default."""
+    """drude: collision rate in 1/s; 0 by default."""
     strength: Number | None = None
-    """Of lorentz and debye: contribution to the static permittivity."""
+    """lorentz and debye: contribution to the static permittivity."""
     resonance: Positive | None = None
-    """Of lorentz, in rad/s."""
+    """lorentz: resonance frequency in rad/s."""
     damping: NotNegative | None = None
-    """Of lorentz, in 1/s; 0 by default."""
+    """lorentz: damping rate in 1/s; 0 by default."""
     relaxation_time: Positive | None = None
-    """Of debye, in s."""
+    """debye: relaxation time in s."""
 
     def pole(self, units: Units) -> Pole:
         """The pole in natural units."""
@@ -180,23 +180,23 @@ class WaveformTable(Table):
     frequency (t - centre); sine: sin(2 pi frequency t + phase), which rises smoothly within rise;
     expression: a formula of t; table: values of a CSV file."""
     centre: Number | None = None
-    """In s."""
+    """Time of the centre of a pulse, in s."""
     width: Positive | None = None
-    """In s."""
+    """Width of a Gaussian, in s."""
     frequency: Positive | None = None
-    """In Hz."""
+    """Frequency in Hz."""
     phase: Number | None = None
-    """In radians; 0 by default."""
+    """Phase in radians; 0 by default."""
     rise: Positive | None = None
-    """In s."""
+    """Time in s in which a sine reaches its full amplitude."""
     expression: str | None = None
     """Formula of t in s."""
     file: str | None = None
     """CSV file with two columns: time in s, value."""
     until: Positive | None = None
-    """Of an expression: time in s after which the waveform is 0."""
+    """expression: time in s after which the waveform is 0."""
     samples: Annotated[int, Field(ge=_LEAST_SAMPLES, le=1 << 24)] = 4096
-    """Of an expression or a file: number of values for cubic interpolation in time."""
+    """expression and table: number of values for cubic interpolation in time."""
 
     def waveform(self, units: Units) -> Waveform:
         """The waveform in natural units."""
@@ -249,17 +249,17 @@ class SourceTable(Table):
     waveform: WaveformTable
     """Amplitude over time."""
     magnetic: bool = False
-    """Whether the source is a magnetic current, which drives H; its units have V in place of A."""
+    """true: a magnetic current, which drives H; its units have V in place of A."""
     position: Position | None = None
-    """Of a dipole, in m."""
+    """dipole: position in m."""
     moment: tuple[Number, Number, Number] | None = None
-    """Of a dipole: current times length, in A m."""
+    """dipole: current times length, in A m."""
     density: Density | None = None
-    """Of a volume (A/m**2) or sheet (A/m): numbers or expressions of x, y, z."""
+    """volume (A/m**2) and sheet (A/m): current density, numbers or expressions of x, y, z."""
     regions: tuple[Name, ...] | None = None
-    """Of a volume: regions with the current; all by default."""
+    """volume: regions with the current; all by default."""
     surface: Name | None = None
-    """Of a sheet."""
+    """sheet: name of a surface inside the mesh."""
 
     def current(self, units: Units) -> Current:
         """The current in natural units."""
@@ -302,7 +302,7 @@ class WaveTable(Table):
     direction: tuple[Number, Number, Number]
     """Direction of propagation, of any length."""
     polarisation: tuple[Number, Number, Number]
-    """Electric field in V/m where the waveform is 1; normal to the direction."""
+    """Electric field in V/m for a waveform of 1; normal to the direction."""
     waveform: WaveformTable
     """Amplitude over time."""
     inside: tuple[Name, ...] = ()

@@ -1,11 +1,11 @@
-"""Output of cells: files for ParaView, the table of cells and its rows after a restart, pictures."""
+"""Output of cells at intervals and at the end: files for ParaView, the table of cells and its rows after a restart, pictures."""
 
 from __future__ import annotations
 
 import bisect
 import codecs
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from haloscope.errors import InputError, MachineError, counted
 from haloscope.exchange.ranks.world import World
 from haloscope.io.atomic import append_text, write_text
-from haloscope.io.vtkhdf_surface import BodyKind, SurfaceWriter
+from haloscope.io.vtk_arrays import CellArrays
 from haloscope.solvers.blood.case_cells import MICRO
 from haloscope.solvers.blood.cells.local_cells import OwnCells, own_cells
 from haloscope.solvers.blood.cells.sharing import Region
 from haloscope.solvers.blood.cells.suspension import Suspension
+from haloscope.solvers.blood.outputs.cell_surfaces import at_root, membrane_arrays, write_cells
 from haloscope.solvers.blood.units import LatticeUnits
 from haloscope.solvers.blood.vessels.vessels import Vessel
 from haloscope.solvers.interface import Results, saved_counts
@@ -172,92 +173,11 @@ def cell_table(
     tables = []
     for local in suspension.kinds:
         cells = own_cells(local, region)
-        ids = _at_root(world, cells.ids, np.dtype(np.int64))
-        values = _at_root(world, cell_numbers(cells, origin, units), np.dtype(np.float64))
+        ids = at_root(world, cells.ids, np.dtype(np.int64))
+        values = at_root(world, cell_numbers(cells, origin, units), np.dtype(np.float64))
         order = np.argsort(ids, kind="stable")
         tables.append((ids[order], values.reshape(-1, len(NUMBERS))[order]))
     return tables
-
-
-def write_cells(
-    path: Path,
-    suspension: Suspension,
-    region: Region,
-    origin: Floats,
-    units: LatticeUnits,
-    world: World,
-    time: float,
-) -> None:
-    """Write all cells for ParaView, in m as the fields are; all ranks call this.
-
-    `suspension`, `region`, `origin`, `units`, `world`: the cells, their box, position in m of its
-    first lattice point, units, and the ranks; `time`: in s.
-    """
-    # Points have the arrays ``velocity`` (m/s) and ``force`` (N, of the membrane on the fluid),
-    # triangles ``number`` and ``kind``, the latter by its place among the kinds of the case. Rank 0
-    # holds the cells of one rank at a time.
-    own = [own_cells(local, region) for local in suspension.kinds]
-    ids = [_at_root(world, cells.ids, np.dtype(np.int64)) for cells in own]
-    portions = _portions(world, [(cells.ids, _state(cells, origin, units)) for cells in own])
-    if not world.is_root:
-        for _ in portions:
-            pass
-        return
-    kinds = [
-        BodyKind(local.kind.mesh.triangles, local.membranes.vertices, len(numbers))
-        for local, numbers in zip(suspension.kinds, ids, strict=True)
-    ]
-    with SurfaceWriter(
-        path,
-        kinds=kinds,
-        point_arrays={"velocity": 3, "force": 3},
-        body_arrays={"number": "int64", "kind": "int32"},
-        time=time,
-    ) as writer:
-        for kind, numbers, state in portions:
-            writer.put(
-                kind,
-                np.searchsorted(np.sort(ids[kind]), numbers),
-                state[:, 0],
-                {"velocity": state[:, 1], "force": state[:, 2]},
-                {"number": numbers, "kind": np.full(len(numbers), kind)},
-            )
-
-
-def _state(cells: OwnCells, origin: Floats, units: LatticeUnits) -> NDArray[np.float32]:
-    """Positions, velocities and forces in SI units, (n, 3, V, 3), as files hold them."""
-    states = np.empty((len(cells.ids), 3, *cells.positions.shape[1:]), np.float32)
-    states[:, 0] = origin + units.spacing * cells.positions
-    states[:, 1] = units.velocity * cells.velocities
-    states[:, 2] = units.force * cells.forces
-    return states
-
-
-def _portions(
-    world: World, own: Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]]
-) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.float32]]]:
-    """Kind, numbers and state of cells, rank by rank, on rank 0; all ranks go through this."""
-    for kind, (ids, state) in enumerate(own):
-        if not world.is_root:
-            world.send(np.array([len(ids)], np.int64), 0)
-            if len(ids):
-                world.send(ids, 0)
-                world.send(state, 0)
-            continue
-        yield kind, ids, state
-        for rank in range(1, world.size):
-            count = int(world.receive((1,), np.int64, rank)[0])
-            if count:
-                numbers = world.receive((count,), np.int64, rank)
-                yield kind, numbers, world.receive((count, *state.shape[1:]), np.float32, rank)
-
-
-def _at_root(world: World, values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Values of all ranks one after the other on rank 0, flat; none elsewhere."""
-    parts = [np.empty(0, np.uint8)] * world.size
-    parts[0] = np.ascontiguousarray(values, dtype).reshape(-1).view(np.uint8)
-    # Bytes that arrive may begin anywhere.
-    return np.frombuffer(b"".join(part.tobytes() for part in world.exchange(parts)), dtype)
 
 
 @dataclass
@@ -301,6 +221,17 @@ class CellOutputs:
             "number": np.concatenate([ids for ids, _ in tables]),
             **dict(zip(NUMBERS, values.T, strict=True)),
         }
+
+    def membranes(self, step: int) -> CellArrays | None:
+        """Membranes of all cells, as files hold them, on rank 0; all ranks call this."""
+        return membrane_arrays(
+            self.suspension,
+            self.region,
+            self.vessel.lattice.origin,
+            self.units,
+            self.world,
+            step * self.units.time_step,
+        )
 
     def extras(self) -> dict[str, NDArray[np.generic]]:
         """State of the table for a checkpoint: its last step, -1: none, and its rows; on rank 0."""

@@ -1,0 +1,139 @@
+"""Reads TOML files of cases and studies; refuses what no such file may hold."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from haloscope.case import shipped
+from haloscope.errors import InputError
+from haloscope.io.text_files import decoded
+
+_LARGEST_FILE = 1 << 20
+MOST_DOTS = 500
+"""In a line or a value: the parser's memory grows with the square of the dots in a key."""
+_LONGEST_SHOWN = 60
+# Python's limit for the digits of an integer, which its TOML parser does not report as a fault of TOML.
+_MOST_DIGITS = sys.int_info.default_max_str_digits
+
+
+def _nearest_file(path: Path, kind: str) -> str:
+    """The remedy for a file that does not exist: the nearest name, or how to find one."""
+    files = [file.name for file in path.parent.glob("*.toml")]
+    near = difflib.get_close_matches(path.name, files, 1)
+    name = shipped.closest(path.stem) if kind == "case" else None
+    if name is not None and not (near and path.suffix):
+        return f"did you mean the shipped case {name}?"
+    if near:
+        return f"did you mean {path.parent / near[0]}?"
+    or_name = ", or a name that haloscope cases lists" if kind == "case" else ""
+    return f"give the path of a {kind} file{or_name}"
+
+
+def read_toml(path: Path, kind: str = "case") -> dict[str, Any]:
+    """Read a TOML file; errors call it by its kind."""
+    file = f"{kind} file {path}"
+    try:
+        if path.is_dir():
+            raise InputError(
+                "it is a folder", location=file, remedy="give the path of a TOML file in it"
+            )
+        if not path.is_file():
+            raise InputError("it does not exist", location=file, remedy=_nearest_file(path, kind))
+        if path.stat().st_size > _LARGEST_FILE:
+            raise InputError(
+                f"it has {path.stat().st_size} bytes",
+                location=file,
+                allowed=f"at most {_LARGEST_FILE} bytes",
+                remedy=f"give the path of a {kind} file",
+            )
+        text = decoded(path.read_bytes(), file)
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.count(".") > MOST_DOTS:
+                raise InputError(
+                    f"it holds {line.count('.')} dots",
+                    location=f"{file}, line {number}",
+                    allowed=f"at most {MOST_DOTS} in a line",
+                    remedy="break the line",
+                )
+        data = tomllib.loads(text)
+        require_no_nul(data, file)
+        return data
+    except tomllib.TOMLDecodeError as error:
+        raise _syntax_error(text, error).within(file) from error
+    except RecursionError as error:
+        raise too_deep(file) from error
+    except ValueError as error:
+        raise too_many_digits(file) from error
+    except OSError as error:
+        raise InputError(
+            f"it cannot be read ({error.strerror})",
+            location=file,
+            remedy="check the path and its permissions",
+        ) from error
+
+
+def require_no_nul(value: Any, name: str) -> None:
+    """Refuse texts and keys with a character of value zero, which no path or name may hold."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            require_no_nul(key, name)
+            require_no_nul(item, f"{name}: {key}")
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            require_no_nul(item, f"{name}.{number}")
+    elif isinstance(value, str) and "\0" in value:
+        raise InputError(
+            f"{value!r} holds a character of value zero (\\u0000)",
+            location=name,
+            remedy="remove it",
+        )
+
+
+def _syntax_error(text: str, error: tomllib.TOMLDecodeError) -> InputError:
+    """The refusal of a text that is not TOML, with its line and how TOML is written."""
+    message = str(error)
+    position = re.search(r" \(at (line (\d+), column \d+)\)", message)
+    if position is None:
+        return InputError(
+            f"it is not TOML: {message}",
+            remedy="complete its end, where a bracket or a quote may be missing",
+        )
+    line = beginning(text.split("\n")[int(position[2]) - 1].strip())
+    return InputError(
+        f"it is not TOML: {line!r} ({message.replace(position[0], '')})",
+        location=position[1],
+        remedy="give each key and table once"
+        if message.startswith("Cannot")
+        else "write key = value, with keys of a-z, A-Z, 0-9, _ and -, text in quotes, lists in brackets",
+    )
+
+
+def too_deep(location: str) -> InputError:
+    """The refusal of tables and lists within each other beyond the parser's depth."""
+    return InputError(
+        "it is nested too deeply",
+        location=location,
+        allowed="tables of tables",
+        remedy="remove the innermost brackets",
+    )
+
+
+def too_many_digits(location: str) -> InputError:
+    """The refusal of an integer that Python does not read."""
+    # Of an integer in base 16, say, only when it is written in base 10.
+    return InputError(
+        f"it holds an integer of more than {_MOST_DIGITS} digits",
+        location=location,
+        allowed=f"integers of at most {_MOST_DIGITS} digits",
+        remedy="shorten it",
+    )
+
+
+def beginning(text: str) -> str:
+    """A text cut to the length that messages show of a value."""
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 3] + "..."
