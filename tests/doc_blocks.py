@@ -24,6 +24,7 @@ CLASSES = {
     "c": "source of another tool",
     "cpp": "source of another tool",
     "fortran": "source of another tool",
+    "geo": "source of another tool",
     "json": "source of another tool",
 }
 # Written from the code, which its own tests check.

@@ -42,6 +42,8 @@ from haloscope.solvers import registry
 from haloscope.study.keys import read_study
 
 STEPS = 2  # of each run
+# Of cases whose results the page reads: the field is sampled from the end of the pulse.
+MORE_STEPS = {"antenna": 10_000}
 PYTHON = "Python blocks"  # the command of lines that they print
 
 # Settings that make any case of a solver small, where the case has the first key or table.
@@ -69,6 +71,7 @@ FOREIGN = {
     "qsub": "a cluster",
     "mpiexec": "a program of the reader",
     "mpirun": "a program of the reader",
+    "jupyter": "opens a browser",
     "sort": "reads a list of hosts",
     "mpicc": "a compiler",
     "mpif90": "a compiler",
@@ -123,18 +126,21 @@ class SmallSimulation(haloscope.run.Simulation):
     def run(self, steps: int | None = None, **options: Any) -> dict[str, Any]:
         """Run to the last step, at most STEPS further."""
         end = self.solver.last_step if steps is None else steps
-        return super().run(min(end, self.step + STEPS), **options)
+        most = MORE_STEPS.get(self.name, STEPS)
+        return super().run(min(end, self.step + most), **options)
 
 
 def small_settings(case: Any, name: str) -> dict[str, Any]:
     """Settings that make a case small."""
+    outputs = {"output.interval": 1} if case.output.interval else {}
     if name in REDUCTIONS and case.solver in ("blood", "maxwell"):
         pairs = (setting.split("=", 1) for setting in REDUCTIONS[name][1])
-        return {key: json.loads(value) for key, value in pairs if key.startswith(case.solver)}
-    settings: dict[str, Any] = {}
+        own = {key: json.loads(value) for key, value in pairs if key.startswith(case.solver)}
+        return own | outputs
+    settings: dict[str, Any] = outputs
     if case.solver == "cavity" and case.run.tolerance > 0.0:
         # Such a run reaches its steady state at once, and says so.
-        settings = {"run.tolerance": 0.99, "run.diagnostics_interval": 1}
+        settings |= {"run.tolerance": 0.99, "run.diagnostics_interval": 1}
     for key, values in _SMALL.items():
         table, _, part = key.partition(".")
         if case.solver == table and (not part or getattr(case.flow, part) is not None):
@@ -180,6 +186,7 @@ class Reader:
     ) -> None:
         self.folder, self.small = folder, small
         self.printed = Printed()
+        self.last = ""  # the last command
         # Printed lines that the page has shown so far.
         self.sources: list[Line] = []
         self.namespace: dict[str, Any] = {"__name__": "__main__", "haloscope": haloscope}
@@ -246,7 +253,7 @@ class Reader:
     @contextlib.contextmanager
     def _captured(self, command: str, *, exact: bool = False) -> Iterator[io.StringIO]:
         """What is printed; `exact`: with the numbers that a reader gets."""
-        output = io.StringIO()
+        output, self.last = io.StringIO(), command
         try:
             with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
                 yield output
@@ -314,6 +321,7 @@ class Reader:
         is_first = name is not None and not folder.exists()
         if is_first and name in _finished:
             shutil.copytree(_finished[name][0], folder)
+            self.last = line
             self.printed.add(line, _finished[name][1], exact=False)
             return
         self.patch.setattr(sys, "argv", ["haloscope", *arguments])

@@ -10,7 +10,17 @@ from typing import Any
 
 import pytest
 import typer
-from doc_blocks import CLASSES, ROOT, Block, Printed, blocks, inline_commands, pages, rows_of_runs
+from doc_blocks import (
+    CLASSES,
+    ROOT,
+    Block,
+    Line,
+    Printed,
+    blocks,
+    inline_commands,
+    pages,
+    rows_of_runs,
+)
 from doc_reader import (
     FOREIGN,
     MEASURED,
@@ -49,6 +59,14 @@ NOT_PRINTED = {
     "region              visits": "times of one machine",
 }
 
+
+# Parts of shown lines that a small run does not print, with the reason; `make page-test` compares them.
+DEFERRED = {
+    "far field at": "the source is on until the end",
+    "not steady yet": "the tolerance of a small run is met at once",
+    "steady state reached at step 6": "steady flow takes more steps",
+    "strain ": "a small run writes fewer rows",
+}
 
 _ONLY_OF_STUDIES = set(Study.model_fields) - set(CaseTable.model_fields)
 
@@ -92,9 +110,11 @@ def _read(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Reader:
             raise
         if block in outputs:
             missing = _unprinted([block], reader.printed)
-            assert not missing, f"{block.place}: no command before it prints these lines"
+            deferred = [row for row in missing if any(part in row for part in DEFERRED)]
+            assert missing == deferred, f"{block.place}: no command before it prints these lines"
             rows = filter(None, block.text.splitlines())
             reader.sources += filter(None, map(reader.printed.source, rows))
+            reader.sources += [Line(reader.last, row, exact=False) for row in deferred]
     for command, _ in rows_of_runs(page):
         reader.type(command)
     return reader
@@ -158,6 +178,8 @@ def test_no_entry_of_a_table_is_stale(readers: dict[Path, Reader]) -> None:
         (PRELUDES, "preludes"),
     ):
         assert set().union(*(getattr(reader, used) for reader in readers.values())) == set(table)
+    shown = [line.text for reader in readers.values() for line in reader.sources]
+    assert {part for part in DEFERRED if any(part in row for row in shown)} == set(DEFERRED)
     texts = [block.text for page in _RUN.values() for block in page if block.language == "text"]
     assert {part for part in NOT_PRINTED if any(part in text for text in texts)} == set(NOT_PRINTED)
 
@@ -168,7 +190,7 @@ def test_commands_in_the_text_of_a_page_have_the_options_that_it_names(page: Pat
     unknown = []
     for text in inline_commands(page):
         name, *words = text.split()[1:]
-        command = group if name.startswith("-") else group.commands.get(name)
+        command = group if name.startswith("-") or name.isupper() else group.commands.get(name)
         names = {word.partition("=")[0] for word in [name, *words] if word.startswith("--")}
         options = [] if command is None else [*command.params, *group.params]
         if command is None or not names <= {"--help", "--"}.union(*(o.opts for o in options)):
