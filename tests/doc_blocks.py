@@ -145,6 +145,8 @@ _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _RATE = re.compile(rf"{_NUMBER} [kMGT]?(?=[a-zA-Z]+/s\b)")
 _MACHINE = re.compile(
     rf"{_NUMBER}(?= (?:[mu]?s|min|h|% of the memory)\b)|\d+ threads?|(?<=-)\d+(?=/)"
+    # Lines of progress come by time.
+    rf"|(?<=^step )\d+(?=/)|(?<=, residual ){_NUMBER}"
 )
 
 

@@ -17,6 +17,7 @@ from doc_blocks import (
     Line,
     Printed,
     blocks,
+    commands,
     inline_commands,
     pages,
     rows_of_runs,
@@ -29,6 +30,7 @@ from doc_reader import (
     PRELUDES,
     PYTHON,
     Reader,
+    made_by,
     write_placeholders,
 )
 
@@ -147,17 +149,16 @@ def test_numbers_of_a_page_are_those_of_the_runs_at_full_size(
     outputs = _outputs(page)
     with monkeypatch.context() as small:
         small_reader = _read(page, tmp_path / "small", small)
-    commands = [line.command for line in small_reader.sources if not line.exact]
-    reader = Reader(tmp_path / "full", monkeypatch, small=False)
+    needed = {line.command for line in small_reader.sources if not line.exact}
     rows = rows_of_runs(page)
+    reader = Reader(tmp_path / "full", monkeypatch, small=False)
     for block in _RUN[page]:
         reader.write(block)
-    for command in dict.fromkeys([*commands, *(command for command, _ in rows)]):
-        if command != PYTHON:
-            reader.type(command)
-    for block in _RUN[page]:
-        if block.language == "python" and PYTHON in commands:
+        # Python blocks read what any command before them has written.
+        if PYTHON in needed or needed & set(_typed(block)):
             reader.read(block)
+    for command, _ in rows:
+        reader.type(command)
     exact = [line for line in small_reader.printed.lines if line.exact]
     unprinted = _unprinted(outputs, Printed([*exact, *reader.printed.lines]))
     assert not unprinted, "no run at full size prints these lines"
@@ -165,6 +166,15 @@ def test_numbers_of_a_page_are_those_of_the_runs_at_full_size(
         texts = [line.text for line in reader.printed.lines if line.command == command]
         missing = set(numbers) - set(re.findall(r"[-+\w.]*\d", " ".join(texts)))
         assert not missing, f"{command}: {missing}"
+
+
+def _typed(block: Block) -> list[str]:
+    """Commands of a shell block, with those of make's targets."""
+    if block.language != "sh":
+        return []
+    lines = commands(block)
+    made = [made_by(line.split()[1:]) for line in lines if line.startswith("make ")]
+    return [*lines, *(command for group in made for command in group)]
 
 
 def test_no_entry_of_a_table_is_stale(readers: dict[Path, Reader]) -> None:
