@@ -44,13 +44,14 @@ TEST_STAMP := $(call stamp,mpi$(comma)dev$(comma)nvrtc)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test small-test wheel-test lint docs gpu-test bench bench-peers clean
+.PHONY: help demo test small-test wheel-test page-test lint docs gpu-test bench bench-peers clean
 
 help:
 	@echo 'make demo         run a small case (a fresh clone needs only Python 3.11 to 3.13)'
 	@echo 'make test         check sources and run all tests; GPU tests are skipped without a GPU'
 	@echo 'make small-test   run a few unit tests and one case of each solver, in a minute'
 	@echo 'make wheel-test   build a wheel, install it outside this folder and run two cases with it'
+	@echo 'make page-test    run commands of the pages at full size and compare their numbers'
 	@echo 'make lint         check sources only: ruff, mypy, import-linter'
 	@echo 'make docs         build the documentation site, $(DOCS)/index.html'
 	@echo 'make gpu-test     run tests/gpu with PYTHON, which must have the packages of the tests'
@@ -81,6 +82,9 @@ small-test: $(TEST_STAMP)
 
 wheel-test: $(TEST_STAMP)
 	$(RUN) pytest -m slow tests/unit/test_installed_wheel.py
+
+page-test: $(TEST_STAMP)
+	$(RUN) pytest -m slow tests/unit/test_doc_blocks.py
 
 lint: $(TEST_STAMP)
 	$(RUN) ruff check .

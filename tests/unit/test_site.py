@@ -82,9 +82,7 @@ def test_troubleshooting_gives_a_cause_and_a_remedy_for_each_message() -> None:
 
 
 def test_gallery_has_the_command_of_every_shipped_case_once() -> None:
-    commands = re.findall(
-        r"^    haloscope run (cases/\S+)$", _read(DOCS / "gallery.md"), re.MULTILINE
-    )
+    commands = re.findall(r"^haloscope run (cases/\S+)$", _read(DOCS / "gallery.md"), re.MULTILINE)
     shipped = [f"cases/{path.name}" for path in (ROOT / "cases").glob("*.toml")]
     assert sorted(commands) == sorted(shipped)
 
