@@ -21,6 +21,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 from digests import REDUCTIONS
@@ -38,6 +39,9 @@ from haloscope.commands import cli
 from haloscope.commands import options as commands_world
 from haloscope.device.ceilings import Ceilings
 from haloscope.io.checkpoint import list_checkpoints
+from haloscope.mesh.tets.tet_files import write_tets
+from haloscope.mesh.tets.tet_generators import tet_box
+from haloscope.mesh.tets.tets import make_tet_mesh
 from haloscope.solvers import registry
 from haloscope.study.keys import read_study
 
@@ -71,6 +75,7 @@ FOREIGN = {
     "qsub": "a cluster",
     "mpiexec": "a program of the reader",
     "mpirun": "a program of the reader",
+    "gmsh": "a mesh generator; the test writes its mesh",
     "jupyter": "opens a browser",
     "sort": "reads a list of hosts",
     "mpicc": "a compiler",
@@ -284,8 +289,8 @@ class Reader:
         else:
             assert program in FOREIGN, f"no rule for the program {program!r}"
             self.foreign.add(program)
-            if program in ("pip", "mkdir"):
-                _INSTALLERS[program](arguments)
+            if program in _STAND_INS:
+                _STAND_INS[program](arguments)
             elif "haloscope" in arguments:
                 parse(arguments[arguments.index("haloscope") + 1 :])
 
@@ -471,6 +476,18 @@ def _write_measurement(folder: Path) -> None:
     write_sample(folder, ranks=4, steps=2)
 
 
+def _generate_mesh(arguments: list[str]) -> None:
+    """Write a coarse mesh where Gmsh writes that of a script: a channel, z_low and z_high its ends."""
+    script = Path(arguments[-1])
+    assert script.is_file(), f"{script} does not exist"
+    plain = tet_box((3, 3, 6), lower=(-5.0, -5.0, 0.0), upper=(5.0, 5.0, 40.0))
+    sides = dict(plain.boundaries)
+    groups = {"inlet": sides.pop("z_low"), "outlet": sides.pop("z_high")}
+    groups["wall"] = np.concatenate(list(sides.values()))
+    mesh = make_tet_mesh(plain.nodes, plain.tets, groups)
+    write_tets(mesh, script.with_suffix(".msh"))
+
+
 def made_by(arguments: list[str]) -> list[str]:
     """The haloscope commands of make's targets, which exist as the variables do."""
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -501,4 +518,4 @@ def _make_folders(arguments: list[str]) -> None:
             Path(name).mkdir(parents=True, exist_ok=True)
 
 
-_INSTALLERS = {"pip": _check_extras, "mkdir": _make_folders}
+_STAND_INS = {"pip": _check_extras, "mkdir": _make_folders, "gmsh": _generate_mesh}
