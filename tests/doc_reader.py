@@ -28,7 +28,6 @@ from digests import REDUCTIONS
 from doc_blocks import ROOT, Block, Line, Printed, commands
 from explorer_samples import write_sample
 from small_cavities import TEXT as SMALL_CAVITY
-from small_studies import HEAD, STRONG
 
 import haloscope
 import haloscope.run
@@ -79,7 +78,6 @@ FOREIGN = {
     "jupyter": "opens a browser",
     "sort": "reads a list of hosts",
     "mpicc": "a compiler",
-    "mpif90": "a compiler",
     "bench/gpu_session.sh": "GPUs",
     "docs/job-scripts/hosts.sh": "several hosts",
 }
@@ -93,11 +91,10 @@ NOT_RUN = {
 
 # Files that a page names and does not write: name, text.
 PLACEHOLDERS = {
-    "STUDY.toml": HEAD + STRONG,
     "heart.csv": "0.0, 0.5\n0.4, 1.0\n0.8, 0.5\n",
 }
 # Measurements that a page names and does not make.
-MEASURED = {"DIR", "before", "after", "scorep", "waits-revised", "measurement"}
+MEASURED = {"scorep"}
 
 # Code for the names that a Python block takes from the text around it: a part of the block, the code.
 PRELUDES = {
@@ -199,7 +196,6 @@ class Reader:
         self.not_run: set[str] = set()
         self.measured: set[str] = set()
         self.preludes: set[str] = set()
-        self.placeholders: set[str] = set()
         self.solver, self.fails = "cavity", False
         self.patch = monkeypatch
         folder.mkdir()
@@ -218,7 +214,7 @@ class Reader:
     def read(self, block: Block, following: Block | None = None) -> None:
         """Do what a block asks for; its last command fails if the block after it shows the error."""
         self.write(block)
-        self.placeholders.update(write_placeholders(block.text))
+        write_placeholders(block.text)
         for name in re.findall(r"\bruns/([\w-]+)-1\b", block.text):
             is_missing = name in shipped.names() and not Path(f"runs/{name}-1").exists()
             if is_missing and "haloscope run" not in block.text:
@@ -441,12 +437,11 @@ class Reader:
         assert options["folder"].is_dir(), f"{options['folder']} does not exist"
 
 
-def write_placeholders(text: str) -> list[str]:
-    """Write files that a block names into the current folder, unless they exist; give their names."""
-    names = [name for name in PLACEHOLDERS if name in text and not Path(name).exists()]
-    for name in names:
-        Path(name).write_text(PLACEHOLDERS[name], encoding="utf-8")
-    return names
+def write_placeholders(text: str) -> None:
+    """Write files that a block names into the current folder, unless they exist."""
+    for name, content in PLACEHOLDERS.items():
+        if name in text and not Path(name).exists():
+            Path(name).write_text(content, encoding="utf-8")
 
 
 def _shipped_case(arguments: list[str]) -> str | None:
