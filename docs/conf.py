@@ -41,7 +41,6 @@ ARCHIVE = [
 SINGLE_PAGES = [
     "docs/install",
     "docs/gallery",
-    "docs/how-to",
     "docs/troubleshooting",
     "docs/citation",
 ]

@@ -21,7 +21,7 @@ import pytest
 
 from haloscope.checks.verify import all_checks
 from haloscope.commands import ending, options
-from haloscope.device import jit
+from haloscope.device import jit, open_device
 from haloscope.device.ceilings import Ceilings
 from haloscope.io.checkpoint import list_checkpoints
 from haloscope.run.summary import version
@@ -530,6 +530,11 @@ def test_verification_ends_with_0_and_with_1_when_the_reference_is_another(call,
     assert set(result["checks"]["coarse: largest u at mid-width"]) >= {
         *("value", "reference", "tolerance", "ok")
     }
+    run = result["runs"]["coarse"]
+    assert (run["claim"], run["slow"]) == ("a coarse square", False)
+    assert run["device"] == open_device("cpu").name
+    assert 0 < run["seconds"] <= result["seconds"]
+    assert run["haloscope"] == version()
 
 
 def test_a_check_of_the_program_itself_holds():

@@ -1,4 +1,4 @@
-"""Claims about `run --check`: it prints the case with its boundaries, takes no step, writes nothing."""
+"""Claims about `run --check`: it prints the case with its boundaries, draws its geometry, and takes no step."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def test_every_shipped_case_has_conditions():
 
 
 @pytest.mark.usefixtures("no_step")
-def test_a_dry_run_prints_mesh_memory_time_and_boundaries_and_writes_nothing(case, call):
-    before = sorted(case.parent.rglob("*"))
+def test_a_dry_run_prints_mesh_memory_time_and_boundaries_and_writes_one_picture(case, call):
     code, out, _ = call("run", case, "--check", "--steps", "1000")
     assert code == 0
+    printed = out
     for words in ("15 x 13 x 14 nodes", " MB", "1000, in at least", "16 GB/s", "Rayleigh number"):
         assert words in out
     assert "  x_low   temperature " in out
@@ -68,7 +68,37 @@ def test_a_dry_run_prints_mesh_memory_time_and_boundaries_and_writes_nothing(cas
     }
     assert plan["least_seconds"] > 0
     assert plan["memory_bytes"] > 0
+    assert plan["picture"] == "runs/box-check.png"
+    assert f"picture: {plan['picture']}\n" in printed
+    assert sorted(path.name for path in case.parent.rglob("*") if path.is_file()) == [
+        "box-check.png",
+        "box.toml",
+    ]
+    assert Path(plan["picture"]).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_dry_run_without_a_picture_writes_nothing(case, call):
+    before = sorted(case.parent.rglob("*"))
+    code, out, _ = call("run", case, "--check", "--set", "output.picture=false")
+    assert code == 0
+    assert "picture" not in out
+    assert out.endswith("no step was taken and nothing was written\n")
     assert sorted(case.parent.rglob("*")) == before
+
+
+def test_a_picture_that_cannot_be_written_costs_a_warning_and_not_the_numbers(case, call):
+    Path("runs").write_text("")
+    code, out, err = call("run", case, "--check")
+    assert code == 0
+    assert "Rayleigh number" in out
+    assert "warning: no picture: runs: the folder cannot be created" in err
+
+
+def test_a_picture_of_a_dry_run_is_no_run_to_restart(case, call):
+    assert call("run", case, "--check", "--quiet") == (0, "", "")
+    code, _, err = call("run", case, "--restart")
+    assert code == 2
+    assert "there is no run of box" in err
 
 
 @pytest.mark.parametrize("more", [("--out", "there"), ("--restart",)])

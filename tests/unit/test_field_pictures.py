@@ -86,7 +86,7 @@ def test_a_magnitude_has_no_blue_for_below_zero(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [3, MOST_PANELS])
-def test_up_to_six_panels_are_drawn(tmp_path: Path, count: int) -> None:
+def test_up_to_eight_panels_are_drawn(tmp_path: Path, count: int) -> None:
     pixels = _draw(tmp_path, *[{"values": np.ones((10, 20))}] * count)
     red, _ = _ends(pixels)
     assert red.sum() > 30000 * count
@@ -96,7 +96,7 @@ def test_up_to_six_panels_are_drawn(tmp_path: Path, count: int) -> None:
     ("panels", "change", "error", "location", "problem"),
     [
         ([], {}, InputError, "slices", "0 panels"),
-        ([np.zeros((10, 20))] * 7, {}, InputError, "slices", "7 panels"),
+        ([np.zeros((10, 20))] * 9, {}, InputError, "slices", "9 panels"),
         ([np.zeros((20, 10))], {}, InputError, r"'E0 \(V/m\)'", r"the shape is \(20, 10\)"),
         ([np.full((10, 20), np.nan)], {}, InputError, "'E0", "no value on the plane"),
         ([np.full((10, 20), np.inf)], {}, SolutionError, "'E0", "200 values are inf"),
@@ -232,3 +232,61 @@ def test_small_lengths_are_shown_in_small_units() -> None:
         (1e6, "um"),
         (1e9, "nm"),
     ]
+
+
+def test_arrows_have_the_direction_of_the_field_and_are_at_most_25_along_a_side() -> None:
+    x, y = np.linspace(0, 2, 200), np.linspace(0, 1, 100)
+    u, v = np.broadcast_to(-y[:, None], (100, 200)), np.broadcast_to(x - 1.0, (100, 200))
+    size = np.hypot(u, v)
+    size[:50, :100] = np.nan
+    panel = {"values": size, "scale": "magnitude", "vectors": (np.where(size > 0, u, np.nan), v)}
+    (axes,) = _drawn(slices_figure(_picture(panel, x=x, y=y)))
+    (arrows,) = axes.collections
+    places = arrows.get_offsets()
+    assert 20 <= len(np.unique(places[:, 0])) <= 25
+    assert not ((places[:, 0] < 1) & (places[:, 1] < 0.49)).any()
+    expected = np.stack([-places[:, 1], places[:, 0] - 1.0], axis=1)
+    expected /= np.linalg.norm(expected, axis=1)[:, None]
+    drawn = np.stack([arrows.U, arrows.V], axis=1)
+    length = np.linalg.norm(drawn, axis=1)
+    np.testing.assert_allclose(drawn / length[:, None], expected, atol=1e-6)
+    # All of one length, and shorter than their distance.
+    assert length.max() == pytest.approx(length.min())
+    assert length.max() < np.diff(np.unique(places[:, 0])).min()
+    assert axes.images[0].get_clim() == (0.0, np.nanmax(size))
+
+
+def test_where_a_field_is_faint_there_is_no_arrow() -> None:
+    u = np.broadcast_to(np.where(np.arange(20) < 10, 1.0, 0.01), (10, 20))
+    panel = {"values": u, "vectors": (u, 0 * u)}
+    (axes,) = _drawn(slices_figure(_picture(panel)))
+    assert axes.collections[0].get_offsets()[:, 0].max() < X[10]
+
+
+def test_a_field_across_the_plane_has_no_panel_of_arrows_and_scales_of_components_stay() -> None:
+    one, none = np.ones((10, 20)), np.zeros((10, 20))
+
+    def figure(along: Any) -> Any:
+        arrows = {"values": np.sqrt(2) * along, "vectors": (along, along), "scale": "magnitude"}
+        panels = [
+            {"values": along, "label": "Ex (V/m)", "quantity": "E"},
+            {"values": one, "label": "Ez (V/m)", "quantity": "E"},
+            {**arrows, "label": "E along the plane (V/m)", "quantity": "E"},
+        ]
+        return slices_figure(_picture(*panels))
+
+    across = figure(none)
+    assert [axes.get_title(loc="left") for axes in _drawn(across)] == ["Ez"]
+    assert any(text.endswith("largest component: Ex") for text in _texts(across))
+    both = _drawn(figure(one))
+    assert [axes.get_title(loc="left") for axes in both] == ["Ex", "Ez", "E along the plane"]
+    assert both[0].images[0].get_clim() == (-1.0, 1.0)
+    assert both[2].images[0].get_clim() == (0.0, pytest.approx(np.sqrt(2)))
+
+
+def test_lines_beyond_those_that_fit_end_in_dots() -> None:
+    lines = [f"result {number}" for number in range(30)]
+    texts = _texts(slices_figure(_picture({"values": np.ones((10, 20))}), lines))
+    assert "..." in texts
+    assert "result 0" in texts
+    assert "result 29" not in texts

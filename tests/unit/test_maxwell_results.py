@@ -309,7 +309,7 @@ def test_a_far_field_of_a_run_cut_short_is_withheld_or_told_to_be_not_final():
     later = opened(data).run(ceilings=False)
     assert later["far_field"]
     assert _warnings(
-        later, "far field at 5e+08: not final: the fields on the surface have not died"
+        later, "far field at 500 MHz: not final: the fields on the surface have not died"
     )
     data["maxwell"]["sources"][0]["waveform"] = {
         "kind": "gaussian",

@@ -82,9 +82,12 @@ def test_troubleshooting_gives_a_cause_and_a_remedy_for_each_message() -> None:
 
 
 def test_gallery_has_the_command_of_every_shipped_case_once() -> None:
-    commands = re.findall(r"^haloscope run (cases/\S+)$", _read(DOCS / "gallery.md"), re.MULTILINE)
-    shipped = [f"cases/{path.name}" for path in (ROOT / "cases").glob("*.toml")]
+    commands = re.findall(r"^haloscope run (\S+)$", _read(DOCS / "gallery.md"), re.MULTILINE)
+    shipped = [path.stem for path in (ROOT / "cases").glob("*.toml")]
     assert sorted(commands) == sorted(shipped)
+    pictures = re.findall(r"!\[[^\]]+\]\((images/\S+)\)", _read(DOCS / "gallery.md"))
+    assert len(pictures) >= len(shipped)
+    assert all((DOCS / picture).is_file() for picture in pictures)
 
 
 def test_install_page_lists_all_extras() -> None:
@@ -215,4 +218,4 @@ def test_site_builds_without_warnings_and_its_search_leaves_the_archive_out(
     assert (folder / "docs" / "archive" / "performance" / "cavity.html").exists()
     words = _words_by_page(folder / "searchindex.js")
     assert words["docs/archive/performance/cavity"] == set()
-    assert "restart" in words["docs/how-to"]
+    assert "restart" in words["docs/how-to/restart"]

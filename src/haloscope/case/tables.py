@@ -98,9 +98,10 @@ class Output(Table):
     fields: bool = True
     """Write the last fields as VTKHDF."""
     picture: bool = True
-    """Draw the mid-plane and the residual history as PNG."""
+    """Draw the mid-plane and the residual history as PNG; with run --check, the geometry."""
     frames: Annotated[int, Field(ge=0, le=200)] = 0
-    """Frames of animation.gif: the plane of the picture at equal intervals of steps; 0: no animation."""
+    """Frames of animation.gif, of the picture's plane, and cells.gif, of cells in blood, evenly over
+    the steps of the run; 0: none."""
     probes: Annotated[tuple[Probe, ...], Field(max_length=1000)] = ()
     """Points whose values are recorded: [[output.probes]] tables."""
     probe_interval: PositiveInt = 100

@@ -9,11 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from haloscope.case.tables import check as check_case
+from haloscope.device import open_device
 from haloscope.errors import InputError, SolutionError
 from haloscope.exchange.ranks.world import World
 from haloscope.io.interrupts import Interrupted
 from haloscope.run import Simulation
 from haloscope.run.state import Progress, Silent
+from haloscope.run.summary import version
 from haloscope.solvers import registry
 from haloscope.solvers.interface import Check
 
@@ -99,13 +101,17 @@ def verify(
     Returns
     -------
     dict
-        ``checks``: ``{"check: quantity": {value, reference, tolerance, ok, source}}``; ``ok``:
-        whether all hold; ``seconds``.
+        ``checks``: ``{"check: quantity": {value, reference, tolerance, ok, source}}``; ``runs``:
+        ``{"check": {claim, slow, haloscope, device, seconds}}``, with the version of Haloscope;
+        ``ok``: whether all hold; ``seconds``.
     """
     progress = progress or Silent()
     begun = time.perf_counter()
+    chosen = select(names, slow=slow)
+    device_name = open_device(device).name
     results: dict[str, Any] = {}
-    for check in select(names, slow=slow):
+    runs: dict[str, Any] = {}
+    for check in chosen:
         start = time.perf_counter()
         compared = check.run(solve_with(device, progress))
         comparisons = {
@@ -113,10 +119,19 @@ def verify(
             for quantity, comparison in compared.items()
         }
         results.update(comparisons)
+        seconds = time.perf_counter() - start
+        runs[check.name] = {
+            "claim": check.about,
+            "slow": check.slow,
+            "haloscope": version(),
+            "device": device_name,
+            "seconds": seconds,
+        }
         if on_done is not None:
-            on_done(check, {"seconds": time.perf_counter() - start, "checks": comparisons})
+            on_done(check, {"seconds": seconds, "checks": comparisons})
     return {
         "checks": results,
+        "runs": runs,
         "ok": all(result["ok"] for result in results.values()),
         "seconds": time.perf_counter() - begun,
     }

@@ -80,7 +80,7 @@ def require_alone(used: Mapping[str, bool]) -> None:
     for option, is_used in used.items():
         if is_used:
             raise InputError(
-                "a dry run writes nothing",
+                "a dry run has no results",
                 location=f"--check with {option}",
                 remedy="leave one of them out",
             )
@@ -92,6 +92,7 @@ def print_plan(simulation: Simulation, steps: int | None, *, quiet: bool, as_jso
 
     # Lines of a run are in the plan; with --quiet only warnings are printed.
     numbers = plan(simulation, steps, Silent())
+    numbers["picture"] = _drawn_geometry(simulation, numbers["notices"])
     if not simulation.world.is_root:
         return
     if as_json:
@@ -104,6 +105,24 @@ def print_plan(simulation: Simulation, steps: int | None, *, quiet: bool, as_jso
         print("\n".join(_lines(numbers, derived)), flush=True)
         if numbers["notices"]:
             say("\n".join(numbers["notices"]))
+
+
+def _drawn_geometry(simulation: Simulation, notices: list[str]) -> str | None:
+    """Path of the picture of the geometry; None without one. All ranks call this.
+
+    A picture that cannot be written costs a warning, and not the numbers.
+    """
+    from haloscope.run.geometry import save_geometry_picture
+
+    if not simulation.case.output.picture:
+        return None
+    path = PICTURES / f"{simulation.name}-check.png"
+    try:
+        save_geometry_picture(simulation, path)
+    except (InputError, MachineError) as error:
+        notices.append(f"warning: no picture: {error}")
+        return None
+    return str(path)
 
 
 def _lines(numbers: dict[str, Any], derived: list[str]) -> list[str]:
@@ -122,8 +141,13 @@ def _lines(numbers: dict[str, Any], derived: list[str]) -> list[str]:
     width = max((len(name) for name in numbers["boundaries"]), default=0)
     lines.append("boundaries" if numbers["boundaries"] else "boundaries  none")
     lines += [f"  {name:<{width}}  {text}" for name, text in numbers["boundaries"].items()]
+    if numbers["picture"]:
+        return [*lines, f"picture: {numbers['picture']}", "no step was taken"]
     return [*lines, "no step was taken and nothing was written"]
 
+
+PICTURES = Path("runs")
+"""Folder of the pictures of dry runs, beside those of runs."""
 
 _MOST_STEPS = 2**40  # as many as run.steps may have
 
@@ -165,8 +189,8 @@ def run(
         bool,
         typer.Option(
             "--check",
-            help="Set up the case and print mesh, memory, least time and boundary conditions; take "
-            "no step, write nothing.",
+            help="Set up the case, print mesh, memory, least time and boundary conditions, and draw "
+            "the geometry; take no step.",
         ),
     ] = False,
     quiet: Quiet = False,

@@ -18,7 +18,7 @@ from haloscope.errors import InputError, MachineError, counted
 from haloscope.io.atomic import append_text, write_text
 from haloscope.io.figures.animations import save_animation
 from haloscope.run.state import OUTPUT, RunState
-from haloscope.solvers.interface import Monitor
+from haloscope.solvers.interface import Monitor, WithCells
 
 if TYPE_CHECKING:
     from haloscope.io.figures.field_pictures import SlicesPicture
@@ -85,7 +85,17 @@ def headline_of(summary: Mapping[str, Any], last_step: int) -> list[str]:
     step = summary["steps"]
     if not doubts and step < last_step and not summary["converged"]:
         doubts = [f"not final: step {step} of {last_step}"]
-    return [*doubts, *summary["headline"]]
+    return [*doubts, *_without_tables(summary["headline"])]
+
+
+def _without_tables(lines: Sequence[str]) -> list[str]:
+    """Lines without tables, whose rows are indented, and without the line above each."""
+    rows = [line.startswith("  ") for line in lines]
+    return [
+        line
+        for line, row, next_is_row in zip(lines, rows, [*rows[1:], False], strict=True)
+        if not row and not next_is_row
+    ]
 
 
 def keep_frame(state: RunState) -> None:
@@ -94,6 +104,8 @@ def keep_frame(state: RunState) -> None:
         picture = state.solver.picture()
         if picture is not None:
             state.frames.add(state.step, picture)
+        if isinstance(state.solver, WithCells):
+            state.solver.keep_cells_frame()
 
 
 def table_row(values: list[float]) -> str:

@@ -17,6 +17,7 @@ from haloscope.mesh.blocks import StructuredGrid
 
 if TYPE_CHECKING:
     from haloscope.io.figures.field_pictures import SlicesPicture
+    from haloscope.io.figures.geometry_views import Geometry
     from haloscope.io.figures.pictures import PlanePicture
 
 
@@ -373,6 +374,12 @@ class Solver(Protocol):
     def picture(self) -> PlanePicture | SlicesPicture | None:
         """Picture of the present state, on rank 0; all ranks call this."""
 
+    def geometry(self) -> Geometry:
+        """Own part of the boundaries and of what lies within, before the first step.
+
+        All ranks call this; the picture of `haloscope run --check` shows it.
+        """
+
     def headline(self, diagnostics: Mapping[str, float]) -> list[str]:
         """Lines for people: the main results beside published ones where there are any."""
 
@@ -386,6 +393,12 @@ class WithCells(Protocol):
 
     def membranes(self) -> CellArrays | None:
         """Surfaces of the present cells on rank 0; None elsewhere; all ranks call this."""
+
+    def keep_cells_frame(self) -> None:
+        """Keep a picture of the present cells, if there are any, for the animation of `finish`.
+
+        All ranks call this.
+        """
 
 
 # Whole numbers up to here have a float of their own.

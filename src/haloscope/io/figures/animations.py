@@ -76,13 +76,16 @@ class Frames:
 
 
 def of_plane(picture: PlanePicture | SlicesPicture) -> SlicesPicture:
-    """A plane with streamlines as slices: its scalar, and the speed where that is another field."""
+    """A plane with streamlines as slices: its scalar, and the speed where that is another field.
+
+    Panels with arrows are left out: frames hold one number a sample.
+    """
     if "panels" in picture:
-        return cast("SlicesPicture", picture)
+        slices = cast("SlicesPicture", picture)
+        panels = [panel for panel in slices["panels"] if "vectors" not in panel]
+        return cast("SlicesPicture", {**slices, "panels": panels})
     plane = picture
-    panels: list[FieldPanel] = [
-        {"values": plane["scalar"], "label": plane["scalar_label"], "scale": "range"}
-    ]
+    panels = [{"values": plane["scalar"], "label": plane["scalar_label"], "scale": "range"}]
     if not plane["scalar_label"].startswith("speed"):
         speed = np.hypot(np.asarray(plane["u"]), np.asarray(plane["v"]))
         panels.append({"values": speed, "label": "speed (m/s)", "scale": "magnitude"})
@@ -111,16 +114,20 @@ def thinned(picture: SlicesPicture) -> SlicesPicture:
 
 
 def save_animation(path: str | Path, frames: Frames) -> None:
-    """Write the frames as GIF, atomically; the last one stays longer."""
-    if Path(path).suffix.lower() != ".gif" or not frames.frames:
+    """Write the frames as GIF."""
+    save_gif(path, drawn(frames) if frames.frames else iter(()), len(frames.frames))
+
+
+def save_gif(path: str | Path, images: Iterator[Image], count: int) -> None:
+    """Write so many images as GIF, atomically; the last one stays longer."""
+    if Path(path).suffix.lower() != ".gif" or not count:
         raise InputError(
-            f"there are {len(frames.frames)} frames",
+            f"there are {count} frames",
             location=str(path),
             allowed="at least one frame, and a name that ends in .gif",
         )
-    images = drawn(frames)
     first = next(images)
-    durations = [FRAME_MILLISECONDS] * (len(frames.frames) - 1) + [LAST_MILLISECONDS]
+    durations = [FRAME_MILLISECONDS] * (count - 1) + [LAST_MILLISECONDS]
     with atomic_path(path) as temporary:
         first.save(
             temporary,

@@ -29,7 +29,19 @@ def fit_ticks(axis: Axis, ends: tuple[float, float], room: float, *, upright: bo
 
     Returns: the power of ten that ticks are multiples of, as ``1e-5``; empty where it is 1.
     """
-    from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator
+    from matplotlib.ticker import FixedFormatter, FixedLocator
+
+    places, texts, power = placed_ticks(ends, room, upright=upright)
+    axis.set_major_locator(FixedLocator(places))
+    axis.set_major_formatter(FixedFormatter(texts))
+    return power
+
+
+def placed_ticks(
+    ends: tuple[float, float], room: float, *, upright: bool = False
+) -> tuple[list[float], list[str], str]:
+    """Positions of ticks, their labels and the power of ten of these, as of `fit_ticks`."""
+    from matplotlib.ticker import MaxNLocator
 
     low, high = sorted(ends)
     largest = max(abs(low), abs(high))
@@ -51,9 +63,7 @@ def fit_ticks(axis: Axis, ends: tuple[float, float], room: float, *, upright: bo
         # No label has room beside another one.
         middle = len(places) // 2
         places, texts = places[middle : middle + 1], texts[middle : middle + 1]
-    axis.set_major_locator(FixedLocator([place * factor for place in places]))
-    axis.set_major_formatter(FixedFormatter(texts))
-    return f"1e{exponent}" if exponent else ""
+    return [place * factor for place in places], texts, f"1e{exponent}" if exponent else ""
 
 
 def with_power(label: str, power: str) -> str:

@@ -1,4 +1,4 @@
-"""Pictures of fields on a plane: up to six panels, such as the components of E and H.
+"""Pictures of fields on a plane: up to eight panels, such as the components of E and H, and arrows.
 
 A component that takes both signs has a diverging scale centred on zero, a magnitude one that
 starts at zero, and a field whose sign has no meaning one from its least to its greatest value.
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-MOST_PANELS = 6
+MOST_PANELS = 8
 PANEL_AREA = 7.0  # square inch, without the margins
 LONGEST_SIDE = 7.5  # inch
 WIDE = 3.0  # width over height of a panel from which its colour bar lies below it
@@ -49,9 +49,13 @@ LONGEST_BAR = 4.0  # inch
 HEAD_HEIGHT = 0.6  # inch
 LINE_HEIGHT = 0.19  # inch, of the text below
 TEXT_SIZE = 9.0  # points
-LINES_SHOWN = 8
+LINES_SHOWN = 16
+MOST_ARROWS = 25  # along the longer side
+ARROW_LENGTH = 0.85  # of the distance of arrows
+ARROW_WIDTH = 0.013  # inch
+FAINT = 0.02  # of the largest magnitude: below it there is no arrow
 FIGURE_RATIO = 1.5  # width over height that panels are arranged for
-MOST_COLUMNS = 3
+MOST_COLUMNS = 4
 # Of the largest value of its quantity: a component that is nowhere larger is less than one of 256
 # colours and has no panel.
 VANISHING = 1e-3
@@ -93,6 +97,9 @@ class FieldPanel(TypedDict):
     quantity: NotRequired[str]
     # Of the colours: centred on zero (the default), from zero up, or from the least value up.
     scale: NotRequired[Scale]
+    # (ny, nx) components along x and y of arrows drawn over the values, which are their magnitude. The
+    # panel has a scale of its own; it is left out where its quantity vanishes along the plane.
+    vectors: NotRequired[tuple[ArrayLike, ArrayLike]]
     # Least and greatest value for the colours in place of those of the values, as of several frames.
     limits: NotRequired[tuple[float, float]]
 
@@ -130,8 +137,10 @@ def slices_figure(picture: SlicesPicture, lines: Sequence[str] = ()) -> Figure:
     half = [(line[1] - line[0]) / 2 for line in (across, up)]
     extent = (across[0] - half[0], across[-1] + half[0], up[0] - half[1], up[-1] + half[1])
     layout = _Layout.of((extent[1] - extent[0]) / (extent[3] - extent[2]), len(shown))
+    lines = [*lines, note] if note else lines
     text = [row for line in lines for row in wrapped(line, TEXT_SIZE, layout.text_width)]
-    text = text[:LINES_SHOWN]
+    if len(text) > LINES_SHOWN:
+        text = [*text[: LINES_SHOWN - 1], "..."]
     size = layout.size(len(text))
     figure = new_figure(size)
     figure.set_layout_engine("none")
@@ -148,11 +157,11 @@ def slices_figure(picture: SlicesPicture, lines: Sequence[str] = ()) -> Figure:
             vmax=scales[number][1],
             interpolation="nearest",
         )
+        _draw_arrows(axes, across, up, panel.get("vectors"))
         _draw_outlines(axes, picture.get("outlines"), extent)
         _label(axes, picture["x_label"], picture["y_label"], layout)
         _colour_bar(figure, axes, image, panel["label"], layout)
-    subtitle = picture.get("subtitle", "")
-    _write_head(figure, size, picture["title"], ", ".join(filter(None, (subtitle, note))))
+    _write_head(figure, size, picture["title"], picture.get("subtitle", ""))
     _write_lines(figure, size, text)
     return figure
 
@@ -218,7 +227,7 @@ def shown_panels(
     panels: Sequence[FieldPanel], fields: Sequence[NDArray[np.float64]]
 ) -> tuple[list[int], str]:
     """Numbers of the panels that are drawn, and a note about components that vanish."""
-    names = [panel.get("quantity", f"panel {n}") for n, panel in enumerate(panels)]
+    names = _quantities(panels)
     heights = [float(np.nanmax(np.abs(values))) for values in fields]
     largest = dict.fromkeys(names, 0.0)
     for name, height in zip(names, heights, strict=True):
@@ -229,12 +238,19 @@ def shown_panels(
         if names.count(name) > 1 and height <= VANISHING * largest[name]
     ]
     if len(vanishing) == len(panels):
-        return list(range(len(panels))), ""
-    left_out = ", ".join(_name(panels[number]["label"]) for number in vanishing)
+        return [number for number, panel in enumerate(panels) if "vectors" not in panel], ""
+    left_out = ", ".join(
+        _name(panels[number]["label"]) for number in vanishing if "vectors" not in panels[number]
+    )
     note = (
         f"not drawn, below {VANISHING:.1%} of the largest component: {left_out}" if left_out else ""
     )
     return [number for number in range(len(panels)) if number not in vanishing], note
+
+
+def _quantities(panels: Sequence[FieldPanel]) -> list[str]:
+    """Quantity of each panel; a name of its own without one."""
+    return [panel.get("quantity", f"panel {number}") for number, panel in enumerate(panels)]
 
 
 def _name(label: str) -> str:
@@ -305,7 +321,10 @@ def _scales(
 ) -> list[tuple[float, float]]:
     """Least and largest value of each panel's colours."""
     ends: dict[str, tuple[float, float]] = {}
-    names = [panel.get("quantity", f"panel {n}") for n, panel in enumerate(panels)]
+    names = [
+        f"arrows {number}" if "vectors" in panels[number] else name
+        for number, name in enumerate(_quantities(panels))
+    ]
     for name, panel, values in zip(names, panels, fields, strict=True):
         own = panel.get("limits", (float(np.nanmin(values)), float(np.nanmax(values))))
         low, high = ends.get(name, own)
@@ -353,6 +372,44 @@ def colour_map(scale: Scale) -> Colormap:
 
     chosen = _diverging() if scale == "signed" else matplotlib.colormaps["viridis"]
     return chosen.with_extremes(bad=OUTSIDE)
+
+
+def _draw_arrows(
+    axes: Axes,
+    across: NDArray[np.float64],
+    up: NDArray[np.float64],
+    vectors: tuple[ArrayLike, ArrayLike] | None,
+) -> None:
+    """Arrows of one length along the vectors at some of the samples, where these are not faint."""
+    if vectors is None:
+        return
+    step = -(-max(across.size, up.size) // MOST_ARROWS)
+    x, y = across[step // 2 :: step], up[step // 2 :: step]
+    u, v = (np.asarray(part, np.float64)[step // 2 :: step, step // 2 :: step] for part in vectors)
+    size = np.hypot(u, v)
+    largest = float(np.nanmax(np.hypot(*(np.asarray(part, np.float64) for part in vectors))))
+    with np.errstate(invalid="ignore"):
+        seen = size > FAINT * largest
+    rows, columns = np.nonzero(seen)
+    length = ARROW_LENGTH * step * float(across[1] - across[0])
+    axes.quiver(
+        x[columns],
+        y[rows],
+        length * u[seen] / size[seen],
+        length * v[seen] / size[seen],
+        angles="xy",
+        scale_units="xy",
+        scale=1.0,
+        units="inches",
+        width=ARROW_WIDTH,
+        pivot="middle",
+        color="white",
+        edgecolor=INK,
+        linewidth=0.35,
+        headwidth=4.5,
+        headlength=5.0,
+        headaxislength=4.5,
+    )
 
 
 def _draw_outlines(

@@ -30,11 +30,11 @@ DOTS_PER_INCH = 160
 HISTORY_SIZE = (6.0, 4.0)  # inch
 OVERVIEW_SIZE = (10.0, 5.0)  # inch, 1600 x 800 pixels
 OVERVIEW_PLANE_HEIGHT = 3.1  # inch, without the margins
-OVERVIEW_PLANE_WIDTHS = (3.4, 5.0)  # inch, least and most
+OVERVIEW_PLANE_WIDTHS = (3.8, 5.0)  # inch, least and most
 PLANE_AREA = 14.0  # square inch, without the margins
 LONGEST_SIDE = 7.0  # inch
 PLANE_MARGINS = (1.8, 1.1)  # inch, for labels, title and colour bar
-HEAD_MARGIN = 1.1  # inch, beside a title
+HEAD_MARGIN = 0.8  # inch, beside a title
 NARROWEST_FIGURE = 4.6  # inch
 PADDING = 0.09  # inch, around the axes
 
@@ -49,6 +49,9 @@ STREAMLINE_INSET = 0.012  # of the side
 STREAMLINE_CELLS = 29
 FEWEST_STREAMLINE_CELLS = 4  # along the shorter side; a thinner plane has no streamlines
 SHORTEST_STREAMLINE = 0.2  # of the side
+
+# Of a history's legend in one row below the title.
+MOST_NAMES_ABOVE, MOST_LETTERS_ABOVE = 6, 24
 
 # A range below this many spacings of the number type is rounding, not a field.
 ROUNDING_SPACINGS = 16
@@ -147,7 +150,7 @@ def save_history(
     figure = new_figure(HISTORY_SIZE)
     axes = figure.add_subplot()
     _draw_history(axes, steps, series, ylabel, tolerance)
-    _head(axes, figure.get_figwidth(), title)
+    _head(axes, figure.get_figwidth(), title, lift=True)
     save_figure(figure, path)
 
 
@@ -467,7 +470,21 @@ def _draw_history(
     axes.set_axisbelow(True)
     axes.set_xlabel("step")
     axes.set_ylabel(ylabel, parse_math=False)
-    legend = axes.legend(fontsize=8, frameon=False, labelcolor=INK, handlelength=1.8)
+    # Below the title, where no curve is; many names stand where there is most room.
+    above = len(histories) <= MOST_NAMES_ABOVE and sum(map(len, histories)) <= MOST_LETTERS_ABOVE
+    place: dict[str, Any] = {}
+    if above:
+        place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": len(histories)}
+    legend = axes.legend(
+        fontsize=8,
+        frameon=False,
+        labelcolor=INK,
+        handlelength=1.8,
+        borderaxespad=0.2,
+        borderpad=0.1,
+        columnspacing=1.2,
+        **place,
+    )
     for text in legend.get_texts():
         text.set_parse_math(False)
     style_axes(axes)

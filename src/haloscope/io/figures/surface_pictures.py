@@ -65,23 +65,32 @@ class View:
     reach: float  # Distance from the middle up to which surfaces are seen
 
     @classmethod
-    def of_points(cls, points: Floats, most: tuple[int, int]) -> View:
-        """Look at all of some points, turned a little.
+    def of_points(
+        cls,
+        points: Floats,
+        most: tuple[int, int],
+        *,
+        azimuth: float = AZIMUTH,
+        elevation: float = ELEVATION,
+        upright: int | None = None,
+    ) -> View:
+        """Look at all of some points (n, 3), turned a little: the longest side runs to the right.
 
-        The longest side of the box around them runs to the right and the next one up.
-        `points`: (n, 3), not all of them on a line.
+        The next one runs up, or the axis `upright`; points must not lie on a line.
         """
-        # `most`: pixels that the picture is at most wide and high.
+        # `most`: pixels that the picture is at most wide and high; angles in radians.
         sides = np.ptp(points, axis=0)
         # Of equal sides x runs to the right; y runs up, as in pictures of the plane across z, unless the
         # other side is clearly longer: a cell in shear is seen from the side.
-        along = int(np.flatnonzero(sides >= sides.max() * (1 - 1e-9))[0])
-        rest = [axis for axis in (1, 2, 0) if axis != along]
-        upright = rest[0] if sides[rest[0]] >= sides[rest[1]] * ALIKE else rest[1]
+        level = np.where(np.arange(3) == upright, -1.0, sides)
+        along = int(np.flatnonzero(level >= level.max() * (1 - 1e-9))[0])
+        if upright is None:
+            rest = [axis for axis in (1, 2, 0) if axis != along]
+            upright = rest[0] if sides[rest[0]] >= sides[rest[1]] * ALIKE else rest[1]
         right, up = np.eye(3)[along], np.eye(3)[upright]
         toward = np.cross(right, up)
-        toward = np.cos(AZIMUTH) * toward + np.sin(AZIMUTH) * right
-        toward = np.cos(ELEVATION) * toward + np.sin(ELEVATION) * up
+        toward = np.cos(azimuth) * toward + np.sin(azimuth) * right
+        toward = np.cos(elevation) * toward + np.sin(elevation) * up
         right = np.cross(up, toward)
         right /= np.linalg.norm(right)
         axes = np.stack([right, np.cross(toward, right), toward])
@@ -195,6 +204,17 @@ class SurfaceImage:
             lost = losses.at(which[before], x[before], y[before])
             np.add.at(logarithms, pixels[before], lost)
         return np.exp(logarithms).reshape(view.height, view.width).astype(np.float32)
+
+    def outlines(self) -> NDArray[np.bool_]:
+        """Pixels of bodies beside something that lies behind them."""
+        body, depth = self.body, self.depth
+        outlines = np.zeros(body.shape, bool)
+        for one, other in ((np.s_[1:], np.s_[:-1]), (np.s_[:, 1:], np.s_[:, :-1])):
+            border = body[one] != body[other]
+            nearer = depth[one] < depth[other]
+            outlines[one] |= border & nearer
+            outlines[other] |= border & ~nearer
+        return outlines
 
     def lines(self, segments: Floats, width: float) -> NDArray[np.bool_]:
         """Which pixels lines (n, 2, 3) of a width in pixels cover, where nothing is before them."""
@@ -321,9 +341,50 @@ class Walls:
     segments: Floats  # (k, 2, 3): drawn as lines
 
 
-def picture_view(points: Floats) -> View:
-    """How all of some points (n, 3) are looked at in a picture."""
-    return View.of_points(points, (FINER * MOST_PIXELS[0], FINER * MOST_PIXELS[1]))
+def picture_view(points: Floats, most: tuple[int, int] | None = None) -> View:
+    """How all of some points (n, 3) are looked at in a picture of at most so many shown pixels."""
+    width, height = most or MOST_PIXELS
+    return View.of_points(points, (FINER * width, FINER * height))
+
+
+@dataclass(frozen=True, eq=False)
+class ShadedPixels:
+    """Pixels of bodies behind walls, before their values have colours; all (height, width)."""
+
+    value: NDArray[np.floating]  # nan where there is no body
+    shade: NDArray[np.float32]  # Share of its colour that a body has, by light and outlines
+    clear: NDArray[np.float32]  # Share of light that passes walls in front
+    lines: NDArray[np.bool_]  # Edges of walls
+
+    @classmethod
+    def of_image(cls, image: SurfaceImage, walls: Walls) -> ShadedPixels:
+        """Pixels of an image with walls around its bodies."""
+        drawn = image.depth != NOTHING
+        value = np.where(drawn, image.value, np.float32(np.nan))
+        shade = AMBIENT + (1 - AMBIENT) * image.light
+        shade *= np.where(image.outlines(), np.float32(OUTLINE), np.float32(1.0))
+        clear = np.ones(drawn.shape, np.float32)
+        if len(walls.triangles):
+            clear = image.clearness(walls.points, walls.triangles, PLAIN, EDGE)
+        lines = np.zeros(drawn.shape, bool)
+        if len(walls.segments):
+            lines = image.lines(walls.segments, FINER * LINE_WIDTH)
+        return cls(value, shade, clear, lines)
+
+    def colours(self, largest: float) -> NDArray[np.float32]:
+        """Shown colours (height, width, 3), for values from 0 to the largest."""
+        import matplotlib
+        from matplotlib.colors import Normalize, to_rgb
+
+        scale = Normalize(0.0, largest or 1.0)
+        colours = np.ones((*self.value.shape, 3), np.float32)
+        drawn = ~np.isnan(self.value)
+        base = matplotlib.colormaps[COLOUR_MAP](scale(self.value[drawn]))[:, :3]
+        colours[drawn] = base * self.shade[drawn][:, None]
+        clear = self.clear[:, :, None]
+        colours = clear * colours + (1 - clear) * np.array(WALL, np.float32)
+        colours[self.lines] = to_rgb(MUTED)
+        return shown_pixels(colours)
 
 
 def save_surfaces(
@@ -346,10 +407,26 @@ def save_surfaces(
             allowed="finite numbers, 0 or more",
             remedy="find where the solution broke",
         )
+    pixels = ShadedPixels.of_image(image, walls).colours(largest)
+    figure = surfaces_figure(
+        pixels, image.view, label=label, largest=largest, unit=unit, title=title, subtitle=subtitle
+    )
+    save_figure(figure, path)
+
+
+def surfaces_figure(
+    pixels: NDArray[np.float32],
+    view: View,
+    *,
+    label: str,
+    largest: float,
+    unit: str,
+    title: str,
+    subtitle: str,
+) -> Figure:
+    """Figure of shown pixels; the subtitle is its last text."""
     from matplotlib.colors import Normalize
 
-    scale = Normalize(0.0, largest or 1.0)
-    pixels = _shown(_coloured(image, walls, scale))
     height, width = (side / DOTS_PER_INCH for side in pixels.shape[:2])
     room = max(width, LEAST_WIDTH)
     size = LEFT + room + RIGHT, HEAD + height + FOOT
@@ -361,9 +438,9 @@ def save_surfaces(
     )
     axes.imshow(pixels, interpolation="none", aspect="auto")
     axes.set_axis_off()
-    _draw_colour_bar(figure, axes, scale, label, (width, height))
-    _draw_scale_bar(figure, image.view, unit, room, size)
-    _draw_triad(figure, image.view, size)
+    _draw_colour_bar(figure, axes, Normalize(0.0, largest or 1.0), label, (width, height))
+    _draw_scale_bar(figure, view, unit, room, size)
+    _draw_triad(figure, view, size)
     for text, points, colour, down in ((title, 12.0, INK, 0.12), (subtitle, 9.0, MUTED, 0.36)):
         figure.text(
             LEFT / size[0],
@@ -374,41 +451,10 @@ def save_surfaces(
             color=colour,
             parse_math=False,
         )
-    save_figure(figure, path)
+    return figure
 
 
-def _coloured(image: SurfaceImage, walls: Walls, scale: Any) -> NDArray[np.float32]:
-    """Colours (height, width, 3) of all pixels drawn."""
-    import matplotlib
-    from matplotlib.colors import to_rgb
-
-    colours = np.ones((*image.depth.shape, 3), np.float32)
-    drawn = image.depth != NOTHING
-    light = AMBIENT + (1 - AMBIENT) * image.light[drawn]
-    light *= np.where(_outlines(image)[drawn], OUTLINE, 1.0)
-    base = matplotlib.colormaps[COLOUR_MAP](scale(image.value[drawn]))[:, :3]
-    colours[drawn] = base * light[:, None]
-    if len(walls.triangles):
-        clear = image.clearness(walls.points, walls.triangles, PLAIN, EDGE)[:, :, None]
-        colours = clear * colours + (1 - clear) * np.array(WALL, np.float32)
-    if len(walls.segments):
-        colours[image.lines(walls.segments, FINER * LINE_WIDTH)] = to_rgb(MUTED)
-    return colours
-
-
-def _outlines(image: SurfaceImage) -> NDArray[np.bool_]:
-    """Pixels of bodies beside something that lies behind them."""
-    body, depth = image.body, image.depth
-    outlines = np.zeros(body.shape, bool)
-    for one, other in ((np.s_[1:], np.s_[:-1]), (np.s_[:, 1:], np.s_[:, :-1])):
-        border = body[one] != body[other]
-        nearer = depth[one] < depth[other]
-        outlines[one] |= border & nearer
-        outlines[other] |= border & ~nearer
-    return outlines
-
-
-def _shown(colours: NDArray[np.float32]) -> NDArray[np.float32]:
+def shown_pixels(colours: NDArray[np.float32]) -> NDArray[np.float32]:
     """Means over blocks of the pixels drawn; the rest of the last blocks is white."""
     height, width = (-(-side // FINER) for side in colours.shape[:2])
     whole = np.ones((height * FINER, width * FINER, 3), np.float32)

@@ -45,6 +45,7 @@ from haloscope.solvers.blood.fluid.lattice import DIRECTIONS
 from haloscope.solvers.blood.fluid_with_cells import MANY, FluidWithCells
 from haloscope.solvers.blood.membranes.cell_shapes import COLLAPSING, SMOOTHING_STEPS
 from haloscope.solvers.blood.outputs.cell_outputs import CellOutputs
+from haloscope.solvers.blood.outputs.geometry import vessel_geometry
 from haloscope.solvers.blood.outputs.pictures import (
     cell_outlines,
     plane_of,
@@ -73,6 +74,7 @@ from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, 
 
 if TYPE_CHECKING:
     from haloscope.io.figures.field_pictures import SlicesPicture
+    from haloscope.io.figures.geometry_views import Geometry
 
 Floats = NDArray[np.float64]
 
@@ -566,6 +568,18 @@ class BloodSolver:
             else "blood.relaxation_time (which shortens the time step)"
         )
         return f"lower {softer}{step}, the driving force or blood.spacing_um"
+
+    def keep_cells_frame(self) -> None:
+        """Keep a picture of the present cells."""
+        if self._cell_outputs is not None:
+            self._cell_outputs.keep_frame(self.step)
+
+    def geometry(self) -> Geometry:
+        """Walls, openings and the cells at the start."""
+        conditions = self._case.boundary_conditions()
+        return vessel_geometry(
+            self.vessel, self.suspension, self.medium.region, conditions, self._world
+        )
 
     def picture(self) -> SlicesPicture | None:
         """Velocity and pressure on a plane, with the outlines of cells."""

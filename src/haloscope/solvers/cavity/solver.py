@@ -19,6 +19,7 @@ from haloscope.solvers.cavity import diagnostics
 from haloscope.solvers.cavity.block_nodes import BlockNodes, choose_axes, partition
 from haloscope.solvers.cavity.case import CavityCase, Flow
 from haloscope.solvers.cavity.diagnostics import CentrePressure
+from haloscope.solvers.cavity.geometry import walls_geometry
 from haloscope.solvers.cavity.physics import SOURCE, allocate
 from haloscope.solvers.cavity.stepping import Stepping, TimeStep
 from haloscope.solvers.cavity.updates import Ghosts, Updates
@@ -26,6 +27,7 @@ from haloscope.solvers.cavity.walls import Walls
 from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, Work
 
 if TYPE_CHECKING:
+    from haloscope.io.figures.geometry_views import Geometry
     from haloscope.io.figures.pictures import PlanePicture
 
 _FIELDS = {
@@ -328,6 +330,11 @@ class CavitySolver:
     def picture(self) -> PlanePicture | None:
         """Temperature (or speed, where all is of one temperature) and flow on the mid-plane."""
         return diagnostics.midplane(self)
+
+    def geometry(self) -> Geometry:
+        """The walls."""
+        conditions = self._case.boundary_conditions()
+        return walls_geometry(self.flow, conditions, is_root=self._world.is_root)
 
     def headline(self, numbers: Mapping[str, float]) -> list[str]:
         """The mean Nusselt number beside the published one, and the largest velocities."""

@@ -23,6 +23,7 @@ from haloscope.solvers.flow.case import FIELD_NAMES, FlowCase
 from haloscope.solvers.flow.derived_fields import shear_results
 from haloscope.solvers.flow.equations.equations import UNKNOWNS
 from haloscope.solvers.flow.equations.time_steps import Clock
+from haloscope.solvers.flow.geometry import boundary_geometry
 from haloscope.solvers.flow.results import RunResults, flow_picture, require_plane
 from haloscope.solvers.flow.scales import flow_scales
 from haloscope.solvers.flow.steps import SteadySteps, Steps, UnsteadySteps, WorkModel, start_state
@@ -31,6 +32,7 @@ from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, 
 
 if TYPE_CHECKING:
     from haloscope.io.figures.field_pictures import SlicesPicture
+    from haloscope.io.figures.geometry_views import Geometry
 
 Position = tuple[float, float, float]
 Floats = NDArray[np.float64]
@@ -361,6 +363,10 @@ class FlowSolver:
             self._case.title or "Flow",
             f"{at}{self.layout.describe()}",
         )
+
+    def geometry(self) -> Geometry:
+        """Own triangles of the boundaries."""
+        return boundary_geometry(self.system.part, self._case.boundary_conditions())
 
     def headline(self, numbers: Mapping[str, float]) -> list[str]:
         """Progress of the run, and forces."""

@@ -26,6 +26,7 @@ from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, 
 from haloscope.solvers.maxwell.case import FIELD_NAMES, MaxwellCase, bytes_a_step, flops_a_step
 from haloscope.solvers.maxwell.elements import AFFINE, CORNERS, FACES, STORED, known_by
 from haloscope.solvers.maxwell.meshes import SetUp, place_in, share_out
+from haloscope.solvers.maxwell.outputs.geometry import mesh_geometry
 from haloscope.solvers.maxwell.outputs.results import EnergyBalance, RunResults
 from haloscope.solvers.maxwell.resolution import (
     limit_text,
@@ -50,6 +51,7 @@ from haloscope.solvers.maxwell.time_step import (
 
 if TYPE_CHECKING:
     from haloscope.io.figures.field_pictures import FieldPanel, SlicesPicture
+    from haloscope.io.figures.geometry_views import Geometry
 
 _SETUP = Region("set-up")
 _MESHING = SetupPhase("making and sharing out the mesh")
@@ -540,14 +542,26 @@ class MaxwellSolver:
         if samples is None:
             return None
         second = "s" if self._table.units == "si" else "(natural units)"
-        panels: list[FieldPanel] = [
-            {
-                "values": factor * part,
-                "label": f"{name} ({self.fields[name].unit})",
-                "quantity": name[0],
-            }
-            for name, part, factor in zip(FIELD_NAMES, samples, self._units, strict=True)
-        ]
+        panels: list[FieldPanel] = []
+        for kind, number in (("E", 0), ("H", 3)):
+            parts = dict(
+                zip("xyz", samples[number : number + 3] * self._units[number], strict=True)
+            )
+            field_unit = self.fields[f"{kind}x"].unit
+            panels += [
+                {"values": part, "label": f"{kind}{axis} ({field_unit})", "quantity": kind}
+                for axis, part in parts.items()
+            ]
+            along = parts[raster.names[0]], parts[raster.names[1]]
+            panels.append(
+                {
+                    "values": np.hypot(*along),
+                    "label": f"{kind} along the plane ({field_unit})",
+                    "quantity": kind,
+                    "scale": "magnitude",
+                    "vectors": along,
+                }
+            )
         factor, unit = length_unit(max(np.ptp(raster.first), np.ptp(raster.second)))
         return {
             "x": raster.first * factor,
@@ -559,6 +573,10 @@ class MaxwellSolver:
             "subtitle": f"{raster.axis} = {raster.offset:.4g} m, time {self.time:.4g} {second}, "
             f"{self.layout.describe()}",
         }
+
+    def geometry(self) -> Geometry:
+        """Own faces of the boundaries, regions of other media, layers, sources and waves."""
+        return mesh_geometry(self._case, self.part.mesh, self.coordinates, self._world)
 
     def headline(self, numbers: Mapping[str, float]) -> list[str]:
         """Energy and time."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,9 @@ from haloscope.solvers.blood.outputs.cell_surfaces import at_root, membrane_arra
 from haloscope.solvers.blood.units import LatticeUnits
 from haloscope.solvers.blood.vessels.vessels import Vessel
 from haloscope.solvers.interface import Results, saved_counts
+
+if TYPE_CHECKING:
+    from haloscope.io.figures.surface_animations import SurfaceFrames
 
 # Of a row, before its first comma; steps have up to 13 digits.
 _STEP = re.compile(r"[0-9]{1,18}")
@@ -194,6 +197,7 @@ class CellOutputs:
     # Whether the last state is written for ParaView, and drawn.
     fields: bool = True
     picture: bool = True
+    frames: SurfaceFrames | None = None  # Of the animation; None where the run has none
     _last: int = -1
     _rows: int = 0
     _begun: bool = False
@@ -276,6 +280,9 @@ class CellOutputs:
             if self.picture:
                 files["cell picture"] = out / "cells.png"
                 self._draw(files["cell picture"], step)
+            if self.frames is not None:
+                files["cell animation"] = out / "cells.gif"
+                self._animate(files["cell animation"], step)
         if not self.world.is_root:
             return Results()
         summary, lines = {}, []
@@ -304,19 +311,50 @@ class CellOutputs:
         )
 
     def _draw(self, path: Path, step: int) -> None:
-        from haloscope.solvers.blood.outputs.pictures import cell_picture
+        from haloscope.io.figures.surface_pictures import save_surfaces
+        from haloscope.solvers.blood.outputs.pictures import LABEL, UNIT, draw_cells
 
+        cells = draw_cells(self.suspension, self.vessel, self.region, self.units, self.world)
+        if self.world.is_root:
+            save_surfaces(
+                path,
+                cells.image,
+                cells.walls,
+                label=LABEL,
+                largest=cells.largest,
+                unit=UNIT,
+                title=self.title,
+                subtitle=self._subtitle(step),
+            )
+
+    def _subtitle(self, step: int) -> str:
         counts = ", ".join(f"{local.total} {local.kind.name}" for local in self.suspension.kinds)
-        cell_picture(
-            path,
-            self.suspension,
-            self.vessel,
-            self.region,
-            self.units,
-            self.world,
-            title=self.title,
-            subtitle=f"{counts}; time {step * self.units.time_step * 1e3:.4g} ms",
+        return f"{counts}; time {step * self.units.time_step * 1e3:.4g} ms"
+
+    def keep_frame(self, step: int) -> None:
+        """Keep a picture of a step for the animation, once; all ranks call this."""
+        from haloscope.io.figures.surface_animations import FRAME_PIXELS, SurfaceFrames
+        from haloscope.solvers.blood.outputs.pictures import draw_cells
+
+        if self.frames is None:
+            self.frames = SurfaceFrames()
+        if step == self.frames.last_step:
+            return
+        cells = draw_cells(
+            self.suspension, self.vessel, self.region, self.units, self.world, FRAME_PIXELS
         )
+        self.frames.last_step = step
+        if self.world.is_root:
+            subtitle = self._subtitle(step)
+            self.frames.add(step, cells.image, cells.walls, cells.largest, subtitle)
+
+    def _animate(self, path: Path, step: int) -> None:
+        """Write the frames with one of the last step; all ranks call this."""
+        from haloscope.solvers.blood.outputs.pictures import LABEL, UNIT
+
+        self.keep_frame(step)
+        if self.world.is_root and self.frames is not None:
+            self.frames.save(path, label=LABEL, unit=UNIT, title=self.title)
 
     def _tabulate(self, out: Path | None, step: int) -> list[tuple[NDArray[np.int64], Floats]]:
         """The table of a step, also added to the file, where a step appears once."""

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError
+from haloscope.exchange.images import merge_images
 from haloscope.exchange.ranks.world import World
 from haloscope.io.figures.surface_pictures import (
-    PIXEL,
     SurfaceImage,
     Walls,
     picture_view,
-    save_surfaces,
 )
 from haloscope.mesh.blocks import SIDES
 from haloscope.mesh.lattice.lattice_parts import LatticePart
@@ -44,24 +42,33 @@ _BEFORE = 3.5
 _PORTION = 1 << 18
 
 
-def cell_picture(
-    path: Path | None,
+@dataclass(frozen=True, eq=False)
+class CellView:
+    """All cells in their vessel, coloured by the speed of their membranes; an image of rank 0."""
+
+    image: SurfaceImage
+    walls: Walls
+    largest: float  # mm/s
+
+
+LABEL, UNIT = "speed (mm/s)", "um"
+
+
+def draw_cells(
     suspension: Suspension,
     vessel: Vessel,
     region: Region,
     units: LatticeUnits,
     world: World,
-    *,
-    title: str,
-    subtitle: str = "",
-) -> None:
-    """Draw all cells coloured by the speed of their membranes; all ranks call this.
+    most: tuple[int, int] | None = None,
+) -> CellView:
+    """Draw all cells on at most so many shown pixels; all ranks call this.
 
     Each rank draws its own cells, and rank 0 puts in front what is in front.
     """
     walls = vessel_walls(vessel)
     spacing, origin = units.spacing / MICRO, vessel.lattice.origin / MICRO
-    image = SurfaceImage(picture_view(_ends(vessel, suspension, spacing, walls)))
+    image = SurfaceImage(picture_view(_ends(vessel, suspension, spacing, walls), most))
     largest = 0.0
     kinds = len(suspension.kinds)
     for number, local in enumerate(suspension.kinds):
@@ -82,18 +89,8 @@ def cell_picture(
                 np.repeat(cells.ids[span] * kinds + number, vertices),
             )
     largest = world.largest(largest)
-    _merge(world, image)
-    if world.is_root and path is not None:
-        save_surfaces(
-            path,
-            image,
-            walls,
-            label="speed (mm/s)",
-            largest=largest,
-            unit="um",
-            title=title,
-            subtitle=subtitle,
-        )
+    merge_images(world, image)
+    return CellView(image, walls, largest)
 
 
 def vessel_walls(vessel: Vessel) -> Walls:
@@ -173,22 +170,6 @@ def _ends(vessel: Vessel, suspension: Suspension, spacing: float, walls: Walls) 
             ends[:, opening.axis] += opening.direction * _BEFORE * widest * spacing
             before.append(ends)
     return np.concatenate([places - beyond, places + beyond, *before])
-
-
-def _merge(world: World, image: SurfaceImage) -> None:
-    """Bring to rank 0 what others have drawn; all ranks call this."""
-    if not world.is_root:
-        top, left, part = image.part()
-        world.send(np.array([top, left, *part.shape], np.int64), 0)
-        if part.size:
-            world.send(part.reshape(-1).view(np.uint8), 0)
-        return
-    for rank in range(1, world.size):
-        top, left, height, width = world.receive((4,), np.int64, rank).tolist()
-        if height * width:
-            size = height * width * PIXEL.itemsize
-            sizes = world.receive((size,), np.uint8, rank)
-            image.merge(top, left, sizes.view(PIXEL).reshape(height, width))
 
 
 # Of a spacing: what rounding may put beyond a wall.

@@ -90,13 +90,13 @@ def flow_lines(diagnostics: Mapping[str, float], *, interpolated: bool) -> list[
     }
     if not flows:
         return []
-    volumes = ", ".join(f"{name} {value * 1e12:.4g}" for name, value in flows.items())
+    volumes = ", ".join(f"{name} {value * 1e12 + 0.0:.4g}" for name, value in flows.items())
     masses = {name: diagnostics[f"mass_flow_{name}"] for name in flows}
-    texts = ", ".join(f"{name} {value * 1e9:.4g}" for name, value in masses.items())
+    texts = ", ".join(f"{name} {value * 1e9 + 0.0:.4g}" for name, value in masses.items())
     line = f"mass flow into the vessel in ug/s: {texts}"
     inflow = sum(value for value in masses.values() if value > 0)
     if inflow:
-        line += f"; inflow less outflow {100 * sum(masses.values()) / inflow:.2g} %"
+        line += f"; inflow less outflow {100 * sum(masses.values()) / inflow:.3g} %"
         if interpolated:
             line += " (interpolated walls do not conserve mass exactly)"
     return [f"flow into the vessel in nl/s: {volumes}", line]

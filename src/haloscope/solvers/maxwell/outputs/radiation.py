@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from haloscope.device.interface import Array
 from haloscope.errors import InputError, counted
 from haloscope.exchange.plan import all_rows
+from haloscope.io.figures.spectrum_pictures import prefixed
 from haloscope.mesh.hexes.hexes import Integers, point_text
 from haloscope.mesh.hexes.shared_meshes import Surroundings
 from haloscope.numerics.running_transform import RunningTransform
@@ -89,12 +90,18 @@ class Powers:
     extinction: Floats | None
 
 
+def frequency_text(table: MaxwellTable, frequency: float) -> str:
+    """A frequency with its unit; natural ones have none."""
+    return prefixed(frequency, "Hz") if table.units == "si" else f"{frequency:.6g}"
+
+
 class Radiation:
     """Settings of a table [maxwell.far_field]."""
 
     def __init__(self, table: MaxwellTable, set_up: SetUp) -> None:
         assert table.far_field is not None
         self._wanted, self._speed = table.far_field, table.speed
+        self._names = [frequency_text(table, one) for one in table.far_field.frequencies]
         self._world, self._device = set_up.world, set_up.device
         added, part = set_up.added, set_up.part
         _, self._currents, _ = table.additions()
@@ -459,7 +466,7 @@ class Radiation:
         if not tails[worst] > _LARGEST_TAIL:
             return []
         return [
-            f"warning: far field at {self._wanted.frequencies[worst]:.6g}: not final: the fields on "
+            f"warning: far field at {self._names[worst]}: not final: the fields on "
             "the surface have not died away, and the end of the run cuts off about "
             f"{100 * tails[worst]:.3g} % of the amplitude (allowed: {100 * _LARGEST_TAIL:g} %); run "
             "longer"

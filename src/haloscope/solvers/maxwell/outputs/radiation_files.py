@@ -13,7 +13,7 @@ from haloscope.io.figures.spectrum_pictures import prefixed, save_pattern, write
 from haloscope.solvers.interface import Results
 from haloscope.solvers.maxwell.case import MaxwellTable
 from haloscope.solvers.maxwell.outputs.far_field import FarField
-from haloscope.solvers.maxwell.outputs.radiation import Powers, Radiation
+from haloscope.solvers.maxwell.outputs.radiation import Powers, Radiation, frequency_text
 
 Floats = NDArray[np.float64]
 
@@ -75,16 +75,12 @@ def _differing_powers(table: MaxwellTable, powers: Powers) -> list[str]:
     if not apart[at] > _POWERS_APART:
         return []
     return [
-        f"warning: far field at {_frequency_text(table, table.far_field.frequencies[at])}: the power "
+        f"warning: far field at {frequency_text(table, table.far_field.frequencies[at])}: the power "
         f"through the surface, {powers.radiated[at] / table.impedance:.4g}, and the power of the pattern, "
         f"{powers.of_pattern[at] / table.impedance:.4g}, differ by {100 * apart[at]:.3g} % (allowed: "
         f"{100 * _POWERS_APART:g} %); run until the fields have died away, refine the mesh, or look "
         "for sources and reflecting bodies outside the surface"
     ]
-
-
-def _frequency_text(table: MaxwellTable, frequency: float) -> str:
-    return prefixed(frequency, "Hz") if table.units == "si" else f"{frequency:.6g}"
 
 
 def _summary(
@@ -128,7 +124,7 @@ def _lines(table: MaxwellTable, rows: list[dict[str, Any]]) -> list[str]:
     watt, area = (" W" if si else ""), " m²"
     lines = []
     for row in rows[:_MOST_LISTED]:
-        at = _frequency_text(table, row["frequency"])
+        at = frequency_text(table, row["frequency"])
         said = [f"far field at {at}:"]
         if "radiated_power" in row:
             said.append(f"radiated power {row['radiated_power']:.6g}{watt}")

@@ -1,0 +1,344 @@
+"""Pictures of a geometry before a run: boundaries by colour and number, with a legend below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.io.figures.axis_labels import CHARACTER_WIDTH, fit_ticks, with_power, wrapped
+from haloscope.io.figures.geometry_marks import draw_axes, draw_marks
+from haloscope.io.figures.geometry_views import Geometry, Part, Views, box_edges, unit_of
+from haloscope.io.figures.pictures import (
+    DOTS_PER_INCH,
+    INK,
+    MUTED,
+    NARROWEST_FIGURE,
+    check_suffix,
+    fitting,
+    new_figure,
+    save_figure,
+    style_axes,
+)
+from haloscope.io.figures.surface_pictures import FINER, NOTHING, SurfaceImage, shown_pixels
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Floats = NDArray[np.float64]
+
+_AMBIENT, _EDGE = 0.78, 0.55
+_WALL_COLOUR, _FRAME_COLOUR = "#b9bfc6", "#9aa1a8"
+# Okabe and Ito (2008), then the muted scheme of P. Tol (2021): told apart by colour-blind readers.
+# Beyond them colours repeat in lighter tints, and the numbers tell boundaries apart.
+_COLOURS = (
+    "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#332288",
+    "#117733", "#882255", "#DDCC77", "#AA4499", "#44AA99", "#999933",
+)  # fmt: skip
+_BODY_COLOURS = ("#8c1d2f", "#5b3a8c", "#3d5a5c", "#6b4e16")
+_TINT = 0.45
+# Margins of a view in inches: left, right, below, above.
+_MARGINS = (0.8, 0.75, 0.62, 0.32)
+_NARROWEST_CELL = 3.2  # inch
+_HEAD, _LINE, _ROW = 0.6, 0.19, 0.175  # inch
+_LEGEND_SIZE, _HANDLE = 9.0, 0.62  # points, inch
+_TEXT_LEFT = 0.3
+_PLANE_SIDE = 4.2  # inch, of the longer side in two dimensions
+
+
+def colours_of(parts: Sequence[Part]) -> list[tuple[float, float, float]]:
+    """A colour for each part; up to 28 boundaries and 8 bodies differ."""
+    from matplotlib.colors import to_rgb
+
+    counts = {"boundary": 0, "wall": 0, "body": 0}
+    palettes = {"boundary": _COLOURS, "wall": (_WALL_COLOUR,), "body": _BODY_COLOURS}
+    result = []
+    for part in parts:
+        number, palette = counts[part.kind], palettes[part.kind]
+        counts[part.kind] += 1
+        share = 1 - (1 - _TINT) ** (number // len(palette))
+        red, green, blue = (
+            value + share * (1 - value) for value in to_rgb(palette[number % len(palette)])
+        )
+        result.append((red, green, blue))
+    return result
+
+
+def save_geometry(
+    path: str | Path, geometry: Geometry, views: Views | None, title: str, subtitle: str = ""
+) -> None:
+    """Write the figure of `geometry_figure` as PNG."""
+    check_suffix(path)
+    save_figure(geometry_figure(geometry, views, title, subtitle), path)
+
+
+def geometry_figure(
+    geometry: Geometry, views: Views | None, title: str, subtitle: str = ""
+) -> Figure:
+    """The picture of a geometry with a legend below; without views that of a plane."""
+    colours = colours_of(geometry.parts)
+    sides = _plane_sides(geometry) if views is None else _view_sides(views)
+    stacked = views is not None and views.stacked
+    columns, rows = (1, 1) if views is None else (1, 2) if stacked else (2, 1)
+    cell = (
+        max(sides[0] + _MARGINS[0] + _MARGINS[1], _NARROWEST_CELL),
+        sides[1] + _MARGINS[2] + _MARGINS[3],
+    )
+    width = max(columns * cell[0], NARROWEST_FIGURE)
+    legend = _Legend.of(geometry, colours, width - 2 * _TEXT_LEFT)
+    notes = [row for note in geometry.notes for row in wrapped(note, 8.5, width - 2 * _TEXT_LEFT)]
+    below = legend.height + _LINE * len(notes) + 0.15
+    size = width, rows * cell[1] + _HEAD + below
+    figure = new_figure(size)
+    figure.set_layout_engine("none")
+    for number in range(columns * rows):
+        row, column = divmod(number, columns)
+        spare = (cell[0] - sides[0] - _MARGINS[0] - _MARGINS[1]) / 2
+        left = column * cell[0] + _MARGINS[0] + spare + (width - columns * cell[0]) / 2
+        bottom = size[1] - _HEAD - (row + 1) * cell[1] + _MARGINS[2]
+        axes = figure.add_axes(
+            (left / size[0], bottom / size[1], sides[0] / size[0], sides[1] / size[1])
+        )
+        if views is None:
+            _draw_plane(axes, geometry, colours, sides)
+        else:
+            _draw_view(axes, geometry, views, number, colours)
+    legend.draw(figure, below / size[1])
+    for text, points, colour, down in ((title, 12.0, INK, 0.1), (subtitle, 9.0, MUTED, 0.34)):
+        figure.text(
+            _TEXT_LEFT / size[0],
+            1 - down / size[1],
+            text,
+            va="top",
+            fontsize=fitting(text, points, size[0] - 2 * _TEXT_LEFT),
+            color=colour,
+            parse_math=False,
+        )
+    for number, line in enumerate(reversed(notes)):
+        figure.text(
+            _TEXT_LEFT / size[0],
+            (0.08 + _LINE * number) / size[1],
+            line,
+            va="bottom",
+            fontsize=8.5,
+            color=MUTED,
+            parse_math=False,
+        )
+    return figure
+
+
+# Legend
+
+
+@dataclass(frozen=True)
+class _Legend:
+    """Rows of the legend: its symbols, its texts, and the columns they stand in."""
+
+    handles: list[Artist]
+    labels: list[str]
+    columns: int
+    height: float  # inch
+
+    @classmethod
+    def of(cls, geometry: Geometry, colours: Sequence[Any], room: float) -> _Legend:
+        """All parts by number, name and condition, then lines and marks."""
+        from matplotlib.lines import Line2D
+        from matplotlib.patches import Patch
+
+        handles: list[Artist] = []
+        texts = []
+        for number, (part, colour) in enumerate(zip(geometry.parts, colours, strict=True), 1):
+            handles.append(Patch(facecolor=colour, edgecolor=INK, linewidth=0.5))
+            texts.append(f"{number}  {part.name}: {part.condition}".removesuffix(": "))
+        for lines in geometry.lines:
+            handles.append(Line2D([], [], color=INK, linestyle=(0, (4, 2)), linewidth=0.9))
+            texts.append(lines.name)
+        for marks in geometry.marks:
+            symbol = "$\\rightarrow$" if marks.tails is not None else marks.symbol
+            handles.append(
+                Line2D([], [], color=INK, marker=symbol, linestyle="", markerfacecolor="white")
+            )
+            texts.append(marks.name)
+        labels = ["\n".join(wrapped(text, _LEGEND_SIZE, room - _HANDLE)) for text in texts]
+        longest = max((len(row) for label in labels for row in label.split("\n")), default=0)
+        column = _HANDLE + longest * CHARACTER_WIDTH * _LEGEND_SIZE / 72
+        columns = max(1, min(3, int(room / column), len(labels)))
+        per_column = -(-len(labels) // columns)
+        heights = [
+            sum(label.count("\n") + 1 for label in labels[begin : begin + per_column])
+            for begin in range(0, len(labels), per_column or 1)
+        ]
+        return cls(handles, labels, columns, _ROW * max(heights, default=0) + 0.1)
+
+    def draw(self, figure: Figure, top: float) -> None:
+        """Draw the legend from a height down, as share of the figure."""
+        legend = figure.legend(
+            self.handles,
+            self.labels,
+            loc="upper left",
+            bbox_to_anchor=(_TEXT_LEFT / figure.get_figwidth(), top),
+            ncols=self.columns,
+            fontsize=_LEGEND_SIZE,
+            frameon=False,
+            labelcolor=INK,
+            borderaxespad=0.0,
+            borderpad=0.0,
+            handlelength=1.6,
+            labelspacing=0.35,
+        )
+        for text in legend.get_texts():
+            text.set_parse_math(False)
+
+
+# Three dimensions
+
+
+def _view_sides(views: Views) -> tuple[float, float]:
+    view = views.images[0].view
+    width, height = (-(-side // FINER) for side in (view.width, view.height))
+    return width / DOTS_PER_INCH, height / DOTS_PER_INCH
+
+
+def _draw_view(
+    axes: Axes, geometry: Geometry, views: Views, number: int, colours: Sequence[Any]
+) -> None:
+    """One of the two views with the frame of its box, tags, marks and axes."""
+    image = views.images[number]
+    box = box_edges(views.lower, views.upper) * views.factor
+    pixels = _coloured(image, colours, box)
+    axes.imshow(pixels, interpolation="none", aspect="auto")
+    axes.set_xlim(0, pixels.shape[1])
+    axes.set_ylim(pixels.shape[0], 0)
+    axes.set_axis_off()
+    title = "inside (without boundaries in front)" if number else "from outside"
+    axes.set_title(title, loc="left", fontsize=9.5, color=INK, pad=6)
+    taken = np.zeros((0, 4))
+    if number:
+        for lines in geometry.lines:
+            ends = _project(views, lines.segments.reshape(-1, 3)).reshape(-1, 2, 2)
+            for x, y in ends.swapaxes(1, 2):
+                axes.plot(x, y, color=INK, linestyle=(0, (4, 2)), linewidth=0.8, clip_on=False)
+        taken = draw_marks(axes, geometry, lambda points: _project(views, points))
+    drawn = image.depth != NOTHING
+    for part in range(len(geometry.parts)):
+        place = _middle(drawn & (image.value == part), taken * FINER)
+        if place is not None:
+            _tag(axes, str(part + 1), place[0] / FINER, place[1] / FINER)
+    draw_axes(axes, views)
+
+
+def _project(views: Views, points: Floats) -> Floats:
+    """Points (n, 3) in m as shown pixels (n, 2)."""
+    return views.images[0].view.project(points * views.factor)[:, :2] / FINER
+
+
+def _coloured(image: SurfaceImage, colours: Sequence[Any], box: Floats) -> NDArray[np.float32]:
+    """Shown pixels (height, width, 3): parts in their colours, and the box around all."""
+    from matplotlib.colors import to_rgb
+
+    table = np.array([*colours, (1.0, 1.0, 1.0)], np.float32)
+    drawn = image.depth != NOTHING
+    pixels = np.ones((*drawn.shape, 3), np.float32)
+    light = _AMBIENT + (1 - _AMBIENT) * image.light[drawn]
+    light *= np.where(image.outlines()[drawn], _EDGE, 1.0)
+    pixels[drawn] = table[image.value[drawn].astype(np.int64)] * light[:, None]
+    pixels[image.lines(box, FINER * 1.0)] = to_rgb(_FRAME_COLOUR)
+    return shown_pixels(pixels)
+
+
+_REDUCTION = 4  # pixels of a side that become one where a tag's place is sought
+_LEAST_TAGGED = 3  # of these pixels
+
+
+def _middle(mask: NDArray[np.bool_], taken: Floats) -> tuple[float, float] | None:
+    """Column and row of a pixel far inside a mask; None where nothing can be seen.
+
+    `taken`: (n, 4): left, top, right and bottom of boxes that it keeps out of if it can.
+    """
+    small = mask[::_REDUCTION, ::_REDUCTION]
+    if small.sum() < _LEAST_TAGGED:
+        return None
+    free = small.copy()
+    for left, top, right, bottom in np.maximum(taken, 0).astype(np.int64) // _REDUCTION:
+        free[top : bottom + 1, left : right + 1] = False
+    if free.any():
+        small = free
+    core = small
+    while True:
+        padded = np.pad(core, 1)
+        inner = core & padded[:-2, 1:-1] & padded[2:, 1:-1] & padded[1:-1, :-2] & padded[1:-1, 2:]
+        if not inner.any():
+            break
+        core = inner
+    rows, columns = np.nonzero(core)
+    all_rows, all_columns = np.nonzero(small)
+    distance = (rows - all_rows.mean()) ** 2 + (columns - all_columns.mean()) ** 2
+    best = int(distance.argmin())
+    return float(columns[best] * _REDUCTION), float(rows[best] * _REDUCTION)
+
+
+def _tag(axes: Axes, text: str, x: float, y: float) -> None:
+    axes.text(
+        x,
+        y,
+        text,
+        ha="center",
+        va="center",
+        fontsize=7.5,
+        color=INK,
+        bbox={
+            "boxstyle": "circle,pad=0.22" if len(text) == 1 else "round,pad=0.22",
+            "facecolor": "white",
+            "edgecolor": INK,
+            "linewidth": 0.6,
+        },
+    )
+
+
+# Two dimensions
+
+
+def _plane_sides(geometry: Geometry) -> tuple[float, float]:
+    lower, upper = geometry.bounds()
+    width, height = (upper - lower)[:2]
+    scale = _PLANE_SIDE / max(width, height)
+    return float(scale * width), float(scale * height)
+
+
+def _draw_plane(
+    axes: Axes, geometry: Geometry, colours: Sequence[Any], sides: tuple[float, float]
+) -> None:
+    lower, upper = geometry.bounds()
+    factor, unit = unit_of(geometry, lower, upper)
+    for number, (part, colour) in enumerate(zip(geometry.parts, colours, strict=True), 1):
+        for x, y in part.corners[:, :, :2].swapaxes(1, 2) * factor:
+            axes.plot(x, y, color=colour, linewidth=6, solid_capstyle="butt", clip_on=False)
+            _tag(axes, str(number), float(x.mean()), float(y.mean()))
+    axes.set_xlim(lower[0] * factor, upper[0] * factor)
+    axes.set_ylim(lower[1] * factor, upper[1] * factor)
+    axes.set_aspect("equal")
+    style_axes(axes)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(pad=6)
+    power = fit_ticks(axes.xaxis, axes.get_xlim(), sides[0])
+    axes.set_xlabel(with_power(f"x ({unit})", power))
+    power = fit_ticks(axes.yaxis, axes.get_ylim(), sides[1], upright=True)
+    axes.set_ylabel(with_power(f"y ({unit})", power))
+    # Marks are laid out in shown pixels, from the top.
+    size = np.array(sides) * DOTS_PER_INCH
+    over = axes.inset_axes((0.0, 0.0, 1.0, 1.0))
+    over.set_xlim(0, size[0])
+    over.set_ylim(size[1], 0)
+    over.set_axis_off()
+
+    def project(points: Floats) -> Floats:
+        shares: Floats = (points - lower)[:, :2] / (upper - lower)[:2]
+        return np.stack([shares[:, 0] * size[0], (1 - shares[:, 1]) * size[1]], axis=1)
+
+    draw_marks(over, geometry, project)
