@@ -89,10 +89,6 @@ NOT_RUN = {
     r"haloscope import ": "a trace of another tool",
 }
 
-# Files that a page names and does not write: name, text.
-PLACEHOLDERS = {
-    "heart.csv": "0.0, 0.5\n0.4, 1.0\n0.8, 0.5\n",
-}
 # Measurements that a page names and does not make.
 MEASURED = {"scorep"}
 
@@ -214,7 +210,6 @@ class Reader:
     def read(self, block: Block, following: Block | None = None) -> None:
         """Do what a block asks for; its last command fails if the block after it shows the error."""
         self.write(block)
-        write_placeholders(block.text)
         for name in re.findall(r"\bruns/([\w-]+)-1\b", block.text):
             is_missing = name in shipped.names() and not Path(f"runs/{name}-1").exists()
             if is_missing and "haloscope run" not in block.text:
@@ -270,6 +265,10 @@ class Reader:
             parse(shlex.split(inner)[1:])
         # Variables of the shell have no values here.
         words = shlex.split(re.sub(r"\$\w+", "1", _inner_command(line)))
+        if ">" in words:
+            # A small output is no use to the page, so it is not kept.
+            assert words.index(">") == len(words) - 2, line
+            del words[-2:]
         prefix = len(list(takewhile(lambda word: re.fullmatch(r"\w+=.*", word), words)))
         program, arguments = words[prefix], words[prefix + 1 :]
         for word in words:
@@ -435,13 +434,6 @@ class Reader:
 
     def _show(self, options: dict[str, Any], arguments: list[str]) -> None:
         assert options["folder"].is_dir(), f"{options['folder']} does not exist"
-
-
-def write_placeholders(text: str) -> None:
-    """Write files that a block names into the current folder, unless they exist."""
-    for name, content in PLACEHOLDERS.items():
-        if name in text and not Path(name).exists():
-            Path(name).write_text(content, encoding="utf-8")
 
 
 def _shipped_case(arguments: list[str]) -> str | None:
