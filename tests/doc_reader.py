@@ -103,12 +103,20 @@ traces, beyond = device.zeros((4, 5), np.float64), device.zeros((4, 5), np.float
 """,
 }
 
-# Python blocks that need a package of an extra, where it is missing: a pattern, the package.
+# Blocks and commands that need a package of an extra, where it is missing: a pattern, the package.
 OPTIONAL = {
     r"\bpandas\b": "pandas",
     r"\.dataset\(\)|\bxarray\b": "xarray",
     r"\.grid\(\)|\bpyvista\b": "pyvista",
+    # Its wheels end with Python 3.11.
+    r"--otf2\b": "otf2",
 }
+
+
+def _lacks_package(text: str) -> bool:
+    packages = [name for part, name in OPTIONAL.items() if re.search(part, text)]
+    return not all(importlib.util.find_spec(name) for name in packages)
+
 
 _FOLDERS = ("bench", "cases", "docs", "examples", "src", "studies", "tests")
 _UNSTEADY = 'scheme = "bdf2"\ntime_step = 0.01\nend = 0.02'
@@ -235,8 +243,7 @@ class Reader:
     def _execute(self, block: Block) -> None:
         # Line numbers of a traceback are those of the page.
         code = compile("\n" * block.line + block.text, str(block.page), "exec")
-        packages = [name for part, name in OPTIONAL.items() if re.search(part, block.text)]
-        if not all(importlib.util.find_spec(name) for name in packages):
+        if _lacks_package(block.text):
             return
         for name in re.findall(r'open\("(\w+)"', block.text):
             self._require_measurement(Path(name))
@@ -308,7 +315,7 @@ class Reader:
         options = {} if arguments[0].startswith("-") else parse(arguments)
         reasons = [pattern for pattern in NOT_RUN if re.search(pattern, line)]
         self.not_run.update(reasons)
-        if runs and not reasons:
+        if runs and not reasons and not _lacks_package(line):
             is_small = self.small and options and not self.fails
             reduced = getattr(self, f"_{arguments[0]}", None) if is_small else None
             small = arguments if reduced is None else reduced(options, arguments)
