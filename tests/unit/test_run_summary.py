@@ -9,6 +9,7 @@ import pytest
 
 import haloscope
 from haloscope.commands.run import _closing
+from haloscope.device.ceilings import Ceilings
 from haloscope.exchange.ranks.world import World
 from haloscope.run import summary as summaries
 from haloscope.solvers import registry
@@ -107,6 +108,15 @@ def test_more_ranks_than_cores_are_noticed_and_get_no_share_of_a_bandwidth(
     text = _closing({**summary, "files": {}}, [])
     assert "GB/s" in text
     assert ("% of the memory bandwidth" in text) is not crowded
+
+
+def test_ranks_that_take_turns_do_not_raise_the_bandwidth_of_the_machine(simulation):
+    """Eight ranks on two cores have measured two cores, four times over."""
+    measured = Ceilings(copy=10.0, update=20.0, triad=15.0, load=0.0)
+    simulation.world = _RanksOnSameCores(8)
+    summaries.note_crowded_cores(simulation, _Lines())
+    of_all = summaries.ceiling_of_all(simulation, measured) * simulation.world.size
+    assert of_all == pytest.approx(2 * measured.best)
 
 
 @pytest.mark.parametrize(("steps", "doubt"), [(10**10, False), (2**40, True)])

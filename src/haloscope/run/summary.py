@@ -168,6 +168,7 @@ def note_crowded_cores(state: RunState, progress: Progress) -> None:
     if excess <= 0:
         return
     state.ranks_exceed_cores = True
+    state.ranks_per_core = max(1.0, ranks / cores)
     notice = (
         f"more ranks than cores ({ranks} on {cores}): they take turns, and the rates are not those of "
         "this machine"
@@ -208,8 +209,11 @@ def _duration(seconds: float) -> str:
 
 
 def ceiling_of_all(state: RunState, ceilings: Ceilings) -> float:
-    """Bandwidth of all ranks in GB/s; ranks that share a GPU have measured the same memory."""
-    share = 1.0
+    """Bandwidth of all ranks in GB/s; ranks that share a GPU have measured the same memory.
+
+    Ranks that take turns on a core have each measured that core alone.
+    """
+    share = 1.0 / state.ranks_per_core
     if state.device.kind == "cuda":
         share /= state.world.sharing(state.device.identity)
     return float(state.world.sum(np.array([share * ceilings.best]))[0])
