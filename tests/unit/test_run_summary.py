@@ -12,6 +12,7 @@ from haloscope.commands.run import _closing
 from haloscope.device.ceilings import Ceilings
 from haloscope.exchange.ranks.world import World
 from haloscope.run import summary as summaries
+from haloscope.run.records import headline_of
 from haloscope.solvers import registry
 
 _SOLVERS = Path(haloscope.__file__).parent / "solvers"
@@ -127,3 +128,17 @@ def test_an_absurd_number_of_steps_is_doubted(simulation, monkeypatch, steps, do
     summaries.log_least_time(simulation, steps, None, progress)
     assert "the run takes at least" in progress.lines[-1]
     assert progress.lines[-1].endswith("is so long a run meant?") is doubt
+
+
+def test_a_picture_says_in_full_why_its_results_are_not_final():
+    """Of the printed warning all but the remedy."""
+    warning = (
+        "warning: not steady: residuals 4.6e-03 at step 4 (steady below run.tolerance = 1e-08): the "
+        "numbers are not final; raise run.steps"
+    )
+    summary = {"notices": [warning], "steps": 4, "converged": False, "headline": ["force 1 N"]}
+    assert headline_of(summary, 60) == [
+        "not steady: residuals 4.6e-03 at step 4 (steady below run.tolerance = 1e-08): the numbers "
+        "are not final",
+        "force 1 N",
+    ]
