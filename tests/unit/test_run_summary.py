@@ -130,15 +130,26 @@ def test_an_absurd_number_of_steps_is_doubted(simulation, monkeypatch, steps, do
     assert progress.lines[-1].endswith("is so long a run meant?") is doubt
 
 
+@pytest.mark.parametrize(("tolerance", "note"), [(0.0, False), (1e-5, True)])
+def test_the_least_time_counts_all_steps_where_a_steady_state_ends_the_run(tolerance, note):
+    simulation = haloscope.load(
+        "cavity-2d", settings={"cavity.nodes": 9, "run.tolerance": tolerance}, device="cpu"
+    )
+    progress = _Lines()
+    simulation.run(2, progress=progress)
+    (least,) = (line for line in progress.lines if "take at least" in line)
+    assert least.endswith(", if all are needed") is note
+
+
 def test_a_picture_says_in_full_why_its_results_are_not_final():
     """Of the printed warning all but the remedy."""
     warning = (
-        "warning: not steady: residuals 4.6e-03 at step 4 (steady below run.tolerance = 1e-08): the "
-        "numbers are not final; raise run.steps"
+        "warning: not steady: residual 4.6e-03 at step 4 (steady below 0.0001; run.tolerance is not "
+        "set): the numbers are not final; raise run.steps"
     )
     summary = {"notices": [warning], "steps": 4, "converged": False, "headline": ["force 1 N"]}
     assert headline_of(summary, 60) == [
-        "not steady: residuals 4.6e-03 at step 4 (steady below run.tolerance = 1e-08): the numbers "
-        "are not final",
+        "not steady: residual 4.6e-03 at step 4 (steady below 0.0001; run.tolerance is not set): the "
+        "numbers are not final",
         "force 1 N",
     ]

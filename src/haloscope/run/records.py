@@ -89,8 +89,9 @@ def headline_of(summary: Mapping[str, Any], last_step: int) -> list[str]:
 
 
 def _without_remedy(notice: str) -> str:
-    """A notice up to the semicolon before its remedy, which is of no use in a picture."""
-    return textwrap.shorten(notice.partition("; ")[0], _DOUBT, placeholder=" ...")
+    """A notice up to the last semicolon: its remedy, which follows, is of no use in a picture."""
+    reason, _, remedy = notice.rpartition("; ")
+    return textwrap.shorten(reason or remedy, _DOUBT, placeholder=" ...")
 
 
 def _without_tables(lines: Sequence[str]) -> list[str]:

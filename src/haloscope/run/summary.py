@@ -189,11 +189,12 @@ def log_least_time(state: RunState, steps: int, ceilings: Ceilings, progress: Pr
     least = f"{counted(steps, 'step takes', 'steps take')} at least {seconds:.2g} s"
     if not state.ranks_exceed_cores:
         least += f" at the measured memory bandwidth of {total:.3g} GB/s"
-    progress.line(least)
+    all_needed = ", if all are needed" if state.case.run.tolerance else ""
+    progress.line(least + all_needed)
     if seconds > LONG_RUN_SECONDS:
         warning = (
-            f"warning: the run takes at least {_duration(seconds)}: {counted(steps, 'step')}, "
-            f"{state.solver.time_step_limit()}"
+            f"warning: the run takes at least {_duration(seconds)}: {counted(steps, 'step')}"
+            f"{all_needed}, {state.solver.time_step_limit()}"
             + ("; is so long a run meant?" if seconds > _ABSURD_SECONDS else "")
         )
         state.notices.append(warning)
