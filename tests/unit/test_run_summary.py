@@ -111,6 +111,23 @@ def test_more_ranks_than_cores_are_noticed_and_get_no_share_of_a_bandwidth(
     assert ("% of the memory bandwidth" in text) is not crowded
 
 
+@pytest.mark.parametrize(("threads", "noticed"), [(2, False), (3, True)])
+def test_more_threads_than_cores_are_noticed(monkeypatch, threads, noticed):
+    monkeypatch.setattr(summaries, "available_cores", lambda: 2)
+    simulation = haloscope.load(
+        "cavity-2d", settings={"cavity.nodes": 9, "machine.threads": threads}, device="cpu"
+    )
+    progress = _Lines()
+    summary = simulation.run(2, progress=progress)
+    lines = [
+        line for line in summary["notices"] if line.startswith("more threads than cores (3 on")
+    ]
+    assert bool(lines) is noticed
+    assert set(lines) <= set(progress.lines)
+    # One rank measures the bandwidth with all its threads at once.
+    assert summary["bandwidth"]["fraction"] is not None
+
+
 def test_ranks_that_take_turns_do_not_raise_the_bandwidth_of_the_machine(simulation):
     """Eight ranks on two cores have measured two cores, four times over."""
     measured = Ceilings(copy=10.0, update=20.0, triad=15.0, load=0.0)

@@ -36,7 +36,14 @@ _PROBLEMS = {
     "too_long": "wrong length",
 }
 # What TOML calls differently from JSON.
-_IN_TOML = {"a valid array": "a list", "an object": "a table", "a valid string": "text"}
+_IN_TOML = {
+    "a valid array": "a list",
+    "an object": "a table",
+    "a valid string": "text",
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid boolean": "true or false",
+}
 
 
 def input_error(error: ValidationError, model: type[BaseModel]) -> InputError:

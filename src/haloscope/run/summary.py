@@ -160,12 +160,20 @@ def ceilings_of_share(state: RunState) -> Ceilings:
 
 
 def note_crowded_cores(state: RunState, progress: Progress) -> None:
-    """Say if there are more ranks than cores; all ranks call this."""
-    if state.device.kind != "cpu" or state.world.size == 1:
+    """Say if there are more ranks or threads than cores; all ranks call this."""
+    if state.device.kind != "cpu":
         return
     ranks, cores = ranks_on_these_cores(state.world), available_cores()
-    excess = int(state.world.largest(ranks - cores))
-    if excess <= 0:
+    threads = ranks * state.device.multiprocessors
+    if state.world.largest(threads - cores) <= 0:
+        return
+    if state.world.largest(ranks - cores) <= 0:
+        notice = (
+            f"more threads than cores ({threads} on {cores}): they take turns; lower machine.threads "
+            f"(now {state.device.multiprocessors}), OMP_NUM_THREADS or --ranks"
+        )
+        state.notices.append(notice)
+        progress.line(notice)
         return
     state.ranks_exceed_cores = True
     state.ranks_per_core = max(1.0, ranks / cores)
