@@ -64,6 +64,14 @@ def test_what_is_followed_is_no_other_key_of_the_summary(kind, tmp_path):
     assert summary["followed"] == simulation.history[-1][1]
 
 
+def test_the_warning_of_several_residuals_names_the_largest(tmp_path):
+    path = tmp_path / "case.toml"
+    path.write_text(_BOX)
+    summary = haloscope.load(path, device="cpu").run(1, ceilings=False)
+    (warning,) = (line for line in summary["notices"] if "not steady" in line)
+    assert warning.startswith("warning: not steady: residual ")
+
+
 class _RanksOnSameCores(World):
     """One rank that takes itself for the first of several on the same cores."""
 

@@ -53,7 +53,7 @@ def not_final(
             f"run.tolerance = {limit:g}" if tolerance else f"{limit:g}; run.tolerance is not set"
         )
         warnings.append(
-            f"warning: not steady: {followed.name} {residual:.1e} at step {state.step} "
+            f"warning: not steady: {followed.name.removesuffix('s')} {residual:.1e} at step {state.step} "
             f"(steady below {origin}): the numbers are not final; raise run.steps"
         )
     return warnings
@@ -73,7 +73,7 @@ def divergence(state: RunState, place: str) -> SolutionError | None:
         first_step, first = 0, state.solver.followed.first
     if not residual > GROWTH * max(first, SMALL_RESIDUAL):
         return None
-    name = state.solver.followed.name
+    name = state.solver.followed.name.removesuffix("s")
     return SolutionError(
         f"the solution does not converge: {name} is {residual:.1e} after "
         f"{counted(state.step, 'step')}, above {first:.1e} at step {first_step}; {place} not a solution",
