@@ -186,22 +186,30 @@ def test_a_value_out_of_range_is_told_with_what_is_allowed(refusal, key, value, 
             "cavity.nodes=[33]",
             "cavity.nodes = [33]",
             "wrong value",
-            "a valid integer or a list of 3 or a list of 2",
+            "a whole number or a list of 3 or a list of 2",
         ),
         (
             "cavity.nodes=[9, 9, 9, 9]",
             "cavity.nodes = [9, 9, 9, 9]",
             "wrong value",
-            "a valid integer or a list of 3 or a list of 2",
+            "a whole number or a list of 3 or a list of 2",
         ),
         (
             "cavity.nodes=1e3",
             "cavity.nodes = 1000.0",
             "wrong type",
-            "a valid integer or a list",
+            "a whole number or a list",
         ),
-        ("cavity.nodes=['a', 9, 9]", "cavity.nodes.0 = 'a'", "wrong type", "a valid integer"),
+        ("cavity.nodes=['a', 9, 9]", "cavity.nodes.0 = 'a'", "wrong type", "a whole number"),
         ("cavity.gravity=[1.0]", "cavity.gravity = [1.0]", "wrong length", "a list of 3"),
+        ("output=3", "output = 3", "wrong type", "a table"),
+        ("output.picture=3", "output.picture = 3", "wrong type", "true or false"),
+        (
+            "output.probes=[{name='a b', position=[0.0, 0.0, 0.0]}]",
+            "output.probes.0.name = 'a b'",
+            "wrong characters",
+            "1 to 64 characters of A-Z, a-z, 0-9, _, -",
+        ),
         (
             "machine.decomposition=[1]",
             "machine.decomposition = [1]",
@@ -232,7 +240,7 @@ def test_items_that_are_wrong_are_counted_one_by_one(refusal):
         "cavity.gravity=['a', 'b', 1.0]",
         location="cavity.gravity.0 = 'a'$",
         problem=r"^wrong type \(2 keys are wrong in all\)$",
-        allowed="^a valid number$",
+        allowed="^a number$",
     )
 
 
@@ -352,13 +360,20 @@ def test_half_a_pair_of_surrogates_in_a_setting_is_told_as_such(read):
 
 
 def test_an_empty_file_and_one_without_a_solver_say_what_to_write(refusal):
-    for text in ("", "[run]\nsteps = 1\n", "solver = 3\n"):
+    for text in ("", "[run]\nsteps = 1\n"):
         refusal(
             text,
             location="toml: solver$",
             problem="is missing",
             remedy=r'write .* solver = "cavity"',
         )
+    refusal(
+        "solver = 3\n",
+        location="toml: solver = 3$",
+        problem="wrong type",
+        allowed="name of a solver",
+        remedy=r'write .* solver = "cavity"',
+    )
 
 
 def test_a_study_is_told_from_a_case_with_the_command_that_runs_it(refusal):

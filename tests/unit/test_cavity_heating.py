@@ -233,6 +233,16 @@ def test_outputs_on_the_way_to_the_steady_state_are_marked_as_pseudo_time(settin
     assert "pseudo-time" in notice
 
 
+@pytest.mark.parametrize(("speed", "warned"), [(0.5, False), (1e6, True)])
+def test_a_grid_far_too_coarse_for_the_speed_of_a_wall_gets_a_warning(speed, warned):
+    """It ends as steady within a few hundred steps, as nothing but the wall moves."""
+    notices = simulate([*_LID, f"cavity.walls.y_high.velocity=[{speed}, 0.0, 0.0]"]).solver.notices
+    assert [line.partition(": the Reynolds")[0] for line in notices] == (
+        ["warning: the grid does not resolve this flow"] if warned else []
+    )
+    assert not warned or "velocity (1e+06 m/s)" in notices[0]
+
+
 def test_a_grid_that_loses_heat_gets_a_warning():
     settings = [*_SQUARE, "cavity.nodes=7", "cavity.rayleigh=1e4", "run.tolerance=1e-4"]
     settings += ["run.steps=5000", "run.diagnostics_interval=500"]

@@ -216,6 +216,46 @@ def test_what_is_found_wrong_after_the_check_of_a_case_names_its_file_too(
     assert words in err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run",), "missing argument 'CASE'; see haloscope run --help"),
+        (("runn",), "no such command 'runn'; did you mean 'run'?; see haloscope --help"),
+        (
+            ("run", "cavity-2d", "--steps", "x"),
+            "invalid value for '--steps'; allowed: a whole number; see haloscope run --help",
+        ),
+        (
+            ("run", "cavity-2d", "--ranks", "0"),
+            "invalid value for '--ranks'; allowed: greater than or equal to 1; see haloscope run --help",
+        ),
+        (
+            ("verify", "blood-foo"),
+            "'blood-foo' is not a solver or a check; allowed: blood, cavity, flow, maxwell, "
+            "blood-channel, ",
+        ),
+        (
+            ("verify", "foo"),
+            "allowed: blood, cavity, flow, maxwell, or a check, for example cavity-",
+        ),
+    ],
+)
+def test_wrong_arguments_are_refused_with_those_allowed_in_one_line(call, arguments, message):
+    code, out, err = call(*arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+    # Nothing is cut out of its middle.
+    assert "..." not in err
+
+
+def test_help_names_all_solvers_and_cuts_no_sentence(call):
+    _, out, _ = call("new", "--help")
+    assert f"One of {', '.join(registry.NAMES)}." in out
+    _, out, _ = call("--help")
+    assert "..." not in out.partition("Commands:")[2]
+
+
 def test_an_option_that_is_wrong_is_not_told_as_one_of_the_case(case, call):
     code, _, err = call("run", "box.toml", "--device", "tpu")
     assert (code, "box.toml" in err) == (2, False)

@@ -57,9 +57,17 @@ def test_a_dry_run_prints_mesh_memory_time_and_boundaries_and_writes_one_picture
     code, out, _ = call("run", case, "--check", "--steps", "1000")
     assert code == 0
     printed = out
-    for words in ("15 x 13 x 14 nodes", " MB", "1000, in at least", "16 GB/s", "Rayleigh number"):
+    for words in (
+        "15 x 13 x 14 nodes",
+        " MB",
+        "steps       1000, in at least",
+        "16 GB/s",
+        "Rayleigh number",
+    ):
         assert words in out
     assert "  x_low   temperature " in out
+    _, out, _ = call("run", case, "--check", "--steps", "1000", "--set", "run.tolerance=1e-5")
+    assert "steps       at most 1000, in at least" in out
     code, out, err = call("run", case, "--check", "--json")
     assert (code, err) == (0, "")
     plan = json.loads(out)

@@ -172,7 +172,7 @@ class _PumpCase(CaseTable):
             (
                 "c.toml: pump.speed = 'y'",
                 "wrong type (2 keys are wrong in all)",
-                "a valid number",
+                "a number",
                 "",
             ),
         ),

@@ -154,6 +154,11 @@ def test_what_cannot_be_read_is_refused(text: str) -> None:
         Expression(text)
 
 
+def test_a_text_that_ends_too_early_is_wrong_at_its_end() -> None:
+    with refused(problem="at character 5"):
+        Expression("1+x +")
+
+
 @pytest.mark.parametrize(
     "text", ["sin()", "sin(1, 2)", "atan2(1)", "min(x)", "max()", "step(1, 2)"]
 )

@@ -258,3 +258,20 @@ def test_a_run_tells_that_its_force_has_not_settled(tmp_path):
     notices = simulation.run(out=out)["notices"]
     assert any("force on walls has not settled" in line for line in notices)
     assert json.loads((out / "summary.json").read_text())["notices"] == notices
+
+
+@pytest.mark.parametrize(
+    ("moving", "warned"),
+    [
+        ({"velocity": [1.0, 0.0, 0.0]}, False),
+        ({"velocity": [1.0, 0.5, 0.0]}, True),
+        # About an axis across the wall, and along it.
+        ({"rotation": [0.0, 1.0, 0.0]}, False),
+        ({"rotation": [0.0, 0.0, 1.0]}, True),
+    ],
+)
+def test_a_moving_wall_that_leaves_its_surface_gets_a_warning(moving, warned):
+    boundaries = {**_WALLS, "y_high": {"moving": moving}, "x_low": "no-slip", "x_high": "open"}
+    warnings = [line for line in _warnings(_simulation(boundaries=boundaries)) if "moving" in line]
+    assert [line.partition(" %")[2][:14] for line in warnings] == [" of the motion"] * warned
+    assert all(line.startswith("warning: flow.boundaries.y_high.moving: ") for line in warnings)

@@ -353,6 +353,25 @@ def test_both_axes_of_a_view_have_one_scale_and_units() -> None:
     assert all(a == b for a, b in pairwise(heights))
 
 
+def test_names_of_axes_keep_clear_of_the_numbers_at_their_ticks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Along the short axis of a long tube a name with a power of ten reaches farthest."""
+    monkeypatch.setattr(geometry_views, "_ABOVE", (1200, 460))
+    lower, upper = np.array([-6e-3, -6e-3, 0.0]), np.array([6e-3, 6e-3, 0.064])
+    corners = np.concatenate([box_side(lower, upper, s.axis, s.direction) for s in SIDES])
+    geometry = Geometry((Part("wall", "no-slip", corners),))
+    figure = _figure(geometry)
+    figure.canvas.draw()
+    texts = [text for text in figure.axes[0].texts if text.get_text()]
+    names = [text for text in texts if "(" in text.get_text()]
+    assert "x (1e-3 m)" in {name.get_text() for name in names}
+    for name in names:
+        box = name.get_window_extent()
+        others = [text.get_window_extent() for text in texts if text is not name]
+        assert not any(box.overlaps(other) for other in others), name
+
+
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Any) -> None:
     (tmp_path / "runs").write_text("")
     with pytest.raises(MachineError, match="cannot be created"):

@@ -174,6 +174,14 @@ def test_layers_begin_where_elements_begin():
             },
         ),
         (
+            lambda: Layer({"y+": 1.2}).placed(box((2, 2, 2))),
+            {
+                "location": r"at y\+$",
+                "problem": "thickness of 1.2 is more than the extent of the mesh",
+                "allowed": "at most 1$",
+            },
+        ),
+        (
             lambda: Layer({"x-": 0.8, "x+": 0.8}).placed(box((2, 2, 2))),
             {"location": r"x- and x\+$", "problem": "overlap"},
         ),

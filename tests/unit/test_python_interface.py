@@ -18,6 +18,7 @@ from small_cavities import TEXT
 import haloscope
 from haloscope.errors import MachineError
 from haloscope.io.figures.spectrum_pictures import write_columns
+from haloscope.run.mesh_planes import middle_plane
 
 BOX = case_of("cavity")
 
@@ -356,6 +357,32 @@ def test_a_plot_shows_the_table_or_a_plane_of_the_field(folders):
     assert ax.get_aspect() == 1.0
 
 
+@pytest.mark.parametrize(
+    ("solver", "name", "of_file"),
+    [
+        ("flow", "p", lambda fields: fields["p"]),
+        ("flow", "v", lambda fields: fields["velocity"][:, 1]),
+        ("flow", "velocity", lambda fields: np.linalg.norm(fields["velocity"], axis=1)),
+        ("maxwell", "Ez", lambda fields: fields["E"][:, 2]),
+    ],
+)
+def test_a_plot_of_a_mesh_has_the_values_of_the_field(folders, solver, name, of_file):
+    from matplotlib.figure import Figure
+
+    simulation, folder = folders[solver]
+    run = haloscope.open(folder)
+    ax = run.plot(name, ax=Figure().subplots())
+    plane = middle_plane(run.fields().vtk_arrays())
+    values = of_file(run.fields()).astype(float)
+    drawn = np.asarray(ax.collections[-1].get_array())
+    assert np.array_equal(drawn, plane.values(values).ravel())
+    points = simulation.points().reshape(-1, 3)
+    axes = [("x", "y", "z").index(label[0]) for label in (ax.get_xlabel(), ax.get_ylabel())]
+    for axis, limits in zip(axes, (ax.dataLim.intervalx, ax.dataLim.intervaly), strict=True):
+        assert limits == pytest.approx([points[:, axis].min(), points[:, axis].max()], abs=1e-6)
+    assert ax.get_aspect() == 1.0
+
+
 def test_what_a_folder_does_not_hold_is_refused(folders, tmp_path):
     with refused(location=str(tmp_path), problem="no summary.json"):
         haloscope.open(tmp_path)
@@ -371,8 +398,6 @@ def test_what_a_folder_does_not_hold_is_refused(folders, tmp_path):
         run.fields(7)
     with refused(location="plot 'none'", allowed="energy.*p"):
         run.plot("none")
-    with refused(location="plot 'p'", problem="on a mesh"):
-        run.plot("p")
     with refused(location="average.vtkhdf$", problem="does not exist"):
         run.average()
     (tmp_path / "summary.json").write_text('{"steps": 0}')

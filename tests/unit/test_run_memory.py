@@ -84,7 +84,7 @@ def test_ranks_that_share_a_gpu_have_measured_the_same_memory(others, of_a_rank)
     """Also where a launcher shows each rank one GPU alone, so that none can count them."""
     device = Device(1e9, "host gpu 0")
     device.kind = "cuda"
-    state = SimpleNamespace(device=device, world=Rank(others))
+    state = SimpleNamespace(device=device, world=Rank(others), ranks_per_core=1.0)
     ceiling = summary.ceiling_of_all(state, Ceilings(400.0, 300.0, 200.0, 0.0))
     assert ceiling == pytest.approx(400.0 * of_a_rank)
 

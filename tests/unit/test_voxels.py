@@ -357,6 +357,11 @@ _TUBE = tube(1.0, 4.0)
             lambda: voxelise(Tube(1.0, 4.0), 0.15),
             {"allowed": "whole number", "remedy": "use a spacing of 0.148"},
         ),
+        (
+            # 27 spacings of 0.711 fill x, but 16.9 fill y; 0.8 fits both.
+            lambda: voxelise(Box((19.2, 12.0, 9.0), ("periodic", "periodic", "walls")), 0.7),
+            {"allowed": "whole number", "remedy": "use a spacing of 0.8 m$"},
+        ),
         (lambda: voxelise(Tube(1.0, 4.0), 0.1, ("inlet",)), {"problem": "only at its own ends"}),
         (
             lambda: Tube(0.0, 4.0),

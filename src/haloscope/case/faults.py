@@ -36,7 +36,14 @@ _PROBLEMS = {
     "too_long": "wrong length",
 }
 # What TOML calls differently from JSON.
-_IN_TOML = {"a valid array": "a list", "an object": "a table", "a valid string": "text"}
+_IN_TOML = {
+    "a valid array": "a list",
+    "an object": "a table",
+    "a valid string": "text",
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid boolean": "true or false",
+}
 
 
 def input_error(error: ValidationError, model: type[BaseModel]) -> InputError:
@@ -118,10 +125,21 @@ def _problem_and_allowed(fault: ErrorDetails) -> tuple[str, str]:
         return message[0].lower() + message[1:], ""
     verb, allowed = sentence.groups()
     if verb == "match":
-        return "wrong characters", f"text that matches the {allowed}"
+        return "wrong characters", _characters(allowed)
     if verb == "have":
         return "wrong length", allowed.partition(" after validation")[0]
-    return "out of range" if fault["type"] in _LIMITS else "wrong value", allowed
+    return "out of range" if fault["type"] in _LIMITS else "wrong value", _IN_TOML.get(
+        allowed, allowed
+    )
+
+
+def _characters(pattern: str) -> str:
+    """A pattern of names in words: ``^[a-z_-]{1,64}$`` allows 1 to 64 characters of a-z, _, -."""
+    simple = re.search(r"'\^\[([^\]^]+)\](?:\+|\{1,(\d+)\})\$'", pattern)
+    if simple is None:
+        return f"text that matches the {pattern}"
+    parts = ", ".join(re.findall(r"\w-\w|.", simple[1]))
+    return f"1 to {simple[2]} characters of {parts}" if simple[2] else f"characters of {parts}"
 
 
 def _wrong_name(fault: ErrorDetails) -> InputError:

@@ -23,7 +23,7 @@ from pydantic_core import PydanticUndefined
 
 from haloscope.case.faults import input_error, table_in
 from haloscope.case.settings import Settings, override, plain
-from haloscope.case.toml_files import read_toml, too_deep, too_many_digits
+from haloscope.case.toml_files import beginning, read_toml, too_deep, too_many_digits
 from haloscope.errors import InputError, WithFields
 
 PositiveInt = Annotated[int, Field(ge=1, le=2**40)]
@@ -287,9 +287,11 @@ def _checked_case(
     override(data, settings)
     solver = data.get("solver")
     if not isinstance(solver, str):
+        missing = solver is None
         raise InputError(
-            "the key is missing",
-            location=f"{source}: solver",
+            "the key is missing" if missing else "wrong type",
+            location=f"{source}: solver" + ("" if missing else f" = {beginning(repr(solver))}"),
+            allowed="" if missing else "the name of a solver, as text",
             remedy='write for example solver = "cavity"',
         )
     try:

@@ -40,11 +40,15 @@ def select(names: Sequence[str], *, slow: bool) -> list[Check]:
             own = registry.checks(name).CHECKS
             chosen.update({c.name: c for c in own if slow or not c.slow})
         else:
-            allowed = [*registry.NAMES, *known]
-            near = difflib.get_close_matches(name, allowed, 1)
+            near = difflib.get_close_matches(name, [*registry.NAMES, *known], 1)
+            solver = name.partition("-")[0]
+            # All checks of all solvers are more than a line holds.
+            checks = [check for check in known if check.startswith(f"{solver}-")]
             raise InputError(
                 f"{name!r} is not a solver or a check",
-                allowed=", ".join(allowed),
+                allowed=", ".join(
+                    [*registry.NAMES, *(checks or ["or a check, for example cavity-order"])]
+                ),
                 remedy=f"did you mean {near[0]}?" if near else "",
             )
     return list(chosen.values())

@@ -17,7 +17,7 @@ _MOST_THREADS = 1024
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
-    app.command()(analyze)
+    app.command(short_help="Find wait states of a measurement and their causes.")(analyze)
 
 
 def analyze(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shlex
 import signal
 import sys
@@ -276,7 +277,7 @@ def info(as_json: Json = False) -> None:
 
 @app.command()
 def new(
-    solver: Annotated[str, typer.Argument(help="Solver of the case.")],
+    solver: Annotated[str, typer.Argument(help="One of blood, cavity, flow, maxwell.")],
     out: Annotated[
         Path | None, typer.Option(help="File to write; <solver>.toml by default.")
     ] = None,
@@ -422,11 +423,30 @@ def _main_printable() -> None:
         number = getattr(error, "number", signal.SIGINT)
         fail(f"interrupted by {signal.Signals(number).name}", 128 + number)
     except _UsageError as error:
-        fail(f"{error.format_message()} (see haloscope --help)", 2)
+        fail(_usage(error), 2)
     except BrokenPipeError:
         raise SystemExit(141) from None
     except OSError as error:
         fail_without_output(error)
+
+
+# In messages of the library that reads options: sentences become parts between semicolons.
+_REWORDED = {
+    r": Input should be a valid integer.*": "; allowed: a whole number",
+    r": Input should be (.*)": r"; allowed: \1",
+    r"\. Did you mean": "; did you mean",
+    r" \(Possible options: (.*)\)": r"; similar: \1",
+}
+
+
+def _usage(error: Any) -> str:
+    """Message on wrong options or arguments, with the command whose help lists those allowed."""
+    command = error.ctx.info_name if error.ctx is not None and error.ctx.parent else ""
+    said = error.format_message().rstrip(".")
+    for pattern, text in _REWORDED.items():
+        said = re.sub(pattern, text, said)
+    said = said[0].lower() + said[1:]
+    return f"{said}; see haloscope {f'{command} ' if command else ''}--help"
 
 
 if __name__ == "__main__":

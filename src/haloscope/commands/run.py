@@ -102,7 +102,8 @@ def print_plan(simulation: Simulation, steps: int | None, *, quiet: bool, as_jso
             QuietProgress().line(notice)
     else:
         derived = [str(number) for number in simulation.solver.derived()]
-        print("\n".join(_lines(numbers, derived)), flush=True)
+        ends_early = bool(simulation.case.run.tolerance)
+        print("\n".join(_lines(numbers, derived, ends_early)), flush=True)
         if numbers["notices"]:
             say("\n".join(numbers["notices"]))
 
@@ -125,7 +126,9 @@ def _drawn_geometry(simulation: Simulation, notices: list[str]) -> str | None:
     return str(path)
 
 
-def _lines(numbers: dict[str, Any], derived: list[str]) -> list[str]:
+def _lines(numbers: dict[str, Any], derived: list[str], ends_early: bool) -> list[str]:
+    """The plan for people; `ends_early`: whether a steady state ends the run."""
+    at_most = "at most " if ends_early else ""
     title = f": {numbers['title']}" if numbers["title"] else ""
     ranks = f", {numbers['ranks']} ranks" if numbers["ranks"] > 1 else ""
     rows = {
@@ -133,7 +136,7 @@ def _lines(numbers: dict[str, Any], derived: list[str]) -> list[str]:
         "solver": f"{numbers['solver']}, on {numbers['device']}{ranks}",
         "mesh": numbers["mesh"],
         "memory": f"{numbers['memory_bytes'] / 1e6:.4g} MB",
-        "steps": f"{numbers['steps']}, in at least {numbers['least_seconds']:.2g} s at "
+        "steps": f"{at_most}{numbers['steps']}, in at least {numbers['least_seconds']:.2g} s at "
         f"{numbers['bandwidth_gb_s']:.3g} GB/s",
     }
     lines = [f"{name:<12}{text}" for name, text in rows.items()]

@@ -11,7 +11,7 @@ import typer
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
-    app.command()(show)
+    app.command(short_help="Show a finished run in the browser.")(show)
 
 
 def show(

@@ -110,7 +110,18 @@ class FieldFile(Mapping[str, NDArray[Any]]):
         MachineError
             PyVista is not installed.
         """
-        return pyvista_grid(self._read(lambda root: _vtk_arrays(root, self._kind, self.time)))
+        return pyvista_grid(self.vtk_arrays())
+
+    def vtk_arrays(self) -> VtkArrays:
+        """The file as VTK's arrays; needs no PyVista.
+
+        Returns
+        -------
+        ImageArrays or CellArrays
+            Of a grid shape, origin and spacing; of a mesh points and the points of each cell.
+            Both have the arrays of the file as ``point_data``.
+        """
+        return self._read(lambda root: _vtk_arrays(root, self._kind, self.time))
 
     def _read(self, read: Callable[[Any], Kept]) -> Kept:
         try:

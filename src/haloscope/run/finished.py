@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from haloscope.errors import WARNING, InputError, counted, message_line
 from haloscope.io.notebooks import html_table
+from haloscope.io.vtk_arrays import CellArrays
 from haloscope.io.vtkhdf_reader import FieldFile
+from haloscope.run.mesh_planes import middle_plane
 from haloscope.run.results_page import summary_lines, words
 from haloscope.run.tables import as_table, read_columns
 
@@ -29,6 +31,10 @@ _FOLLOWED = ("residuals", "change", "energy")
 _ACROSS = ("time", "time_s", "step")
 # Between the largest and the least value of a table that is drawn on a logarithmic axis.
 _MANY_DECADES = 100.0
+# Fields of a simulation that files hold as components of a vector.
+_COMPONENTS = {letter: ("velocity", number) for number, letter in enumerate("uvw")} | {
+    f"{vector}{letter}": (vector, number) for vector in "EH" for number, letter in enumerate("xyz")
+}
 
 
 class FinishedRun:
@@ -238,8 +244,9 @@ class FinishedRun:
         Parameters
         ----------
         name
-            Of a table; or of a field on a regular grid, drawn on the middle plane across the axis
-            with the fewest points (vectors by their magnitude). By default the residuals or the
+            Of a table; or of a field, drawn on the middle plane across the axis with the fewest
+            points, or across the shortest side of a mesh. Vectors are drawn by their magnitude, or
+            by a component (``u`` of ``velocity``, ``Ez`` of ``E``). By default the residuals or the
             energy of the run.
         index
             Place in :attr:`times` of a field.
@@ -254,7 +261,7 @@ class FinishedRun:
         Raises
         ------
         InputError
-            There is no table or field of this name, or the field is on a mesh.
+            There is no table or field of this name.
         """
         if name is None:
             name = next((table for table in _FOLLOWED if table in self.tables), None)
@@ -265,19 +272,12 @@ class FinishedRun:
                     allowed=", ".join(self.tables),
                 )
         is_table = name in self.tables
-        if not is_table and (not self._files or name not in self.fields(index)):
+        if not is_table and (not self._files or _array_of(name, self.fields(index)) is None):
             known = [*self.tables, *(self.fields(index) if self._files else ())]
             raise InputError(
                 "there is no such table or field",
                 location=f"plot {name!r} of {self.folder}",
                 allowed=", ".join(known),
-            )
-        if not is_table and not self.fields(index).is_image:
-            raise InputError(
-                "the field is on a mesh",
-                location=f"plot {name!r} of {self.folder}",
-                allowed="tables and fields on regular grids",
-                remedy="see pictures, or open the file in ParaView",
             )
         if ax is None:
             from matplotlib import pyplot
@@ -285,8 +285,10 @@ class FinishedRun:
             _, ax = pyplot.subplots(layout="constrained")
         if is_table:
             _draw_table(ax, name, self._columns(name))
-        else:
+        elif self.fields(index).is_image:
             _draw_plane(ax, name, self.fields(index))
+        else:
+            _draw_mesh_plane(ax, name, self.fields(index))
         return ax
 
 
@@ -332,11 +334,62 @@ def _draw_table(ax: Axes, name: str, columns: dict[str, NDArray[Any]]) -> None:
             text.set_parse_math(False)
 
 
+def _array_of(name: str, fields: FieldFile) -> tuple[str, int | None] | None:
+    """Name of the array that holds a field, and the component of it; None if there is none."""
+    if name in fields:
+        return name, None
+    vector, component = _COMPONENTS.get(name, ("", 0))
+    return (vector, component) if vector in fields else None
+
+
+def _scalars(name: str, fields: FieldFile) -> NDArray[np.float64]:
+    """A scalar field, a component of a vector, or its magnitude."""
+    array = _array_of(name, fields)
+    assert array is not None
+    values = np.asarray(fields[array[0]], np.float64)
+    if array[1] is not None:
+        return values[..., array[1]]
+    axes = fields.points(array[0]).ndim - 1
+    return values if values.ndim == axes else np.linalg.norm(values, axis=-1)
+
+
+def _draw_mesh_plane(ax: Axes, name: str, fields: FieldFile) -> None:
+    from matplotlib.tri import Triangulation
+
+    arrays = fields.vtk_arrays()
+    assert isinstance(arrays, CellArrays)
+    plane = middle_plane(arrays)
+    values = _scalars(name, fields)
+    first, second = (axis for axis in range(3) if axis != plane.axis)
+    corners = plane.corners.reshape(-1, 3)
+    drawn: Any
+    triangles = Triangulation(
+        corners[:, first], corners[:, second], np.arange(len(corners)).reshape(-1, 3)
+    )
+    if len(values) == len(arrays.points):
+        at_corners = plane.values(values)
+        limits = {"vmin": at_corners.min(), "vmax": at_corners.max(), "cmap": "viridis"}
+        # Of triangles with a smooth colour alone the seams would be light lines.
+        ax.tripcolor(triangles, facecolors=at_corners.mean(axis=1), edgecolors="face", **limits)
+        drawn = ax.tripcolor(triangles, at_corners.ravel(), shading="gouraud", **limits)
+    else:
+        drawn = ax.tripcolor(triangles, facecolors=values[plane.cells], cmap="viridis")
+    _finish_plane(ax, drawn, name, plane.axis, plane.offset)
+
+
+def _finish_plane(ax: Axes, drawn: Any, name: str, axis: int, offset: float) -> None:
+    """Axes in m with one scale, and a colour bar."""
+    ax.set_aspect("equal")
+    first, second = (letter for letter in "xyz" if letter != "xyz"[axis])
+    ax.set_xlabel(f"{first} (m)")
+    ax.set_ylabel(f"{second} (m)")
+    ax.set_title(f"{name}, {'xyz'[axis]} = {offset:.4g} m")
+    ax.figure.colorbar(drawn, ax=ax, label=name)
+
+
 def _draw_plane(ax: Axes, name: str, fields: FieldFile) -> None:
-    values, points = fields[name], fields.points()
+    values, points = _scalars(name, fields), fields.points()
     shape = points.shape[:3]
-    if values.ndim > len(shape):
-        values = np.linalg.norm(values, axis=-1)
     axis = int(np.argmin(shape))
     plane = np.take(values, shape[axis] // 2, axis)
     positions = np.take(points, shape[axis] // 2, axis)
@@ -344,8 +397,4 @@ def _draw_plane(ax: Axes, name: str, fields: FieldFile) -> None:
     # Rows go along the second direction.
     x, y = positions[0, :, first], positions[:, 0, second]
     drawn = ax.pcolormesh(x, y, plane, shading="nearest", cmap="viridis")
-    ax.set_aspect("equal")
-    ax.set_xlabel(f"{'xyz'[first]} (m)")
-    ax.set_ylabel(f"{'xyz'[second]} (m)")
-    ax.set_title(f"{name}, {'xyz'[2 - axis]} = {positions[0, 0, 2 - axis]:.4g} m")
-    ax.figure.colorbar(drawn, ax=ax)
+    _finish_plane(ax, drawn, name, 2 - axis, float(positions[0, 0, 2 - axis]))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # In warnings: the results in pictures are not final.
 _NOT_FINAL = ("not final", "no step was taken")
-_DOUBT = 100  # characters shown of such a warning
+_DOUBT = 160  # characters shown of such a warning
 
 
 def draw_overview(
@@ -78,7 +78,7 @@ def headline_of(summary: Mapping[str, Any], last_step: int) -> list[str]:
     """Main results for a picture, first of all why they are not final where they are not."""
     notices = [notice for notice in summary["notices"] if notice.startswith("warning: ")]
     doubts = [
-        textwrap.shorten(notice.removeprefix("warning: "), _DOUBT, placeholder=" ...")
+        _without_remedy(notice.removeprefix("warning: "))
         for notice in notices
         if any(sign in notice for sign in _NOT_FINAL)
     ]
@@ -86,6 +86,12 @@ def headline_of(summary: Mapping[str, Any], last_step: int) -> list[str]:
     if not doubts and step < last_step and not summary["converged"]:
         doubts = [f"not final: step {step} of {last_step}"]
     return [*doubts, *_without_tables(summary["headline"])]
+
+
+def _without_remedy(notice: str) -> str:
+    """A notice up to the last semicolon: its remedy, which follows, is of no use in a picture."""
+    reason, _, remedy = notice.rpartition("; ")
+    return textwrap.shorten(reason or remedy, _DOUBT, placeholder=" ...")
 
 
 def _without_tables(lines: Sequence[str]) -> list[str]:

@@ -74,8 +74,10 @@ class RunState:
         self.probe_rows: dict[str, list[list[float]]] = {p.name: [] for p in case.output.probes}
         # What users should know of how a restart went, beside what the solver has to tell.
         self.notices: list[str] = []
-        # Whether ranks take turns on cores, so that bandwidths measured by all of them mean nothing.
+        # Whether ranks take turns on cores, so that rates are not those of the machine; and how many
+        # of them share a core of this rank: each measures the bandwidth of the core while it has it.
         self.ranks_exceed_cores = False
+        self.ranks_per_core = 1.0
         self.last_checkpoint: Path | None = None  # The newest checkpoint that was written or read
         self._marks: dict[str, Any] | None = None
 

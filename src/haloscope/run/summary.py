@@ -53,7 +53,7 @@ def not_final(
             f"run.tolerance = {limit:g}" if tolerance else f"{limit:g}; run.tolerance is not set"
         )
         warnings.append(
-            f"warning: not steady: {followed.name} {residual:.1e} at step {state.step} "
+            f"warning: not steady: {followed.name.removesuffix('s')} {residual:.1e} at step {state.step} "
             f"(steady below {origin}): the numbers are not final; raise run.steps"
         )
     return warnings
@@ -73,7 +73,7 @@ def divergence(state: RunState, place: str) -> SolutionError | None:
         first_step, first = 0, state.solver.followed.first
     if not residual > GROWTH * max(first, SMALL_RESIDUAL):
         return None
-    name = state.solver.followed.name
+    name = state.solver.followed.name.removesuffix("s")
     return SolutionError(
         f"the solution does not converge: {name} is {residual:.1e} after "
         f"{counted(state.step, 'step')}, above {first:.1e} at step {first_step}; {place} not a solution",
@@ -160,14 +160,23 @@ def ceilings_of_share(state: RunState) -> Ceilings:
 
 
 def note_crowded_cores(state: RunState, progress: Progress) -> None:
-    """Say if there are more ranks than cores; all ranks call this."""
-    if state.device.kind != "cpu" or state.world.size == 1:
+    """Say if there are more ranks or threads than cores; all ranks call this."""
+    if state.device.kind != "cpu":
         return
     ranks, cores = ranks_on_these_cores(state.world), available_cores()
-    excess = int(state.world.largest(ranks - cores))
-    if excess <= 0:
+    threads = ranks * state.device.multiprocessors
+    if state.world.largest(threads - cores) <= 0:
+        return
+    if state.world.largest(ranks - cores) <= 0:
+        notice = (
+            f"more threads than cores ({threads} on {cores}): they take turns; lower machine.threads "
+            f"(now {state.device.multiprocessors}), OMP_NUM_THREADS or --ranks"
+        )
+        state.notices.append(notice)
+        progress.line(notice)
         return
     state.ranks_exceed_cores = True
+    state.ranks_per_core = max(1.0, ranks / cores)
     notice = (
         f"more ranks than cores ({ranks} on {cores}): they take turns, and the rates are not those of "
         "this machine"
@@ -188,11 +197,12 @@ def log_least_time(state: RunState, steps: int, ceilings: Ceilings, progress: Pr
     least = f"{counted(steps, 'step takes', 'steps take')} at least {seconds:.2g} s"
     if not state.ranks_exceed_cores:
         least += f" at the measured memory bandwidth of {total:.3g} GB/s"
-    progress.line(least)
+    all_needed = ", if all are needed" if state.case.run.tolerance else ""
+    progress.line(least + all_needed)
     if seconds > LONG_RUN_SECONDS:
         warning = (
-            f"warning: the run takes at least {_duration(seconds)}: {counted(steps, 'step')}, "
-            f"{state.solver.time_step_limit()}"
+            f"warning: the run takes at least {_duration(seconds)}: {counted(steps, 'step')}"
+            f"{all_needed}, {state.solver.time_step_limit()}"
             + ("; is so long a run meant?" if seconds > _ABSURD_SECONDS else "")
         )
         state.notices.append(warning)
@@ -208,8 +218,11 @@ def _duration(seconds: float) -> str:
 
 
 def ceiling_of_all(state: RunState, ceilings: Ceilings) -> float:
-    """Bandwidth of all ranks in GB/s; ranks that share a GPU have measured the same memory."""
-    share = 1.0
+    """Bandwidth of all ranks in GB/s; ranks that share a GPU have measured the same memory.
+
+    Ranks that take turns on a core have each measured that core alone.
+    """
+    share = 1.0 / state.ranks_per_core
     if state.device.kind == "cuda":
         share /= state.world.sharing(state.device.identity)
     return float(state.world.sum(np.array([share * ceilings.best]))[0])

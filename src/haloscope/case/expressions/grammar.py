@@ -194,8 +194,10 @@ class Parser:
                 warnings.simplefilter("ignore")  # style advice for Python programs, not for cases
                 return ast.parse(self.text, mode="eval").body
         except SyntaxError as error:
+            # Python gives no place where the text ends too early.
+            place = error.offset if error.offset and error.offset > 0 else len(self.text)
             raise self._error(
-                f"it cannot be read at character {error.offset or 1} ({error.msg})",
+                f"it cannot be read at character {place} ({error.msg})",
                 "correct it there",
             ) from None
         except (RecursionError, MemoryError):

@@ -158,10 +158,14 @@ def _draw_axis(axes: Axes, view: View, ends: Floats, axis: int, middle: Floats, 
             fontsize=8, color=INK, annotation_clip=False,
         )  # fmt: skip
     widest = max(map(len, texts), default=0) * 8.0 * CHARACTER_WIDTH
-    shift = away * (widest * abs(away[0]) + 10.0 * abs(away[1]) + 16.0)
+    name = with_power(f"{'xyz'[axis]} ({unit})", power)
+    turned = upright and abs(along[0]) < 0.3
+    # Beside a slanted edge half of the name reaches toward ticks that are that much lower.
+    reach = 0.0 if turned else 0.5 * len(name) * 9.0 * CHARACTER_WIDTH * abs(along[1])
+    shift = away * (widest * abs(away[0]) + 10.0 * abs(away[1]) + 16.0 + reach)
     x, y = (begin + end) / 2
     axes.annotate(
-        with_power(f"{'xyz'[axis]} ({unit})", power), (x, y), xytext=(shift[0], -shift[1]),
+        name, (x, y), xytext=(shift[0], -shift[1]),
         textcoords="offset points", ha="center", va="center", fontsize=9, color=INK,
-        rotation=90 if upright and abs(along[0]) < 0.3 else 0, annotation_clip=False,
+        rotation=90 if turned else 0, annotation_clip=False,
     )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -57,10 +57,27 @@ class Shape(Protocol):
         """Distances in m of positions (..., 3) from the nearest wall, negative outside."""
 
 
-def _whole(length: float, spacing: float, key: str, unit: LengthUnit) -> int:
+def _spacing_for_all(lengths: Sequence[float], spacing: float) -> float:
+    """The spacing nearest to one, of which lengths are whole numbers; of the first where none is near."""
+    first = lengths[0]
+    count = max(1, round(first / spacing))
+    counts = range(max(1, count // 2), 2 * count + 1)
+    fitting = [n for n in counts if all(_is_whole(length, first / n) for length in lengths)]
+    return first / min(fitting or [count], key=lambda n: abs(first / n - spacing))
+
+
+def _is_whole(length: float, spacing: float) -> bool:
     count = round(length / spacing)
-    if count < 1 or abs(length / spacing - count) > _WHOLE * count:
-        near = length / max(1, count)
+    return count >= 1 and abs(length / spacing - count) <= _WHOLE * count
+
+
+def _whole(
+    length: float, spacing: float, key: str, unit: LengthUnit, others: Sequence[float] = ()
+) -> int:
+    """Spacings of a length; `others`: lengths that must be whole numbers of a spacing, too."""
+    count = round(length / spacing)
+    if not _is_whole(length, spacing):
+        near = _spacing_for_all([length, *others], spacing)
         raise InputError(
             f"this is {length / spacing:.6g} spacings of {unit.length(spacing)}",
             location=f"{key} = {unit.length(length)}",
@@ -71,13 +88,18 @@ def _whole(length: float, spacing: float, key: str, unit: LengthUnit) -> int:
 
 
 def _points(
-    length: float, spacing: float, ends: Ends, key: str, unit: LengthUnit
+    length: float,
+    spacing: float,
+    ends: Ends,
+    key: str,
+    unit: LengthUnit,
+    others: Sequence[float] = (),
 ) -> tuple[int, float]:
     """Points along an axis from 0 to a length, and where the first of them is."""
     if ends == "periodic":
-        return _whole(length, spacing, key, unit), spacing / 2
+        return _whole(length, spacing, key, unit, others), spacing / 2
     if ends == "open":
-        return _whole(length, spacing, key, unit) + 1, 0.0
+        return _whole(length, spacing, key, unit, others) + 1, 0.0
     # As many points as fit strictly between the walls, the same distance from both.
     count = max(1, math.ceil(length / spacing - _WHOLE))
     return count, (length - (count - 1) * spacing) / 2
@@ -117,8 +139,9 @@ class Box:
 
     def grid(self, spacing: float, unit: LengthUnit = METRE) -> Grid:
         """Box of lattice points that holds the shape; see `Shape`."""
+        others = [self.lengths[axis] for axis in range(3) if axis not in self._walled]
         (nx, x), (ny, y), (nz, z) = (
-            _points(length, spacing, ends, f"length along {axis}", unit)
+            _points(length, spacing, ends, f"length along {axis}", unit, others)
             for axis, length, ends in zip(AXES, self.lengths, self.ends, strict=True)
         )
         px, py, pz = (ends == "periodic" for ends in self.ends)

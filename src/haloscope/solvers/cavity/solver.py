@@ -45,6 +45,8 @@ _DIVERGED = 1e6
 _SETTLED = 1e-4
 # In K: below it convection could not be measured.
 _LEAST_DIFFERENCE = 1e-4
+# Reynolds number of a spacing above which the grid resolves nothing of the flow.
+_UNRESOLVED = 1e4
 # Of the heat, relative: a coarse grid loses some of it between walls.
 _HEAT_IMBALANCE = 0.05
 
@@ -83,6 +85,7 @@ class CavitySolver:
         self.notices = [
             *self._without_drive(),
             *self._implausible(),
+            *self._unresolved(),
             *self._unsteady_outputs(),
         ]
         self._set_up()
@@ -157,6 +160,22 @@ class CavitySolver:
             f"warning: a temperature difference of {difference:.2g} K over {flow.distance:g} m is "
             f"implausible (Ra = {flow.rayleigh:.3g}): cavity.size is in m; centimetres or millimetres? "
             f"set cavity.size = {smaller[0]} or {smaller[1]}"
+        ]
+
+    def _unresolved(self) -> list[str]:
+        """A warning where the grid resolves nothing of the flow, which then seems steady early."""
+        flow = self.flow
+        speed, viscosity = flow.reference_velocity, flow.table.kinematic_viscosity
+        spacing = max(self.spacing)
+        of_spacing = speed * spacing / viscosity
+        if of_spacing <= _UNRESOLVED:
+            return []
+        return [
+            "warning: the grid does not resolve this flow: the Reynolds number is "
+            f"{speed * max(flow.size) / viscosity:.3g}, and {of_spacing:.3g} with the spacing of "
+            f"{spacing:.3g} m; check the velocity ({speed:.3g} m/s), cavity.size "
+            f"({max(flow.size):g} m) and cavity.kinematic_viscosity ({viscosity:g} m^2/s), or raise "
+            "cavity.nodes"
         ]
 
     def _unsteady_outputs(self) -> list[str]:

@@ -366,8 +366,8 @@ class RunResults:
                 f"{_SECONDS_AN_HOUR * taken / seconds:.4g} {unit}/hour, {seconds:.3g} s in total"
             )
             lines.append(
-                "time of each component, including the components inside it (of the preconditioner its "
-                "set-up, too, before GMRES):"
+                "time of each component with all components inside it; the preconditioner's includes "
+                "its set-up, which precedes GMRES:"
                 if self._on_host
                 else "time of each component (on GPUs GMRES includes the preconditioner's set-up, "
                 "products and messages, which run in its graphs):"

@@ -15,6 +15,7 @@ from haloscope.mesh.tets.node_parts import NodePart
 from haloscope.mesh.tets.tets import CORNERS, FACE_NODES, area_vectors, tet_volumes
 from haloscope.solvers.flow.boundaries.conditions import (
     BoundaryValues,
+    MovingWall,
     Open,
     OutsidePressure,
     Resistance,
@@ -34,6 +35,8 @@ _LIKELY = (1e-3, 10.0)
 _UNITS = (("millimetres", 1e-3), ("centimetres", 1e-2), ("micrometres", 1e-6), ("metres", 1.0))
 # Reynolds number of an element above which the mesh resolves nothing of the flow.
 _UNRESOLVED = 1e4
+# Share of the motion of a moving wall that goes through its surface; less is the edges of facets.
+_THROUGH = 0.2
 # Elements of mean height that the flow crosses in a time step, above which steps are too long.
 _LONG_STEP = 20.0
 # Elements at once.
@@ -290,6 +293,29 @@ class FlowScales:
                 f"{self.courant(sizes.mean_height):.3g} in an element of mean height"
             )
         return text
+
+
+def moving_wall_warnings(table: FlowTable, system: System) -> list[str]:
+    """Warnings about moving walls that leave their surface; all ranks call this."""
+    # A wall of a rotating zone moves with the frame of the zone, in whatever direction it lies.
+    if table.zones:
+        return []
+    world, part, warnings = system.shared.world, system.part, []
+    for name, condition in system.boundary_values.conditions.items():
+        if not isinstance(condition, MovingWall):
+            continue
+        areas = area_vectors(part.nodes, part.boundaries[name])
+        velocities = condition.profile(part.nodes[part.boundaries[name]].mean(axis=1), 0.0)
+        through = np.abs(np.einsum("nx,nx->n", areas, velocities)).sum()
+        motion = (np.linalg.norm(areas, axis=1) * np.linalg.norm(velocities, axis=1)).sum()
+        through, motion = world.sum(np.array([through, motion])).tolist()
+        if through > _THROUGH * motion:
+            warnings.append(
+                f"warning: flow.boundaries.{name}.moving: {100 * through / motion:.3g} % of the motion "
+                "goes through the surface of the wall, so that fluid crosses it; set centre to a point "
+                "on the axis of the wall, or correct rotation or velocity"
+            )
+    return warnings
 
 
 def flow_scales(table: FlowTable, system: System, state: Floats, clock: Clock | None) -> FlowScales:

@@ -95,7 +95,7 @@ class ProbeSpectra:
             most = int(0.5 / (high * self._dt))
             remedy = f"set output.probe_interval to {most} or less" if most else "lower the band"
             raise InputError(
-                f"output.probe_interval = {every} steps of {self._dt:.4g} is too long for it",
+                f"output.probe_interval = {every} steps of {self._dt:.4g}{self._time_unit} is too long for it",
                 location=f"maxwell.spectrum.band = {[low, high]}",
                 allowed=f"frequencies up to {0.5 / interval:.4g}{unit}",
                 remedy=remedy,
@@ -104,12 +104,17 @@ class ProbeSpectra:
         needed = max((SHORTEST + 1) * interval, FEWEST_PERIODS * 2 / (low + high))
         if lasts < needed:
             raise InputError(
-                f"the series lasts {max(lasts, 0.0):.4g}, from its start at {self._start:.4g} to the end of "
-                f"the run at {last_step * self._dt:.4g}",
+                f"the series lasts {max(lasts, 0.0):.4g}{self._time_unit}, from its start at "
+                f"{self._start:.4g}{self._time_unit} to the end of "
+                f"the run at {last_step * self._dt:.4g}{self._time_unit}",
                 location="maxwell.spectrum",
-                allowed=f"at least {needed:.4g}, for the band and output.probe_interval",
+                allowed=f"at least {needed:.4g}{self._time_unit}, for the band and output.probe_interval",
                 remedy="run longer or sample more often",
             )
+
+    @property
+    def _time_unit(self) -> str:
+        return " s" if self._si else ""
 
     @property
     def _unit(self) -> str:
@@ -158,8 +163,8 @@ class ProbeSpectra:
             )
         if self._start < self._sources_end < math.inf:
             notices.append(
-                f"warning: spectra and resonances count from {self._start:.4g}, before the sources "
-                f"end at {self._sources_end:.4g}, so lines may come from the sources; raise "
+                f"warning: spectra and resonances count from {self._start:.4g}{self._time_unit}, before the "
+                f"sources end at {self._sources_end:.4g}{self._time_unit}, so lines may come from the sources; raise "
                 "maxwell.spectrum.start, or remove it"
             )
         return notices

@@ -101,6 +101,7 @@ class Radiation:
     def __init__(self, table: MaxwellTable, set_up: SetUp) -> None:
         assert table.far_field is not None
         self._wanted, self._speed = table.far_field, table.speed
+        self._time_unit = " s" if table.units == "si" else ""
         self._names = [frequency_text(table, one) for one in table.far_field.frequencies]
         self._world, self._device = set_up.world, set_up.device
         added, part = set_up.added, set_up.part
@@ -442,8 +443,9 @@ class Radiation:
         last = max(main_end(waveform) for waveform in self._waveforms)
         if not self._steady and step * self._dt < last:
             raise InputError(
-                f"sources are still on at the end of the run, {step * self._dt / self._speed:.4g}",
-                remedy=f"run beyond {last / self._speed:.4g}, until the fields have died away",
+                f"sources are still on at the end of the run, "
+                f"{step * self._dt / self._speed:.4g}{self._time_unit}",
+                remedy=f"run beyond {last / self._speed:.4g}{self._time_unit}, until the fields have died away",
             )
 
     def unfinished(self, fields: Array, step: int, last_step: int) -> list[str]:

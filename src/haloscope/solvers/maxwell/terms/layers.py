@@ -82,6 +82,13 @@ class Layer:
             near = (lowest if upper else -highest)[:, axis]
             far = (highest if upper else -lowest)[:, axis]
             end = far.max()
+            if thick > (end - near.min()) * (1 + _SLACK):
+                raise InputError(
+                    f"its thickness of {thick:g} is more than the extent of the mesh",
+                    location=f"absorbing layer at {side}",
+                    allowed=f"at most {end - near.min():g}",
+                    remedy="make the layer thinner",
+                )
             within = (near + far) / 2 > end - thick * (1 + _SLACK)
             if not within.any():
                 raise InputError(
