@@ -4,8 +4,8 @@
 
 Cells come in with the flow and leave by both outlets, several times over. At each look the cells
 that are there must be those of the start and those that came in, less those that left, each with a
-number of its own; all must lie in the vessel; and the flow must go on. How many membranes have
-folded over is told. So that cells go far in few steps, the flow is faster than in life and membranes are
+number of its own; all must lie in the vessel; and the flow must go on. The number of membranes that
+have folded over is printed. So that cells go far in few steps, the flow is faster than in life and membranes are
 200 times as stiff to suit (capillary number 0.04 at the wall); with --membranes red-cell they are as they
 are by themselves, in plasma 2.5 times as heavy that flows at a sixth of that speed (1.8).
 Under mpiexec the ranks share the vessel. Exit code 1 if a claim fails.

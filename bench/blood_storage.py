@@ -1,4 +1,4 @@
-"""What storing populations in single and half precision costs a steady flow in accuracy.
+"""Measures the error that populations in single and half precision cause in a steady flow.
 
     python bench/blood_storage.py --points 16 32 --speeds 0.01 0.05
 

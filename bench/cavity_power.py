@@ -3,9 +3,9 @@
     python bench/cavity_power.py --nodes 512
     python bench/cavity_power.py --nodes 512 --set 'cavity.precision="single"'
 
-A GPU that has rested starts at its full clock; one that comes to its power limit lowers it. Told are a
-step at first and in the last half of the time, and clock, power and temperature then (nvidia-smi), and the
-reasons that the driver gives for its clock: 0x4 is the power limit.
+A GPU that has rested starts at its full clock; at its power limit it lowers the clock. Prints the time of a
+step at first and in the last half of the run, and clock, power and temperature then (nvidia-smi), with the
+driver's reasons for its clock: 0x4 is the power limit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tells what the cavity's tiled update takes of registers and local memory, without a GPU.
+"""Prints the registers and local memory of the cavity's tiled update, without a GPU.
 
     python bench/cavity_registers.py --nvdisasm nvdisasm
 

@@ -4,8 +4,8 @@
     python bench/cavity_steps.py --cubes 96 220 384
     mpiexec -n 4 python bench/cavity_steps.py --nodes 256 --set machine.decomposition=[1,2,2]
 
-Medians of seven blocks of a hundred steps on the slowest rank, as graphs where that is possible. Told
-are a step by itself, a step with its share of the global time step's renewal, and the host's part.
+Medians of seven blocks of a hundred steps on the slowest rank, as graphs where that is possible: a step
+by itself, a step with its share of the global time step's renewal, and the host's part.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ with mpiexec, one rank a GPU (or a few cores):
     mpiexec -n 4 python bench/exchange_links.py --device cuda
 
 Times are the slowest rank's, medians of several replays of a CUDA graph of twenty exchanges where the
-transport can be captured, of twenty exchanges in a row elsewhere. What arrives is compared with what
-was sent.
+transport can be captured, of twenty exchanges in a row elsewhere. Received values are compared with the
+sent ones.
 """
 
 from __future__ import annotations

@@ -59,9 +59,9 @@ import os, sys
 
 from haloscope.exchange.ranks.mpiexec import find_mpiexec, start_command
 
-given = {name: os.environ[name] for name in ("PYTHONPATH", "HALOSCOPE_CACHE")}
+environment = {name: os.environ[name] for name in ("PYTHONPATH", "HALOSCOPE_CACHE")}
 program = [sys.executable, *sys.argv[2:]]
-print(*start_command(find_mpiexec(), int(sys.argv[1]), program, given), sep="\n")
+print(*start_command(find_mpiexec(), int(sys.argv[1]), program, environment), sep="\n")
 PY
   )
   ((${#command[@]})) && timeout 120 "${command[@]}"
@@ -93,11 +93,11 @@ studies() {
 }
 
 nvidia-smi -L
-for part in "${@:-tests verify rates energy several studies}"; do
-  for each in $part; do
-    case $each in
-      tests | verify | rates | energy | several | studies) echo "== $each" && "$each" ;;
-      *) echo "bench/gpu_session.sh: '$each' is no part; give some of tests, verify, rates, energy, several, studies" >&2 && exit 2 ;;
+for parts in "${@:-tests verify rates energy several studies}"; do
+  for part in $parts; do
+    case $part in
+      tests | verify | rates | energy | several | studies) echo "== $part" && "$part" ;;
+      *) echo "bench/gpu_session.sh: unknown part '$part'; allowed: tests, verify, rates, energy, several, studies" >&2 && exit 2 ;;
     esac
   done
 done

@@ -1,4 +1,4 @@
-"""Times blocks of whole steps on all ranks, as benchmarks of steps tell them."""
+"""Times blocks of whole steps on all ranks, for benchmarks of steps."""
 
 from __future__ import annotations
 

@@ -21,13 +21,13 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 from digests import REDUCTIONS
 from doc_blocks import ROOT, Block, Line, Printed, commands
 from explorer_samples import write_sample
 from small_cavities import TEXT as SMALL_CAVITY
-from small_studies import HEAD, STRONG
 
 import haloscope
 import haloscope.run
@@ -38,6 +38,9 @@ from haloscope.commands import cli
 from haloscope.commands import options as commands_world
 from haloscope.device.ceilings import Ceilings
 from haloscope.io.checkpoint import list_checkpoints
+from haloscope.mesh.tets.tet_files import write_tets
+from haloscope.mesh.tets.tet_generators import tet_box
+from haloscope.mesh.tets.tets import make_tet_mesh
 from haloscope.solvers import registry
 from haloscope.study.keys import read_study
 
@@ -71,10 +74,10 @@ FOREIGN = {
     "qsub": "a cluster",
     "mpiexec": "a program of the reader",
     "mpirun": "a program of the reader",
+    "gmsh": "a mesh generator; the test writes its mesh",
     "jupyter": "opens a browser",
     "sort": "reads a list of hosts",
     "mpicc": "a compiler",
-    "mpif90": "a compiler",
     "bench/gpu_session.sh": "GPUs",
     "docs/job-scripts/hosts.sh": "several hosts",
 }
@@ -86,13 +89,8 @@ NOT_RUN = {
     r"haloscope import ": "a trace of another tool",
 }
 
-# Files that a page names and does not write: name, text.
-PLACEHOLDERS = {
-    "STUDY.toml": HEAD + STRONG,
-    "heart.csv": "0.0, 0.5\n0.4, 1.0\n0.8, 0.5\n",
-}
 # Measurements that a page names and does not make.
-MEASURED = {"DIR", "before", "after", "scorep", "waits-revised", "measurement"}
+MEASURED = {"scorep"}
 
 # Code for the names that a Python block takes from the text around it: a part of the block, the code.
 PRELUDES = {
@@ -105,12 +103,20 @@ traces, beyond = device.zeros((4, 5), np.float64), device.zeros((4, 5), np.float
 """,
 }
 
-# Python blocks that need a package of an extra, where it is missing: a pattern, the package.
+# Blocks and commands that need a package of an extra, where it is missing: a pattern, the package.
 OPTIONAL = {
     r"\bpandas\b": "pandas",
     r"\.dataset\(\)|\bxarray\b": "xarray",
     r"\.grid\(\)|\bpyvista\b": "pyvista",
+    # Its wheels end with Python 3.11.
+    r"--otf2\b": "otf2",
 }
+
+
+def _lacks_package(text: str) -> bool:
+    packages = [name for part, name in OPTIONAL.items() if re.search(part, text)]
+    return not all(importlib.util.find_spec(name) for name in packages)
+
 
 _FOLDERS = ("bench", "cases", "docs", "examples", "src", "studies", "tests")
 _UNSTEADY = 'scheme = "bdf2"\ntime_step = 0.01\nend = 0.02'
@@ -194,7 +200,6 @@ class Reader:
         self.not_run: set[str] = set()
         self.measured: set[str] = set()
         self.preludes: set[str] = set()
-        self.placeholders: set[str] = set()
         self.solver, self.fails = "cavity", False
         self.patch = monkeypatch
         folder.mkdir()
@@ -213,7 +218,6 @@ class Reader:
     def read(self, block: Block, following: Block | None = None) -> None:
         """Do what a block asks for; its last command fails if the block after it shows the error."""
         self.write(block)
-        self.placeholders.update(write_placeholders(block.text))
         for name in re.findall(r"\bruns/([\w-]+)-1\b", block.text):
             is_missing = name in shipped.names() and not Path(f"runs/{name}-1").exists()
             if is_missing and "haloscope run" not in block.text:
@@ -239,8 +243,7 @@ class Reader:
     def _execute(self, block: Block) -> None:
         # Line numbers of a traceback are those of the page.
         code = compile("\n" * block.line + block.text, str(block.page), "exec")
-        packages = [name for part, name in OPTIONAL.items() if re.search(part, block.text)]
-        if not all(importlib.util.find_spec(name) for name in packages):
+        if _lacks_package(block.text):
             return
         for name in re.findall(r'open\("(\w+)"', block.text):
             self._require_measurement(Path(name))
@@ -269,6 +272,10 @@ class Reader:
             parse(shlex.split(inner)[1:])
         # Variables of the shell have no values here.
         words = shlex.split(re.sub(r"\$\w+", "1", _inner_command(line)))
+        if ">" in words:
+            # A small output is no use to the page, so it is not kept.
+            assert words.index(">") == len(words) - 2, line
+            del words[-2:]
         prefix = len(list(takewhile(lambda word: re.fullmatch(r"\w+=.*", word), words)))
         program, arguments = words[prefix], words[prefix + 1 :]
         for word in words:
@@ -284,8 +291,8 @@ class Reader:
         else:
             assert program in FOREIGN, f"no rule for the program {program!r}"
             self.foreign.add(program)
-            if program in ("pip", "mkdir"):
-                _INSTALLERS[program](arguments)
+            if program in _STAND_INS:
+                _STAND_INS[program](arguments)
             elif "haloscope" in arguments:
                 parse(arguments[arguments.index("haloscope") + 1 :])
 
@@ -308,7 +315,7 @@ class Reader:
         options = {} if arguments[0].startswith("-") else parse(arguments)
         reasons = [pattern for pattern in NOT_RUN if re.search(pattern, line)]
         self.not_run.update(reasons)
-        if runs and not reasons:
+        if runs and not reasons and not _lacks_package(line):
             is_small = self.small and options and not self.fails
             reduced = getattr(self, f"_{arguments[0]}", None) if is_small else None
             small = arguments if reduced is None else reduced(options, arguments)
@@ -436,14 +443,6 @@ class Reader:
         assert options["folder"].is_dir(), f"{options['folder']} does not exist"
 
 
-def write_placeholders(text: str) -> list[str]:
-    """Write files that a block names into the current folder, unless they exist; give their names."""
-    names = [name for name in PLACEHOLDERS if name in text and not Path(name).exists()]
-    for name in names:
-        Path(name).write_text(PLACEHOLDERS[name], encoding="utf-8")
-    return names
-
-
 def _shipped_case(arguments: list[str]) -> str | None:
     """Name of the shipped case that arguments run without an option."""
     if len(arguments) != 2 or arguments[0] != "run":
@@ -469,6 +468,18 @@ def _inner_command(line: str) -> str:
 
 def _write_measurement(folder: Path) -> None:
     write_sample(folder, ranks=4, steps=2)
+
+
+def _generate_mesh(arguments: list[str]) -> None:
+    """Write a coarse mesh where Gmsh writes that of a script: a channel, z_low and z_high its ends."""
+    script = Path(arguments[-1])
+    assert script.is_file(), f"{script} does not exist"
+    plain = tet_box((3, 3, 6), lower=(-5.0, -5.0, 0.0), upper=(5.0, 5.0, 40.0))
+    sides = dict(plain.boundaries)
+    groups = {"inlet": sides.pop("z_low"), "outlet": sides.pop("z_high")}
+    groups["wall"] = np.concatenate(list(sides.values()))
+    mesh = make_tet_mesh(plain.nodes, plain.tets, groups)
+    write_tets(mesh, script.with_suffix(".msh"))
 
 
 def made_by(arguments: list[str]) -> list[str]:
@@ -501,4 +512,4 @@ def _make_folders(arguments: list[str]) -> None:
             Path(name).mkdir(parents=True, exist_ok=True)
 
 
-_INSTALLERS = {"pip": _check_extras, "mkdir": _make_folders}
+_STAND_INS = {"pip": _check_extras, "mkdir": _make_folders, "gmsh": _generate_mesh}

@@ -1,10 +1,10 @@
-"""Holds the predicted gain of leaving empty messages out against the program that leaves them out.
+"""Compares the predicted gain of leaving empty messages out with the program that leaves them out.
 
 The exchange of a mesh's boundary with all ranks (tests/mpi/wait_programs/all_pairs.c) is measured
-and its time without empty messages predicted. Both it and the version with neighbours only are run
-with and without measurement, in turn, several times: what is foretold of the measured run is held
-against the second version measured, what is foretold without measurement against the second version
-as it is. Ratios of the medians are told, and of each round.
+and its time without empty messages predicted. It and the version with neighbours only are run with
+and without measurement, in turn, several times. The prediction for the measured run is compared with
+the second version measured, the prediction without measurement with the second version unmeasured.
+Prints ratios of the medians and of each round.
 Where there are fewer cores than ranks, these sleep instead of computing: the prediction knows of no
 cores.
 """

@@ -1,11 +1,11 @@
-"""Measures MPI programs that nobody here wrote, and checks what `measure` and `analyze` say of them.
+"""Measures MPI programs of other authors, and checks the results of `measure` and `analyze`.
 
-Each program that is found on this machine (program_catalogue.py) is run without measurement, with a
-profile and with a trace, in turns. Checked is: it prints the same but for times and dates; what was
-sent was received, pair by pair, in number and bytes; exclusive times of all call paths of a rank
-add up to the rank's time; there is no warning; an exit code comes through. Told are medians of the
-ratios of times with and without measurement, for how much of its time a rank was ready but had no
-core, and the first finding. The table is Markdown. Exit code 1 where a check fails.
+Each program of program_catalogue.py on this machine is run without measurement, with a profile and with
+a trace, in turns. Checks: it prints the same except for times and dates; all sent messages were received,
+pair by pair, in number and bytes; exclusive times of all call paths of a rank add up to the rank's time;
+there is no warning; the exit code is the program's. Prints a Markdown table: medians of the ratios of
+times with and without measurement, the share of time in which a rank was ready but had no core, and the
+first finding. Exit code 1 if a check fails.
 """
 
 from __future__ import annotations

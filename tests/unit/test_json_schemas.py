@@ -130,6 +130,31 @@ def test_descriptions_of_the_machine_its_kernels_and_rates_fit(call: Call) -> No
     _assert_fits("bench", _document(call, "bench", "cavity", "--device", "cpu", "--nodes", "9"))
 
 
+def test_measurements_and_their_copies_fit(call: Call, tmp_path: Path) -> None:
+    # Nothing of this command can be measured: the object has the reason.
+    code, out, _ = call("measure", "--out", tmp_path / "nothing", "--json", "--", "true")
+    assert code == 0
+    assert "reason" in json.loads(out)
+    _assert_fits("measure", json.loads(out))
+    folder = tmp_path / "trace"
+    write_synthetic(folder, 2, 5, pattern="ring")
+    exported = _document(call, "export", folder, "--perfetto", "--out", tmp_path / "p.json")
+    assert faults("export", exported) == []
+    assert faults("export", exported | {"slices": "many"})
+
+
+def test_lists_of_cases_and_points_fit(call: Call, tmp_path: Path) -> None:
+    listed = _document(call, "cases")
+    assert faults("cases", listed) == []
+    assert faults("cases", [{"name": "box"}])
+    study = ROOT / "studies" / "cavity-small.toml"
+    points = _document(call, "scale", study, "--list", "--out", tmp_path / "study")
+    assert faults("scale", points) == []
+    assert faults("scale", {"points": points["points"]})
+    points["points"][0]["status"] = "somewhere"
+    assert faults("scale", points)
+
+
 def test_a_key_that_no_schema_describes_is_reported() -> None:
     row = {"value": 1.0, "reference": 1.0, "tolerance": 0.1, "ok": True, "source": "a book"}
     document = {"checks": {"a: b": row}, "runs": {}, "ok": True, "seconds": 1.0}
@@ -156,7 +181,9 @@ def test_schema_has_a_title_and_only_keywords_that_are_checked(name: str) -> Non
     assert root["title"]
     for part in _parts(root):
         assert set(part) <= KEYWORDS
-        assert set(part.get("required", [])) <= set(part.get("properties", root["properties"]))
+        assert set(part.get("required", [])) <= set(
+            part.get("properties", root.get("properties", {}))
+        )
 
 
 def test_page_of_files_names_all_schemas() -> None:

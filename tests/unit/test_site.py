@@ -119,6 +119,34 @@ def test_every_page_is_in_the_navigation() -> None:
     assert listed == pages
 
 
+MOST_WORDS = 45_000
+"""Of all pages without reference, archive, changelog, lists of modules and generated tables."""
+
+_UNCOUNTED = (
+    *("docs/reference", "docs/archive", "CHANGELOG.md"),
+    *("docs/contributing/house.md", "docs/contributing/moved-modules.md"),
+)
+_GENERATED = re.compile(r"<!-- begin of the tables .*?<!-- end of the tables -->", re.DOTALL)
+
+
+def _count_words(text: str) -> int:
+    return len(_GENERATED.sub("", text).split())
+
+
+def test_words_in_generated_tables_do_not_count() -> None:
+    tables = "<!-- begin of the tables that a script writes -->\n| 1 |\n<!-- end of the tables -->"
+    assert _count_words(f"two words\n\n{tables}\n\nand three more\n") == 5
+
+
+def test_pages_stay_short() -> None:
+    pages = [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *SOURCES.glob("solvers/*/README.md")]
+    words = {page.relative_to(ROOT).as_posix(): _count_words(_read(page)) for page in pages}
+    counted = {name: count for name, count in words.items() if not name.startswith(_UNCOUNTED)}
+    assert len(counted) > 60
+    longest = sorted(counted.items(), key=lambda item: -item[1])[:10]
+    assert sum(counted.values()) <= MOST_WORDS, f"shorten pages; the longest: {longest}"
+
+
 def _capabilities() -> list[list[str]]:
     """Cells of the tables of capabilities: capability, command, test."""
     page = _read(DOCS / "contributing" / "newcomer.md").partition("\n## Capabilities")[2]
