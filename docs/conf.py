@@ -69,7 +69,7 @@ html_css_files = ["site.css"]
 html_sidebars: dict[str, list[str]] = {page: [] for page in SINGLE_PAGES}
 html_context = {"default_mode": "auto"}
 html_theme_options = {
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 5,
     "navigation_with_keys": False,
     "show_prev_next": False,
     "footer_start": ["copyright"],

@@ -49,7 +49,6 @@ _RUN = {
 # Blocks of class text on pages with commands that are no output of these commands: a part of the
 # block, the reason.
 NOT_PRINTED = {
-    "case, io, device": "layers of the package",
     "2.862366 s, 182 of 240 messages": "the reader's program, measured once",
     "The run takes": "the measurement of the pictures",
     "What if no-empty-messages:": "the measurement of the pictures",
@@ -64,6 +63,7 @@ NOT_PRINTED = {
 DEFERRED = {
     "far field at": "the source is on until the end",
     "not steady yet": "the tolerance of a small run is met at once",
+    "not steady: residual": "the tolerance of a small run is met at once",
     "steady state reached at step 6": "steady flow takes more steps",
     "strain ": "a small run writes fewer rows",
 }
