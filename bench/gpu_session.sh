@@ -22,8 +22,25 @@ tests() {
   wait
 }
 
+# All checks, several at a time; their results, for docs/generate_verification.py, go to the folder $RESULTS.
 verify() {
-  timeout 600 python3 -m haloscope verify --all --device cuda 2>&1 | grep -E "MISS|hold|error"
+  local results=${RESULTS:-$(mktemp -d)}
+  mkdir -p "$results"
+  python3 -m haloscope verify --list | cut -d ' ' -f 1 | xargs -P $((LANES * GPUS)) -I NAME bash -c '
+    CUDA_VISIBLE_DEVICES=$((RANDOM % $2)) timeout 580 python3 -m haloscope verify NAME --all --json \
+      --device cuda >"$1/NAME.json" 2>"$1/NAME.log" || echo "NAME: $(tail -n 1 "$1/NAME.log")"' verify "$results" "$GPUS"
+  python3 - "$results" <<'PY'
+import json, pathlib, sys
+
+rows = {}
+for path in sorted(pathlib.Path(sys.argv[1]).glob("*.json")):
+    text = path.read_text()
+    rows |= json.loads(text)["checks"] if text else {}
+for name, row in rows.items():
+    if not row["ok"]:
+        print(f"MISS {name}: {row}")
+print(f"{sum(row['ok'] for row in rows.values())} of {len(rows)} comparisons hold")
+PY
 }
 
 rates() {
