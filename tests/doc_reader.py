@@ -82,6 +82,8 @@ FOREIGN = {
     "docs/job-scripts/hosts.sh": "several hosts",
 }
 
+_SERVERS = ("explore", "show")
+
 # Commands that are parsed and not run, with the reason.
 NOT_RUN = {
     r"flow-pump": "Gmsh makes its mesh in minutes",
@@ -316,7 +318,8 @@ class Reader:
         reasons = [pattern for pattern in NOT_RUN if re.search(pattern, line)]
         self.not_run.update(reasons)
         if runs and not reasons and not _lacks_package(line):
-            is_small = self.small and options and not self.fails
+            # A server would wait for a browser at full size, too.
+            is_small = (self.small or arguments[0] in _SERVERS) and options and not self.fails
             reduced = getattr(self, f"_{arguments[0]}", None) if is_small else None
             small = arguments if reduced is None else reduced(options, arguments)
             if small is not None:

@@ -150,11 +150,12 @@ def test_numbers_of_a_page_are_those_of_the_runs_at_full_size(
     needed = {line.command for line in small_reader.sources if not line.exact}
     rows = rows_of_runs(page)
     reader = Reader(tmp_path / "full", monkeypatch, small=False)
-    for block in _RUN[page]:
+    page_blocks = _RUN[page]
+    for block, following in zip(page_blocks, [*page_blocks[1:], None], strict=True):
         reader.write(block)
         # Python blocks read what any command before them has written.
         if PYTHON in needed or needed & set(_typed(block)):
-            reader.read(block)
+            reader.read(block, following)
     for command, _ in rows:
         reader.type(command)
     exact = [line for line in small_reader.printed.lines if line.exact]
