@@ -44,12 +44,13 @@ TEST_STAMP := $(call stamp,mpi$(comma)dev$(comma)nvrtc)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test unit-test small-test case-test wheel-test page-test lint docs gpu-test bench bench-peers clean
+.PHONY: help demo test unit-test again-test small-test case-test wheel-test page-test lint docs gpu-test bench bench-peers clean
 
 help:
 	@echo 'make demo         run a small case (a fresh clone needs only Python 3.11 to 3.13)'
 	@echo 'make test         check sources and run all tests; GPU tests are skipped without a GPU'
 	@echo 'make unit-test    run the unit tests only'
+	@echo 'make again-test   run the tests that failed last time, one at a time'
 	@echo 'make small-test   run a few unit tests and one case of each solver, in a minute'
 	@echo 'make wheel-test   build a wheel, install it outside this folder and run two cases with it'
 	@echo 'make page-test    run commands of the pages at full size and compare their numbers'
@@ -70,6 +71,9 @@ test: lint
 
 unit-test: $(TEST_STAMP)
 	$(RUN) pytest --numprocesses $(WORKERS) --dist loadfile tests/unit
+
+again-test: $(TEST_STAMP)
+	$(RUN) pytest --last-failed --last-failed-no-failures none
 
 # Parts that depend on the version of Python, and each solver.
 SMALL_TESTS := $(addprefix tests/unit/test_,$(addsuffix .py,atomic case errors expressions regions \

@@ -254,7 +254,7 @@ def main() -> None:
                 count = 0 if solver.suspension is None else solver.suspension.kinds[0].total
                 print(
                     f"{'x'.join(map(str, points))} points, {count} cells, {world.size} ranks over "
-                    f"{solver.transport or 'nothing'}: {1e6 * step:.1f} us a step "
+                    f"{solver.transport}: {1e6 * step:.1f} us a step "
                     f"({1e6 * min(times):.1f} to {1e6 * max(times):.1f}), "
                     f"{1e-6 * solver.work.cells / step:.1f} MLUPS",
                     flush=True,

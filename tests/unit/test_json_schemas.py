@@ -84,6 +84,7 @@ def test_summaries_fit(call: Call, tmp_path: Path, solver: str) -> None:
     written = json.loads((folder / "summary.json").read_text())
     assert faults("summary", done) == []
     _assert_fits("summary", written)
+    assert written["transport"] == "none"
     for key in ("bandwidth", "provenance", "headline"):
         assert faults("summary", {name: part for name, part in written.items() if name != key})
 

@@ -169,7 +169,7 @@ class BloodSolver:
             spacing=lattice.spacing,
             periodic=lattice.periodic,
         )
-        self.transport = self.flow.transport
+        self.transport = self.flow.transport or "none"
         self.kernel_hash = jit.kernel_hash(SOURCE, self.fluid.constants)
         self._flows = Flows(
             world, vessel, self.part, self.units, with_cells=self.suspension is not None
