@@ -201,7 +201,7 @@ def _item_at_fault(fault: ErrorDetails, errors: Sequence[ErrorDetails]) -> Error
 
 
 def _wrong_key(fault: ErrorDetails) -> tuple[int | str, ...]:
-    """The key that is told, which for a list that is too short is that of the list."""
+    """The wrong key; of a list that is too short, the key of the list."""
     key = _shown_key(fault["loc"])
     return key[:-1] if _lacks_items(fault) else key
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from haloscope.commands.options import open_world
+from haloscope.commands.options import NoBrowser, Port, open_world
 from haloscope.errors import raw_stream
 
 _MOST_THREADS = 1024
@@ -92,15 +92,8 @@ def explore(
     html: Annotated[
         Path | None, typer.Option(help="Write one HTML file with the data instead of serving it.")
     ] = None,
-    port: Annotated[
-        int,
-        typer.Option(
-            help="Port to serve on at 127.0.0.1 (default: a free port).", min=0, max=65535
-        ),
-    ] = 0,
-    no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Print the address without opening a browser.")
-    ] = False,
+    port: Port = 0,
+    no_browser: NoBrowser = False,
 ) -> None:
     """Show a measurement, or compare two, in the browser."""
     folders = [folder] if other is None else [folder, other]

@@ -32,6 +32,13 @@ CaseFile = Annotated[
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only warnings and errors.")]
+Port = Annotated[
+    int,
+    typer.Option(help="Port to serve on at 127.0.0.1 (default: a free port).", min=0, max=65535),
+]
+NoBrowser = Annotated[
+    bool, typer.Option("--no-browser", help="Print the address without opening a browser.")
+]
 
 _BETWEEN_LINES = 10.0  # seconds between two lines of progress in a log
 

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from haloscope.commands.options import NoBrowser, Port
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
@@ -22,15 +24,8 @@ def show(
             metavar="FILE", help="Write one HTML file with the pictures instead of serving it."
         ),
     ] = None,
-    port: Annotated[
-        int,
-        typer.Option(
-            help="Port to serve on at 127.0.0.1 (default: a free port).", min=0, max=65535
-        ),
-    ] = 0,
-    no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Print the address without opening a browser.")
-    ] = False,
+    port: Port = 0,
+    no_browser: NoBrowser = False,
 ) -> None:
     """Show pictures, numbers and tables of a finished run in the browser."""
     from haloscope.run.finished import read_summary
