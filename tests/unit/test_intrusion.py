@@ -15,7 +15,7 @@ from haloscope.scope.analysis.analyze import analyze
 from haloscope.scope.analysis.result import Result
 from haloscope.scope.analysis.score import VISIT_SECONDS, costs_of_recording
 from haloscope.scope.diagnosis import diagnose
-from haloscope.scope.diagnosis.conditions import RECORDING, Intrusion
+from haloscope.scope.diagnosis.conditions import BUILD, RECORDING, Intrusion
 from haloscope.scope.report import terminal
 from haloscope.scope.trace.measurement import Location, Node, Region, open_measurement
 
@@ -195,3 +195,17 @@ def test_the_finding_about_overhead_tells_the_same_seconds() -> None:
     assert not finding.once
     (finding,) = diagnose(result_of(0.0, flush=0.5, clock=2.0))
     assert finding.once
+
+
+def test_compiling_the_tracer_is_a_cost_of_the_first_measurement_only() -> None:
+    result = result_of(0.0, flush=0.1, clock=0.2, other=6.0)
+    result.regions[-1] = Region(BUILD, "measurement", "other")
+    took = Intrusion.of(result)
+    assert (took.preparing, took.building) == (pytest.approx(0.2), pytest.approx(6.0))
+    assert took.sentence.endswith(
+        "mainly for compiling the tracer at its first use; measure again: the tracer of this MPI now exists."
+    )
+    (finding,) = diagnose(result)
+    assert finding.once
+    assert finding.figure.endswith(", 6 s for compiling the tracer")
+    assert finding.remedy.startswith("Measure again")

@@ -23,17 +23,6 @@ from haloscope.solvers.interface import Check, Comparison
 from haloscope.solvers.maxwell import checks as maxwell
 
 CHECKS = all_checks()
-# Stored results are still to come: these take minutes on a GPU and hours on cores.
-WITHOUT_RESULT = frozenset(
-    {
-        "blood-capsule-neo-hookean",
-        "blood-capsule-skalak",
-        "blood-feeding",
-        "blood-viscosity-10um",
-        "blood-viscosity-20um",
-    }
-)
-STORED = [name for name in CHECKS if name not in WITHOUT_RESULT]
 QUICK_AMONG_QUICK = ("blood-channel", "cavity-2d-ra1e3", "flow-newton", "maxwell-layer")
 
 
@@ -53,9 +42,8 @@ def test_theory_page_has_the_stored_results(tables: ModuleType, solver: str) -> 
 def test_stored_results_are_of_all_checks_and_no_others() -> None:
     runs = stored_results()["runs"]
     missing = "run: haloscope verify NAME --json >verify.json; python docs/generate_verification.py verify.json"
-    assert sorted(runs) == sorted(STORED), missing
-    assert set(CHECKS) >= WITHOUT_RESULT
-    for name in STORED:
+    assert sorted(runs) == sorted(CHECKS), missing
+    for name in CHECKS:
         check = CHECKS[name]
         assert (runs[name]["claim"], runs[name]["slow"]) == (check.about, check.slow), name
         rows = generator().comparisons_of(stored_results(), name)
@@ -116,7 +104,7 @@ def _run_of(check: Check) -> Callable[..., dict[str, Comparison]]:
     return check.run
 
 
-@pytest.mark.parametrize("name", [name for name in STORED if CHECKS[name].slow])
+@pytest.mark.parametrize("name", [name for name in CHECKS if CHECKS[name].slow])
 def test_references_and_tolerances_of_slow_checks_are_the_stored_ones(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -121,17 +121,20 @@ def _codes(view: View) -> dict[int, int]:
 
 
 RECORDING = "recording"  # in a result's ``about``: ``seconds``, and whether it ``is_at_least``
+BUILD = "preparation of the tracer"  # the region in which stub.c has a tracer compiled
 LARGE = 0.05  # share of all time from which on something should be done
 _REMEDIES = {
     "writing": "use larger buffers (haloscope measure --buffer MiB), or record less (--filter "
     "FILE, --phase NAME)",
     "preparing": "measure a longer run, since this time is constant",
+    "building": "measure again: the tracer of this MPI now exists",
     "recording": "record less (haloscope measure --filter FILE, --phase NAME; --score lists the "
     "functions with most visits)",
 }
 _REPORTED = {
     "writing": "for writing buffers",
     "preparing": "for initialisation and comparing clocks",
+    "building": "for compiling the tracer at its first use",
     "recording": "for recording events",
 }
 
@@ -141,9 +144,10 @@ class Intrusion:
     """Cost of a measurement, in seconds of all threads and ranks."""
 
     time: float  # All that was measured, what the measurement took included
-    # In the tracer's own regions: to write buffers; to get ready and compare clocks.
+    # In the tracer's own regions: to write buffers; to get ready and compare clocks; to compile the tracer.
     writing: float
     preparing: float
+    building: float
     recording: float  # To record calls and messages: an estimate, spread over what they took
     is_at_least: bool  # It may well be more, since not all of it is known
 
@@ -152,12 +156,15 @@ class Intrusion:
         """Read it out of a result."""
         overhead = result.value("overhead").sum(axis=1)
         flushes = [result.role_of(node) == "flush" for node in range(len(result.nodes))]
+        builds = [result.regions[node.region].name == BUILD for node in result.nodes]
         writing = float(overhead[np.array(flushes, np.bool_)].sum())
+        building = float(overhead[np.array(builds, np.bool_)].sum())
         recording = result.about.get(RECORDING) or {"seconds": 0.0, "is_at_least": True}
         return cls(
             result.total("time"),
             writing,
-            float(overhead.sum()) - writing,
+            float(overhead.sum()) - writing - building,
+            building,
             float(recording["seconds"]),
             bool(recording["is_at_least"]),
         )
@@ -165,7 +172,7 @@ class Intrusion:
     @property
     def seconds(self) -> float:
         """All of it; not more than there is."""
-        return min(self.writing + self.preparing + self.recording, self.time)
+        return min(self.writing + self.preparing + self.building + self.recording, self.time)
 
     @property
     def share(self) -> float:
@@ -210,6 +217,7 @@ class Intrusion:
             "share": self.share,
             "writing": self.writing,
             "preparing": self.preparing,
+            "building": self.building,
             "recording": self.recording,
             "is_at_least": self.is_at_least,
             "text": self.sentence,

@@ -177,17 +177,25 @@ def _overhead(view: View) -> Finding | None:
     if not values.any():
         return None
     took = Intrusion.of(result)
-    once = took.writing < took.preparing
+    once = took.writing < took.preparing + took.building
+    compiled = (
+        f", {wording.seconds(took.building)} for compiling the tracer" if took.building else ""
+    )
+    remedy = (
+        "Measure again: the tracer of this MPI now exists."
+        if took.building > took.preparing
+        else "Measure a longer run: this time at the start and the end is constant."
+    )
     finding = view.finding(
         "overhead",
         values,
         "The measurement itself disturbs the program",
         f"{wording.seconds(took.writing)} for writing buffers, {wording.seconds(took.preparing)} for "
-        "initialisation and comparing clocks",
+        f"initialisation and comparing clocks{compiled}",
         ""
         if once
         else "The measurement, not the program, causes waits near a flush of the buffers.",
-        "Measure a longer run: this time at the start and the end is constant." if once else "",
+        remedy if once else "",
     )
     finding.once = once
     return finding
