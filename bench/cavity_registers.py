@@ -19,6 +19,7 @@ from typing import Any
 
 from haloscope.case.tables import check
 from haloscope.device import jit
+from haloscope.device.declarations import Constants
 from haloscope.solvers.cavity import block_nodes
 from haloscope.solvers.cavity.case import CavityCase, Flow
 from haloscope.solvers.cavity.physics import SOURCE, kernel_constants
@@ -37,7 +38,7 @@ _OF_UPDATE = re.compile(r"update_tiles.*?(\d+) bytes stack frame.*?Used (\d+) re
 _LOCAL = re.compile(r"\b(STL|LDL)\b")
 
 
-def compiled(constants: jit.Constants, architecture: str) -> tuple[str, bytes]:
+def compiled(constants: Constants, architecture: str) -> tuple[str, bytes]:
     """What the assembler says of all kernels of the source, and their cubin."""
     from cuda.bindings import nvrtc
 

@@ -2,20 +2,20 @@
 //
 // Compile-time constants: real, and WIDTH (values of a block, threads of a block on a GPU).
 
-KERNEL each(const real *a, real *b, long n) {
+KERNEL(each, IN(real, a), OUT(real, b), LONG(n)) {
   FOR_EACH(i, n) b[i] = 2 * a[i] + (real)i;
 }
 
-KERNEL from_an_end(const real *a, real *b, long n, long backward) {
+KERNEL(from_an_end, IN(real, a), INOUT(real, b), LONG(n), LONG(backward)) {
   FOR_EACH_FROM(i, n, backward) b[i] += 2 * a[i] + (real)i;
 }
 
-KERNEL cells(long *visits, long nx, long ny, long nz) {
+KERNEL(cells, INOUT(long, visits), LONG(nx), LONG(ny), LONG(nz)) {
   FOR_CELLS(x, y, z, nx, ny, nz) visits[x + nx * (y + ny * z)] += 1 + x + 100 * y + 10000 * z;
 }
 
 // Each block turns its values round, through memory that its threads share.
-KERNEL blocks(const real *a, real *b, long count) {
+KERNEL(blocks, IN(real, a), OUT(real, b), LONG(count)) {
   BLOCKS(block, count) {
     SHARED(real, row, WIDTH);
     THREADS(i, WIDTH) row[i] = a[block * WIDTH + i];
@@ -26,7 +26,7 @@ KERNEL blocks(const real *a, real *b, long count) {
 }
 
 // Each block transposes a square of WIDTH * WIDTH values.
-KERNEL squares(const real *a, real *b, long count) {
+KERNEL(squares, IN(real, a), OUT(real, b), LONG(count)) {
   BLOCKS(block, count) {
     SHARED(real, square, WIDTH * WIDTH);
     THREADS2(j, i, WIDTH, WIDTH) square[j * WIDTH + i] = a[(block * WIDTH + j) * WIDTH + i];
@@ -37,7 +37,7 @@ KERNEL squares(const real *a, real *b, long count) {
 }
 
 // Each thread keeps a value of its own across a barrier and adds its neighbour's to it.
-KERNEL kept(const real *a, real *b, long count) {
+KERNEL(kept, IN(real, a), OUT(real, b), LONG(count)) {
   BLOCKS(block, count) {
     SHARED(real, row, WIDTH);
     PRIVATE(real, own, WIDTH);
@@ -51,7 +51,7 @@ KERNEL kept(const real *a, real *b, long count) {
   }
 }
 
-KERNEL parts(long *visits, long *counts, long n, long nx, long ny, long nz) {
+KERNEL(parts, INOUT(long, visits), OUT(long, counts), LONG(n), LONG(nx), LONG(ny), LONG(nz)) {
   PARTS(k, n) {
     long count = 0;
     CELLS_OF_PART(k, n, x, y, z, nx, ny, nz) {
@@ -63,7 +63,8 @@ KERNEL parts(long *visits, long *counts, long n, long nx, long ny, long nz) {
 }
 
 // All parts add to the same few bins.
-KERNEL bins(float *singles, double *doubles, long *integers, long bins, long n) {
+KERNEL(bins, INOUT(float, singles), INOUT(double, doubles), INOUT(long, integers), LONG(bins),
+       LONG(n)) {
   PARTS(k, n) {
     atomic_add(&singles[k % bins], 1.0f);
     atomic_add(&doubles[k % bins], (double)k);
@@ -72,7 +73,7 @@ KERNEL bins(float *singles, double *doubles, long *integers, long bins, long n) 
 }
 
 // Both roots of each value, and what the first is of 1.
-KERNEL roots(const real *a, real *results, long n) {
+KERNEL(roots, IN(real, a), OUT(real, results), LONG(n)) {
   FOR_EACH(i, n) {
     results[i] = root_of_normal(a[i]);
     results[i + n] = square_root(a[i]);
@@ -83,7 +84,7 @@ KERNEL roots(const real *a, real *results, long n) {
 // results[k] of all values: fused, product and sum apart, larger, smaller, root, magnitude.
 INLINE real apart(real a, real b, real c) { return a * b + c; }
 
-KERNEL arithmetic(const real *a, const real *b, const real *c, real *results, long n) {
+KERNEL(arithmetic, IN(real, a), IN(real, b), IN(real, c), OUT(real, results), LONG(n)) {
   FOR_EACH(i, n) {
     results[i] = fused(a[i], b[i], c[i]);
     results[i + n] = apart(a[i], b[i], c[i]);

@@ -6,6 +6,7 @@ import ctypes
 import subprocess
 from pathlib import Path
 
+from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice, CpuKernel
 from haloscope.device.jit import find_compiler, source_text
 from haloscope.solvers.blood.fluid.fluid import SOURCE
@@ -117,13 +118,27 @@ class PassingForGpu(CpuDevice):
             folder.mkdir()
             if by_warps:
                 prelude = prelude.with_name("threads_gpu.hpp")
-                text = defined + prelude.read_text() + _BY_WARPS + text + _RUN_BY_WARPS
+                text = (
+                    defined
+                    + jit.DECLARATIONS.read_text()
+                    + prelude.read_text()
+                    + _BY_WARPS
+                    + text
+                    + _RUN_BY_WARPS
+                )
                 flags = ("-std=c++20", "-w", "-pthread")
             else:
-                text = defined + prelude.read_text() + _ONE_THREAD + text
+                text = (
+                    defined
+                    + jit.DECLARATIONS.read_text()
+                    + prelude.read_text()
+                    + _ONE_THREAD
+                    + text
+                )
                 flags = ("-march=native",)
             self._compiled[key] = compiled(folder, text, *flags)
-        return CpuKernel(self._compiled[key][name])
+        declaration = jit.declarations(file, constants, on_gpu=True).kernel(name)
+        return CpuKernel(self._compiled[key][name], declaration)
 
 
 class Compiled(CpuDevice):
@@ -134,4 +149,5 @@ class Compiled(CpuDevice):
         self._library, self.kind = library, kind
 
     def kernel(self, file, name, constants):
-        return CpuKernel(self._library[name])
+        declaration = jit.declarations(file, constants, on_gpu=False).kernel(name)
+        return CpuKernel(self._library[name], declaration)

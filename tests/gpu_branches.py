@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from haloscope.device import jit
-from haloscope.device.cpu import CpuDevice, CpuKernel
+from haloscope.device.cpu import CpuDevice, CpuKernel, launch_of
+from haloscope.device.declarations import Declarations, separated
 
 _MOST_BLOCKS = 2
 _WORDS = """
@@ -45,7 +46,23 @@ static double __shfl_sync(unsigned, double value, int lane, int width) {
   return of_lane(value, threadIdx.x % 32 / width * width + lane);
 }
 """
-_KERNEL = re.compile(r"^KERNEL (\w+)\(([^)]*)\) \{", re.MULTILINE)
+_KERNEL = re.compile(r"^KERNEL(_BOUNDS)?\((.*?)\) \{", re.MULTILINE | re.DOTALL)
+
+
+def run_functions(text: str, declarations: Declarations, more: str, launch: str) -> str:
+    """A function `run_NAME` for each kernel: its own parameters after `more`, and a call inside `launch`."""
+    written: dict[str, str] = {}
+    for match in _KERNEL.finditer(text):
+        name, *parameters = separated(match[2])[1 if match[1] else 0 :]
+        # Of those that are written twice the GPU's comes first.
+        written.setdefault(name, "".join(f", {parameter}" for parameter in parameters))
+    runs = []
+    for name, kernel in declarations.kernels.items():
+        call = f"{name}({', '.join(argument.name for argument in kernel.arguments)})"
+        runs.append(
+            f'extern "C" void run_{name}({more}{written[name]}) {{ {launch.format(call)} }}'
+        )
+    return "\n".join(runs)
 
 
 class ThreadsGpu(CpuDevice):
@@ -59,26 +76,23 @@ class ThreadsGpu(CpuDevice):
         key = jit.kernel_hash(file, constants)
         if key not in self._built:
             self._built[key] = self._build(file, constants, self._folder / key)
-        return _Kernel(self._built[key][f"run_{name}"])
+        declaration = jit.declarations(file, constants, on_gpu=True).kernel(name)
+        return _Kernel(self._built[key][f"run_{name}"], declaration)
 
     def _build(self, file: Path, constants: Any, place: Path) -> ctypes.CDLL:
         text = jit.source_text(file)
         defined = "".join(f"#define {name} {value}\n" for name, value in constants.items())
         prelude = (Path(__file__).parent / "unit" / "threads_gpu.hpp").read_text()
-        runs = []
-        kernels = _KERNEL.findall(text)
-        # Of those that are written twice the GPU's comes first.
-        for name, parameters in dict(reversed(kernels)).items():
-            arguments = ", ".join(
-                re.split(r"[ *]", parameter)[-1] for parameter in parameters.split(",")
-            )
-            runs.append(
-                f'extern "C" void run_{name}(long of_blocks, long of_threads, long of_shared, '
-                f"{parameters}) {{ "
-                f"if (!launch(of_blocks, of_threads, of_shared, [=] {{ {name}({arguments}); }})) abort(); }}"
-            )
+        runs = run_functions(
+            text,
+            jit.declarations(file, constants, on_gpu=True),
+            "long of_blocks, long of_threads, long of_shared",
+            "if (!launch(of_blocks, of_threads, of_shared, [=] {{ {}; }})) abort();",
+        )
         source, built = place.with_suffix(".cpp"), place.with_suffix(".so")
-        source.write_text("\n".join([prelude, _WORDS, defined, text, *runs]))
+        source.write_text(
+            "\n".join([jit.DECLARATIONS.read_text(), prelude, _WORDS, defined, text, runs])
+        )
         flags = ("-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-pthread", "-ffp-contract=off")
         command = [*jit.find_compiler().command, *flags, "-o", str(built), str(source)]
         subprocess.run(command, check=True)
@@ -87,8 +101,15 @@ class ThreadsGpu(CpuDevice):
 
 class _Kernel(CpuKernel):
     def bind(
-        self, *arguments: Any, extent: Any, block: Any = (64,), shared: int = 0, **options: Any
+        self,
+        *positional: Any,
+        extent: Any,
+        block: Any = (64,),
+        shared: int = 0,
+        stream: Any = None,
+        **given: Any,
     ) -> Any:
         # Fewer blocks than asked for: they go round.
         blocks = min(-(-extent[0] // block[0]), _MOST_BLOCKS)
-        return super().bind(int(blocks), int(block[0]), int(shared), *arguments, extent=extent)
+        launch = int(blocks), int(block[0]), int(shared)
+        return launch_of(self._function, [*launch, *(positional or self.declaration.order(given))])

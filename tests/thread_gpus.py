@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.device.jit import Constants
+from haloscope.device.declarations import Constants
 from haloscope.exchange.ranks.world import World
 
 _ONE_THREAD = """
@@ -37,7 +37,7 @@ static void flag_wait(const long *flag, long value) {
 }
 // A device of cores looks for OpenMP in whatever it loads.
 extern "C" void omp_set_num_threads(int);
-KERNEL parallel() { omp_set_num_threads(1); }
+KERNEL(parallel) { omp_set_num_threads(1); }
 """
 
 

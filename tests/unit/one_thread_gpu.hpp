@@ -1,7 +1,7 @@
 // A GPU with one block of one thread: its kernels' own code, run by a processor core.
 #include <cmath>
 #define ON_GPU 1
-#define KERNEL extern "C" void
+#define KERNEL_BOUNDS(bounds, name, ...) extern "C" void name(__VA_ARGS__)
 #define INLINE static inline
 #define __global__
 #define __launch_bounds__(...)

@@ -11,6 +11,7 @@ from haloscope.case.tables import check
 from haloscope.device import jit
 from haloscope.device.absent import CORES, AbsentDevice
 from haloscope.device.cpu import CpuDevice
+from haloscope.device.declarations import Constants
 from haloscope.exchange.ranks.world import AbsentWorld, World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
@@ -61,7 +62,7 @@ def test_a_run_asks_for_no_kernel_that_was_not_built(table, monkeypatch, tmp_pat
     asked: set[tuple[str, str]] = set()
     plain = CpuDevice.kernel
 
-    def kernel(device: CpuDevice, file: Path, name: str, constants: jit.Constants) -> Any:
+    def kernel(device: CpuDevice, file: Path, name: str, constants: Constants) -> Any:
         asked.add((file.name, jit.kernel_hash(file, constants)))
         return plain(device, file, name, constants)
 

@@ -13,6 +13,7 @@ from refusals import refused
 
 from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice
+from haloscope.device.jit import DECLARATIONS
 from haloscope.solvers.blood.coupling.coupling import (
     KERNELS,
     RESOLUTION,
@@ -419,7 +420,11 @@ class Gpu:
     def __init__(self, folder: Path, kernel: str) -> None:
         constants = {"real": "double", "DELTA": kernel.upper(), **SIZES, **CONSTANTS}
         text = "".join(f"#define {name} {value}\n" for name, value in constants.items())
-        text += Path(__file__).with_name("threads_gpu.hpp").read_text() + _GPU
+        text += (
+            DECLARATIONS.read_text()
+            + Path(__file__).with_name("threads_gpu.hpp").read_text()
+            + _GPU
+        )
         source, built = folder / "coupling.cpp", folder / "coupling.so"
         source.write_text(text + jit.source_text(SOURCE) + _LAUNCHES)
         flags = ("-std=c++20", "-O0", "-ffp-contract=off", "-w", "-shared", "-fPIC", "-pthread")

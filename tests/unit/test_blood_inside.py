@@ -12,6 +12,7 @@ from refusals import refused
 
 from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice
+from haloscope.device.jit import DECLARATIONS
 from haloscope.solvers.blood.coupling.coupling import OwnBox
 from haloscope.solvers.blood.coupling.inside import (
     SOURCE,
@@ -248,7 +249,11 @@ INLINE int atomicAdd(int *p, int v) { int before = *p; *p += v; return before; }
 
 def test_a_gpu_marks_as_cores_do(tmp_path):
     """Its code is run by one thread of a core."""
-    text = "#define real double\n" + Path(__file__).with_name("one_thread_gpu.hpp").read_text()
+    text = (
+        "#define real double\n"
+        + DECLARATIONS.read_text()
+        + Path(__file__).with_name("one_thread_gpu.hpp").read_text()
+    )
     source, built = tmp_path / "inside.cpp", tmp_path / "inside.so"
     source.write_text(text + _ONE_THREAD + jit.source_text(SOURCE))
     flags = ("-std=c++17", "-O1", "-ffp-contract=off", "-w", "-shared", "-fPIC")

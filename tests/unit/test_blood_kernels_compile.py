@@ -13,6 +13,7 @@ from lattice_tables import box_part
 from haloscope.case.tables import check
 from haloscope.device import jit
 from haloscope.device.absent import AbsentDevice
+from haloscope.device.declarations import Constants
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.shared_rows import open_shared_rows
 from haloscope.solvers.blood.case import BloodCase
@@ -47,7 +48,7 @@ class AbsentGpu(AbsentDevice):
     def __init__(self) -> None:
         super().__init__("sm_90")
 
-    def kernel(self, file: Path, name: str, constants: jit.Constants) -> Any:
+    def kernel(self, file: Path, name: str, constants: Constants) -> Any:
         asked = super().kernel(file, name, constants)
         code = jit.compile_for_gpu(file, constants, self.target)
         assert f".text.{name}\0".encode() in code, f"{file.name} has no kernel {name}"

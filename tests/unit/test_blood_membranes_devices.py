@@ -13,6 +13,7 @@ from small_membranes import ALL, KINDS, disturbed, forces, membranes
 
 from haloscope.device import jit, open_device
 from haloscope.device.absent import AbsentDevice
+from haloscope.device.jit import DECLARATIONS
 from haloscope.solvers.blood.membranes.loop_elements import ChunkWay, chunk_tables
 from haloscope.solvers.blood.membranes.membranes import SOURCE, MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import red_cell, sphere
@@ -107,7 +108,9 @@ def test_a_gpu_computes_the_same_bits_as_cores(elements, places, tmp_path):
         constants |= {"CHUNK": chunk, "MOST_FOURS": len(chunk_table.taken), "STAGED": places[0]}
         tables = chunk_table.as_integers()
     prelude = "".join(f"#define {name} {value}\n" for name, value in constants.items())
-    prelude += Path(__file__).with_name("threads_gpu.hpp").read_text() + _ON_GPU
+    prelude += (
+        DECLARATIONS.read_text() + Path(__file__).with_name("threads_gpu.hpp").read_text() + _ON_GPU
+    )
     source, built = tmp_path / "membrane.cpp", tmp_path / "membrane.so"
     source.write_text(prelude + jit.source_text(SOURCE) + _LAUNCHES)
     flags = ("-std=c++20", "-O0", "-w", "-ffp-contract=off", "-shared", "-fPIC", "-pthread")

@@ -12,6 +12,7 @@ from refusals import refused
 
 from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice
+from haloscope.device.jit import DECLARATIONS
 from haloscope.solvers.blood.coupling.coupling import OwnBox
 from haloscope.solvers.blood.coupling.repulsion import (
     SOURCE,
@@ -372,7 +373,11 @@ class OneThread(CpuDevice):
         super().__init__(threads=1)
         sizes = {"THREADS_A_BLOCK": 1, "SCAN_BLOCKS": 256, "real": "double"}
         text = "".join(f"#define {name} {value}\n" for name, value in sizes.items())
-        text += Path(__file__).with_name("one_thread_gpu.hpp").read_text() + _ONE_THREAD
+        text += (
+            DECLARATIONS.read_text()
+            + Path(__file__).with_name("one_thread_gpu.hpp").read_text()
+            + _ONE_THREAD
+        )
         source, built = folder / "repulsion.cpp", folder / "repulsion.so"
         source.write_text(text + jit.source_text(SOURCE))
         flags = ("-std=c++17", "-O1", "-ffp-contract=off", "-w", "-shared", "-fPIC")

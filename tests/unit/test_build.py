@@ -24,6 +24,7 @@ from haloscope.device import ceilings, jit
 from haloscope.device.absent import AbsentArray, AbsentDevice
 from haloscope.device.ceilings import measure_ceilings
 from haloscope.device.cpu import CpuDevice
+from haloscope.device.declarations import Constants
 from haloscope.device.jit import Cache
 from haloscope.errors import MachineError
 from haloscope.exchange.ranks.world import World
@@ -140,7 +141,7 @@ class _Gpu(CpuDevice):
         super().__init__(threads=1)
         self.multiprocessors = 132
 
-    def kernel(self, file: Path, name: str, constants: jit.Constants) -> Any:
+    def kernel(self, file: Path, name: str, constants: Constants) -> Any:
         jit.compile_for_gpu(file, constants, "sm_90")
         return AbsentDevice("sm_90").kernel(file, name, constants)
 

@@ -8,18 +8,19 @@ import re
 import subprocess
 import tempfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import exchange_contract
 import numpy as np
 import pytest
+from gpu_branches import run_functions
 from small_cavities import small_case
 from thread_gpus import ThreadGpu, on_ranks
 
 from haloscope.device import jit
-from haloscope.device.cpu import CpuDevice, CpuKernel
-from haloscope.device.interface import ByValue
+from haloscope.device.cpu import CpuDevice, launch_of
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.blocks import Blocks
 from haloscope.solvers.cavity import block_nodes
@@ -42,6 +43,7 @@ static double2 __ldcg(const double2 *from) { return *from; }
 static float2 __ldcg(const float2 *from) { return *from; }
 """
 _TILED = ("update_tiles", "walls")
+_OF_GPUS = re.compile("BLOCK_|LEAST_|TILE_|NODES_A_|AHEAD|DRIFT|MOST_POLLS|CUT_")
 _BLOCKS = 2
 _STEPS = 5
 _BUSY = (
@@ -65,21 +67,24 @@ def _built(constants: tuple[tuple[str, Any], ...]) -> bytes:
     with _lock, tempfile.TemporaryDirectory() as folder:
         if constants not in _known:
             text = re.sub(r"asm volatile\([^;]*;[^;]*;", "", jit.source_text(SOURCE))
-            runs = []
-            for name in _TILED:
-                parameters = re.search(rf"^KERNEL[^;{{]*?\b{name}\(([^)]*)\) {{", text, re.M)
-                assert parameters is not None
-                arguments = ", ".join(
-                    re.split(r"[ *]", parameter)[-1] for parameter in parameters[1].split(",")
-                )
-                runs.append(
-                    f'extern "C" void run_{name}({_GRID}, {parameters[1]}) {{ '
-                    f"if (!launch({{U(gx), U(gy), U(gz)}}, {{U(bx), U(by), 1}}, shared, "
-                    f"[=] {{ {name}({arguments}); }})) std::abort(); }}"
-                )
+            declared = jit.declarations(SOURCE, dict(constants), on_gpu=True)
+            tiled = replace(declared, kernels={name: declared.kernel(name) for name in _TILED})
+            launch = "if (!launch({{U(gx), U(gy), U(gz)}}, {{U(bx), U(by), 1}}, shared, [=] {{ {}; }})) std::abort();"
+            runs = run_functions(text, tiled, _GRID, launch)
             defined = (f"#define {key} {value}" for key, value in constants)
             source, library = Path(folder) / "tiled.cpp", Path(folder) / "tiled.so"
-            source.write_text("\n".join([_PRELUDE.read_text(), *defined, _WORDS, text, *runs]))
+            source.write_text(
+                "\n".join(
+                    [
+                        jit.DECLARATIONS.read_text(),
+                        _PRELUDE.read_text(),
+                        *defined,
+                        _WORDS,
+                        text,
+                        runs,
+                    ]
+                )
+            )
             flags = ("-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-ffp-contract=off")
             command = (*jit.find_compiler().command, *flags, "-o", str(library), str(source))
             subprocess.run(command, check=True)
@@ -93,22 +98,25 @@ class _Tiled:
     def __init__(self, folder: Path, name: str, constants: Any) -> None:
         self._constants, self._name, self._library = constants, name, folder / f"{name}.so"
 
-    def bind(self, *arguments: Any, extent: Any, block: Any = None, **options: Any) -> Any:
+    def bind(
+        self,
+        *,
+        extent: Any,
+        block: Any = None,
+        shared: int = 0,
+        stream: Any = None,
+        early: bool = False,
+        **given: Any,
+    ) -> Any:
         if not self._library.exists():
             self._library.write_bytes(_built(tuple(self._constants.items())))
         # The update's few blocks go round; others have one for each part of what they are asked for.
         size = block or (32, 1, 1)
         asked = (*extent, 1, 1) if block is None else (_BLOCKS * size[0], 1, 1)
         grid = [-(-n // width) for n, width in zip(asked, size, strict=False)]
-        # Cores know structs of real numbers alone: whole ones go by their bits.
-        real_arguments = [
-            ByValue(a.values.view("f8")) if isinstance(a, ByValue) and a.values.dtype == "i8" else a
-            for a in arguments
-        ]
-        run = CpuKernel(ctypes.CDLL(str(self._library))[f"run_{self._name}"])
-        return run.bind(
-            *grid, *size[:2], int(options.get("shared", 0)), *real_arguments, extent=extent
-        )
+        declared = jit.declarations(SOURCE, self._constants, on_gpu=True).kernel(self._name)
+        run = ctypes.CDLL(str(self._library))[f"run_{self._name}"]
+        return launch_of(run, [*grid, *size[:2], shared, *declared.order(given)])
 
 
 class _TiledGpu(ThreadGpu):
@@ -131,7 +139,9 @@ class _TiledGpu(ThreadGpu):
             packing.write_text(_PACKING + file.read_text())
             return super().kernel(packing, name, constants)
         if name not in _TILED:
-            return CpuDevice.kernel(self, file, name, constants)
+            # The code for cores knows no constants of GPUs.
+            of_cores = {key: value for key, value in constants.items() if not _OF_GPUS.match(key)}
+            return CpuDevice.kernel(self, file, name, of_cores)
         return _Tiled(self._own, name, constants)
 
 
@@ -203,15 +213,13 @@ def test_blocks_that_keep_in_step_have_equal_marches(monkeypatch, tmp_path):
     bound = []
     bind = _Tiled.bind
     monkeypatch.setattr(
-        _Tiled, "bind", lambda self, *a, **k: bound.append((self, a)) or bind(self, *a, **k)
+        _Tiled, "bind", lambda self, **given: bound.append((self, given)) or bind(self, **given)
     )
     gpu = _TiledGpu(tmp_path)
     case = small_case("cavity.nodes=[18, 6, 12]", "machine.graphs=false")
     solver = CavitySolver(case, gpu, World())
     solver.advance(1)
-    names = re.search(r"update_tiles\(([^)]*)\)", jit.source_text(SOURCE))[1].split(",")
-    place = [re.split(r"[ *]", parameter)[-1] for parameter in names].index("progress")
-    reached = next(a[place] for kernel, a in bound if kernel._name == "update_tiles")
+    reached = next(given["progress"] for kernel, given in bound if kernel._name == "update_tiles")
     assert reached[:3].tolist() == [3, 3, 3]
 
 

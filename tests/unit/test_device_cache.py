@@ -24,9 +24,7 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.device.jit import Cache
 from haloscope.errors import MachineError
 
-_DOUBLING = (
-    "KERNEL twice(double *a, long n) { FOR_EACH(i, n) a[i] = larger(a[i] * FACTOR, 0.0); }\n"
-)
+_DOUBLING = "KERNEL(twice, INOUT(double, a), LONG(n)) { FOR_EACH(i, n) a[i] = larger(a[i] * FACTOR, 0.0); }\n"
 _CONSTANTS = {"FACTOR": 2}
 
 
@@ -301,7 +299,7 @@ def test_a_disk_that_fills_while_compiling_is_no_fault_of_the_source(folder, sou
 
 
 def test_a_source_that_is_wrong_is_told_with_its_own_line(folder, source):
-    source.write_text("KERNEL broken() {\n  no_such_name = 1;\n}\n")
+    source.write_text("KERNEL(broken) {\n  no_such_name = 1;\n}\n")
     with refused(
         jit.CompileError, location="twice.cpp", problem=r"(?s)twice\.cpp:2:.*no_such_name"
     ):

@@ -18,6 +18,7 @@ from haloscope.case.tables import check
 from haloscope.device import jit
 from haloscope.device.absent import AbsentDevice
 from haloscope.device.ceilings import CeilingProbe
+from haloscope.device.declarations import Constants
 from haloscope.exchange.choice import open_exchange
 from haloscope.exchange.gather_scatter import OPERATIONS, open_gather_scatter, open_pairing
 from haloscope.exchange.ranks.world import World
@@ -77,7 +78,7 @@ class _AbsentGpu(AbsentDevice):
     def __init__(self) -> None:
         super().__init__(_TARGET)
 
-    def kernel(self, file: Path, name: str, constants: jit.Constants) -> Any:
+    def kernel(self, file: Path, name: str, constants: Constants) -> Any:
         asked = super().kernel(file, name, constants)
         code = jit.compile_for_gpu(file, constants, _TARGET)
         assert code.startswith(b"\x7fELF")
@@ -297,7 +298,7 @@ def test_the_two_level_preconditioner_compiles(size, single):
     TwoLevel(*arguments, size=2, most=1, single=single, make_smoother=points_smoother)
     source = Path(two_level.__file__).with_suffix(".cpp").read_text()
     names = {name for file, name in device.kernels if file == "two_level.cpp"}
-    assert names == set(re.findall(r"^KERNEL (\w+)", source, re.MULTILINE))
+    assert names == set(re.findall(r"^KERNEL\((\w+)", source, re.MULTILINE))
 
 
 @pytest.mark.parametrize("carreau", [None, Carreau(0.05, 2.0, 0.6)])
@@ -336,7 +337,7 @@ def test_what_acts_on_the_boundaries_of_flow_compiles():
     for name in (*backflow, "slip_residual", "slip_rows", "slip_velocities"):
         device.kernel(outlets.SOURCE, name, {})
     source = outlets.SOURCE.read_text()
-    assert source.count("KERNEL ") == len(device.kernels)
+    assert source.count("KERNEL(") == len(device.kernels)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -362,7 +363,7 @@ def test_the_ceilings_compile():
 def test_every_word_of_the_dialect_compiles(real):
     device = _AbsentGpu()
     dialect.run_all(device, real)
-    kernels = dialect.SOURCE.read_text().count("KERNEL ")
+    kernels = dialect.SOURCE.read_text().count("KERNEL(")
     assert len(device.kernels) == kernels
 
 
@@ -406,6 +407,6 @@ def test_no_kernel_file_is_left_out():
 
 def test_a_source_that_is_wrong_is_told_with_its_own_line(tmp_path):
     source = tmp_path / "broken.cpp"
-    source.write_text("KERNEL broken() {\n  no_such_name = 1;\n}\n")
+    source.write_text("KERNEL(broken) {\n  no_such_name = 1;\n}\n")
     with refused(jit.CompileError, problem=r"broken\.cpp\(2\).*no_such_name"):
         jit.compile_for_gpu(source, {}, _TARGET)

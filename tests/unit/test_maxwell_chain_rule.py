@@ -11,7 +11,7 @@ import pytest
 from turned_meshes import turned
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.device.jit import find_compiler, source_text
+from haloscope.device.jit import DECLARATIONS, find_compiler, source_text
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.numerics.elements.element_maps import nodes
@@ -129,7 +129,7 @@ def test_energy_until_a_time_of_sixty():
 @pytest.mark.parametrize("order", [3, 5])
 def test_the_kernel_for_gpus_gives_the_bits_of_that_for_cores(order, tmp_path):
     """Its code is run by one thread of a core, where barriers mean nothing."""
-    prelude = Path(__file__).with_name("one_thread_gpu.hpp").read_text()
+    prelude = DECLARATIONS.read_text() + Path(__file__).with_name("one_thread_gpu.hpp").read_text()
     constants = {
         "real": "double",
         "N": order,

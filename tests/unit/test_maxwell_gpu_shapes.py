@@ -13,6 +13,7 @@ from refusals import refused
 from turned_meshes import turned
 
 from haloscope.device import jit, open_device
+from haloscope.device.jit import DECLARATIONS
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.numerics.elements.basis import derivative_matrix, gll_nodes
 from haloscope.numerics.elements.element_maps import nodes
@@ -65,7 +66,7 @@ def bent_corners(order: int, places: np.ndarray) -> tuple[np.ndarray, np.ndarray
 def library(shape: Shape, order: int, real: str, folder: Path) -> ctypes.CDLL:
     constants = {"real": real, "N": order, "UPWIND": 1, **shape.constants}
     defined = "".join(f"#define {name} {value}\n" for name, value in constants.items())
-    prelude = Path(__file__).with_name("threads_gpu.hpp").read_text()
+    prelude = DECLARATIONS.read_text() + Path(__file__).with_name("threads_gpu.hpp").read_text()
     source, built = folder / "stage.cpp", folder / "stage.so"
     source.write_text(defined + prelude + jit.source_text(SOURCE) + _LAUNCHES)
     flags = ("-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-pthread")

@@ -14,7 +14,7 @@ from refusals import refused
 from turned_meshes import turned
 
 from haloscope.device import open_device
-from haloscope.device.jit import find_compiler, source_text
+from haloscope.device.jit import DECLARATIONS, find_compiler, source_text
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.numerics.elements.element_maps import nodes
@@ -188,7 +188,7 @@ def test_a_boundary_without_a_kind_is_told():
 @pytest.mark.parametrize("order", [3, 7])
 def test_the_kernel_for_gpus_does_the_same_as_that_for_cores(order, tmp_path):
     """Its code is run by one thread of a core, where barriers mean nothing."""
-    prelude = Path(__file__).with_name("one_thread_gpu.hpp").read_text()
+    prelude = DECLARATIONS.read_text() + Path(__file__).with_name("one_thread_gpu.hpp").read_text()
     defined = f"#define real double\n#define N {order}\n#define UPWIND 1\n"
     source, library = tmp_path / "stage.cpp", tmp_path / "stage.so"
     source.write_text(

@@ -12,7 +12,7 @@
 #include <vector>
 #define ON_GPU 1
 #define __CUDA_ARCH__ 900
-#define KERNEL extern "C" void
+#define KERNEL_BOUNDS(bounds, name, ...) extern "C" void name(__VA_ARGS__)
 #define INLINE static inline
 #define __global__
 #define __launch_bounds__(...)

@@ -20,6 +20,7 @@ from numpy.typing import DTypeLike
 from haloscope.device import jit
 from haloscope.device.cpu import available_cores
 from haloscope.device.cuda import COPY_ENGINE_FROM
+from haloscope.device.declarations import Constants, Declaration
 from haloscope.device.interface import Array, Box
 from haloscope.device.jit import Cache
 
@@ -39,7 +40,7 @@ class CompiledFile:
 
     # Name of the source, and what was defined for it.
     file: str
-    constants: jit.Constants
+    constants: Constants
     hash: str  # What names both in summaries; see :func:`haloscope.device.jit.kernel_hash`
     target: str  # ``cpu``, or an architecture such as ``sm_90``
     seconds: float  # Time that it took
@@ -54,6 +55,7 @@ class AbsentArray:
         self.ndim = len(self.shape)
         self.dtype = np.dtype(dtype)
         self.itemsize = self.dtype.itemsize
+        self.flags = SimpleNamespace(c_contiguous=True, f_contiguous=True)
         self.nbytes = math.prod(self.shape) * self.itemsize
 
     def __len__(self) -> int:
@@ -78,7 +80,21 @@ def _nothing() -> None:
 class _AbsentKernel:
     """A kernel that was compiled; its launches do nothing."""
 
-    def bind(self, *arguments: Any, **options: Any) -> Callable[[], None]:
+    def __init__(self, declaration: Declaration) -> None:
+        self.declaration = declaration
+
+    def bind(
+        self,
+        *positional: Any,
+        extent: Any = None,
+        block: Any = None,
+        stream: Any = None,
+        shared: int = 0,
+        early: bool = False,
+        **given: Any,
+    ) -> Callable[[], None]:
+        if not positional:
+            self.declaration.order(given)
         return _nothing
 
 
@@ -117,7 +133,7 @@ class AbsentDevice:
         self._log = log
         self._met: set[tuple[Path, str]] = set()
 
-    def kernel(self, file: Path, name: str, constants: jit.Constants) -> _AbsentKernel:
+    def kernel(self, file: Path, name: str, constants: Constants) -> _AbsentKernel:
         """Compile the file of a kernel, unless it was compiled before."""
         self.kernels.add((file.name, name))
         met = (file, jit.kernel_hash(file, constants))
@@ -133,7 +149,8 @@ class AbsentDevice:
             self.files.append(done)
             if self._log is not None:
                 self._log(done)
-        return _AbsentKernel()
+        declared = jit.declarations(file, constants, on_gpu=self.kind == "cuda")
+        return _AbsentKernel(declared.kernel(name))
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Array without content."""

@@ -7,7 +7,7 @@ import mmap
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from haloscope.device import jit
+from haloscope.device.declarations import Constants, Declaration
 from haloscope.device.interface import Array, Box, ByValue
 from haloscope.errors import InputError, MachineError, counted
 
@@ -70,26 +71,40 @@ class CpuLaunch:
 class CpuKernel:
     """A function of a compiled shared library."""
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Any, declaration: Declaration) -> None:
         function.restype = None
         self._function = function
+        self.declaration = declaration
 
     def bind(
         self,
-        *arguments: Array | ByValue | int | float,
+        *positional: Array | ByValue | int | float,
         extent: tuple[int, ...],
         block: tuple[int, ...] | None = None,
         stream: Any = None,
         shared: int = 0,
         early: bool = False,
+        **given: Array | Mapping[str, Any] | int | float | None,
     ) -> CpuLaunch:
         """Bind arguments; see :class:`haloscope.device.interface.Kernel`."""
-        converted = tuple(_as_argument(value) for value in arguments)
-        keep = tuple(value for value in arguments if isinstance(value, np.ndarray))
-        return CpuLaunch(self._function, converted, keep)
+        return launch_of(self._function, positional or self.declaration.order(given))
 
 
-def _as_argument(value: Array | ByValue | int | float) -> Any:
+def launch_of(
+    function: Any, arguments: Sequence[Array | ByValue | int | float | None]
+) -> CpuLaunch:
+    """A call of a function of a library with arguments in its order."""
+    converted = tuple(_as_argument(value) for value in arguments)
+    keep = tuple(value for value in arguments if isinstance(value, np.ndarray))
+    return CpuLaunch(function, converted, keep)
+
+
+def _as_argument(value: Array | ByValue | int | float | None) -> Any:
+    if isinstance(value, np.void):
+        struct: Any = np.ctypeslib.as_ctypes_type(value.dtype)  # type: ignore[arg-type]
+        return struct.from_buffer_copy(value.tobytes())
+    if value is None:
+        return ctypes.c_void_p(0)
     if isinstance(value, ByValue):
         return _as_struct(value.values)
     if isinstance(value, np.ndarray):
@@ -257,14 +272,15 @@ class CpuDevice:
     def unmap_region(self, address: int) -> None:
         """Nothing to give back."""
 
-    def kernel(self, file: Path, name: str, constants: jit.Constants) -> CpuKernel:
+    def kernel(self, file: Path, name: str, constants: Constants) -> CpuKernel:
         """Kernel of a file, compiled for these cores; see :func:`jit.compile_for_cores`."""
+        declaration = jit.declarations(file, constants, on_gpu=False).kernel(name)
         path = jit.compile_for_cores(file, constants)
         library = self._libraries.get(path)
         if library is None:
             library = self._libraries[path] = ctypes.CDLL(str(path))
             library.omp_set_num_threads(ctypes.c_int(self.threads))
-        return CpuKernel(library[name])
+        return CpuKernel(library[name], declaration)
 
     def graph(self, work: Callable[[], None]) -> CpuGraph:
         """Keep `work` for replays."""

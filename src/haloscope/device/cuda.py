@@ -6,7 +6,7 @@ import contextlib
 import functools
 import platform
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from haloscope.device import jit
+from haloscope.device.declarations import Constants, Declaration
 from haloscope.device.interface import Array, Box, ByValue
 from haloscope.errors import MachineError, install_command
 
@@ -126,22 +127,27 @@ def _in_memory(value: Any) -> np.ndarray:
 class CudaKernel:
     """A function of a loaded cubin."""
 
-    def __init__(self, function: Any, stream: Any, driver: Any, *, early: bool) -> None:
+    def __init__(
+        self, function: Any, declaration: Declaration, stream: Any, driver: Any, *, early: bool
+    ) -> None:
         self._function = function
+        self.declaration = declaration
         self._stream = stream
         self._driver = driver
         self._early = early
 
     def bind(
         self,
-        *arguments: Array | ByValue | int | float,
+        *positional: Array | ByValue | int | float,
         extent: tuple[int, ...],
         block: tuple[int, ...] | None = None,
         stream: Any = None,
         shared: int = 0,
         early: bool = False,
+        **given: Array | Mapping[str, Any] | int | float | None,
     ) -> CudaLaunch:
         """Bind arguments; see :class:`haloscope.device.interface.Kernel`."""
+        arguments = positional or self.declaration.order(given)
         shape = block or _DEFAULT_BLOCK[len(extent)]
         threads = tuple(shape) + (1,) * (3 - len(shape))
         needed = tuple(extent) + (1,) * (3 - len(extent))
@@ -163,6 +169,8 @@ def _as_argument(value: Any) -> Any:
     if isinstance(value, ByValue):
         struct = np.dtype([("values", value.values.dtype, (len(value.values),))])
         return value.values.view(struct)[0]
+    if value is None:
+        return np.uint64(0)
     if isinstance(value, (int, np.integer)):
         return np.int64(value)
     if isinstance(value, (float, np.floating)):
@@ -410,15 +418,16 @@ class CudaDevice:
         """Give back what :meth:`map_region` gave."""
         self.xp.cuda.runtime.ipcCloseMemHandle(address)
 
-    def kernel(self, file: Path, name: str, constants: jit.Constants) -> CudaKernel:
+    def kernel(self, file: Path, name: str, constants: Constants) -> CudaKernel:
         """Kernel of a file, compiled for this GPU; see :func:`jit.compile_for_gpu`."""
+        declaration = jit.declarations(file, constants, on_gpu=True).kernel(name)
         key = (file, jit.kernel_hash(file, constants))
         module = self._modules.get(key)
         if module is None:
             module = self._modules[key] = self.xp.cuda.function.Module()
             module.load(jit.compile_for_gpu(file, constants, self.architecture))
         function, driver = module.get_function(name), self.xp.cuda.driver
-        return CudaKernel(function, self.stream, driver, early=self._early)
+        return CudaKernel(function, declaration, self.stream, driver, early=self._early)
 
     def graph(self, work: Callable[[], None]) -> CudaGraph:
         """Capture what `work` launches into a CUDA graph."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import DTypeLike
 
-from haloscope.device.jit import Constants
+from haloscope.device.declarations import Constants, Declaration
 
 Array = Any
 """A NumPy array on cores, a CuPy array on a GPU."""
@@ -55,21 +55,26 @@ class Launch(Protocol):
 class Kernel(Protocol):
     """A compiled kernel."""
 
+    @property
+    def declaration(self) -> Declaration:
+        """Its arguments, as the source declares them."""
+
     def bind(
         self,
-        *arguments: Array | ByValue | int | float,
+        *positional: Array | ByValue | int | float,
         extent: tuple[int, ...],
         block: tuple[int, ...] | None = None,
         stream: Any = None,
         shared: int = 0,
         early: bool = False,
+        **given: Array | Mapping[str, Any] | int | float | None,
     ) -> Launch:
-        """Bind arguments: arrays as pointers, int as C long, float as C double, structs.
+        """Bind arguments by the names that the kernel's source declares.
 
         Parameters
         ----------
-        arguments
-            In the order of the kernel's own parameters.
+        given
+            Arrays (None: no array), numbers, and structs as mappings of their members.
         extent
             Threads needed along x, y, z on a GPU; cores take their loop bounds from arguments.
         block
@@ -81,6 +86,11 @@ class Kernel(Protocol):
         early
             The launch may begin while the one before it on its stream still runs: the kernel says
             itself from where on it needs what that one leaves (kernel.hpp). Only GPUs from sm_90 on do so.
+
+        Raises
+        ------
+        DeclarationError
+            An argument is missing or unknown, or has the wrong type.
         """
 
 

@@ -15,11 +15,12 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from haloscope.device.declarations import Constants, Declarations, read
 from haloscope.errors import HaloscopeError, InputError, MachineError, install_command
 from haloscope.regions import SetupPhase
 
@@ -136,7 +137,7 @@ def _is_whole(path: Path) -> bool:
     return hashlib.sha256(data[:end]).digest() == data[-_DIGEST_BYTES:]
 
 
-Constants = Mapping[str, int | float | str]
+DECLARATIONS = Path(__file__).with_name("declarations.hpp")
 DIALECT = Path(__file__).with_name("kernel.hpp")
 
 # -ffast-math is named by its parts: linking with it would set flush-to-zero for the whole
@@ -335,6 +336,11 @@ def source_text(file: Path) -> str:
     return _INCLUDE.sub(included, file.read_text())
 
 
+def declarations(file: Path, constants: Constants, *, on_gpu: bool) -> Declarations:
+    """Kernels and constants that a source declares; a fault in the constants is an error."""
+    return read(file.name, source_text(file), constants, on_gpu=on_gpu)
+
+
 def assemble(file: Path, constants: Constants) -> str:
     """The text that is compiled: constants as macros, the dialect, the source.
 
@@ -342,8 +348,9 @@ def assemble(file: Path, constants: Constants) -> str:
     other types are given as text.
     """
     lines = [f"#define {name} {value}" for name, value in sorted(constants.items())]
-    lines.append(f'#line 1 "{DIALECT.name}"')
-    lines.append(DIALECT.read_text())
+    for words in (DECLARATIONS, DIALECT):
+        lines.append(f'#line 1 "{words.name}"')
+        lines.append(words.read_text())
     lines.append(f'#line 1 "{file.name}"')
     lines.append(source_text(file))
     return "\n".join(lines) + "\n"

@@ -1,7 +1,7 @@
 // The dialect in which every kernel is written once and compiled twice: by a C++ compiler with
-// OpenMP for processor cores, by NVRTC for NVIDIA GPUs. It is pasted in front of each source.
+// OpenMP for processor cores, by NVRTC for NVIDIA GPUs. It is pasted in front of each source, after the
+// words of declarations.hpp.
 //
-//   KERNEL name(arguments)          a function that Python launches
 //   INLINE type name(...)           a pointwise function: the physics, written once
 //   FOR_EACH(i, n)                  flat loop: cores and vector lanes | grid-stride threads
 //   FOR_EACH_FROM(i, n, backward)   the same; on GPUs the last blocks begin where `backward` is set
@@ -25,7 +25,7 @@
 
 #if defined(__CUDACC__)
 #define ON_GPU 1
-#define KERNEL extern "C" __global__ void
+#define KERNEL_BOUNDS(bounds, name, ...) extern "C" __global__ void bounds name(__VA_ARGS__)
 #define INLINE __device__ __forceinline__
 #define FOR_EACH(i, n)                                                             \
   for (long i = blockIdx.x * (long)blockDim.x + threadIdx.x; i < (long)(n);        \
@@ -203,7 +203,7 @@ INLINE float absolute(float a) { return fabsf(a); }
 
 #else
 #define ON_GPU 0
-#define KERNEL extern "C" void
+#define KERNEL_BOUNDS(bounds, name, ...) extern "C" void name(__VA_ARGS__)
 #define INLINE static inline __attribute__((always_inline))
 #define PRAGMA(text) _Pragma(#text)
 #define FOR_EACH(i, n) \

@@ -68,8 +68,8 @@ INLINE void send(const real *state, long field_stride, const index *starts, cons
 #endif
 
 // Packs what the copies of this rank come to; range k holds those of entry k of the messages.
-KERNEL gather(const real *state, long field_stride, const index *starts, const index *positions,
-              const long *chunks, long count, long *sent) {
+KERNEL(gather, IN(real, state), LONG(field_stride), IN(index, starts), IN(index, positions),
+       IN(long, chunks), LONG(count), INOUT(long, sent)) {
 #if ON_GPU
   for (long c = blockIdx.x; c < count; c += gridDim.x)
     send(state, field_stride, starts, positions, chunks + c * CHUNK_WORDS, sent + c);
@@ -98,9 +98,9 @@ INLINE void arrive(const long *chunks, long count, long *received) {
 
 // Combines the copies of values that no other rank has, while messages travel; then waits for them.
 // Most have two copies, which need no ranges.
-KERNEL within(const real *state, real *into, long field_stride, long pairs, const index *paired,
-              long groups, const index *starts, const index *positions, const long *chunks,
-              long count, long *received) {
+KERNEL(within, IN(real, state), OUT(real, into), LONG(field_stride), LONG(pairs),
+       IN(index, paired), LONG(groups), IN(index, starts), IN(index, positions), IN(long, chunks),
+       LONG(count), INOUT(long, received)) {
   FOR_VALUES(k, f, pairs) {
     const long a = paired[2 * k] + f * field_stride, b = paired[2 * k + 1] + f * field_stride;
     into[a] = into[b] = combined(state[a], state[b]);
@@ -138,9 +138,9 @@ INLINE void combine(const real *state, real *into, long k, const index *starts,
 // Combines values that other ranks have too, in the order of ranks. Range k of `others` tells where
 // what has come from them lies; `lower` of these ranks come before this one. Even exchanges read the
 // first half of `others`, odd ones the second.
-KERNEL scatter(const real *state, real *into, long field_stride, long groups, const index *starts,
-               const index *positions, const index *other_starts, const index *others,
-               const index *lower, long arrived, long odd, const long *received) {
+KERNEL(scatter, IN(real, state), INOUT(real, into), LONG(field_stride), LONG(groups),
+       IN(index, starts), IN(index, positions), IN(index, other_starts), IN(index, others),
+       IN(index, lower), LONG(arrived), LONG(odd), IN(long, received)) {
   const real *from = (const real *)arrived;
   const index *places = odd && (*received - 1) & 1 ? others + odd : others;
   FOR_VALUES(k, f, groups)
@@ -154,12 +154,12 @@ KERNEL scatter(const real *state, real *into, long field_stride, long groups, co
 // copies here; without `sends` what `gather` has sent is waited for. All blocks fit on the GPU at once,
 // so that none waits for one that has not begun. counters: blocks that have packed since ever, launches
 // with sends, blocks that are done.
-KERNEL __launch_bounds__(256, BLOCKS_TOGETHER)
-meet(const real *state, real *into, long field_stride, const index *out_starts,
-     const index *out_positions, const long *outgoing, long sends, long *sent, long groups,
-     const index *starts, const index *positions, const index *other_starts, const index *others,
-     const index *lower, long arrived, long odd, const long *incoming, long count, long *received,
-     long *counters) {
+KERNEL_BOUNDS(__launch_bounds__(256, BLOCKS_TOGETHER), meet, IN(real, state), INOUT(real, into),
+              LONG(field_stride), IN(index, out_starts), IN(index, out_positions),
+              IN(long, outgoing), LONG(sends), INOUT(long, sent), LONG(groups), IN(index, starts),
+              IN(index, positions), IN(index, other_starts), IN(index, others), IN(index, lower),
+              LONG(arrived), LONG(odd), IN(long, incoming), LONG(count), INOUT(long, received),
+              INOUT(long, counters)) {
   // The last block changes these when all have read them.
   const long epoch = *received, packed = (counters[1] + 1) * gridDim.x;
   if (sends) {
@@ -195,8 +195,8 @@ meet(const real *state, real *into, long field_stride, const index *out_starts,
 #endif
 
 // Swaps the two copies of values that no other rank has.
-KERNEL swap_within(const real *state, real *into, long field_stride, long pairs,
-                   const index *positions) {
+KERNEL(swap_within, IN(real, state), OUT(real, into), LONG(field_stride), LONG(pairs),
+       IN(index, positions)) {
   FOR_VALUES(k, f, pairs) {
     const long a = positions[2 * k] + f * field_stride, b = positions[2 * k + 1] + f * field_stride;
     const real left = state[a], right = state[b];
@@ -206,8 +206,8 @@ KERNEL swap_within(const real *state, real *into, long field_stride, long pairs,
 }
 
 // Puts what has come from other ranks in the place of the copies that went to them.
-KERNEL place(real *into, long field_stride, const index *positions, const long *chunks, long count,
-             long *received) {
+KERNEL(place, OUT(real, into), LONG(field_stride), IN(index, positions), IN(long, chunks),
+       LONG(count), INOUT(long, received)) {
 #if ON_GPU
   for (long c = blockIdx.x; c < count; c += gridDim.x) {
     const long *chunk = chunks + c * CHUNK_WORDS;

@@ -129,11 +129,11 @@ INLINE void receive(real *state, const Chunk chunk, long *received) {
   if (flag && threadIdx.x == 0) *received = epoch + 1;
 }
 
-KERNEL pack(const real *state, const Chunk *chunks, long count, long *sent) {
+KERNEL(pack, IN(real, state), IN(Chunk, chunks), LONG(count), INOUT(long, sent)) {
   for (long k = blockIdx.x; k < count; k += gridDim.x) send(state, chunks[k], sent + k);
 }
 
-KERNEL unpack(real *state, const Chunk *chunks, long count, long *received) {
+KERNEL(unpack, INOUT(real, state), IN(Chunk, chunks), LONG(count), INOUT(long, received)) {
   for (long k = blockIdx.x; k < count; k += gridDim.x) receive(state, chunks[k], received + k);
 }
 
@@ -144,9 +144,9 @@ KERNEL unpack(real *state, const Chunk *chunks, long count, long *received) {
 // shares of a link. One of RECEIVING blocks only receives, so that what has arrived is unpacked while
 // the rest travels; the others do so when nothing is left to send. turns = {chunks sent, chunks
 // received, blocks that are done}, zeros before and after.
-KERNEL __launch_bounds__(256, BLOCKS_TOGETHER)
-swap(real *state, const Chunk *outgoing, long sends, long *sent, const Chunk *incoming,
-     long receives, long *received, long *turns) {
+KERNEL_BOUNDS(__launch_bounds__(256, BLOCKS_TOGETHER), swap, INOUT(real, state),
+              IN(Chunk, outgoing), LONG(sends), INOUT(long, sent), IN(Chunk, incoming),
+              LONG(receives), INOUT(long, received), INOUT(long, turns)) {
   const unsigned block = blockIdx.x, blocks = gridDim.x;
   if (sends <= blocks && receives <= blocks) {
     if (block < sends) send(state, outgoing[block], sent + block);
@@ -182,11 +182,11 @@ swap(real *state, const Chunk *outgoing, long sends, long *sent, const Chunk *in
       }                                                                                 \
   }
 
-KERNEL pack(const real *state, const long *chunks, long count, long *) {
+KERNEL(pack, IN(real, state), IN(long, chunks), LONG(count), INOUT(long, unused)) {
   FOR_ROWS(packed[i0] = state[row + i0 * stride])
 }
 
-KERNEL unpack(real *state, const long *chunks, long count, long *) {
+KERNEL(unpack, INOUT(real, state), IN(long, chunks), LONG(count), INOUT(long, unused)) {
   FOR_ROWS(state[row + i0 * stride] = packed[i0])
 }
 #endif

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from haloscope.device.declarations import Constants
 from haloscope.device.interface import Array, Device, Launch
-from haloscope.device.jit import Constants
 from haloscope.exchange.plan import Box, Message, Plan, cut
 from haloscope.exchange.transports.contract import Slot, Transport
 from haloscope.regions import Region

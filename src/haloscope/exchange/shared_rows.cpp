@@ -25,8 +25,8 @@ INLINE long place_of(unsigned value, const int *rows, long field_stride, unsigne
 }
 #endif
 
-KERNEL pack_rows(const real *state, long field_stride, long width, const int *lists,
-                 const long *chunks, long count, long *sent) {
+KERNEL(pack_rows, IN(real, state), LONG(field_stride), LONG(width), IN(int, lists),
+       IN(long, chunks), LONG(count), INOUT(long, sent)) {
 #if ON_GPU
   for (long c = blockIdx.x; c < count; c += gridDim.x) {
     const long *chunk = chunks + c * CHUNK_WORDS;
@@ -59,8 +59,8 @@ KERNEL pack_rows(const real *state, long field_stride, long width, const int *li
 }
 
 // One rank at most has sent a value, or anything but +0 for it: messages may come in any order.
-KERNEL place_rows(real *state, long field_stride, long width, const int *lists,
-                  const long *chunks, long count, long *received) {
+KERNEL(place_rows, INOUT(real, state), LONG(field_stride), LONG(width), IN(int, lists),
+       IN(long, chunks), LONG(count), INOUT(long, received)) {
 #if ON_GPU
   for (long c = blockIdx.x; c < count; c += gridDim.x) {
     const long *chunk = chunks + c * CHUNK_WORDS;

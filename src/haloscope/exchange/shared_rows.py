@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.device.declarations import Constants
 from haloscope.device.interface import Array, Device
-from haloscope.device.jit import Constants
 from haloscope.errors import InputError
 from haloscope.exchange.choice import open_by_name, open_transport
 from haloscope.exchange.packed import BLOCK, Bound, Copying

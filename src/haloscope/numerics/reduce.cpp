@@ -11,8 +11,8 @@ INLINE double change(const real *a, const real *b, long i, double shift) {
 }
 
 // parts[k] = largest |a - b - shift| of part k, or NOT_FINITE where any is NaN or infinite.
-KERNEL largest_change(const real *a, const real *b, long first, long nx, long ny, long nz,
-                      long sy, long sz, double shift, double *parts, long n) {
+KERNEL(largest_change, IN(real, a), IN(real, b), LONG(first), LONG(nx), LONG(ny), LONG(nz),
+       LONG(sy), LONG(sz), DOUBLE(shift), OUT(double, parts), LONG(n)) {
   PARTS(k, n) {
     double most = 0;
     bool finite = true;
@@ -26,9 +26,9 @@ KERNEL largest_change(const real *a, const real *b, long first, long nx, long ny
 }
 
 // high[k], low[k] += ((a - b - shift) * scale)^2, in whole numbers and in units of 1 / fine.
-KERNEL sum_of_squares(const real *a, const real *b, long first, long nx, long ny, long nz,
-                      long sy, long sz, double shift, double scale, double fine, long *high,
-                      long *low, long n) {
+KERNEL(sum_of_squares, IN(real, a), IN(real, b), LONG(first), LONG(nx), LONG(ny), LONG(nz),
+       LONG(sy), LONG(sz), DOUBLE(shift), DOUBLE(scale), DOUBLE(fine), OUT(long, high),
+       OUT(long, low), LONG(n)) {
   PARTS(k, n) {
     long whole = 0, rest = 0;
     CELLS_OF_PART(k, n, x, y, z, nx, ny, nz) {
@@ -47,7 +47,7 @@ KERNEL sum_of_squares(const real *a, const real *b, long first, long nx, long ny
 // result[b] = largest of the part of n values that block b of `blocks` goes through.
 #define LANES 1024
 
-KERNEL largest(const double *values, long n, double *result, long blocks) {
+KERNEL(largest, IN(double, values), LONG(n), OUT(double, result), LONG(blocks)) {
   BLOCKS(b, blocks) {
     SHARED(double, most, LANES);
     THREADS(i, LANES) {

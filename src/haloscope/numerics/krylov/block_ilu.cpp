@@ -74,10 +74,11 @@ INLINE void eliminate(const Factors &f, const int *positions, const double *A, l
 }
 
 // rows: room for `longest` blocks, and places: for n numbers that are 0, for each slice.
-KERNEL factorise(const int *order, const int *positions, const int *bounds, long slices, long n,
-                 const int *lower_starts, const int *lower_columns, const int *lower_sources, stored *lower,
-                 const int *upper_starts, const int *upper_columns, const int *upper_sources, stored *upper,
-                 const double *A, double *rows, long longest, int *places, long *singular) {
+KERNEL(factorise, IN(int, order), IN(int, positions), IN(int, bounds), LONG(slices), LONG(n),
+       IN(int, lower_starts), IN(int, lower_columns), IN(int, lower_sources),
+       INOUT(stored, lower), IN(int, upper_starts), IN(int, upper_columns),
+       IN(int, upper_sources), INOUT(stored, upper), IN(double, A), INOUT(double, rows),
+       LONG(longest), INOUT(int, places), INOUT(long, singular)) {
   const Factors f = {order,        lower_starts,  lower_columns, lower_sources, upper_starts,
                      upper_columns, upper_sources, lower,         upper};
   BLOCKS(s, slices)
@@ -109,9 +110,9 @@ INLINE void sweep_up(const int *order, const int *starts, const int *columns, co
   }
 }
 
-KERNEL solve(const int *order, const int *bounds, long slices, long n, const int *lower_starts,
-             const int *lower_columns, const stored *lower, const int *upper_starts,
-             const int *upper_columns, const stored *upper, const double *x, double *y) {
+KERNEL(solve, IN(int, order), IN(int, bounds), LONG(slices), LONG(n), IN(int, lower_starts),
+       IN(int, lower_columns), IN(stored, lower), IN(int, upper_starts), IN(int, upper_columns),
+       IN(stored, upper), IN(double, x), INOUT(double, y)) {
   BLOCKS(s, slices)
   sweep_down(order, lower_starts, lower_columns, lower, bounds[s], bounds[s + 1], x, y);
   sweep_down(order, lower_starts, lower_columns, lower, bounds[slices], n, x, y);

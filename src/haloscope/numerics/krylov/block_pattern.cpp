@@ -4,12 +4,13 @@
 //   places[starts[i] .. starts[i + 1]): those of node i, ascending
 
 // One thread: each node's places in ascending order; `next` begins as a copy of `starts`.
-KERNEL sort_places(const int *nodes, long count, int *next, int *places) {
+KERNEL(sort_places, IN(int, nodes), LONG(count), INOUT(int, next), INOUT(int, places)) {
   PARTS(only, 1) for (long p = 0; p < count; p++) places[next[nodes[p]]++] = (int)p;
 }
 
 // room[K * starts[i] ...): the nodes that node i meets, itself among them, ascending; how many.
-KERNEL meet(const int *nodes, const int *starts, const int *places, long n, int *room, int *counts) {
+KERNEL(meet, IN(int, nodes), IN(int, starts), IN(int, places), LONG(n), INOUT(int, room),
+       OUT(int, counts)) {
   PARTS(i, n) {
     int *met = room + (long)K * starts[i];
     int count = 0;
@@ -29,8 +30,8 @@ KERNEL meet(const int *nodes, const int *starts, const int *places, long n, int 
 
 // columns[rows[i] ...): what was met, without gaps; diagonal[i]: where i itself is among them;
 // offsets[t * K + b]: where node b of the element at places[t] is in its row.
-KERNEL pack_rows(const int *nodes, const int *starts, const int *places, const int *room,
-                 const int *rows, long n, int *columns, int *diagonal, offset *offsets) {
+KERNEL(pack_rows, IN(int, nodes), IN(int, starts), IN(int, places), IN(int, room), IN(int, rows),
+       LONG(n), INOUT(int, columns), OUT(int, diagonal), OUT(offset, offsets)) {
   PARTS(i, n) {
     const int *met = room + (long)K * starts[i];
     const int count = rows[i + 1] - rows[i];

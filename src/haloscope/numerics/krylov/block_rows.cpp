@@ -22,9 +22,9 @@
 #define BATCH 5
 #endif
 
-KERNEL multiply(const int *__restrict__ starts, const int *__restrict__ columns,
-                const double *__restrict__ A, const double *__restrict__ x,
-                double *__restrict__ y, const int *shares, long parts, long first, long end) {
+KERNEL(multiply, IN_RESTRICT(int, starts), IN_RESTRICT(int, columns), IN_RESTRICT(double, A),
+       IN_RESTRICT(double, x), INOUT_RESTRICT(double, y), IN(int, shares), LONG(parts), LONG(first),
+       LONG(end)) {
   const int lane = threadIdx.x % ROW_LANES, c = lane / (B / 2), pair = lane % (B / 2);
   const long teams = (long)gridDim.x * blockDim.x / ROW_LANES;
   const long team = (blockIdx.x * (long)blockDim.x + threadIdx.x) / ROW_LANES;
@@ -58,8 +58,8 @@ KERNEL multiply(const int *__restrict__ starts, const int *__restrict__ columns,
 }
 #else
 // Rows from `first` to `end`, in parts of equal work with the bounds `shares`.
-KERNEL multiply(const int *starts, const int *columns, const stored *A, const double *x, double *y,
-                const int *shares, long parts, long first, long end) {
+KERNEL(multiply, IN(int, starts), IN(int, columns), IN(stored, A), IN(double, x),
+       INOUT(double, y), IN(int, shares), LONG(parts), LONG(first), LONG(end)) {
   BLOCKS(part, parts) {
     for (long i = shares[part]; i < shares[part + 1]; i++)
       store_column(row_sum(columns, A, x, starts[i], starts[i + 1]), y + i * B);
@@ -68,11 +68,11 @@ KERNEL multiply(const int *starts, const int *columns, const stored *A, const do
 #endif
 
 // single = A, rounded.
-KERNEL narrow(const double *A, long n, float *single) { FOR_EACH(m, n * ENTRIES) single[m] = (float)A[m]; }
+KERNEL(narrow, IN(double, A), LONG(n), OUT(float, single)) { FOR_EACH(m, n * ENTRIES) single[m] = (float)A[m]; }
 
 // A = sum of matrices[place][b][r][c], a block for node b of the place's element.
-KERNEL assemble(const int *node_starts, const int *places, const offset *offsets,
-                const int *starts, const double *matrices, long n, double *A) {
+KERNEL(assemble, IN(int, node_starts), IN(int, places), IN(offset, offsets), IN(int, starts),
+       IN(double, matrices), LONG(n), INOUT(double, A)) {
   BLOCKS(i, n) {
     double *row = A + (long)starts[i] * ENTRIES;
     const long blocks = starts[i + 1] - starts[i];
@@ -88,8 +88,8 @@ KERNEL assemble(const int *node_starts, const int *places, const offset *offsets
 }
 
 // y = sum of vectors[place][r].
-KERNEL assemble_vector(const int *node_starts, const int *places, const double *vectors, long n,
-                       double *y) {
+KERNEL(assemble_vector, IN(int, node_starts), IN(int, places), IN(double, vectors), LONG(n),
+       OUT(double, y)) {
   FOR_EACH(u, n * B) {
     const long i = u / B, r = u % B;
     double sum = 0;
@@ -99,8 +99,8 @@ KERNEL assemble_vector(const int *node_starts, const int *places, const double *
 }
 
 // The rows of unknowns = 0, but `ones` on the diagonal.
-KERNEL fix(const int *starts, const int *diagonal, const int *unknowns, const double *ones,
-           long count, double *A) {
+KERNEL(fix, IN(int, starts), IN(int, diagonal), IN(int, unknowns), IN(double, ones), LONG(count),
+       OUT(double, A)) {
   PARTS(f, count) {
     const long i = unknowns[f] / B, r = unknowns[f] % B;
     for (long k = starts[i]; k < starts[i + 1]; k++)
@@ -109,11 +109,11 @@ KERNEL fix(const int *starts, const int *diagonal, const int *unknowns, const do
   }
 }
 
-KERNEL take_diagonal(const double *A, const int *diagonal, long n, double *blocks) {
+KERNEL(take_diagonal, IN(double, A), IN(int, diagonal), LONG(n), OUT(double, blocks)) {
   FOR_EACH(m, n * ENTRIES) blocks[m] = A[(long)diagonal[m / ENTRIES] * ENTRIES + m % ENTRIES];
 }
 
 // Inverts n blocks; counts those that have no inverse.
-KERNEL invert_all(double *blocks, long n, long *singular) {
+KERNEL(invert_all, INOUT(double, blocks), LONG(n), INOUT(long, singular)) {
   PARTS(i, n) if (!invert(blocks + i * ENTRIES)) atomic_add(singular, 1L);
 }

@@ -10,7 +10,7 @@
 #include "small_blocks.hpp"
 
 // Gives each row the lowest colour that no neighbour has, in the order of their numbers; on one core.
-KERNEL colour(const int *starts, const int *columns, long n, int *colours) {
+KERNEL(colour, IN(int, starts), IN(int, columns), LONG(n), INOUT(int, colours)) {
   PARTS(only, 1) for (long i = 0; i < n; i++) {
     int candidate = -1;
     for (bool taken = true; taken;) {
@@ -26,9 +26,9 @@ KERNEL colour(const int *starts, const int *columns, long n, int *colours) {
 // Rows order[first] .. order[end] of one colour (Saad, Iterative Methods for Sparse Linear Systems,
 // 2003, algorithm 10.4), whose blocks of lower colours come one after the other by colour. `upper`:
 // those of higher colours, by columns. The row's own block is left for `invert_rows`.
-KERNEL factorise(const int *starts, const int *columns, const int *diagonal, const int *order,
-                 const int *lower_starts, const int *lower, const int *upper_starts,
-                 const int *upper, long first, long end, double *F) {
+KERNEL(factorise, IN(int, starts), IN(int, columns), IN(int, diagonal), IN(int, order),
+       IN(int, lower_starts), IN(int, lower), IN(int, upper_starts), IN(int, upper), LONG(first),
+       LONG(end), INOUT(double, F)) {
   BLOCKS(b, end - first) {
     SHARED(double, factor, ENTRIES);
     const long p = first + b, i = order[p];
@@ -64,8 +64,8 @@ KERNEL factorise(const int *starts, const int *columns, const int *diagonal, con
 }
 
 // The own blocks of rows of one colour = their inverses; counts those that have none.
-KERNEL invert_rows(const int *diagonal, const int *order, long first, long end, double *F,
-                   long *singular) {
+KERNEL(invert_rows, IN(int, diagonal), IN(int, order), LONG(first), LONG(end), INOUT(double, F),
+       INOUT(long, singular)) {
   PARTS(b, end - first) {
     double *block = F + (long)diagonal[order[first + b]] * ENTRIES, own[ENTRIES];
     for (int m = 0; m < ENTRIES; m++) own[m] = block[m];
@@ -75,7 +75,7 @@ KERNEL invert_rows(const int *diagonal, const int *order, long first, long end, 
 }
 
 // The blocks of F in the order of a sweep.
-KERNEL pack(const double *F, const int *sources, long count, stored *blocks) {
+KERNEL(pack, IN(double, F), IN(int, sources), LONG(count), OUT(stored, blocks)) {
   FOR_EACH(m, count * ENTRIES)
     blocks[m] = (stored)F[(long)sources[m / ENTRIES] * ENTRIES + m % ENTRIES];
 }
@@ -111,8 +111,8 @@ INLINE double2 team_product(const int *__restrict__ columns, const stored2 *__re
 }
 
 // y = x - L y in the rows order[first] .. order[end] of one colour.
-KERNEL sweep_down(const int *order, const int *packed, const int *columns, const stored *blocks,
-                  const double *x, double *y, long first, long end) {
+KERNEL(sweep_down, IN(int, order), IN(int, packed), IN(int, columns), IN(stored, blocks),
+       IN(double, x), INOUT(double, y), LONG(first), LONG(end)) {
   const int lane = threadIdx.x % ROW_LANES, pair = lane % (B / 2);
   const long teams = (long)gridDim.x * blockDim.x / ROW_LANES;
   const long team = (blockIdx.x * (long)blockDim.x + threadIdx.x) / ROW_LANES;
@@ -130,8 +130,8 @@ KERNEL sweep_down(const int *order, const int *packed, const int *columns, const
 }
 
 // y = inverse diagonal times (y - U y) in these rows; the diagonal comes first.
-KERNEL sweep_up(const int *order, const int *packed, const int *columns, const stored *blocks,
-                double *y, long first, long end) {
+KERNEL(sweep_up, IN(int, order), IN(int, packed), IN(int, columns), IN(stored, blocks),
+       INOUT(double, y), LONG(first), LONG(end)) {
   const int lane = threadIdx.x % ROW_LANES, pair = lane % (B / 2);
   const long teams = (long)gridDim.x * blockDim.x / ROW_LANES;
   const long team = (blockIdx.x * (long)blockDim.x + threadIdx.x) / ROW_LANES;
@@ -157,8 +157,8 @@ KERNEL sweep_up(const int *order, const int *packed, const int *columns, const s
   }
 }
 #else
-KERNEL sweep_down(const int *order, const int *packed, const int *columns, const stored *blocks,
-                  const double *x, double *y, long first, long end) {
+KERNEL(sweep_down, IN(int, order), IN(int, packed), IN(int, columns), IN(stored, blocks),
+       IN(double, x), INOUT(double, y), LONG(first), LONG(end)) {
   BLOCKS(b, end - first) {
     const long p = first + b, i = order[p];
     double sum[B];
@@ -167,8 +167,8 @@ KERNEL sweep_down(const int *order, const int *packed, const int *columns, const
   }
 }
 
-KERNEL sweep_up(const int *order, const int *packed, const int *columns, const stored *blocks,
-                double *y, long first, long end) {
+KERNEL(sweep_up, IN(int, order), IN(int, packed), IN(int, columns), IN(stored, blocks),
+       INOUT(double, y), LONG(first), LONG(end)) {
   BLOCKS(b, end - first) {
     const long p = first + b, i = order[p];
     double sum[B], result[B] = {};

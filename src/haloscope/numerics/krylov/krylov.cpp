@@ -8,7 +8,8 @@
 #define PER_BLOCK(n, blocks) (((n) + (blocks)*LANES - 1) / ((blocks)*LANES) * LANES)
 
 // parts[v * blocks + b] = sum of vectors[v] * with over the range of block b.
-KERNEL products(const real *vectors, const real *with, long n, long count, double *parts, long blocks) {
+KERNEL(products, IN(real, vectors), IN(real, with), LONG(n), LONG(count), OUT(double, parts),
+       LONG(blocks)) {
   const long range = PER_BLOCK(n, blocks);
   BLOCKS(b, blocks) {
     SHARED(double, sums, LANES);
@@ -34,8 +35,8 @@ KERNEL products(const real *vectors, const real *with, long n, long count, doubl
 }
 
 // result = keep * result + sum of factors[v] * vectors[v].
-KERNEL combination(const real *vectors, const double *factors, long n, long count, double keep,
-                   real *result, long blocks) {
+KERNEL(combination, IN(real, vectors), IN(double, factors), LONG(n), LONG(count), DOUBLE(keep),
+       INOUT(real, result), LONG(blocks)) {
   const long range = PER_BLOCK(n, blocks);
   BLOCKS(b, blocks) {
     PRIVATE(double, sum, LANES);

@@ -104,9 +104,9 @@ INLINE double loss_seen(double seen, double parts) {
   return larger(ROUNDING_SQUARED, SAFETY_SQUARED * seen / parts);
 }
 
-KERNEL orthogonalise(double *vectors, long stride, long count, const unsigned char *owned,
-                     const double *first, const double *second, double limit, long step,
-                     double *state, double *parts) {
+KERNEL(orthogonalise, INOUT(double, vectors), LONG(stride), LONG(count), IN(unsigned char, owned),
+       IN(double, first), IN(double, second), DOUBLE(limit), LONG(step), INOUT(double, state),
+       INOUT(double, parts)) {
   const long chunks = stride / CHUNK;
   if (step == SECOND && state[2 * count + 1] < 2) return;
   const double *products = step == SECOND ? second : first;
@@ -146,8 +146,8 @@ KERNEL orthogonalise(double *vectors, long stride, long count, const unsigned ch
 }
 
 // products[v] = the pair that the pairs of all chunks of vector v add to; nothing below `least` turns.
-KERNEL add_parts(const double *parts, long chunks, long count, const double *turns, double least,
-                 double *products) {
+KERNEL(add_parts, IN(double, parts), LONG(chunks), LONG(count), IN(double, turns), DOUBLE(least),
+       INOUT(double, products)) {
   if (*turns < least) return;
   BLOCKS(v, count) {
     SHARED(double, high, LANES);
@@ -159,7 +159,7 @@ KERNEL add_parts(const double *parts, long chunks, long count, const double *tur
 }
 
 // products[v] = the pair that the pairs of all ranks add to, in their order; a row of `table` each.
-KERNEL add_ranks(const double *table, long row, long ranks, long count, double *products) {
+KERNEL(add_ranks, IN(double, table), LONG(row), LONG(ranks), LONG(count), INOUT(double, products)) {
   FOR_EACH(v, count) {
     double high = 0, low = 0;
     for (long r = 0; r < ranks; r++)
@@ -169,8 +169,8 @@ KERNEL add_ranks(const double *table, long row, long ranks, long count, double *
 }
 
 // result += sum of factors[v] * vectors[v].
-KERNEL combine(const double *vectors, long stride, long count, const double *factors, long n,
-               double *result) {
+KERNEL(combine, IN(double, vectors), LONG(stride), LONG(count), IN(double, factors), LONG(n),
+       INOUT(double, result)) {
   const long chunks = stride / CHUNK;
   BLOCKS(b, chunks) {
     PRIVATE(double, value, CHUNK);
@@ -187,9 +187,9 @@ KERNEL combine(const double *vectors, long stride, long count, const double *fac
 }
 
 // y = b - y.
-KERNEL subtract_from(const double *b, long n, double *y) { FOR_EACH(u, n) y[u] = b[u] - y[u]; }
+KERNEL(subtract_from, IN(double, b), LONG(n), INOUT(double, y)) { FOR_EACH(u, n) y[u] = b[u] - y[u]; }
 
 // x = 0 at some nodes.
-KERNEL clear(const int *nodes, long count, double *x) {
+KERNEL(clear, IN(int, nodes), LONG(count), OUT(double, x)) {
   PARTS(k, count) for (int r = 0; r < B; r++) x[(long)nodes[k] * B + r] = 0;
 }

@@ -10,9 +10,9 @@
 
 #define WORDS 6
 
-KERNEL add_over_ranks(const double *parts, long chunks, long count, const double *turns,
-                      double least, const long *boxes, long rank, long ranks, double *row,
-                      long *counters, double *products) {
+KERNEL(add_over_ranks, IN(double, parts), LONG(chunks), LONG(count), IN(double, turns),
+       DOUBLE(least), IN(long, boxes), LONG(rank), LONG(ranks), INOUT(double, row),
+       INOUT(long, counters), INOUT(double, products)) {
 #if ON_GPU
   if (*turns < least) return;
   BLOCKS(v, count) {

@@ -18,7 +18,8 @@
 #define SHIFT 1e-5
 
 // coupled = 1 where an off-diagonal block couples an unknown to other nodes.
-KERNEL couplings(const int *starts, const int *diagonal, const double *A, long n, double *coupled) {
+KERNEL(couplings, IN(int, starts), IN(int, diagonal), IN(double, A), LONG(n),
+       OUT(double, coupled)) {
   PARTS(i, n) {
     int couples[B] = {}, count = 0;
     for (long k = starts[i]; k < starts[i + 1] && count < B; k++) {
@@ -33,13 +34,13 @@ KERNEL couplings(const int *starts, const int *diagonal, const double *A, long n
 }
 
 // 1 where something couples on any rank, from the sums over ranks.
-KERNEL mark(long n, double *sums) { FOR_EACH(u, n * B) sums[u] = sums[u] > 0 ? 1 : 0; }
+KERNEL(mark, LONG(n), INOUT(double, sums)) { FOR_EACH(u, n * B) sums[u] = sums[u] > 0 ? 1 : 0; }
 
 #if ON_GPU
 // AP = A P. A team of ENTRIES threads adds up a row of at most `most` blocks in shared memory.
-KERNEL project(const int *starts, const int *columns, const double *A, const int *p_starts,
-               const double *weights, const double *free, const slot *slots,
-               const long *slot_starts, const int *ap_starts, long n, long most, stored *AP) {
+KERNEL(project, IN(int, starts), IN(int, columns), IN(double, A), IN(int, p_starts),
+       IN(double, weights), IN(double, free), IN(slot, slots), IN(long, slot_starts),
+       IN(int, ap_starts), LONG(n), LONG(most), INOUT(stored, AP)) {
   DYNAMIC_SHARED(stored, sums);
   const int m = threadIdx.x % ENTRIES, team = threadIdx.x / ENTRIES, teams = blockDim.x / ENTRIES;
   stored *sum = sums + team * most * ENTRIES + m;
@@ -66,9 +67,9 @@ KERNEL project(const int *starts, const int *columns, const double *A, const int
 #define LIST_TILE 32
 #define ROW_TILE 128
 #endif
-KERNEL galerkin(const int *lists, const int *nodes, const double *factors, const double *free,
-             const int *ap_starts, const stored *AP, const slot *slots, const long *slot_starts,
-             const int *starts, long functions, double *C) {
+KERNEL(galerkin, IN(int, lists), IN(int, nodes), IN(double, factors), IN(double, free),
+       IN(int, ap_starts), IN(stored, AP), IN(slot, slots), IN(long, slot_starts),
+       IN(int, starts), LONG(functions), INOUT(double, C)) {
   SHARED(int, ap_index, LIST_TILE * ROW_TILE);
   SHARED(double, weights, LIST_TILE * B);
   const int m = threadIdx.x % ENTRIES, team = threadIdx.x / ENTRIES, teams = blockDim.x / ENTRIES;
@@ -105,9 +106,9 @@ KERNEL galerkin(const int *lists, const int *nodes, const double *factors, const
   }
 }
 #else
-KERNEL project(const int *starts, const int *columns, const double *A, const int *p_starts,
-               const double *weights, const double *free, const slot *slots,
-               const long *slot_starts, const int *ap_starts, long n, long, stored *AP) {
+KERNEL(project, IN(int, starts), IN(int, columns), IN(double, A), IN(int, p_starts),
+       IN(double, weights), IN(double, free), IN(slot, slots), IN(long, slot_starts),
+       IN(int, ap_starts), LONG(n), LONG(unused), INOUT(stored, AP)) {
   PARTS(i, n) {
     stored *row = AP + (long)ap_starts[i] * ENTRIES;
     for (long m = 0; m < (long)(ap_starts[i + 1] - ap_starts[i]) * ENTRIES; m++) row[m] = 0;
@@ -127,9 +128,9 @@ KERNEL project(const int *starts, const int *columns, const double *A, const int
   }
 }
 
-KERNEL galerkin(const int *lists, const int *nodes, const double *factors, const double *free,
-                const int *ap_starts, const stored *AP, const slot *slots, const long *slot_starts,
-                const int *starts, long functions, double *C) {
+KERNEL(galerkin, IN(int, lists), IN(int, nodes), IN(double, factors), IN(double, free),
+       IN(int, ap_starts), IN(stored, AP), IN(slot, slots), IN(long, slot_starts),
+       IN(int, starts), LONG(functions), INOUT(double, C)) {
   PARTS(k, functions) {
     double *row = C + (long)starts[k] * ENTRIES;
     for (long m = 0; m < (long)(starts[k + 1] - starts[k]) * ENTRIES; m++) row[m] = 0;
@@ -150,7 +151,7 @@ KERNEL galerkin(const int *lists, const int *nodes, const double *factors, const
 // Functions that no free unknown has get the identity's rows; other diagonals grow by SHIFT. Where
 // prescribed unknowns leave too few free ones, functions depend on each other and C would be
 // singular: with SHIFT it keeps small solutions, of which P uses the free unknowns.
-KERNEL fill(const int *starts, const int *diagonal, long functions, double *C) {
+KERNEL(fill, IN(int, starts), IN(int, diagonal), LONG(functions), INOUT(double, C)) {
   FOR_EACH(u, functions * B) {
     const long k = u / B, r = u % B;
     double sum = 0;
@@ -166,9 +167,8 @@ KERNEL fill(const int *starts, const int *diagonal, long functions, double *C) {
 #if ON_GPU
 // A warp takes a function, a lane an unknown of a strand, which has so many entries under way.
 #define MANY 8
-KERNEL restrict_vector(const int *__restrict__ lists, const int *__restrict__ nodes,
-                       const double *__restrict__ factors, const double *__restrict__ free,
-                       const double *__restrict__ x, long functions, double *__restrict__ coarse) {
+KERNEL(restrict_vector, IN_RESTRICT(int, lists), IN_RESTRICT(int, nodes), IN_RESTRICT(double, factors),
+       IN_RESTRICT(double, free), IN_RESTRICT(double, x), LONG(functions), INOUT_RESTRICT(double, coarse)) {
   const int r = threadIdx.x % B, strand = threadIdx.x % 32 / B;
   const long teams = (long)gridDim.x * blockDim.x / 32;
   for (long k = (blockIdx.x * (long)blockDim.x + threadIdx.x) / 32; k < functions; k += teams) {
@@ -190,8 +190,8 @@ KERNEL restrict_vector(const int *__restrict__ lists, const int *__restrict__ no
   }
 }
 #else
-KERNEL restrict_vector(const int *lists, const int *nodes, const double *factors,
-                       const double *free, const double *x, long functions, double *coarse) {
+KERNEL(restrict_vector, IN(int, lists), IN(int, nodes), IN(double, factors), IN(double, free),
+       IN(double, x), LONG(functions), INOUT(double, coarse)) {
   PARTS(k, functions) {
     Column sums[STRANDS] = {};
     for (long first = lists[k]; first < lists[k + 1]; first += STRANDS) {
@@ -242,9 +242,8 @@ INLINE void team_product(const int *__restrict__ columns, const stored *__restri
   add_over_columns(s);
 }
 
-KERNEL subtract_product(const int *__restrict__ starts, const int *__restrict__ columns,
-                        const stored *__restrict__ AP, const double *__restrict__ coarse,
-                        const double *__restrict__ x, long n, double *__restrict__ rest) {
+KERNEL(subtract_product, IN_RESTRICT(int, starts), IN_RESTRICT(int, columns), IN_RESTRICT(stored, AP),
+       IN_RESTRICT(double, coarse), IN_RESTRICT(double, x), LONG(n), INOUT_RESTRICT(double, rest)) {
   const int lane = threadIdx.x % ROW_LANES;
   const long teams = (long)gridDim.x * blockDim.x / ROW_LANES;
   const long team = (blockIdx.x * (long)blockDim.x + threadIdx.x) / ROW_LANES;
@@ -261,8 +260,8 @@ KERNEL subtract_product(const int *__restrict__ starts, const int *__restrict__ 
   }
 }
 #else
-KERNEL subtract_product(const int *starts, const int *columns, const stored *AP,
-                        const double *coarse, const double *x, long n, double *rest) {
+KERNEL(subtract_product, IN(int, starts), IN(int, columns), IN(stored, AP), IN(double, coarse),
+       IN(double, x), LONG(n), INOUT(double, rest)) {
   PARTS(i, n) {
     const Column sum = row_sum(columns, AP, coarse, starts[i], starts[i + 1]);
     store_column(column_at(x + i * B) - sum, rest + i * B);
@@ -272,8 +271,8 @@ KERNEL subtract_product(const int *starts, const int *columns, const stored *AP,
 
 // y += P coarse.
 #if ON_GPU
-KERNEL prolong(const int *p_starts, const int *functions, const double *weights,
-               const double *free, const double *coarse, long n, double *y) {
+KERNEL(prolong, IN(int, p_starts), IN(int, functions), IN(double, weights), IN(double, free),
+       IN(double, coarse), LONG(n), INOUT(double, y)) {
   FOR_EACH(u, n * B) {
     const long i = u / B, r = u % B;
     double sum = 0;
@@ -283,8 +282,8 @@ KERNEL prolong(const int *p_starts, const int *functions, const double *weights,
   }
 }
 #else
-KERNEL prolong(const int *p_starts, const int *functions, const double *weights,
-               const double *free, const double *coarse, long n, double *y) {
+KERNEL(prolong, IN(int, p_starts), IN(int, functions), IN(double, weights), IN(double, free),
+       IN(double, coarse), LONG(n), INOUT(double, y)) {
   PARTS(i, n) {
     Column sum = {};
     for (long q = p_starts[i]; q < p_starts[i + 1]; q++)
@@ -297,12 +296,10 @@ KERNEL prolong(const int *p_starts, const int *functions, const double *weights,
 // y = inverse (x - AP coarse) + P coarse, where `inverse` has a block for each node: what subtract_product,
 // a product with these blocks and prolong do one after the other, with their bits.
 #if ON_GPU
-KERNEL correct(const int *__restrict__ starts, const int *__restrict__ columns,
-               const stored *__restrict__ AP, const double *__restrict__ coarse,
-               const double *__restrict__ x, const double *__restrict__ inverse,
-               const int *__restrict__ p_starts, const int *__restrict__ functions,
-               const double *__restrict__ weights, const double *__restrict__ free, long n,
-               double *__restrict__ y) {
+KERNEL(correct, IN_RESTRICT(int, starts), IN_RESTRICT(int, columns), IN_RESTRICT(stored, AP),
+       IN_RESTRICT(double, coarse), IN_RESTRICT(double, x), IN_RESTRICT(double, inverse),
+       IN_RESTRICT(int, p_starts), IN_RESTRICT(int, functions), IN_RESTRICT(double, weights),
+       IN_RESTRICT(double, free), LONG(n), INOUT_RESTRICT(double, y)) {
   const int lane = threadIdx.x % ROW_LANES, c = lane / (B / 2), pair = lane % (B / 2);
   const long teams = (long)gridDim.x * blockDim.x / ROW_LANES;
   const long team = (blockIdx.x * (long)blockDim.x + threadIdx.x) / ROW_LANES;
@@ -332,9 +329,9 @@ KERNEL correct(const int *__restrict__ starts, const int *__restrict__ columns,
   }
 }
 #else
-KERNEL correct(const int *starts, const int *columns, const stored *AP, const double *coarse,
-               const double *x, const double *inverse, const int *p_starts, const int *functions,
-               const double *weights, const double *free, long n, double *y) {
+KERNEL(correct, IN(int, starts), IN(int, columns), IN(stored, AP), IN(double, coarse),
+       IN(double, x), IN(double, inverse), IN(int, p_starts), IN(int, functions),
+       IN(double, weights), IN(double, free), LONG(n), INOUT(double, y)) {
   PARTS(i, n) {
     const int own = 0;
     double rest[B];
@@ -349,7 +346,7 @@ KERNEL correct(const int *starts, const int *columns, const stored *AP, const do
 #endif
 
 // D = A with all its zeros, a block for each pair of n nodes.
-KERNEL spread(const int *starts, const int *columns, const double *A, long n, double *D) {
+KERNEL(spread, IN(int, starts), IN(int, columns), IN(double, A), LONG(n), INOUT(double, D)) {
   BLOCKS(i, n) {
     double *row = D + i * n * ENTRIES;
     for (long j = 0; j < n; j++) THREADS(m, ENTRIES) row[j * ENTRIES + m] = 0;
@@ -359,7 +356,7 @@ KERNEL spread(const int *starts, const int *columns, const double *A, long n, do
 }
 
 // Step k of Gauss and Jordan's inversion in place, block by block: first the pivot's row ...
-KERNEL scale_row(double *D, long n, long k, long *singular) {
+KERNEL(scale_row, INOUT(double, D), LONG(n), LONG(k), INOUT(long, singular)) {
   double *row = D + k * n * ENTRIES;
   BLOCKS(one, 1) {
     SHARED(double, pivot, ENTRIES);
@@ -384,7 +381,7 @@ KERNEL scale_row(double *D, long n, long k, long *singular) {
 }
 
 // ... then all others.
-KERNEL eliminate(double *D, long n, long k) {
+KERNEL(eliminate, INOUT(double, D), LONG(n), LONG(k)) {
   const double *pivots = D + k * n * ENTRIES;
   BLOCKS(i, n) {
     SHARED(double, factor, ENTRIES);

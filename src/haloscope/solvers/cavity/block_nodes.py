@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -138,6 +138,13 @@ class BlockNodes:
         """Nodes of a box along a row, rows of a plane, and planes."""
         a, b, c = self.layout.axes
         return (stop[a] - start[a], stop[b] - start[b], stop[c] - start[c])
+
+    def loop(self, start: Triple, stop: Triple) -> dict[str, Any]:
+        """Arguments of kernels that go through a box: its first node, counts, distances of rows, planes, fields."""
+        nx, ny, nz = self.box(start, stop)
+        sy, sz = self.distances
+        first, fs = self.index(*start), self.layout.field_stride
+        return {"first": first, "nx": nx, "ny": ny, "nz": nz, "sy": sy, "sz": sz, "fs": fs}
 
     def _skipped(self, axis: int, direction: int) -> int:
         """Owned nodes at a side that are not updated: one at a wall, none at a cut."""

@@ -8,10 +8,14 @@
 // Kernels call a row's axis x, that of a plane's rows y and that of planes z, as they lie in memory; which
 // axes of the box these are say ROWS_ALONG and PLANES_ALONG, and only star_of and tips_of look at them.
 //
-// Compile-time constants: real, DIMENSIONS (2, 3), ROWS_ALONG and PLANES_ALONG (0, 1, 2), LOCAL_STEP, RESCALE, GRAVITY_X/_Y/_Z (0, 1),
-// PHYSICS_VALUES; on a GPU BLOCK_THREADS and LEAST_BLOCKS (threads of a block, blocks that must
-// fit on a multiprocessor), TILE_X, TILE_Y, NODES_A_THREAD, AHEAD, DRIFT, MOST_POLLS (see
-// update_tiles).
+// ROWS_ALONG, PLANES_ALONG: 0, 1, 2; GRAVITY_X and so on: whether there is any.
+CONSTANTS(TYPE(real), INT(DIMENSIONS), INT(ROWS_ALONG), INT(PLANES_ALONG), INT(LOCAL_STEP),
+          INT(RESCALE), INT(GRAVITY_X), INT(GRAVITY_Y), INT(GRAVITY_Z))
+#if ON_GPU
+// Threads of a block and blocks that must fit on a multiprocessor; of update_tiles; whether there are cuts.
+CONSTANTS(INT(BLOCK_THREADS), INT(LEAST_BLOCKS), INT(TILE_X), INT(TILE_Y), INT(NODES_A_THREAD),
+          INT(AHEAD), INT(DRIFT), INT(MOST_POLLS), INT(CUT_Y), INT(CUT_Z))
+#endif
 
 #define FIELDS (DIMENSIONS + 2)
 #define THREE (DIMENSIONS == 3)
@@ -49,7 +53,7 @@ INLINE void wall_by_four(const long *side, real *state, long fs, long a, long b)
 #endif
 
 // threads: of a GPU for all sides, each of which begins with a warp of its own.
-KERNEL walls(real *state, const long *sides, long count, long fs, long threads) {
+KERNEL(walls, INOUT(real, state), IN(long, sides), LONG(count), LONG(fs), LONG(threads)) {
 #if ON_GPU
   FOR_EACH(thread, threads) {
     const long *side = sides;
@@ -75,23 +79,23 @@ KERNEL walls(real *state, const long *sides, long count, long fs, long threads) 
 }
 
 // parts[k] = largest root of rate2() of the nodes of part k, in 1/s.
-KERNEL fastest_wave(const real *state, const Physics k, long first, long nx, long ny, long nz,
-                    long sy, long sz, long fs, double *parts, long n) {
+KERNEL(fastest_wave, IN(real, state), VALUE(Physics, physics), LONG(first), LONG(nx), LONG(ny),
+       LONG(nz), LONG(sy), LONG(sz), LONG(fs), OUT(double, parts), LONG(n)) {
   PARTS(j, n) {
     real most = 0;
     CELLS_OF_PART(j, n, x, y, z, nx, ny, nz) {
       const long i = first + x + y * sy + z * sz;
       const real u = state[i + fs], v = state[i + 2 * fs];
       const real w = THREE ? state[i + 3 * fs] : (real)0;
-      const real four = 4 * speed2(k, u, v, w);
+      const real four = 4 * speed2(physics, u, v, w);
       const real sw = THREE ? wave(w, four) : (real)0;
-      most = larger(square_root(rate2(k, wave(u, four), wave(v, four), sw)), most);
+      most = larger(square_root(rate2(physics, wave(u, four), wave(v, four), sw)), most);
     }
     parts[j] = most;
   }
 }
 
 // The pressure at the centre node, kept for the rescaling of the next step.
-KERNEL keep_reference(const real *state, real *reference, long centre) {
+KERNEL(keep_reference, IN(real, state), OUT(real, reference), LONG(centre)) {
   FOR_EACH(i, 1) reference[i] = state[centre];
 }

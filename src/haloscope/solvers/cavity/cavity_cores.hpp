@@ -43,9 +43,9 @@ INLINE Rows rows_of(const real *row, long sy, long sz) {
 }
 
 // Tiles of `rows` rows march along z so that the planes a stencil needs stay in the cache.
-KERNEL update(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
-              const real *__restrict__ step, const real *__restrict__ reference_p, long first,
-              long nx, long ny, long nz, long sy, long sz, long fs, long rows, long chunk) {
+KERNEL(update, IN_RESTRICT(real, old), OUT_RESTRICT(real, fresh), VALUE(Physics, physics),
+       IN_RESTRICT(real, step), IN_RESTRICT(real, reference_p), LONG(first), LONG(nx), LONG(ny),
+       LONG(nz), LONG(sy), LONG(sz), LONG(fs), LONG(rows), LONG(chunk)) {
   const real dt = LOCAL_STEP ? (real)0 : *step;
   const real reference = RESCALE ? *reference_p : (real)0;
   const long tiles = (ny + rows - 1) / rows, chunks = (nz + chunk - 1) / chunk;
@@ -58,7 +58,7 @@ KERNEL update(const real *__restrict__ old, real *__restrict__ fresh, const Phys
           const real *p = old + first + y * sy + z * sz, *T = p + T_FIELD * fs;
           real *out = fresh + first + y * sy + z * sz;
           const Ends q = {p - 2 * sy, p + 2 * sy, p - 2 * sz, p + 2 * sz};
-          advance_row(k, rows_of(p, sy, sz), q, rows_of(p + fs, sy, sz),
+          advance_row(physics, rows_of(p, sy, sz), q, rows_of(p + fs, sy, sz),
                       rows_of(p + 2 * fs, sy, sz), rows_of(p + 3 * fs, sy, sz),
                       rows_of(T, sy, sz), out, out + fs, out + 2 * fs, out + 3 * fs,
                       out + T_FIELD * fs, nx, dt, reference);
@@ -90,10 +90,9 @@ struct Scratch {
   real *T_wall(long y) const { return row(P_RING + 2 + 4 * Q_RING, y); }
 };
 
-KERNEL update_twice(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
-                    const real *__restrict__ step, long first, long nx, long ny, long nz, long sy,
-                    long sz, long fs, long rows, const long *adiabatic, real *scratch,
-                    long scratch_stride) {
+KERNEL(update_twice, IN_RESTRICT(real, old), OUT_RESTRICT(real, fresh), VALUE(Physics, physics),
+       IN_RESTRICT(real, step), LONG(first), LONG(nx), LONG(ny), LONG(nz), LONG(sy), LONG(sz),
+       LONG(fs), LONG(rows), IN(long, adiabatic), INOUT(real, scratch), LONG(scratch_stride)) {
   const real dt = LOCAL_STEP ? (real)0 : *step;
   const long tiles = (ny + rows - 1) / rows;
   PRAGMA(omp parallel for schedule(static))
@@ -110,7 +109,7 @@ KERNEL update_twice(const real *__restrict__ old, real *__restrict__ fresh, cons
         const real *p = start + y * sy + z * sz;
         const Ends q = {p - 2 * sy, p + 2 * sy, p - 2 * sz, p + 2 * sz};
         real *pn = s.p(z, y), *fields[4] = {s.q(0, z, y), s.q(1, z, y), s.q(2, z, y), s.q(3, z, y)};
-        advance_row(k, rows_of(p, sy, sz), q, rows_of(p + fs, sy, sz), rows_of(p + 2 * fs, sy, sz),
+        advance_row(physics, rows_of(p, sy, sz), q, rows_of(p + fs, sy, sz), rows_of(p + 2 * fs, sy, sz),
                     rows_of(p + 3 * fs, sy, sz), rows_of(p + 4 * fs, sy, sz), pn, fields[0],
                     fields[1], fields[2], fields[3], nx, dt, 0);
         for (long f = 0; f < 4; ++f) {
@@ -163,7 +162,7 @@ KERNEL update_twice(const real *__restrict__ old, real *__restrict__ fresh, cons
                        z + 1 < nz ? s.q(f, z + 1, y) : f == 3 ? s.T_wall(y) : fixed + sz};
         }
         real *out = fresh + first + y * sy + z * sz;
-        advance_row(k, p, q, fields[0], fields[1], fields[2], fields[3], out, out + fs,
+        advance_row(physics, p, q, fields[0], fields[1], fields[2], fields[3], out, out + fs,
                     out + 2 * fs, out + 3 * fs, out + 4 * fs, nx, dt, 0);
       }
     };

@@ -2,10 +2,10 @@
 
 // A thread marches `chunk` nodes along z with its column in registers; the next plane is asked
 // for one node ahead of its use. Neighbours along x and y come from the first-level cache.
-KERNEL __launch_bounds__(BLOCK_THREADS, LEAST_BLOCKS)
-update(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
-       const real *__restrict__ step, const real *__restrict__ reference_p, long first, long nx,
-       long ny, long nz, long sy, long sz, long fs, long rows, long chunk) {
+KERNEL_BOUNDS(__launch_bounds__(BLOCK_THREADS, LEAST_BLOCKS), update, IN_RESTRICT(real, old),
+              OUT_RESTRICT(real, fresh), VALUE(Physics, physics), IN_RESTRICT(real, step),
+              IN_RESTRICT(real, reference_p), LONG(first), LONG(nx), LONG(ny), LONG(nz), LONG(sy),
+              LONG(sz), LONG(fs), LONG(rows), LONG(chunk)) {
   const int x = blockIdx.x * blockDim.x + threadIdx.x;
   const int y = blockIdx.y * blockDim.y + threadIdx.y;
   if (x >= nx || y >= ny) return;
@@ -39,7 +39,7 @@ update(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
     const Star u_star = star_of(uC, u[-1], u[1], u[-s], u[s], uB, uF);
     const Star v_star = star_of(vC, v[-1], v[1], v[-s], v[s], vB, vF);
     const Star T_star = star_of(TC, T[-1], T[1], T[-s], T[s], TB, TF);
-    const Node next = advance(k, p_star, tips, u_star, v_star, w_star, T_star, dt, reference);
+    const Node next = advance(physics, p_star, tips, u_star, v_star, w_star, T_star, dt, reference);
     *pn = next.p;
     *un = next.u;
     *vn = next.v;
@@ -202,12 +202,12 @@ struct Pace {
   unsigned plane_bytes;
 };
 
-KERNEL __launch_bounds__(TEAM, LEAST_BLOCKS)
-update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physics k,
-             const real *__restrict__ step, const real *__restrict__ reference_p, long first,
-             long nx, long ny, long nz, long sy, long sz, long fs, long rows, long chunk,
-             long fill_low, long fill_high, long whole, long *progress, long *other, long counters,
-             const Cuts cuts, long *epochs, long *arrivals) {
+KERNEL_BOUNDS(__launch_bounds__(TEAM, LEAST_BLOCKS), update_tiles, IN_RESTRICT(real, old),
+              OUT_RESTRICT(real, fresh), VALUE(Physics, physics), IN_RESTRICT(real, step),
+              IN_RESTRICT(real, reference_p), LONG(first), LONG(nx), LONG(ny), LONG(nz), LONG(sy),
+              LONG(sz), LONG(fs), LONG(rows), LONG(chunk), LONG(fill_low), LONG(fill_high),
+              LONG(whole), INOUT(long, progress), OUT(long, other), LONG(counters),
+              VALUE(Cuts, cuts), INOUT(long, epochs), INOUT(long, arrivals)) {
   DYNAMIC_SHARED(real, tiles);
   SHARED(Gate, gates, AHEAD);
   SHARED(Pace, pace, 1);
@@ -362,7 +362,7 @@ update_tiles(const real *__restrict__ old, real *__restrict__ fresh, const Physi
           const Tips tips = tips_of(a[-2], a[2], pSS.at[r], pNN.at[r], pBB.at[r], pFF.at[r]);
           const Star u_star = star(u_row, r, uS, uN, uB, uF), v_star = star(v_row, r, vS, vN, vB, vF);
           const Star w_star = star(w_row, r, wS, wN, wB, wF), T_star = star(T_row, r, TS, TN, TB, TF);
-          const Node one = advance(k, p_star, tips, u_star, v_star, w_star, T_star, dt, reference);
+          const Node one = advance(physics, p_star, tips, u_star, v_star, w_star, T_star, dt, reference);
           next.p.at[r] = one.p, next.u.at[r] = one.u, next.v.at[r] = one.v;
           next.w.at[r] = one.w, next.T.at[r] = one.T;
           pBB.at[r] = pB.at[r], pB.at[r] = p_star.c;

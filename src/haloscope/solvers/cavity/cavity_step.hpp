@@ -12,7 +12,6 @@ struct Physics {
   real rho;
   real cfl, diffusive, cell;  // local step: factor, diffusive limit, cell-Reynolds limit factor
 };
-static_assert(sizeof(Physics) == PHYSICS_VALUES * sizeof(real), "as many as Python hands over");
 
 struct Star {
   real c, W, E, S, N, B, F;

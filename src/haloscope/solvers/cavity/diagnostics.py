@@ -38,7 +38,7 @@ class CentrePressure:
         kernel = operands.kernel("keep_reference")
         # Launches that keep the pressure of each state.
         self.keep = [
-            kernel.bind(state, operands.reference, self._place, extent=(1,))
+            kernel.bind(extent=(1,), state=state, reference=operands.reference, centre=self._place)
             for state in operands.states
         ]
 

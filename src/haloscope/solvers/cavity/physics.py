@@ -6,10 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from haloscope.device.interface import Array, ByValue, Device, Kernel
-from haloscope.device.jit import Constants
+from haloscope.device.declarations import Constants
+from haloscope.device.interface import Array, Device, Kernel
 from haloscope.mesh.blocks import Triple
 from haloscope.solvers.cavity import block_nodes
 from haloscope.solvers.cavity.block_nodes import BlockNodes
@@ -21,7 +19,7 @@ PHYSICS = (
     *("ax", "ay", "az", "nx", "ny", "nz", "n0", "tx", "ty", "tz", "t0", "dx", "dy", "dz"),
     *("gx", "gy", "gz", "bx", "by", "bz", "tref", "floor2", "rho", "cfl", "diffusive", "cell"),
 )
-"""Names of the values of cavity.cpp's struct Physics, in order."""
+"""Members of cavity.cpp's struct Physics."""
 
 LEAST_ROOT = {"double": 2.0**-970, "single": 2.0**-101}
 """Least number that root_of_normal of the kernels' dialect takes, by precision."""
@@ -39,7 +37,6 @@ def kernel_constants(
         "DIMENSIONS": table.dimensions,
         "ROWS_ALONG": axes[0],
         "PLANES_ALONG": axes[2],
-        "PHYSICS_VALUES": len(PHYSICS),
         "LOCAL_STEP": int(table.time_step == "local"),
         "RESCALE": int(table.rescale_pressure == "step"),
         "GRAVITY_X": int(active[0]),
@@ -92,8 +89,7 @@ class Operands:
     nodes: BlockNodes
     constants: Constants  # Compile-time constants of cavity.cpp
     states: tuple[Array, Array]  # Two arrays of all fields; a step reads one and writes the other
-    values: dict[str, float]  # Those of struct Physics, by name
-    physics: ByValue  # The same as kernels take them
+    physics: dict[str, float]  # Members of struct Physics
     step_size: Array  # The global time step in s, one value on the device
     # Pressure at the centre in Pa, which a step may subtract; one value on the device.
     reference: Array
@@ -105,15 +101,14 @@ class Operands:
 
 def allocate(flow: Flow, device: Device, nodes: BlockNodes, *, shared: bool) -> Operands:
     """Operands of a case; other processes of this host can map shared states."""
-    values, dtype = physics_values(flow), nodes.dtype
+    dtype = nodes.dtype
     cut = {side.axis for side in nodes.block.neighbours}
     return Operands(
         device=device,
         nodes=nodes,
         constants=kernel_constants(flow, device.kind, nodes.layout.axes, cut),
         states=(nodes.allocate(device, shared=shared), nodes.allocate(device, shared=shared)),
-        values=values,
-        physics=ByValue(np.array([values[name] for name in PHYSICS], dtype)),
+        physics=physics_values(flow),
         step_size=device.zeros((1,), dtype),
         reference=device.zeros((1,), dtype),
     )

@@ -110,15 +110,12 @@ class TimeStep:
         self._fastest_part = Largest(device, partial)
         self._launches = [
             wave.bind(
-                state,
-                operands.physics,
-                nodes.index(*start),
-                *shape,
-                *nodes.distances,
-                nodes.layout.field_stride,
-                partial,
-                parts,
                 extent=(parts,),
+                state=state,
+                physics=operands.physics,
+                **nodes.loop(start, stop),
+                parts=partial,
+                n=parts,
             )
             for state in operands.states
         ]
@@ -132,7 +129,7 @@ class TimeStep:
         """The longest step for a state, in s; NaN where the solution broke."""
         fastest = self.fastest(number)
         slow = 1.0 / fastest if fastest > 0.0 else float("nan")
-        q = self._operands.values
+        q = self._operands.physics
         return q["cfl"] * min(slow, q["diffusive"], q["cell"] * slow * slow)
 
     def set(self, dt: float) -> None:
@@ -165,26 +162,21 @@ def bind(flow: Flow, operands: Operands) -> list[Launch]:
         return []
     sides = (Side(axis, direction) for axis in nodes.layout.axes for direction in (-1, 1))
     flags = np.array([flow.wall_temperature(side.name) is None for side in sides], "i8")
-    row, plane = nodes.distances
-    shared_bytes = _SLOTS * (rows + 8) * row + 16 * 64
+    shared_bytes = _SLOTS * (rows + 8) * nodes.distances[0] + 16 * 64
     scratch = device.zeros((shared_bytes * device.multiprocessors,), nodes.dtype)
     kernel = operands.kernel("update_twice")
     return [
         kernel.bind(
-            operands.states[turn],
-            operands.states[1 - turn],
-            operands.physics,
-            operands.step_size,
-            nodes.index(*start),
-            *shape,
-            row,
-            plane,
-            nodes.layout.field_stride,
-            rows,
-            device.from_host(flags),
-            scratch,
-            shared_bytes,
             extent=shape,
+            old=operands.states[turn],
+            fresh=operands.states[1 - turn],
+            physics=operands.physics,
+            step=operands.step_size,
+            **nodes.loop(start, stop),
+            rows=rows,
+            adiabatic=device.from_host(flags),
+            scratch=scratch,
+            scratch_stride=shared_bytes,
         )
         for turn in range(2)
     ]

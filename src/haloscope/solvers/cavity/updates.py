@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from haloscope.case.tables import Machine
-from haloscope.device.interface import ByValue, Kernel, Launch
+from haloscope.device.interface import Kernel, Launch
 from haloscope.errors import MachineError
 from haloscope.exchange.ranks.world import ProgressThread, World
 from haloscope.mesh.blocks import Blocks, Side, Triple
@@ -18,6 +18,7 @@ from haloscope.solvers.cavity.block_nodes import GHOSTS, BlockNodes
 from haloscope.solvers.cavity.physics import Operands
 
 _CACHE_BYTES = 1 << 20
+_CUT = ("base", "plane", "mine", "theirs", "columns")  # members of struct Cut
 _SECTOR = 32  # bytes of a GPU's memory that are written as one
 
 
@@ -52,7 +53,8 @@ class Updates:
         shape = nodes.box(start, stop)
         kernel, rows, chunk = self._plain, 1, 1
         options: dict[str, Any] = {"stream": stream}
-        more: list[list[Any]] = [[], []]
+        # Arguments of the tiled kernel alone, by turn.
+        tiled: list[dict[str, Any]] = [{}, {}]
         if device.kind == "cpu":
             rows, chunk = core_tiles(nodes, shape, getattr(device, "threads", 1))
             options["extent"] = shape
@@ -67,28 +69,34 @@ class Updates:
             options["extent"] = (threads[0] * blocks, *threads[1:])
             counters = marches.lines(blocks)
             progress = [device.zeros((counters,), np.int64) for _ in range(2)]
+            low, high = self._fills(start, stop, tile)
             for turn in range(2):
-                more[turn] += self._fills(start, stop, tile)
-                more[turn] += [marches.whole, progress[turn], progress[1 - turn], counters]
-                more[turn] += self._cuts(start, stop, tile, marches, 1 - turn, direct)
+                tiled[turn] = {
+                    "fill_low": low,
+                    "fill_high": high,
+                    "whole": marches.whole,
+                    "progress": progress[turn],
+                    "other": progress[1 - turn],
+                    "counters": counters,
+                    "cuts": self._cuts(start, stop, tile, marches, 1 - turn, direct),
+                    "epochs": None if direct is None else direct.epoch,
+                    "arrivals": None if direct is None else direct.arrivals,
+                }
         else:
             chunk = block_nodes.plain_chunk(shape, device.multiprocessors)
             block = block_nodes.PLAIN_BLOCK
             options |= {"block": block, "extent": (*shape[:2], -(-shape[2] // chunk))}
         return [
             kernel.bind(
-                states[turn],
-                states[1 - turn],
-                operands.physics,
-                operands.step_size,
-                operands.reference,
-                nodes.index(*start),
-                *shape,
-                *nodes.distances,
-                nodes.layout.field_stride,
-                rows,
-                chunk,
-                *more[turn],
+                old=states[turn],
+                fresh=states[1 - turn],
+                physics=operands.physics,
+                step=operands.step_size,
+                reference_p=operands.reference,
+                **nodes.loop(start, stop),
+                rows=rows,
+                chunk=chunk,
+                **tiled[turn],
                 **options,
             )
             for turn in range(2)
@@ -102,8 +110,8 @@ class Updates:
         marches: block_nodes.TileSchedule,
         turn: int,
         direct: DirectHalo | None,
-    ) -> list[Any]:
-        """Arguments of update_tiles for ghosts that it fills itself: struct Cuts and counters."""
+    ) -> dict[str, dict[str, int]]:
+        """Struct Cuts of update_tiles, for ghosts that it fills itself."""
         nodes = self._operands.nodes
         shape = nodes.box(start, stop)
         axes = nodes.layout.axes
@@ -111,22 +119,22 @@ class Updates:
         high = max(0, shape[1] - GHOSTS) // tile.y * tiles_x
         # A side's two layers may lie in two tiles or marches.
         at_side = {
-            Side(axes[1], -1): marches.of_tiles(0, tiles_x),
-            Side(axes[1], 1): marches.of_tiles(high, marches.tiles),
-            Side(axes[2], -1): marches.at_low_end(GHOSTS),
-            Side(axes[2], 1): marches.at_high_end(GHOSTS),
+            "y_low": (Side(axes[1], -1), marches.of_tiles(0, tiles_x)),
+            "y_high": (Side(axes[1], 1), marches.of_tiles(high, marches.tiles)),
+            "z_low": (Side(axes[2], -1), marches.at_low_end(GHOSTS)),
+            "z_high": (Side(axes[2], 1), marches.at_high_end(GHOSTS)),
         }
         if direct is None:
-            return [ByValue(np.zeros(5 * len(at_side), np.int64)), 0, 0]
-        values: list[int] = []
-        for side, columns in at_side.items():
+            return {name: dict.fromkeys(_CUT, 0) for name in at_side}
+        cuts = {}
+        for name, (side, columns) in at_side.items():
             base, plane, mine, theirs = direct.cut(side, turn)
             # The box begins at its first updated node, not at the block's first.
             strides = (1, nodes.distances[0], plane)
             offset = sum(start[a] * stride for a, stride in zip(axes, strides, strict=True))
             base += offset * nodes.dtype.itemsize if base else 0
-            values += (base, plane, mine, theirs, columns)
-        return [ByValue(np.array(values, np.int64)), direct.epoch, direct.arrivals]
+            cuts[name] = dict(zip(_CUT, (base, plane, mine, theirs, columns), strict=True))
+        return cuts
 
     def _fills(self, start: Triple, stop: Triple, tile: block_nodes.Tile) -> tuple[int, int]:
         """Values before and behind each row of a box that the update stores too, see cavity_gpu.hpp."""

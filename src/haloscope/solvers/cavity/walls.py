@@ -36,8 +36,12 @@ class Walls:
         table = device.from_host(sides)
         return [
             kernel.bind(
-                *(state, table, len(sides), self._nodes.layout.field_stride, threads),
                 extent=(max(1, threads),),
+                state=state,
+                sides=table,
+                count=len(sides),
+                fs=self._nodes.layout.field_stride,
+                threads=threads,
             )
             for state in operands.states
         ]

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from haloscope.case.tables import check
-from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice, CpuKernel
+from haloscope.device.declarations import Constants
 from haloscope.device.interface import Device
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.sharing import Sharing
@@ -38,9 +38,9 @@ class _Noting(CpuDevice):
 
     def __init__(self) -> None:
         super().__init__(threads=1)
-        self.asked: list[tuple[Path, str, jit.Constants]] = []
+        self.asked: list[tuple[Path, str, Constants]] = []
 
-    def kernel(self, file: Path, name: str, constants: jit.Constants) -> CpuKernel:
+    def kernel(self, file: Path, name: str, constants: Constants) -> CpuKernel:
         """As of cores, and noted."""
         self.asked.append((file, name, constants))
         return super().kernel(file, name, constants)

@@ -17,7 +17,7 @@
 #define OWN(name, count) real name[count]
 #define OF(name, c) name[c]
 #define NODE node
-#define STAGE extern "C" __global__ void __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
+#define STAGE_BOUNDS __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
 #else
 #define ROWS(row) for (int row = 0; row < NP2; row++)
 #define LANES(i) PRAGMA(omp simd) for (int i = 0; i < NP; i++)
@@ -25,7 +25,7 @@
 #define OWN(name, count) alignas(64) real name[(count)*NP]
 #define OF(name, c) name[(c)*NP + i]
 #define NODE 0
-#define STAGE KERNEL
+#define STAGE_BOUNDS
 #endif
 
 // Applies `apply` to the face f, its node (b, a) and node n of the element, for all faces at the
@@ -109,9 +109,10 @@ INLINE void trace_at(int f, int b, int a, int n, const real *u, const real *g, r
   out[3 * NP2] = along(g, direction_q(f), u + 3 * NP3, n);
 }
 
-STAGE stage(real *u, real *k, const real *geometry, const real *materials, const Face *faces,
-            const real *traces_before, real *traces_after, const real *, const real *DT, long first,
-            long elements, double dt, double rka, double rkb) {
+KERNEL_BOUNDS(STAGE_BOUNDS, stage, INOUT(real, u), INOUT(real, k), IN(real, geometry),
+              IN(real, materials), IN(Face, faces), IN(real, traces_before), INOUT(real, traces_after),
+              IN(real, D), IN(real, DT), LONG(first), LONG(elements), DOUBLE(dt), DOUBLE(rka),
+              DOUBLE(rkb)) {
 #if ON_GPU
   DYNAMIC_SHARED(real, shared);
   real *v = shared, *by = shared + 6 * NP3;
@@ -170,7 +171,8 @@ STAGE stage(real *u, real *k, const real *geometry, const real *materials, const
   }
 }
 
-KERNEL first_traces(const real *u, const real *geometry, real *all_traces, long first, long elements) {
+KERNEL(first_traces, IN(real, u), IN(real, geometry), INOUT(real, all_traces), LONG(first),
+       LONG(elements)) {
   BLOCKS(number, elements) {
     const long e = first + number;
     const real *ue = u + e * 6 * NP3, *g = geometry + number * 10 * NP3;

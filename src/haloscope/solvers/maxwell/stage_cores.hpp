@@ -199,9 +199,9 @@ INLINE void rows(const Shape &shape, const real *D, const real *DT, const real *
   }
 }
 
-KERNEL stage(real *u, real *k, const real *geometry, const real *materials, const Face *faces,
-             const real *traces_before, real *traces_after, const real *D, const real *DT, long first,
-             long elements, double dt, double rka, double rkb) {
+KERNEL(stage, INOUT(real, u), INOUT(real, k), IN(real, geometry), IN(real, materials),
+       IN(Face, faces), IN(real, traces_before), INOUT(real, traces_after), IN(real, D),
+       IN(real, DT), LONG(first), LONG(elements), DOUBLE(dt), DOUBLE(rka), DOUBLE(rkb)) {
   const real by_weight = N * (N + 1) / real(2);
   const Coefficients by = {(real)dt, (real)rka, (real)rkb};
   BLOCKS(number, elements) {
@@ -254,9 +254,10 @@ KERNEL stage(real *u, real *k, const real *geometry, const real *materials, cons
 #if GEOMETRY == 0
 #define BY_DERIVATIVES
 #else
-#define BY_DERIVATIVES const real *D, const real *DT,
+#define BY_DERIVATIVES IN(real, D), IN(real, DT),
 #endif
-KERNEL first_traces(const real *u, const real *geometry, real *traces, BY_DERIVATIVES long first, long elements) {
+KERNEL(first_traces, IN(real, u), IN(real, geometry), INOUT(real, traces),
+       BY_DERIVATIVES LONG(first), LONG(elements)) {
 #if GEOMETRY == 0
   const real *const D = nullptr, *const DT = nullptr;
 #endif

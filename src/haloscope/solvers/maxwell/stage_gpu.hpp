@@ -324,18 +324,20 @@ INLINE void stage_of(real *shared, real *u, real *k, const real *geometry, const
   }
 }
 
-#define STAGE extern "C" __global__ void __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
-STAGE stage(real *u, real *k, const real *geometry, const real *materials, const Face *faces,
-            const real *traces_before, real *traces_after, const real *D, const real *, long first, long elements,
-            double dt, double rka, double rkb) {
+#define STAGE_BOUNDS __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
+KERNEL_BOUNDS(STAGE_BOUNDS, stage, INOUT(real, u), INOUT(real, k), IN(real, geometry),
+              IN(real, materials), IN(Face, faces), IN(real, traces_before), INOUT(real, traces_after),
+              IN(real, D), IN(real, DT), LONG(first), LONG(elements), DOUBLE(dt), DOUBLE(rka),
+              DOUBLE(rkb)) {
   DYNAMIC_SHARED(real, shared);
   stage_of<false>(shared, u, k, geometry, materials, faces, traces_before, traces_after, D, first, elements,
                   (real)dt, (real)rka, (real)rkb);
 }
 // The last stage of a step: nobody reads its increments, and they are not written.
-STAGE last_stage(real *u, real *k, const real *geometry, const real *materials, const Face *faces,
-                 const real *traces_before, real *traces_after, const real *D, const real *, long first,
-                 long elements, double dt, double rka, double rkb) {
+KERNEL_BOUNDS(STAGE_BOUNDS, last_stage, INOUT(real, u), INOUT(real, k), IN(real, geometry),
+              IN(real, materials), IN(Face, faces), IN(real, traces_before), INOUT(real, traces_after),
+              IN(real, D), IN(real, DT), LONG(first), LONG(elements), DOUBLE(dt), DOUBLE(rka),
+              DOUBLE(rkb)) {
   DYNAMIC_SHARED(real, shared);
   stage_of<true>(shared, u, k, geometry, materials, faces, traces_before, traces_after, D, first, elements,
                  (real)dt, (real)rka, (real)rkb);
@@ -345,10 +347,10 @@ STAGE last_stage(real *u, real *k, const real *geometry, const real *materials, 
 #if GEOMETRY == 0
 #define DERIVATIVES_FOR_TRACES
 #else
-#define DERIVATIVES_FOR_TRACES const real *D, const real *,
+#define DERIVATIVES_FOR_TRACES IN(real, D), IN(real, DT),
 #endif
-KERNEL first_traces(const real *u, const real *geometry, real *traces, DERIVATIVES_FOR_TRACES long first,
-                    long elements) {
+KERNEL(first_traces, IN(real, u), IN(real, geometry), INOUT(real, traces),
+       DERIVATIVES_FOR_TRACES LONG(first), LONG(elements)) {
   BLOCKS(number, elements) {
     const long e = first + number;
     const real *ge = geometry + number * OF_AN_ELEMENT;

@@ -228,7 +228,7 @@ class Stepping:
         )
         processors = self._device.multiprocessors
         return (
-            dict(shape.constants),
+            {**shape.constants, "CHAIN_RULE": 0},
             shape.threads,
             lambda elements: shape.extent(elements, processors),
             {"shared": shape.shared},

@@ -15,8 +15,8 @@
 
 // outlines[q * count + c]: lowest and highest position along x, y, z, mean position, mean velocity, largest
 // component of a velocity, and 1 where all of these are finite, else 0. Sums run in a fixed order.
-KERNEL outline(const real *positions, const real *velocities, long room, long V, long count,
-               real *outlines) {
+KERNEL(outline, IN(real, positions), IN(real, velocities), LONG(room), LONG(V), LONG(count),
+       OUT(real, outlines)) {
   BLOCKS(c, count) {
     SHARED(real, parts[QUANTITIES], LANES);
     THREADS(i, LANES) {
@@ -56,8 +56,8 @@ KERNEL outline(const real *positions, const real *velocities, long room, long V,
 }
 
 // What an array has of the cells in given rows becomes fields first to first + 2 of their states.
-KERNEL give_rows(const real *array, long room, long V, const int *rows, long count, real *states, long first,
-                 long fields) {
+KERNEL(give_rows, IN(real, array), LONG(room), LONG(V), IN(int, rows), LONG(count),
+       INOUT(real, states), LONG(first), LONG(fields)) {
   BLOCKS(b, 3 * count) {
     const long k = b / 3, d = b - 3 * k;
     const real *from = array + (d * room + rows[k]) * V;
@@ -68,8 +68,8 @@ KERNEL give_rows(const real *array, long room, long V, const int *rows, long cou
 
 // Row k of `to` becomes row rows[k] of `from`; where that is negative, fields first to first + 2 of
 // state -1 - rows[k].
-KERNEL take_rows(const real *from, long room, const real *states, long first, long fields, long V,
-                 const int *rows, long count, real *to, long to_room) {
+KERNEL(take_rows, IN(real, from), LONG(room), IN(real, states), LONG(first), LONG(fields),
+       LONG(V), IN(int, rows), LONG(count), INOUT(real, to), LONG(to_room)) {
   BLOCKS(b, 3 * count) {
     const long d = b / count, k = b - d * count, row = rows[k];
     const real *source = row < 0 ? states + ((-1 - row) * fields + first + d) * V : from + (d * room + row) * V;

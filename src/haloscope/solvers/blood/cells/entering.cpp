@@ -10,7 +10,7 @@
 
 // sums[b], b below PIECES: of every PIECES-th run of LANES values of u, in whole parts of 1 / scale, which add up to
 // the same whatever their order. Values beyond 1 count as 1, what is no number as 0.
-KERNEL sum_along(const double *u, long count, double scale, long *sums) {
+KERNEL(sum_along, IN(double, u), LONG(count), DOUBLE(scale), OUT(long, sums)) {
   BLOCKS(b, PIECES) {
     SHARED(long, parts, LANES);
     THREADS(t, LANES) {
@@ -31,8 +31,8 @@ KERNEL sum_along(const double *u, long count, double scale, long *sums) {
 }
 
 // Cell k of `led` has the velocities of the cell in row rows[k].
-KERNEL fetch(const double *velocities, long capacity, long V, const int *rows, const int *count, double *led,
-             long room) {
+KERNEL(fetch, IN(double, velocities), LONG(capacity), LONG(V), IN(int, rows), IN(int, count),
+       OUT(double, led), LONG(room)) {
   FOR_EACH(i, count[0] * V) {
     const long k = i / V, v = i % V;
     for (long d = 0; d < 3; d++) led[(d * room + k) * V + v] = velocities[(d * capacity + rows[k]) * V + v];
@@ -42,9 +42,9 @@ KERNEL fetch(const double *velocities, long capacity, long V, const int *rows, c
 // Cell rows[k] takes velocities from place places[k] of `led`: vertices that are less than `deep` behind the
 // plane across an axis, counted the way of `sign`, take all, and of those further in each a share that
 // falls to nothing at `deep` + `fade`.
-KERNEL lead(const double *positions, double *velocities, long capacity, long V, const int *rows, const int *places,
-            const int *count, const double *led, long room, long axis, long sign, double plane, double deep,
-            double fade) {
+KERNEL(lead, IN(double, positions), INOUT(double, velocities), LONG(capacity), LONG(V),
+       IN(int, rows), IN(int, places), IN(int, count), IN(double, led), LONG(room), LONG(axis),
+       LONG(sign), DOUBLE(plane), DOUBLE(deep), DOUBLE(fade)) {
   FOR_EACH(i, count[0] * V) {
     const long c = rows[i / V], k = places[i / V], v = i % V;
     const double beyond = sign * (positions[(axis * capacity + c) * V + v] - plane) - deep;
@@ -60,8 +60,8 @@ KERNEL lead(const double *positions, double *velocities, long capacity, long V, 
 // Point i of an inlet has the velocity u [3][stride] at at[i], and along the axis so much of relative[i] more that the
 // mean into the vessel is wanted[0]; relative[i] is 1 on average. It goes to place to[i] of prescribed [3][own], where
 // that is not negative.
-KERNEL set_inlet(const double *u, long stride, const int *at, long points, const double *relative,
-                 const double *wanted, long axis, long sign, const int *to, real *prescribed, long own) {
+KERNEL(set_inlet, IN(double, u), LONG(stride), IN(int, at), LONG(points), IN(double, relative),
+       IN(double, wanted), LONG(axis), LONG(sign), IN(int, to), OUT(real, prescribed), LONG(own)) {
   BLOCKS(b, 1) {
     SHARED(double, sums, LANES);
     THREADS(t, LANES) {

@@ -58,8 +58,8 @@ INLINE int lists_of(const real *x, long vertices, long i, const real *boxes, lon
 
 INLINE const int *line_of(const int *table, long messages, long n) { return table + 2 + messages + 3 * n; }
 
-KERNEL count_travelling(const real *x, long vertices, long V, const int *table, long messages,
-                        const real *boxes, double reach, double margin, int *counts) {
+KERNEL(count_travelling, IN(real, x), LONG(vertices), LONG(V), IN(int, table), LONG(messages),
+       IN(real, boxes), DOUBLE(reach), DOUBLE(margin), OUT(int, counts)) {
   BLOCKS(n, table[0]) {
     SHARED(int, lane_sums, LISTS * LANES);
     const int *const line = line_of(table, messages, n);
@@ -81,7 +81,7 @@ KERNEL count_travelling(const real *x, long vertices, long V, const int *table, 
   }
 }
 
-KERNEL add_up_lines(const int *table, long messages, int *counts, int *totals) {
+KERNEL(add_up_lines, IN(int, table), LONG(messages), INOUT(int, counts), OUT(int, totals)) {
   BLOCKS(m, messages) {
     SHARED(int, parts, LISTS * PARTS_OF_A_SUM);
     const long begin = table[1 + m], lines = table[2 + m] - begin;
@@ -117,10 +117,10 @@ KERNEL add_up_lines(const int *table, long messages, int *counts, int *totals) {
 }
 
 // firsts: where each message's entries begin in each list, list after list.
-KERNEL list_travelling(const real *x, long vertices, long V, const int *table, long messages,
-                       const real *boxes, double reach, double margin, const int *counts, const int *totals,
-                       const int *firsts, int *velocities_out, int *velocities_in, int *forces_out,
-                       int *forces_in) {
+KERNEL(list_travelling, IN(real, x), LONG(vertices), LONG(V), IN(int, table), LONG(messages),
+       IN(real, boxes), DOUBLE(reach), DOUBLE(margin), IN(int, counts), IN(int, totals),
+       IN(int, firsts), INOUT(int, velocities_out), INOUT(int, velocities_in),
+       INOUT(int, forces_out), INOUT(int, forces_in)) {
   int *const lists[LISTS] = {velocities_out, velocities_in, forces_out, forces_in};
   BLOCKS(n, larger((long)table[0], messages)) {
     SHARED(int, marks, LANES);

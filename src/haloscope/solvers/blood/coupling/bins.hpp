@@ -53,9 +53,9 @@ INLINE void scan_counts(const int *counts, long bins, const int *sums, Start *st
   }
 }
 
-KERNEL sum_bins(const int *counts, long bins, int *sums) { sum_counts(counts, bins, sums); }
+KERNEL(sum_bins, IN(int, counts), LONG(bins), INOUT(int, sums)) { sum_counts(counts, bins, sums); }
 
-KERNEL scan_bins(const int *counts, long bins, const int *sums, int *starts) {
+KERNEL(scan_bins, IN(int, counts), LONG(bins), IN(int, sums), INOUT(int, starts)) {
   scan_counts(counts, bins, sums, starts);
 }
 

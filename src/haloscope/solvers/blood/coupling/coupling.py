@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from haloscope.device.declarations import Constants
 from haloscope.device.interface import Array, Device, Launch
-from haloscope.device.jit import Constants
 from haloscope.errors import InputError
 from haloscope.solvers.blood.coupling.vertex_lists import CONSTANTS, MAKING, SUMMING, TileLists
 

@@ -114,9 +114,9 @@ INLINE bool number_vertices(const int *cells, const int *span, long a_cell, long
 }
 
 // Vertices of other ranks get 0.
-KERNEL interpolate(const real *u, long stride, const int *points, const int *rows,
-                   const int *numbers, long halo, const real *X, real *V, long vertices,
-                   long count, const int *cells, const int *span, long a_cell) {
+KERNEL(interpolate, IN(real, u), LONG(stride), IN(int, points), IN(int, rows), IN(int, numbers),
+       LONG(halo), IN(real, X), INOUT(real, V), LONG(vertices), LONG(count), IN(int, cells),
+       IN(int, span), LONG(a_cell)) {
   const long wanted = vertices_wanted(span, a_cell, count);
   const Box box = box_of(numbers);
   const Table table = table_of(points, box, halo);

@@ -57,10 +57,10 @@ INLINE void take_velocity(const Around &fluid, const Box &box, const real *X, re
 
 // A block takes `in_turn` vertices that follow each other: a cell's share what the first-level cache
 // holds of the fluid around it.
-KERNEL __launch_bounds__(THREADS_A_BLOCK, INTERPOLATING_TOGETHER)
-interpolate(const real *u, long stride, const int *points, const int *rows, const int *numbers,
-            long halo, const real *X, real *V, long vertices, long count, const int *cells,
-            const int *span, long a_cell, long in_turn) {
+KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, INTERPOLATING_TOGETHER), interpolate,
+              IN(real, u), LONG(stride), IN(int, points), IN(int, rows), IN(int, numbers),
+              LONG(halo), IN(real, X), INOUT(real, V), LONG(vertices), LONG(count),
+              IN(int, cells), IN(int, span), LONG(a_cell), LONG(in_turn)) {
   const Box box = box_of(numbers);
   const long wanted = vertices_wanted(span, a_cell, count);
   const Around fluid = {u, stride, points, table_of(points, box, halo)};
@@ -93,8 +93,8 @@ INLINE bool own_support(const real *X, long vertices, long i, const Box &box, in
 }
 
 // In no order.
-KERNEL spread_atomically(real *g, long stride, const int *points, const int *numbers, long halo,
-                         const real *X, const real *F, long vertices, long count) {
+KERNEL(spread_atomically, INOUT(real, g), LONG(stride), IN(int, points), IN(int, numbers),
+       LONG(halo), IN(real, X), IN(real, F), LONG(vertices), LONG(count)) {
   const Box box = box_of(numbers);
   const Table table = table_of(points, box, halo);
   FOR_EACH(n, 4 * count) {

@@ -47,8 +47,8 @@ INLINE void for_tiles_near(const real *X, long vertices, long i, const Box &box,
 }
 
 // What is no number has always moved.
-KERNEL watch_vertices(const real *X, long vertices, long count, const float *then, double far,
-                      int *wanted) {
+KERNEL(watch_vertices, IN(real, X), LONG(vertices), LONG(count), IN(float, then), DOUBLE(far),
+       INOUT(int, wanted)) {
   FOR_EACH(i, count) {
     bool still = true;
     for (int c = 0; c < 3; c++)
@@ -57,8 +57,8 @@ KERNEL watch_vertices(const real *X, long vertices, long count, const float *the
   }
 }
 
-KERNEL count_near(const int *wanted, const int *numbers, const int *tiling, const real *X,
-                  long vertices, long count, float *then, int *counts) {
+KERNEL(count_near, IN(int, wanted), IN(int, numbers), IN(int, tiling), IN(real, X),
+       LONG(vertices), LONG(count), OUT(float, then), INOUT(int, counts)) {
   if (!*wanted) return;
   const Box box = box_of(numbers);
   FOR_EACH(i, count) {
@@ -67,16 +67,17 @@ KERNEL count_near(const int *wanted, const int *numbers, const int *tiling, cons
   }
 }
 
-KERNEL sum_near(const int *wanted, const int *counts, long bins, int *sums) {
+KERNEL(sum_near, IN(int, wanted), IN(int, counts), LONG(bins), INOUT(int, sums)) {
   if (*wanted) sum_counts(counts, bins, sums);
 }
 
-KERNEL scan_near(const int *wanted, const int *counts, long bins, const int *sums, long *starts) {
+KERNEL(scan_near, IN(int, wanted), IN(int, counts), LONG(bins), IN(int, sums),
+       INOUT(long, starts)) {
   if (*wanted) scan_counts(counts, bins, sums, starts);
 }
 
-KERNEL fill_near(const int *wanted, const int *numbers, const int *tiling, const real *X,
-                 long vertices, long count, const long *starts, int *counts, int *items) {
+KERNEL(fill_near, IN(int, wanted), IN(int, numbers), IN(int, tiling), IN(real, X), LONG(vertices),
+       LONG(count), IN(long, starts), INOUT(int, counts), INOUT(int, items)) {
   if (!*wanted) return;
   const Box box = box_of(numbers);
   FOR_EACH(i, count)
@@ -112,7 +113,7 @@ INLINE void sort_by_block(int *items, int count) {
 // Items of most lists are sorted in shared memory.
 #define SORTED_ON_CHIP 2048
 
-KERNEL sort_near(const int *wanted, const long *starts, long bins, int *items) {
+KERNEL(sort_near, IN(int, wanted), IN(long, starts), LONG(bins), INOUT(int, items)) {
   if (!*wanted) return;
   SHARED(int, few, SORTED_ON_CHIP);
   BLOCKS(b, bins) {

@@ -171,9 +171,9 @@ INLINE bool covered(int low, int high, const Axis &axis, int begin, int end) {
 
 // extents: lowest and highest plane that vertices of each batch touch. histogram[part][own plane]:
 // vertices nearest to it. slabs: first plane of each part, and the end.
-KERNEL spread(real *g, long stride, const int *points, const int *rows, const int *numbers,
-              long halo, const real *X, const real *F, long vertices, long count, int *extents,
-              int *histogram, int *slabs, long parts) {
+KERNEL(spread, INOUT(real, g), LONG(stride), IN(int, points), IN(int, rows), IN(int, numbers),
+       LONG(halo), IN(real, X), IN(real, F), LONG(vertices), LONG(count), INOUT(int, extents),
+       INOUT(int, histogram), INOUT(int, slabs), LONG(parts)) {
   const Box box = box_of(numbers);
   const Table table = table_of(points, box, halo);
   const Axis axis = box.axes[2];

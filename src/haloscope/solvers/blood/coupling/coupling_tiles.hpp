@@ -52,14 +52,15 @@ INLINE int tiles_met(const int at[SUPPORT], int edge, int met[SUPPORT]) {
     }                                                                                         \
   }
 
-KERNEL count_tiles(const int *numbers, const real *X, long vertices, long count, int *counts) {
+KERNEL(count_tiles, IN(int, numbers), IN(real, X), LONG(vertices), LONG(count),
+       INOUT(int, counts)) {
   const Box box = box_of(numbers);
   const Tiles tiles = tiles_of(box);
   FOR_EACH(i, count) FOR_TILES_MET(tile, i, atomicAdd(counts + tile, 1))
 }
 
-KERNEL fill_tiles(const int *numbers, const real *X, long vertices, long count, const int *starts,
-                  int *counts, int *items) {
+KERNEL(fill_tiles, IN(int, numbers), IN(real, X), LONG(vertices), LONG(count), IN(int, starts),
+       INOUT(int, counts), INOUT(int, items)) {
   const Box box = box_of(numbers);
   const Tiles tiles = tiles_of(box);
   FOR_EACH(i, count) FOR_TILES_MET(tile, i, put(items, starts, counts, tile, (int)i))
@@ -88,9 +89,9 @@ INLINE int point_of_tile(const Table &table, const Box &box, const int first[3],
 }
 
 // The warps of a block share a tile. unit: whole numbers in 1.
-KERNEL spread_fixed_point(real *g, long stride, const int *points, const int *numbers, long halo,
-                          const real *X, const real *F, long vertices, const int *starts,
-                          const int *items, long bins, double unit) {
+KERNEL(spread_fixed_point, INOUT(real, g), LONG(stride), IN(int, points), IN(int, numbers),
+       LONG(halo), IN(real, X), IN(real, F), LONG(vertices), IN(int, starts), IN(int, items),
+       LONG(bins), DOUBLE(unit)) {
   SHARED(long, sum, 3 * TILE_POINTS);
   SHARED(Batch, batches, WARPS);
   const Box box = box_of(numbers);

@@ -94,10 +94,10 @@ INLINE void for_points(const Table &table, const Box &box, const int *tiling, co
 
 // afresh: what points hold is left aside, and gone also where no vertex is near.
 // wanted: cleared for the next time.
-KERNEL __launch_bounds__(LANES, WARPS_TOGETHER)
-spread_by_warps(real *g, long stride, const int *points, const int *numbers, long halo, const real *X,
-                const real *F, long vertices, const int *tiling, const long *starts, const int *items,
-                long bins, long afresh, int *wanted) {
+KERNEL_BOUNDS(__launch_bounds__(LANES, WARPS_TOGETHER), spread_by_warps, INOUT(real, g),
+              LONG(stride), IN(int, points), IN(int, numbers), LONG(halo), IN(real, X),
+              IN(real, F), LONG(vertices), IN(int, tiling), IN(long, starts), IN(int, items),
+              LONG(bins), LONG(afresh), INOUT(int, wanted)) {
   SHARED(real, entries, LANES * ENTRY);
   SHARED(unsigned, places, LANES);
   Sums sums;

@@ -28,8 +28,8 @@ INLINE void add_one(int *to, int sign) {
 const int MOST_PERIODS = 8;
 
 // Cells of which a vertex has no place, or that have burst, have no images.
-KERNEL find_images(const int *numbers, const real *X, long vertices, long cells, long a_cell,
-                   real *home, int *images) {
+KERNEL(find_images, IN(int, numbers), IN(real, X), LONG(vertices), LONG(cells), LONG(a_cell),
+       INOUT(real, home), INOUT(int, images)) {
   const Box box = box_of(numbers);
   PARTS(m, cells) {
     bool known = true;
@@ -100,9 +100,8 @@ INLINE void cut_triangle(const real (*corners)[3], const int *vertex, const Box 
 }
 
 // triangles: of a cell, three vertices each.
-KERNEL cut_rows(const int *numbers, const real *X, long vertices, long cells, long a_cell,
-                const int *triangles, long count, const real *home, const int *images,
-                int *steps) {
+KERNEL(cut_rows, IN(int, numbers), IN(real, X), LONG(vertices), LONG(cells), LONG(a_cell),
+       IN(int, triangles), LONG(count), IN(real, home), IN(int, images), INOUT(int, steps)) {
   const Box box = box_of(numbers);
   PARTS(n, cells * count) {
     const long m = n / count;
@@ -122,7 +121,7 @@ KERNEL cut_rows(const int *numbers, const real *X, long vertices, long cells, lo
 }
 
 // From what cuts add to what points have.
-KERNEL add_up_rows(const int *numbers, int *steps) {
+KERNEL(add_up_rows, IN(int, numbers), INOUT(int, steps)) {
   const Box box = box_of(numbers);
   const long places = box.axes[0].count + 1;
   PARTS(row, (long)box.axes[1].count * box.axes[2].count) {
@@ -132,7 +131,8 @@ KERNEL add_up_rows(const int *numbers, int *steps) {
 }
 
 // Flags of own points by their numbers; clears the winding numbers.
-KERNEL flag_points(const int *numbers, const int *points, long halo, int *windings, unsigned char *flags) {
+KERNEL(flag_points, IN(int, numbers), IN(int, points), LONG(halo), INOUT(int, windings),
+       OUT(unsigned char, flags)) {
   const Box box = box_of(numbers);
   const Table table = table_of(points, box, halo);
   const long nx = box.axes[0].count, ny = box.axes[1].count;

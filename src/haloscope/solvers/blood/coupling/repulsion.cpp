@@ -47,14 +47,15 @@ INLINE int bin_of(const real *x, long apart, const Box &box) {
 #if ON_GPU
 #include "bins.hpp"
 #else
-KERNEL place(const int *numbers, const real *X, long vertices, long count, long first, int *places) {
+KERNEL(place, IN(int, numbers), IN(real, X), LONG(vertices), LONG(count), LONG(first),
+       OUT(int, places)) {
   const Box box = box_of(numbers);
   PARTS(i, count) places[first + i] = bin_of(X + i, vertices, box);
 }
 
 // Each thread takes a range of bins through all vertices, so that bins keep their order.
-KERNEL sort_bins(const int *places, long count, long bins, int *starts, int *items, int *sums,
-                 long parts) {
+KERNEL(sort_bins, IN(int, places), LONG(count), LONG(bins), INOUT(int, starts), INOUT(int, items),
+       INOUT(int, sums), LONG(parts)) {
   PARTS(k, parts) {
     const long begin = k * bins / parts, end = (k + 1) * bins / parts;
     int sum = 0;
@@ -84,9 +85,9 @@ KERNEL sort_bins(const int *places, long count, long bins, int *starts, int *ite
   }
 }
 // Positions and cells of a kind's vertices in the order of bins.
-KERNEL collect(const real *X, long vertices, long count, long first, long first_cell, long a_cell,
-               const int *starts, long bins, const int *items, real *sorted, int *cells,
-               long room) {
+KERNEL(collect, IN(real, X), LONG(vertices), LONG(count), LONG(first), LONG(first_cell),
+       LONG(a_cell), IN(int, starts), LONG(bins), IN(int, items), OUT(real, sorted),
+       OUT(int, cells), LONG(room)) {
   PARTS(n, starts[bins]) {
     const long i = items[n] - first;
     if (i < 0 || i >= count) continue;
@@ -183,9 +184,9 @@ INLINE void push_from_walls(const real *X, real *F, long vertices, const int *po
 
 // near: whether walls push anywhere between a place of the table and the next ones along all axes.
 // Vertices come in batches, whose places cores find in vector lanes.
-KERNEL repel_walls(const int *numbers, const int *points, long halo, const real *distance,
-                   const unsigned char *near, const real *X, real *F, long vertices, long count,
-                   double strength, double cutoff) {
+KERNEL(repel_walls, IN(int, numbers), IN(int, points), LONG(halo), IN(real, distance),
+       IN(unsigned char, near), IN(real, X), INOUT(real, F), LONG(vertices), LONG(count),
+       DOUBLE(strength), DOUBLE(cutoff)) {
   const Box box = box_of(numbers);
   const Table table = table_of(points, box, halo);
   BLOCKS(b, (count + VERTICES_A_BATCH - 1) / VERTICES_A_BATCH) {

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from haloscope.device.declarations import Constants
 from haloscope.device.interface import Array, Device, Launch
-from haloscope.device.jit import Constants
 from haloscope.errors import InputError, counted
 from haloscope.solvers.blood.coupling.coupling import LEAST_HALO, SIZES, OwnBox, vertices_of
 from haloscope.solvers.blood.coupling.repulsion_lists import (

@@ -14,8 +14,8 @@
 INLINE long begin_of(long k, long count, long parts) { return k * count / parts; }
 
 // Copies positions; moved[k]: whether a vertex of part k is farther than `far` from where it was.
-KERNEL watch(const real *X, long vertices, long count, long first, const real *then, real *now,
-             double far, int *moved, long parts) {
+KERNEL(watch, IN(real, X), LONG(vertices), LONG(count), LONG(first), IN(real, then),
+       INOUT(real, now), DOUBLE(far), OUT(int, moved), LONG(parts)) {
   const real limit = (real)(far * far);
   PARTS(k, parts) {
     int still = 1;
@@ -34,11 +34,11 @@ KERNEL watch(const real *X, long vertices, long count, long first, const real *t
 }
 
 // needed[k]: the room that the lists of part k want.
-KERNEL list_near(const int *box_numbers, const real *X, long vertices, long count, long first,
-                 long first_cell, long a_cell, const int *places, const int *starts,
-                 const int *items, const real *sorted, const int *cells, long total, long reach,
-                 double radius, real *then, int *listed, int *ends, int *numbers, int *near,
-                 long room, int *needed, long parts) {
+KERNEL(list_near, IN(int, box_numbers), IN(real, X), LONG(vertices), LONG(count), LONG(first),
+       LONG(first_cell), LONG(a_cell), IN(int, places), IN(int, starts), IN(int, items),
+       IN(real, sorted), IN(int, cells), LONG(total), LONG(reach), DOUBLE(radius),
+       OUT(real, then), OUT(int, listed), OUT(int, ends), OUT(int, numbers), OUT(int, near),
+       LONG(room), OUT(int, needed), LONG(parts)) {
   const Box box = box_of(box_numbers);
   const real limit = (real)(radius * radius);
   PARTS(k, parts) {
@@ -66,10 +66,9 @@ KERNEL list_near(const int *box_numbers, const real *X, long vertices, long coun
   }
 }
 
-KERNEL repel_listed(const int *box_numbers, real *F, long vertices, long count, long first,
-                    const real *now, const int *listed, const int *ends, const int *numbers,
-                    const int *near, long room, double strength, double cutoff, double anchor,
-                    long parts) {
+KERNEL(repel_listed, IN(int, box_numbers), INOUT(real, F), LONG(vertices), LONG(count),
+       LONG(first), IN(real, now), IN(int, listed), IN(int, ends), IN(int, numbers),
+       IN(int, near), LONG(room), DOUBLE(strength), DOUBLE(cutoff), DOUBLE(anchor), LONG(parts)) {
   const Box box = box_of(box_numbers);
   const real r0 = (real)cutoff;
   PARTS(k, parts) {

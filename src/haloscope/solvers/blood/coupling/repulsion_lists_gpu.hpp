@@ -20,8 +20,9 @@ struct alignas(2 * sizeof(real)) Present {
 };
 
 // What is no number has always moved.
-KERNEL watch(const real *X, long vertices, long count, long first, long first_cell, long a_cell,
-             long total, const float *then, real *now, double far, int *wanted) {
+KERNEL(watch, IN(real, X), LONG(vertices), LONG(count), LONG(first), LONG(first_cell),
+       LONG(a_cell), LONG(total), IN(float, then), INOUT(real, now), DOUBLE(far),
+       INOUT(int, wanted)) {
   const real limit = (real)(far * far);
   PARTS(i, count) {
     real x[3], r2 = 0;
@@ -36,8 +37,8 @@ KERNEL watch(const real *X, long vertices, long count, long first, long first_ce
   }
 }
 
-KERNEL place_all(const int *wanted, const int *numbers, const real *now, long total, float *then,
-                 int *counts) {
+KERNEL(place_all, IN(int, wanted), IN(int, numbers), IN(real, now), LONG(total), OUT(float, then),
+       INOUT(int, counts)) {
   if (!*wanted) return;
   const Box box = box_of(numbers);
   PARTS(i, total) {
@@ -48,8 +49,8 @@ KERNEL place_all(const int *wanted, const int *numbers, const real *now, long to
 }
 
 // Also empties the lists.
-KERNEL sum_all(const int *wanted, const int *counts, long bins, int *sums, int *listed, long kinds,
-               long *used) {
+KERNEL(sum_all, IN(int, wanted), IN(int, counts), LONG(bins), INOUT(int, sums), OUT(int, listed),
+       LONG(kinds), INOUT(long, used)) {
   if (!*wanted) return;
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     *used = 0;
@@ -58,13 +59,13 @@ KERNEL sum_all(const int *wanted, const int *counts, long bins, int *sums, int *
   sum_counts(counts, bins, sums);
 }
 
-KERNEL scan_all(const int *wanted, const int *counts, long bins, const int *sums, int *starts) {
+KERNEL(scan_all, IN(int, wanted), IN(int, counts), LONG(bins), IN(int, sums), INOUT(int, starts)) {
   if (*wanted) scan_counts(counts, bins, sums, starts);
 }
 
 // In no order: sums of forces have none. cells: of items.
-KERNEL fill_all(const int *wanted, const int *numbers, const real *now, long total, const int *starts,
-                int *counts, int *items, int *cells) {
+KERNEL(fill_all, IN(int, wanted), IN(int, numbers), IN(real, now), LONG(total), IN(int, starts),
+       INOUT(int, counts), INOUT(int, items), OUT(int, cells)) {
   if (!*wanted) return;
   const Box box = box_of(numbers);
   FOR_EACH(i, total) {
@@ -87,10 +88,10 @@ INLINE void others_around(const real *now, const int *starts, const int *items, 
 }
 
 // Vertices in the order of bins, so that neighbouring threads look at the same ones.
-KERNEL list_all(const int *wanted, const int *numbers, const real *now, long bins, const int *starts,
-                const int *items, const int *cells, long reach, double radius, const long *firsts,
-                long kinds, int *numbers_listed, int *listed, long *begins, int *lengths, int *near,
-                long room, long *used) {
+KERNEL(list_all, IN(int, wanted), IN(int, numbers), IN(real, now), LONG(bins), IN(int, starts),
+       IN(int, items), IN(int, cells), LONG(reach), DOUBLE(radius), IN(long, firsts), LONG(kinds),
+       INOUT(int, numbers_listed), OUT(int, listed), OUT(long, begins), OUT(int, lengths),
+       OUT(int, near), LONG(room), INOUT(long, used)) {
   if (!*wanted) return;
   const Box box = box_of(numbers);
   const real limit = (real)(radius * radius);
@@ -120,11 +121,11 @@ KERNEL list_all(const int *wanted, const int *numbers, const real *now, long bin
 }
 
 // Kind k. Its vertices are from `first` on; F is its own.
-KERNEL repel_near(const int *numbers, real *F, long vertices, long count, long first, long k,
-                  const real *now, const int *starts, const int *items, const int *cells, long reach,
-                  const int *numbers_listed, const int *listed, const long *begins, const int *lengths,
-                  const int *near, long room, const long *used, int *wanted, double strength,
-                  double cutoff, double anchor) {
+KERNEL(repel_near, IN(int, numbers), INOUT(real, F), LONG(vertices), LONG(count), LONG(first),
+       LONG(k), IN(real, now), IN(int, starts), IN(int, items), IN(int, cells), LONG(reach),
+       IN(int, numbers_listed), IN(int, listed), IN(long, begins), IN(int, lengths),
+       IN(int, near), LONG(room), IN(long, used), INOUT(int, wanted), DOUBLE(strength),
+       DOUBLE(cutoff), DOUBLE(anchor)) {
   const Box box = box_of(numbers);
   const real r0 = (real)cutoff;
   const bool fits = *used <= room;

@@ -30,10 +30,10 @@ INLINE void cross(const double *a, const double *b, double *sum) {
 }
 
 // Points of cell `first` against the body of cell `second`, which is shifted by whole periods.
-KERNEL contacts(const long *first, const long *second, const double *shifts, long pairs,
-                const double *x, const double *R, const long *kinds, const double *points,
-                const long *starts, const double *tables, const double *scales,
-                double inverse_size, double gap, double *values) {
+KERNEL(contacts, IN(long, first), IN(long, second), IN(double, shifts), LONG(pairs),
+       IN(double, x), IN(double, R), IN(long, kinds), IN(double, points), IN(long, starts),
+       IN(double, tables), IN(double, scales), DOUBLE(inverse_size), DOUBLE(gap),
+       INOUT(double, values)) {
   PARTS(pair, pairs) {
     const long A = first[pair], B = second[pair];
     const double *RA = R + 9 * A, *RB = R + 9 * B;
@@ -148,10 +148,9 @@ INLINE double in_grid(const float *grid, const double *place, const double *per_
 }
 
 // Points of cells against walls, whose distance is given on a grid (z, y, x).
-KERNEL walls(long cells, const double *x, const double *R, const long *kinds,
-             const double *points, const long *starts, const double *scales, const float *grid,
-             const double *frame, const long *counts, const long *closed, double size, double gap,
-             double *values) {
+KERNEL(walls, LONG(cells), IN(double, x), IN(double, R), IN(long, kinds), IN(double, points),
+       IN(long, starts), IN(double, scales), IN(float, grid), IN(double, frame), IN(long, counts),
+       IN(long, closed), DOUBLE(size), DOUBLE(gap), OUT(double, values)) {
   PARTS(A, cells) {
     const double *RA = R + 9 * A, *origin = frame, *per_length = frame + 3;
     double sum[WALL_VALUES] = {0}, place[3], slope[3];

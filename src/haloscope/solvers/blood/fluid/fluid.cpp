@@ -39,11 +39,11 @@ INLINE long address(int i, long p, int source, long stride) {
 // Points of openings: completes the incoming populations, then as above. sources [18][count]; kinds: axis, + 4 where
 // the inward normal points down it, + 8 where a density is prescribed; numbers: of the opening, whose drive is that
 // density or a factor of the velocities prescribed [3][count].
-KERNEL OPENINGS_BOUNDS
-openings(const Stored *from, Stored *to, long stride, const Physics k, const real *body,
-         long first, long count, const int *sources, const unsigned char *kinds,
-         const unsigned char *numbers, const real *prescribed, const real *drive, long streamed,
-         long pushed, const CellReal *force, CellReal *velocity, const unsigned char *inside) {
+KERNEL_BOUNDS(OPENINGS_BOUNDS, openings, IN(Stored, from), OUT(Stored, to), LONG(stride),
+              VALUE(Physics, k), IN(real, body), LONG(first), LONG(count), IN(int, sources),
+              IN(unsigned char, kinds), IN(unsigned char, numbers), IN(real, prescribed),
+              IN(real, drive), LONG(streamed), LONG(pushed), IN(CellReal, force),
+              OUT(CellReal, velocity), IN(unsigned char, inside)) {
   PARTS(q, count) {
     const long p = first + q;
     real h[Q], u[3], g[3] = {body[0], body[1], body[2]}, plus = k.plus, minus = k.minus;
@@ -71,8 +71,8 @@ openings(const Stored *from, Stored *to, long stride, const Physics k, const rea
 // Links to walls that move or do not lie halfway: what the wall sends back to `place` becomes
 // a times that, plus 1 - a times what is at `other`, plus c; coefficients [2][count]: a, c. After each step, but
 // where steps between two buffers do it (WALLS of fluid_gpu.hpp), which leave points in openings to this.
-KERNEL correct_walls(Stored *f, const long *place, const long *other, const real *coefficients,
-                     long count) {
+KERNEL(correct_walls, INOUT(Stored, f), IN(long, place), IN(long, other), IN(real, coefficients),
+       LONG(count)) {
   FOR_EACH(q, count) {
     const real a = coefficients[q], b = 1 - a, c = coefficients[count + q];
     f[place[q]] = kept(fused(a, number(f[place[q]]), fused(b, number(f[other[q]]), c)));
@@ -80,8 +80,8 @@ KERNEL correct_walls(Stored *f, const long *place, const long *other, const real
 }
 
 // The same, given to `sent` [count], where the next step is to work it out itself.
-KERNEL send_back_to(const Stored *f, const long *place, const long *other, const real *coefficients,
-                    long count, real *sent) {
+KERNEL(send_back_to, IN(Stored, f), IN(long, place), IN(long, other), IN(real, coefficients),
+       LONG(count), OUT(real, sent)) {
   FOR_EACH(q, count) {
     const real a = coefficients[q], b = 1 - a, c = coefficients[count + q];
     sent[q] = number(kept(fused(a, number(f[place[q]]), fused(b, number(f[other[q]]), c))));

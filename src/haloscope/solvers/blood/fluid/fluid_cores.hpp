@@ -233,9 +233,10 @@ INLINE void advance_points(Stored *f, const int *points, const PointAddresses at
 #endif
 }
 
-KERNEL advance(Stored *f, long stride, const Physics k, const real *body, const int *blocks, long count,
-               const int *rows, const long *row_places, const int *points, const int *point_sources,
-               long streamed, const CellReal *force, CellReal *velocity, const unsigned char *inside) {
+KERNEL(advance, INOUT(Stored, f), LONG(stride), VALUE(Physics, k), IN(real, body),
+       IN(int, blocks), LONG(count), IN(int, rows), IN(long, row_places), IN(int, points),
+       IN(int, point_sources), LONG(streamed), IN(CellReal, force), INOUT(CellReal, velocity),
+       IN(unsigned char, inside)) {
   const Cells cells = {force, velocity, inside, stride};
   BLOCKS(b, count) {
     const int *from = blocks + 2 * b, *to = from + 2, *here = points + from[1];

@@ -24,17 +24,19 @@
 
 // Loads by such pointers could be taken across the wait.
 #if EARLY
-#define CHANGING
+#define IN_CHANGING IN
+#define INOUT_CHANGING INOUT
 INLINE void wait_for_step_before() { wait_for_launches_before(); }
 INLINE void let_step_after_begin() { let_next_launch_begin(); }
 #else
-#define CHANGING __restrict__
+#define IN_CHANGING IN_RESTRICT
+#define INOUT_CHANGING INOUT_RESTRICT
 INLINE void wait_for_step_before() {}
 INLINE void let_step_after_begin() {}
 #endif
 
-#define SURROUNDINGS                                                                          \
-  const CellReal *CHANGING force, CellReal *CHANGING velocity, const unsigned char *CHANGING inside
+#define SURROUNDINGS \
+  IN_CHANGING(CellReal, force), INOUT_CHANGING(CellReal, velocity), IN_CHANGING(unsigned char, inside)
 
 // Numbers that are read at once.
 struct alignas(16) Four {
@@ -111,9 +113,9 @@ INLINE void leave(Stored *f, long stride, int p, const real *h) {
   }
 }
 
-KERNEL __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
-advance_here(Stored *CHANGING f, long stride, const Physics k, const real *CHANGING body,
-             const int *__restrict__ points, long count, SURROUNDINGS, long backward) {
+KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR), advance_here,
+              INOUT_CHANGING(Stored, f), LONG(stride), VALUE(Physics, k), IN_CHANGING(real, body),
+              IN_RESTRICT(int, points), LONG(count), SURROUNDINGS, LONG(backward)) {
   let_step_after_begin();
   const Surroundings around = {force, velocity, inside};
   FOR_EACH_FROM(q, count, backward) {
@@ -195,10 +197,10 @@ INLINE void send(Stored *f, long stride, int p, const int *d, const real *h) {
   }
 }
 
-KERNEL __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
-advance_along(Stored *CHANGING f, long stride, const Physics k, const real *CHANGING body,
-              const int *__restrict__ points, long count, const int *__restrict__ kinds,
-              const int *__restrict__ distances, long pitch, long mask_bits, SURROUNDINGS, long backward) {
+KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR), advance_along,
+              INOUT_CHANGING(Stored, f), LONG(stride), VALUE(Physics, k), IN_CHANGING(real, body),
+              IN_RESTRICT(int, points), LONG(count), IN_RESTRICT(int, kinds), IN_RESTRICT(int, distances),
+              LONG(pitch), LONG(mask_bits), SURROUNDINGS, LONG(backward)) {
   let_step_after_begin();
   const Surroundings around = {force, velocity, inside};
   FOR_EACH_FROM(q, count, backward) {
@@ -219,11 +221,11 @@ advance_along(Stored *CHANGING f, long stride, const Physics k, const real *CHAN
 #if WALLS
 #include "sent_back_gpu.hpp"
 #else
-KERNEL __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
-advance_across(const Stored *CHANGING from, Stored *CHANGING to, long stride,
-               const Physics k, const real *CHANGING body, const int *__restrict__ points,
-               long count, const int *__restrict__ kinds, const int *__restrict__ distances,
-               long pitch, long mask_bits, SURROUNDINGS, long backward) {
+KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR), advance_across,
+              IN_CHANGING(Stored, from), INOUT_CHANGING(Stored, to), LONG(stride),
+              VALUE(Physics, k), IN_CHANGING(real, body), IN_RESTRICT(int, points), LONG(count),
+              IN_RESTRICT(int, kinds), IN_RESTRICT(int, distances), LONG(pitch), LONG(mask_bits),
+              SURROUNDINGS, LONG(backward)) {
   let_step_after_begin();
   const Surroundings around = {force, velocity, inside};
   FOR_EACH_FROM(q, count, backward) {
@@ -242,11 +244,11 @@ advance_across(const Stored *CHANGING from, Stored *CHANGING to, long stride,
 }
 #endif
 
-KERNEL __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
-advance_pushing(const Stored *CHANGING from, Stored *CHANGING to, long stride,
-                const Physics k, const real *CHANGING body, const int *__restrict__ points,
-                long count, const int *__restrict__ kinds, const int *__restrict__ distances,
-                long pitch, long mask_bits, SURROUNDINGS, long backward) {
+KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR), advance_pushing,
+              IN_CHANGING(Stored, from), INOUT_CHANGING(Stored, to), LONG(stride),
+              VALUE(Physics, k), IN_CHANGING(real, body), IN_RESTRICT(int, points), LONG(count),
+              IN_RESTRICT(int, kinds), IN_RESTRICT(int, distances), LONG(pitch), LONG(mask_bits),
+              SURROUNDINGS, LONG(backward)) {
   let_step_after_begin();
   const Surroundings around = {force, velocity, inside};
   FOR_EACH_FROM(q, count, backward) {

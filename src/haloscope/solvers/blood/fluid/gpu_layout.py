@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.jit import Constants
+from haloscope.device.declarations import Constants
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, VELOCITIES
 
 Indices = NDArray[np.int32]

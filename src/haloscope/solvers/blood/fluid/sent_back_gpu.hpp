@@ -37,12 +37,12 @@ INLINE void send_back(const Link &link, real pushed, real *arrived) {
   *sent = as_kept(fused(link.share, *sent, fused(1 - link.share, other, pushed)));
 }
 
-KERNEL __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
-advance_across(const Stored *CHANGING from, Stored *CHANGING to, long stride,
-               const Physics k, const real *CHANGING body, const int *__restrict__ points,
-               long count, const int *__restrict__ kinds, const int *__restrict__ distances,
-               long pitch, long mask_bits, SURROUNDINGS, long backward, const int *__restrict__ starts,
-               const unsigned short *__restrict__ links, const real *__restrict__ shares, long total) {
+KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR), advance_across,
+              IN_CHANGING(Stored, from), INOUT_CHANGING(Stored, to), LONG(stride),
+              VALUE(Physics, k), IN_CHANGING(real, body), IN_RESTRICT(int, points), LONG(count),
+              IN_RESTRICT(int, kinds), IN_RESTRICT(int, distances), LONG(pitch), LONG(mask_bits),
+              SURROUNDINGS, LONG(backward), IN_RESTRICT(int, starts),
+              IN_RESTRICT(unsigned short, links), IN_RESTRICT(real, shares), LONG(total)) {
   SHARED(real, left, THREADS_A_BLOCK * (Q - 1));
   real *const arrived = left + threadIdx.x / WARP * (WARP * (Q - 1));
   const int lane = threadIdx.x % WARP;

@@ -116,8 +116,8 @@ INLINE Vec<T> loop_gradient(Response<T> r, const double *weights) {
 }
 
 // Vertices move with the mean of their velocities and those `before`, which then are the former.
-KERNEL advance(double *positions, const double *velocities, double *before, const int *rows, const int *span,
-               long capacity, long V) {
+KERNEL(advance, INOUT(double, positions), IN(double, velocities), INOUT(double, before),
+       IN(int, rows), IN(int, span), LONG(capacity), LONG(V)) {
   FOR_EACH(i, (span[1] - span[0]) * V) {
     const long c = rows[span[0] + i / V];
     for (long d = 0; d < 3; d++) {

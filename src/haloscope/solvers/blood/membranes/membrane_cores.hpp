@@ -52,10 +52,11 @@ INLINE Lanes in_pairs(Lanes *parts) {
 
 // scratch: for each of `slots` threads `room` values: of each vertex 3 vectors of positions and of
 // forces, and 7 of what bends a corner.
-KERNEL forces(const double *positions, const double *first_natural, const double *second_natural,
-              double *result, const int *elements, const double *weights, const double *reference,
-              const double *curvature, const int *counts, const Wedge *wedges, Law law, double *scratch,
-              const int *rows, const int *span, long slots, long, long room, long capacity, long V, long E, long regular) {
+KERNEL(forces, IN(double, positions), IN(double, first_natural), IN(double, second_natural),
+       INOUT(double, result), IN(int, elements), IN(double, weights), IN(double, reference),
+       IN(double, curvature), IN(int, counts), IN(Wedge, wedges), VALUE(Law, law),
+       INOUT(double, scratch), IN(int, rows), IN(int, span), LONG(slots), LONG(unused),
+       LONG(room), LONG(capacity), LONG(V), LONG(E), LONG(regular)) {
   BLOCKS(slot, slots) {
     Lanes *x = (Lanes *)(scratch + slot * room), *f = x + 3 * V, *corners = f + 3 * V;
     Lanes volumes[PARTS_OF_A_CELL], areas[PARTS_OF_A_CELL];
@@ -119,9 +120,10 @@ KERNEL forces(const double *positions, const double *first_natural, const double
 }
 
 // scratch: as that of forces. A cell that several lanes repeat is read by all of them before they write.
-KERNEL relax(const double *positions, double *first_natural, double *second_natural, const int *elements,
-             const double *weights, Law law, const int *rows, const int *span, long capacity, long V, long E,
-             long regular, double *scratch, long slots, long room) {
+KERNEL(relax, IN(double, positions), INOUT(double, first_natural), INOUT(double, second_natural),
+       IN(int, elements), IN(double, weights), VALUE(Law, law), IN(int, rows), IN(int, span),
+       LONG(capacity), LONG(V), LONG(E), LONG(regular), INOUT(double, scratch), LONG(slots),
+       LONG(room)) {
   BLOCKS(slot, slots) {
     Lanes *x = (Lanes *)(scratch + slot * room);
     for (long first = span[0] + slot * LANES; first < span[1]; first += slots * LANES) {

@@ -1,8 +1,9 @@
 // Membranes on GPUs: how springs give way, and what computes forces.
 
 // Springs give way element by element.
-KERNEL relax(const double *positions, double *first, double *second, const int *elements, const double *weights,
-             Law law, const int *rows, const int *span, long capacity, long V, long E, long regular) {
+KERNEL(relax, IN(double, positions), INOUT(double, first), INOUT(double, second),
+       IN(int, elements), IN(double, weights), VALUE(Law, law), IN(int, rows), IN(int, span),
+       LONG(capacity), LONG(V), LONG(E), LONG(regular)) {
   FOR_EACH(i, (span[1] - span[0]) * E) {
     const long c = rows[span[0] + i / E], e = i % E;
     const OneCell cell = cell_of(positions, capacity, V, c);

@@ -95,11 +95,12 @@ INLINE void forces_of_cells(const double *positions, const double *first_natural
 }
 
 // room: values of the scratch array for each block.
-KERNEL __launch_bounds__(THREADS_A_BLOCK)
-forces(const double *positions, const double *first_natural, const double *second_natural, double *result,
-       const int *elements, const double *weights, const double *reference, const double *curvature, const int *counts,
-       const Wedge *wedges, Law law, double *scratch, const int *rows, const int *span,
-       long slots, long on_chip, long room, long capacity, long V, long E, long regular) {
+KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK), forces, IN(double, positions),
+              IN(double, first_natural), IN(double, second_natural), INOUT(double, result),
+              IN(int, elements), IN(double, weights), IN(double, reference),
+              IN(double, curvature), IN(int, counts), IN(Wedge, wedges), VALUE(Law, law),
+              INOUT(double, scratch), IN(int, rows), IN(int, span), LONG(slots), LONG(on_chip),
+              LONG(room), LONG(capacity), LONG(V), LONG(E), LONG(regular)) {
   DYNAMIC_SHARED(double, staged);
   SHARED(OnChip, chip, 1);
   BLOCKS(slot, slots)

@@ -48,11 +48,12 @@ INLINE Element element_of(const Four *elements, const double *reference, const d
 
 // A thread has an element of each chunk (CHUNK is not more than they are), and then a share or two.
 // STAGED: whether positions lie in shared memory, too.
-KERNEL __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
-forces(const double *positions, const double *first_natural, const double *second_natural, double *result,
-       const Four *elements, Weights weights, const double *reference, const double *curvature, const int *chunks,
-       const Share *shares, const Four *taken, Law law, const int *rows, const int *span, long capacity,
-       long vertices, long count, long regular) {
+KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR), forces,
+              IN(double, positions), IN(double, first_natural), IN(double, second_natural),
+              INOUT(double, result), IN(Four, elements), VALUE(Weights, weights),
+              IN(double, reference), IN(double, curvature), IN(int, chunks), IN(Share, shares),
+              IN(Four, taken), VALUE(Law, law), IN(int, rows), IN(int, span), LONG(capacity),
+              LONG(vertices), LONG(count), LONG(regular)) {
   DYNAMIC_SHARED(double, left);
   SHARED(double, volumes, PARTS_OF_A_CELL);
   SHARED(double, areas, PARTS_OF_A_CELL);

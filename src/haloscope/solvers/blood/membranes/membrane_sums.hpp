@@ -11,9 +11,10 @@
 #define ENERGIES 5
 
 // result[q * capacity + c]: elastic and bending energy, those of area and volume, that against folds.
-KERNEL energies(const double *positions, const int *elements, const double *weights, const double *reference,
-                const double *curvature, const int *counts, const Wedge *wedges, Law law, double *result,
-                long capacity, long count, long V, long E, long regular) {
+KERNEL(energies, IN(double, positions), IN(int, elements), IN(double, weights),
+       IN(double, reference), IN(double, curvature), IN(int, counts), IN(Wedge, wedges),
+       VALUE(Law, law), OUT(double, result), LONG(capacity), LONG(count), LONG(V), LONG(E),
+       LONG(regular)) {
   BLOCKS(c, count) {
     SHARED(double, sums[ENERGIES], PARTS_OF_A_CELL);
     const OneCell cell = cell_of(positions, capacity, V, c);
@@ -70,8 +71,8 @@ INLINE int against(Vec<double> s, Vec<double> beside) {
 // and the second ones xx, yy, zz, yz, zx, xy; last the quality of the worst triangle: 4 sqrt(3) times
 // its area over the sum of its squared sides, 1 if equilateral, negative if it is folded
 // against two or three of those beside it. (Tetrahedra from the first vertex: Tonon, J. Math. Stat. 1 (2005).)
-KERNEL moments(const double *positions, const int *elements, double *result,
-               long capacity, long count, long V, long E) {
+KERNEL(moments, IN(double, positions), IN(int, elements), OUT(double, result), LONG(capacity),
+       LONG(count), LONG(V), LONG(E)) {
   BLOCKS(c, count) {
     SHARED(double, sums[MOMENTS], PARTS_OF_A_CELL);
     SHARED(double, least, PARTS_OF_A_CELL);

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.device.declarations import Constants
 from haloscope.device.interface import Array, ByValue, Device, Kernel, Launch
-from haloscope.device.jit import Constants
 from haloscope.errors import InputError, SolutionError, counted
 from haloscope.solvers.blood.membranes.cell_shapes import CellShapes, fault, fold_onset
 from haloscope.solvers.blood.membranes.loop_elements import (

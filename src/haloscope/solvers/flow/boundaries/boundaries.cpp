@@ -15,7 +15,8 @@ INLINE double through(const double *push, const double *u) {
 }
 
 // R -= b rho (u.n)_- u.
-KERNEL add_backflow(const int *nodes, const double *pushes, long count, const double *q, double *R) {
+KERNEL(add_backflow, IN(int, nodes), IN(double, pushes), LONG(count), IN(double, q),
+       INOUT(double, R)) {
   PARTS(f, count) {
     const long i = nodes[f];
     const double inward = through(pushes + 3 * f, q + U * i);
@@ -23,8 +24,8 @@ KERNEL add_backflow(const int *nodes, const double *pushes, long count, const do
   }
 }
 
-KERNEL add_backflow_derivatives(const int *nodes, const double *pushes, long count, const double *q,
-                                const int *diagonal, double *A) {
+KERNEL(add_backflow_derivatives, IN(int, nodes), IN(double, pushes), LONG(count), IN(double, q),
+       IN(int, diagonal), INOUT(double, A)) {
   PARTS(f, count) {
     const long i = nodes[f];
     const double *push = pushes + 3 * f, *u = q + U * i;
@@ -45,9 +46,9 @@ INLINE void project(const double *P, double *a) {
 }
 
 // R = P (R + p n) + (1 - P) u: across a wall the equation is u = 0.
-KERNEL slip_residual(const int *nodes, const double *projectors, const double *ones, long count,
-                     const int *push_starts, const int *push_blocks, const double *pushes,
-                     const int *columns, const double *q, double *R) {
+KERNEL(slip_residual, IN(int, nodes), IN(double, projectors), IN(double, ones), LONG(count),
+       IN(int, push_starts), IN(int, push_blocks), IN(double, pushes), IN(int, columns),
+       IN(double, q), INOUT(double, R)) {
   PARTS(f, count) {
     const long i = nodes[f];
     const double *P = projectors + 9 * f;
@@ -63,9 +64,9 @@ KERNEL slip_residual(const int *nodes, const double *projectors, const double *o
   }
 }
 
-KERNEL slip_rows(const int *nodes, const double *projectors, const double *ones, long count,
-                 const int *push_starts, const int *push_blocks, const double *pushes,
-                 const int *starts, const int *diagonal, double *A) {
+KERNEL(slip_rows, IN(int, nodes), IN(double, projectors), IN(double, ones), LONG(count),
+       IN(int, push_starts), IN(int, push_blocks), IN(double, pushes), IN(int, starts),
+       IN(int, diagonal), INOUT(double, A)) {
   PARTS(f, count) {
     const long i = nodes[f];
     const double *P = projectors + 9 * f;
@@ -80,6 +81,6 @@ KERNEL slip_rows(const int *nodes, const double *projectors, const double *ones,
 }
 
 // u = P u.
-KERNEL slip_velocities(const int *nodes, const double *projectors, long count, double *q) {
+KERNEL(slip_velocities, IN(int, nodes), IN(double, projectors), LONG(count), INOUT(double, q)) {
   PARTS(f, count) project(projectors + 9 * f, q + U * (long)nodes[f]);
 }

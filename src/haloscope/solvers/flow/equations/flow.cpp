@@ -13,7 +13,7 @@
 #define BLOCK (UNKNOWNS * UNKNOWNS)
 
 // What has three numbers a node, as four.
-KERNEL spread(const double *three, long nodes, double *four) {
+KERNEL(spread, IN(double, three), LONG(nodes), OUT(double, four)) {
   PARTS(i, nodes) for (int d = 0; d < 3; d++) four[4 * i + d] = three[3 * i + d];
 }
 
@@ -23,9 +23,9 @@ KERNEL spread(const double *three, long nodes, double *four) {
 // Blocks of a row for which shared memory has room; longer ones are added up where they belong.
 #define ROOM 40
 
-KERNEL residuals(const double *X, const double *q, const double *past, const int *elements,
-                 const unsigned char *zones, const Medium<double> *media, const int *node_starts,
-                 const int *places, long nodes, double *R) {
+KERNEL(residuals, IN(double, X), IN(double, q), IN(double, past), IN(int, elements),
+       IN(unsigned char, zones), IN(Medium<double>, media), IN(int, node_starts), IN(int, places),
+       LONG(nodes), INOUT(double, R)) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   BLOCKS(i, nodes) {
     SHARED(double, parts, TEAM * UNKNOWNS);
@@ -44,10 +44,9 @@ KERNEL residuals(const double *X, const double *q, const double *past, const int
   }
 }
 
-KERNEL linearise(const double *X, const double *q, const double *past, const int *elements,
-                 const unsigned char *zones, const Medium<double> *media, const int *node_starts,
-                 const int *places, const offset *offsets, const int *starts, long nodes,
-                 double *values, double *R) {
+KERNEL(linearise, IN(double, X), IN(double, q), IN(double, past), IN(int, elements),
+       IN(unsigned char, zones), IN(Medium<double>, media), IN(int, node_starts), IN(int, places),
+       IN(offset, offsets), IN(int, starts), LONG(nodes), INOUT(double, values), INOUT(double, R)) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   BLOCKS(i, nodes) {
     SHARED(double, parts, TEAM * PITCH);
@@ -96,9 +95,9 @@ KERNEL linearise(const double *X, const double *q, const double *past, const int
   }
 }
 #else
-KERNEL residuals(const double *X, const double *q, const double *past, const int *elements,
-                 const unsigned char *zones, const Medium<double> *media, const int *node_starts,
-                 const int *places, long nodes, double *R) {
+KERNEL(residuals, IN(double, X), IN(double, q), IN(double, past), IN(int, elements),
+       IN(unsigned char, zones), IN(Medium<double>, media), IN(int, node_starts), IN(int, places),
+       LONG(nodes), INOUT(double, R)) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   PARTS(i, nodes) {
     double sum[UNKNOWNS] = {0, 0, 0, 0};
@@ -112,10 +111,9 @@ KERNEL residuals(const double *X, const double *q, const double *past, const int
   }
 }
 
-KERNEL linearise(const double *X, const double *q, const double *past, const int *elements,
-                 const unsigned char *zones, const Medium<double> *media, const int *node_starts,
-                 const int *places, const offset *offsets, const int *starts, long nodes,
-                 double *values, double *R) {
+KERNEL(linearise, IN(double, X), IN(double, q), IN(double, past), IN(int, elements),
+       IN(unsigned char, zones), IN(Medium<double>, media), IN(int, node_starts), IN(int, places),
+       IN(offset, offsets), IN(int, starts), LONG(nodes), INOUT(double, values), INOUT(double, R)) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   PARTS(i, nodes) {
     double sum[UNKNOWNS] = {0, 0, 0, 0};

@@ -73,7 +73,8 @@ INLINE double own_product(const double *own, const double *x, int k) {
 }
 
 // The rows of prescribed unknowns = 0, but `ones` on the diagonal.
-KERNEL give(const int *unknowns, const double *ones, long count, double *own, unsigned char *prescribed) {
+KERNEL(give, IN(int, unknowns), IN(double, ones), LONG(count), OUT(double, own),
+       OUT(unsigned char, prescribed)) {
   PARTS(f, count) {
     const long i = unknowns[f] / UNKNOWNS, r = unknowns[f] % UNKNOWNS;
     for (int c = 0; c < UNKNOWNS; c++) own[i * BLOCK + c * UNKNOWNS + r] = 0;
@@ -86,9 +87,9 @@ KERNEL give(const int *unknowns, const double *ones, long count, double *own, un
 // Numbers that a thread leaves for a place: the node's own block, and the residual.
 #define PITCH (BLOCK + UNKNOWNS + 1)
 
-KERNEL linearise_own(const double *X, const double *q, const double *past, const int *elements,
-                     const unsigned char *zones, const Medium<double> *media, const int *node_starts,
-                     const int *places, long nodes, double *own, unsigned char *prescribed, double *R) {
+KERNEL(linearise_own, IN(double, X), IN(double, q), IN(double, past), IN(int, elements),
+       IN(unsigned char, zones), IN(Medium<double>, media), IN(int, node_starts), IN(int, places),
+       LONG(nodes), INOUT(double, own), OUT(unsigned char, prescribed), INOUT(double, R)) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   BLOCKS(i, nodes) {
     SHARED(double, parts, TEAM * PITCH);
@@ -116,10 +117,10 @@ KERNEL linearise_own(const double *X, const double *q, const double *past, const
   }
 }
 
-KERNEL multiply_unstored(const double *X, const double *q, const double *past, const int *elements,
-                         const unsigned char *zones, const Medium<double> *media,
-                         const int *node_starts, const int *places, const double *own,
-                         const unsigned char *prescribed, long first, long count, const double *x, double *y) {
+KERNEL(multiply_unstored, IN(double, X), IN(double, q), IN(double, past), IN(int, elements),
+       IN(unsigned char, zones), IN(Medium<double>, media), IN(int, node_starts), IN(int, places),
+       IN(double, own), IN(unsigned char, prescribed), LONG(first), LONG(count), IN(double, x),
+       INOUT(double, y)) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   BLOCKS(row, count) {
     SHARED(double, parts, TEAM * UNKNOWNS);
@@ -147,9 +148,9 @@ KERNEL multiply_unstored(const double *X, const double *q, const double *past, c
   }
 }
 #else
-KERNEL linearise_own(const double *X, const double *q, const double *past, const int *elements,
-                     const unsigned char *zones, const Medium<double> *media, const int *node_starts,
-                     const int *places, long nodes, double *own, unsigned char *prescribed, double *R) {
+KERNEL(linearise_own, IN(double, X), IN(double, q), IN(double, past), IN(int, elements),
+       IN(unsigned char, zones), IN(Medium<double>, media), IN(int, node_starts), IN(int, places),
+       LONG(nodes), INOUT(double, own), OUT(unsigned char, prescribed), INOUT(double, R)) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   PARTS(i, nodes) {
     double sum[UNKNOWNS] = {0, 0, 0, 0}, block[BLOCK] = {};
@@ -179,10 +180,10 @@ INLINE void take_along(const Mesh &mesh, const double *x, long t, int count, Lan
   }
 }
 
-KERNEL multiply_unstored(const double *X, const double *q, const double *past, const int *elements,
-                         const unsigned char *zones, const Medium<double> *media,
-                         const int *node_starts, const int *places, const double *own,
-                         const unsigned char *prescribed, long first, long count, const double *x, double *y) {
+KERNEL(multiply_unstored, IN(double, X), IN(double, q), IN(double, past), IN(int, elements),
+       IN(unsigned char, zones), IN(Medium<double>, media), IN(int, node_starts), IN(int, places),
+       IN(double, own), IN(unsigned char, prescribed), LONG(first), LONG(count), IN(double, x),
+       INOUT(double, y)) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   PARTS(row, count) {
     const long i = first + row;

@@ -70,9 +70,9 @@ INLINE void take_slab(const Mesh &mesh, long t, SlabStrip<double> &s) {
   open_slab(f, s);
 }
 
-KERNEL slab_residuals(const double *X, const double *q, const double *past, const int *elements,
-                      const unsigned char *zones, const Medium<double> *media, const int *node_starts,
-                      const int *places, long nodes, double *R) {
+KERNEL(slab_residuals, IN(double, X), IN(double, q), IN(double, past), IN(int, elements),
+       IN(unsigned char, zones), IN(Medium<double>, media), IN(int, node_starts), IN(int, places),
+       LONG(nodes), INOUT(double, R)) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   BLOCKS(i, nodes) {
     SHARED(double, parts, TEAM * SLAB_UNKNOWNS);
@@ -91,10 +91,9 @@ KERNEL slab_residuals(const double *X, const double *q, const double *past, cons
   }
 }
 
-KERNEL linearise_slab(const double *X, const double *q, const double *past, const int *elements,
-                      const unsigned char *zones, const Medium<double> *media, const int *node_starts,
-                      const int *places, const offset *offsets, const int *starts, long nodes,
-                      double *values, double *R) {
+KERNEL(linearise_slab, IN(double, X), IN(double, q), IN(double, past), IN(int, elements),
+       IN(unsigned char, zones), IN(Medium<double>, media), IN(int, node_starts), IN(int, places),
+       IN(offset, offsets), IN(int, starts), LONG(nodes), INOUT(double, values), INOUT(double, R)) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   BLOCKS(i, nodes) {
     SHARED(double, parts, TEAM * PITCH);
@@ -200,9 +199,9 @@ INLINE void start_rows(long first, long last, double *R, SlabLanes &at) {
   at.row[LANES - 1] = (int)first;
 }
 
-KERNEL slab_residuals(const double *X, const double *q, const double *past, const int *elements,
-                      const unsigned char *zones, const Medium<double> *media, const int *node_starts,
-                      const int *places, long nodes, double *R) {
+KERNEL(slab_residuals, IN(double, X), IN(double, q), IN(double, past), IN(int, elements),
+       IN(unsigned char, zones), IN(Medium<double>, media), IN(int, node_starts), IN(int, places),
+       LONG(nodes), INOUT(double, R)) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   BLOCKS(part, (nodes + ROWS - 1) / ROWS) {
     const long first = part * ROWS, last = smaller(first + ROWS, nodes), end = node_starts[last];
@@ -215,10 +214,9 @@ KERNEL slab_residuals(const double *X, const double *q, const double *past, cons
   }
 }
 
-KERNEL linearise_slab(const double *X, const double *q, const double *past, const int *elements,
-                      const unsigned char *zones, const Medium<double> *media, const int *node_starts,
-                      const int *places, const offset *offsets, const int *starts, long nodes,
-                      double *values, double *R) {
+KERNEL(linearise_slab, IN(double, X), IN(double, q), IN(double, past), IN(int, elements),
+       IN(unsigned char, zones), IN(Medium<double>, media), IN(int, node_starts), IN(int, places),
+       IN(offset, offsets), IN(int, starts), LONG(nodes), INOUT(double, values), INOUT(double, R)) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   BLOCKS(part, (nodes + ROWS - 1) / ROWS) {
     const long first = part * ROWS, last = smaller(first + ROWS, nodes), end = node_starts[last];

@@ -11,8 +11,8 @@
 #define NP3 ((N + 1) * (N + 1) * (N + 1))
 
 // All entries at once: currents.
-KERNEL drive(real *k, const long *places, const real *shape, long count, const double *clock,
-             const double *numbers, const double *table, long kind, double dt, double c) {
+KERNEL(drive, INOUT(real, k), IN(long, places), IN(real, shape), LONG(count), IN(double, clock),
+       IN(double, numbers), IN(double, table), LONG(kind), DOUBLE(dt), DOUBLE(c)) {
   const double t = fused(clock[1] + c, dt, clock[0]);
   const real amount = (real)(dt * waveform(kind, numbers, table, t));
   FOR_EACH(i, count)
@@ -20,9 +20,9 @@ KERNEL drive(real *k, const long *places, const real *shape, long count, const d
 }
 
 // Each entry in its own time: waves.
-KERNEL drive_delayed(real *k, const long *places, const real *shape, const double *delays, long count,
-                     const double *clock, const double *numbers, const double *table, long kind,
-                     double dt, double c) {
+KERNEL(drive_delayed, INOUT(real, k), IN(long, places), IN(real, shape), IN(double, delays),
+       LONG(count), IN(double, clock), IN(double, numbers), IN(double, table), LONG(kind),
+       DOUBLE(dt), DOUBLE(c)) {
   const double t = fused(clock[1] + c, dt, clock[0]);
   FOR_EACH(i, count) {
     const real amount = (real)(dt * waveform(kind, numbers, table, t - delays[i]));
@@ -31,11 +31,11 @@ KERNEL drive_delayed(real *k, const long *places, const real *shape, const doubl
 }
 
 // Increments of elements to which nothing else has applied the stage's factor.
-KERNEL scale(real *k, const long *elements, long count, double rka) {
+KERNEL(scale, INOUT(real, k), IN(long, elements), LONG(count), DOUBLE(rka)) {
   BLOCKS(b, count) {
     real *ke = k + elements[b] * 6 * NP3;
     THREADS(n, 6 * NP3) ke[n] = (real)rka * ke[n];
   }
 }
 
-KERNEL tick(double *clock, long steps) { FOR_EACH(i, 1) clock[1] += steps; }
+KERNEL(tick, INOUT(double, clock), LONG(steps)) { FOR_EACH(i, 1) clock[1] += steps; }

@@ -14,8 +14,9 @@
 #define NP3 ((N + 1) * (N + 1) * (N + 1))
 
 // Of one direction: Q of E and of H along the axis, [element of the list][2][NP^3].
-KERNEL side_layer(const real *u, real *k, real *q, real *steps, const real *rates,
-                  const long *elements, long count, long axis, double dt_, double rka_, double rkb_) {
+KERNEL(side_layer, IN(real, u), INOUT(real, k), INOUT(real, q), INOUT(real, steps),
+       IN(real, rates), IN(long, elements), LONG(count), LONG(axis), DOUBLE(dt_), DOUBLE(rka_),
+       DOUBLE(rkb_)) {
   const real dt = dt_, rka = rka_, rkb = rkb_;
   const int c0 = (int)axis, c1 = (int)((axis + 1) % 3), c2 = (int)((axis + 2) % 3);
   BLOCKS(b, count) {
@@ -38,9 +39,9 @@ KERNEL side_layer(const real *u, real *k, real *q, real *steps, const real *rate
 }
 
 // Of any directions: Q [element of the list][6][NP^3]; with `lossy` also P, and k was scaled before.
-KERNEL corner_layer(const real *u, real *k, real *q, real *steps, real *p, real *steps_p,
-                    const real *rates, const long *elements, long count, long lossy, double dt_,
-                    double rka_, double rkb_) {
+KERNEL(corner_layer, IN(real, u), INOUT(real, k), INOUT(real, q), INOUT(real, steps),
+       INOUT(real, p), INOUT(real, steps_p), IN(real, rates), IN(long, elements), LONG(count),
+       LONG(lossy), DOUBLE(dt_), DOUBLE(rka_), DOUBLE(rkb_)) {
   const real dt = dt_, rka = rka_, rkb = rkb_;
   const real scale = lossy ? 1 : rka;
   BLOCKS(b, count) {

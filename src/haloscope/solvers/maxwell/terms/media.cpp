@@ -14,9 +14,9 @@
 #define VALUES (3 * NP3)
 #define STATES (SINGLES + 2 * PAIRS)
 
-KERNEL media(const real *u, real *k, real *states, real *steps, const real *beyond,
-             const long *elements, const long *beyond_at, long count, const real *poles,
-             double electric, double magnetic, double dt_, double rka_, double rkb_) {
+KERNEL(media, IN(real, u), INOUT(real, k), INOUT(real, states), INOUT(real, steps),
+       IN(real, beyond), IN(long, elements), IN(long, beyond_at), LONG(count), IN(real, poles),
+       DOUBLE(electric), DOUBLE(magnetic), DOUBLE(dt_), DOUBLE(rka_), DOUBLE(rkb_)) {
   const real dt = dt_, rka = rka_, rkb = rkb_, loss = electric, loss_h = magnetic;
   BLOCKS(b, count) {
     const real *ue = u + elements[b] * 2 * VALUES;

@@ -1,0 +1,412 @@
+"""Reads the declarations in a kernel source: its compile-time constants, and its kernels with their arguments."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from haloscope.errors import HaloscopeError
+
+Constants = Mapping[str, int | float | str]
+"""Compile-time constants of a kernel source by name: numbers, or C types as text."""
+
+
+class DeclarationError(HaloscopeError):
+    """A kernel or its caller contradicts the kernel's declaration: a defect of the program, not of the user."""
+
+
+RESERVED = ("extent", "block", "stream", "shared", "early")
+"""Names of the launch itself, see :meth:`haloscope.device.interface.Kernel.bind`; no argument has one."""
+
+_NUMBERS = {
+    "double": "f8",
+    "float": "f4",
+    "half": "f2",
+    "long": "i8",
+    "int": "i4",
+    "short": "i2",
+    "unsigned": "u4",
+    "unsigned int": "u4",
+    "unsigned long": "u8",
+    "unsigned short": "u2",
+    "unsigned char": "u1",
+    "signed char": "i1",
+    "char": "i1",
+    "bool": "?",
+}
+_ACCESS = {"IN": "in", "OUT": "out", "INOUT": "inout"}
+_DIRECTIVE = re.compile(r"\s*#\s*(\w+)\s*(.*)")
+_MACRO = re.compile(r"(\w+)(\([^)]*\))?\s*(.*)")
+_NAME = re.compile(r"\b[A-Za-z_]\w*\b")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_STRUCT = re.compile(r"\bstruct\s+(?:alignas\(\d+\)\s+)?(\w+)\s*\{([^{}]*)\}\s*;")
+_MEMBERS = re.compile(r"\s*([\w ]+?)\s+(\w+(?:\[[^]]*\])?(?:\s*,\s*\w+(?:\[[^]]*\])?)*)\s*")
+_ARGUMENT = re.compile(
+    r"(IN|OUT|INOUT)(_RESTRICT)?\((.+),\s*(\w+)\)|(LONG|DOUBLE)\((\w+)\)|VALUE\((\w+),\s*(\w+)\)"
+)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a kernel.
+
+    Attributes
+    ----------
+    name
+        Name in the source, and the keyword of a call.
+    kind
+        ``array``, ``long``, ``double`` or ``struct``.
+    access
+        ``in``, ``out`` or ``inout``: what the kernel does with an array.
+    restrict
+        Whether no other argument overlaps the array.
+    type
+        Of the array's values, or of the struct; None for values that only C++ knows.
+    """
+
+    name: str
+    kind: str
+    access: str = "in"
+    restrict: bool = False
+    type: np.dtype[Any] | None = None
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A kernel: where it stands, its name, and its arguments in the order of the source."""
+
+    file: str
+    kernel: str
+    arguments: tuple[Argument, ...]
+
+    def order(self, given: Mapping[str, Any]) -> list[Any]:
+        """Bring the arguments of a call into the order of the source.
+
+        Parameters
+        ----------
+        given
+            By name: arrays (None: no array), numbers, structs as mappings of their members.
+
+        Returns
+        -------
+        list
+            Arrays as they are, ``int``, ``float``, structured NumPy values.
+
+        Raises
+        ------
+        DeclarationError
+            A keyword is missing or unknown, or a value has the wrong type.
+        """
+        names = [argument.name for argument in self.arguments]
+        if given.keys() != set(names):
+            unknown = [name for name in given if name not in names]
+            missing = [name for name in names if name not in given]
+            fault = (
+                f"unknown: {', '.join(unknown)}" if unknown else f"missing: {', '.join(missing)}"
+            )
+            raise DeclarationError(
+                f"arguments {fault}", location=self.place, allowed=", ".join(names) or "none"
+            )
+        return [self._converted(argument, given[argument.name]) for argument in self.arguments]
+
+    @property
+    def place(self) -> str:
+        """Where the kernel stands, for messages."""
+        return f"{self.file}: kernel {self.kernel}"
+
+    def _converted(self, argument: Argument, value: Any) -> Any:
+        if argument.kind == "array":
+            return value if value is None else self._checked_array(argument, value)
+        if argument.kind == "long" and isinstance(value, (int, np.integer)):
+            return int(value)
+        if argument.kind == "double" and isinstance(value, (int, float, np.number)):
+            return float(value)
+        if argument.kind == "struct" and isinstance(value, Mapping):
+            return self._struct(argument, value)
+        raise self._wrong(argument, type(value).__name__, argument.kind)
+
+    def _checked_array(self, argument: Argument, value: Any) -> Any:
+        wanted = argument.type
+        if not hasattr(value, "dtype") or not hasattr(value, "flags"):
+            raise self._wrong(argument, type(value).__name__, f"an array of {wanted or 'values'}")
+        if (
+            wanted is not None
+            and value.dtype != wanted
+            and not (value.dtype == "?" and wanted == "u1")
+        ):
+            raise self._wrong(argument, f"an array of {value.dtype}", f"an array of {wanted}")
+        if not (value.flags.c_contiguous or value.flags.f_contiguous):
+            raise self._wrong(argument, "an array with gaps", "one without")
+        return value
+
+    def _struct(self, argument: Argument, members: Mapping[str, Any]) -> Any:
+        wanted = argument.type
+        assert wanted is not None
+        struct = np.zeros((), wanted)
+        self._fill(f"{argument.name}", struct, members)
+        return struct[()]
+
+    def _fill(self, name: str, struct: Any, members: Mapping[str, Any]) -> None:
+        wanted = struct.dtype.names
+        if members.keys() != set(wanted):
+            raise DeclarationError(
+                f"its members are {', '.join(members)}",
+                location=f"{self.place}, argument {name}",
+                allowed=", ".join(wanted),
+            )
+        for member, value in members.items():
+            if isinstance(value, Mapping):
+                self._fill(f"{name}.{member}", struct[member], value)
+            else:
+                struct[member] = value
+
+    def _wrong(self, argument: Argument, value: str, allowed: str) -> DeclarationError:
+        return DeclarationError(
+            f"it is {value}", location=f"{self.place}, argument {argument.name}", allowed=allowed
+        )
+
+
+@dataclass(frozen=True)
+class Declarations:
+    """All that a source declares for given constants.
+
+    Attributes
+    ----------
+    constants
+        Kind (``TYPE``, ``INT``, ``REAL``) by name; None where the source lists none.
+    kernels
+        By name.
+    """
+
+    file: str
+    constants: Mapping[str, str] | None
+    kernels: Mapping[str, Declaration]
+
+    def kernel(self, name: str) -> Declaration:
+        """The declaration of a kernel.
+
+        Raises
+        ------
+        DeclarationError
+            The source has no such kernel with these constants.
+        """
+        if name not in self.kernels:
+            raise DeclarationError(
+                f"no kernel {name}", location=self.file, allowed=", ".join(sorted(self.kernels))
+            )
+        return self.kernels[name]
+
+
+def read(file: str, text: str, constants: Constants, *, on_gpu: bool) -> Declarations:
+    """Read a source with its included files pasted in.
+
+    Parameters
+    ----------
+    file
+        Name for messages.
+    text
+        The source, without the dialect.
+    constants
+        Those that it is compiled with.
+    on_gpu
+        Value of ``ON_GPU``.
+
+    Raises
+    ------
+    DeclarationError
+        A constant is undeclared, missing or of the wrong kind; a declaration cannot be read.
+    """
+    return _read(file, text, tuple(sorted(constants.items())), on_gpu)
+
+
+@functools.lru_cache(maxsize=256)
+def _read(
+    file: str, text: str, constants: tuple[tuple[str, int | float | str], ...], on_gpu: bool
+) -> Declarations:
+    source = _Source(file, text, dict(constants), on_gpu)
+    declared = source.constants()
+    if declared is not None:
+        _check_constants(file, declared, dict(constants))
+    return Declarations(file, declared, {one.kernel: one for one in source.kernels()})
+
+
+def _check_constants(file: str, declared: Mapping[str, str], given: Constants) -> None:
+    for name in sorted(declared.keys() ^ given.keys()):
+        state = "missing" if name in declared else "undeclared"
+        raise DeclarationError(
+            f"constant {name} is {state}",
+            location=file,
+            allowed=", ".join(sorted(declared)) or "none",
+        )
+    fitting: dict[str, Any] = {"TYPE": str, "INT": (int, np.integer), "REAL": (int, float, np.floating)}
+    for name, kind in declared.items():
+        if not isinstance(given[name], fitting[kind]):
+            raise DeclarationError(
+                f"it is {given[name]!r}", location=f"{file}: constant {name}", allowed=kind
+            )
+
+
+class _Source:
+    """The lines of a source that its conditions leave, and its macros without parameters."""
+
+    def __init__(self, file: str, text: str, constants: Constants, on_gpu: bool) -> None:
+        self._file = file
+        self._macros = {name: str(value) for name, value in constants.items()}
+        self._macros["ON_GPU"] = str(int(on_gpu))
+        if on_gpu:  # what older GPUs lack is declared, too: they are not asked for it
+            self._macros["__CUDA_ARCH__"] = "9999"
+        self._left = "\n".join(self._live(_COMMENT.sub(" ", text).replace("\\\n", " ")))
+        for match in re.finditer(r"\bconstexpr (?:int|long) (\w+) = ([^;]*);", self._left):
+            self._macros.setdefault(match[1], match[2])
+
+    def _live(self, text: str) -> Iterator[str]:
+        # Of each condition around a line: whether it holds, and whether a branch before did.
+        around: list[list[bool]] = []
+        for line in text.splitlines():
+            directive = _DIRECTIVE.fullmatch(line)
+            word, rest = (directive[1], directive[2]) if directive else ("", "")
+            live = all(holds for holds, _ in around)
+            if word in ("if", "ifdef", "ifndef"):
+                holds = live and self._holds(word, rest)
+                around.append([holds, holds])
+            elif word in ("elif", "else"):
+                outside = all(holds for holds, _ in around[:-1])
+                holds = (
+                    outside and not around[-1][1] and (word == "else" or self._holds("if", rest))
+                )
+                around[-1] = [holds, around[-1][1] or holds]
+            elif word == "endif":
+                around.pop()
+            elif live and word == "define":
+                self._define(rest)
+            elif live and word == "undef":
+                self._macros.pop(rest.strip(), None)
+            elif live and not word:
+                yield line
+
+    def _define(self, rest: str) -> None:
+        macro = _MACRO.fullmatch(rest.strip())
+        if macro and macro[2] is None:
+            self._macros[macro[1]] = macro[3].strip()
+
+    def _holds(self, word: str, condition: str) -> bool:
+        if word != "if":
+            return (condition.strip() in self._macros) == (word == "ifdef")
+        known = re.sub(
+            r"\bdefined\s*\(?\s*(\w+)\s*\)?",
+            lambda match: str(int(match[1] in self._macros)),
+            condition,
+        )
+        return bool(self._number(known))
+
+    def expand(self, text: str) -> str:
+        """Replace macros by their values."""
+        for _ in range(20):
+            new = _NAME.sub(lambda match: self._macros.get(match[0], match[0]), text)
+            if new == text:
+                break
+            text = new
+        return text
+
+    def _number(self, text: str) -> int:
+        """Value of a C expression of whole numbers."""
+        expression = self.expand(text)
+        for name in _NAME.findall(re.sub(r"\b0[xX]\w+|\b\d+[uUlL]*", "0", expression)):
+            # Those of compilers decide no declaration; others would count as 0 in silence.
+            if not name.startswith("__"):
+                raise DeclarationError(
+                    f"undeclared constant {name} in a condition: {text.strip()}",
+                    location=self._file,
+                )
+        expression = _NAME.sub("0", re.sub(r"(\b\d+)[uUlL]+\b", r"\1", expression))
+        python = expression.replace("&&", " and ").replace("||", " or ").replace("/", "//")
+        python = re.sub(r"!(?!=)", " not ", python)
+        if not re.fullmatch(r"[\d\s()<>=!+\-*/%&|andort]*", python):
+            raise DeclarationError(
+                f"a condition that cannot be read: {text.strip()}", location=self._file
+            )
+        return int(eval(python, {"__builtins__": {}}))
+
+    def constants(self) -> dict[str, str] | None:
+        """Kinds of the constants by name; None without a list."""
+        found: dict[str, str] | None = None
+        for text in self._calls(r"\bCONSTANTS"):
+            found = {} if found is None else found
+            for entry in separated(text):
+                match = re.fullmatch(r"(TYPE|INT|REAL)\((\w+)\)", entry)
+                if match is None:
+                    raise DeclarationError(
+                        f"{entry} is no constant",
+                        location=self._file,
+                        allowed="TYPE(name), INT(name), REAL(name)",
+                    )
+                found[match[2]] = match[1]
+        return found
+
+    def kernels(self) -> Iterator[Declaration]:
+        """The kernels."""
+        structs = {match[1]: match[2] for match in _STRUCT.finditer(self._left)}
+        for text in self._calls(r"^KERNEL(?:_BOUNDS)?"):
+            entries = separated(self.expand(text))
+            # Launch bounds stand before the name of a kernel that has some.
+            if not re.fullmatch(r"\w+", entries[0]):
+                entries = entries[1:]
+            name, *arguments = entries
+            read = tuple(self._argument(name, entry, structs) for entry in arguments if entry)
+            yield Declaration(self._file, name, read)
+
+    def _calls(self, macro: str) -> Iterator[str]:
+        """What stands between the parentheses of each use of a macro."""
+        for match in re.finditer(rf"{macro}\(", self._left, re.MULTILINE):
+            depth, end = 1, match.end()
+            while depth and end < len(self._left):
+                depth += {"(": 1, ")": -1}.get(self._left[end], 0)
+                end += 1
+            yield self._left[match.end() : end - 1]
+
+    def _argument(self, kernel: str, text: str, structs: Mapping[str, str]) -> Argument:
+        match = _ARGUMENT.fullmatch(text)
+        name = match and (match[4] or match[6] or match[8])
+        if match is None or name in RESERVED:
+            raise DeclarationError(
+                f"the declaration {text!r} cannot be read",
+                location=f"{self._file}: kernel {kernel}",
+            )
+        if match[1]:
+            kind = _NUMBERS.get(match[3].strip())
+            values = None if kind is None else np.dtype(kind)
+            return Argument(match[4], "array", _ACCESS[match[1]], match[2] is not None, values)
+        if match[5]:
+            return Argument(match[6], match[5].lower())
+        return Argument(match[8], "struct", type=self._struct(match[7], structs))
+
+    def _struct(self, name: str, structs: Mapping[str, str]) -> np.dtype[Any]:
+        """The NumPy type of a struct, as C++ lays it out."""
+        members: list[Any] = []
+        for line in structs.get(name, "").split(";"):
+            match = _MEMBERS.fullmatch(self.expand(line))
+            for entry in match[2].split(",") if match else ():
+                member, _, count = entry.strip().rstrip("]").partition("[")
+                kind = match[1].strip() if match else ""
+                one = _NUMBERS.get(kind) or self._struct(kind, structs)
+                members.append((member, one, (self._number(count),)) if count else (member, one))
+        if not members:
+            raise DeclarationError(f"the struct {name} cannot be read", location=self._file)
+        return np.dtype(members, align=True)
+
+
+def separated(text: str) -> list[str]:
+    """Entries between the commas outside of parentheses."""
+    entries, depth = [""], 0
+    for letter in text:
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if letter == "," and depth == 0:
+            entries.append("")
+        else:
+            entries[-1] += letter
+    return [" ".join(entry.split()) for entry in entries]
