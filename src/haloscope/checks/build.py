@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from haloscope.case.tables import CaseTable
-from haloscope.device import jit, require_known
-from haloscope.device.absent import CORES, AbsentDevice, CompiledFile
-from haloscope.device.ceilings import CeilingProbe
+from haloscope.device import ceilings, jit, require_known
 from haloscope.device.cpu import processor_name
 from haloscope.device.cuda import architectures_in_sight
+from haloscope.device.declarations import Constants
 from haloscope.device.jit import Cache
+from haloscope.device.targets import CORES, KernelFile, KnownTarget
 from haloscope.errors import InputError, MachineError
-from haloscope.exchange.ranks.world import AbsentWorld, World
 from haloscope.solvers import registry
+
+
+@dataclass(frozen=True)
+class CompiledFile:
+    """A kernel file that was compiled, or found in the cache."""
+
+    file: str  # Name of the source
+    constants: Constants
+    hash: str  # As in summaries; see :func:`haloscope.device.jit.kernel_hash`
+    target: str  # ``cpu``, or an architecture such as ``sm_90``
+    seconds: float  # Time that it took
+    cached: bool  # Whether it was in the cache already
 
 
 def build(
@@ -27,32 +40,37 @@ def build(
 ) -> dict[str, Any]:
     """Compile the kernels of a case for cores like those of this machine, or for GPUs.
 
-    Nothing of the case is computed and its fields take no memory, so that any size will do.
+    Which kernels these are follows from the case alone; nothing of it is computed.
     """
     # `device`: ``cpu``, ``cuda`` (the GPUs of this machine) or ``auto`` (those, or the cores where
     # there are none), in place of the case's own.
     # Returns: ``files``: for each compiled file its ``file``, ``target`` (``cpu`` or the
-    # architecture), ``constants``, ``hash``, ``seconds`` and ``cached``; ``kernels``: names of what
-    # is in them for this case, by source; ``folder``: the cache; ``ranks``; ``notes``: sentences on
+    # architecture), ``constants``, ``hash``, ``seconds`` and ``cached``; ``kernels``: names of the
+    # kernels in them, by source; ``folder``: the cache; ``ranks``; ``notes``: sentences on
     # what the files are good for.
     registry.check_ranks(case, ranks)
     targets, notes = _targets(device, case.machine.device, architectures)
-    files = []
+    cache = Cache()
+    files: list[CompiledFile] = []
     kernels: dict[str, set[str]] = {}
-    for target in targets:
-        absent = AbsentDevice(target, log=log)
-        if absent.kind == "cpu":
+    for name in targets:
+        target = KnownTarget(name)
+        if target.kind == "cpu":
             jit.remember_compiler()
-        CeilingProbe(absent)
-        world = AbsentWorld(ranks) if ranks > 1 else World()
-        registry.ask_for_kernels(_with_all_transports(case, absent.kind), absent, world)
-        files += [vars(file) for file in absent.files]
-        for file, name in absent.kernels:
-            kernels.setdefault(file, set()).add(name)
+        wanted = {
+            (file.source, jit.kernel_hash(*file)): file
+            for file in (ceilings.kernel_file(), *registry.manifest(case, target, ranks))
+        }
+        for file in wanted.values():
+            files.append(_compile(file, target, cache))
+            if log is not None:
+                log(files[-1])
+            declared = jit.declarations(*file, on_gpu=target.kind == "cuda").kernels
+            kernels.setdefault(file.source.name, set()).update(declared)
     return {
-        "files": files,
+        "files": [vars(file) for file in files],
         "kernels": {file: sorted(names) for file, names in sorted(kernels.items())},
-        "folder": str(Cache().folder),
+        "folder": str(cache.folder),
         "ranks": ranks,
         "notes": notes,
     }
@@ -104,9 +122,12 @@ def _targets(
     return [CORES], notes
 
 
-def _with_all_transports(case: CaseTable, kind: str) -> CaseTable:
-    """The case with the transport that needs every kernel any transport needs."""
-    changes = {"transport": "host" if kind == "cpu" else "peer", "progress": "none"}
-    if case.machine.packing in ("x", "none"):  # packs less, and what it does else needs MPI
-        changes["packing"] = "all"
-    return case.model_copy(update={"machine": case.machine.model_copy(update=changes)})
+def _compile(file: KernelFile, target: KnownTarget, cache: Cache) -> CompiledFile:
+    before, start = len(cache.built), time.perf_counter()
+    if target.kind == "cpu":
+        jit.compile_for_cores(*file, cache)
+    else:
+        jit.compile_for_gpu(*file, target.name, cache)
+    taken, cached = time.perf_counter() - start, len(cache.built) == before
+    key = jit.kernel_hash(*file)
+    return CompiledFile(file.source.name, dict(file.constants), key, target.name, taken, cached)

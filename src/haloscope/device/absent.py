@@ -19,10 +19,10 @@ from numpy.typing import DTypeLike
 
 from haloscope.device import jit
 from haloscope.device.cpu import available_cores
-from haloscope.device.cuda import COPY_ENGINE_FROM
 from haloscope.device.declarations import Constants, Declaration
 from haloscope.device.interface import Array, Box
 from haloscope.device.jit import Cache
+from haloscope.device.targets import COPY_ENGINE_FROM
 
 CORES = "cpu"
 _MULTIPROCESSORS = 132  # of an H200; no file that is compiled depends on it

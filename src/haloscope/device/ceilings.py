@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from haloscope.device.interface import Array, Device, Launch
+from haloscope.device.targets import KernelFile
 
 _SOURCE = Path(__file__).with_name("ceilings.cpp")
 _LARGEST_BYTES = 1 << 28
@@ -36,6 +37,11 @@ class Ceilings:
     def as_dict(self) -> dict[str, float]:
         """The rates by name."""
         return asdict(self)
+
+
+def kernel_file() -> KernelFile:
+    """The loops, for doubles."""
+    return KernelFile(_SOURCE, {})
 
 
 class CeilingProbe:

@@ -16,10 +16,8 @@ from numpy.typing import DTypeLike
 from haloscope.device import jit
 from haloscope.device.declarations import Constants, Declaration
 from haloscope.device.interface import Array, Box, ByValue
+from haloscope.device.targets import COPY_ENGINE_FROM
 from haloscope.errors import MachineError, install_command
-
-COPY_ENGINE_FROM = 90
-"""Compute capability from which kernels can have rows brought to shared memory."""
 
 EARLY_FROM = 90, 12030
 """Compute capability and driver from which launches can begin early, captured ones, too."""

@@ -243,7 +243,11 @@ def _check_constants(file: str, declared: Mapping[str, str], given: Constants) -
             location=file,
             allowed=", ".join(sorted(declared)) or "none",
         )
-    fitting: dict[str, Any] = {"TYPE": str, "INT": (int, np.integer), "REAL": (int, float, np.floating)}
+    fitting: dict[str, Any] = {
+        "TYPE": str,
+        "INT": (int, np.integer),
+        "REAL": (int, float, np.floating),
+    }
     for name, kind in declared.items():
         if not isinstance(given[name], fitting[kind]):
             raise DeclarationError(
@@ -337,7 +341,7 @@ class _Source:
         found: dict[str, str] | None = None
         for text in self._calls(r"\bCONSTANTS"):
             found = {} if found is None else found
-            for entry in separated(text):
+            for entry in separated(text) if text.strip() else ():
                 match = re.fullmatch(r"(TYPE|INT|REAL)\((\w+)\)", entry)
                 if match is None:
                     raise DeclarationError(

@@ -190,17 +190,34 @@ class Compiler:
         )
 
 
-def debug_requested() -> bool:
-    """Tell whether ``HALOSCOPE_JIT=debug`` asks for kernels with the address sanitizer."""
+def _mode() -> str:
     mode = os.environ.get("HALOSCOPE_JIT", "")
-    if mode not in ("", "debug"):
+    if mode not in ("", "debug", "built"):
         raise InputError(
             "unknown mode",
             location=f"environment variable HALOSCOPE_JIT={mode}",
-            allowed="debug",
+            allowed="debug, built",
             remedy="correct or unset it",
         )
-    return mode == "debug"
+    return mode
+
+
+def debug_requested() -> bool:
+    """Tell whether ``HALOSCOPE_JIT=debug`` asks for kernels with the address sanitizer."""
+    return _mode() == "debug"
+
+
+def _require_not_built_only(cache: Cache, file: Path, constants: Constants) -> None:
+    """Refuse to compile where ``HALOSCOPE_JIT=built`` allows only what `haloscope build` left."""
+    if _mode() != "built":
+        return
+    defined = ", ".join(f"{name}={value}" for name, value in sorted(constants.items()))
+    raise MachineError(
+        f"this kernel file is not built ({defined or 'no constants'}), and HALOSCOPE_JIT=built forbids to "
+        "compile it",
+        location=f"kernel cache folder {cache.folder}: {file.name}",
+        remedy="run haloscope build for this case, or unset HALOSCOPE_JIT",
+    )
 
 
 def _output(command: tuple[str, ...]) -> str:
@@ -374,6 +391,7 @@ def compile_for_cores(file: Path, constants: Constants, cache: Cache | None = No
     key = "\n".join(("cpu", compiler.identity, " ".join(flags), text))
 
     def build(target: Path) -> None:
+        _require_not_built_only(cache, file, constants)
         if not compiler.command:
             raise MachineError(
                 f"no C++ compiler was found, and the kernels that haloscope build left in {cache.folder} "
@@ -419,6 +437,7 @@ def compile_for_gpu(
     key = "\n".join(("cuda", f"nvrtc {version}", " ".join(flags), text))
 
     def build(target: Path) -> None:
+        _require_not_built_only(cache, file, constants)
         target.write_bytes(_run_nvrtc(nvrtc, text, file.name, flags))
 
     with _COMPILING:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from haloscope.device.declarations import Constants
 from haloscope.device.interface import Array, Device, Launch
+from haloscope.device.targets import KernelFile
 from haloscope.exchange.plan import Box, Message, Plan, cut
 from haloscope.exchange.transports.contract import Slot, Transport
 from haloscope.regions import Region
@@ -168,6 +168,12 @@ _BLOCKS_A_MULTIPROCESSOR = 2
 _COLUMNS = 12
 
 
+def kernel_file(dtype: np.dtype[Any]) -> KernelFile:
+    """The kernels of an exchange of boxes of values of a type."""
+    real = "float" if dtype == np.float32 else "double"
+    return KernelFile(_SOURCE, {"real": real, "BLOCKS_TOGETHER": _BLOCKS_A_MULTIPROCESSOR})
+
+
 class Exchange(Copying):
     """Repeated exchange of the same boxes of one or several arrays of one layout."""
 
@@ -197,10 +203,7 @@ class Exchange(Copying):
             )
         )
         self._turns = device.zeros((3,), np.int64)
-        self._constants: Constants = {
-            "real": "float" if self._dtype == np.float32 else "double",
-            "BLOCKS_TOGETHER": _BLOCKS_A_MULTIPROCESSOR,
-        }
+        self._constants = kernel_file(self._dtype).constants
 
     def _bind(self, state: Array) -> Bound:
         pieces = self._out[1], self._into[1]

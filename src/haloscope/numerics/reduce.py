@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from haloscope.device.interface import Array, Device, Launch
+from haloscope.device.targets import KernelFile, Target
 from haloscope.exchange.ranks.world import World
 
 Integers = NDArray[np.int64]
@@ -53,6 +54,17 @@ _GPU_PARTS = 1 << 16
 _FINE_BITS = 30
 _LARGEST_EXPONENT = 1000
 NOT_FINITE = 1e300
+
+
+def kernel_file(dtype: np.dtype[Any]) -> KernelFile:
+    """The kernels of this module for fields of a type."""
+    return KernelFile(_SOURCE, {"real": "float" if dtype == np.float32 else "double"})
+
+
+def kernel_files(dtype: np.dtype[Any], target: Target) -> list[KernelFile]:
+    """All that :class:`ChangeNorm` needs; GPUs find the largest of parts in double precision."""
+    double = np.dtype(np.float64)
+    return [kernel_file(one) for one in ((dtype,) if target.kind == "cpu" else (dtype, double))]
 
 
 class Largest:
@@ -107,8 +119,7 @@ class ChangeNorm:
             self._parts = _GPU_PARTS
         own = int(np.prod(np.array(shape, np.int64)))
         self.count = int(world.sum(np.array([own], np.int64))[0])
-        real = "float" if dtype == np.float32 else "double"
-        constants = {"real": real}
+        constants = kernel_file(dtype).constants
         self._largest = device.kernel(_SOURCE, "largest_change", constants)
         self._sum = device.kernel(_SOURCE, "sum_of_squares", constants)
         self._most = device.zeros((self._parts,), "f8")

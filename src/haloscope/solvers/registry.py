@@ -13,6 +13,7 @@ from haloscope.errors import InputError
 
 if TYPE_CHECKING:
     from haloscope.device.interface import Device
+    from haloscope.device.targets import KernelFile, Target
     from haloscope.exchange.ranks.world import World
     from haloscope.solvers.interface import Solver
     from haloscope.solvers.sweeping import Sweeping
@@ -63,10 +64,10 @@ def make_solver(case: CaseTable, device: Device, world: World) -> Solver:
     return make(case, device, world)
 
 
-def ask_for_kernels(case: CaseTable, device: Device, world: World) -> None:
-    """Ask a device that runs none for every kernel that a rank of a case needs."""
+def manifest(case: CaseTable, target: Target, ranks: int) -> list[KernelFile]:
+    """All kernel files that the ranks of a case need on a target, as the case says; some several times."""
     module = importlib.import_module(f"haloscope.solvers.{check_name(case.solver)}.kernels")
-    module.ask_for_kernels(case, device, world)
+    return list(module.manifest(case, target, ranks))
 
 
 def checks(name: str) -> Any:

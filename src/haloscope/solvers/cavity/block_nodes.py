@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from haloscope.device.interface import Array, Device
+from haloscope.device.targets import Target
 from haloscope.mesh.blocks import Block, Blocks, Side, Triple, arrange
 from haloscope.mesh.halo import Layout
 from haloscope.solvers.cavity.case import THINNEST_BLOCK, CavityCase, Flow
@@ -50,6 +51,14 @@ def choose_axes(blocks: Blocks, dimensions: int, device_kind: str) -> Triple:
     if rows == 0 and alone == 2:
         return (0, 2, 1)
     return {0: (0, 1, 2), 1: (1, 0, 2), 2: (2, 1, 0)}[rows]
+
+
+def axes_of(case: CavityCase, blocks: Blocks, device_kind: str) -> Triple:
+    """Axes in the order in which memory has them for a case."""
+    # Rungs of the ladder have the rows that their authors had.
+    if (case.machine.packing, case.machine.widths) != ("auto", "fields"):
+        return (0, 1, 2)
+    return choose_axes(blocks, case.cavity.dimensions, device_kind)
 
 
 def _rows_of(blocks: Blocks) -> int:
@@ -235,6 +244,15 @@ def kernel_constants(real: str) -> dict[str, int | float | str]:
         "MOST_POLLS": _POLLS,
         **tile_constants(TILES[real]),
     }
+
+
+def tiles_for(target: Target, real: str, dimensions: int) -> list[Tile]:
+    """Tiles that a GPU has the memory for, and a copy engine; none in two dimensions."""
+    if not target.copy_engine or dimensions == 2:
+        return []
+    itemsize = np.dtype("f4" if real == "float" else "f8").itemsize
+    tiles = (TILES[real], LARGE_TILES[real])
+    return [tile for tile in tiles if fits_block(tile, itemsize, target.block_memory)]
 
 
 def tile_constants(tile: Tile) -> dict[str, int | float | str]:

@@ -8,25 +8,35 @@ import numpy as np
 
 from haloscope.case.tables import check
 from haloscope.device.interface import Device
+from haloscope.device.targets import KernelFile, Target
+from haloscope.exchange import packed
 from haloscope.exchange.choice import open_exchange
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.blocks import Blocks
 from haloscope.mesh.halo import Layout, halo_plan
-from haloscope.solvers.cavity.case import CavityCase
+from haloscope.numerics import reduce
+from haloscope.solvers.cavity.block_nodes import axes_of, partition, tile_constants, tiles_for
+from haloscope.solvers.cavity.case import CavityCase, Flow
+from haloscope.solvers.cavity.physics import SOURCE, kernel_constants
 from haloscope.solvers.cavity.solver import CavitySolver
 from haloscope.solvers.interface import BenchKernel
 
 
-class _Unfilled(CavitySolver):
-    """The solver of a grid of any size, in no time and no memory on a device without any."""
-
-    def _set_initial(self) -> None:
-        pass
-
-
-def ask_for_kernels(case: CavityCase, device: Device, world: World) -> None:
-    """Ask a device for every kernel that a rank of a case needs; for a device that runs none."""
-    _Unfilled(case, device, world)
+def manifest(case: CavityCase, target: Target, ranks: int) -> Iterator[KernelFile]:
+    """All kernel files that the ranks of a case need on a target."""
+    flow, blocks = Flow(case.cavity), partition(case, ranks)
+    dimensions = case.cavity.dimensions
+    axes = axes_of(case, blocks, target.kind)
+    for rank in range(blocks.count):
+        cut = {side.axis for side in blocks.block(rank).neighbours}
+        constants = kernel_constants(flow, target.kind, axes, cut)
+        yield KernelFile(SOURCE, constants)
+        for tile in tiles_for(target, str(constants["real"]), dimensions):
+            yield KernelFile(SOURCE, constants | tile_constants(tile))
+    dtype = np.dtype(np.float32 if case.cavity.precision == "single" else np.float64)
+    yield from reduce.kernel_files(dtype, target)
+    if ranks > 1:
+        yield packed.kernel_file(dtype)
 
 
 # Kernels may have steps where powers of two have none, so one of them is another number.

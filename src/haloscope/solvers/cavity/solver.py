@@ -16,7 +16,7 @@ from haloscope.mesh.blocks import BlockFields
 from haloscope.numerics.reduce import NOT_FINITE, ChangeNorm
 from haloscope.regions import Region
 from haloscope.solvers.cavity import diagnostics
-from haloscope.solvers.cavity.block_nodes import BlockNodes, choose_axes, partition
+from haloscope.solvers.cavity.block_nodes import BlockNodes, axes_of, partition
 from haloscope.solvers.cavity.case import CavityCase, Flow
 from haloscope.solvers.cavity.diagnostics import CentrePressure
 from haloscope.solvers.cavity.geometry import walls_geometry
@@ -100,10 +100,7 @@ class CavitySolver:
         """The parts of a step, and what they work on."""
         case, flow, device, world = self._case, self.flow, self._device, self._world
         dimensions = flow.table.dimensions
-        # Rungs of the ladder have the rows that their authors had.
-        axes = (0, 1, 2)
-        if (case.machine.packing, case.machine.widths) == ("auto", "fields"):
-            axes = choose_axes(self.blocks, dimensions, device.kind)
+        axes = axes_of(case, self.blocks, device.kind)
         self.nodes = BlockNodes(self.block, dimensions, self.dtype, device.kind, axes)
         # Neighbours may store into the states of a GPU, see DirectHalo and UnpackedExchange.
         shared = device.kind != "cpu" and self.blocks.count > 1

@@ -31,12 +31,10 @@ class Updates:
         self._packs_rows = rows in PACKED_AXES[packing]
         self._plain = operands.kernel("update")
         self._tiled: dict[block_nodes.Tile, Kernel] = {}
-        device, nodes = operands.device, operands.nodes
-        if device.copy_engine and nodes.dimensions == 3:
-            for tile in (block_nodes.TILES[nodes.real], block_nodes.LARGE_TILES[nodes.real]):
-                if block_nodes.fits_block(tile, nodes.dtype.itemsize, device.block_memory):
-                    constants = block_nodes.tile_constants(tile)
-                    self._tiled[tile] = operands.kernel("update_tiles", constants)
+        nodes = operands.nodes
+        for tile in block_nodes.tiles_for(operands.device, nodes.real, nodes.dimensions):
+            constants = block_nodes.tile_constants(tile)
+            self._tiled[tile] = operands.kernel("update_tiles", constants)
 
     def fits_tiles(self, start: Triple, stop: Triple) -> bool:
         """Whether a box is one for the tiled kernel of GPUs, which alone can fill others' ghosts."""
