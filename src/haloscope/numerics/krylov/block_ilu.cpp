@@ -11,6 +11,9 @@
 // Slices are worked out side by side; what comes out does not depend on who does. Levels of rows that
 // need not wait for each other would do for one slice, too, but their rows lie apart: on two cores
 // they gained a sixth at best.
+//
+// B: unknowns a node; stored: type of the blocks of L and U.
+CONSTANTS(INT(B), TYPE(stored))
 
 #include "small_blocks.hpp"
 
@@ -76,7 +79,7 @@ INLINE void eliminate(const Factors &f, const int *positions, const double *A, l
 // rows: room for `longest` blocks, and places: for n numbers that are 0, for each slice.
 KERNEL(factorise, IN(int, order), IN(int, positions), IN(int, bounds), LONG(slices), LONG(n),
        IN(int, lower_starts), IN(int, lower_columns), IN(int, lower_sources),
-       INOUT(stored, lower), IN(int, upper_starts), IN(int, upper_columns),
+       OUT(stored, lower), IN(int, upper_starts), IN(int, upper_columns),
        IN(int, upper_sources), INOUT(stored, upper), IN(double, A), INOUT(double, rows),
        LONG(longest), INOUT(int, places), INOUT(long, singular)) {
   const Factors f = {order,        lower_starts,  lower_columns, lower_sources, upper_starts,

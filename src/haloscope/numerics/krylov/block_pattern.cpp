@@ -2,9 +2,12 @@
 //
 //   K nodes an element; a place p = e * K + a stands for node a of element e
 //   places[starts[i] .. starts[i + 1]): those of node i, ascending
+//
+// offset: type of the places in a row.
+CONSTANTS(INT(K), TYPE(offset))
 
 // One thread: each node's places in ascending order; `next` begins as a copy of `starts`.
-KERNEL(sort_places, IN(int, nodes), LONG(count), INOUT(int, next), INOUT(int, places)) {
+KERNEL(sort_places, IN(int, nodes), LONG(count), INOUT(int, next), OUT(int, places)) {
   PARTS(only, 1) for (long p = 0; p < count; p++) places[next[nodes[p]]++] = (int)p;
 }
 

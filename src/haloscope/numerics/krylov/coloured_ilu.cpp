@@ -5,7 +5,8 @@
 //   order: rows by colour; row order[p] has the blocks packed[p] .. packed[p + 1] of a sweep
 //   sources: their numbers in F; columns of a sweep's blocks lie beside them
 //
-// Constants: B, stored (type of a sweep's blocks), stored2 (a pair of them on a GPU).
+// B: unknowns a node; stored: type of a sweep's blocks; stored2: a pair of them on a GPU.
+CONSTANTS(INT(B), TYPE(stored), TYPE(stored2))
 
 #include "small_blocks.hpp"
 

@@ -116,15 +116,21 @@ class DenseBlocks:
         values = self._inverse.values
         many, team = (entries * nodes,), (entries,)
         self._spread = kernels["spread"].bind(
-            *(rows.starts, rows.columns, rows.values, nodes, values), extent=many, block=team
+            extent=many,
+            block=team,
+            starts=rows.starts,
+            columns=rows.columns,
+            A=rows.values,
+            n=nodes,
+            D=values,
         )
         self._steps = [
             (
                 kernels["scale_row"].bind(
-                    *(values, nodes, k, self._singular), extent=(64,), block=(64,)
+                    extent=(64,), block=(64,), D=values, n=nodes, k=k, singular=self._singular
                 ),
                 kernels["eliminate"].bind(
-                    *(values, nodes, k), extent=(*many, _COLUMNS), block=(*team, _COLUMNS)
+                    extent=(*many, _COLUMNS), block=(*team, _COLUMNS), D=values, n=nodes, k=k
                 ),
             )
             for k in range(nodes)

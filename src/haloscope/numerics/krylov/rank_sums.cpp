@@ -12,7 +12,7 @@
 
 KERNEL(add_over_ranks, IN(double, parts), LONG(chunks), LONG(count), IN(double, turns),
        DOUBLE(least), IN(long, boxes), LONG(rank), LONG(ranks), INOUT(double, row),
-       INOUT(long, counters), INOUT(double, products)) {
+       INOUT(long, counters), OUT(double, products)) {
 #if ON_GPU
   if (*turns < least) return;
   BLOCKS(v, count) {
