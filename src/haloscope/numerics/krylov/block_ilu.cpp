@@ -80,7 +80,7 @@ INLINE void eliminate(const Factors &f, const int *positions, const double *A, l
 KERNEL(factorise, IN(int, order), IN(int, positions), IN(int, bounds), LONG(slices), LONG(n),
        IN(int, lower_starts), IN(int, lower_columns), IN(int, lower_sources),
        OUT(stored, lower), IN(int, upper_starts), IN(int, upper_columns),
-       IN(int, upper_sources), INOUT(stored, upper), IN(double, A), INOUT(double, rows),
+       IN(int, upper_sources), OUT(stored, upper), IN(double, A), OUT(double, rows),
        LONG(longest), INOUT(int, places), INOUT(long, singular)) {
   const Factors f = {order,        lower_starts,  lower_columns, lower_sources, upper_starts,
                      upper_columns, upper_sources, lower,         upper};
@@ -115,7 +115,7 @@ INLINE void sweep_up(const int *order, const int *starts, const int *columns, co
 
 KERNEL(solve, IN(int, order), IN(int, bounds), LONG(slices), LONG(n), IN(int, lower_starts),
        IN(int, lower_columns), IN(stored, lower), IN(int, upper_starts), IN(int, upper_columns),
-       IN(stored, upper), IN(double, x), INOUT(double, y)) {
+       IN(stored, upper), IN(double, x), OUT(double, y)) {
   BLOCKS(s, slices)
   sweep_down(order, lower_starts, lower_columns, lower, bounds[s], bounds[s + 1], x, y);
   sweep_down(order, lower_starts, lower_columns, lower, bounds[slices], n, x, y);

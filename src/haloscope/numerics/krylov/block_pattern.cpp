@@ -12,7 +12,7 @@ KERNEL(sort_places, IN(int, nodes), LONG(count), INOUT(int, next), OUT(int, plac
 }
 
 // room[K * starts[i] ...): the nodes that node i meets, itself among them, ascending; how many.
-KERNEL(meet, IN(int, nodes), IN(int, starts), IN(int, places), LONG(n), INOUT(int, room),
+KERNEL(meet, IN(int, nodes), IN(int, starts), IN(int, places), LONG(n), OUT(int, room),
        OUT(int, counts)) {
   PARTS(i, n) {
     int *met = room + (long)K * starts[i];
@@ -34,7 +34,7 @@ KERNEL(meet, IN(int, nodes), IN(int, starts), IN(int, places), LONG(n), INOUT(in
 // columns[rows[i] ...): what was met, without gaps; diagonal[i]: where i itself is among them;
 // offsets[t * K + b]: where node b of the element at places[t] is in its row.
 KERNEL(pack_rows, IN(int, nodes), IN(int, starts), IN(int, places), IN(int, room), IN(int, rows),
-       LONG(n), INOUT(int, columns), OUT(int, diagonal), OUT(offset, offsets)) {
+       LONG(n), OUT(int, columns), OUT(int, diagonal), OUT(offset, offsets)) {
   PARTS(i, n) {
     const int *met = room + (long)K * starts[i];
     const int count = rows[i + 1] - rows[i];

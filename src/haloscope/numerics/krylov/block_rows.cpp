@@ -71,7 +71,7 @@ KERNEL(narrow, IN(double, A), LONG(n), OUT(float, single)) { FOR_EACH(m, n * ENT
 
 // A = sum of matrices[place][b][r][c], a block for node b of the place's element.
 KERNEL(assemble, IN(int, node_starts), IN(int, places), IN(offset, offsets), IN(int, starts),
-       IN(double, matrices), LONG(n), INOUT(double, A)) {
+       IN(double, matrices), LONG(n), OUT(double, A)) {
   BLOCKS(i, n) {
     double *row = A + (long)starts[i] * ENTRIES;
     const long blocks = starts[i + 1] - starts[i];

@@ -11,7 +11,7 @@ CONSTANTS(INT(B), TYPE(stored), TYPE(stored2))
 #include "small_blocks.hpp"
 
 // Gives each row the lowest colour that no neighbour has, in the order of their numbers; on one core.
-KERNEL(colour, IN(int, starts), IN(int, columns), LONG(n), INOUT(int, colours)) {
+KERNEL(colour, IN(int, starts), IN(int, columns), LONG(n), OUT(int, colours)) {
   PARTS(only, 1) for (long i = 0; i < n; i++) {
     int candidate = -1;
     for (bool taken = true; taken;) {

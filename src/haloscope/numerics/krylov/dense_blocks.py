@@ -116,21 +116,15 @@ class DenseBlocks:
         values = self._inverse.values
         many, team = (entries * nodes,), (entries,)
         self._spread = kernels["spread"].bind(
-            extent=many,
-            block=team,
-            starts=rows.starts,
-            columns=rows.columns,
-            A=rows.values,
-            n=nodes,
-            D=values,
+            *(rows.starts, rows.columns, rows.values, nodes, values), extent=many, block=team
         )
         self._steps = [
             (
                 kernels["scale_row"].bind(
-                    extent=(64,), block=(64,), D=values, n=nodes, k=k, singular=self._singular
+                    *(values, nodes, k, self._singular), extent=(64,), block=(64,)
                 ),
                 kernels["eliminate"].bind(
-                    extent=(*many, _COLUMNS), block=(*team, _COLUMNS), D=values, n=nodes, k=k
+                    *(values, nodes, k), extent=(*many, _COLUMNS), block=(*team, _COLUMNS)
                 ),
             )
             for k in range(nodes)
