@@ -189,15 +189,22 @@ def variants(rows: BlockRows, x: Any, y: Any) -> dict[str, Callable[[], None]]:
     variants_by_name: dict[str, Callable[[], None]] = {}
     source = Path(BlockRows.__init__.__code__.co_filename).with_name("block_rows.cpp")
     for batch in BATCHES:
-        constants = {"B": 4, "K": 4, "BATCH": batch}
         offset = OFFSET_TYPES[rows.pattern.offsets.itemsize]
-        kernel = rows.device.kernel(source, "multiply", {**constants, "offset": offset})
+        constants = {"B": 4, "K": 4, "BATCH": batch, "offset": offset, "stored": "double"}
+        kernel = rows.device.kernel(source, "multiply", constants)
         for block in (128, 256):
             variants_by_name[f"product, {batch} blocks under way, {block} threads"] = kernel.bind(
-                *(rows.starts, rows.columns, rows.values, x, y),
-                *(rows.all_rows.shares, 96, 0, rows.nodes),
                 extent=(rows.nodes * 8,),
                 block=(block,),
+                starts=rows.starts,
+                columns=rows.columns,
+                A=rows.values,
+                x=x,
+                y=y,
+                shares=rows.all_rows.shares,
+                parts=96,
+                first=0,
+                end=rows.nodes,
             )
     return variants_by_name
 

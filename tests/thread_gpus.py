@@ -24,7 +24,8 @@ _ONE_THREAD = """
 #define ON_GPU 1
 #define FOR_EACH(i, n) for (long i = 0; i < (long)(n); ++i)
 static const struct { unsigned x; } blockIdx = {0}, threadIdx = {0}, gridDim = {1}, blockDim = {1};
-static real __ldcg(const real *from) { return *from; }
+template <typename T>
+static T __ldcg(const T *from) { return *from; }
 static void __threadfence() {}
 static long glance(const long *counter) { return *counter; }
 #define __launch_bounds__(...)

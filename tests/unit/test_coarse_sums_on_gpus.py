@@ -12,7 +12,7 @@ from kuhn_boxes import LinearFlow
 from thread_gpus import ThreadGpu, on_ranks
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.device.jit import Constants
+from haloscope.device.declarations import Constants
 from haloscope.exchange.ranks.world import World
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.krylov.two_level import TwoLevel, points_smoother

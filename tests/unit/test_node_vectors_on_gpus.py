@@ -10,7 +10,7 @@ import pytest
 from thread_gpus import ThreadGpu, on_ranks
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.device.jit import Constants
+from haloscope.device.declarations import Constants
 from haloscope.errors import MachineError
 from haloscope.exchange.ranks.world import World
 from haloscope.numerics.krylov import node_vectors

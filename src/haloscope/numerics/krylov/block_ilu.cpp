@@ -11,6 +11,9 @@
 // Slices are worked out side by side; what comes out does not depend on who does. Levels of rows that
 // need not wait for each other would do for one slice, too, but their rows lie apart: on two cores
 // they gained a sixth at best.
+//
+// B: unknowns a node; stored: type of the blocks of L and U.
+CONSTANTS(INT(B), TYPE(stored))
 
 #include "small_blocks.hpp"
 
@@ -76,8 +79,8 @@ INLINE void eliminate(const Factors &f, const int *positions, const double *A, l
 // rows: room for `longest` blocks, and places: for n numbers that are 0, for each slice.
 KERNEL(factorise, IN(int, order), IN(int, positions), IN(int, bounds), LONG(slices), LONG(n),
        IN(int, lower_starts), IN(int, lower_columns), IN(int, lower_sources),
-       INOUT(stored, lower), IN(int, upper_starts), IN(int, upper_columns),
-       IN(int, upper_sources), INOUT(stored, upper), IN(double, A), INOUT(double, rows),
+       OUT(stored, lower), IN(int, upper_starts), IN(int, upper_columns),
+       IN(int, upper_sources), OUT(stored, upper), IN(double, A), OUT(double, rows),
        LONG(longest), INOUT(int, places), INOUT(long, singular)) {
   const Factors f = {order,        lower_starts,  lower_columns, lower_sources, upper_starts,
                      upper_columns, upper_sources, lower,         upper};
@@ -112,7 +115,7 @@ INLINE void sweep_up(const int *order, const int *starts, const int *columns, co
 
 KERNEL(solve, IN(int, order), IN(int, bounds), LONG(slices), LONG(n), IN(int, lower_starts),
        IN(int, lower_columns), IN(stored, lower), IN(int, upper_starts), IN(int, upper_columns),
-       IN(stored, upper), IN(double, x), INOUT(double, y)) {
+       IN(stored, upper), IN(double, x), OUT(double, y)) {
   BLOCKS(s, slices)
   sweep_down(order, lower_starts, lower_columns, lower, bounds[s], bounds[s + 1], x, y);
   sweep_down(order, lower_starts, lower_columns, lower, bounds[slices], n, x, y);

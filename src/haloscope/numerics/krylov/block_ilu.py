@@ -58,15 +58,27 @@ class BlockIlu:
         self.order, bounds = _order_of_elimination(pattern, slices)
         positions = np.empty_like(self.order)
         positions[self.order] = np.arange(pattern.nodes)
-        self._slices, self._bounds = slices, device.from_host(bounds.astype(np.int32))
-        self._order = device.from_host(self.order.astype(np.int32))
+        self._slices = slices
         self._positions = device.from_host(positions.astype(np.int32))
         stored = np.dtype(np.float32 if single else np.float64)
         row, column = positions[pattern.rows], positions[pattern.columns]
         below = column < row
         last = pattern.nodes - 1
-        self._lower = self._part(np.flatnonzero(below), row, column, stored)
-        self._upper = self._part(np.flatnonzero(~below), last - row, last - column, stored)
+        self._lower = lower = self._part(np.flatnonzero(below), row, column, stored)
+        self._upper = upper = self._part(np.flatnonzero(~below), last - row, last - column, stored)
+        # Arguments of both kernels.
+        self._arguments: dict[str, Any] = {
+            "order": device.from_host(self.order.astype(np.int32)),
+            "bounds": device.from_host(bounds.astype(np.int32)),
+            "slices": slices,
+            "n": rows.nodes,
+            "lower_starts": lower.starts,
+            "lower_columns": lower.columns,
+            "lower": lower.blocks,
+            "upper_starts": upper.starts,
+            "upper_columns": upper.columns,
+            "upper": upper.blocks,
+        }
         longest = int(np.diff(pattern.starts).max(initial=0))
         self._room = device.empty((slices * longest * rows.size**2,), np.float64)
         self._longest = longest
@@ -78,29 +90,28 @@ class BlockIlu:
         self._factorise, solve = (
             device.kernel(_SOURCE, name, constants) for name in ("factorise", "solve")
         )
-        lower, upper = self._lower, self._upper
         self._solve = BoundLaunches(
-            lambda x, y: solve.bind(
-                *(self._order, self._bounds, slices, rows.nodes),
-                *(lower.starts, lower.columns, lower.blocks),
-                *(upper.starts, upper.columns, upper.blocks, x, y),
-                extent=(slices,),
-            )
+            lambda x, y: solve.bind(extent=(slices,), **self._arguments, x=x, y=y)
         )
 
     def update(self) -> None:
         """Factorise the matrix as it is now."""
-        rows, lower, upper = self._rows, self._lower, self._upper
+        rows = self._rows
         if self._sums is not None:
             self._matrix[...] = rows.values
             self._sums.swap(self._matrix)
         singular = np.zeros(1, np.int64)
         self._factorise.bind(
-            *(self._order, self._positions, self._bounds, self._slices, rows.nodes),
-            *(lower.starts, lower.columns, lower.sources, lower.blocks),
-            *(upper.starts, upper.columns, upper.sources, upper.blocks),
-            *(self._matrix, self._room, self._longest, self._places, singular),
             extent=(self._slices,),
+            **self._arguments,
+            positions=self._positions,
+            lower_sources=self._lower.sources,
+            upper_sources=self._upper.sources,
+            A=self._matrix,
+            rows=self._room,
+            longest=self._longest,
+            places=self._places,
+            singular=singular,
         )()
         if self._shared.world.any(bool(singular[0])):
             raise SolutionError(

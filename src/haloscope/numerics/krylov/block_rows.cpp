@@ -8,6 +8,9 @@
 //
 // y = A x adds, for each of the B x B entries alone, the products of a row's blocks in their order,
 // and then the sums of the B columns in pairs: the same bits on cores and GPUs.
+//
+// BATCH: blocks of a row that a lane of a GPU has under way at once, also the last few.
+CONSTANTS(INT(B), INT(K), INT(BATCH), TYPE(offset), TYPE(stored))
 
 #include "small_blocks.hpp"
 #if !ON_GPU
@@ -17,13 +20,9 @@
 #if ON_GPU
 // A lane has two equations of one column, so that ENTRIES / 2 lanes read a block as a whole.
 #define ROW_LANES (ENTRIES / 2)
-// Blocks of a row that a lane has under way at once, also the last few; a bench tries others.
-#ifndef BATCH
-#define BATCH 5
-#endif
 
 KERNEL(multiply, IN_RESTRICT(int, starts), IN_RESTRICT(int, columns), IN_RESTRICT(double, A),
-       IN_RESTRICT(double, x), INOUT_RESTRICT(double, y), IN(int, shares), LONG(parts), LONG(first),
+       IN_RESTRICT(double, x), OUT_RESTRICT(double, y), IN(int, shares), LONG(parts), LONG(first),
        LONG(end)) {
   const int lane = threadIdx.x % ROW_LANES, c = lane / (B / 2), pair = lane % (B / 2);
   const long teams = (long)gridDim.x * blockDim.x / ROW_LANES;
@@ -59,7 +58,7 @@ KERNEL(multiply, IN_RESTRICT(int, starts), IN_RESTRICT(int, columns), IN_RESTRIC
 #else
 // Rows from `first` to `end`, in parts of equal work with the bounds `shares`.
 KERNEL(multiply, IN(int, starts), IN(int, columns), IN(stored, A), IN(double, x),
-       INOUT(double, y), IN(int, shares), LONG(parts), LONG(first), LONG(end)) {
+       OUT(double, y), IN(int, shares), LONG(parts), LONG(first), LONG(end)) {
   BLOCKS(part, parts) {
     for (long i = shares[part]; i < shares[part + 1]; i++)
       store_column(row_sum(columns, A, x, starts[i], starts[i + 1]), y + i * B);
@@ -72,7 +71,7 @@ KERNEL(narrow, IN(double, A), LONG(n), OUT(float, single)) { FOR_EACH(m, n * ENT
 
 // A = sum of matrices[place][b][r][c], a block for node b of the place's element.
 KERNEL(assemble, IN(int, node_starts), IN(int, places), IN(offset, offsets), IN(int, starts),
-       IN(double, matrices), LONG(n), INOUT(double, A)) {
+       IN(double, matrices), LONG(n), OUT(double, A)) {
   BLOCKS(i, n) {
     double *row = A + (long)starts[i] * ENTRIES;
     const long blocks = starts[i + 1] - starts[i];

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,11 +107,12 @@ def pattern_of(device: Device, element_nodes: np.ndarray, nodes: int) -> BlockPa
     host = device if isinstance(device, CpuDevice) else CpuDevice()
     places = np.empty(flat.size, np.int32)
     host.kernel(_SOURCE, "sort_places", constants).bind(
-        *(flat, flat.size, node_starts[:-1].copy(), places), extent=(1,)
+        extent=(1,), nodes=flat, count=flat.size, next=node_starts[:-1].copy(), places=places
     )()
     room, counts = np.empty(flat.size * size, np.int32), np.empty(nodes, np.int32)
+    incidence: dict[str, Any] = {"nodes": flat, "starts": node_starts, "places": places, "n": nodes}
     host.kernel(_SOURCE, "meet", constants).bind(
-        *(flat, node_starts, places, nodes, room, counts), extent=(nodes,)
+        extent=(nodes,), **incidence, room=room, counts=counts
     )()
     starts = _starts(counts)
     longest = int(counts.max(initial=0))
@@ -118,10 +120,14 @@ def pattern_of(device: Device, element_nodes: np.ndarray, nodes: int) -> BlockPa
     columns, diagonal = np.empty(int(starts[-1]), np.int32), np.empty(nodes, np.int32)
     offsets = np.empty((flat.size, size), f"u{size_of_offset}")
     constants = {"K": size, "offset": OFFSET_TYPES[size_of_offset]}
-    kernel = host.kernel(_SOURCE, "pack_rows", constants)
-    kernel.bind(
-        *(flat, node_starts, places, room, starts, nodes, columns, diagonal, offsets),
+    host.kernel(_SOURCE, "pack_rows", constants).bind(
         extent=(nodes,),
+        **incidence,
+        room=room,
+        rows=starts,
+        columns=columns,
+        diagonal=diagonal,
+        offsets=offsets,
     )()
     return BlockPattern(
         nodes,
@@ -149,6 +155,8 @@ _BLOCK_ROWS_SOURCE = Path(__file__).with_name("block_rows.cpp")
 # Parts of equal work: a whole number for each of 1, 2, 3, 4, 6 or 8 threads and their like.
 _PARTS = 96
 _GPU_BLOCK = 256
+# Blocks of a row that a lane has under way, see block_rows.cpp; bench/flow_gpu.py tries others.
+_BATCH = 5
 
 
 @dataclass(frozen=True)
@@ -207,6 +215,7 @@ class BlockRows:
         constants: dict[str, int | float | str] = {
             "B": self.size,
             "K": self.pattern.element_nodes.shape[1],
+            "BATCH": _BATCH,
             "offset": OFFSET_TYPES[self.pattern.offsets.itemsize],
             "stored": stored,
         }
@@ -242,10 +251,17 @@ class BlockRows:
         single = values.dtype == np.float32
         kernel = self.kernel("multiply", "float") if single else self._multiply
         return kernel.bind(
-            *(self.starts, self.columns, values, x, y),
-            *(rows.shares, _PARTS, rows.first, rows.end),
             extent=((rows.end - rows.first) * self.size**2 // 2,),
             block=(_GPU_BLOCK,),
+            starts=self.starts,
+            columns=self.columns,
+            A=values,
+            x=x,
+            y=y,
+            shares=rows.shares,
+            parts=_PARTS,
+            first=rows.first,
+            end=rows.end,
         )
 
     def assemble(self, matrices: Array) -> None:
@@ -255,17 +271,26 @@ class BlockRows:
         unknowns of the second, [equation, unknown].
         """
         self.kernel("assemble").bind(
-            *(self.node_starts, self.node_places, self.offsets, self.starts),
-            *(matrices, self.nodes, self.values),
             extent=(self.nodes * self.size**2,),
             block=(self.size**2,),
+            node_starts=self.node_starts,
+            places=self.node_places,
+            offsets=self.offsets,
+            starts=self.starts,
+            matrices=matrices,
+            n=self.nodes,
+            A=self.values,
         )()
 
     def assemble_vector(self, vectors: Array, y: Array) -> None:
         """Sum stored element vectors (elements, K, size) to y, in the order of elements."""
         self.kernel("assemble_vector").bind(
-            *(self.node_starts, self.node_places, vectors, self.nodes, y),
             extent=(self.nodes * self.size,),
+            node_starts=self.node_starts,
+            places=self.node_places,
+            vectors=vectors,
+            n=self.nodes,
+            y=y,
         )()
 
     def fix_rows(self, unknowns: np.ndarray, owned: np.ndarray | None = None) -> None:
@@ -282,27 +307,38 @@ class BlockRows:
         chosen = np.asarray(unknowns, np.int32)
         ones = np.ones(len(chosen)) if owned is None else owned[chosen // self.size]
         return self.kernel("fix").bind(
-            *(self.starts, self.diagonal, self.device.from_host(chosen)),
-            *(self.device.from_host(np.asarray(ones, np.float64)), len(chosen), self.values),
             extent=(len(chosen),),
+            starts=self.starts,
+            diagonal=self.diagonal,
+            unknowns=self.device.from_host(chosen),
+            ones=self.device.from_host(np.asarray(ones, np.float64)),
+            count=len(chosen),
+            A=self.values,
         )
 
     def narrowing(self, values: Array) -> Launch:
         """Bind rounding of the blocks to an array in single precision, on cores."""
         return self.kernel("narrow").bind(
-            *(self.values, self.pattern.blocks, values),
             extent=(self.pattern.blocks * self.size**2,),
+            A=self.values,
+            n=self.pattern.blocks,
+            single=values,
         )
 
     def take_diagonal(self, blocks: Array) -> None:
         """Copy the rows' own blocks to an array (nodes, size, size)."""
         self.kernel("take_diagonal").bind(
-            *(self.values, self.diagonal, self.nodes, blocks),
             extent=(self.nodes * self.size**2,),
+            A=self.values,
+            diagonal=self.diagonal,
+            n=self.nodes,
+            blocks=blocks,
         )()
 
     def invert(self, blocks: Array) -> int:
         """Invert blocks (nodes, size, size) in place, with row pivots; how many have no inverse."""
         singular = self.device.zeros((1,), np.int64)
-        self.kernel("invert_all").bind(blocks, self.nodes, singular, extent=(self.nodes,))()
+        self.kernel("invert_all").bind(
+            extent=(self.nodes,), blocks=blocks, n=self.nodes, singular=singular
+        )()
         return int(self.device.to_host(singular)[0])

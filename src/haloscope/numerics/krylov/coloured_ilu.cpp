@@ -5,12 +5,13 @@
 //   order: rows by colour; row order[p] has the blocks packed[p] .. packed[p + 1] of a sweep
 //   sources: their numbers in F; columns of a sweep's blocks lie beside them
 //
-// Constants: B, stored (type of a sweep's blocks), stored2 (a pair of them on a GPU).
+// B: unknowns a node; stored: type of a sweep's blocks; stored2: a pair of them on a GPU.
+CONSTANTS(INT(B), TYPE(stored), TYPE(stored2))
 
 #include "small_blocks.hpp"
 
 // Gives each row the lowest colour that no neighbour has, in the order of their numbers; on one core.
-KERNEL(colour, IN(int, starts), IN(int, columns), LONG(n), INOUT(int, colours)) {
+KERNEL(colour, IN(int, starts), IN(int, columns), LONG(n), OUT(int, colours)) {
   PARTS(only, 1) for (long i = 0; i < n; i++) {
     int candidate = -1;
     for (bool taken = true; taken;) {

@@ -93,12 +93,21 @@ class ColouredIlu:
         binding = self._applications.get((id(x), id(y)))
         if binding is None:
             launches = []
-            for kernel, sweep, operands in zip(
-                self._kernels, (self._down, self._up), ((x, y), (y,)), strict=True
+            for kernel, sweep, vectors in zip(
+                self._kernels, (self._down, self._up), ({"x": x, "y": y}, {"y": y}), strict=True
             ):
-                lists = (sweep.order, sweep.packed, sweep.columns, sweep.blocks)
                 launches += [
-                    kernel.bind(*lists, *operands, first, end, extent=extent, block=(_GPU_BLOCK,))
+                    kernel.bind(
+                        extent=extent,
+                        block=(_GPU_BLOCK,),
+                        order=sweep.order,
+                        packed=sweep.packed,
+                        columns=sweep.columns,
+                        blocks=sweep.blocks,
+                        **vectors,
+                        first=first,
+                        end=end,
+                    )
                     for first, end, extent in self._colours(sweep)
                 ]
             binding = self._applications[id(x), id(y)] = (x, y, launches)
@@ -117,28 +126,41 @@ class ColouredIlu:
     def _bind_updates(self) -> list[Launch]:
         rows, down, entries = self._rows, self._down, self._rows.size**2
         factorise, invert = self._kernel("factorise"), self._kernel("invert_rows")
-        lists = (rows.starts, rows.columns, rows.diagonal, down.order, down.packed, down.sources)
+        upper_starts, upper = self._upper
         launches = []
         for first, end, _ in self._colours(down):
+            of_colour: dict[str, Any] = {
+                "diagonal": rows.diagonal,
+                "order": down.order,
+                "first": first,
+                "end": end,
+                "F": self._factors,
+            }
             launches.append(
                 factorise.bind(
-                    *(*lists, *self._upper, first, end, self._factors),
                     extent=((end - first) * entries,),
                     block=(entries,),
+                    **of_colour,
+                    starts=rows.starts,
+                    columns=rows.columns,
+                    lower_starts=down.packed,
+                    lower=down.sources,
+                    upper_starts=upper_starts,
+                    upper=upper,
                 )
             )
             launches.append(
-                invert.bind(
-                    *(rows.diagonal, down.order, first, end, self._factors, self._singular),
-                    extent=(end - first,),
-                )
+                invert.bind(extent=(end - first,), **of_colour, singular=self._singular)
             )
         for sweep in (down, self._up):
             count = len(sweep.sources)
             launches.append(
                 self._kernel("pack").bind(
-                    *(self._factors, sweep.sources, count, sweep.blocks),
                     extent=(max(1, count * entries),),
+                    F=self._factors,
+                    sources=sweep.sources,
+                    count=count,
+                    blocks=sweep.blocks,
                 )
             )
         return launches
@@ -195,6 +217,10 @@ def colours_of(device: Device, pattern: BlockPattern) -> NDArray[np.int32]:
     host = device if isinstance(device, CpuDevice) else CpuDevice()
     constants: dict[str, int | float | str] = {"B": 2, "stored": "float", "stored2": "float2"}
     host.kernel(_SOURCE, "colour", constants).bind(
-        *(pattern.starts, pattern.columns, pattern.nodes, colours), extent=(1,)
+        extent=(1,),
+        starts=pattern.starts,
+        columns=pattern.columns,
+        n=pattern.nodes,
+        colours=colours,
     )()
     return colours

@@ -3,12 +3,15 @@
 //
 // Vectors lie one after the other. Blocks go through ranges of whole rows of LANES values; a lane
 // adds what it meets, and the lanes of a block are added in pairs. The host adds the blocks.
+//
+// real: type of the vectors.
+CONSTANTS(TYPE(real))
 
 #define LANES 256
 #define PER_BLOCK(n, blocks) (((n) + (blocks)*LANES - 1) / ((blocks)*LANES) * LANES)
 
-// parts[v * blocks + b] = sum of vectors[v] * with over the range of block b.
-KERNEL(products, IN(real, vectors), IN(real, with), LONG(n), LONG(count), OUT(double, parts),
+// parts[v * blocks + b] = sum of vectors[v] * other over the range of block b.
+KERNEL(products, IN(real, vectors), IN(real, other), LONG(n), LONG(count), OUT(double, parts),
        LONG(blocks)) {
   const long range = PER_BLOCK(n, blocks);
   BLOCKS(b, blocks) {
@@ -20,7 +23,7 @@ KERNEL(products, IN(real, vectors), IN(real, with), LONG(n), LONG(count), OUT(do
       THREADS(i, LANES) MINE(sum, i) = 0;
       for (long row = begin; row < end; row += LANES) {
         const long lanes = smaller((long)LANES, end - row);
-        THREADS(i, lanes) MINE(sum, i) = fused((double)vector[row + i], (double)with[row + i], MINE(sum, i));
+        THREADS(i, lanes) MINE(sum, i) = fused((double)vector[row + i], (double)other[row + i], MINE(sum, i));
       }
       THREADS(i, LANES) sums[i] = MINE(sum, i);
       BARRIER();

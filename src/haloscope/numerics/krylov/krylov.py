@@ -138,9 +138,14 @@ class KrylovSpace:
         """Inner products of vectors (count, size) with another one, over all ranks."""
         count = len(vectors)
         self._products.bind(
-            *(vectors, vector, self.size, count, self._parts, _BLOCKS),
             extent=(_BLOCKS * _LANES,),
             block=(_LANES,),
+            vectors=vectors,
+            other=vector,
+            n=self.size,
+            count=count,
+            parts=self._parts,
+            blocks=_BLOCKS,
         )()
         parts = self.device.to_host(self._parts[: count * _BLOCKS])
         # The sum of floating-point numbers may differ in the last bit from rank to rank.
@@ -156,10 +161,15 @@ class KrylovSpace:
     def combine(self, factors: Floats, result: Array, keep: float = 0.0) -> None:
         """``result = keep * result + sum of factors[v] * vector v``."""
         self._combination.bind(
-            *(self._vectors, self.device.from_host(np.asarray(factors, np.float64))),
-            *(self.size, len(factors), float(keep), result, _BLOCKS),
             extent=(_BLOCKS * _LANES,),
             block=(_LANES,),
+            vectors=self._vectors,
+            factors=self.device.from_host(np.asarray(factors, np.float64)),
+            n=self.size,
+            count=len(factors),
+            keep=keep,
+            result=result,
+            blocks=_BLOCKS,
         )()
 
     def build(self, operator: Operator, start: Array, dimension: int | None = None) -> Projection:

@@ -10,6 +10,8 @@
 // where rounding changes. The order is fixed all the same: a chunk has ROWS rows of WIDTH numbers;
 // lanes add down the rows and are then added in pairs.
 
+CONSTANTS(INT(B))
+
 #include "pairs.hpp"
 
 #define WIDTH 32
@@ -106,7 +108,7 @@ INLINE double loss_seen(double seen, double parts) {
 
 KERNEL(orthogonalise, INOUT(double, vectors), LONG(stride), LONG(count), IN(unsigned char, owned),
        IN(double, first), IN(double, second), DOUBLE(limit), LONG(step), INOUT(double, state),
-       INOUT(double, parts)) {
+       OUT(double, parts)) {
   const long chunks = stride / CHUNK;
   if (step == SECOND && state[2 * count + 1] < 2) return;
   const double *products = step == SECOND ? second : first;
@@ -147,7 +149,7 @@ KERNEL(orthogonalise, INOUT(double, vectors), LONG(stride), LONG(count), IN(unsi
 
 // products[v] = the pair that the pairs of all chunks of vector v add to; nothing below `least` turns.
 KERNEL(add_parts, IN(double, parts), LONG(chunks), LONG(count), IN(double, turns), DOUBLE(least),
-       INOUT(double, products)) {
+       OUT(double, products)) {
   if (*turns < least) return;
   BLOCKS(v, count) {
     SHARED(double, high, LANES);
@@ -159,7 +161,7 @@ KERNEL(add_parts, IN(double, parts), LONG(chunks), LONG(count), IN(double, turns
 }
 
 // products[v] = the pair that the pairs of all ranks add to, in their order; a row of `table` each.
-KERNEL(add_ranks, IN(double, table), LONG(row), LONG(ranks), LONG(count), INOUT(double, products)) {
+KERNEL(add_ranks, IN(double, table), LONG(row), LONG(ranks), LONG(count), OUT(double, products)) {
   FOR_EACH(v, count) {
     double high = 0, low = 0;
     for (long r = 0; r < ranks; r++)

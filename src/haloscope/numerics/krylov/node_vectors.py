@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,9 +162,14 @@ class NodeVectors:
         key = count, id(result)
         if key not in self._combinations:
             launch = self._combine.bind(
-                *(self._flat, self._stride, count, self._factors, self._values, result),
                 extent=(self._stride,),
                 block=(_CHUNK,),
+                vectors=self._flat,
+                stride=self._stride,
+                count=count,
+                factors=self._factors,
+                n=self._values,
+                result=result,
             )
             self._combinations[key] = (result, launch)
         self._factors_are_read()
@@ -174,17 +180,26 @@ class NodeVectors:
 
     def subtract_from(self, minuend: Array, vector: int) -> None:
         """Replace a vector by `minuend` minus it."""
-        own = self.vectors[vector]
-        self._subtract.bind(minuend, self._values, own, extent=(self._values,))()
+        self._subtract.bind(
+            extent=(self._values,), b=minuend, n=self._values, y=self.vectors[vector]
+        )()
 
     def _step(self, count: int, step: int) -> None:
         if (count, step) not in self._steps:
             limit = _LIMIT if count else 0.0
             self._steps[count, step] = self._orthogonalise.bind(
-                *(self._flat, self._stride, count, self._owned, *self._turns),
-                *(limit, step, self._state, self._parts),
                 extent=(self._stride,),
                 block=(_CHUNK,),
+                vectors=self._flat,
+                stride=self._stride,
+                count=count,
+                owned=self._owned,
+                first=self._turns[0],
+                second=self._turns[1],
+                limit=limit,
+                step=step,
+                state=self._state,
+                parts=self._parts,
             )
         self._steps[count, step]()
 
@@ -205,25 +220,44 @@ class NodeVectors:
     def _bind_reduction(self, count: int, turn: int) -> list[Launch]:
         """Launches that add this rank's parts, and those that add all ranks' parts on each GPU."""
         world, sums = self._world, self._turns[turn]
-        # The second turn's are needed where there is one.
-        when = (self._state[2 * count + 1 :], float(_SECOND if turn else 0))
-        operands = (self._parts, self._chunks, count + 1, *when)
-        extent, block = ((count + 1) * _LANES,), (_LANES,)
+        own: dict[str, Any] = {
+            "extent": ((count + 1) * _LANES,),
+            "block": (_LANES,),
+            "parts": self._parts,
+            "chunks": self._chunks,
+            "count": count + 1,
+            # The second turn's are needed where there is one.
+            "turns": self._state[2 * count + 1 :],
+            "least": _SECOND if turn else 0,
+        }
         if world.size == 1 or self._on_host:
-            return [self._add_parts.bind(*operands, sums, extent=extent, block=block)]
+            return [self._add_parts.bind(**own, products=sums)]
         if self._direct is None and self._table is None:
             self._open_exchange()
         if self._direct is not None:
-            kernel = self._device.kernel(_RANK_SUMS, "add_over_ranks", {"real": "double"})
-            ranks = (self._direct.boxes, world.rank, world.size, self._row, self._counters)
-            return [kernel.bind(*operands, *ranks, sums, extent=extent, block=block)]
+            kernel = self._device.kernel(_RANK_SUMS, "add_over_ranks", {})
+            launch = kernel.bind(
+                **own,
+                boxes=self._direct.boxes,
+                rank=world.rank,
+                ranks=world.size,
+                row=self._row,
+                counters=self._counters,
+                products=sums,
+            )
+            return [launch]
         assert self._table is not None
         row = 2 * self._count
-        own = self._table[world.rank * row : (world.rank + 1) * row]
+        place = self._table[world.rank * row : (world.rank + 1) * row]
         rest = self._add_ranks.bind(
-            *(self._table, row, world.size, count + 1, sums), extent=(count + 1,)
+            extent=(count + 1,),
+            table=self._table,
+            row=row,
+            ranks=world.size,
+            count=count + 1,
+            products=sums,
         )
-        return [self._add_parts.bind(*operands, own, extent=extent, block=block), rest]
+        return [self._add_parts.bind(**own, products=place), rest]
 
     def _open_exchange(self) -> None:
         """Each rank's row to all others; all ranks come to the same choice."""
@@ -260,7 +294,7 @@ def clearing(device: Device, numbers: NDArray[np.integer], vector: Array, size: 
     """Bind setting to 0 what a vector with `size` numbers a node has at nodes with these numbers."""
     kernel = device.kernel(_SOURCE, "clear", {"B": size})
     listed = device.from_host(np.asarray(numbers, np.int32))
-    return kernel.bind(listed, len(numbers), vector, extent=(max(1, len(numbers)),))
+    return kernel.bind(extent=(max(1, len(numbers)),), nodes=listed, count=len(numbers), x=vector)
 
 
 def _column(column: Floats, count: int) -> Floats:

@@ -11,8 +11,8 @@
 #define WORDS 6
 
 KERNEL(add_over_ranks, IN(double, parts), LONG(chunks), LONG(count), IN(double, turns),
-       DOUBLE(least), IN(long, boxes), LONG(rank), LONG(ranks), INOUT(double, row),
-       INOUT(long, counters), INOUT(double, products)) {
+       DOUBLE(least), IN(long, boxes), LONG(rank), LONG(ranks), OUT(double, row),
+       INOUT(long, counters), OUT(double, products)) {
 #if ON_GPU
   if (*turns < least) return;
   BLOCKS(v, count) {
