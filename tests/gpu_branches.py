@@ -107,9 +107,11 @@ class _Kernel(CpuKernel):
         block: Any = (64,),
         shared: int = 0,
         stream: Any = None,
-        **given: Any,
+        **arguments: Any,
     ) -> Any:
         # Fewer blocks than asked for: they go round.
         blocks = min(-(-extent[0] // block[0]), _MOST_BLOCKS)
         launch = int(blocks), int(block[0]), int(shared)
-        return launch_of(self._function, [*launch, *(positional or self.declaration.order(given))])
+        return launch_of(
+            self._function, [*launch, *(positional or self.declaration.order(arguments))]
+        )

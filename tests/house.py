@@ -278,7 +278,10 @@ def defines(path: Path, name: str) -> bool:
         return False
     text = path.read_text()
     if path.suffix != ".py":
-        return re.search(rf"\b{re.escape(name)}\(", text) is not None
+        # A function, or a kernel: its name follows its launch bounds.
+        name = re.escape(name)
+        kernel = rf"^KERNEL(?:_BOUNDS\(.*)?[( ]{name}[,)]"
+        return re.search(rf"\b{name}\(|{kernel}", text, re.MULTILINE) is not None
     body: list[ast.stmt] = ast.parse(text).body
     for part in name.split("."):
         nodes = [node for node in body if getattr(node, "name", None) == part]

@@ -106,7 +106,7 @@ class _Tiled:
         shared: int = 0,
         stream: Any = None,
         early: bool = False,
-        **given: Any,
+        **arguments: Any,
     ) -> Any:
         if not self._library.exists():
             self._library.write_bytes(_built(tuple(self._constants.items())))
@@ -116,7 +116,7 @@ class _Tiled:
         grid = [-(-n // width) for n, width in zip(asked, size, strict=False)]
         declared = jit.declarations(SOURCE, self._constants, on_gpu=True).kernel(self._name)
         run = ctypes.CDLL(str(self._library))[f"run_{self._name}"]
-        return launch_of(run, [*grid, *size[:2], shared, *declared.order(given)])
+        return launch_of(run, [*grid, *size[:2], shared, *declared.order(arguments)])
 
 
 class _TiledGpu(ThreadGpu):
@@ -213,13 +213,17 @@ def test_blocks_that_keep_in_step_have_equal_marches(monkeypatch, tmp_path):
     bound = []
     bind = _Tiled.bind
     monkeypatch.setattr(
-        _Tiled, "bind", lambda self, **given: bound.append((self, given)) or bind(self, **given)
+        _Tiled,
+        "bind",
+        lambda self, **arguments: bound.append((self, arguments)) or bind(self, **arguments),
     )
     gpu = _TiledGpu(tmp_path)
     case = small_case("cavity.nodes=[18, 6, 12]", "machine.graphs=false")
     solver = CavitySolver(case, gpu, World())
     solver.advance(1)
-    reached = next(given["progress"] for kernel, given in bound if kernel._name == "update_tiles")
+    reached = next(
+        arguments["progress"] for kernel, arguments in bound if kernel._name == "update_tiles"
+    )
     assert reached[:3].tolist() == [3, 3, 3]
 
 

@@ -58,22 +58,22 @@ def test_conditions_decide_which_variant_counts():
     assert [argument.name for argument in _kernel("scale", on_gpu=True).arguments][1] == "places"
 
 
-def _given(**changed: Any) -> dict[str, Any]:
+def _arguments(**changed: Any) -> dict[str, Any]:
     x, y = np.zeros(4, "f4"), np.zeros(4, "f4")
     return {"x": x, "y": y, "n": 4, "factor": 2, "places": np.arange(4, dtype="i4")} | changed
 
 
 def test_arguments_are_brought_into_the_order_of_the_source():
-    given = _given(places=None, n=np.int32(4))
-    assert _kernel("scale").order(given) == [given["x"], None, given["y"], 4, 2.0]
+    arguments = _arguments(places=None, n=np.int32(4))
+    assert _kernel("scale").order(arguments) == [arguments["x"], None, arguments["y"], 4, 2.0]
 
 
 def test_missing_and_unknown_arguments_are_named():
     scale = _kernel("scale")
     with refused(DeclarationError, location="own.cpp: kernel scale", problem="unknown: z"):
-        scale.order(_given(z=1))
+        scale.order(_arguments(z=1))
     with refused(DeclarationError, problem="missing: factor", allowed="x, places, y, n, factor"):
-        scale.order({name: value for name, value in _given().items() if name != "factor"})
+        scale.order({name: value for name, value in _arguments().items() if name != "factor"})
 
 
 @pytest.mark.parametrize(
@@ -91,22 +91,26 @@ def test_missing_and_unknown_arguments_are_named():
 def test_a_wrong_type_names_the_kernel_and_the_argument(changed, problem, allowed):
     place = f"own.cpp: kernel scale, argument {next(iter(changed))}"
     with refused(DeclarationError, location=place, problem=problem, allowed=allowed):
-        _kernel("scale").order(_given(**changed))
+        _kernel("scale").order(_arguments(**changed))
 
 
 def test_structs_are_given_by_their_members():
     cut = _kernel("cut")
     side = {"first": 7, "across": [0.5, 1.5, 2.5]}
-    given = {"flags": np.zeros(3, "?"), "pairs": np.zeros(3), "box": {"low": side, "high": side}}
-    struct = cut.order(given)[1]
+    arguments = {
+        "flags": np.zeros(3, "?"),
+        "pairs": np.zeros(3),
+        "box": {"low": side, "high": side},
+    }
+    struct = cut.order(arguments)[1]
     assert struct["high"]["first"] == 7
     assert struct["low"]["across"].tolist() == [0.5, 1.5, 2.5]
     assert struct.dtype.itemsize == 2 * (8 + 3 * 4 + 4)  # with the gap that C++ leaves behind
-    given["box"]["low"] = {"first": 7}
+    arguments["box"]["low"] = {"first": 7}
     with refused(
         DeclarationError, location="kernel cut, argument box.low", allowed="first, across"
     ):
-        cut.order(given)
+        cut.order(arguments)
 
 
 @pytest.mark.parametrize(

@@ -91,10 +91,10 @@ class _AbsentKernel:
         stream: Any = None,
         shared: int = 0,
         early: bool = False,
-        **given: Any,
+        **arguments: Any,
     ) -> Callable[[], None]:
         if not positional:
-            self.declaration.order(given)
+            self.declaration.order(arguments)
         return _nothing
 
 

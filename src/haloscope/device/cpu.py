@@ -84,10 +84,10 @@ class CpuKernel:
         stream: Any = None,
         shared: int = 0,
         early: bool = False,
-        **given: Array | Mapping[str, Any] | int | float | None,
+        **arguments: Array | Mapping[str, Any] | int | float | None,
     ) -> CpuLaunch:
         """Bind arguments; see :class:`haloscope.device.interface.Kernel`."""
-        return launch_of(self._function, positional or self.declaration.order(given))
+        return launch_of(self._function, positional or self.declaration.order(arguments))
 
 
 def launch_of(

@@ -142,10 +142,10 @@ class CudaKernel:
         stream: Any = None,
         shared: int = 0,
         early: bool = False,
-        **given: Array | Mapping[str, Any] | int | float | None,
+        **arguments: Array | Mapping[str, Any] | int | float | None,
     ) -> CudaLaunch:
         """Bind arguments; see :class:`haloscope.device.interface.Kernel`."""
-        arguments = positional or self.declaration.order(given)
+        arguments = positional or self.declaration.order(arguments)
         shape = block or _DEFAULT_BLOCK[len(extent)]
         threads = tuple(shape) + (1,) * (3 - len(shape))
         needed = tuple(extent) + (1,) * (3 - len(extent))

@@ -53,26 +53,13 @@ _ARGUMENT = re.compile(
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of a kernel.
+    """An argument of a kernel."""
 
-    Attributes
-    ----------
-    name
-        Name in the source, and the keyword of a call.
-    kind
-        ``array``, ``long``, ``double`` or ``struct``.
-    access
-        ``in``, ``out`` or ``inout``: what the kernel does with an array.
-    restrict
-        Whether no other argument overlaps the array.
-    type
-        Of the array's values, or of the struct; None for values that only C++ knows.
-    """
-
-    name: str
-    kind: str
-    access: str = "in"
-    restrict: bool = False
+    name: str  # In the source, and the keyword of a call
+    kind: str  # ``array``, ``long``, ``double`` or ``struct``
+    access: str = "in"  # ``in``, ``out`` or ``inout``: what the kernel does with an array
+    restrict: bool = False  # Whether no other argument overlaps the array
+    # Of the array's values, or of the struct; None for values that only C++ knows.
     type: np.dtype[Any] | None = None
 
 
@@ -84,35 +71,22 @@ class Declaration:
     kernel: str
     arguments: tuple[Argument, ...]
 
-    def order(self, given: Mapping[str, Any]) -> list[Any]:
-        """Bring the arguments of a call into the order of the source.
+    def order(self, values: Mapping[str, Any]) -> list[Any]:
+        """Bring the arguments of a call into the order of the source, checked and converted.
 
-        Parameters
-        ----------
-        given
-            By name: arrays (None: no array), numbers, structs as mappings of their members.
-
-        Returns
-        -------
-        list
-            Arrays as they are, ``int``, ``float``, structured NumPy values.
-
-        Raises
-        ------
-        DeclarationError
-            A keyword is missing or unknown, or a value has the wrong type.
+        `values`: by name: arrays (None: no array), numbers, structs as mappings of their members.
         """
         names = [argument.name for argument in self.arguments]
-        if given.keys() != set(names):
-            unknown = [name for name in given if name not in names]
-            missing = [name for name in names if name not in given]
+        if values.keys() != set(names):
+            unknown = [name for name in values if name not in names]
+            missing = [name for name in names if name not in values]
             fault = (
                 f"unknown: {', '.join(unknown)}" if unknown else f"missing: {', '.join(missing)}"
             )
             raise DeclarationError(
                 f"arguments {fault}", location=self.place, allowed=", ".join(names) or "none"
             )
-        return [self._converted(argument, given[argument.name]) for argument in self.arguments]
+        return [self._converted(argument, values[argument.name]) for argument in self.arguments]
 
     @property
     def place(self) -> str:
@@ -173,28 +147,14 @@ class Declaration:
 
 @dataclass(frozen=True)
 class Declarations:
-    """All that a source declares for given constants.
-
-    Attributes
-    ----------
-    constants
-        Kind (``TYPE``, ``INT``, ``REAL``) by name; None where the source lists none.
-    kernels
-        By name.
-    """
+    """All that a source declares for some constants."""
 
     file: str
-    constants: Mapping[str, str] | None
+    constants: Mapping[str, str] | None  # Kinds by name; None where the source lists none
     kernels: Mapping[str, Declaration]
 
     def kernel(self, name: str) -> Declaration:
-        """The declaration of a kernel.
-
-        Raises
-        ------
-        DeclarationError
-            The source has no such kernel with these constants.
-        """
+        """The declaration of a kernel that the source has with these constants."""
         if name not in self.kernels:
             raise DeclarationError(
                 f"no kernel {name}", location=self.file, allowed=", ".join(sorted(self.kernels))
@@ -203,23 +163,9 @@ class Declarations:
 
 
 def read(file: str, text: str, constants: Constants, *, on_gpu: bool) -> Declarations:
-    """Read a source with its included files pasted in.
+    """Read a source with its included files pasted in, without the dialect.
 
-    Parameters
-    ----------
-    file
-        Name for messages.
-    text
-        The source, without the dialect.
-    constants
-        Those that it is compiled with.
-    on_gpu
-        Value of ``ON_GPU``.
-
-    Raises
-    ------
-    DeclarationError
-        A constant is undeclared, missing or of the wrong kind; a declaration cannot be read.
+    `file`: name for messages; `on_gpu`: value of ``ON_GPU``.
     """
     return _read(file, text, tuple(sorted(constants.items())), on_gpu)
 
@@ -235,8 +181,8 @@ def _read(
     return Declarations(file, declared, {one.kernel: one for one in source.kernels()})
 
 
-def _check_constants(file: str, declared: Mapping[str, str], given: Constants) -> None:
-    for name in sorted(declared.keys() ^ given.keys()):
+def _check_constants(file: str, declared: Mapping[str, str], values: Constants) -> None:
+    for name in sorted(declared.keys() ^ values.keys()):
         state = "missing" if name in declared else "undeclared"
         raise DeclarationError(
             f"constant {name} is {state}",
@@ -249,9 +195,9 @@ def _check_constants(file: str, declared: Mapping[str, str], given: Constants) -
         "REAL": (int, float, np.floating),
     }
     for name, kind in declared.items():
-        if not isinstance(given[name], fitting[kind]):
+        if not isinstance(values[name], fitting[kind]):
             raise DeclarationError(
-                f"it is {given[name]!r}", location=f"{file}: constant {name}", allowed=kind
+                f"it is {values[name]!r}", location=f"{file}: constant {name}", allowed=kind
             )
 
 
@@ -338,9 +284,9 @@ class _Source:
 
     def constants(self) -> dict[str, str] | None:
         """Kinds of the constants by name; None without a list."""
-        found: dict[str, str] | None = None
+        kinds: dict[str, str] | None = None
         for text in self._calls(r"\bCONSTANTS"):
-            found = {} if found is None else found
+            kinds = {} if kinds is None else kinds
             for entry in separated(text) if text.strip() else ():
                 match = re.fullmatch(r"(TYPE|INT|REAL)\((\w+)\)", entry)
                 if match is None:
@@ -349,8 +295,8 @@ class _Source:
                         location=self._file,
                         allowed="TYPE(name), INT(name), REAL(name)",
                     )
-                found[match[2]] = match[1]
-        return found
+                kinds[match[2]] = match[1]
+        return kinds
 
     def kernels(self) -> Iterator[Declaration]:
         """The kernels."""
@@ -365,7 +311,7 @@ class _Source:
             yield Declaration(self._file, name, read)
 
     def _calls(self, macro: str) -> Iterator[str]:
-        """What stands between the parentheses of each use of a macro."""
+        """Text between the parentheses of each use of a macro."""
         for match in re.finditer(rf"{macro}\(", self._left, re.MULTILINE):
             depth, end = 1, match.end()
             while depth and end < len(self._left):

@@ -67,13 +67,13 @@ class Kernel(Protocol):
         stream: Any = None,
         shared: int = 0,
         early: bool = False,
-        **given: Array | Mapping[str, Any] | int | float | None,
+        **arguments: Array | Mapping[str, Any] | int | float | None,
     ) -> Launch:
         """Bind arguments by the names that the kernel's source declares.
 
         Parameters
         ----------
-        given
+        arguments
             Arrays (None: no array), numbers, and structs as mappings of their members.
         extent
             Threads needed along x, y, z on a GPU; cores take their loop bounds from arguments.

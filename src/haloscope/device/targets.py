@@ -1,4 +1,4 @@
-"""What kernels are compiled for: the cores of this machine, or GPUs that may be elsewhere."""
+"""Targets of kernels: the cores of this machine, or GPUs that may be elsewhere; files that are compiled for them."""
 
 from __future__ import annotations
 
@@ -34,15 +34,9 @@ class Target(Protocol):
 
 @dataclass(frozen=True)
 class KnownTarget:
-    """The cores of this machine, or GPUs of an architecture.
+    """The cores of this machine, or GPUs of an architecture."""
 
-    Attributes
-    ----------
-    name
-        ``cpu``, or an architecture such as ``sm_90``.
-    """
-
-    name: str
+    name: str  # ``cpu``, or an architecture such as ``sm_90``
     kind: str = field(init=False)
     copy_engine: bool = field(init=False)
     block_memory: int = field(init=False)
