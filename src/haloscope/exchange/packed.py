@@ -60,7 +60,7 @@ def pieces(
 
 @dataclass(frozen=True, eq=False)
 class Chunks:
-    """What goes out or comes in, cut for blocks of threads: a table for a kernel."""
+    """Messages of one direction, cut for blocks of threads: a table for a kernel."""
 
     rows: Array  # int64, as the kernel's source tells
     count: int

@@ -26,8 +26,8 @@ KERNEL(largest_change, IN(real, a), IN(real, b), LONG(first), LONG(nx), LONG(ny)
   }
 }
 
-// high[k], low[k] = sum of ((a - b - shift) * scale)^2 over part k, in whole numbers and in units of
-// 1 / fine.
+// high[k], low[k] = sum of ((a - b - shift) * scale)^2 over part k, in whole numbers and in units
+// of 1 / fine.
 KERNEL(sum_of_squares, IN(real, a), IN(real, b), LONG(first), LONG(nx), LONG(ny), LONG(nz),
        LONG(sy), LONG(sz), DOUBLE(shift), DOUBLE(scale), DOUBLE(fine), OUT(long, high),
        OUT(long, low), LONG(n)) {
