@@ -62,23 +62,24 @@ def run_all(device: Any, real: str) -> dict[str, np.ndarray]:
     dtype = REALS[real]
     outputs: dict[str, np.ndarray] = {}
 
-    def launch(name: str, *arguments: Any, extent: Any, block: Any = None) -> None:
+    def launch(name: str, extent: Any, block: Any = None, **arguments: Any) -> None:
         kernel = device.kernel(SOURCE, name, constants(real))
-        kernel.bind(*arguments, extent=extent, block=block)()
+        kernel.bind(extent=extent, block=block, **arguments)()
 
     a, b, c = (device.from_host(values) for values in operands(real))
     into = device.zeros((VALUES,), dtype)
-    launch("each", a, into, VALUES, extent=(VALUES,))
+    launch("each", (VALUES,), a=a, b=into, n=VALUES)
     outputs["each"] = device.to_host(into)
 
     into = device.zeros((VALUES,), dtype)
     for backward in range(2):
-        launch("from_an_end", a, into, VALUES, backward, extent=(VALUES,))
+        launch("from_an_end", (VALUES,), a=a, b=into, n=VALUES, backward=backward)
     outputs["from either end"] = device.to_host(into)
 
     size = BOX[0] * BOX[1] * BOX[2]
     into = device.zeros((size,), "i8")
-    launch("cells", into, *BOX, extent=BOX)
+    box = dict(zip(("nx", "ny", "nz"), BOX, strict=True))
+    launch("cells", BOX, visits=into, **box)
     outputs["cells"] = device.to_host(into)
 
     source = device.from_host(np.arange(BLOCKS * WIDTH**2).astype(dtype))
@@ -89,29 +90,29 @@ def run_all(device: Any, real: str) -> dict[str, np.ndarray]:
     ):
         into = device.zeros((BLOCKS * values,), dtype)
         extent = (BLOCKS * WIDTH,) if len(block) == 1 else (BLOCKS * WIDTH, WIDTH)
-        launch(name, source, into, BLOCKS, extent=extent, block=block)
+        launch(name, extent, block, a=source, b=into, count=BLOCKS)
         outputs[name] = device.to_host(into)
 
     visits, counts = device.zeros((size,), "i8"), device.zeros((PARTS,), "i8")
-    launch("parts", visits, counts, PARTS, *BOX, extent=(PARTS,))
+    launch("parts", (PARTS,), visits=visits, counts=counts, n=PARTS, **box)
     outputs["visits"], outputs["cells in all parts"] = (
         device.to_host(visits),
         np.array([device.to_host(counts).sum()]),
     )
 
-    sums = [device.zeros((BINS,), kind) for kind in ("f4", "f8", "i8")]
-    launch("bins", *sums, BINS, ADDITIONS, extent=(ADDITIONS,))
-    for name, into in zip(("float bins", "double bins", "integer bins"), sums, strict=True):
-        outputs[name] = device.to_host(into)
+    kinds = {"singles": "f4", "doubles": "f8", "integers": "i8"}
+    sums = {name: device.zeros((BINS,), kind) for name, kind in kinds.items()}
+    launch("bins", (ADDITIONS,), **sums, bins=BINS, n=ADDITIONS)
+    outputs |= {name: device.to_host(into) for name, into in sums.items()}
 
     into = device.zeros((3 * ROOTS,), dtype)
     numbers = device.from_host(normal_numbers(real))
-    launch("roots", numbers, into, ROOTS, extent=(ROOTS,))
+    launch("roots", (ROOTS,), a=numbers, results=into, n=ROOTS)
     names = ("root_of_normal", "roots", "reciprocal_of_normal")
     outputs.update(zip(names, device.to_host(into).reshape(3, ROOTS), strict=True))
 
     into = device.zeros((6 * VALUES,), dtype)
-    launch("arithmetic", a, b, c, into, VALUES, extent=(VALUES,))
+    launch("arithmetic", (VALUES,), a=a, b=b, c=c, results=into, n=VALUES)
     rows = device.to_host(into).reshape(6, VALUES)
     names = ("fused", "apart", "larger", "smaller", "square_root", "absolute")
     outputs.update(zip(names, rows, strict=True))

@@ -1,6 +1,7 @@
 // One small kernel for each word of the dialect, run on cores and on a GPU by dialect.py.
 //
-// Compile-time constants: real, and WIDTH (values of a block, threads of a block on a GPU).
+// WIDTH: values of a block, and threads of a block on a GPU.
+CONSTANTS(TYPE(real), INT(WIDTH))
 
 KERNEL(each, IN(real, a), OUT(real, b), LONG(n)) {
   FOR_EACH(i, n) b[i] = 2 * a[i] + (real)i;

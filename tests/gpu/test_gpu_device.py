@@ -40,8 +40,13 @@ def test_launches_of_a_kernel_keep_the_shared_memory_that_each_was_bound_with(gp
     source = Path(__file__).with_name("tickets.cpp")
     following, of_first = gpu.zeros((1,), np.int32), gpu.zeros((1,), np.int32)
     launches = [
-        gpu.kernel(source, "take_tickets", {"real": "double"}).bind(
-            following, of_first, 0, extent=(32,), block=(32,), shared=size << 10
+        gpu.kernel(source, "take_tickets", {}).bind(
+            next=following,
+            of_first_block=of_first,
+            cycles=0,
+            extent=(32,),
+            block=(32,),
+            shared=size << 10,
         )
         for size in (64, 96, 56)
     ]
@@ -83,7 +88,7 @@ def _chain(device: Any, array: Any, other: Any) -> list[Any]:
     kernel = device.kernel(dialect.SOURCE, "each", dialect.constants("double"))
     n = array.size
     pairs = ((array, other), (other, array))
-    return [kernel.bind(a, b, n, extent=(n,)) for a, b in pairs]
+    return [kernel.bind(a=a, b=b, n=n, extent=(n,)) for a, b in pairs]
 
 
 def test_a_replayed_graph_equals_the_launches_one_by_one(gpu):
@@ -124,15 +129,24 @@ def test_a_graph_beside_the_main_stream_follows_it_and_is_followed(gpu):
 
 def test_kernels_of_the_side_stream_come_first_in_graphs(gpu):
     """Though the main stream's kernel was launched before, and has blocks for many times the GPU."""
-    tickets = gpu.kernel(
-        Path(__file__).with_name("tickets.cpp"), "take_tickets", {"real": "double"}
-    )
+    tickets = gpu.kernel(Path(__file__).with_name("tickets.cpp"), "take_tickets", {})
     following, of_main, of_side = (gpu.zeros((1,), "i4") for _ in range(3))
     blocks, threads = 100 * gpu.multiprocessors, 256
     launches = [
-        tickets.bind(following, of_main, 20_000, extent=(blocks * threads,), block=(threads,)),
         tickets.bind(
-            *(following, of_side, 0), extent=(threads,), block=(threads,), stream=gpu.side
+            next=following,
+            of_first_block=of_main,
+            cycles=20_000,
+            extent=(blocks * threads,),
+            block=(threads,),
+        ),
+        tickets.bind(
+            next=following,
+            of_first_block=of_side,
+            cycles=0,
+            extent=(threads,),
+            block=(threads,),
+            stream=gpu.side,
         ),
     ]
 

@@ -1,5 +1,5 @@
 // Tells in which order blocks of kernels begin: each takes a ticket, then stays for some clock cycles.
-KERNEL take_tickets(int *next, int *of_first_block, long cycles) {
+KERNEL(take_tickets, INOUT(int, next), OUT(int, of_first_block), LONG(cycles)) {
   if (threadIdx.x == 0) {
     const int ticket = atomicAdd(next, 1);
     if (blockIdx.x == 0) *of_first_block = ticket;

@@ -24,7 +24,9 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.device.jit import Cache
 from haloscope.errors import MachineError
 
-_DOUBLING = "KERNEL(twice, INOUT(double, a), LONG(n)) { FOR_EACH(i, n) a[i] = larger(a[i] * FACTOR, 0.0); }\n"
+_DOUBLING = """CONSTANTS(INT(FACTOR))
+KERNEL(twice, INOUT(double, a), LONG(n)) { FOR_EACH(i, n) a[i] = larger(a[i] * FACTOR, 0.0); }
+"""
 _CONSTANTS = {"FACTOR": 2}
 
 
@@ -54,7 +56,7 @@ def new_search() -> Iterator[None]:
 def _doubled(source: Path) -> list[float]:
     values = np.array([1.0, 2.0, -3.0])
     kernel = CpuDevice(threads=1).kernel(source, "twice", _CONSTANTS)
-    kernel.bind(values, len(values), extent=(len(values),))()
+    kernel.bind(a=values, n=len(values), extent=(len(values),))()
     return values.tolist()
 
 
@@ -71,7 +73,7 @@ def test_subnormal_numbers_survive_the_loading_of_a_kernel(folder, source):
     assert np.nextafter(2.3e-308, 0.0) / 2 > 0.0
     tiny = np.full(1000, 1e-310)  # in kernels, too, on every thread
     kernel = CpuDevice(threads=3).kernel(source, "twice", _CONSTANTS)
-    kernel.bind(tiny, len(tiny), extent=(len(tiny),))()
+    kernel.bind(a=tiny, n=len(tiny), extent=(len(tiny),))()
     np.testing.assert_array_equal(tiny, np.full(1000, 2e-310))
 
 

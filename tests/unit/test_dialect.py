@@ -69,9 +69,9 @@ def test_the_parts_of_a_box_hold_every_cell_once(outputs, real):
 
 def test_atomic_additions_are_all_counted(outputs, real):
     bins = [range(first, dialect.ADDITIONS, dialect.BINS) for first in range(dialect.BINS)]
-    assert outputs["float bins"].tolist() == [len(numbers) for numbers in bins]
-    assert outputs["double bins"].tolist() == [sum(numbers) for numbers in bins]
-    assert outputs["integer bins"].tolist() == [sum(numbers) for numbers in bins]
+    assert outputs["singles"].tolist() == [len(numbers) for numbers in bins]
+    assert outputs["doubles"].tolist() == [sum(numbers) for numbers in bins]
+    assert outputs["integers"].tolist() == [sum(numbers) for numbers in bins]
 
 
 def _rounded_once(a: float, b: float, c: float, real: str) -> float:

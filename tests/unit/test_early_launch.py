@@ -10,12 +10,34 @@ import numpy as np
 import pytest
 from refusals import refused
 
+from haloscope.device import declarations
 from haloscope.device.cuda import CudaKernel, EarlyLaunch
-from haloscope.device.interface import ByValue
 from haloscope.errors import MachineError
 
 driver = pytest.importorskip("cuda.bindings.driver", exc_type=ImportError)
 _ARRAY = 0x7F0000001200
+_SOURCE = """
+struct Three { float a, b, c; };
+KERNEL(nowhere, IN(float, values), LONG(n), VALUE(Three, three), DOUBLE(factor)) {}
+"""
+
+
+def _kernel(*, early: bool) -> CudaKernel:
+    """A kernel that is nowhere."""
+    declared = declarations.read("nowhere.cpp", _SOURCE, {}, on_gpu=True).kernel("nowhere")
+    function, stream = SimpleNamespace(ptr=0x1000), SimpleNamespace(ptr=0x2000)
+    return CudaKernel(function, declared, stream, None, early=early)
+
+
+def _arguments() -> dict[str, Any]:
+    flags = SimpleNamespace(c_contiguous=True, f_contiguous=True)
+    data = SimpleNamespace(ptr=_ARRAY)
+    return {
+        "values": SimpleNamespace(data=data, dtype=np.dtype(np.float32), flags=flags),
+        "n": 7,
+        "three": {"a": 1.5, "b": 2.5, "c": 3.5},
+        "factor": 0.25,
+    }
 
 
 def _bound(monkeypatch: pytest.MonkeyPatch, status: Any) -> tuple[EarlyLaunch, list[Any]]:
@@ -27,11 +49,8 @@ def _bound(monkeypatch: pytest.MonkeyPatch, status: Any) -> tuple[EarlyLaunch, l
         return (status,)
 
     monkeypatch.setattr(driver, "cuLaunchKernelEx", launch)
-    function, stream = SimpleNamespace(ptr=0x1000), SimpleNamespace(ptr=0x2000)
-    kernel = CudaKernel(function, stream, None, early=True)
-    array = SimpleNamespace(data=SimpleNamespace(ptr=_ARRAY))
-    struct = ByValue(np.array([1.5, 2.5, 3.5], np.float32))
-    bound = kernel.bind(array, 7, struct, 0.25, extent=(1000,), block=(128,), early=True)
+    kernel = _kernel(early=True)
+    bound = kernel.bind(**_arguments(), extent=(1000,), block=(128,), early=True)
     assert isinstance(bound, EarlyLaunch)
     return bound, calls
 
@@ -64,6 +83,5 @@ def test_what_the_driver_refuses_ends_in_a_line(monkeypatch):
 
 @pytest.mark.parametrize(("asked", "can"), [(False, True), (True, False)])
 def test_other_launches_are_plain(asked, can):
-    function, stream = SimpleNamespace(ptr=0x1000), SimpleNamespace(ptr=0x2000)
-    bound = CudaKernel(function, stream, None, early=can).bind(7, extent=(10,), early=asked)
+    bound = _kernel(early=can).bind(**_arguments(), extent=(10,), early=asked)
     assert not isinstance(bound, EarlyLaunch)

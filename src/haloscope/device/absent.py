@@ -65,6 +65,10 @@ class AbsentArray:
         count = len(range(*part.indices(self.shape[0])))
         return AbsentArray((count, *self.shape[1:]), self.dtype)
 
+    def view(self, dtype: DTypeLike) -> AbsentArray:
+        """The same array with values of another type, as wide as its own."""
+        return AbsentArray(self.shape, dtype)
+
     def __setitem__(self, part: Any, values: Any) -> None:
         pass
 

@@ -59,13 +59,14 @@ class CeilingProbe:
         # On a GPU as many threads as fill it, each going through the arrays.
         threads = count if device.kind == "cpu" else min(count // 2, _GPU_THREADS)
 
-        def loop(name: str, *arrays: Array) -> Launch:
-            return device.kernel(_SOURCE, name, {}).bind(*arrays, count, extent=(threads,))
+        def loop(name: str, **arrays: Array) -> Launch:
+            kernel = device.kernel(_SOURCE, name, {})
+            return kernel.bind(**arrays, n=count, extent=(threads,))
 
         self._loops = {
-            "copy": (loop("copy", a, b), 16),
-            "update": (loop("update", a), 16),
-            "triad": (loop("triad", a, b, c), 24),
+            "copy": (loop("copy", a=a, b=b), 16),
+            "update": (loop("update", a=a), 16),
+            "triad": (loop("triad", a=a, b=b, c=c), 24),
         }
         # Memory that has never been written is one page of zeros: each array is written before it
         # is read, by the threads that go through it later.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from haloscope.device.interface import Array, Device, Launch
-from haloscope.exchange.packed import BLOCK, GATHER, SCATTER, SEND, WAIT, Packed
+from haloscope.exchange.packed import BLOCK, GATHER, SCATTER, SEND, WAIT, Chunks, Packed
 from haloscope.exchange.plan import Message
 from haloscope.exchange.sharing import Sharing, plan_of, ranges
 from haloscope.exchange.transports.contract import Slot, Transport
@@ -20,6 +20,8 @@ from haloscope.regions import Region
 _SOURCE = Path(__file__).with_name("gather_scatter.cpp")
 CHUNK_COLUMNS = 5
 """Of the rows for kernels of gather_scatter.cpp, each for a piece of a message."""
+OPERATIONS = {"sum": 0, "min": 1, "max": 2}
+"""Ways to combine copies, by their numbers in gather_scatter.cpp."""
 _WITHIN = Region("gather-scatter within")
 _LARGEST_INT = 2**31 - 1
 
@@ -85,16 +87,14 @@ class Copies(Packed, ABC):
             "index": "int" if self._index == np.int32 else "long",
             "FIELDS": fields,
         }
-        self._outgoing, self._sends, self._sent = self._chunks(plan.sends, transport.outgoing)
-        self._incoming, self._receives, self._received = self._chunks(
-            plan.receives, transport.incoming
-        )
+        self._out = self._chunks(plan.sends, transport.outgoing)
+        self._into = self._chunks(plan.receives, transport.incoming)
         self._gather_list = self._list(sharing, sharing.groups[order])
-        self._gathers: dict[tuple[int, str], tuple[Array, Launch]] = {}
-        self._scatters: dict[tuple[int, int, str], tuple[Array, Array, Launch | None, Launch]] = {}
-        self._under_way = "SUM"
+        self._gathers: dict[tuple[int, int], tuple[Array, Launch]] = {}
+        self._scatters: dict[tuple[int, int, int], tuple[Array, Array, Launch | None, Launch]] = {}
+        self._under_way = OPERATIONS["sum"]
 
-    def _start(self, state: Array, operation: str) -> None:
+    def _start(self, state: Array, operation: int) -> None:
         self._under_way = operation
         pack, send = self.regions[:2]
         with pack:
@@ -119,26 +119,25 @@ class Copies(Packed, ABC):
         with place:
             after()
 
-    def _bound_gather(self, state: Array, operation: str) -> Launch:
+    def _bound_gather(self, state: Array, operation: int) -> Launch:
         binding = self._gathers.get((id(state), operation))
         if binding is None:
             self._check(state)
             launch = self._bind(
                 "gather",
                 operation,
-                self._sends * BLOCK,
-                state,
-                self._placement.field_stride,
-                *self._gather_list,
-                self._outgoing,
-                self._sends,
-                self._sent,
+                self._out.count * BLOCK,
+                state=state,
+                **self._gather_list,
+                chunks=self._out.rows,
+                count=self._out.count,
+                sent=self._out.seen,
             )
             binding = self._gathers[id(state), operation] = (state, launch)
         return binding[1]
 
     def _bound_scatter(
-        self, state: Array, into: Array, operation: str
+        self, state: Array, into: Array, operation: int
     ) -> tuple[Launch | None, Launch]:
         key = id(state), id(into), operation
         binding = self._scatters.get(key)
@@ -150,14 +149,14 @@ class Copies(Packed, ABC):
 
     @abstractmethod
     def _bind_results(
-        self, state: Array, into: Array, operation: str
+        self, state: Array, into: Array, operation: int
     ) -> tuple[Launch | None, Launch]:
         """Launches before messages are waited for, and launches after that."""
 
-    def _bind(self, name: str, operation: str, threads: int, *arguments: Any) -> Launch:
+    def _bind(self, name: str, operation: int, threads: int, **arguments: Any) -> Launch:
         kernel = self._device.kernel(_SOURCE, name, {**self._constants, "OPERATION": operation})
-        extent = (max(1, threads),)
-        return kernel.bind(*arguments, extent=extent, block=(BLOCK,), stream=self._stream)
+        stride = self._placement.field_stride
+        return kernel.bind(field_stride=stride, **arguments, **self._options(threads))
 
     def _check(self, array: Array) -> None:
         require_room(array, self._dtype, self._values, "a gather-scatter")
@@ -170,17 +169,16 @@ class Copies(Packed, ABC):
         places: np.ndarray = self._placement.first + self._placement.stride * positions
         return places
 
-    def _list(self, sharing: Sharing, groups: np.ndarray) -> tuple[Array, Array]:
-        """Ranges of the places of groups, see gather_scatter.cpp."""
+    def _list(self, sharing: Sharing, groups: np.ndarray) -> dict[str, Array]:
+        """Ranges of the places of groups, by the names that kernels have for both arrays."""
         counts = sharing.here[groups]
         starts = np.append(0, np.cumsum(counts))
         positions = sharing.positions[ranges(sharing.starts[groups], counts)]
-        return self._on_device(starts), self._on_device(self._places(positions))
+        places = self._places(positions)
+        return {"starts": self._on_device(starts), "positions": self._on_device(places)}
 
-    def _chunks(
-        self, messages: Sequence[Message], slots: Sequence[Slot]
-    ) -> tuple[Array, int, Array]:
-        """Rows for the kernels, see gather_scatter.cpp, how many, and exchanges that each has seen."""
+    def _chunks(self, messages: Sequence[Message], slots: Sequence[Slot]) -> Chunks:
+        """Messages as gather_scatter.cpp takes them."""
         firsts = np.cumsum([0, *(message.size for message in messages)])
         return self._table(
             [

@@ -1,13 +1,16 @@
 // Combines, or swaps, all copies of values that are scattered over a rank and over ranks.
 //
 // Field f of position p is state[p + f * field_stride]; FIELDS fields go together, an entry of a
-// message is the FIELDS values of one position or group. `index` is the type of positions.
+// message is the FIELDS values of one position or group.
 //
 // chunks[k] = {first value, values, address of the chunk in even and in odd exchanges, address of
 // its flag or 0}; values are counted through all messages of the rank, one after the other. Cores
 // take whole messages. Flags and epochs are those of pack.cpp.
 //
 // A list of ranges is `starts` and `items`: range k is items[starts[k]] up to items[starts[k + 1]].
+//
+// index: the type of positions; OPERATION: how copies are combined, one of the three below.
+CONSTANTS(TYPE(real), TYPE(index), INT(FIELDS), INT(OPERATION))
 
 #define SUM 0
 #define MINIMUM 1
@@ -138,7 +141,7 @@ INLINE void combine(const real *state, real *into, long k, const index *starts,
 // Combines values that other ranks have too, in the order of ranks. Range k of `others` tells where
 // what has come from them lies; `lower` of these ranks come before this one. Even exchanges read the
 // first half of `others`, odd ones the second.
-KERNEL(scatter, IN(real, state), INOUT(real, into), LONG(field_stride), LONG(groups),
+KERNEL(scatter, IN(real, state), OUT(real, into), LONG(field_stride), LONG(groups),
        IN(index, starts), IN(index, positions), IN(index, other_starts), IN(index, others),
        IN(index, lower), LONG(arrived), LONG(odd), IN(long, received)) {
   const real *from = (const real *)arrived;
@@ -154,7 +157,7 @@ KERNEL(scatter, IN(real, state), INOUT(real, into), LONG(field_stride), LONG(gro
 // copies here; without `sends` what `gather` has sent is waited for. All blocks fit on the GPU at once,
 // so that none waits for one that has not begun. counters: blocks that have packed since ever, launches
 // with sends, blocks that are done.
-KERNEL_BOUNDS(__launch_bounds__(256, BLOCKS_TOGETHER), meet, IN(real, state), INOUT(real, into),
+KERNEL_BOUNDS(__launch_bounds__(256, BLOCKS_TOGETHER), meet, IN(real, state), OUT(real, into),
               LONG(field_stride), IN(index, out_starts), IN(index, out_positions),
               IN(long, outgoing), LONG(sends), INOUT(long, sent), LONG(groups), IN(index, starts),
               IN(index, positions), IN(index, other_starts), IN(index, others), IN(index, lower),
@@ -196,9 +199,9 @@ KERNEL_BOUNDS(__launch_bounds__(256, BLOCKS_TOGETHER), meet, IN(real, state), IN
 
 // Swaps the two copies of values that no other rank has.
 KERNEL(swap_within, IN(real, state), OUT(real, into), LONG(field_stride), LONG(pairs),
-       IN(index, positions)) {
+       IN(index, paired)) {
   FOR_VALUES(k, f, pairs) {
-    const long a = positions[2 * k] + f * field_stride, b = positions[2 * k + 1] + f * field_stride;
+    const long a = paired[2 * k] + f * field_stride, b = paired[2 * k + 1] + f * field_stride;
     const real left = state[a], right = state[b];
     into[a] = right;
     into[b] = left;

@@ -19,7 +19,7 @@ import numpy as np
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.errors import InputError
 from haloscope.exchange.choice import open_by_name
-from haloscope.exchange.copies import Copies, Placement
+from haloscope.exchange.copies import OPERATIONS, Copies, Placement
 from haloscope.exchange.packed import BLOCK
 from haloscope.exchange.plan import Message
 from haloscope.exchange.ranks.world import World
@@ -34,7 +34,6 @@ from haloscope.exchange.transports.contract import Slot, Transport
 
 # As in gather_scatter.cpp: blocks of a multiprocessor that run at the same time.
 _BLOCKS_TOGETHER = 4
-OPERATIONS = {"sum": "SUM", "min": "MINIMUM", "max": "MAXIMUM"}
 
 
 class GatherScatter(Copies):
@@ -71,7 +70,7 @@ class GatherScatter(Copies):
         inner = in_memory[~shared[in_memory]]
         two, more = (inner[shared[inner]] for shared in (sharing.here == 2, sharing.here > 2))
         outer = in_memory[shared[in_memory]]
-        self._pairs, self._pair_list = len(two), self._list(sharing, two)[1]
+        self._pairs, self._paired = len(two), self._list(sharing, two)["positions"]
         self._inner, self._inner_list = len(more), self._list(sharing, more)
         self._outer, self._outer_list = len(outer), self._list(sharing, outer)
         # Where what other ranks say of each group is found, in the order of ranks.
@@ -82,17 +81,22 @@ class GatherScatter(Copies):
         starts = np.append(0, np.cumsum(np.bincount(group, minlength=len(outer))))
         lower = np.bincount(group[sharing.ranks[order] < sharing.rank], minlength=len(outer))
         receives = plan_of(sharing, fields).receives
-        self._arrived, even, odd = _arrivals(receives, transport.incoming, fields, self._dtype)
-        self._odd = len(odd) if self._flagged else 0
+        arrived, even, odd = _arrivals(receives, transport.incoming, fields, self._dtype)
         halves = [even[by_group], odd[by_group]] if self._flagged else [even[by_group]]
-        tables = (starts, np.concatenate(halves), lower)
-        self._others = tuple(self._on_device(table) for table in tables)
+        # Arguments of kernels.
+        self._others = {
+            "other_starts": self._on_device(starts),
+            "others": self._on_device(np.concatenate(halves)),
+            "lower": self._on_device(lower),
+            "arrived": arrived,
+            "odd": len(odd) if self._flagged else 0,
+        }
         # GPUs that tell each other by flags do all of it in one launch.
         self._meets = self._flagged and not self._pairs and not self._inner
         most = _BLOCKS_TOGETHER * device.multiprocessors
-        self._blocks = min(most, max(1, self._sends, -(-self._outer // BLOCK)))
+        self._blocks = min(most, max(1, self._out.count, -(-self._outer // BLOCK)))
         self._counters = device.zeros((3,), np.int64)
-        self._meetings: dict[tuple[int, int, str], tuple[Array, Array, Launch]] = {}
+        self._meetings: dict[tuple[int, int, int], tuple[Array, Array, Launch]] = {}
 
     def prepare(self, *states: Array, operation: str = "sum", into: Array | None = None) -> None:
         """Bind arrays beforehand: while a graph is captured nothing can be copied to the device."""
@@ -116,51 +120,73 @@ class GatherScatter(Copies):
         with self.regions[3]:
             self._bound_meeting(state, state if into is None else into, _named(operation))()
 
-    def _bound_meeting(self, state: Array, into: Array, operation: str) -> Launch:
+    def _bound_meeting(self, state: Array, into: Array, operation: int) -> Launch:
         key = id(state), id(into), operation
         binding = self._meetings.get(key)
         if binding is None:
             for array in (state, into):
                 self._check(array)
-            launch = self._bind_meeting(state, into, operation, self._sends)
+            launch = self._bind_meeting(state, into, operation, self._out.count)
             binding = self._meetings[key] = (state, into, launch)
         return binding[2]
 
-    def _bind_meeting(self, state: Array, into: Array, operation: str, sends: int) -> Launch:
+    def _bind_meeting(self, state: Array, into: Array, operation: int, sends: int) -> Launch:
         return self._bind(
             "meet",
             operation,
             self._blocks * BLOCK,
-            *(state, into, self._placement.field_stride),
-            *(*self._gather_list, self._outgoing, sends, self._sent),
-            *(self._outer, *self._outer_list, *self._others, self._arrived, self._odd),
-            *(self._incoming, self._receives, self._received, self._counters),
+            state=state,
+            into=into,
+            out_starts=self._gather_list["starts"],
+            out_positions=self._gather_list["positions"],
+            outgoing=self._out.rows,
+            sends=sends,
+            sent=self._out.seen,
+            groups=self._outer,
+            **self._outer_list,
+            **self._others,
+            incoming=self._into.rows,
+            count=self._into.count,
+            received=self._into.seen,
+            counters=self._counters,
         )
 
     def _bind_results(
-        self, state: Array, into: Array, operation: str
+        self, state: Array, into: Array, operation: int
     ) -> tuple[Launch | None, Launch]:
         if self._meets:
             return None, self._bind_meeting(state, into, operation, 0)
-        stride = self._placement.field_stride
-        arrays = (state, into, stride)
-        waits = self._receives if self._flagged else 0
+        waits = self._into.count if self._flagged else 0
         within = self._bind(
             "within",
             operation,
             max(self._pairs, self._inner, waits),
-            *(*arrays, self._pairs, self._pair_list, self._inner, *self._inner_list),
-            *(self._incoming, waits, self._received),
+            state=state,
+            into=into,
+            pairs=self._pairs,
+            paired=self._paired,
+            groups=self._inner,
+            **self._inner_list,
+            chunks=self._into.rows,
+            count=waits,
+            received=self._into.seen,
         )
-        others = (*self._others, self._arrived, self._odd, self._received)
         after = self._bind(
             "scatter",
             operation,
             self._outer,
-            *(*arrays, self._outer, *self._outer_list, *others),
+            state=state,
+            into=into,
+            groups=self._outer,
+            **self._outer_list,
+            **self._others,
+            received=self._into.seen,
         )
         needed = self._pairs or self._inner or waits
         return within if needed else None, after
+
+
+_COPIED = OPERATIONS["sum"]  # of one value: the value
 
 
 class Pairing(Copies):
@@ -187,17 +213,17 @@ class Pairing(Copies):
         inner = np.flatnonzero(sharing.here == 2)
         inner = inner[np.argsort(sharing.first_positions[inner], kind="stable")]
         self._pairs = 0 if across_only else len(inner)
-        self._pair_list = self._list(sharing, inner[: self._pairs])[1]
+        self._paired = self._list(sharing, inner[: self._pairs])["positions"]
 
     def prepare(self, *states: Array, into: Array | None = None) -> None:
         """Bind arrays beforehand: while a graph is captured nothing can be copied to the device."""
         for state in states:
-            self._bound_gather(state, "SUM")
-            self._bound_scatter(state, state if into is None else into, "SUM")
+            self._bound_gather(state, _COPIED)
+            self._bound_scatter(state, state if into is None else into, _COPIED)
 
     def start(self, state: Array) -> None:
         """Pack the values whose other copies are elsewhere and begin to send them."""
-        self._start(state, "SUM")
+        self._start(state, _COPIED)
 
     def swap(self, state: Array, into: Array | None = None) -> None:
         """Start and finish with nothing in between."""
@@ -205,14 +231,27 @@ class Pairing(Copies):
         self.finish(state, into)
 
     def _bind_results(
-        self, state: Array, into: Array, operation: str
+        self, state: Array, into: Array, operation: int
     ) -> tuple[Launch | None, Launch]:
-        stride = self._placement.field_stride
-        pairs = (state, into, stride, self._pairs, self._pair_list)
-        within = self._bind("swap_within", operation, self._pairs, *pairs)
-        came = (self._incoming, self._receives, self._received)
-        threads = self._receives * BLOCK
-        after = self._bind("place", operation, threads, into, stride, self._gather_list[1], *came)
+        within = self._bind(
+            "swap_within",
+            operation,
+            self._pairs,
+            state=state,
+            into=into,
+            pairs=self._pairs,
+            paired=self._paired,
+        )
+        after = self._bind(
+            "place",
+            operation,
+            self._into.count * BLOCK,
+            into=into,
+            positions=self._gather_list["positions"],
+            chunks=self._into.rows,
+            count=self._into.count,
+            received=self._into.seen,
+        )
         return within if self._pairs else None, after
 
 
@@ -304,7 +343,7 @@ def open_pairing(
     return opening.open(kind, fields, placement, fields_together)
 
 
-def _named(operation: str) -> str:
+def _named(operation: str) -> int:
     if operation not in OPERATIONS:
         raise InputError(
             "unknown operation", location=f"operation {operation!r}", allowed=", ".join(OPERATIONS)

@@ -17,8 +17,8 @@ import numpy as np
 from haloscope.device.interface import Array, Device, Kernel
 from haloscope.errors import InputError, counted
 from haloscope.exchange.choice import open_by_name
-from haloscope.exchange.copies import CHUNK_COLUMNS, require_room
-from haloscope.exchange.packed import BLOCK, Bound, Copying
+from haloscope.exchange.copies import CHUNK_COLUMNS, OPERATIONS, require_room
+from haloscope.exchange.packed import BLOCK, Bound, Chunks, Copying
 from haloscope.exchange.plan import (
     Box,
     Listed,
@@ -36,6 +36,10 @@ _SOURCE = Path(__file__).with_name("gather_scatter.cpp")
 _LARGEST_INT = 2**31 - 1
 # Values are moved, and half precision as bits: not all compilers and no MPI know it.
 _TYPES = {"float64": "double", "float32": "float", "float16": "unsigned short"}
+
+
+def _moved_as(dtype: Any) -> np.dtype[Any]:
+    return np.dtype(np.uint16 if np.dtype(dtype) == np.float16 else dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +63,7 @@ class Settings:
                 "real": _TYPES[np.dtype(self.dtype).name],
                 "index": "int" if index == np.int32 else "long",
                 "FIELDS": self.fields,
-                "OPERATION": "SUM",
+                "OPERATION": OPERATIONS["sum"],  # of one value: the value
             }
             kernel = self.device.kernel(_SOURCE, name, constants)
             self.kernels[name, index.name] = kernel
@@ -90,25 +94,34 @@ class OneWay(Copying):
         receives = self._chunks(plan.receives, lists.receives, fields, transport.incoming)
         # Each entry of a message is made of one value of each field: ranges of one.
         starts = self._on_device(np.arange(len(lists.sent) + 1))
-        self._out = (starts, self._on_device(lists.sent), *sends)
-        self._into = (self._on_device(lists.received), *receives)
-        self._blocks = sends[1], receives[1]
+        self._out = {
+            "starts": starts,
+            "positions": self._on_device(lists.sent),
+            "chunks": sends.rows,
+            "count": sends.count,
+            "sent": sends.seen,
+        }
+        self._into = {
+            "positions": self._on_device(lists.received),
+            "chunks": receives.rows,
+            "count": receives.count,
+            "received": receives.seen,
+        }
 
     def _bind(self, state: Array) -> Bound:
         require_room(state, self._dtype, self._values, "an exchange of lists")
-        gather, place = (
-            self._settings.kernel(name, self._index).bind(
-                state,
-                self._settings.field_stride,
-                *arguments,
-                extent=(BLOCK * max(1, blocks),),
-                block=(BLOCK,),
-                stream=self._stream,
-            )
-            for name, blocks, arguments in (
-                ("gather", self._blocks[0], self._out),
-                ("place", self._blocks[1], self._into),
-            )
+        settings, values = self._settings, state.view(_moved_as(self._dtype))
+        gather = settings.kernel("gather", self._index).bind(
+            state=values,
+            field_stride=settings.field_stride,
+            **self._out,
+            **self._options(BLOCK * self._out["count"]),
+        )
+        place = settings.kernel("place", self._index).bind(
+            into=values,
+            field_stride=settings.field_stride,
+            **self._into,
+            **self._options(BLOCK * self._into["count"]),
         )
         return Bound(state, gather, place)
 
@@ -117,8 +130,8 @@ class OneWay(Copying):
 
     def _chunks(
         self, messages: Sequence[Message], listed: Listed, fields: int, slots: Sequence[Slot]
-    ) -> tuple[Array, int, Array]:
-        """Rows for the kernels, see gather_scatter.cpp, how many, and exchanges that each has seen."""
+    ) -> Chunks:
+        """Messages as gather_scatter.cpp takes them."""
         entries = dict(listed)
         # A message that only keeps two ranks in step has flags, and nothing to pack.
         wanted = [fields * len(entries.get(message.rank, ())) for message in messages]
@@ -222,7 +235,7 @@ def _open_one(
         world,
         device,
         plan_of_lists(lists, fields, both_ways=device.kind != "cpu"),
-        np.uint16 if np.dtype(settings.dtype) == np.float16 else settings.dtype,
+        _moved_as(settings.dtype),
         transport,
         lambda made: OneWay(settings, lists, made),
         state=state,

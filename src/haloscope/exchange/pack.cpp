@@ -6,6 +6,9 @@
 // Flags exist where messages go straight into the memory of another GPU. They hold the number of
 // exchanges whose chunk has arrived, so they are never set back. Two places for each message are
 // enough: the flag of the next exchange from the same neighbour says that it has read the last.
+//
+// BLOCKS_TOGETHER: blocks of a GPU's multiprocessor that run `swap` at the same time.
+CONSTANTS(TYPE(real), INT(BLOCKS_TOGETHER))
 
 #define CHUNK_WORDS 12
 
@@ -133,7 +136,7 @@ KERNEL(pack, IN(real, state), IN(Chunk, chunks), LONG(count), INOUT(long, sent))
   for (long k = blockIdx.x; k < count; k += gridDim.x) send(state, chunks[k], sent + k);
 }
 
-KERNEL(unpack, INOUT(real, state), IN(Chunk, chunks), LONG(count), INOUT(long, received)) {
+KERNEL(unpack, OUT(real, state), IN(Chunk, chunks), LONG(count), INOUT(long, received)) {
   for (long k = blockIdx.x; k < count; k += gridDim.x) receive(state, chunks[k], received + k);
 }
 
@@ -182,11 +185,12 @@ KERNEL_BOUNDS(__launch_bounds__(256, BLOCKS_TOGETHER), swap, INOUT(real, state),
       }                                                                                 \
   }
 
-KERNEL(pack, IN(real, state), IN(long, chunks), LONG(count), INOUT(long, unused)) {
+// Nothing counts exchanges here: messages have one place each.
+KERNEL(pack, IN(real, state), IN(long, chunks), LONG(count), INOUT(long, sent)) {
   FOR_ROWS(packed[i0] = state[row + i0 * stride])
 }
 
-KERNEL(unpack, INOUT(real, state), IN(long, chunks), LONG(count), INOUT(long, unused)) {
+KERNEL(unpack, OUT(real, state), IN(long, chunks), LONG(count), INOUT(long, received)) {
   FOR_ROWS(state[row + i0 * stride] = packed[i0])
 }
 #endif

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from haloscope.device.interface import Array, Device, Launch
+from haloscope.device.interface import Array, Device, Kernel, Launch
 from haloscope.device.targets import KernelFile
 from haloscope.exchange.plan import Box, Message, Plan, cut
 from haloscope.exchange.transports.contract import Slot, Transport
@@ -57,6 +58,15 @@ def pieces(
             offset += count * dtype.itemsize
 
 
+@dataclass(frozen=True, eq=False)
+class Chunks:
+    """Messages of one direction, cut for blocks of threads: a table for a kernel."""
+
+    rows: Array  # int64, as the kernel's source tells
+    count: int
+    seen: Array  # int64: how often the kernel has moved each row, which it counts
+
+
 class Packed:
     """Messages of one plan that a transport moves."""
 
@@ -87,10 +97,13 @@ class Packed:
     def _pieces(self, messages: Sequence[Message], slots: Sequence[Slot]) -> Iterator[Piece]:
         return pieces(self._device, messages, slots, self._dtype)
 
-    def _table(self, rows: list[tuple[int, ...]], columns: int) -> tuple[Array, int, Array]:
-        """Rows for a kernel, how many, and how often it has seen each: kernels count that."""
+    def _table(self, rows: list[tuple[int, ...]], columns: int) -> Chunks:
         table = self._device.from_host(np.array(rows, np.int64).reshape(len(rows), columns))
-        return table, len(rows), self._device.zeros((max(1, len(rows)),), np.int64)
+        return Chunks(table, len(rows), self._device.zeros((max(1, len(rows)),), np.int64))
+
+    def _options(self, threads: int) -> dict[str, Any]:
+        """How a kernel of at least so many threads is launched."""
+        return {"extent": (max(1, threads),), "block": (BLOCK,), "stream": self._stream}
 
 
 class Bound(NamedTuple):
@@ -206,19 +219,35 @@ class Exchange(Copying):
         self._constants = kernel_file(self._dtype).constants
 
     def _bind(self, state: Array) -> Bound:
-        pieces = self._out[1], self._into[1]
-        both = None
+        out, into, both = self._out, self._into, None
         if self._flagged:
-            blocks = min(_BLOCKS_A_MULTIPROCESSOR * self._device.multiprocessors, max(pieces))
-            both = self._launch("swap", blocks, state, *self._out, *self._into, self._turns)
-        return Bound(
-            state,
-            self._launch("pack", pieces[0], state, *self._out),
-            self._launch("unpack", pieces[1], state, *self._into),
-            both,
+            most = _BLOCKS_A_MULTIPROCESSOR * self._device.multiprocessors
+            both = self._kernel("swap").bind(
+                state=state,
+                outgoing=out.rows,
+                sends=out.count,
+                sent=out.seen,
+                incoming=into.rows,
+                receives=into.count,
+                received=into.seen,
+                turns=self._turns,
+                **self._options(BLOCK * min(most, max(out.count, into.count))),
+            )
+        pack = self._kernel("pack").bind(
+            state=state,
+            chunks=out.rows,
+            count=out.count,
+            sent=out.seen,
+            **self._options(BLOCK * out.count),
         )
+        unpack = self._kernel("unpack").bind(
+            state=state,
+            chunks=into.rows,
+            count=into.count,
+            received=into.seen,
+            **self._options(BLOCK * into.count),
+        )
+        return Bound(state, pack, unpack, both)
 
-    def _launch(self, name: str, blocks: int, *arguments: Any) -> Launch:
-        return self._device.kernel(_SOURCE, name, self._constants).bind(
-            *arguments, extent=(BLOCK * max(1, blocks),), block=(BLOCK,), stream=self._stream
-        )
+    def _kernel(self, name: str) -> Kernel:
+        return self._device.kernel(_SOURCE, name, self._constants)

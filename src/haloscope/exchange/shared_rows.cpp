@@ -6,8 +6,10 @@
 // chunks[c] = {message, place of its first row in `lists`, first value of the chunk in the message,
 // values that it has room for, its address in even and in odd exchanges, address of its flag or 0}.
 // Cores take whole messages. Flags and epochs are those of pack.cpp.
-// `real` is a whole number as wide as a value: what is to stay is +0 to the last bit.
-// Constants: COMPLETES: what comes as +0 leaves what is there.
+//
+// real: a whole number as wide as a value, since what is to stay is +0 to the last bit;
+// COMPLETES: whether what comes as +0 leaves what is there.
+CONSTANTS(TYPE(real), INT(FIELDS), INT(COMPLETES))
 
 #define CHUNK_WORDS 7
 

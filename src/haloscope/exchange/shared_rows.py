@@ -13,7 +13,7 @@ from haloscope.device.declarations import Constants
 from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError
 from haloscope.exchange.choice import open_by_name, open_transport
-from haloscope.exchange.packed import BLOCK, Bound, Copying
+from haloscope.exchange.packed import BLOCK, Bound, Chunks, Copying
 from haloscope.exchange.plan import Box, Message, Plan, rows_in_memory_order
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.transports.contract import Slot, Transport
@@ -61,6 +61,7 @@ _SPARE_ROWS = 4
 _MOST_VALUES = 2**32 - 1
 # Of the rows for shared_rows.cpp.
 _COLUMNS = 7
+# Whole numbers as wide as a value.
 _ROW_WORDS = {8: "long", 4: "int"}
 
 
@@ -153,28 +154,34 @@ class SharedRows(Copying):
         return super()._bound(state)
 
     def _bind(self, state: Array) -> Bound:
-        pack, place = (
-            self._device.kernel(_SOURCE, name, self._constants).bind(
-                state,
-                state.nbytes // state.itemsize // self._fields,
-                self._width,
-                listed,
-                *chunks,
-                extent=(BLOCK * max(1, chunks[1]),),
-                block=(BLOCK,),
-                stream=self._stream,
-            )
-            for name, listed, chunks in (
-                ("pack_rows", self.lists[0], self._out),
-                ("place_rows", self.lists[1], self._into),
-            )
+        out, into = self._out, self._into
+        rows = {
+            "state": state.view(f"i{self._dtype.itemsize}"),
+            "field_stride": state.nbytes // state.itemsize // self._fields,
+            "width": self._width,
+        }
+        pack = self._device.kernel(_SOURCE, "pack_rows", self._constants).bind(
+            **rows,
+            lists=self.lists[0],
+            chunks=out.rows,
+            count=out.count,
+            sent=out.seen,
+            **self._options(BLOCK * out.count),
+        )
+        place = self._device.kernel(_SOURCE, "place_rows", self._constants).bind(
+            **rows,
+            lists=self.lists[1],
+            chunks=into.rows,
+            count=into.count,
+            received=into.seen,
+            **self._options(BLOCK * into.count),
         )
         return Bound(state, pack, place)
 
     def _chunks(
         self, messages: Sequence[Message], slots: Sequence[Slot], firsts: NDArray[np.int64]
-    ) -> tuple[Array, int, Array]:
-        """Rows for the kernels, see shared_rows.cpp, how many, and exchanges that each has seen."""
+    ) -> Chunks:
+        """Messages as shared_rows.cpp takes them."""
         return self._table(
             [
                 (p.message, int(firsts[p.message]), p.begin, p.size, *p.places)

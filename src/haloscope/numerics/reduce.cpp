@@ -3,6 +3,7 @@
 // Sums are kept as integers: a value is scaled by a power of two, and its square is split into a
 // whole part (added in `high`) and a fraction in units of 2^-FINE_BITS (added in `low`). Integer
 // addition is associative, so any number of threads, blocks and ranks gives the same bits.
+CONSTANTS(TYPE(real))
 
 #define NOT_FINITE 1e300
 
@@ -25,7 +26,8 @@ KERNEL(largest_change, IN(real, a), IN(real, b), LONG(first), LONG(nx), LONG(ny)
   }
 }
 
-// high[k], low[k] += ((a - b - shift) * scale)^2, in whole numbers and in units of 1 / fine.
+// high[k], low[k] = sum of ((a - b - shift) * scale)^2 over part k, in whole numbers and in units
+// of 1 / fine.
 KERNEL(sum_of_squares, IN(real, a), IN(real, b), LONG(first), LONG(nx), LONG(ny), LONG(nz),
        LONG(sy), LONG(sz), DOUBLE(shift), DOUBLE(scale), DOUBLE(fine), OUT(long, high),
        OUT(long, low), LONG(n)) {

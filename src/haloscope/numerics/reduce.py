@@ -80,10 +80,10 @@ class Largest:
                 parts, self._result = self._result, device.zeros((blocks,), "f8")
                 self._launches.append(
                     kernel.bind(
-                        parts,
-                        len(parts),
-                        self._result,
-                        blocks,
+                        values=parts,
+                        n=len(parts),
+                        result=self._result,
+                        blocks=blocks,
                         extent=(blocks * _LANES,),
                         block=(_LANES,),
                     )
@@ -113,7 +113,16 @@ class ChangeNorm:
         strides: tuple[int, int],
     ) -> None:
         self._device, self._world = device, world
-        self._box = (first, *shape, *strides)
+        # Arguments of kernels: first value of the box, counts, distances of rows and of planes.
+        (nx, ny, nz), (sy, sz) = shape, strides
+        self._box: dict[str, Any] = {
+            "first": first,
+            "nx": nx,
+            "ny": ny,
+            "nz": nz,
+            "sy": sy,
+            "sz": sz,
+        }
         self._parts = min(max(1, shape[1] * shape[2]), 4096)
         if device.kind != "cpu":
             self._parts = _GPU_PARTS
@@ -130,7 +139,10 @@ class ChangeNorm:
     def largest(self, a: Array, b: Array, shift: float = 0.0) -> float:
         """Largest ``|a - b - shift|`` of all ranks; infinite where any value is not finite."""
         n = self._parts
-        self._largest.bind(a, b, *self._box, float(shift), self._most, n, extent=(n,))()
+        launch = self._largest.bind(
+            a=a, b=b, **self._box, shift=shift, parts=self._most, n=n, extent=(n,)
+        )
+        launch()
         most = self._world.largest(self._largest_part())
         return math.inf if most >= NOT_FINITE else most
 
@@ -144,18 +156,19 @@ class ChangeNorm:
         exponent = min(room // 2 - math.frexp(most)[1], _LARGEST_EXPONENT)
         fine = min(_FINE_BITS, room)
         n = self._parts
-        self._sum.bind(
-            a,
-            b,
-            *self._box,
-            float(shift),
-            math.ldexp(1.0, exponent),
-            math.ldexp(1.0, fine),
-            self._high,
-            self._low,
-            n,
+        launch = self._sum.bind(
+            a=a,
+            b=b,
+            **self._box,
+            shift=shift,
+            scale=math.ldexp(1.0, exponent),
+            fine=math.ldexp(1.0, fine),
+            high=self._high,
+            low=self._low,
+            n=n,
             extent=(n,),
-        )()
+        )
+        launch()
         own = np.array(
             [self._device.to_host(part).sum(dtype=np.int64) for part in (self._high, self._low)]
         )
