@@ -11,7 +11,7 @@ import pytest
 from refusals import refused
 
 from haloscope.device import jit
-from haloscope.device.cpu import CpuDevice
+from haloscope.device.cpu import CpuDevice, CpuKernel
 from haloscope.device.jit import DECLARATIONS
 from haloscope.solvers.blood.coupling.coupling import OwnBox
 from haloscope.solvers.blood.coupling.inside import (
@@ -268,20 +268,22 @@ def test_a_gpu_marks_as_cores_do(tmp_path):
     nx, ny, nz = SHAPE
     home, images = np.zeros((count, 3)), np.zeros((count, 6), np.int32)
     steps = np.zeros((nz, ny, nx + 1), np.int32)
+    declared = jit.declarations(SOURCE, {"real": "double"}, on_gpu=True)
     numbers = box.numbers()
 
-    def call(name, *arguments):
-        getattr(gpu, name)(
-            *(
-                ctypes.c_void_p(one.ctypes.data)
-                if isinstance(one, np.ndarray)
-                else ctypes.c_long(one)
-                for one in arguments
-            )
-        )
+    def call(name, **arguments):
+        kernel = CpuKernel(gpu[name], declared.kernel(name))
+        kernel.bind(box_numbers=numbers, **arguments, extent=(1,))()
 
-    where = (numbers, closed_cells.positions, count * a_cell, count, a_cell)
-    call("find_images", *where, home, images)
-    call("cut_rows", *where, triangles, len(triangles), home, images, steps)
-    call("add_up_rows", numbers, steps)
+    given = {
+        "positions": closed_cells.positions,
+        "vertices": count * a_cell,
+        "cells": count,
+        "a_cell": a_cell,
+        "home": home,
+        "images": images,
+    }
+    call("find_images", **given)
+    call("cut_rows", **given, triangles=triangles, count=len(triangles), steps=steps)
+    call("add_up_rows", steps=steps)
     assert np.array_equal(steps[:, :, :-1], winding_numbers([closed_cells], box))

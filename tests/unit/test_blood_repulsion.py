@@ -11,7 +11,7 @@ import pytest
 from refusals import refused
 
 from haloscope.device import jit
-from haloscope.device.cpu import CpuDevice
+from haloscope.device.cpu import CpuDevice, CpuKernel
 from haloscope.device.jit import DECLARATIONS
 from haloscope.solvers.blood.coupling.coupling import OwnBox
 from haloscope.solvers.blood.coupling.repulsion import (
@@ -386,20 +386,8 @@ class OneThread(CpuDevice):
         self._library = ctypes.CDLL(str(built))
 
     def kernel(self, file, name, constants):
-        function = getattr(self._library, name)
-
-        class Kernel:
-            @staticmethod
-            def bind(*arguments, **_):
-                call_arguments = [
-                    ctypes.c_void_p(one.ctypes.data)
-                    if isinstance(one, np.ndarray)
-                    else (ctypes.c_double if isinstance(one, float) else ctypes.c_long)(one)
-                    for one in arguments
-                ]
-                return lambda: arguments and function(*call_arguments)
-
-        return Kernel
+        declared = jit.declarations(file, constants, on_gpu=True)
+        return CpuKernel(self._library[name], declared.kernel(name))
 
 
 def test_a_gpu_repels_as_cores_do(tmp_path):

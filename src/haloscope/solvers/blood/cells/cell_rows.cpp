@@ -1,7 +1,9 @@
 // What the host must know of cells to say who holds them, and rows of arrays as cells come and go.
 //
-// Arrays (3, room, V): component d of vertex v of cell c is at (d * room + c) * V + v.
-// States of cells that travel (cells, fields, V): of each array its three components.
+// Arrays (3, room, a_cell): component d of vertex v of cell c is at (d * room + c) * a_cell + v.
+// States of cells that travel (cells, fields, a_cell): of each array its three components.
+
+CONSTANTS(TYPE(real))
 
 #define LANES 32
 #define LOW 0
@@ -15,7 +17,7 @@
 
 // outlines[q * count + c]: lowest and highest position along x, y, z, mean position, mean velocity, largest
 // component of a velocity, and 1 where all of these are finite, else 0. Sums run in a fixed order.
-KERNEL(outline, IN(real, positions), IN(real, velocities), LONG(room), LONG(V), LONG(count),
+KERNEL(outline, IN(real, positions), IN(real, velocities), LONG(room), LONG(a_cell), LONG(count),
        OUT(real, outlines)) {
   BLOCKS(c, count) {
     SHARED(real, parts[QUANTITIES], LANES);
@@ -27,9 +29,10 @@ KERNEL(outline, IN(real, positions), IN(real, velocities), LONG(room), LONG(V), 
       parts[FASTEST][i] = 0, parts[FINITE][i] = 1;
     }
     for (int d = 0; d < 3; d++) {
-      const real *x = positions + (d * room + c) * V, *u = velocities + (d * room + c) * V;
-      for (long first = 0; first < V; first += LANES)
-        THREADS(i, smaller((long)LANES, V - first)) {
+      const real *x = positions + (d * room + c) * a_cell;
+      const real *u = velocities + (d * room + c) * a_cell;
+      for (long first = 0; first < a_cell; first += LANES)
+        THREADS(i, smaller((long)LANES, a_cell - first)) {
           const real at = x[first + i], along = u[first + i], speed = absolute(along);
           parts[LOW + d][i] = smaller(parts[LOW + d][i], at);
           parts[HIGH + d][i] = larger(parts[HIGH + d][i], at);
@@ -49,31 +52,32 @@ KERNEL(outline, IN(real, positions), IN(real, velocities), LONG(room), LONG(V), 
         else if (q < SUM || q == FASTEST) value = larger(value, other);
         else value += other;
       }
-      outlines[q * count + c] = q >= SUM && q < FASTEST ? value / V : value;
+      outlines[q * count + c] = q >= SUM && q < FASTEST ? value / a_cell : value;
     }
     BARRIER();
   }
 }
 
 // What an array has of the cells in given rows becomes fields first to first + 2 of their states.
-KERNEL(give_rows, IN(real, array), LONG(room), LONG(V), IN(int, rows), LONG(count),
-       INOUT(real, states), LONG(first), LONG(fields)) {
+KERNEL(give_rows, IN(real, array), LONG(room), LONG(a_cell), IN(int, rows), LONG(count),
+       OUT(real, states), LONG(first), LONG(fields)) {
   BLOCKS(b, 3 * count) {
     const long k = b / 3, d = b - 3 * k;
-    const real *from = array + (d * room + rows[k]) * V;
-    real *to = states + (k * fields + first + d) * V;
-    THREADS(v, V) to[v] = from[v];
+    const real *from = array + (d * room + rows[k]) * a_cell;
+    real *to = states + (k * fields + first + d) * a_cell;
+    THREADS(v, a_cell) to[v] = from[v];
   }
 }
 
-// Row k of `to` becomes row rows[k] of `from`; where that is negative, fields first to first + 2 of
+// Row k of `fresh` becomes row rows[k] of `old`; where that is negative, fields first to first + 2 of
 // state -1 - rows[k].
-KERNEL(take_rows, IN(real, from), LONG(room), IN(real, states), LONG(first), LONG(fields),
-       LONG(V), IN(int, rows), LONG(count), INOUT(real, to), LONG(to_room)) {
+KERNEL(take_rows, IN(real, old), LONG(room), IN(real, states), LONG(first), LONG(fields),
+       LONG(a_cell), IN(int, rows), LONG(count), OUT(real, fresh), LONG(fresh_room)) {
   BLOCKS(b, 3 * count) {
     const long d = b / count, k = b - d * count, row = rows[k];
-    const real *source = row < 0 ? states + ((-1 - row) * fields + first + d) * V : from + (d * room + row) * V;
-    real *target = to + (d * to_room + k) * V;
-    THREADS(v, V) target[v] = source[v];
+    const real *source = row < 0 ? states + ((-1 - row) * fields + first + d) * a_cell
+                                 : old + (d * room + row) * a_cell;
+    real *target = fresh + (d * fresh_room + k) * a_cell;
+    THREADS(v, a_cell) target[v] = source[v];
   }
 }

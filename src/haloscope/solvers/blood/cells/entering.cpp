@@ -1,9 +1,10 @@
-// What a periodic flow before an inlet hands over to the vessel: velocities of the inlet's points, and of vertices;
-// and what flows in it.
+// What a periodic flow before an inlet hands over to the vessel: velocities of the inlet's points, and of
+// vertices; and what flows in it.
 //
-// positions, velocities: component d of vertex v of cell c at (d * capacity + c) * V + v.
-// led [3][room][V]: velocities of the vertices of cells on their way in, of which there are count[0].
-// Constants: real.
+// positions, velocities: component d of vertex v of cell c at (d * capacity + c) * a_cell + v.
+// led [3][room][a_cell]: velocities of the vertices of cells on their way in, of which there are count[0].
+
+CONSTANTS(TYPE(real))
 
 #define LANES 256
 #define PIECES 64
@@ -31,28 +32,29 @@ KERNEL(sum_along, IN(double, u), LONG(count), DOUBLE(scale), OUT(long, sums)) {
 }
 
 // Cell k of `led` has the velocities of the cell in row rows[k].
-KERNEL(fetch, IN(double, velocities), LONG(capacity), LONG(V), IN(int, rows), IN(int, count),
+KERNEL(fetch, IN(double, velocities), LONG(capacity), LONG(a_cell), IN(int, rows), IN(int, count),
        OUT(double, led), LONG(room)) {
-  FOR_EACH(i, count[0] * V) {
-    const long k = i / V, v = i % V;
-    for (long d = 0; d < 3; d++) led[(d * room + k) * V + v] = velocities[(d * capacity + rows[k]) * V + v];
+  FOR_EACH(i, count[0] * a_cell) {
+    const long k = i / a_cell, v = i % a_cell;
+    for (long d = 0; d < 3; d++)
+      led[(d * room + k) * a_cell + v] = velocities[(d * capacity + rows[k]) * a_cell + v];
   }
 }
 
 // Cell rows[k] takes velocities from place places[k] of `led`: vertices that are less than `deep` behind the
 // plane across an axis, counted the way of `sign`, take all, and of those further in each a share that
 // falls to nothing at `deep` + `fade`.
-KERNEL(lead, IN(double, positions), INOUT(double, velocities), LONG(capacity), LONG(V),
+KERNEL(lead, IN(double, positions), INOUT(double, velocities), LONG(capacity), LONG(a_cell),
        IN(int, rows), IN(int, places), IN(int, count), IN(double, led), LONG(room), LONG(axis),
        LONG(sign), DOUBLE(plane), DOUBLE(deep), DOUBLE(fade)) {
-  FOR_EACH(i, count[0] * V) {
-    const long c = rows[i / V], k = places[i / V], v = i % V;
-    const double beyond = sign * (positions[(axis * capacity + c) * V + v] - plane) - deep;
+  FOR_EACH(i, count[0] * a_cell) {
+    const long c = rows[i / a_cell], k = places[i / a_cell], v = i % a_cell;
+    const double beyond = sign * (positions[(axis * capacity + c) * a_cell + v] - plane) - deep;
     const double share = beyond > 0 ? 1 - beyond / fade : 1;
     if (share > 0)
       for (long d = 0; d < 3; d++) {
-        double *u = velocities + (d * capacity + c) * V + v;
-        *u += share * (led[(d * room + k) * V + v] - *u);
+        double *u = velocities + (d * capacity + c) * a_cell + v;
+        *u += share * (led[(d * room + k) * a_cell + v] - *u);
       }
   }
 }

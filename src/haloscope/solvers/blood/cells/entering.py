@@ -116,9 +116,15 @@ class EnteringCells:
             return
 
         def bind() -> Launch:
+            rows, count = self._twins
             return self._fetch.bind(
-                *(cells.velocities, cells.capacity, cells.vertices, *self._twins),
-                *(self.led, self.room),
+                velocities=cells.velocities,
+                capacity=cells.capacity,
+                a_cell=cells.vertices,
+                rows=rows,
+                count=count,
+                led=self.led,
+                room=self.room,
                 extent=(self.room * cells.vertices,),
             )
 
@@ -151,9 +157,22 @@ class EnteringCells:
         m, at = self._local.membranes, self.threshold
 
         def bind() -> Launch:
+            rows, places, count = self._lists[part]
             return self._lead.bind(
-                *(m.positions, m.velocities, m.capacity, m.vertices, *self._lists[part]),
-                *(self.led, self.room, at.axis, at.sign, float(at.plane), at.deep, at.fade),
+                positions=m.positions,
+                velocities=m.velocities,
+                capacity=m.capacity,
+                a_cell=m.vertices,
+                rows=rows,
+                places=places,
+                count=count,
+                led=self.led,
+                room=self.room,
+                axis=at.axis,
+                sign=at.sign,
+                plane=at.plane,
+                deep=at.deep,
+                fade=at.fade,
                 extent=(self.room * m.vertices,),
             )
 

@@ -73,14 +73,12 @@ class CellRows:
         outlines = self._device.zeros((_QUANTITIES * count,), "f8")
         if count:
             self._outline.bind(
-                *(
-                    cells.positions,
-                    cells.velocities,
-                    cells.capacity,
-                    cells.vertices,
-                    count,
-                    outlines,
-                ),
+                positions=cells.positions,
+                velocities=cells.velocities,
+                room=cells.capacity,
+                a_cell=cells.vertices,
+                count=count,
+                outlines=outlines,
                 extent=(_OUTLINE_BLOCK * count,),
                 block=(_OUTLINE_BLOCK,),
             )()
@@ -97,8 +95,14 @@ class CellRows:
         places = self._device.from_host(rows.astype(np.int32))
         for number, array in enumerate(cells.state):
             self._give.bind(
-                *(array, cells.capacity, vertices, places, count),
-                *(gathered, _DIMENSIONS * number, fields),
+                array=array,
+                room=cells.capacity,
+                a_cell=vertices,
+                rows=places,
+                count=count,
+                states=gathered,
+                first=_DIMENSIONS * number,
+                fields=fields,
                 extent=(_DIMENSIONS * count * _ROWS_BLOCK,),
                 block=(_ROWS_BLOCK,),
             )()
@@ -121,8 +125,16 @@ class CellRows:
             # Forces are set anew before they are used again.
             target: Array = into.forces if cells is into else new
             self._take.bind(
-                *(old, cells.capacity, states, _DIMENSIONS * number, fields, vertices),
-                *(places, count, target, into.capacity),
+                old=old,
+                room=cells.capacity,
+                states=states,
+                first=_DIMENSIONS * number,
+                fields=fields,
+                a_cell=vertices,
+                rows=places,
+                count=count,
+                fresh=target,
+                fresh_room=into.capacity,
                 extent=(_DIMENSIONS * count * _ROWS_BLOCK,),
                 block=(_ROWS_BLOCK,),
             )()

@@ -1,6 +1,6 @@
 // Lists which vertices of cells that two ranks hold travel between them, from where they are now.
 //
-// x            positions: component d of vertex v of cell c at d * vertices + c * V + v
+// positions    component d of vertex v of cell c at d * vertices + c * a_cell + v
 // table        lines, then where each message's lines begin and where the last ones end (messages + 1),
 //              then of each line its message, its cell, and who owns that: HERE, THERE or another
 // boxes        of each message's other rank, then of this one: where it begins along x, y, z and how wide
@@ -9,9 +9,10 @@
 // margin       how far outside it may be and yet enter the box before lists are made anew
 // counts       entries of each line in each list; then how many lines before it have in its message
 // totals       entries of each message in each list
-// Lists are those of shared_rows.cpp, with rows of one value: c * V + v. Both ranks of a message find the
-// same entries in the same order, since they have the same bits of the same cells.
-// Constants: real.
+// Lists are those of shared_rows.cpp, with rows of one value: c * a_cell + v. Both ranks of a message find
+// the same entries in the same order, since they have the same bits of the same cells.
+
+CONSTANTS(TYPE(real))
 
 #define LANES 32
 #define PARTS_OF_A_SUM 128
@@ -58,15 +59,16 @@ INLINE int lists_of(const real *x, long vertices, long i, const real *boxes, lon
 
 INLINE const int *line_of(const int *table, long messages, long n) { return table + 2 + messages + 3 * n; }
 
-KERNEL(count_travelling, IN(real, x), LONG(vertices), LONG(V), IN(int, table), LONG(messages),
-       IN(real, boxes), DOUBLE(reach), DOUBLE(margin), OUT(int, counts)) {
+KERNEL(count_travelling, IN(real, positions), LONG(vertices), LONG(a_cell), IN(int, table),
+       LONG(messages), IN(real, boxes), DOUBLE(reach), DOUBLE(margin), OUT(int, counts)) {
   BLOCKS(n, table[0]) {
     SHARED(int, lane_sums, LISTS * LANES);
     const int *const line = line_of(table, messages, n);
     THREADS(i, LANES) {
       int sums[LISTS] = {0, 0, 0, 0};
-      for (long v = i; v < V; v += LANES) {
-        const int lists = lists_of(x, vertices, line[1] * V + v, boxes, messages, line[0], line[2], reach, margin);
+      for (long v = i; v < a_cell; v += LANES) {
+        const int lists = lists_of(positions, vertices, line[1] * a_cell + v, boxes, messages,
+                                   line[0], line[2], reach, margin);
         for (int k = 0; k < LISTS; k++) sums[k] += lists >> k & 1;
       }
       for (int k = 0; k < LISTS; k++) lane_sums[k * LANES + i] = sums[k];
@@ -117,10 +119,10 @@ KERNEL(add_up_lines, IN(int, table), LONG(messages), INOUT(int, counts), OUT(int
 }
 
 // firsts: where each message's entries begin in each list, list after list.
-KERNEL(list_travelling, IN(real, x), LONG(vertices), LONG(V), IN(int, table), LONG(messages),
-       IN(real, boxes), DOUBLE(reach), DOUBLE(margin), IN(int, counts), IN(int, totals),
-       IN(int, firsts), INOUT(int, velocities_out), INOUT(int, velocities_in),
-       INOUT(int, forces_out), INOUT(int, forces_in)) {
+KERNEL(list_travelling, IN(real, positions), LONG(vertices), LONG(a_cell), IN(int, table),
+       LONG(messages), IN(real, boxes), DOUBLE(reach), DOUBLE(margin), IN(int, counts),
+       IN(int, totals), IN(int, firsts), OUT(int, velocities_out), OUT(int, velocities_in),
+       OUT(int, forces_out), OUT(int, forces_in)) {
   int *const lists[LISTS] = {velocities_out, velocities_in, forces_out, forces_in};
   BLOCKS(n, larger((long)table[0], messages)) {
     SHARED(int, marks, LANES);
@@ -128,13 +130,13 @@ KERNEL(list_travelling, IN(real, x), LONG(vertices), LONG(V), IN(int, table), LO
     if (n < messages) THREADS(k, LISTS) lists[k][n] = totals[LISTS * n + k];
     if (n >= table[0]) continue;
     const int *const line = line_of(table, messages, n);
-    const long base = line[1] * V;
+    const long base = line[1] * a_cell;
     THREADS(k, LISTS) next[k] = firsts[k * messages + line[0]] + counts[LISTS * n + k];
-    for (long first = 0; first < V; first += LANES) {
+    for (long first = 0; first < a_cell; first += LANES) {
       THREADS(i, LANES)
-        marks[i] = first + i < V ? lists_of(x, vertices, base + first + i, boxes, messages, line[0], line[2],
-                                            reach, margin)
-                                 : 0;
+        marks[i] = first + i < a_cell ? lists_of(positions, vertices, base + first + i, boxes,
+                                                 messages, line[0], line[2], reach, margin)
+                                      : 0;
       BARRIER();
       THREADS(i, LANES)
         for (int k = 0; k < LISTS; k++)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.interface import Array, Device, Launch
+from haloscope.device.interface import Device, Launch
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.shared_rows import SharedRows, open_shared_rows
 from haloscope.solvers.blood.cells.sharing import CellOwnership, Region, Shares
@@ -221,36 +221,38 @@ class SharedVertices:
             return
         count, add_up, fill = self._kernels
         messages = self._messages
-        where: tuple[Array | int | float, ...] = (
-            *(cells.positions, cells.capacity * cells.vertices, cells.vertices),
-            *(
-                self._table,
-                messages,
-                self._boxes,
-                self._reach + self._margin - MARGIN,
-                self._margin,
-            ),
-        )
-        counts, on_device = self._line_counts, self._on_device
-        warps = {"block": (_LANES,)}
+        lines = {"table": self._table, "messages": messages, "counts": self._line_counts}
+        given: dict[str, Any] = {
+            "positions": cells.positions,
+            "vertices": cells.capacity * cells.vertices,
+            "a_cell": cells.vertices,
+            **lines,
+            "boxes": self._boxes,
+            "reach": self._reach + self._margin - MARGIN,
+            "margin": self._margin,
+        }
+        totals = self._on_device
         bound = [
-            count.bind(*where, counts, extent=(_LANES * max(1, self._room),), **warps),
-            add_up.bind(
-                *(self._table, messages, counts, on_device),
-                extent=(_SUMS * max(1, messages),),
-                block=(_SUMS,),
-            ),
+            count.bind(**given, extent=(_LANES * max(1, self._room),), block=(_LANES,)),
+            add_up.bind(**lines, totals=totals, extent=(_SUMS * max(1, messages),), block=(_SUMS,)),
         ]
         if self.velocities is not None and self.forces is not None:
             arrays = (self.velocities, self.forces)
             firsts = np.concatenate([one for exchange in arrays for one in exchange.firsts])
-            lists = [one for exchange in arrays for one in exchange.lists]
+            (velocities_out, velocities_in), (forces_out, forces_in) = (
+                exchange.lists for exchange in arrays
+            )
             bound.append(
                 fill.bind(
-                    *(*where, counts, on_device),
-                    *(self._device.from_host(np.append(firsts, 0).astype(np.int32)), *lists),
+                    **given,
+                    totals=totals,
+                    firsts=self._device.from_host(np.append(firsts, 0).astype(np.int32)),
+                    velocities_out=velocities_out,
+                    velocities_in=velocities_in,
+                    forces_out=forces_out,
+                    forces_in=forces_in,
                     extent=(_LANES * max(1, self._room, messages),),
-                    **warps,
+                    block=(_LANES,),
                 )
             )
         self._bound, self._bound_margin = (key, bound), self._margin

@@ -1,6 +1,7 @@
 // Bins of a GPU's counting sorts: where each begins, and what puts items there.
-//
-// Constants: THREADS_A_BLOCK, SCAN_BLOCKS (of counts that are scanned side by side).
+
+// SCAN_BLOCKS: blocks of counts that are scanned side by side.
+CONSTANTS(INT(THREADS_A_BLOCK), INT(SCAN_BLOCKS))
 
 // What each block of counts adds up to.
 INLINE void sum_counts(const int *counts, long bins, int *sums) {
@@ -53,9 +54,9 @@ INLINE void scan_counts(const int *counts, long bins, const int *sums, Start *st
   }
 }
 
-KERNEL(sum_bins, IN(int, counts), LONG(bins), INOUT(int, sums)) { sum_counts(counts, bins, sums); }
+KERNEL(sum_bins, IN(int, counts), LONG(bins), OUT(int, sums)) { sum_counts(counts, bins, sums); }
 
-KERNEL(scan_bins, IN(int, counts), LONG(bins), IN(int, sums), INOUT(int, starts)) {
+KERNEL(scan_bins, IN(int, counts), LONG(bins), IN(int, sums), OUT(int, starts)) {
   scan_counts(counts, bins, sums, starts);
 }
 

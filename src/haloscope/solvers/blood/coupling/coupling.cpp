@@ -3,14 +3,15 @@
 //   V_i = sum_x u(x) delta(x - X_i)    over the lattice points x, u = 0 where there is no fluid
 //   g(x) += sum_i F_i delta(x - X_i)   over the vertices i, in their order
 //
-// X positions, V velocities, F forces of vertices: component c of vertex i at c * vertices + i.
-// u velocity, g force of the fluid: component c of point p at c * stride + p.
-// table[z][y][x]: the point at a place of the own box extended by the halo, -1 where none is.
-// rows: the same where ROW points from there on lie one after the other, -1 elsewhere.
-// box: of each axis the first own point, own points, and points if it is periodic or 0.
-// cells, span, a_cell: where a_cell is not 0 velocities are wanted of some cells of so many vertices, those
-// with the numbers cells[span[0]] up to cells[span[1] - 1]; else of the first `count` vertices.
-// Constants: real, DELTA, and those of the headers.
+// positions X, velocities V, forces F of vertices: component c of vertex i at c * vertices + i.
+// velocity u, force g of the fluid: component c of point p at c * stride + p.
+// points[z][y][x]: the point at a place of the own box extended by the halo, -1 where none is.
+// rows: the same where ROW points from there on lie one after the other, -1 elsewhere; on cores.
+// box_numbers: of each axis the first own point, own points, and points if it is periodic or 0.
+// cells, span, a_cell: where a_cell is not 0 velocities are wanted of some cells of so many vertices,
+// those with the numbers cells[span[0]] up to cells[span[1] - 1]; else of the first `count` vertices.
+
+CONSTANTS(TYPE(real))
 
 #include "own_box.hpp"
 #include "deltas.hpp"

@@ -39,13 +39,15 @@ RESOLUTION = 2.0**-56
 LEAST_HALO = 2
 """Points that a vertex of a rank's own box can reach beyond that box."""
 
-SIZES = {"THREADS_A_BLOCK": 256, "SCAN_BLOCKS": 256, "WARPS": 4}
-"""Threads of a GPU's blocks, blocks that add up bins, warps of a block that works on tiles."""
+SIZES = {"THREADS_A_BLOCK": 256, "SCAN_BLOCKS": 256}
+"""Constants of bins.hpp: threads of a GPU's blocks, blocks that add up bins."""
 
 # As in coupling_cores.hpp and coupling_tiles.hpp.
 _ROW = 4
 _VERTICES_A_BATCH = 32
 _TILE = (8, 8, 4)
+# Warps of a block that works on tiles.
+_WARPS = 4
 
 _SPREADING = {
     "on cores": ("spread",),
@@ -58,7 +60,7 @@ _SPREADING = {
 # a cell, which share what they read, and so few that processors end at about the same time.
 _IN_TURN = 192
 _BLOCKS_A_PROCESSOR = 4
-_WIDTH, _BLOCKS, _WARPS = SIZES["THREADS_A_BLOCK"], SIZES["SCAN_BLOCKS"], SIZES["WARPS"]
+_WIDTH, _BLOCKS = SIZES["THREADS_A_BLOCK"], SIZES["SCAN_BLOCKS"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,17 +166,19 @@ class Coupling:
         self.support = KERNELS[kernel]
         self.dtype = np.dtype(dtype)  # float64 or float32, of all arrays
         real = "double" if self.dtype == np.float64 else "float"
-        constants: Constants = {
-            "real": real,
-            "DELTA": kernel.upper(),
-            **SIZES,
-            **CONSTANTS,
+        on_cores = device.kind == "cpu"
+        of_gpus = {} if on_cores else {**SIZES, "WARPS": _WARPS, **CONSTANTS}
+        constants: Constants = {"real": real, "DELTA": kernel.upper(), **of_gpus}
+        # Where the fluid has its points: arguments of kernels by name.
+        self._fluid: dict[str, Any] = {
+            "stride": stride,
+            "points": device.from_host(np.ascontiguousarray(table, np.int32)),
+            "box_numbers": device.from_host(box.numbers()),
+            "halo": halo,
         }
-        self._table = device.from_host(np.ascontiguousarray(table, np.int32))
         # Only cores take rows.
-        self._rows = device.from_host(row_starts(table)) if device.kind == "cpu" else self._table
-        self._box = device.from_host(box.numbers())
-        spreading = "on cores" if device.kind == "cpu" else way
+        self._rows = device.from_host(row_starts(table)) if on_cores else None
+        spreading = "on cores" if on_cores else way
         self._kernels = {
             name: device.kernel(SOURCE, name, constants)
             for name in ("interpolate", *_SPREADING[spreading])
@@ -204,14 +208,13 @@ class Coupling:
         c of vertex i at c n + i. Positions go on over periodic ends.
         """
         # `count`: vertices, the first ones of n; with `chosen`, at most so many.
-        cells = chosen or SomeCells(self._box, self._box, 0)
-        name = "interpolate beside" if cells.beside else "interpolate"
+        name = "interpolate beside" if chosen and chosen.beside else "interpolate"
 
         def bind(*_: Array | int) -> Launch:
-            return self._gather(velocity, positions, velocities, count, cells, stream)
+            return self._gather(velocity, positions, velocities, count, chosen, stream)
 
-        arrays = (velocity, positions, velocities, cells.rows, cells.span)
-        self._launch(name, bind, *arrays, count)
+        cells = (chosen.rows, chosen.span) if chosen else ()
+        self._launch(name, bind, velocity, positions, velocities, *cells, count)
 
     def spread(
         self, force: Array, positions: Array, forces: Array, count: int, *, afresh: bool = False
@@ -260,30 +263,35 @@ class Coupling:
 
     def _gather(
         self,
-        u: Array,
+        velocity: Array,
         positions: Array,
         velocities: Array,
         count: int,
-        chosen: SomeCells,
+        chosen: SomeCells | None,
         stream: Any,
     ) -> Launch:
-        fluid = (u, self.stride, self._table, self._rows, self._box, self.halo)
-        cells = (chosen.rows, chosen.span, chosen.vertices)
-        vertices = (positions, velocities, vertices_of(positions), count, *cells)
-        interpolate = self._kernels["interpolate"]
-        if self.device.kind == "cpu":
-            return interpolate.bind(*fluid, *vertices, extent=(count,))
-        at_once = _WIDTH // 4
-        share = count // (_BLOCKS_A_PROCESSOR * self.device.multiprocessors)
-        in_turn = at_once * max(1, min(_IN_TURN, share) // at_once)
-        blocks = -(-count // in_turn)
-        if chosen.beside:
-            blocks = min(blocks, _BLOCKS_A_PROCESSOR // 2 * self.device.multiprocessors)
-        return interpolate.bind(
-            *(*fluid, *vertices, in_turn),
-            extent=(blocks * _WIDTH,),
-            block=(_WIDTH,),
-            stream=stream,
+        options: dict[str, Any] = {"extent": (count,)}
+        if self.device.kind != "cpu":
+            at_once = _WIDTH // 4
+            share = count // (_BLOCKS_A_PROCESSOR * self.device.multiprocessors)
+            in_turn = at_once * max(1, min(_IN_TURN, share) // at_once)
+            blocks = -(-count // in_turn)
+            if chosen and chosen.beside:
+                blocks = min(blocks, _BLOCKS_A_PROCESSOR // 2 * self.device.multiprocessors)
+            extent = (blocks * _WIDTH,)
+            options = {"in_turn": in_turn, "extent": extent, "block": (_WIDTH,), "stream": stream}
+        return self._kernels["interpolate"].bind(
+            velocity=velocity,
+            **self._fluid,
+            rows=self._rows,
+            positions=positions,
+            velocities=velocities,
+            vertices=vertices_of(positions),
+            count=count,
+            cells=chosen.rows if chosen else None,
+            span=chosen.span if chosen else None,
+            a_cell=chosen.vertices if chosen else 0,
+            **options,
         )
 
     def _all_in_turn(
@@ -311,57 +319,73 @@ class Coupling:
     ) -> dict[str, Launch]:
         parts, planes = self.device.multiprocessors, self.box.counts[2]
         batches = -(-count // _VERTICES_A_BATCH)
-        sizes = (2 * batches, parts * planes, parts + 1)
-        scratch = [self.device.zeros((size,), np.int32) for size in sizes]
-        fluid = (force, self.stride, self._table, self._rows, self._box, self.halo)
-        vertices = (positions, forces, vertices_of(positions), count)
-        spread = self._kernels["spread"]
-        return {"spread": spread.bind(*fluid, *vertices, *scratch, parts, extent=(count,))}
+        sizes = {"extents": 2 * batches, "histogram": parts * planes, "slabs": parts + 1}
+        spread = self._kernels["spread"].bind(
+            force=force,
+            **self._fluid,
+            rows=self._rows,
+            positions=positions,
+            forces=forces,
+            vertices=vertices_of(positions),
+            count=count,
+            **{name: self.device.zeros((size,), np.int32) for name, size in sizes.items()},
+            parts=parts,
+            extent=(count,),
+        )
+        return {"spread": spread}
 
     def _listed(
         self, force: Array, positions: Array, forces: Array, count: int, *, afresh: bool = False
     ) -> dict[str, Launch]:
-        fluid = (force, self.stride, self._table, self._box, self.halo)
         assert self._lists is not None
+        fluid = {"force": force, **self._fluid}
         room = vertices_of(positions)
         return self._lists.bind(fluid, positions, forces, room, count, afresh=afresh)
 
     def _atomics(
         self, force: Array, positions: Array, forces: Array, count: int
     ) -> dict[str, Launch]:
-        fluid = (force, self.stride, self._table, self._box, self.halo)
-        vertices = (positions, forces, vertices_of(positions), count)
         name = "spread_atomically"
-        return {name: self._kernels[name].bind(*fluid, *vertices, extent=(4 * count,))}
+        launch = self._kernels[name].bind(
+            force=force,
+            **self._fluid,
+            positions=positions,
+            forces=forces,
+            vertices=vertices_of(positions),
+            count=count,
+            extent=(4 * count,),
+        )
+        return {name: launch}
 
     def _tiles(
         self, force: Array, positions: Array, forces: Array, count: int
     ) -> dict[str, Launch]:
         """Bins of vertices for each tile, then the sums of each."""
-        device, vertices = self.device, vertices_of(positions)
+        device = self.device
         along = [-(-n // edge) for n, edge in zip(self.box.counts, _TILE, strict=True)]
         bins = int(np.prod(along, dtype=np.int64))
         counts, sums, starts = (
             device.zeros((size,), np.int32) for size in (bins, _BLOCKS, bins + 1)
         )
         items = device.zeros((count * self.most_tiles(),), np.int32)
-        where = (self._box, positions, vertices, count)
-        tiles = (force, self.stride, self._table, self._box, self.halo)
-        vertices_and_bins = (positions, forces, vertices, starts, items, bins)
+        vertices = {"positions": positions, "vertices": vertices_of(positions)}
+        given = {"box_numbers": self._fluid["box_numbers"], **vertices, "count": count}
+        binned, lists = {"counts": counts, "bins": bins}, {"starts": starts, "items": items}
+        tiles = {"force": force, **self._fluid, **vertices, "forces": forces, "bins": bins}
         wide, threads = _BLOCKS * _WIDTH, 32 * _WARPS
-        calls: dict[str, tuple[tuple[Array | int | float, ...], int, int]] = {
-            "count_tiles": ((*where, counts), count, _WIDTH),
-            "sum_bins": ((counts, bins, sums), wide, _WIDTH),
-            "scan_bins": ((counts, bins, sums, starts), wide, _WIDTH),
-            "fill_tiles": ((*where, starts, counts, items), count, _WIDTH),
+        calls: dict[str, tuple[dict[str, Any], int, int]] = {
+            "count_tiles": ({**given, "counts": counts}, count, _WIDTH),
+            "sum_bins": ({**binned, "sums": sums}, wide, _WIDTH),
+            "scan_bins": ({**binned, "sums": sums, "starts": starts}, wide, _WIDTH),
+            "fill_tiles": ({**given, "counts": counts, **lists}, count, _WIDTH),
             "spread_fixed_point": (
-                (*tiles, *vertices_and_bins, 1.0 / RESOLUTION),
+                {**tiles, **lists, "unit": 1.0 / RESOLUTION},
                 bins * threads,
                 threads,
             ),
         }
         return {
-            name: self._kernels[name].bind(*arguments, extent=(extent,), block=(block,))
+            name: self._kernels[name].bind(**arguments, extent=(extent,), block=(block,))
             for name, (arguments, extent, block) in calls.items()
         }
 

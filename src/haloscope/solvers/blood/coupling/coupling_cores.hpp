@@ -114,11 +114,11 @@ INLINE bool number_vertices(const int *cells, const int *span, long a_cell, long
 }
 
 // Vertices of other ranks get 0.
-KERNEL(interpolate, IN(real, u), LONG(stride), IN(int, points), IN(int, rows), IN(int, numbers),
-       LONG(halo), IN(real, X), INOUT(real, V), LONG(vertices), LONG(count), IN(int, cells),
-       IN(int, span), LONG(a_cell)) {
+KERNEL(interpolate, IN(real, velocity), LONG(stride), IN(int, points), IN(int, rows),
+       IN(int, box_numbers), LONG(halo), IN(real, positions), OUT(real, velocities), LONG(vertices),
+       LONG(count), IN(int, cells), IN(int, span), LONG(a_cell)) {
   const long wanted = vertices_wanted(span, a_cell, count);
-  const Box box = box_of(numbers);
+  const Box box = box_of(box_numbers);
   const Table table = table_of(points, box, halo);
   BLOCKS(b, (wanted + VERTICES_A_BATCH - 1) / VERTICES_A_BATCH) {
     const long begin = b * VERTICES_A_BATCH, here = smaller(wanted - begin, (long)VERTICES_A_BATCH);
@@ -127,9 +127,9 @@ KERNEL(interpolate, IN(real, u), LONG(stride), IN(int, points), IN(int, rows), I
     Batch batch;
     const long start = places[0];
     if (together)
-      weigh(batch, box, X, vertices, here, [&](int n) { return start + n; });
+      weigh(batch, box, positions, vertices, here, [&](int n) { return start + n; });
     else
-      weigh(batch, box, X, vertices, here, [&](int n) { return places[n]; });
+      weigh(batch, box, positions, vertices, here, [&](int n) { return places[n]; });
     int first[VERTICES_A_BATCH];
     for (int d = 0; d < 3; d++) {
       const Axis axis = box.axes[d];
@@ -146,19 +146,19 @@ KERNEL(interpolate, IN(real, u), LONG(stride), IN(int, points), IN(int, rows), I
     }
     find_rows_from(batch, table, rows, first);
     for (int n = 0; n < here; n++) {
-      real *to = V + places[n];
+      real *to = velocities + places[n];
       if (!batch.known[n]) {
         to[0] = to[vertices] = to[2 * vertices] = 0;
         continue;
       }
       alignas(64) real sums[3][ROW];
       if (batch.whole[n] < 0) {
-        sum_with_gaps(u, stride, table, batch, n, first[n], sums);
+        sum_with_gaps(velocity, stride, table, batch, n, first[n], sums);
       } else {
         Row rows_of[3] = {};
 #pragma GCC unroll 16
         for (int r = 0; r < ROWS; r++) {
-          const real *x = u + batch.rows[r][n], *y = x + stride, *z = y + stride;
+          const real *x = velocity + batch.rows[r][n], *y = x + stride, *z = y + stride;
           const real w = batch.w[r][n];
           rows_of[0] = fused_row(w, row_at(x), rows_of[0]);
           rows_of[1] = fused_row(w, row_at(y), rows_of[1]);

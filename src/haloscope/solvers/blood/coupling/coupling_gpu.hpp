@@ -58,17 +58,19 @@ INLINE void take_velocity(const Around &fluid, const Box &box, const real *X, re
 // A block takes `in_turn` vertices that follow each other: a cell's share what the first-level cache
 // holds of the fluid around it.
 KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, INTERPOLATING_TOGETHER), interpolate,
-              IN(real, u), LONG(stride), IN(int, points), IN(int, rows), IN(int, numbers),
-              LONG(halo), IN(real, X), INOUT(real, V), LONG(vertices), LONG(count),
-              IN(int, cells), IN(int, span), LONG(a_cell), LONG(in_turn)) {
-  const Box box = box_of(numbers);
+              IN(real, velocity), LONG(stride), IN(int, points), IN(int, rows),
+              IN(int, box_numbers), LONG(halo), IN(real, positions), OUT(real, velocities),
+              LONG(vertices), LONG(count), IN(int, cells), IN(int, span), LONG(a_cell),
+              LONG(in_turn)) {
+  const Box box = box_of(box_numbers);
   const long wanted = vertices_wanted(span, a_cell, count);
-  const Around fluid = {u, stride, points, table_of(points, box, halo)};
+  const Around fluid = {velocity, stride, points, table_of(points, box, halo)};
   BLOCKS(b, (wanted + in_turn - 1) / in_turn)
   for (long begin = b * in_turn; begin < smaller(wanted, (b + 1) * in_turn); begin += blockDim.x / 4) {
     const long n = begin + threadIdx.x / 4;
     const bool there = n < smaller(wanted, (b + 1) * in_turn);
-    take_velocity(fluid, box, X, V, vertices, there, there ? vertex_at(cells, span, a_cell, n) : 0);
+    take_velocity(fluid, box, positions, velocities, vertices, there,
+                  there ? vertex_at(cells, span, a_cell, n) : 0);
   }
 }
 
@@ -93,16 +95,16 @@ INLINE bool own_support(const real *X, long vertices, long i, const Box &box, in
 }
 
 // In no order.
-KERNEL(spread_atomically, INOUT(real, g), LONG(stride), IN(int, points), IN(int, numbers),
-       LONG(halo), IN(real, X), IN(real, F), LONG(vertices), LONG(count)) {
-  const Box box = box_of(numbers);
+KERNEL(spread_atomically, INOUT(real, force), LONG(stride), IN(int, points), IN(int, box_numbers),
+       LONG(halo), IN(real, positions), IN(real, forces), LONG(vertices), LONG(count)) {
+  const Box box = box_of(box_numbers);
   const Table table = table_of(points, box, halo);
   FOR_EACH(n, 4 * count) {
     const long i = n / 4;
     const int lane = n % 4;
     int at[3][SUPPORT];
     real phi[3][SUPPORT];
-    if (lane >= SUPPORT || !own_support(X, vertices, i, box, at, phi)) continue;
+    if (lane >= SUPPORT || !own_support(positions, vertices, i, box, at, phi)) continue;
     int x = at[0][0];
     real phi_x = phi[0][0];
     for (int a = 1; a < SUPPORT; a++) {
@@ -116,7 +118,7 @@ KERNEL(spread_atomically, INOUT(real, g), LONG(stride), IN(int, points), IN(int,
         if (p < 0) continue;
         const real w = phi[2][k] * phi[1][j];
         for (int c = 0; c < 3; c++)
-          atomic_add(g + c * stride + p, w * F[c * vertices + i] * phi_x);
+          atomic_add(force + c * stride + p, w * forces[c * vertices + i] * phi_x);
       }
   }
 }

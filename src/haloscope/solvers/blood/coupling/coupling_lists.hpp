@@ -8,9 +8,10 @@
 //
 // then: positions when lists were made (kept_positions.hpp), component c of vertex i at c * count + i.
 // tiling: points of a tile along each axis, and tiles along each axis.
-// starts: where each tile's list begins in `items`, and where the last one ends. A GPU of 100 GB holds so many
-// vertices that their entries come to more than 2^31.
-// Constants: MARGIN.
+// starts: where each tile's list begins in `items`, and where the last one ends. A GPU of 100 GB holds
+// so many vertices that their entries come to more than 2^31.
+
+CONSTANTS(REAL(MARGIN))
 
 #define LANES 32
 #define MOST_MET (SUPPORT + 1)
@@ -47,41 +48,41 @@ INLINE void for_tiles_near(const real *X, long vertices, long i, const Box &box,
 }
 
 // What is no number has always moved.
-KERNEL(watch_vertices, IN(real, X), LONG(vertices), LONG(count), IN(float, then), DOUBLE(far),
-       INOUT(int, wanted)) {
+KERNEL(watch_vertices, IN(real, positions), LONG(vertices), LONG(count), IN(float, then),
+       DOUBLE(far), OUT(int, wanted)) {
   FOR_EACH(i, count) {
     bool still = true;
     for (int c = 0; c < 3; c++)
-      still &= moved_at_most(X[c * vertices + i], then[c * count + i]) <= (real)far;
+      still &= moved_at_most(positions[c * vertices + i], then[c * count + i]) <= (real)far;
     if (!still) *wanted = 1;
   }
 }
 
-KERNEL(count_near, IN(int, wanted), IN(int, numbers), IN(int, tiling), IN(real, X),
+KERNEL(count_near, IN(int, wanted), IN(int, box_numbers), IN(int, tiling), IN(real, positions),
        LONG(vertices), LONG(count), OUT(float, then), INOUT(int, counts)) {
   if (!*wanted) return;
-  const Box box = box_of(numbers);
+  const Box box = box_of(box_numbers);
   FOR_EACH(i, count) {
-    for (int c = 0; c < 3; c++) then[c * count + i] = (float)X[c * vertices + i];
-    for_tiles_near(X, vertices, i, box, tiling, [&](long tile) { atomicAdd(counts + tile, 1); });
+    for (int c = 0; c < 3; c++) then[c * count + i] = (float)positions[c * vertices + i];
+    for_tiles_near(positions, vertices, i, box, tiling,
+                   [&](long tile) { atomicAdd(counts + tile, 1); });
   }
 }
 
-KERNEL(sum_near, IN(int, wanted), IN(int, counts), LONG(bins), INOUT(int, sums)) {
+KERNEL(sum_near, IN(int, wanted), IN(int, counts), LONG(bins), OUT(int, sums)) {
   if (*wanted) sum_counts(counts, bins, sums);
 }
 
-KERNEL(scan_near, IN(int, wanted), IN(int, counts), LONG(bins), IN(int, sums),
-       INOUT(long, starts)) {
+KERNEL(scan_near, IN(int, wanted), IN(int, counts), LONG(bins), IN(int, sums), OUT(long, starts)) {
   if (*wanted) scan_counts(counts, bins, sums, starts);
 }
 
-KERNEL(fill_near, IN(int, wanted), IN(int, numbers), IN(int, tiling), IN(real, X), LONG(vertices),
-       LONG(count), IN(long, starts), INOUT(int, counts), INOUT(int, items)) {
+KERNEL(fill_near, IN(int, wanted), IN(int, box_numbers), IN(int, tiling), IN(real, positions),
+       LONG(vertices), LONG(count), IN(long, starts), INOUT(int, counts), OUT(int, items)) {
   if (!*wanted) return;
-  const Box box = box_of(numbers);
+  const Box box = box_of(box_numbers);
   FOR_EACH(i, count)
-    for_tiles_near(X, vertices, i, box, tiling,
+    for_tiles_near(positions, vertices, i, box, tiling,
                    [&](long tile) { put(items, starts, counts, tile, (int)i); });
 }
 

@@ -171,14 +171,14 @@ INLINE bool covered(int low, int high, const Axis &axis, int begin, int end) {
 
 // extents: lowest and highest plane that vertices of each batch touch. histogram[part][own plane]:
 // vertices nearest to it. slabs: first plane of each part, and the end.
-KERNEL(spread, INOUT(real, g), LONG(stride), IN(int, points), IN(int, rows), IN(int, numbers),
-       LONG(halo), IN(real, X), IN(real, F), LONG(vertices), LONG(count), INOUT(int, extents),
-       INOUT(int, histogram), INOUT(int, slabs), LONG(parts)) {
-  const Box box = box_of(numbers);
+KERNEL(spread, INOUT(real, force), LONG(stride), IN(int, points), IN(int, rows),
+       IN(int, box_numbers), LONG(halo), IN(real, positions), IN(real, forces), LONG(vertices),
+       LONG(count), INOUT(int, extents), INOUT(int, histogram), INOUT(int, slabs), LONG(parts)) {
+  const Box box = box_of(box_numbers);
   const Table table = table_of(points, box, halo);
   const Axis axis = box.axes[2];
   const long batches = (count + VERTICES_A_BATCH - 1) / VERTICES_A_BATCH;
-  const real *Z = X + 2 * vertices;
+  const real *Z = positions + 2 * vertices;
   PARTS(k, parts) {
     int *planes = histogram + k * axis.count;
     for (int z = 0; z < axis.count; z++) planes[z] = 0;
@@ -223,11 +223,13 @@ KERNEL(spread, INOUT(real, g), LONG(stride), IN(int, points), IN(int, rows), IN(
         held += known && meets(first, first + SUPPORT - 1, axis, begin, end);
       }
       if (held < VERTICES_A_BATCH) continue;
-      spread_batch(g, stride, table, rows, box, X, F, vertices, waiting, VERTICES_A_BATCH, begin, end);
+      spread_batch(force, stride, table, rows, box, positions, forces, vertices, waiting,
+                   VERTICES_A_BATCH, begin, end);
       held -= VERTICES_A_BATCH;
       for (int n = 0; n < held; n++) waiting[n] = waiting[VERTICES_A_BATCH + n];
     }
     if (held)
-      spread_batch(g, stride, table, rows, box, X, F, vertices, waiting, held, begin, end);
+      spread_batch(force, stride, table, rows, box, positions, forces, vertices, waiting, held,
+                   begin, end);
   }
 }

@@ -3,7 +3,9 @@
 // Vertices are put into bins, one bin for each tile that their support meets. Then several warps a
 // tile take its vertices in any order and add in whole multiples of the resolution: the same bits
 // whatever the order. A lane adds the shares of its own points alone.
-// Constants: WARPS (of a block).
+
+// WARPS: of a block.
+CONSTANTS(INT(WARPS))
 
 #define TILE_X 8
 #define TILE_Y 8
@@ -40,7 +42,7 @@ INLINE int tiles_met(const int at[SUPPORT], int edge, int met[SUPPORT]) {
   {                                                                                           \
     int at[3][SUPPORT], met[3][SUPPORT], count_met[3];                                        \
     real phi[3][SUPPORT];                                                                     \
-    if (own_support(X, vertices, i, box, at, phi)) {                                          \
+    if (own_support(positions, vertices, i, box, at, phi)) {                                  \
       for (int d = 0; d < 3; d++) count_met[d] = tiles_met(at[d], tile_edge(d), met[d]);      \
       for (int z = 0; z < count_met[2]; z++)                                                  \
         for (int y = 0; y < count_met[1]; y++)                                                \
@@ -52,16 +54,16 @@ INLINE int tiles_met(const int at[SUPPORT], int edge, int met[SUPPORT]) {
     }                                                                                         \
   }
 
-KERNEL(count_tiles, IN(int, numbers), IN(real, X), LONG(vertices), LONG(count),
+KERNEL(count_tiles, IN(int, box_numbers), IN(real, positions), LONG(vertices), LONG(count),
        INOUT(int, counts)) {
-  const Box box = box_of(numbers);
+  const Box box = box_of(box_numbers);
   const Tiles tiles = tiles_of(box);
   FOR_EACH(i, count) FOR_TILES_MET(tile, i, atomicAdd(counts + tile, 1))
 }
 
-KERNEL(fill_tiles, IN(int, numbers), IN(real, X), LONG(vertices), LONG(count), IN(int, starts),
-       INOUT(int, counts), INOUT(int, items)) {
-  const Box box = box_of(numbers);
+KERNEL(fill_tiles, IN(int, box_numbers), IN(real, positions), LONG(vertices), LONG(count),
+       IN(int, starts), INOUT(int, counts), OUT(int, items)) {
+  const Box box = box_of(box_numbers);
   const Tiles tiles = tiles_of(box);
   FOR_EACH(i, count) FOR_TILES_MET(tile, i, put(items, starts, counts, tile, (int)i))
 }
@@ -89,12 +91,12 @@ INLINE int point_of_tile(const Table &table, const Box &box, const int first[3],
 }
 
 // The warps of a block share a tile. unit: whole numbers in 1.
-KERNEL(spread_fixed_point, INOUT(real, g), LONG(stride), IN(int, points), IN(int, numbers),
-       LONG(halo), IN(real, X), IN(real, F), LONG(vertices), IN(int, starts), IN(int, items),
-       LONG(bins), DOUBLE(unit)) {
+KERNEL(spread_fixed_point, INOUT(real, force), LONG(stride), IN(int, points), IN(int, box_numbers),
+       LONG(halo), IN(real, positions), IN(real, forces), LONG(vertices), IN(int, starts),
+       IN(int, items), LONG(bins), DOUBLE(unit)) {
   SHARED(long, sum, 3 * TILE_POINTS);
   SHARED(Batch, batches, WARPS);
-  const Box box = box_of(numbers);
+  const Box box = box_of(box_numbers);
   const Tiles tiles = tiles_of(box);
   const int warp = threadIdx.x / LANES, lane = threadIdx.x % LANES;
   const Table table = table_of(points, box, halo);
@@ -113,14 +115,14 @@ KERNEL(spread_fixed_point, INOUT(real, g), LONG(stride), IN(int, points), IN(int
         const long i = items[from + lane];
         int at[3][SUPPORT];
         real phi[3][SUPPORT];
-        own_support(X, vertices, i, box, at, phi);
+        own_support(positions, vertices, i, box, at, phi);
         for (int d = 0; d < 3; d++) {
           for (int s = 0; s < SUPPORT; s++) {
             const int inner = at[d][s] - first[d];
             batch.at[d][s][lane] = at[d][s] >= 0 && inner >= 0 && inner < tile_edge(d) ? inner : -1;
             batch.phi[d][s][lane] = phi[d][s];
           }
-          batch.force[d][lane] = F[d * vertices + i];
+          batch.force[d][lane] = forces[d * vertices + i];
         }
       }
       __syncwarp();
@@ -133,7 +135,8 @@ KERNEL(spread_fixed_point, INOUT(real, g), LONG(stride), IN(int, points), IN(int
             const real w = batch.phi[2][k][n] * batch.phi[1][j][n], phi_x = batch.phi[0][a][n];
             for (int c = 0; c < 3; c++) {
               const real share = w * batch.force[c][n] * phi_x;
-              atomic_add(&sum[c * TILE_POINTS + (z * TILE_Y + y) * TILE_X + x], whole((double)share * unit));
+              atomic_add(&sum[c * TILE_POINTS + (z * TILE_Y + y) * TILE_X + x],
+                         whole((double)share * unit));
             }
           }
       }
@@ -143,7 +146,8 @@ KERNEL(spread_fixed_point, INOUT(real, g), LONG(stride), IN(int, points), IN(int
     THREADS(n, TILE_POINTS) {
       const int p = point_of_tile(table, box, first, n);
       for (int c = 0; c < 3 && p >= 0; c++)
-        g[c * stride + p] = g[c * stride + p] + (real)((double)sum[c * TILE_POINTS + n] / unit);
+        force[c * stride + p] =
+            force[c * stride + p] + (real)((double)sum[c * TILE_POINTS + n] / unit);
     }
     BARRIER();
   }

@@ -8,7 +8,9 @@
 // column: columns of a lane, those along x first. slot: its points along z.
 // place: of a support in a tile: 4 + number of its first point along x, y and z, a byte each; 0 where it
 // does not meet the tile.
-// Constants: COLUMNS_X, COLUMNS_Y, SLOTS; WARPS_TOGETHER, warps that a processor has room for.
+
+// WARPS_TOGETHER: warps that a processor has room for.
+CONSTANTS(INT(COLUMNS_X), INT(COLUMNS_Y), INT(SLOTS), INT(WARPS_TOGETHER))
 
 #define EVERY_LANE 0xffffffffu
 #define NOWHERE (-100)
@@ -94,14 +96,14 @@ INLINE void for_points(const Table &table, const Box &box, const int *tiling, co
 
 // afresh: what points hold is left aside, and gone also where no vertex is near.
 // wanted: cleared for the next time.
-KERNEL_BOUNDS(__launch_bounds__(LANES, WARPS_TOGETHER), spread_by_warps, INOUT(real, g),
-              LONG(stride), IN(int, points), IN(int, numbers), LONG(halo), IN(real, X),
-              IN(real, F), LONG(vertices), IN(int, tiling), IN(long, starts), IN(int, items),
-              LONG(bins), LONG(afresh), INOUT(int, wanted)) {
+KERNEL_BOUNDS(__launch_bounds__(LANES, WARPS_TOGETHER), spread_by_warps, INOUT(real, force),
+              LONG(stride), IN(int, points), IN(int, box_numbers), LONG(halo), IN(real, positions),
+              IN(real, forces), LONG(vertices), IN(int, tiling), IN(long, starts), IN(int, items),
+              LONG(bins), LONG(afresh), OUT(int, wanted)) {
   SHARED(real, entries, LANES * ENTRY);
   SHARED(unsigned, places, LANES);
   Sums sums;
-  const Box box = box_of(numbers);
+  const Box box = box_of(box_numbers);
   const Table table = table_of(points, box, halo);
   const int lane = threadIdx.x, x = lane % 4, y = lane / 4 % 4, z = lane / 16;
   if (blockIdx.x == 0 && lane == 0) *wanted = 0;
@@ -113,12 +115,13 @@ KERNEL_BOUNDS(__launch_bounds__(LANES, WARPS_TOGETHER), spread_by_warps, INOUT(r
                           (int)(b / tiling[3] / tiling[4]) * tiling[2]};
     for_points(table, box, tiling, begin, x, y, z, [&](int s, int q, int p) {
 #pragma unroll
-      for (int c = 0; c < 3; c++) sums[c][s][q] = p < 0 || afresh ? 0 : g[c * stride + p];
+      for (int c = 0; c < 3; c++) sums[c][s][q] = p < 0 || afresh ? 0 : force[c * stride + p];
     });
     for (int at = 0; at < count; at += LANES) {
       unsigned place = 0;
       if (at + lane < count)
-        place = prepare(X, F, vertices, list[at + lane], box, tiling, begin, entries + lane * ENTRY);
+        place = prepare(positions, forces, vertices, list[at + lane], box, tiling, begin,
+                        entries + lane * ENTRY);
       places[lane] = place;
       __syncwarp();
       for (unsigned left = __ballot_sync(EVERY_LANE, place != 0); left; left &= left - 1) {
@@ -130,7 +133,7 @@ KERNEL_BOUNDS(__launch_bounds__(LANES, WARPS_TOGETHER), spread_by_warps, INOUT(r
     for_points(table, box, tiling, begin, x, y, z, [&](int s, int q, int p) {
 #pragma unroll
       for (int c = 0; c < 3; c++)
-        if (p >= 0) g[c * stride + p] = sums[c][s][q];
+        if (p >= 0) force[c * stride + p] = sums[c][s][q];
     });
   }
 }

@@ -8,7 +8,9 @@
 //
 // All add up to 1 wherever the vertex lies. LINEAR, ROMA and PESKIN also have no first moment, so that
 // they give linear fields back; COSINE has one of up to 0.021. LINEAR has no continuous slope.
-// Constants: real, DELTA. Needs own_box.hpp.
+// Needs own_box.hpp.
+
+CONSTANTS(TYPE(DELTA))
 
 #define ROMA 0
 #define COSINE 1

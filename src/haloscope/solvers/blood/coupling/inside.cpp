@@ -4,12 +4,13 @@
 // sums are of whole numbers. Positions are used by their numbers in the whole lattice, so that every
 // rank finds the same cuts.
 //
-// X positions of a kind: component c of vertex i at c * vertices + i, a_cell of them to a cell.
+// positions of a kind: component c of vertex i at c * vertices + i, a_cell of them to a cell.
 // Of cell m: home, at 3 m, what is taken from its vertices to bring the lowest to the first period.
 // images, at 6 m: for each axis the first of the whole periods by which it is then moved to meet own
 // points, and the first that is too many.
 // steps[z][y][x]: of own points and one place more along x, for what is met only behind the box.
-// Constants: real.
+
+CONSTANTS(TYPE(real))
 
 #include "own_box.hpp"
 
@@ -28,14 +29,14 @@ INLINE void add_one(int *to, int sign) {
 const int MOST_PERIODS = 8;
 
 // Cells of which a vertex has no place, or that have burst, have no images.
-KERNEL(find_images, IN(int, numbers), IN(real, X), LONG(vertices), LONG(cells), LONG(a_cell),
-       INOUT(real, home), INOUT(int, images)) {
-  const Box box = box_of(numbers);
+KERNEL(find_images, IN(int, box_numbers), IN(real, positions), LONG(vertices), LONG(cells),
+       LONG(a_cell), INOUT(real, home), INOUT(int, images)) {
+  const Box box = box_of(box_numbers);
   PARTS(m, cells) {
     bool known = true;
     for (int d = 0; d < 3; d++) {
       const Axis &axis = box.axes[d];
-      const real *x = X + d * vertices + m * a_cell;
+      const real *x = positions + d * vertices + m * a_cell;
       real low = x[0], high = x[0];
       for (long i = 0; i < a_cell; i++) {
         known = known && placeable(x[i]);
@@ -99,10 +100,11 @@ INLINE void cut_triangle(const real (*corners)[3], const int *vertex, const Box 
   }
 }
 
-// triangles: of a cell, three vertices each.
-KERNEL(cut_rows, IN(int, numbers), IN(real, X), LONG(vertices), LONG(cells), LONG(a_cell),
-       IN(int, triangles), LONG(count), IN(real, home), IN(int, images), INOUT(int, steps)) {
-  const Box box = box_of(numbers);
+// triangles: of a cell, `count` of three vertices each.
+KERNEL(cut_rows, IN(int, box_numbers), IN(real, positions), LONG(vertices), LONG(cells),
+       LONG(a_cell), IN(int, triangles), LONG(count), IN(real, home), IN(int, images),
+       INOUT(int, steps)) {
+  const Box box = box_of(box_numbers);
   PARTS(n, cells * count) {
     const long m = n / count;
     const int *vertex = triangles + 3 * (n % count), *range = images + 6 * m;
@@ -113,7 +115,7 @@ KERNEL(cut_rows, IN(int, numbers), IN(real, X), LONG(vertices), LONG(cells), LON
           real corners[3][3];
           for (int c = 0; c < 3; c++)
             for (int d = 0; d < 3; d++)
-              corners[c][d] = X[d * vertices + m * a_cell + vertex[c]] - home[3 * m + d] +
+              corners[c][d] = positions[d * vertices + m * a_cell + vertex[c]] - home[3 * m + d] +
                               (real)(periods[d] * box.axes[d].period);
           cut_triangle(corners, vertex, box, steps);
         }
@@ -121,8 +123,8 @@ KERNEL(cut_rows, IN(int, numbers), IN(real, X), LONG(vertices), LONG(cells), LON
 }
 
 // From what cuts add to what points have.
-KERNEL(add_up_rows, IN(int, numbers), INOUT(int, steps)) {
-  const Box box = box_of(numbers);
+KERNEL(add_up_rows, IN(int, box_numbers), INOUT(int, steps)) {
+  const Box box = box_of(box_numbers);
   const long places = box.axes[0].count + 1;
   PARTS(row, (long)box.axes[1].count * box.axes[2].count) {
     int sum = 0;
@@ -131,9 +133,9 @@ KERNEL(add_up_rows, IN(int, numbers), INOUT(int, steps)) {
 }
 
 // Flags of own points by their numbers; clears the winding numbers.
-KERNEL(flag_points, IN(int, numbers), IN(int, points), LONG(halo), INOUT(int, windings),
+KERNEL(flag_points, IN(int, box_numbers), IN(int, points), LONG(halo), INOUT(int, windings),
        OUT(unsigned char, flags)) {
-  const Box box = box_of(numbers);
+  const Box box = box_of(box_numbers);
   const Table table = table_of(points, box, halo);
   const long nx = box.axes[0].count, ny = box.axes[1].count;
   PARTS(row, ny * box.axes[2].count) {

@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -94,8 +95,8 @@ class Insides:
     def mark(self, kinds: Sequence[Surfaces], flags: Array) -> None:
         """Set the flags of own points: 1 inside some cell, 0 outside; either on a surface."""
         self._add_cuts(kinds)
-        where = (self._box, self._table, self._halo)
-        self._by_rows("flag_points", *where, self._steps, flags)
+        table = {"points": self._table, "halo": self._halo}
+        self._by_rows("flag_points", **table, windings=self._steps, flags=flags)
 
     def windings(self, kinds: Sequence[Surfaces]) -> NDArray[np.int32]:
         """How many cells each place of the own box lies in, (z, y, x)."""
@@ -109,24 +110,32 @@ class Insides:
         for kind in kinds:
             if kind.cells == 0:
                 continue
-            cells = (vertices_of(kind.positions), kind.cells, kind.vertices)
-            home = self._device.zeros((3 * kind.cells,), self._dtype)
-            images = self._device.zeros((6 * kind.cells,), np.int32)
-            where = (self._box, kind.positions, *cells)
-            self._kernels["find_images"].bind(
-                *where, home, images, extent=(kind.cells,), block=(_WIDTH,)
-            )()
+            given: dict[str, Any] = {
+                "box_numbers": self._box,
+                "positions": kind.positions,
+                "vertices": vertices_of(kind.positions),
+                "cells": kind.cells,
+                "a_cell": kind.vertices,
+                "home": self._device.zeros((3 * kind.cells,), self._dtype),
+                "images": self._device.zeros((6 * kind.cells,), np.int32),
+            }
+            self._kernels["find_images"].bind(**given, extent=(kind.cells,), block=(_WIDTH,))()
             triangles = len(kind.triangles)
             self._kernels["cut_rows"].bind(
-                *(*where, kind.triangles, triangles, home, images, self._steps),
+                **given,
+                triangles=kind.triangles,
+                count=triangles,
+                steps=self._steps,
                 extent=(kind.cells * triangles,),
                 block=(_WIDTH,),
             )()
-        self._by_rows("add_up_rows", self._box, self._steps)
+        self._by_rows("add_up_rows", steps=self._steps)
 
-    def _by_rows(self, name: str, *arguments: Array | int) -> None:
+    def _by_rows(self, name: str, **arguments: Any) -> None:
         extent = (math.prod(self._counts[1:]),)
-        self._kernels[name].bind(*arguments, extent=extent, block=(_WIDTH,))()
+        self._kernels[name].bind(
+            box_numbers=self._box, **arguments, extent=extent, block=(_WIDTH,)
+        )()
 
 
 def inside_flags(

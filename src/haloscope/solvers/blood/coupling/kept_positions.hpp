@@ -3,7 +3,6 @@
 // Half of the memory, and half of what each step reads of it. Lists depend on no digit of it: what was
 // rounded off counts as a move, so that they are made anew a little sooner, where positions are beyond
 // 10^6 much sooner. A vertex without a place that has kept its number has not moved: it is in no list.
-// Constants: real.
 
 // Twice what a number in single precision is off by, over its size.
 #define ROUNDED_OFF ((real)(1.0 / (1 << 23)))

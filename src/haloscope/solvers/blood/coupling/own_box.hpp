@@ -3,7 +3,6 @@
 // Positions are in lattice units and go on over periodic ends (unwrapped).
 // A vertex belongs to the rank that owns the lattice point nearest to it. That is decided in whole
 // numbers, so each vertex between points has one owner, whatever was rounded.
-// Constants: real.
 
 template <typename T>
 INLINE int floor_of(T x) {

@@ -10,10 +10,12 @@
 // exactly opposite. Vertices are put into bins of one lattice unit by a counting sort. From these
 // come lists of what is near, which are kept (repulsion_lists.hpp, repulsion_lists_gpu.hpp).
 //
-// X positions, F forces of a kind: component c of vertex i at c * vertices + i. Vertex i of a kind
-// has the number first + i among those of all kinds; its cell is first_cell + i / a_cell.
-// Bins cover the own box and what its vertices can meet around it; box: that region as an own box.
-// Constants: real, those of bins.hpp.
+// positions, forces of a kind: component c of vertex i at c * vertices + i. Vertex i of a kind has
+// the number first + i among those of all kinds; its cell is first_cell + i / a_cell.
+// Bins cover the own box and what its vertices can meet around it; box_numbers: of that region as of
+// an own box.
+
+CONSTANTS(TYPE(real))
 
 #include "own_box.hpp"
 
@@ -47,14 +49,14 @@ INLINE int bin_of(const real *x, long apart, const Box &box) {
 #if ON_GPU
 #include "bins.hpp"
 #else
-KERNEL(place, IN(int, numbers), IN(real, X), LONG(vertices), LONG(count), LONG(first),
+KERNEL(place, IN(int, box_numbers), IN(real, positions), LONG(vertices), LONG(count), LONG(first),
        OUT(int, places)) {
-  const Box box = box_of(numbers);
-  PARTS(i, count) places[first + i] = bin_of(X + i, vertices, box);
+  const Box box = box_of(box_numbers);
+  PARTS(i, count) places[first + i] = bin_of(positions + i, vertices, box);
 }
 
 // Each thread takes a range of bins through all vertices, so that bins keep their order.
-KERNEL(sort_bins, IN(int, places), LONG(count), LONG(bins), INOUT(int, starts), INOUT(int, items),
+KERNEL(sort_bins, IN(int, places), LONG(count), LONG(bins), INOUT(int, starts), OUT(int, items),
        INOUT(int, sums), LONG(parts)) {
   PARTS(k, parts) {
     const long begin = k * bins / parts, end = (k + 1) * bins / parts;
@@ -85,13 +87,13 @@ KERNEL(sort_bins, IN(int, places), LONG(count), LONG(bins), INOUT(int, starts), 
   }
 }
 // Positions and cells of a kind's vertices in the order of bins.
-KERNEL(collect, IN(real, X), LONG(vertices), LONG(count), LONG(first), LONG(first_cell),
+KERNEL(collect, IN(real, positions), LONG(vertices), LONG(count), LONG(first), LONG(first_cell),
        LONG(a_cell), IN(int, starts), LONG(bins), IN(int, items), OUT(real, sorted),
        OUT(int, cells), LONG(room)) {
   PARTS(n, starts[bins]) {
     const long i = items[n] - first;
     if (i < 0 || i >= count) continue;
-    for (int d = 0; d < 3; d++) sorted[d * room + n] = X[d * vertices + i];
+    for (int d = 0; d < 3; d++) sorted[d * room + n] = positions[d * vertices + i];
     cells[n] = (int)(first_cell + i / a_cell);
   }
 }
@@ -184,10 +186,10 @@ INLINE void push_from_walls(const real *X, real *F, long vertices, const int *po
 
 // near: whether walls push anywhere between a place of the table and the next ones along all axes.
 // Vertices come in batches, whose places cores find in vector lanes.
-KERNEL(repel_walls, IN(int, numbers), IN(int, points), LONG(halo), IN(real, distance),
-       IN(unsigned char, near), IN(real, X), INOUT(real, F), LONG(vertices), LONG(count),
-       DOUBLE(strength), DOUBLE(cutoff)) {
-  const Box box = box_of(numbers);
+KERNEL(repel_walls, IN(int, box_numbers), IN(int, points), LONG(halo), IN(real, distance),
+       IN(unsigned char, near), IN(real, positions), INOUT(real, forces), LONG(vertices),
+       LONG(count), DOUBLE(strength), DOUBLE(cutoff)) {
+  const Box box = box_of(box_numbers);
   const Table table = table_of(points, box, halo);
   BLOCKS(b, (count + VERTICES_A_BATCH - 1) / VERTICES_A_BATCH) {
     const long begin = b * VERTICES_A_BATCH, end = smaller(count, begin + VERTICES_A_BATCH);
@@ -197,7 +199,7 @@ KERNEL(repel_walls, IN(int, numbers), IN(int, points), LONG(halo), IN(real, dist
       const Axis axis = box.axes[c];
       const int along = axis.count + 2 * (int)halo;
       THREADS(n, end - begin) {
-        const real x = X[c * vertices + begin + n];
+        const real x = positions[c * vertices + begin + n];
         const real known = smaller(larger(x, (real)-1e9), (real)1e9);
         const int at = from_first(floor_of(known) + (int)halo, axis);
         const bool there = placeable(x) & (at >= 0) & (at + 1 < along);
@@ -207,8 +209,8 @@ KERNEL(repel_walls, IN(int, numbers), IN(int, points), LONG(halo), IN(real, dist
     THREADS(n, end - begin) {
       const long place = MINE(places, n);
       if (place >= 0 && near[place])
-        push_from_walls(X + begin + n, F + begin + n, vertices, points + place, table, distance,
-                        (real)strength, (real)cutoff);
+        push_from_walls(positions + begin + n, forces + begin + n, vertices, points + place, table,
+                        distance, (real)strength, (real)cutoff);
     }
   }
 }

@@ -126,7 +126,8 @@ class Repulsion:
         self._sums = device.zeros((max(_BLOCKS, device.multiprocessors),), np.int32)
         self._starts = device.zeros((self._bins + 1,), np.int32)
         names = ("place", "collect", "sort_bins", *LAUNCHED) if on_cores else LAUNCHED_ON_GPU
-        self._kernels = {name: device.kernel(SOURCE, name, constants(dtype)) for name in names}
+        given = constants(dtype, device.kind)
+        self._kernels = {name: device.kernel(SOURCE, name, given) for name in names}
         # Numbers next to it are as far apart as what forces are whole multiples of.
         _, exponent = math.frexp(between_cells.strength)
         self._anchor = 1.5 * 2.0 ** (52 + exponent - _BITS_BELOW_STRENGTH)
@@ -209,11 +210,12 @@ class Repulsion:
         numbered, first, first_cell = [], 0, 0
         for kind in kinds:
             count, room = kind.cells * kind.vertices, vertices_of(kind.positions)
-            numbers = (room, count, first, first_cell, kind.vertices)
-            numbered.append(VerticesOfKind(kind.positions, kind.forces, *numbers))
+            arrays = (kind.positions, kind.forces, room)
+            numbered.append(VerticesOfKind(*arrays, count, first, first_cell, kind.vertices))
             first += count
             first_cell += kind.cells
-        law = (self.law.strength, self.law.cutoff, self._anchor)
+        strength, cutoff = self.law.strength, self.law.cutoff
+        law = {"strength": strength, "cutoff": cutoff, "anchor": self._anchor}
         if self.device.kind == "cpu":
             bins = self._binned(numbered, first)
             return NearLists(self.device, self._kernels, bins, numbered, law, self.margin)
@@ -235,19 +237,35 @@ class Repulsion:
         positions = device.zeros((3 * total,), self.dtype)
         place = [
             kernels["place"].bind(
-                *(self._box, kind.positions, kind.room, kind.count, kind.first, places),
+                box_numbers=self._box,
+                positions=kind.positions,
+                **kind.numbers,
+                places=places,
                 extent=(kind.count,),
             )
             for kind in kinds
         ]
-        arrays = (self._starts, self._bins, items, positions, cells, total)
+        bins = {"starts": self._starts, "bins": self._bins, "items": items}
         collect = [
-            kernels["collect"].bind(kind.positions, *kind.numbers, *arrays, extent=(total,))
+            kernels["collect"].bind(
+                positions=kind.positions,
+                **kind.numbers,
+                **kind.of_cells,
+                **bins,
+                sorted=positions,
+                cells=cells,
+                room=total,
+                extent=(total,),
+            )
             for kind in kinds
         ]
-        parts = device.multiprocessors
         sort = kernels["sort_bins"].bind(
-            *(places, total, self._bins, self._starts, items, self._sums, parts), extent=(total,)
+            places=places,
+            count=total,
+            **bins,
+            sums=self._sums,
+            parts=device.multiprocessors,
+            extent=(total,),
         )
         launches = [*place, sort, *collect]
 
@@ -296,7 +314,7 @@ class WallRepulsion:
         # Whether any place of the table is near a wall: without one nothing is launched.
         self.within_reach = bool(near.any())
         self._near = device.from_host(near)
-        self._kernel = device.kernel(SOURCE, "repel_walls", constants(dtype))
+        self._kernel = device.kernel(SOURCE, "repel_walls", constants(dtype, device.kind))
         self._device = device
         self._launches: dict[tuple[int, ...], tuple[int, Launch]] = {}
 
@@ -323,10 +341,21 @@ class WallRepulsion:
         self._launches = {key: one for key, one in self._launches.items() if address not in key}
 
     def _bound(self, kind: CellsOfKind, count: int) -> Launch:
-        vertices = (kind.positions, kind.forces, vertices_of(kind.positions), count)
-        where = (self._box, self._table, self._halo, self._distance, self._near)
-        law = (self.law.strength, self.law.cutoff)
-        return self._kernel.bind(*where, *vertices, *law, extent=(count,), block=(_WIDTH,))
+        return self._kernel.bind(
+            box_numbers=self._box,
+            points=self._table,
+            halo=self._halo,
+            distance=self._distance,
+            near=self._near,
+            positions=kind.positions,
+            forces=kind.forces,
+            vertices=vertices_of(kind.positions),
+            count=count,
+            strength=self.law.strength,
+            cutoff=self.law.cutoff,
+            extent=(count,),
+            block=(_WIDTH,),
+        )
 
 
 def _near_walls(
@@ -357,6 +386,7 @@ def _sizes(kinds: Sequence[CellsOfKind]) -> list[tuple[int, int]]:
     return [(kind.cells, kind.vertices) for kind in kinds]
 
 
-def constants(dtype: DTypeLike) -> Constants:
+def constants(dtype: DTypeLike, device_kind: str) -> Constants:
     """Compile-time constants of repulsion.cpp."""
-    return {"real": "double" if np.dtype(dtype) == np.float64 else "float", **SIZES}
+    real = "double" if np.dtype(dtype) == np.float64 else "float"
+    return {"real": real} if device_kind == "cpu" else {"real": real, **SIZES}

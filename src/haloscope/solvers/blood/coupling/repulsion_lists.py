@@ -7,8 +7,9 @@ forces do not depend on when lists were made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -61,9 +62,14 @@ class VerticesOfKind:
     a_cell: int  # Vertices of a cell
 
     @property
-    def numbers(self) -> tuple[int, int, int, int, int]:
-        """All of these but the arrays, in this order."""
-        return self.room, self.count, self.first, self.first_cell, self.a_cell
+    def numbers(self) -> dict[str, Any]:
+        """Arguments of kernels by name: which vertices of all these are, and of the arrays."""
+        return {"vertices": self.room, "count": self.count, "first": self.first}
+
+    @property
+    def of_cells(self) -> dict[str, Any]:
+        """Arguments of kernels by name: the cells of these vertices."""
+        return {"first_cell": self.first_cell, "a_cell": self.a_cell}
 
 
 class NearLists:
@@ -78,12 +84,12 @@ class NearLists:
         kernels: dict[str, Kernel],
         bins: Bins,
         kinds: Sequence[VerticesOfKind],
-        law: tuple[float, float, float],
+        law: Mapping[str, Any],
         margin: float,
     ) -> None:
         self._device, self._bins, self._kinds = device, bins, kinds
         self._kernels, self._law = kernels, law
-        self._radius = law[1] + margin
+        self._radius = law["cutoff"] + margin
         self._parts = parts = device.multiprocessors
         dtype = bins.sorted.dtype
         self._now = device.zeros((POSITION * bins.total,), dtype)
@@ -92,14 +98,23 @@ class NearLists:
         self._is_current = False
         self._watch = [
             kernels["watch"].bind(
-                *(kind.positions, *kind.numbers[:3], then, self._now),
-                *(_HALF * margin, moved, parts),
+                positions=kind.positions,
+                **kind.numbers,
+                then=then,
+                now=self._now,
+                far=_HALF * margin,
+                moved=moved,
+                parts=parts,
                 extent=(kind.count,),
             )
             for kind, then, moved in zip(kinds, self._then, self._moved, strict=True)
         ]
-        self._lists: list[list[Array]] = [
-            [device.zeros((size,), np.int32) for size in (kind.count, kind.count, parts)]
+        self._lists: list[dict[str, Array]] = [
+            {
+                "listed": device.zeros((kind.count,), np.int32),
+                "ends": device.zeros((kind.count,), np.int32),
+                "numbers_listed": device.zeros((parts,), np.int32),
+            }
             for kind in kinds
         ]
         self._needed = device.zeros((len(kinds), parts), np.int32)
@@ -138,22 +153,37 @@ class NearLists:
         self._rooms = np.array(rooms)
         self._list: list[Launch] = []
         self._repel: list[Launch] = []
-        where = (bins.places, bins.starts, bins.items, bins.sorted, bins.cells, bins.total)
         rows = zip(self._kinds, self._then, self._lists, self._needed, rooms, strict=True)
         for kind, then, lists, needed, room in rows:
             near = device.empty((parts * room,), np.int32)
-            extent = (kind.count,)
+            given = {"box_numbers": bins.box, **kind.numbers, "parts": parts}
+            stored = {**lists, "near": near, "room": room}
             self._list.append(
                 self._kernels["list_near"].bind(
-                    *(bins.box, kind.positions, *kind.numbers, *where, bins.reach, self._radius),
-                    *(then, *lists, near, room, needed, parts),
-                    extent=extent,
+                    **given,
+                    positions=kind.positions,
+                    **kind.of_cells,
+                    places=bins.places,
+                    starts=bins.starts,
+                    items=bins.items,
+                    sorted=bins.sorted,
+                    cells=bins.cells,
+                    total=bins.total,
+                    reach=bins.reach,
+                    radius=self._radius,
+                    then=then,
+                    **stored,
+                    needed=needed,
+                    extent=(kind.count,),
                 )
             )
             self._repel.append(
                 self._kernels["repel_listed"].bind(
-                    *(bins.box, kind.forces, *kind.numbers[:3], self._now, *lists, near, room),
-                    *(*self._law, parts),
-                    extent=extent,
+                    **given,
+                    forces=kind.forces,
+                    now=self._now,
+                    **stored,
+                    **self._law,
+                    extent=(kind.count,),
                 )
             )

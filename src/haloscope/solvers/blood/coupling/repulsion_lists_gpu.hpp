@@ -8,8 +8,9 @@
 // now: x, y, z and cell of each vertex, by its number among those of all kinds. then: where they
 // were when lists were made (kept_positions.hpp), component c of vertex i at c * total + i. While bins are
 // read `now` is still what they were made of: a vertex' bin is found again from it, at no cost in memory.
-// firsts[k]: first vertex of kind k; firsts[kinds]: all. From firsts[k] on stand the numbers of its
-// listed[k] vertices that are near others, where their lists begin in `near`, and how long they are.
+// firsts[k]: first vertex of kind k; firsts[kinds]: all. numbers_listed[k]: its vertices that are near
+// others; from firsts[k] on stand their numbers in `listed`, where their lists begin in `near`, and how
+// long they are.
 // used: entries that all lists want, more than `room` if they do not fit.
 
 #define POSITION 4
@@ -20,14 +21,13 @@ struct alignas(2 * sizeof(real)) Present {
 };
 
 // What is no number has always moved.
-KERNEL(watch, IN(real, X), LONG(vertices), LONG(count), LONG(first), LONG(first_cell),
-       LONG(a_cell), LONG(total), IN(float, then), INOUT(real, now), DOUBLE(far),
-       INOUT(int, wanted)) {
+KERNEL(watch, IN(real, positions), LONG(vertices), LONG(count), LONG(first), LONG(first_cell),
+       LONG(a_cell), LONG(total), IN(float, then), OUT(real, now), DOUBLE(far), OUT(int, wanted)) {
   const real limit = (real)(far * far);
   PARTS(i, count) {
     real x[3], r2 = 0;
     for (int c = 0; c < 3; c++) {
-      x[c] = X[c * vertices + i];
+      x[c] = positions[c * vertices + i];
       const real d = moved_at_most(x[c], then[c * total + first + i]);
       r2 = fused(d, d, r2);
     }
@@ -37,10 +37,10 @@ KERNEL(watch, IN(real, X), LONG(vertices), LONG(count), LONG(first), LONG(first_
   }
 }
 
-KERNEL(place_all, IN(int, wanted), IN(int, numbers), IN(real, now), LONG(total), OUT(float, then),
-       INOUT(int, counts)) {
+KERNEL(place_all, IN(int, wanted), IN(int, box_numbers), IN(real, now), LONG(total),
+       OUT(float, then), INOUT(int, counts)) {
   if (!*wanted) return;
-  const Box box = box_of(numbers);
+  const Box box = box_of(box_numbers);
   PARTS(i, total) {
     const int bin = bin_of(now + POSITION * i, 1, box);
     for (int c = 0; c < 3; c++) then[c * total + i] = (float)now[POSITION * i + c];
@@ -49,25 +49,25 @@ KERNEL(place_all, IN(int, wanted), IN(int, numbers), IN(real, now), LONG(total),
 }
 
 // Also empties the lists.
-KERNEL(sum_all, IN(int, wanted), IN(int, counts), LONG(bins), INOUT(int, sums), OUT(int, listed),
-       LONG(kinds), INOUT(long, used)) {
+KERNEL(sum_all, IN(int, wanted), IN(int, counts), LONG(bins), OUT(int, sums),
+       OUT(int, numbers_listed), LONG(kinds), OUT(long, used)) {
   if (!*wanted) return;
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     *used = 0;
-    for (long k = 0; k < kinds; k++) listed[k] = 0;
+    for (long k = 0; k < kinds; k++) numbers_listed[k] = 0;
   }
   sum_counts(counts, bins, sums);
 }
 
-KERNEL(scan_all, IN(int, wanted), IN(int, counts), LONG(bins), IN(int, sums), INOUT(int, starts)) {
+KERNEL(scan_all, IN(int, wanted), IN(int, counts), LONG(bins), IN(int, sums), OUT(int, starts)) {
   if (*wanted) scan_counts(counts, bins, sums, starts);
 }
 
 // In no order: sums of forces have none. cells: of items.
-KERNEL(fill_all, IN(int, wanted), IN(int, numbers), IN(real, now), LONG(total), IN(int, starts),
-       INOUT(int, counts), INOUT(int, items), OUT(int, cells)) {
+KERNEL(fill_all, IN(int, wanted), IN(int, box_numbers), IN(real, now), LONG(total), IN(int, starts),
+       INOUT(int, counts), OUT(int, items), OUT(int, cells)) {
   if (!*wanted) return;
-  const Box box = box_of(numbers);
+  const Box box = box_of(box_numbers);
   FOR_EACH(i, total) {
     const int bin = bin_of(now + POSITION * i, 1, box);
     if (bin < 0) continue;
@@ -88,12 +88,12 @@ INLINE void others_around(const real *now, const int *starts, const int *items, 
 }
 
 // Vertices in the order of bins, so that neighbouring threads look at the same ones.
-KERNEL(list_all, IN(int, wanted), IN(int, numbers), IN(real, now), LONG(bins), IN(int, starts),
+KERNEL(list_all, IN(int, wanted), IN(int, box_numbers), IN(real, now), LONG(bins), IN(int, starts),
        IN(int, items), IN(int, cells), LONG(reach), DOUBLE(radius), IN(long, firsts), LONG(kinds),
        INOUT(int, numbers_listed), OUT(int, listed), OUT(long, begins), OUT(int, lengths),
        OUT(int, near), LONG(room), INOUT(long, used)) {
   if (!*wanted) return;
-  const Box box = box_of(numbers);
+  const Box box = box_of(box_numbers);
   const real limit = (real)(radius * radius);
   PARTS(n, starts[bins]) {
     const long i = items[n];
@@ -120,17 +120,17 @@ KERNEL(list_all, IN(int, wanted), IN(int, numbers), IN(real, now), LONG(bins), I
   }
 }
 
-// Kind k. Its vertices are from `first` on; F is its own.
-KERNEL(repel_near, IN(int, numbers), INOUT(real, F), LONG(vertices), LONG(count), LONG(first),
-       LONG(k), IN(real, now), IN(int, starts), IN(int, items), IN(int, cells), LONG(reach),
-       IN(int, numbers_listed), IN(int, listed), IN(long, begins), IN(int, lengths),
-       IN(int, near), LONG(room), IN(long, used), INOUT(int, wanted), DOUBLE(strength),
+// Of one kind: its vertices are from `first` on, and `forces` are theirs.
+KERNEL(repel_near, IN(int, box_numbers), INOUT(real, forces), LONG(vertices), LONG(count),
+       LONG(first), LONG(kind), IN(real, now), IN(int, starts), IN(int, items), IN(int, cells),
+       LONG(reach), IN(int, numbers_listed), IN(int, listed), IN(long, begins), IN(int, lengths),
+       IN(int, near), LONG(room), IN(long, used), OUT(int, wanted), DOUBLE(strength),
        DOUBLE(cutoff), DOUBLE(anchor)) {
-  const Box box = box_of(numbers);
+  const Box box = box_of(box_numbers);
   const real r0 = (real)cutoff;
   const bool fits = *used <= room;
-  if (fits && k == 0 && blockIdx.x == 0 && threadIdx.x == 0) *wanted = 0;
-  PARTS(n, fits ? (long)numbers_listed[k] : count) {
+  if (fits && kind == 0 && blockIdx.x == 0 && threadIdx.x == 0) *wanted = 0;
+  PARTS(n, fits ? (long)numbers_listed[kind] : count) {
     const long i = fits ? (long)listed[first + n] : first + n;
     const real x[3] = {now[POSITION * i], now[POSITION * i + 1], now[POSITION * i + 2]};
     double sum[3] = {0, 0, 0};
@@ -145,6 +145,6 @@ KERNEL(repel_near, IN(int, numbers), INOUT(real, F), LONG(vertices), LONG(count)
     } else {
       others_around(now, starts, items, cells, reach, box, i, add);
     }
-    add_force(F + i - first, vertices, sum);
+    add_force(forces + i - first, vertices, sum);
   }
 }

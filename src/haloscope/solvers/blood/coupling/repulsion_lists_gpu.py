@@ -9,6 +9,7 @@ more.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -44,7 +45,7 @@ class ListsOnGpu:
         kinds: Sequence[VerticesOfKind],
         *,
         dtype: np.dtype,
-        law: tuple[float, float, float],
+        law: Mapping[str, Any],
         margin: float,
         threads: int,
         blocks: int,
@@ -107,57 +108,83 @@ class ListsOnGpu:
         return True
 
     def _making(self, near: Array, room: int) -> dict[str, Launch]:
-        wanted, now, total, then = self._wanted, self._now, self._total, self._then
-        box, bins, counts, sums, starts = (
-            self._box,
-            self._bins,
-            self._counts,
-            self._sums,
-            self._starts,
-        )
-        many = len(self._kinds)
+        wanted, total, then, counts = self._wanted, self._total, self._then, self._counts
         launches = {
             f"watch {number}": self._bind(
                 "watch",
-                (kind.positions, *kind.numbers, total, then, now, _HALF * self._margin, wanted),
+                {
+                    "positions": kind.positions,
+                    **kind.numbers,
+                    **kind.of_cells,
+                    "total": total,
+                    "then": then,
+                    "now": self._now,
+                    "far": _HALF * self._margin,
+                    "wanted": wanted,
+                },
                 kind.count,
             )
             for number, kind in enumerate(self._kinds)
         }
-        lists = (self._numbers, self._listed, self._begins, self._lengths, near, room, self._used)
-        around = (starts, self._items, self._cells, self._reach)
-        radius = self._law[1] + self._margin
+        given = {"wanted": wanted, "box_numbers": self._box, "now": self._now}
+        binned = {"wanted": wanted, "counts": counts, "bins": self._bins, "sums": self._sums}
+        items = {"starts": self._starts, "items": self._items, "cells": self._cells}
+        kinds = {"numbers_listed": self._numbers, "kinds": len(self._kinds), "used": self._used}
         looking = min(total, _LOOKING * self._device.multiprocessors * self._threads)
         wide = self._blocks * self._threads
-        calls: dict[str, tuple[tuple[Array | int | float, ...], int]] = {
-            "place_all": ((wanted, box, now, total, then, counts), looking),
-            "sum_all": ((wanted, counts, bins, sums, self._numbers, many, self._used), wide),
-            "scan_all": ((wanted, counts, bins, sums, starts), wide),
-            "fill_all": (
-                (wanted, box, now, total, starts, counts, self._items, self._cells),
-                looking,
-            ),
+        calls: dict[str, tuple[dict[str, Any], int]] = {
+            "place_all": ({**given, "total": total, "then": then, "counts": counts}, looking),
+            "sum_all": ({**binned, **kinds}, wide),
+            "scan_all": ({**binned, "starts": self._starts}, wide),
+            "fill_all": ({**given, "total": total, "counts": counts, **items}, looking),
             "list_all": (
-                (wanted, box, now, bins, *around, radius, self._firsts, many, *lists),
+                {
+                    **given,
+                    **items,
+                    "bins": self._bins,
+                    "reach": self._reach,
+                    "radius": self._law["cutoff"] + self._margin,
+                    "firsts": self._firsts,
+                    **kinds,
+                    **self._lists(near, room),
+                },
                 looking,
             ),
         }
         return launches | {name: self._bind(name, *call) for name, call in calls.items()}
 
     def _repelling(self, near: Array, room: int) -> dict[str, Launch]:
-        around = (self._now, self._starts, self._items, self._cells, self._reach)
-        lists = (self._numbers, self._listed, self._begins, self._lengths, near, room)
+        given = {
+            "box_numbers": self._box,
+            "now": self._now,
+            "starts": self._starts,
+            "items": self._items,
+            "cells": self._cells,
+            "reach": self._reach,
+            "numbers_listed": self._numbers,
+            **self._lists(near, room),
+            "used": self._used,
+            "wanted": self._wanted,
+            **self._law,
+        }
         return {
             f"repel_near {number}": self._bind(
                 "repel_near",
-                (
-                    *(self._box, kind.forces, kind.room, kind.count, kind.first, number),
-                    *(*around, *lists, self._used, self._wanted, *self._law),
-                ),
+                {**given, "forces": kind.forces, **kind.numbers, "kind": number},
                 kind.count,
             )
             for number, kind in enumerate(self._kinds)
         }
 
-    def _bind(self, name: str, arguments: tuple[Array | int | float, ...], extent: int) -> Launch:
-        return self._kernels[name].bind(*arguments, extent=(extent,), block=(self._threads,))
+    def _lists(self, near: Array, room: int) -> dict[str, Any]:
+        """Arguments of kernels by name: lists, and room for what is near."""
+        return {
+            "listed": self._listed,
+            "begins": self._begins,
+            "lengths": self._lengths,
+            "near": near,
+            "room": room,
+        }
+
+    def _bind(self, name: str, arguments: Mapping[str, Any], extent: int) -> Launch:
+        return self._kernels[name].bind(**arguments, extent=(extent,), block=(self._threads,))

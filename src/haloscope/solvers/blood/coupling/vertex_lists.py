@@ -7,7 +7,7 @@ far, and make the lists anew then. So each step has the same launches, and a gra
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -93,7 +93,7 @@ class TileLists:
 
     def bind(
         self,
-        fluid: tuple[Array | int, ...],
+        fluid: Mapping[str, Any],
         positions: Array,
         forces: Array,
         vertices: int,
@@ -101,7 +101,7 @@ class TileLists:
         *,
         afresh: bool,
     ) -> dict[str, Launch]:
-        """All launches by name, in turn."""
+        """All launches by name, in turn; `fluid`: arguments of the last one, by name."""
         device, bins = self._device, self.tiles
         counts, sums = (device.zeros((size,), np.int32) for size in (bins, self._blocks))
         starts = device.zeros((bins + 1,), np.int64)
@@ -109,30 +109,45 @@ class TileLists:
         then = device.zeros((3 * count,), np.float32)
         wanted = device.from_host(np.ones(1, np.int32))
         self._wanted[device.address(positions)] = wanted
-        box = fluid[3]
-        where = (box, self._tiling, positions, vertices, count)
+        given = {"positions": positions, "vertices": vertices, "count": count}
+        near = {
+            "wanted": wanted,
+            "box_numbers": fluid["box_numbers"],
+            "tiling": self._tiling,
+            **given,
+            "counts": counts,
+        }
+        binned = {"wanted": wanted, "counts": counts, "bins": bins, "sums": sums}
+        lists = {"starts": starts, "items": items}
         looking = _LOOKING * device.multiprocessors * self._threads
         wide, by_vertex = self._blocks * self._threads, min(count, looking)
         by_tile = bins * self._threads
-        calls: dict[str, tuple[tuple[Array | int | float, ...], int]] = {
-            "watch_vertices": ((positions, vertices, count, then, _FAR, wanted), count),
-            "count_near": ((wanted, *where, then, counts), by_vertex),
-            "sum_near": ((wanted, counts, bins, sums), wide),
-            "scan_near": ((wanted, counts, bins, sums, starts), wide),
-            "fill_near": ((wanted, *where, starts, counts, items), by_vertex),
-            "sort_near": ((wanted, starts, bins, items), min(by_tile, looking)),
+        calls: dict[str, tuple[dict[str, Any], int]] = {
+            "watch_vertices": ({**given, "then": then, "far": _FAR, "wanted": wanted}, count),
+            "count_near": ({**near, "then": then}, by_vertex),
+            "sum_near": (binned, wide),
+            "scan_near": ({**binned, "starts": starts}, wide),
+            "fill_near": ({**near, **lists}, by_vertex),
+            "sort_near": ({"wanted": wanted, "bins": bins, **lists}, min(by_tile, looking)),
             SUMMING: (
-                (
-                    *(*fluid, positions, forces, vertices, self._tiling),
-                    *(starts, items, bins, int(afresh), wanted),
-                ),
+                {
+                    **fluid,
+                    "positions": positions,
+                    "forces": forces,
+                    "vertices": vertices,
+                    "tiling": self._tiling,
+                    **lists,
+                    "bins": bins,
+                    "afresh": int(afresh),
+                    "wanted": wanted,
+                },
                 bins * _LANES,
             ),
         }
         launches = {}
         for name, (arguments, extent) in calls.items():
             block = _LANES if name == SUMMING else self._threads
-            launches[name] = self._kernels[name].bind(*arguments, extent=(extent,), block=(block,))
+            launches[name] = self._kernels[name].bind(**arguments, extent=(extent,), block=(block,))
         return launches
 
 
