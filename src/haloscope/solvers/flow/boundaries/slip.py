@@ -132,14 +132,15 @@ class SlipEquations:
         self.device, self.rows, self._inner = equations.device, equations.rows, equations
         give = self.device.from_host
         self._count = len(slip.nodes)
-        # Arguments of kernels: where velocities keep to some directions, and what walls add there.
+        # Arguments of all kernels: where velocities keep to which directions.
         self._slip: dict[str, Any] = {
             "nodes": give(slip.nodes.astype(np.int32)),
             "projectors": give(np.ascontiguousarray(slip.projectors).ravel()),
             "count": self._count,
         }
         starts, blocks, pushes = self._wall_pushes(nodes, slip)
-        self._walls = {
+        # Those that the equations' kernels have, too.
+        self._terms = {
             "ones": give(shared.owned[slip.nodes].astype(np.float64)),
             "push_starts": give(starts),
             "push_blocks": give(blocks),
@@ -196,7 +197,7 @@ class SlipEquations:
                 diagonal=rows.diagonal,
                 A=rows.values,
                 **self._slip,
-                **self._walls,
+                **self._terms,
             )()
 
     def _project(self, state: Array, residual: Array) -> None:
@@ -207,7 +208,7 @@ class SlipEquations:
                 q=state,
                 R=residual,
                 **self._slip,
-                **self._walls,
+                **self._terms,
             )()
 
     def enforce(self, state: Array) -> None:
