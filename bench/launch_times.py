@@ -75,8 +75,8 @@ class _TimedKernel:
     def __init__(self, device: TimedDevice, name: str, kernel: Kernel) -> None:
         self._device, self._name, self._kernel = device, name, kernel
 
-    def bind(self, *, extent: tuple[int, ...], **options: Any) -> Launch:
-        launch = self._kernel.bind(extent=extent, **options)
+    def bind(self, *arguments: Any, extent: tuple[int, ...], **options: Any) -> Launch:
+        launch = self._kernel.bind(*arguments, extent=extent, **options)
         device, name, threads = self._device, self._name, extent[0]
 
         def timed() -> None:
