@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from haloscope.device.interface import Array, Graph, Kernel, Launch
+from haloscope.device.declarations import Constants
+from haloscope.device.interface import Array, Graph, Launch
 from haloscope.errors import SolutionError
-from haloscope.numerics.krylov.block_rows import WITHOUT_EQUATION, BlockPattern, BlockRows
+from haloscope.numerics.krylov.block_rows import (
+    OFFSET_TYPES,
+    WITHOUT_EQUATION,
+    BlockPattern,
+    BlockRows,
+)
 from haloscope.numerics.shared_nodes import SharedNodes
 
 
@@ -78,9 +86,24 @@ def _diagonal(nodes: int) -> BlockPattern:
     return BlockPattern(nodes, starts, own, own, own.reshape(-1, 1), starts, own, first)
 
 
-_SOURCE = Path(__file__).with_name("two_level.cpp")
+SOURCE = Path(__file__).with_name("two_level.cpp")
+# Entries of a list and blocks of a coarse row that a GPU block takes at a time.
+_LIST_TILE, _ROW_TILE = 32, 128
 # Blocks of a row that a GPU block works on at a time.
 _COLUMNS = 16
+
+
+def kernel_constants(size: int, stored: DTypeLike, slot_bytes: int = 1) -> Constants:
+    """Compile-time constants of two_level.cpp: the size of blocks, and the types of A P and of slots."""
+    name = "float" if np.dtype(stored) == np.float32 else "double"
+    return {
+        "B": size,
+        "stored": name,
+        "stored2": f"{name}2",
+        "slot": OFFSET_TYPES[slot_bytes],
+        "LIST_TILE": _LIST_TILE,
+        "ROW_TILE": _ROW_TILE,
+    }
 
 
 class DenseBlocks:
@@ -112,20 +135,24 @@ class DenseBlocks:
         )
         self._singular = rows.device.zeros((1,), np.int64)
         device, entries = rows.device, rows.size**2
-        kernels = {name: _kernel(rows, name) for name in ("spread", "scale_row", "eliminate")}
-        values = self._inverse.values
+        constants = kernel_constants(rows.size, np.float64)
+        spread, scale_row, eliminate = (
+            device.kernel(SOURCE, name, constants) for name in ("spread", "scale_row", "eliminate")
+        )
+        dense: dict[str, Any] = {"D": self._inverse.values, "n": nodes}
         many, team = (entries * nodes,), (entries,)
-        self._spread = kernels["spread"].bind(
-            *(rows.starts, rows.columns, rows.values, nodes, values), extent=many, block=team
+        self._spread = spread.bind(
+            extent=many,
+            block=team,
+            starts=rows.starts,
+            columns=rows.columns,
+            A=rows.values,
+            **dense,
         )
         self._steps = [
             (
-                kernels["scale_row"].bind(
-                    *(values, nodes, k, self._singular), extent=(64,), block=(64,)
-                ),
-                kernels["eliminate"].bind(
-                    *(values, nodes, k), extent=(*many, _COLUMNS), block=(*team, _COLUMNS)
-                ),
+                scale_row.bind(extent=(64,), block=(64,), k=k, singular=self._singular, **dense),
+                eliminate.bind(extent=(*many, _COLUMNS), block=(*team, _COLUMNS), k=k, **dense),
             )
             for k in range(nodes)
         ]
@@ -160,13 +187,3 @@ class DenseBlocks:
     def apply(self, x: Array, y: Array) -> None:
         """Put the inverse's product with x into y; arrays are remembered by identity."""
         self._multiply(x, y)
-
-
-def _kernel(rows: BlockRows, name: str) -> Kernel:
-    constants: dict[str, int | float | str] = {
-        "B": rows.size,
-        "stored": "double",
-        "stored2": "double2",
-        "slot": "unsigned char",
-    }
-    return rows.device.kernel(_SOURCE, name, constants)

@@ -1,13 +1,16 @@
 // Correction on a coarse space of functions: projected matrices, transfers, and small dense inverses.
 //
 //   n nodes, B unknowns each; row i has the blocks starts[i] .. starts[i + 1] of A at columns[k]
-//   P: at node i the functions with the weights p_starts[i] .. p_starts[i + 1], for all unknowns
+//   P: node i has the functions p_columns[q] with weights[q], q from p_starts[i] to p_starts[i + 1],
+//      for all unknowns
 //   free: of each unknown, 1, or 0 where its row is the identity's: P is zero there
-//   AP: row i has the blocks ap_starts[i] .. ap_starts[i + 1] at functions, C = P' A P
+//   AP: row i has the blocks ap_starts[i] .. ap_starts[i + 1] at ap_columns; C = P' A P
 //   list of function k: nodes[t] with the weights factors[t], t from lists[k] to lists[k + 1]
 //   slots: which block of a row a product is added to, in the order in which products come
 //
-// Constants: B, stored (type of AP's blocks), stored2 (a pair of them on a GPU), slot.
+// stored: type of AP's values; stored2: of a pair of them on a GPU; slot: of slots. On a GPU galerkin
+// takes LIST_TILE entries of a list and ROW_TILE blocks of a row at a time.
+CONSTANTS(INT(B), TYPE(stored), TYPE(stored2), TYPE(slot), INT(LIST_TILE), INT(ROW_TILE))
 
 #include "small_blocks.hpp"
 #if !ON_GPU
@@ -40,7 +43,7 @@ KERNEL(mark, LONG(n), INOUT(double, sums)) { FOR_EACH(u, n * B) sums[u] = sums[u
 // AP = A P. A team of ENTRIES threads adds up a row of at most `most` blocks in shared memory.
 KERNEL(project, IN(int, starts), IN(int, columns), IN(double, A), IN(int, p_starts),
        IN(double, weights), IN(double, free), IN(slot, slots), IN(long, slot_starts),
-       IN(int, ap_starts), LONG(n), LONG(most), INOUT(stored, AP)) {
+       IN(int, ap_starts), LONG(n), LONG(most), OUT(stored, AP)) {
   DYNAMIC_SHARED(stored, sums);
   const int m = threadIdx.x % ENTRIES, team = threadIdx.x / ENTRIES, teams = blockDim.x / ENTRIES;
   stored *sum = sums + team * most * ENTRIES + m;
@@ -63,13 +66,9 @@ KERNEL(project, IN(int, starts), IN(int, columns), IN(double, A), IN(int, p_star
 // C = P' AP, where nodes are counted that the lists name. A block takes a function; it looks up which
 // of its nodes' products go to each block of C, some entries of the list and some of the row at a time,
 // and a team of ENTRIES threads adds those of a block of C in the order of the list.
-#ifndef LIST_TILE
-#define LIST_TILE 32
-#define ROW_TILE 128
-#endif
 KERNEL(galerkin, IN(int, lists), IN(int, nodes), IN(double, factors), IN(double, free),
        IN(int, ap_starts), IN(stored, AP), IN(slot, slots), IN(long, slot_starts),
-       IN(int, starts), LONG(functions), INOUT(double, C)) {
+       IN(int, starts), LONG(functions), OUT(double, C)) {
   SHARED(int, ap_index, LIST_TILE * ROW_TILE);
   SHARED(double, weights, LIST_TILE * B);
   const int m = threadIdx.x % ENTRIES, team = threadIdx.x / ENTRIES, teams = blockDim.x / ENTRIES;
@@ -108,7 +107,7 @@ KERNEL(galerkin, IN(int, lists), IN(int, nodes), IN(double, factors), IN(double,
 #else
 KERNEL(project, IN(int, starts), IN(int, columns), IN(double, A), IN(int, p_starts),
        IN(double, weights), IN(double, free), IN(slot, slots), IN(long, slot_starts),
-       IN(int, ap_starts), LONG(n), LONG(unused), INOUT(stored, AP)) {
+       IN(int, ap_starts), LONG(n), LONG(most), OUT(stored, AP)) {
   PARTS(i, n) {
     stored *row = AP + (long)ap_starts[i] * ENTRIES;
     for (long m = 0; m < (long)(ap_starts[i + 1] - ap_starts[i]) * ENTRIES; m++) row[m] = 0;
@@ -130,7 +129,7 @@ KERNEL(project, IN(int, starts), IN(int, columns), IN(double, A), IN(int, p_star
 
 KERNEL(galerkin, IN(int, lists), IN(int, nodes), IN(double, factors), IN(double, free),
        IN(int, ap_starts), IN(stored, AP), IN(slot, slots), IN(long, slot_starts),
-       IN(int, starts), LONG(functions), INOUT(double, C)) {
+       IN(int, starts), LONG(functions), OUT(double, C)) {
   PARTS(k, functions) {
     double *row = C + (long)starts[k] * ENTRIES;
     for (long m = 0; m < (long)(starts[k + 1] - starts[k]) * ENTRIES; m++) row[m] = 0;
@@ -168,7 +167,7 @@ KERNEL(fill, IN(int, starts), IN(int, diagonal), LONG(functions), INOUT(double, 
 // A warp takes a function, a lane an unknown of a strand, which has so many entries under way.
 #define MANY 8
 KERNEL(restrict_vector, IN_RESTRICT(int, lists), IN_RESTRICT(int, nodes), IN_RESTRICT(double, factors),
-       IN_RESTRICT(double, free), IN_RESTRICT(double, x), LONG(functions), INOUT_RESTRICT(double, coarse)) {
+       IN_RESTRICT(double, free), IN_RESTRICT(double, x), LONG(functions), OUT_RESTRICT(double, coarse)) {
   const int r = threadIdx.x % B, strand = threadIdx.x % 32 / B;
   const long teams = (long)gridDim.x * blockDim.x / 32;
   for (long k = (blockIdx.x * (long)blockDim.x + threadIdx.x) / 32; k < functions; k += teams) {
@@ -191,7 +190,7 @@ KERNEL(restrict_vector, IN_RESTRICT(int, lists), IN_RESTRICT(int, nodes), IN_RES
 }
 #else
 KERNEL(restrict_vector, IN(int, lists), IN(int, nodes), IN(double, factors), IN(double, free),
-       IN(double, x), LONG(functions), INOUT(double, coarse)) {
+       IN(double, x), LONG(functions), OUT(double, coarse)) {
   PARTS(k, functions) {
     Column sums[STRANDS] = {};
     for (long first = lists[k]; first < lists[k + 1]; first += STRANDS) {
@@ -242,8 +241,8 @@ INLINE void team_product(const int *__restrict__ columns, const stored *__restri
   add_over_columns(s);
 }
 
-KERNEL(subtract_product, IN_RESTRICT(int, starts), IN_RESTRICT(int, columns), IN_RESTRICT(stored, AP),
-       IN_RESTRICT(double, coarse), IN_RESTRICT(double, x), LONG(n), INOUT_RESTRICT(double, rest)) {
+KERNEL(subtract_product, IN_RESTRICT(int, ap_starts), IN_RESTRICT(int, ap_columns), IN_RESTRICT(stored, AP),
+       IN_RESTRICT(double, coarse), IN_RESTRICT(double, x), LONG(n), OUT_RESTRICT(double, rest)) {
   const int lane = threadIdx.x % ROW_LANES;
   const long teams = (long)gridDim.x * blockDim.x / ROW_LANES;
   const long team = (blockIdx.x * (long)blockDim.x + threadIdx.x) / ROW_LANES;
@@ -255,15 +254,15 @@ KERNEL(subtract_product, IN_RESTRICT(int, starts), IN_RESTRICT(int, columns), IN
     // Asked for before the row's blocks, so that it is there when they are.
     const double2 x_pair = reinterpret_cast<const double2 *>(x)[at];
     double2 s = {0, 0};
-    team_product(columns, AP, coarse, mine ? starts[row] : 0, mine ? starts[row + 1] : 0, lane, s);
+    team_product(ap_columns, AP, coarse, mine ? ap_starts[row] : 0, mine ? ap_starts[row + 1] : 0, lane, s);
     if (mine && lane < B / 2) reinterpret_cast<double2 *>(rest)[at] = {x_pair.x - s.x, x_pair.y - s.y};
   }
 }
 #else
-KERNEL(subtract_product, IN(int, starts), IN(int, columns), IN(stored, AP), IN(double, coarse),
-       IN(double, x), LONG(n), INOUT(double, rest)) {
+KERNEL(subtract_product, IN(int, ap_starts), IN(int, ap_columns), IN(stored, AP), IN(double, coarse),
+       IN(double, x), LONG(n), OUT(double, rest)) {
   PARTS(i, n) {
-    const Column sum = row_sum(columns, AP, coarse, starts[i], starts[i + 1]);
+    const Column sum = row_sum(ap_columns, AP, coarse, ap_starts[i], ap_starts[i + 1]);
     store_column(column_at(x + i * B) - sum, rest + i * B);
   }
 }
@@ -271,23 +270,23 @@ KERNEL(subtract_product, IN(int, starts), IN(int, columns), IN(stored, AP), IN(d
 
 // y += P coarse.
 #if ON_GPU
-KERNEL(prolong, IN(int, p_starts), IN(int, functions), IN(double, weights), IN(double, free),
+KERNEL(prolong, IN(int, p_starts), IN(int, p_columns), IN(double, weights), IN(double, free),
        IN(double, coarse), LONG(n), INOUT(double, y)) {
   FOR_EACH(u, n * B) {
     const long i = u / B, r = u % B;
     double sum = 0;
     for (long q = p_starts[i]; q < p_starts[i + 1]; q++)
-      sum = fused(weights[q], coarse[(long)functions[q] * B + r], sum);
+      sum = fused(weights[q], coarse[(long)p_columns[q] * B + r], sum);
     y[u] = fused(free[u], sum, y[u]);
   }
 }
 #else
-KERNEL(prolong, IN(int, p_starts), IN(int, functions), IN(double, weights), IN(double, free),
+KERNEL(prolong, IN(int, p_starts), IN(int, p_columns), IN(double, weights), IN(double, free),
        IN(double, coarse), LONG(n), INOUT(double, y)) {
   PARTS(i, n) {
     Column sum = {};
     for (long q = p_starts[i]; q < p_starts[i + 1]; q++)
-      sum = fused(column_at(coarse + (long)functions[q] * B), weights[q], sum);
+      sum = fused(column_at(coarse + (long)p_columns[q] * B), weights[q], sum);
     store_column(fused(sum, column_at(free + i * B), column_at(y + i * B)), y + i * B);
   }
 }
@@ -296,10 +295,10 @@ KERNEL(prolong, IN(int, p_starts), IN(int, functions), IN(double, weights), IN(d
 // y = inverse (x - AP coarse) + P coarse, where `inverse` has a block for each node: what subtract_product,
 // a product with these blocks and prolong do one after the other, with their bits.
 #if ON_GPU
-KERNEL(correct, IN_RESTRICT(int, starts), IN_RESTRICT(int, columns), IN_RESTRICT(stored, AP),
+KERNEL(correct, IN_RESTRICT(int, ap_starts), IN_RESTRICT(int, ap_columns), IN_RESTRICT(stored, AP),
        IN_RESTRICT(double, coarse), IN_RESTRICT(double, x), IN_RESTRICT(double, inverse),
-       IN_RESTRICT(int, p_starts), IN_RESTRICT(int, functions), IN_RESTRICT(double, weights),
-       IN_RESTRICT(double, free), LONG(n), INOUT_RESTRICT(double, y)) {
+       IN_RESTRICT(int, p_starts), IN_RESTRICT(int, p_columns), IN_RESTRICT(double, weights),
+       IN_RESTRICT(double, free), LONG(n), OUT_RESTRICT(double, y)) {
   const int lane = threadIdx.x % ROW_LANES, c = lane / (B / 2), pair = lane % (B / 2);
   const long teams = (long)gridDim.x * blockDim.x / ROW_LANES;
   const long team = (blockIdx.x * (long)blockDim.x + threadIdx.x) / ROW_LANES;
@@ -311,7 +310,7 @@ KERNEL(correct, IN_RESTRICT(int, starts), IN_RESTRICT(int, columns), IN_RESTRICT
     const double2 own = reinterpret_cast<const double2 *>(free)[at];
     const double2 block = reinterpret_cast<const double2 *>(inverse)[mine ? row * ROW_LANES + lane : 0];
     double2 s = {0, 0};
-    team_product(columns, AP, coarse, mine ? starts[row] : 0, mine ? starts[row + 1] : 0, lane, s);
+    team_product(ap_columns, AP, coarse, mine ? ap_starts[row] : 0, mine ? ap_starts[row + 1] : 0, lane, s);
     const double even = __shfl_sync(0xffffffffu, x_pair.x - s.x, c / 2, ROW_LANES);
     const double odd = __shfl_sync(0xffffffffu, x_pair.y - s.y, c / 2, ROW_LANES);
     const double rest = c % 2 ? odd : even;
@@ -320,7 +319,7 @@ KERNEL(correct, IN_RESTRICT(int, starts), IN_RESTRICT(int, columns), IN_RESTRICT
     if (mine && c == 0) {
       double smooth[2] = {0, 0};
       for (long q = p_starts[row]; q < p_starts[row + 1]; q++) {
-        const double *value = coarse + (long)functions[q] * B + 2 * pair;
+        const double *value = coarse + (long)p_columns[q] * B + 2 * pair;
         smooth[0] = fused(weights[q], value[0], smooth[0]);
         smooth[1] = fused(weights[q], value[1], smooth[1]);
       }
@@ -329,24 +328,25 @@ KERNEL(correct, IN_RESTRICT(int, starts), IN_RESTRICT(int, columns), IN_RESTRICT
   }
 }
 #else
-KERNEL(correct, IN(int, starts), IN(int, columns), IN(stored, AP), IN(double, coarse),
-       IN(double, x), IN(double, inverse), IN(int, p_starts), IN(int, functions),
-       IN(double, weights), IN(double, free), LONG(n), INOUT(double, y)) {
+KERNEL(correct, IN(int, ap_starts), IN(int, ap_columns), IN(stored, AP), IN(double, coarse),
+       IN(double, x), IN(double, inverse), IN(int, p_starts), IN(int, p_columns),
+       IN(double, weights), IN(double, free), LONG(n), OUT(double, y)) {
   PARTS(i, n) {
     const int own = 0;
     double rest[B];
-    store_column(column_at(x + i * B) - row_sum(columns, AP, coarse, starts[i], starts[i + 1]), rest);
+    store_column(column_at(x + i * B) - row_sum(ap_columns, AP, coarse, ap_starts[i], ap_starts[i + 1]),
+                 rest);
     const Column smooth = row_sum(&own, inverse + i * ENTRIES, rest, 0, 1);
     Column sum = {};
     for (long q = p_starts[i]; q < p_starts[i + 1]; q++)
-      sum = fused(column_at(coarse + (long)functions[q] * B), weights[q], sum);
+      sum = fused(column_at(coarse + (long)p_columns[q] * B), weights[q], sum);
     store_column(fused(sum, column_at(free + i * B), smooth), y + i * B);
   }
 }
 #endif
 
 // D = A with all its zeros, a block for each pair of n nodes.
-KERNEL(spread, IN(int, starts), IN(int, columns), IN(double, A), LONG(n), INOUT(double, D)) {
+KERNEL(spread, IN(int, starts), IN(int, columns), IN(double, A), LONG(n), OUT(double, D)) {
   BLOCKS(i, n) {
     double *row = D + i * n * ENTRIES;
     for (long j = 0; j < n; j++) THREADS(m, ENTRIES) row[j * ENTRIES + m] = 0;

@@ -6,8 +6,7 @@ The coarse matrix is treated in the same way, level by level, until it is small 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.sharing import find_sharing
 from haloscope.numerics.krylov.block_ilu import OverlappingIlu
-from haloscope.numerics.krylov.block_rows import OFFSET_TYPES, BlockPattern, BlockRows
+from haloscope.numerics.krylov.block_rows import BlockPattern, BlockRows
 from haloscope.numerics.krylov.coarse_space import (
     Blocks,
     CoarseSums,
@@ -25,10 +24,15 @@ from haloscope.numerics.krylov.coarse_space import (
     galerkin_lists,
 )
 from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
-from haloscope.numerics.krylov.dense_blocks import BoundLaunches, DenseBlocks, PointBlocks
+from haloscope.numerics.krylov.dense_blocks import (
+    SOURCE,
+    BoundLaunches,
+    DenseBlocks,
+    PointBlocks,
+    kernel_constants,
+)
 from haloscope.numerics.shared_nodes import NodeSums, SharedNodes, open_node_sums
 
-_SOURCE = Path(__file__).with_name("two_level.cpp")
 _GPU_BLOCK, _WARP = 256, 32
 # Bytes of a GPU block in which rows of A P are added up: two blocks fit on a multiprocessor at least.
 _MOST_SHARED = 96 << 10
@@ -183,44 +187,66 @@ class TwoLevel:
         rows, space, coarse = self._rows, self.space, self.coarse_rows
         device, size, entries = rows.device, rows.size, rows.size**2
         nodes, groups, free = rows.nodes, space.groups, self._free
-        functions = device.from_host(space.columns)
-        weights = device.from_host(space.weights)
-        p_starts = device.from_host(space.starts.astype(np.int32))
-        ap_starts = device.from_host(lists.product.starts)
-        ap_columns = device.from_host(lists.product.columns)
-        slots, coarse_slots = (
-            device.from_host(slots) for slots in (lists.product_slots, lists.coarse_slots)
-        )
-        slot_starts, coarse_slot_starts = (
-            device.from_host(starts)
-            for starts in (lists.product_slot_starts, lists.coarse_slot_starts)
-        )
-        own = tuple(
-            device.from_host(array) for array in (lists.function_starts, lists.nodes, lists.factors)
-        )
-        kernel, product = self._kernel, self._product
+        give, kernel = device.from_host, self._kernel
+        weights: dict[str, Array] = {
+            "p_starts": give(space.starts.astype(np.int32)),
+            "weights": give(space.weights),
+        }
+        functions = {**weights, "p_columns": give(space.columns), "free": free}
+        product = {"ap_starts": give(lists.product.starts), "AP": self._product}
+        product_rows = {**product, "ap_columns": give(lists.product.columns)}
+        # Of each function, the nodes that it is at.
+        own: dict[str, Any] = {
+            "lists": give(lists.function_starts),
+            "nodes": give(lists.nodes),
+            "factors": give(lists.factors),
+            "functions": groups,
+            "free": free,
+        }
+        product_slots, coarse_slots = give(lists.product_slots), give(lists.coarse_slots)
         self._couplings = kernel("couplings").bind(
-            *(rows.starts, rows.diagonal, rows.values, nodes, free), extent=(nodes,)
+            extent=(nodes,),
+            starts=rows.starts,
+            diagonal=rows.diagonal,
+            A=rows.values,
+            n=nodes,
+            coupled=free,
         )
-        self._mark = kernel("mark").bind(nodes, free, extent=(nodes * size,))
+        self._mark = kernel("mark").bind(extent=(nodes * size,), n=nodes, sums=free)
         longest = int(np.diff(lists.product.starts).max(initial=1))
         room = longest * self._stored.itemsize
         teams = max(1, min(_GPU_BLOCK, _MOST_SHARED // room) // entries)
-        self._project = kernel("project", slots).bind(
-            *(rows.starts, rows.columns, rows.values, p_starts, weights, free),
-            *(slots, slot_starts, ap_starts, nodes, longest, product),
+        self._project = kernel("project", product_slots).bind(
             extent=(nodes * entries,),
             block=(teams * entries,),
             shared=teams * entries * room,
+            starts=rows.starts,
+            columns=rows.columns,
+            A=rows.values,
+            free=free,
+            slots=product_slots,
+            slot_starts=give(lists.product_slot_starts),
+            n=nodes,
+            most=longest,
+            **weights,
+            **product,
         )
         self._galerkin = kernel("galerkin", coarse_slots).bind(
-            *(*own, free, ap_starts, product, coarse_slots, coarse_slot_starts),
-            *(coarse.starts, groups, coarse.values),
             extent=(groups * _GPU_BLOCK,),
             block=(_GPU_BLOCK,),
+            slots=coarse_slots,
+            slot_starts=give(lists.coarse_slot_starts),
+            starts=coarse.starts,
+            C=coarse.values,
+            **own,
+            **product,
         )
         self._fill = kernel("fill").bind(
-            *(coarse.starts, coarse.diagonal, groups, coarse.values), extent=(groups * size,)
+            extent=(groups * size,),
+            starts=coarse.starts,
+            diagonal=coarse.diagonal,
+            functions=groups,
+            C=coarse.values,
         )
         restrict, subtract, prolong = (
             kernel(name) for name in ("restrict_vector", "subtract_product", "prolong")
@@ -229,20 +255,22 @@ class TwoLevel:
 
         def restrict_from(x: Array) -> Launch:
             return restrict.bind(
-                *(*own, free, x, groups, right), extent=(groups * _WARP,), block=(_GPU_BLOCK,)
+                extent=(groups * _WARP,), block=(_GPU_BLOCK,), x=x, coarse=right, **own
             )
 
         def subtract_from(x: Array) -> Launch:
             return subtract.bind(
-                *(ap_starts, ap_columns, product, left, x, nodes, rest),
                 extent=(nodes * entries // 2,),
                 block=(_GPU_BLOCK,),
+                coarse=left,
+                x=x,
+                n=nodes,
+                rest=rest,
+                **product_rows,
             )
 
         def prolong_to(y: Array) -> Launch:
-            return prolong.bind(
-                *(p_starts, functions, weights, free, left, nodes, y), extent=(nodes * size,)
-            )
+            return prolong.bind(extent=(nodes * size,), coarse=left, n=nodes, y=y, **functions)
 
         # One launch does what takes each node by itself.
         self._correct: BoundLaunches | None = None
@@ -251,10 +279,15 @@ class TwoLevel:
 
             def correct_to(x: Array, y: Array) -> Launch:
                 return correct.bind(
-                    *(ap_starts, ap_columns, product, left, x, inverse),
-                    *(p_starts, functions, weights, free, nodes, y),
                     extent=(nodes * entries // 2,),
                     block=(_GPU_BLOCK,),
+                    coarse=left,
+                    x=x,
+                    inverse=inverse,
+                    n=nodes,
+                    y=y,
+                    **product_rows,
+                    **functions,
                 )
 
             self._correct = BoundLaunches(correct_to)
@@ -263,13 +296,9 @@ class TwoLevel:
         self._prolong = BoundLaunches(prolong_to)
 
     def _kernel(self, name: str, slots: Array | None = None) -> Kernel:
-        constants: dict[str, int | float | str] = {
-            "B": self._rows.size,
-            "stored": "float" if self._stored == np.float32 else "double",
-            "stored2": "float2" if self._stored == np.float32 else "double2",
-            "slot": OFFSET_TYPES[1 if slots is None else slots.itemsize],
-        }
-        return self._rows.device.kernel(_SOURCE, name, constants)
+        slot_bytes = 1 if slots is None else slots.itemsize
+        constants = kernel_constants(self._rows.size, self._stored, slot_bytes)
+        return self._rows.device.kernel(SOURCE, name, constants)
 
     def _open_sums(self, product: Blocks) -> NodeSums:
         """Sums of the shared nodes' blocks of A P over those who have them."""

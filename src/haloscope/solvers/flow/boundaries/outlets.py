@@ -241,14 +241,23 @@ class LoadedEquations:
         if self._count:
             rows = self.rows
             self._kernels["add_backflow_derivatives"].bind(
-                *(self._nodes, self._pushes, self._count, state, rows.diagonal, rows.values),
                 extent=(self._count,),
+                nodes=self._nodes,
+                pushes=self._pushes,
+                count=self._count,
+                q=state,
+                diagonal=rows.diagonal,
+                A=rows.values,
             )()
 
     def _add(self, state: Array, residual: Array) -> None:
         self._resistances.add_to(state, residual)
         if self._count:
             self._kernels["add_backflow"].bind(
-                *(self._nodes, self._pushes, self._count, state, residual),
                 extent=(self._count,),
+                nodes=self._nodes,
+                pushes=self._pushes,
+                count=self._count,
+                q=state,
+                R=residual,
             )()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,12 +132,20 @@ class SlipEquations:
         self.device, self.rows, self._inner = equations.device, equations.rows, equations
         give = self.device.from_host
         self._count = len(slip.nodes)
-        self._nodes = give(slip.nodes.astype(np.int32))
-        self._projectors = give(np.ascontiguousarray(slip.projectors).ravel())
-        self._ones = give(shared.owned[slip.nodes].astype(np.float64))
+        # Arguments of all kernels: where velocities keep to which directions.
+        self._slip: dict[str, Any] = {
+            "nodes": give(slip.nodes.astype(np.int32)),
+            "projectors": give(np.ascontiguousarray(slip.projectors).ravel()),
+            "count": self._count,
+        }
         starts, blocks, pushes = self._wall_pushes(nodes, slip)
-        self._push_starts, self._push_blocks = give(starts), give(blocks)
-        self._pushes = give(np.ascontiguousarray(pushes).ravel())
+        # Those that the equations' kernels have, too.
+        self._terms = {
+            "ones": give(shared.owned[slip.nodes].astype(np.float64)),
+            "push_starts": give(starts),
+            "push_blocks": give(blocks),
+            "pushes": give(np.ascontiguousarray(pushes).ravel()),
+        }
         self._kernels = {
             name: self.device.kernel(SOURCE, name, {})
             for name in ("slip_residual", "slip_rows", "slip_velocities")
@@ -183,24 +192,26 @@ class SlipEquations:
         if self._count:
             rows = self.rows
             self._kernels["slip_rows"].bind(
-                *(self._nodes, self._projectors, self._ones, self._count),
-                *(self._push_starts, self._push_blocks, self._pushes),
-                *(rows.starts, rows.diagonal, rows.values),
                 extent=(self._count,),
+                starts=rows.starts,
+                diagonal=rows.diagonal,
+                A=rows.values,
+                **self._slip,
+                **self._terms,
             )()
 
     def _project(self, state: Array, residual: Array) -> None:
         if self._count:
             self._kernels["slip_residual"].bind(
-                *(self._nodes, self._projectors, self._ones, self._count),
-                *(self._push_starts, self._push_blocks, self._pushes),
-                *(self.rows.columns, state, residual),
                 extent=(self._count,),
+                columns=self.rows.columns,
+                q=state,
+                R=residual,
+                **self._slip,
+                **self._terms,
             )()
 
     def enforce(self, state: Array) -> None:
         """Take out of a state what passes walls."""
         if self._count:
-            self._kernels["slip_velocities"].bind(
-                *(self._nodes, self._projectors, self._count, state), extent=(self._count,)
-            )()
+            self._kernels["slip_velocities"].bind(extent=(self._count,), q=state, **self._slip)()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.device.declarations import Constants
 from haloscope.device.interface import Array, Device, Kernel, Launch
 from haloscope.numerics.krylov.block_rows import OFFSET_TYPES, BlockPattern, BlockRows, RowRange
 
@@ -124,24 +125,42 @@ class ElementEquations:
 
     def residual(self, state: Array, past: Array, residual: Array) -> None:
         """Put the residual of a state into an array, a number an unknown."""
-        rows = self.rows
+        nodes = self.rows.nodes
         self._residuals.bind(
-            *(self._nodes, state, self._in_fours(past), rows.element_nodes, self._zones),
-            *(self._media, rows.node_starts, rows.node_places, rows.nodes, residual),
-            extent=(rows.nodes * TEAM,),
+            extent=(nodes * TEAM,),
             block=(TEAM,),
+            nodes=nodes,
+            R=residual,
+            **self._mesh(state, self._in_fours(past)),
         )()
 
     def linearise(self, state: Array, past: Array, residual: Array) -> None:
         """As :meth:`residual`, and put its derivatives by all unknowns in the matrix."""
         rows = self.rows
         self._linearise.bind(
-            *(self._nodes, state, self._in_fours(past), rows.element_nodes, self._zones),
-            *(self._media, rows.node_starts, rows.node_places, rows.offsets, rows.starts),
-            *(rows.nodes, rows.values, residual),
             extent=(rows.nodes * TEAM,),
             block=(TEAM,),
+            offsets=rows.offsets,
+            starts=rows.starts,
+            nodes=rows.nodes,
+            values=rows.values,
+            R=residual,
+            **self._mesh(state, self._in_fours(past)),
         )()
+
+    def _mesh(self, state: Array, past: Array) -> dict[str, Array]:
+        """Arguments of kernels, as struct Mesh in places.hpp has them."""
+        rows = self.rows
+        return {
+            "X": self._nodes,
+            "q": state,
+            "past": past,
+            "elements": rows.element_nodes,
+            "zones": self._zones,
+            "media": self._media,
+            "node_starts": rows.node_starts,
+            "places": rows.node_places,
+        }
 
     def _kernel(self, name: str) -> Kernel:
         offset = OFFSET_TYPES[self.rows.pattern.offsets.itemsize]
@@ -178,23 +197,11 @@ class FlowEquations(ElementEquations):
 
     def _in_fours(self, past: Array) -> Array:
         nodes = self.rows.nodes
-        self._spread.bind(past, nodes, self._past, extent=(nodes,))()
+        self._spread.bind(extent=(nodes,), three=past, nodes=nodes, four=self._past)()
         return self._past
 
 
 SOURCE = Path(__file__).with_name("matrix_free.cpp")
-
-
-@dataclass(frozen=True)
-class _Elements:
-    """Where the equations were linearised, and what else elements need for their derivatives."""
-
-    nodes: Array
-    state: Array
-    past: Array
-    zones: Array
-    media: Array
-    kernel_constants: dict[str, int | float | str]
 
 
 class UnstoredRows(BlockRows):
@@ -219,7 +226,7 @@ class UnstoredRows(BlockRows):
         )
         super().__init__(device, kept, UNKNOWNS)
         self.is_fixed = device.zeros((self.nodes * UNKNOWNS,), np.uint8)
-        self._elements: _Elements | None = None
+        self._mesh: Mapping[str, Array] | None = None
 
     @property
     def bytes_of_product(self) -> int:
@@ -230,11 +237,14 @@ class UnstoredRows(BlockRows):
         zones = len(self.pattern.element_nodes)
         return self.nodes * (own + fields + 2 * 8 * UNKNOWNS) + lists + zones
 
-    def follow(self, elements: _Elements) -> None:
-        """Multiply with the derivatives of these elements from now on."""
-        self._elements = elements
-        self._multiply = self.device.kernel(SOURCE, "multiply_unstored", elements.kernel_constants)
-        self._give = self.device.kernel(SOURCE, "give", elements.kernel_constants)
+    def follow(self, mesh: Mapping[str, Array], constants: Constants) -> None:
+        """Multiply with the derivatives of a mesh's elements from now on.
+
+        `mesh`: arguments of kernels, as struct Mesh in places.hpp has them; `constants`: of matrix_free.cpp.
+        """
+        self._mesh = mesh
+        self._multiply = self.device.kernel(SOURCE, "multiply_unstored", constants)
+        self._give = self.device.kernel(SOURCE, "give", constants)
 
     def product(self, x: Array, y: Array, rows: RowRange, values: Array | None = None) -> Launch:
         """Bind the product to two arrays that do not overlap, to be launched again and again."""
@@ -242,15 +252,18 @@ class UnstoredRows(BlockRows):
             raise ValueError(
                 "unstored rows have no copy in single precision; give Newton's method a product of its own"
             )
-        of = self._elements
-        assert of is not None
+        assert self._mesh is not None
         count = rows.end - rows.first
         return self._multiply.bind(
-            *(of.nodes, of.state, of.past, self.element_nodes, of.zones, of.media),
-            *(self.node_starts, self.node_places, self.values, self.is_fixed),
-            *(rows.first, count, x, y),
             extent=(count * TEAM,),
             block=(TEAM,),
+            own=self.values,
+            prescribed=self.is_fixed,
+            first=rows.first,
+            count=count,
+            x=x,
+            y=y,
+            **self._mesh,
         )
 
     def fixing(self, unknowns: np.ndarray, owned: np.ndarray | None = None) -> Launch:
@@ -258,9 +271,12 @@ class UnstoredRows(BlockRows):
         chosen = np.asarray(unknowns, np.int32)
         ones = np.ones(len(chosen)) if owned is None else owned[chosen // UNKNOWNS]
         return self._give.bind(
-            *(self.device.from_host(chosen), self.device.from_host(np.asarray(ones, np.float64))),
-            *(len(chosen), self.values, self.is_fixed),
             extent=(len(chosen),),
+            unknowns=self.device.from_host(chosen),
+            ones=self.device.from_host(np.asarray(ones, np.float64)),
+            count=len(chosen),
+            own=self.values,
+            prescribed=self.is_fixed,
         )
 
 
@@ -286,28 +302,24 @@ class MatrixFreeEquations(FlowEquations):
         linearise_tau: bool = False,
     ) -> None:
         super().__init__(rows, nodes, media, zones, lsic=lsic, linearise_tau=linearise_tau)
-        zeros = self.device.zeros
-        self._frozen = _Elements(
-            self._nodes,
-            rows.vector(),
-            zeros((rows.nodes * UNKNOWNS,), np.float64),
-            self._zones,
-            zeros(self._media.shape, np.float64),
-            self._terms,
-        )
+        # Where the equations were linearised.
+        self._frozen = self._mesh(rows.vector(), rows.vector())
+        self._frozen["media"] = self.device.zeros(self._media.shape, np.float64)
         self._linearise_own = self.device.kernel(SOURCE, "linearise_own", self._terms)
-        rows.follow(self._frozen)
+        rows.follow(self._frozen, self._terms)
 
     def linearise(self, state: Array, past: Array, residual: Array) -> None:
         """As :meth:`residual`, and keep what products with the derivatives need."""
         rows, frozen = self.rows, self._frozen
-        frozen.state[:] = state
-        frozen.past[:] = self._in_fours(past)
-        frozen.media[:] = self._media
+        frozen["q"][:] = state
+        frozen["past"][:] = self._in_fours(past)
+        frozen["media"][:] = self._media
         self._linearise_own.bind(
-            *(frozen.nodes, frozen.state, frozen.past, rows.element_nodes, frozen.zones),
-            *(frozen.media, rows.node_starts, rows.node_places, rows.nodes),
-            *(rows.values, rows.is_fixed, residual),
             extent=(rows.nodes * TEAM,),
             block=(TEAM,),
+            nodes=rows.nodes,
+            own=rows.values,
+            prescribed=rows.is_fixed,
+            R=residual,
+            **frozen,
         )()

@@ -2,11 +2,13 @@
 //
 // X, q, past, elements, zones, node_starts, places: places.hpp. offsets: numerics/krylov/block_rows.py;
 // values: numerics/krylov/block_rows.py, [block][unknown][equation].
-// Constants: CARREAU (1: viscosity falls with the shear rate), TAU_SLOPE (1: tau is linearised, too),
-// offset (type of offsets).
 //
 // What an element's rows share is computed again for each of them. Sums run in the order of elements
 // on cores and GPUs.
+
+// CARREAU: 1 where the viscosity falls with the shear rate; TAU_SLOPE: 1 where tau is linearised,
+// too; offset: type of offsets.
+CONSTANTS(INT(CARREAU), INT(TAU_SLOPE), TYPE(offset))
 
 #include "strips.hpp"
 
@@ -25,7 +27,7 @@ KERNEL(spread, IN(double, three), LONG(nodes), OUT(double, four)) {
 
 KERNEL(residuals, IN(double, X), IN(double, q), IN(double, past), IN(int, elements),
        IN(unsigned char, zones), IN(Medium<double>, media), IN(int, node_starts), IN(int, places),
-       LONG(nodes), INOUT(double, R)) {
+       LONG(nodes), OUT(double, R)) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   BLOCKS(i, nodes) {
     SHARED(double, parts, TEAM * UNKNOWNS);
@@ -46,7 +48,7 @@ KERNEL(residuals, IN(double, X), IN(double, q), IN(double, past), IN(int, elemen
 
 KERNEL(linearise, IN(double, X), IN(double, q), IN(double, past), IN(int, elements),
        IN(unsigned char, zones), IN(Medium<double>, media), IN(int, node_starts), IN(int, places),
-       IN(offset, offsets), IN(int, starts), LONG(nodes), INOUT(double, values), INOUT(double, R)) {
+       IN(offset, offsets), IN(int, starts), LONG(nodes), OUT(double, values), OUT(double, R)) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   BLOCKS(i, nodes) {
     SHARED(double, parts, TEAM * PITCH);
@@ -97,7 +99,7 @@ KERNEL(linearise, IN(double, X), IN(double, q), IN(double, past), IN(int, elemen
 #else
 KERNEL(residuals, IN(double, X), IN(double, q), IN(double, past), IN(int, elements),
        IN(unsigned char, zones), IN(Medium<double>, media), IN(int, node_starts), IN(int, places),
-       LONG(nodes), INOUT(double, R)) {
+       LONG(nodes), OUT(double, R)) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   PARTS(i, nodes) {
     double sum[UNKNOWNS] = {0, 0, 0, 0};
@@ -113,7 +115,7 @@ KERNEL(residuals, IN(double, X), IN(double, q), IN(double, past), IN(int, elemen
 
 KERNEL(linearise, IN(double, X), IN(double, q), IN(double, past), IN(int, elements),
        IN(unsigned char, zones), IN(Medium<double>, media), IN(int, node_starts), IN(int, places),
-       IN(offset, offsets), IN(int, starts), LONG(nodes), INOUT(double, values), INOUT(double, R)) {
+       IN(offset, offsets), IN(int, starts), LONG(nodes), OUT(double, values), OUT(double, R)) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   PARTS(i, nodes) {
     double sum[UNKNOWNS] = {0, 0, 0, 0};

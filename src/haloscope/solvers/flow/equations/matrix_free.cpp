@@ -4,11 +4,13 @@
 // X, q, past, elements, zones, node_starts, places: places.hpp; q and past those of the linearisation.
 // own: a block a node, [unknown][equation]; it holds more than elements add where boundaries do.
 // prescribed [n][4]: 1 where a row is that of the identity or of zeros, which its own block says.
-// Constants: CARREAU (1: viscosity falls with the shear rate), TAU_SLOPE (1: tau is linearised, too).
 //
 // y_i = own_i x_i + sum over i's elements, in their order, of (sum over b != a of K_ab x_b). The inner
 // sum is the derivative of the element's residual along x: that of the gradients is taken first, so
 // that no K is made.
+
+// As in flow.cpp.
+CONSTANTS(INT(CARREAU), INT(TAU_SLOPE))
 
 #include "strips.hpp"
 
@@ -89,7 +91,7 @@ KERNEL(give, IN(int, unknowns), IN(double, ones), LONG(count), OUT(double, own),
 
 KERNEL(linearise_own, IN(double, X), IN(double, q), IN(double, past), IN(int, elements),
        IN(unsigned char, zones), IN(Medium<double>, media), IN(int, node_starts), IN(int, places),
-       LONG(nodes), INOUT(double, own), OUT(unsigned char, prescribed), INOUT(double, R)) {
+       LONG(nodes), OUT(double, own), OUT(unsigned char, prescribed), OUT(double, R)) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   BLOCKS(i, nodes) {
     SHARED(double, parts, TEAM * PITCH);
@@ -120,7 +122,7 @@ KERNEL(linearise_own, IN(double, X), IN(double, q), IN(double, past), IN(int, el
 KERNEL(multiply_unstored, IN(double, X), IN(double, q), IN(double, past), IN(int, elements),
        IN(unsigned char, zones), IN(Medium<double>, media), IN(int, node_starts), IN(int, places),
        IN(double, own), IN(unsigned char, prescribed), LONG(first), LONG(count), IN(double, x),
-       INOUT(double, y)) {
+       OUT(double, y)) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   BLOCKS(row, count) {
     SHARED(double, parts, TEAM * UNKNOWNS);
@@ -150,7 +152,7 @@ KERNEL(multiply_unstored, IN(double, X), IN(double, q), IN(double, past), IN(int
 #else
 KERNEL(linearise_own, IN(double, X), IN(double, q), IN(double, past), IN(int, elements),
        IN(unsigned char, zones), IN(Medium<double>, media), IN(int, node_starts), IN(int, places),
-       LONG(nodes), INOUT(double, own), OUT(unsigned char, prescribed), INOUT(double, R)) {
+       LONG(nodes), OUT(double, own), OUT(unsigned char, prescribed), OUT(double, R)) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   PARTS(i, nodes) {
     double sum[UNKNOWNS] = {0, 0, 0, 0}, block[BLOCK] = {};
@@ -183,7 +185,7 @@ INLINE void take_along(const Mesh &mesh, const double *x, long t, int count, Lan
 KERNEL(multiply_unstored, IN(double, X), IN(double, q), IN(double, past), IN(int, elements),
        IN(unsigned char, zones), IN(Medium<double>, media), IN(int, node_starts), IN(int, places),
        IN(double, own), IN(unsigned char, prescribed), LONG(first), LONG(count), IN(double, x),
-       INOUT(double, y)) {
+       OUT(double, y)) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   PARTS(row, count) {
     const long i = first + row;

@@ -5,6 +5,9 @@
 // at once as a vector has lanes, and go on to the next rows with what is left of them; a GPU's thread has
 // one. Sums run in the order of places.
 
+// As in flow.cpp.
+CONSTANTS(INT(CARREAU), INT(TAU_SLOPE), TYPE(offset))
+
 #include "lanes.hpp"
 #include "space_time.hpp"
 #include "places.hpp"
@@ -72,7 +75,7 @@ INLINE void take_slab(const Mesh &mesh, long t, SlabStrip<double> &s) {
 
 KERNEL(slab_residuals, IN(double, X), IN(double, q), IN(double, past), IN(int, elements),
        IN(unsigned char, zones), IN(Medium<double>, media), IN(int, node_starts), IN(int, places),
-       LONG(nodes), INOUT(double, R)) {
+       LONG(nodes), OUT(double, R)) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   BLOCKS(i, nodes) {
     SHARED(double, parts, TEAM * SLAB_UNKNOWNS);
@@ -93,7 +96,7 @@ KERNEL(slab_residuals, IN(double, X), IN(double, q), IN(double, past), IN(int, e
 
 KERNEL(linearise_slab, IN(double, X), IN(double, q), IN(double, past), IN(int, elements),
        IN(unsigned char, zones), IN(Medium<double>, media), IN(int, node_starts), IN(int, places),
-       IN(offset, offsets), IN(int, starts), LONG(nodes), INOUT(double, values), INOUT(double, R)) {
+       IN(offset, offsets), IN(int, starts), LONG(nodes), OUT(double, values), OUT(double, R)) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   BLOCKS(i, nodes) {
     SHARED(double, parts, TEAM * PITCH);
@@ -201,7 +204,7 @@ INLINE void start_rows(long first, long last, double *R, SlabLanes &at) {
 
 KERNEL(slab_residuals, IN(double, X), IN(double, q), IN(double, past), IN(int, elements),
        IN(unsigned char, zones), IN(Medium<double>, media), IN(int, node_starts), IN(int, places),
-       LONG(nodes), INOUT(double, R)) {
+       LONG(nodes), OUT(double, R)) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   BLOCKS(part, (nodes + ROWS - 1) / ROWS) {
     const long first = part * ROWS, last = smaller(first + ROWS, nodes), end = node_starts[last];
@@ -216,7 +219,7 @@ KERNEL(slab_residuals, IN(double, X), IN(double, q), IN(double, past), IN(int, e
 
 KERNEL(linearise_slab, IN(double, X), IN(double, q), IN(double, past), IN(int, elements),
        IN(unsigned char, zones), IN(Medium<double>, media), IN(int, node_starts), IN(int, places),
-       IN(offset, offsets), IN(int, starts), LONG(nodes), INOUT(double, values), INOUT(double, R)) {
+       IN(offset, offsets), IN(int, starts), LONG(nodes), OUT(double, values), OUT(double, R)) {
   const Mesh mesh = {X, q, past, elements, zones, media, node_starts, places};
   BLOCKS(part, (nodes + ROWS - 1) / ROWS) {
     const long first = part * ROWS, last = smaller(first + ROWS, nodes), end = node_starts[last];
