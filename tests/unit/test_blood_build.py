@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from absent_device import AbsentDevice, AbsentWorld
 
 from haloscope.case.tables import check
 from haloscope.device import jit
-from haloscope.device.absent import CORES, AbsentDevice
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.declarations import Constants
-from haloscope.exchange.ranks.world import AbsentWorld, World
+from haloscope.device.targets import CORES
+from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.kernels import ask_for_kernels

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from absent_device import AbsentDevice
 from lattice_tables import box_part
 
 from haloscope.case.tables import check
 from haloscope.device import jit
-from haloscope.device.absent import AbsentDevice
 from haloscope.device.declarations import Constants
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.shared_rows import open_shared_rows

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from absent_device import AbsentDevice
 from small_membranes import ALL, KINDS, disturbed, forces, membranes
 
 from haloscope.device import jit, open_device
-from haloscope.device.absent import AbsentDevice
 from haloscope.device.jit import DECLARATIONS
 from haloscope.solvers.blood.membranes.loop_elements import ChunkWay, chunk_tables
 from haloscope.solvers.blood.membranes.membranes import SOURCE, MembraneLaw, Membranes

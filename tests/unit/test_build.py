@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from absent_device import AbsentArray, AbsentDevice
 from refusals import refused
 from small_cavities import TEXT, simulate, small_case
 
@@ -21,7 +22,6 @@ from haloscope.checks.build import build
 from haloscope.commands import cli
 from haloscope.commands import options as commands_world
 from haloscope.device import ceilings, jit
-from haloscope.device.absent import AbsentArray, AbsentDevice
 from haloscope.device.ceilings import measure_ceilings
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.declarations import Constants

@@ -6,10 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
+from absent_device import AbsentDevice, AbsentWorld
 
 from haloscope.case.tables import check
-from haloscope.device.absent import AbsentDevice
-from haloscope.exchange.ranks.world import AbsentWorld
 from haloscope.mesh.blocks import Blocks
 from haloscope.solvers.cavity.block_nodes import choose_axes
 from haloscope.solvers.cavity.case import CavityCase

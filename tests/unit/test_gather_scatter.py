@@ -7,15 +7,16 @@ from typing import Any
 import gather_scatter_contract
 import numpy as np
 import pytest
+from absent_device import AbsentDevice, AbsentWorld
 from refusals import refused
 
-from haloscope.device.absent import CORES, AbsentDevice
 from haloscope.device.cpu import CpuDevice
+from haloscope.device.targets import CORES
 from haloscope.exchange import choice, copies
 from haloscope.exchange.choice import open_transport
 from haloscope.exchange.copies import Placement
 from haloscope.exchange.gather_scatter import open_gather_scatter, open_pairing
-from haloscope.exchange.ranks.world import AbsentWorld, World
+from haloscope.exchange.ranks.world import World
 from haloscope.exchange.sharing import find_sharing
 
 _IDS = np.array([[5, 0, 7], [5, 9, 7], [7, -3, 9]])

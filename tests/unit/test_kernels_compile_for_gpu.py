@@ -10,12 +10,12 @@ from typing import Any
 import dialect
 import numpy as np
 import pytest
+from absent_device import AbsentDevice
 from refusals import refused
 
 import haloscope
 from haloscope.case.tables import check
 from haloscope.device import jit
-from haloscope.device.absent import AbsentDevice
 from haloscope.device.ceilings import CeilingProbe
 from haloscope.device.declarations import Constants
 from haloscope.exchange.choice import open_exchange

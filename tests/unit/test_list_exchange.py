@@ -5,15 +5,16 @@ from __future__ import annotations
 import lattice_contract
 import numpy as np
 import pytest
+from absent_device import AbsentDevice, AbsentWorld
 from refusals import refused
 from thread_gpus import ThreadGpu, on_ranks
 
-from haloscope.device.absent import CORES, AbsentDevice
 from haloscope.device.cpu import CpuDevice
+from haloscope.device.targets import CORES
 from haloscope.exchange import lists as module
 from haloscope.exchange.lists import open_lists
 from haloscope.exchange.plan import Lists, by_number, find_lists, find_owners
-from haloscope.exchange.ranks.world import AbsentWorld, World
+from haloscope.exchange.ranks.world import World
 
 _WANTED, _AT = np.array([7, 3]), np.array([0, 4])
 _HELD, _HELD_AT = np.array([3, 5, 7]), np.array([1, 2, 3])

@@ -6,9 +6,9 @@ import importlib.util
 
 import numpy as np
 import pytest
+from absent_device import AbsentDevice
 from driven_fields import opened
 
-from haloscope.device.absent import AbsentDevice
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.solvers.maxwell.terms.incident import PlaneWave
 from haloscope.solvers.maxwell.terms.layers import Layer

@@ -145,7 +145,7 @@ class CudaKernel:
         **arguments: Array | Mapping[str, Any] | int | float | None,
     ) -> CudaLaunch:
         """Bind arguments; see :class:`haloscope.device.interface.Kernel`."""
-        arguments = positional or self.declaration.order(arguments)
+        values = positional or self.declaration.order(arguments)
         shape = block or _DEFAULT_BLOCK[len(extent)]
         threads = tuple(shape) + (1,) * (3 - len(shape))
         needed = tuple(extent) + (1,) * (3 - len(extent))
@@ -153,7 +153,7 @@ class CudaKernel:
             min(max(1, -(-n // t)), largest)
             for n, t, largest in zip(needed, threads, _LARGEST_GRID, strict=True)
         )
-        converted = tuple(_as_argument(value) for value in arguments)
+        converted = tuple(_as_argument(value) for value in values)
         if shared:
             # It allows what 48 KiB leave beside the kernel's own, or what was bound before, still to run.
             attribute, function = _LARGEST_DYNAMIC_SHARED, self._function.ptr

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from haloscope.device.interface import Array, Device, Launch
+from haloscope.device.targets import KernelFile
 from haloscope.exchange.packed import BLOCK, GATHER, SCATTER, SEND, WAIT, Chunks, Packed
 from haloscope.exchange.plan import Message
 from haloscope.exchange.sharing import Sharing, plan_of, ranges
@@ -24,6 +26,21 @@ OPERATIONS = {"sum": 0, "min": 1, "max": 2}
 """Ways to combine copies, by their numbers in gather_scatter.cpp."""
 _WITHIN = Region("gather-scatter within")
 _LARGEST_INT = 2**31 - 1
+# Values are moved, and half precision as bits: not all compilers and no MPI know it.
+TYPES = {"float64": "double", "float32": "float", "float16": "unsigned short"}
+
+
+def kernel_file(
+    dtype: DTypeLike, index: DTypeLike, fields: int, operation: int = OPERATIONS["sum"]
+) -> KernelFile:
+    """The kernels that gather, combine and scatter entries of some fields; of one copy each operation is a copy."""
+    constants: dict[str, int | float | str] = {
+        "real": TYPES[np.dtype(dtype).name],
+        "index": "int" if index == np.int32 else "long",
+        "FIELDS": fields,
+        "OPERATION": operation,
+    }
+    return KernelFile(_SOURCE, constants)
 
 
 @dataclass(frozen=True)
@@ -81,12 +98,8 @@ class Copies(Packed, ABC):
         self._values = placement.values(sharing.size, fields)
         # Messages may have two places each, with room for flags and gaps between them.
         most = max(self._values, 4 * sum(m.size for m in plan.sends))
+        self._fields = fields
         self._index = np.dtype(np.int32 if most < _LARGEST_INT else np.int64)
-        self._constants: dict[str, int | float | str] = {
-            "real": "float" if self._dtype == np.float32 else "double",
-            "index": "int" if self._index == np.int32 else "long",
-            "FIELDS": fields,
-        }
         self._out = self._chunks(plan.sends, transport.outgoing)
         self._into = self._chunks(plan.receives, transport.incoming)
         self._gather_list = self._list(sharing, sharing.groups[order])
@@ -154,7 +167,8 @@ class Copies(Packed, ABC):
         """Launches before messages are waited for, and launches after that."""
 
     def _bind(self, name: str, operation: int, threads: int, **arguments: Any) -> Launch:
-        kernel = self._device.kernel(_SOURCE, name, {**self._constants, "OPERATION": operation})
+        file = kernel_file(self._dtype, self._index, self._fields, operation)
+        kernel = self._device.kernel(file.source, name, file.constants)
         stride = self._placement.field_stride
         return kernel.bind(field_stride=stride, **arguments, **self._options(threads))
 

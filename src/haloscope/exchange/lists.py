@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from haloscope.device.interface import Array, Device, Kernel
 from haloscope.errors import InputError, counted
 from haloscope.exchange.choice import open_by_name
-from haloscope.exchange.copies import CHUNK_COLUMNS, OPERATIONS, require_room
+from haloscope.exchange.copies import CHUNK_COLUMNS, TYPES, kernel_file, require_room
 from haloscope.exchange.packed import BLOCK, Bound, Chunks, Copying
 from haloscope.exchange.plan import (
     Box,
@@ -32,10 +31,7 @@ from haloscope.exchange.ranks.world import World
 from haloscope.exchange.transports.contract import Slot, Transport
 from haloscope.exchange.transports.study import RepackedTransport
 
-_SOURCE = Path(__file__).with_name("gather_scatter.cpp")
 _LARGEST_INT = 2**31 - 1
-# Values are moved, and half precision as bits: not all compilers and no MPI know it.
-_TYPES = {"float64": "double", "float32": "float", "float16": "unsigned short"}
 
 
 def _moved_as(dtype: Any) -> np.dtype[Any]:
@@ -59,13 +55,8 @@ class Settings:
         """A kernel; it is looked for once, which takes longer than all the rest of an opening."""
         kernel = self.kernels.get((name, index.name))
         if kernel is None:
-            constants: dict[str, int | float | str] = {
-                "real": _TYPES[np.dtype(self.dtype).name],
-                "index": "int" if index == np.int32 else "long",
-                "FIELDS": self.fields,
-                "OPERATION": OPERATIONS["sum"],  # of one value: the value
-            }
-            kernel = self.device.kernel(_SOURCE, name, constants)
+            file = kernel_file(self.dtype, index, self.fields)
+            kernel = self.device.kernel(file.source, name, file.constants)
             self.kernels[name, index.name] = kernel
         return kernel
 
@@ -198,7 +189,7 @@ def open_lists(
             location=f"field_stride = {field_stride}",
             allowed="1 or more",
         )
-    if np.dtype(dtype).name not in _TYPES:
+    if np.dtype(dtype).name not in TYPES:
         raise InputError(
             "wrong type",
             location=f"dtype = {np.dtype(dtype)}",

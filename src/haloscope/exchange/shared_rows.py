@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
-from haloscope.device.declarations import Constants
 from haloscope.device.interface import Array, Device
+from haloscope.device.targets import KernelFile
 from haloscope.errors import InputError
 from haloscope.exchange.choice import open_by_name, open_transport
 from haloscope.exchange.packed import BLOCK, Bound, Chunks, Copying
@@ -65,6 +65,12 @@ _COLUMNS = 7
 _ROW_WORDS = {8: "long", 4: "int"}
 
 
+def kernel_file(dtype: DTypeLike, fields: int, *, completes: bool) -> KernelFile:
+    """The kernels of an exchange of rows of some fields, which completes rows or replaces them."""
+    real = _ROW_WORDS[np.dtype(dtype).itemsize]
+    return KernelFile(_SOURCE, {"real": real, "FIELDS": fields, "COMPLETES": int(completes)})
+
+
 class SharedRows(Copying):
     """Repeated exchange of rows: each rank sends those that it has listed for each other one."""
 
@@ -96,11 +102,7 @@ class SharedRows(Copying):
         plan = plan_of_rooms(rooms, width * fields)
         super().__init__(device, plan, dtype, transport, stream)
         self._width, self._fields = width, fields
-        self._constants: Constants = {
-            "real": _ROW_WORDS[self._dtype.itemsize],
-            "FIELDS": fields,
-            "COMPLETES": int(completes),
-        }
+        self._constants = kernel_file(self._dtype, fields, completes=completes).constants
         # Rows that there is room for in the messages to each other rank, and in those from it.
         self.rooms = rooms
         messages = len(rooms[0])

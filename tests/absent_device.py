@@ -1,4 +1,4 @@
-"""A GPU that is absent: compiles the kernels of a case and runs none.
+"""A device that is absent: it binds kernels and runs none, so that all that a case asks for can be seen.
 
 Cores can be absent in the same way. What is set up on such a device meets every kernel, with
 arrays that take no memory, and nothing is computed.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,34 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from haloscope.checks.build import CompiledFile
 from haloscope.device import jit
 from haloscope.device.cpu import available_cores
 from haloscope.device.declarations import Constants, Declaration
 from haloscope.device.interface import Array, Box
 from haloscope.device.jit import Cache
-from haloscope.device.targets import COPY_ENGINE_FROM
+from haloscope.device.targets import CORES, KnownTarget
+from haloscope.exchange.ranks.world import World
 
-CORES = "cpu"
 _MULTIPROCESSORS = 132  # of an H200; no file that is compiled depends on it
 _MEMORY = 1 << 40
-# Kilobytes of shared memory of a block by compute capability (CUDA C++ Programming Guide, table of
-# technical specifications); GPUs that are not there count as those of workstations.
-_BLOCK_MEMORY = {75: 64, 80: 163, 87: 163, 90: 227, 100: 227, 103: 227, 110: 227}
-_LEAST_BLOCK_MEMORY = 99
 _SOMEWHERE = 1 << 40  # no array, but no null pointer either: that says that there is none
-
-
-@dataclass(frozen=True)
-class CompiledFile:
-    """A kernel file that was asked for with certain constants."""
-
-    # Name of the source, and what was defined for it.
-    file: str
-    constants: Constants
-    hash: str  # What names both in summaries; see :func:`haloscope.device.jit.kernel_hash`
-    target: str  # ``cpu``, or an architecture such as ``sm_90``
-    seconds: float  # Time that it took
-    cached: bool  # Whether it was in the cache already
 
 
 class AbsentArray:
@@ -122,12 +105,9 @@ class AbsentDevice:
         self.kind = "cpu" if target == CORES else "cuda"
         self.name = f"absent {target}"
         self.identity = self.name
-        cores = self.kind == "cpu"
-        self.multiprocessors = available_cores() if cores else _MULTIPROCESSORS
-        capability = 0 if cores else int(target.removeprefix("sm_"))
-        self.copy_engine = capability >= COPY_ENGINE_FROM
-        kilobytes = 0 if cores else _BLOCK_MEMORY.get(capability, _LEAST_BLOCK_MEMORY)
-        self.block_memory = kilobytes << 10
+        known = KnownTarget(target)
+        self.multiprocessors = available_cores() if target == CORES else _MULTIPROCESSORS
+        self.copy_engine, self.block_memory = known.copy_engine, known.block_memory
         self.cache_bytes = 0
         # What was compiled or found, in order; each file once for each set of constants.
         self.files: list[CompiledFile] = []
@@ -234,3 +214,25 @@ class AbsentDevice:
     def memory(self) -> tuple[int, int]:
         """As much as anyone asks for."""
         return _MEMORY, _MEMORY
+
+
+class AbsentWorld(World):
+    """Rank 0 of a number of ranks of one host, without MPI and without the others."""
+
+    # Every collective is answered at once: the others have sent what this rank has sent, or nothing
+    # in an :meth:`exchange`, and sums are this rank's own. That suffices to open an exchange, and
+    # for nothing that computes.
+
+    library = "no MPI (absent ranks)"
+    present = False
+
+    def __init__(self, size: int) -> None:
+        self.size = self.local_size = size
+
+    def exchange(self, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Give this rank what it has for itself, and nothing from the others."""
+        return [parts[0].copy(), *(part[:0].copy() for part in parts[1:])]
+
+    def gather_texts(self, text: str) -> list[str]:
+        """Give this rank's text once for each rank."""
+        return [text] * self.size
