@@ -59,9 +59,8 @@ def run_functions(text: str, declarations: Declarations, more: str, launch: str)
     runs = []
     for name, kernel in declarations.kernels.items():
         call = f"{name}({', '.join(argument.name for argument in kernel.arguments)})"
-        runs.append(
-            f'extern "C" void run_{name}({more}{written[name]}) {{ {launch.format(call)} }}'
-        )
+        parameters = f"{more}{written[name]}".removeprefix(", ")
+        runs.append(f'extern "C" void run_{name}({parameters}) {{ {launch.format(call)} }}')
     return "\n".join(runs)
 
 
