@@ -84,7 +84,7 @@ _RUN_BY_WARPS = "launch((count + 63) / 64, 64, 0, [=] {{ {}; }});"
 class PassingForGpu(CpuDevice):
     """Cores that run the code of GPUs, with the constants that a fluid asks for.
 
-    Warps are of one thread: `wall_link_tables.WARP` is to say so. `by_warps`: steps between two buffers with walls
+    Warps are of one thread: `boundaries.WARP` is to say so. `by_warps`: steps between two buffers with walls
     inside go by warps of 32 threads, each a thread of the processor.
     """
 
