@@ -56,7 +56,7 @@ def open_update(device: CpuDevice, fluid: Fluid) -> CpuLaunch:
     array = device.zeros(f.shape, f.dtype)
     real = "double" if f.dtype == np.float64 else "float"
     kernel = device.kernel(_UPDATE, "update_slots", {"real": real})
-    return kernel.bind(array, fluid.stride, fluid.owned, extent=(1,))
+    return kernel.bind(f=array, stride=fluid.stride, count=fluid.owned, extent=(1,))
 
 
 def main() -> None:
@@ -86,8 +86,10 @@ def main() -> None:
         values = 2 * 19 * size * part.owned
         ceiling = 2 * 19 * size * (part.owned // 1024 * 1024) / statistics.median(rates) / 1e9
         orders = [of_step[1] for of_step in fluid._orders.tables]
-        indices = [sum(table.nbytes for table in order if np.ndim(table)) for order in orders]
-        singles = orders[1][0][-1, 1]
+        indices = [
+            sum(table.nbytes for table in order.values() if np.ndim(table)) for order in orders
+        ]
+        singles = orders[1]["blocks"][-1, 1]
         rate = (2 * values + sum(indices)) / (even + odd) / 1e9
         print(
             f"{shape} {part.owned} points ({singles / part.owned:.1%} single), {options.real}: even "

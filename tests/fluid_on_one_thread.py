@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
+from dataclasses import replace
 from pathlib import Path
+
+from gpu_branches import run_functions
 
 from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice, CpuKernel
@@ -51,7 +54,7 @@ _CONVERSIONS = {
 }
 
 
-# What the kernel itself has of a GPU, and a function with its name that runs it by blocks of two warps.
+# What the kernel itself has of a GPU, and how blocks of two warps run it.
 _BY_WARPS = """
 #define SHARED(type, name, count) static type name[count]
 #define FOR_EACH_FROM(i, n, backward)                                                    \\
@@ -74,27 +77,14 @@ INLINE void let_next_launch_begin() {}
 template <typename T>
 INLINE T load_with_line(const T *p) { return *p; }
 INLINE float absolute(float a) { return std::fabs(a); }
-#define advance_across advance_across_by_threads
 """
-_RUN_BY_WARPS = """
-#undef advance_across
-extern "C" void advance_across(
-    const Stored *from, Stored *to, long stride, const Physics k, const real *body, const int *points, long count,
-    const int *kinds, const int *distances, long pitch, long mask_bits, const CellReal *force, CellReal *velocity,
-    const unsigned char *inside, long backward, const int *starts, const unsigned short *links, const real *shares,
-    long total) {
-  launch((count + 63) / 64, 64, 0, [=] {
-    advance_across_by_threads(from, to, stride, k, body, points, count, kinds, distances, pitch, mask_bits, force,
-                              velocity, inside, backward, starts, links, shares, total);
-  });
-}
-"""
+_RUN_BY_WARPS = "launch((count + 63) / 64, 64, 0, [=] {{ {}; }});"
 
 
 class PassingForGpu(CpuDevice):
     """Cores that run the code of GPUs, with the constants that a fluid asks for.
 
-    Warps are of one thread: `wall_link_tables.WARP` is to say so. `by_warps`: steps between two buffers with walls
+    Warps are of one thread: `boundaries.WARP` is to say so. `by_warps`: steps between two buffers with walls
     inside go by warps of 32 threads, each a thread of the processor.
     """
 
@@ -106,6 +96,7 @@ class PassingForGpu(CpuDevice):
 
     def kernel(self, file, name, constants):
         by_warps = self._by_warps and name == "advance_across"
+        declared = jit.declarations(file, constants, on_gpu=True)
         key = (by_warps, *sorted(constants.items()))
         if key not in self._compiled:
             prelude = Path(__file__).parent / "unit" / "one_thread_gpu.hpp"
@@ -116,29 +107,17 @@ class PassingForGpu(CpuDevice):
                 text = text.replace(instruction, same)
             folder = self._folder / f"fluid-{len(self._compiled)}"
             folder.mkdir()
+            words, runs, flags = _ONE_THREAD, "", ("-march=native",)
             if by_warps:
                 prelude = prelude.with_name("threads_gpu.hpp")
-                text = (
-                    defined
-                    + jit.DECLARATIONS.read_text()
-                    + prelude.read_text()
-                    + _BY_WARPS
-                    + text
-                    + _RUN_BY_WARPS
-                )
+                only = replace(declared, kernels={name: declared.kernel(name)})
+                words, runs = _BY_WARPS, run_functions(text, only, "", _RUN_BY_WARPS)
                 flags = ("-std=c++20", "-w", "-pthread")
-            else:
-                text = (
-                    defined
-                    + jit.DECLARATIONS.read_text()
-                    + prelude.read_text()
-                    + _ONE_THREAD
-                    + text
-                )
-                flags = ("-march=native",)
+            parts = (defined, jit.DECLARATIONS.read_text(), prelude.read_text(), words, text, runs)
+            text = "\n".join(parts)
             self._compiled[key] = compiled(folder, text, *flags)
-        declaration = jit.declarations(file, constants, on_gpu=True).kernel(name)
-        return CpuKernel(self._compiled[key][name], declaration)
+        run = f"run_{name}" if by_warps else name
+        return CpuKernel(self._compiled[key][run], declared.kernel(name))
 
 
 class Compiled(CpuDevice):

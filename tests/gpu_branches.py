@@ -54,14 +54,18 @@ def run_functions(text: str, declarations: Declarations, more: str, launch: str)
     written: dict[str, str] = {}
     for match in _KERNEL.finditer(text):
         name, *parameters = separated(match[2])[1 if match[1] else 0 :]
-        # Of those that are written twice the GPU's comes first.
-        written.setdefault(name, "".join(f", {parameter}" for parameter in parameters))
+        if name not in declarations.kernels:
+            continue
+        # Of several that have this name the first that is declared so; macros stand for what they hold.
+        declared = {argument.name for argument in declarations.kernels[name].arguments}
+        names = {match[1] for one in parameters if (match := re.search(r"(\w+)\)$", one))}
+        if names <= declared:
+            written.setdefault(name, "".join(f", {parameter}" for parameter in parameters))
     runs = []
     for name, kernel in declarations.kernels.items():
         call = f"{name}({', '.join(argument.name for argument in kernel.arguments)})"
-        runs.append(
-            f'extern "C" void run_{name}({more}{written[name]}) {{ {launch.format(call)} }}'
-        )
+        parameters = f"{more}{written[name]}".removeprefix(", ")
+        runs.append(f'extern "C" void run_{name}({parameters}) {{ {launch.format(call)} }}')
     return "\n".join(runs)
 
 

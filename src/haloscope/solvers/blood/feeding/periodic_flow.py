@@ -156,7 +156,10 @@ class PreInletDrive:
         self._sums = device.zeros((_PIECES,), np.int64)
         along = fluid.velocity.reshape(3, fluid.stride)[segment.axis]
         self._sum = device.kernel(SOURCE, "sum_along", {"real": "double"}).bind(
-            *(along, fluid.owned, self._scale, self._sums),
+            u=along,
+            count=fluid.owned,
+            scale=self._scale,
+            sums=self._sums,
             extent=(_PIECES * _LANES,),
             block=(_LANES,),
         )
@@ -258,9 +261,7 @@ class FedInlet:
         self._inflow_now = 0.0
         # On several ranks all have the section's velocities in an array of its own.
         self._gathered = device.zeros((1 if alone else 3 * points,), "f8")
-        velocities = (
-            (self._fluid.velocity, self._fluid.stride) if alone else (self._gathered, points)
-        )
+        velocities = self._fluid.velocity if alone else self._gathered
         places = self._section if alone else np.arange(points)
         opening_velocities = vessel.fluid.opening_velocities
         # Points of the opening that are this rank's, and where they are among its own in openings.
@@ -271,9 +272,17 @@ class FedInlet:
         )
         constants = {"real": str(vessel.fluid.constants["real"])}
         self._set = device.kernel(SOURCE, "set_inlet", constants).bind(
-            *(*velocities, device.from_host(places.astype(np.int32)), points),
-            *(device.from_host(profile), self._inflow, segment.axis, segment.sign),
-            *(device.from_host(to), opening_velocities, int(opening_velocities.shape[1])),
+            u=velocities,
+            stride=self._fluid.stride if alone else points,
+            at=device.from_host(places.astype(np.int32)),
+            points=points,
+            relative=device.from_host(profile),
+            wanted=self._inflow,
+            axis=segment.axis,
+            sign=segment.sign,
+            to=device.from_host(to),
+            prescribed=opening_velocities,
+            own=int(opening_velocities.shape[1]),
             extent=(_INLET_LANES,),
             block=(_INLET_LANES,),
         )

@@ -8,6 +8,9 @@
 // The energy is the sum of w depth^2 / 2 over points. Points lie in groups of LANES, all x of a
 // group before all y, z and w, so that cores take a group at once.
 
+// NR, NZ: nodes of a table of distances; LANES: points of a group.
+CONSTANTS(INT(NR), INT(NZ), INT(LANES))
+
 #define VALUES 10 // force on the first cell, torque on it, torque on the second, greatest depth
 #define WALL_VALUES 7 // force, torque, greatest depth
 
@@ -33,7 +36,7 @@ INLINE void cross(const double *a, const double *b, double *sum) {
 KERNEL(contacts, IN(long, first), IN(long, second), IN(double, shifts), LONG(pairs),
        IN(double, x), IN(double, R), IN(long, kinds), IN(double, points), IN(long, starts),
        IN(double, tables), IN(double, scales), DOUBLE(inverse_size), DOUBLE(gap),
-       INOUT(double, values)) {
+       OUT(double, values)) {
   PARTS(pair, pairs) {
     const long A = first[pair], B = second[pair];
     const double *RA = R + 9 * A, *RB = R + 9 * B;

@@ -181,25 +181,25 @@ class Packing:
         self.gap = GAP * max(shape.radius for shape in shapes) if gap is None else gap
         self._shapes = shapes
         tables = shape_tables(tuple(shapes), self.gap)
-        self._points = device.from_host(tables.points)
-        self._starts = device.from_host(tables.starts)
+        # Arguments of the kernels by name.
+        self._of_shapes = {
+            "points": device.from_host(tables.points),
+            "starts": device.from_host(tables.starts),
+            "scales": device.from_host(tables.scales),
+        }
         self._tables = device.from_host(tables.distances)
-        self._scales = device.from_host(tables.scales)
         constants = {"NZ": TABLE[0], "NR": TABLE[1], "LANES": LANES}
         self._contacts = device.kernel(_SOURCE, "contacts", constants)
         self._walls = device.kernel(_SOURCE, "walls", constants)
-        self._grid: list[Array] = []
+        self._grid: dict[str, Array] = {}
         if lumen.grid is not None:
             frame = np.concatenate([lumen.origin, 1.0 / lumen.spacing])
-            self._grid = [
-                device.from_host(part)
-                for part in (
-                    lumen.grid,
-                    frame,
-                    np.array(lumen.grid.shape[::-1]),
-                    np.array(lumen.periodic, np.int64),
-                )
-            ]
+            self._grid = {
+                "grid": device.from_host(lumen.grid),
+                "frame": device.from_host(frame),
+                "counts": device.from_host(np.array(lumen.grid.shape[::-1])),
+                "closed": device.from_host(np.array(lumen.periodic, np.int64)),
+            }
         self.place(cells)
 
     def place(self, cells: Cells) -> None:
@@ -215,10 +215,11 @@ class Packing:
         self._mass = area[kinds][:, None]
         self._inertia = (0.5 * area * radius**2)[kinds][:, None]
         self._reaches = reach[kinds]
-        self._on_device = [
-            self._device.from_host(array)
-            for array in (self._positions, rotations(self._quaternions), kinds)
-        ]
+        self._on_device = {
+            "x": self._device.from_host(self._positions),
+            "R": self._device.from_host(rotations(self._quaternions)),
+            "kinds": self._device.from_host(kinds),
+        }
         self._rest()
         self._list()
 
@@ -248,30 +249,28 @@ class Packing:
         n, pairs, device = len(self._kinds), len(first), self._device
         self._pair_values = device.zeros((pairs, 10), np.float64)
         self._touch = self._contacts.bind(
-            *(device.from_host(array) for array in (first, second, shifts)),
-            pairs,
-            *self._on_device,
-            self._points,
-            self._starts,
-            self._tables,
-            self._scales,
-            1.0 / self.size,
-            self.gap,
-            self._pair_values,
+            first=device.from_host(first),
+            second=device.from_host(second),
+            shifts=device.from_host(shifts),
+            pairs=pairs,
+            **self._on_device,
+            **self._of_shapes,
+            tables=self._tables,
+            inverse_size=1.0 / self.size,
+            gap=self.gap,
+            values=self._pair_values,
             extent=(max(pairs, 1),),
         )
         if self._grid:
             self._wall_values = device.zeros((n, 7), np.float64)
             self._touch_walls = self._walls.bind(
-                n,
-                *self._on_device,
-                self._points,
-                self._starts,
-                self._scales,
-                *self._grid,
-                self.size,
-                self.gap,
-                self._wall_values,
+                cells=n,
+                **self._on_device,
+                **self._of_shapes,
+                **self._grid,
+                size=self.size,
+                gap=self.gap,
+                values=self._wall_values,
                 extent=(max(n, 1),),
             )
 
@@ -283,9 +282,9 @@ class Packing:
         moved = np.abs(self._positions - self._listed).max(initial=0.0) * math.sqrt(3.0)
         if moved > self._margin or self._listed_size != self.size:
             self._list()
-        xp, (x, turn, _) = self._device.xp, self._on_device
-        x[...] = xp.asarray(self._positions)
-        turn[...] = xp.asarray(rotations(self._quaternions))
+        xp = self._device.xp
+        self._on_device["x"][...] = xp.asarray(self._positions)
+        self._on_device["R"][...] = xp.asarray(rotations(self._quaternions))
         force, torque, depth = self._from_contacts()
         if self._grid:
             values = self._from_walls()

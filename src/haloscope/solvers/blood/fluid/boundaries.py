@@ -99,14 +99,14 @@ class OpeningTables:
                     )
                 self.velocities[:, at] = opening.velocity.T
 
-    def arrays(self, dtype: np.dtype) -> tuple[NDArray[Any], ...]:
-        """Sources, kinds, numbers and velocities, as the kernel reads them."""
-        return (
-            self._sources,
-            self._kinds,
-            self.numbers.astype(np.uint8),
-            self.velocities.astype(dtype),
-        )
+    def arrays(self, dtype: np.dtype) -> dict[str, NDArray[Any]]:
+        """Arguments of the kernel `openings`: of each point its sources, kind, number and velocity."""
+        return {
+            "sources": self._sources,
+            "kinds": self._kinds,
+            "numbers": self.numbers.astype(np.uint8),
+            "prescribed": self.velocities.astype(dtype),
+        }
 
     def moments(
         self, arrived: Floats, drives: Floats, force: Floats, boundary_velocities: Floats
@@ -207,12 +207,12 @@ class WallLinkTables:
         moving = walls.moving or bool(np.any(walls.velocities))
         # Compile-time constants of sent_back_gpu.hpp.
         self.constants = {"WALLS": 2 if moving else 1, "WARP": WARP}
-        # What each launch reads.
+        # What each launch reads: arguments by name.
         self.tables = tuple(self._of_launch(points, part.bulk, bits) for points in launched)
 
     def _of_launch(
         self, points: NDArray[np.int64], bulk: int, bits: NDArray[np.int64]
-    ) -> tuple[Any, ...]:
+    ) -> dict[str, Any]:
         """Links of the points of a launch, warp by warp."""
         position = np.full(bulk, -1)
         there = points >= 0
@@ -228,7 +228,12 @@ class WallLinkTables:
         links[: len(order)] = (lane | bits)[order]
         shares = np.zeros((2, len(links)), self._real)
         shares[:, : len(order)] = self._shares[:, order]
-        return give(starts), give(links), give(shares), len(links)
+        return {
+            "starts": give(starts),
+            "links": give(links),
+            "shares": give(shares),
+            "total": len(links),
+        }
 
     def put_into(self, arrived: Array, i: int, kernel: Any, stored: Array) -> None:
         """Put what these walls send back along direction i in place of what would come from halfway.
@@ -248,7 +253,12 @@ class WallLinkTables:
         shares = device.from_host(np.ascontiguousarray(self._shares[:, chosen]))
         values = device.zeros((len(chosen),), self._real)
         launch: Launch = kernel.bind(
-            *(stored, place, other, shares, len(chosen), values),
+            f=stored,
+            place=place,
+            other=other,
+            coefficients=shares,
+            count=len(chosen),
+            sent=values,
             extent=(len(chosen),),
             block=_BLOCK,
         )

@@ -12,8 +12,13 @@
 // `streamed` is 1 for a step that reads as odd ones do, `pushed` for one that writes so. Sources: index
 // of the point at x - c_i, in row i - 1; negative where there is none. body: force density everywhere;
 // g, u: force density and velocity [3][stride], `inside` one flag a point: read and written where the
-// constants CELLS and CONTRAST say so, in double precision (`CellReal`), as cells have theirs. HALF:
-// populations are kept in half precision, times SCALE; `Stored` is the type that is kept.
+// constants CELLS and CONTRAST say so, in double precision (`CellReal`), as cells have theirs. `Stored` is
+// the type in which populations are kept. In place `old` and `fresh` are the same array.
+
+// CELLS: there are cells; CONTRAST: two fluids; CARREAU: shear-thinning; SINGLE: real is float;
+// HALF: populations are kept in half precision, times SCALE; ROWS_ALONG: axis along which rows of points lie.
+CONSTANTS(TYPE(real), INT(CELLS), INT(CONTRAST), INT(CARREAU), INT(SINGLE), INT(HALF), INT(SCALE),
+          INT(ROWS_ALONG))
 
 typedef double CellReal;
 #if HALF
@@ -39,29 +44,29 @@ INLINE long address(int i, long p, int source, long stride) {
 // Points of openings: completes the incoming populations, then as above. sources [18][count]; kinds: axis, + 4 where
 // the inward normal points down it, + 8 where a density is prescribed; numbers: of the opening, whose drive is that
 // density or a factor of the velocities prescribed [3][count].
-KERNEL_BOUNDS(OPENINGS_BOUNDS, openings, IN(Stored, from), OUT(Stored, to), LONG(stride),
-              VALUE(Physics, k), IN(real, body), LONG(first), LONG(count), IN(int, sources),
+KERNEL_BOUNDS(OPENINGS_BOUNDS, openings, IN(Stored, old), OUT(Stored, fresh), LONG(stride),
+              VALUE(Physics, physics), IN(real, body), LONG(first), LONG(count), IN(int, sources),
               IN(unsigned char, kinds), IN(unsigned char, numbers), IN(real, prescribed),
               IN(real, drive), LONG(streamed), LONG(pushed), IN(CellReal, force),
               OUT(CellReal, velocity), IN(unsigned char, inside)) {
   PARTS(q, count) {
     const long p = first + q;
-    real h[Q], u[3], g[3] = {body[0], body[1], body[2]}, plus = k.plus, minus = k.minus;
+    real h[Q], u[3], g[3] = {body[0], body[1], body[2]}, plus = physics.plus, minus = physics.minus;
     ROLLED for (int i = 0; i < Q; ++i)
-      h[i] = number(from[address(i, p, streamed && i ? sources[(i - 1) * count + q] : -1, stride)]);
+      h[i] = number(old[address(i, p, streamed && i ? sources[(i - 1) * count + q] : -1, stride)]);
 #if CELLS
     UNROLLED for (int a = 0; a < 3; ++a) g[a] += (real)force[a * stride + p];
 #endif
 #if CONTRAST
-    if (inside[p]) plus = k.inside_plus, minus = k.inside_minus;
+    if (inside[p]) plus = physics.inside_plus, minus = physics.inside_minus;
 #endif
     const int kind = kinds[q];
     const real now = drive[numbers[q]];
     const real wanted[3] = {now * prescribed[q], now * prescribed[count + q], now * prescribed[2 * count + q]};
     complete(kind & 3, kind & 4 ? -1 : 1, kind & 8, wanted, now, g, h);
-    collide(k, plus, minus, g, h, u);
+    collide(physics, plus, minus, g, h, u);
     ROLLED for (int i = 0; i < Q; ++i)
-      to[address(i, p, pushed && i ? sources[(i - 1) * count + q] : -1, stride)] = kept(h[i]);
+      fresh[address(i, p, pushed && i ? sources[(i - 1) * count + q] : -1, stride)] = kept(h[i]);
 #if CELLS
     UNROLLED for (int a = 0; a < 3; ++a) velocity[a * stride + p] = u[a];
 #endif

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.interface import Array, ByValue, Device
+from haloscope.device.interface import Array, Device
 from haloscope.solvers.blood.fluid.boundaries import (
     LatticePart,
     Opening,
@@ -35,10 +35,6 @@ EXACT_MAGIC = 3 / 16
 
 # What ways have in common whose lists of neighbours and buffers are the same.
 _OF_LISTS = ("kinds", "compact", "buffers", "pushing")
-# Velocities among the tables of openings.
-_VELOCITIES = 3
-# As many as the struct Physics of lattice.hpp has.
-_PHYSICS_VALUES = 9
 
 
 @dataclass(frozen=True)
@@ -128,16 +124,27 @@ class Fluid:
             "CELLS": int(with_cells),
             "CONTRAST": int(inside_tau is not None),
             "CARREAU": int(carreau is not None),
-            "PHYSICS_VALUES": _PHYSICS_VALUES,
             "SINGLE": int(real == "single"),
             "HALF": int(storage == "half"),
             "SCALE": int(HALF_SCALE),
             "ROWS_ALONG": part.rows,
         }
         two_rates = magic if collision == "trt" else 0.0
-        self._rates = (*_rates(tau, two_rates), *_rates(inside_tau or tau, two_rates))
+        plus, minus = _rates(tau, two_rates)
+        inside_plus, inside_minus = _rates(inside_tau or tau, two_rates)
         law = carreau or Carreau(0.0, 0.0, 0.0, 1.0)
-        self._law = (two_rates, law.at_rest, law.at_high_shear, law.time, law.exponent)
+        # Members of struct Physics of lattice.hpp.
+        self._physics = {
+            "plus": plus,
+            "minus": minus,
+            "inside_plus": inside_plus,
+            "inside_minus": inside_minus,
+            "magic": two_rates,
+            "nu_0": law.at_rest,
+            "nu_inf": law.at_high_shear,
+            "lambda": law.time,
+            "n": law.exponent,
+        }
         self._list_slots()
         if wanted is not None:
             self.on_edge |= wanted
@@ -145,8 +152,10 @@ class Fluid:
         self.opening_numbers = self._in_openings.numbers
         self._drive = device.from_host(np.ones(max(1, len(openings)), self._dtype))
         opening_arrays = self._in_openings.arrays(self._dtype)
-        self._opening_tables = [device.from_host(table) for table in opening_arrays]
-        self._corrections: list[tuple[Any, ...]] = []
+        self._opening_tables = {
+            name: device.from_host(table) for name, table in opening_arrays.items()
+        }
+        self._corrections: list[dict[str, Any]] = []
         on_edge, size = self.on_edge[: part.bulk], stored.itemsize
         ordered = orders(device, part, on_edge, self._way, size, self.stride)
         # Bytes that a step that needs neighbours reads for a point, on average, to know where they
@@ -160,9 +169,14 @@ class Fluid:
             self._sent_back = WallLinkTables(device, part, inside, order, self.stride, self._dtype)
         if walls is not None and len(walls.points):
             for place, other, values in link_tables(part, walls, self.stride):
-                tables = (place, other, values.astype(self._dtype))
-                arrays = (device.from_host(table) for table in tables)
-                self._corrections.append((*arrays, len(place)))
+                self._corrections.append(
+                    {
+                        "place": device.from_host(place),
+                        "other": device.from_host(other),
+                        "coefficients": device.from_host(values.astype(self._dtype)),
+                        "count": len(place),
+                    }
+                )
         self._way = self._orders.way
         if device.kind != "cpu":
             walls_known = {"WALLS": 0} if self._sent_back is None else self._sent_back.constants
@@ -196,7 +210,6 @@ class Fluid:
 
     def _bind(self) -> None:
         """Bind the kernels of all kinds of steps."""
-        physics = ByValue(np.array([*self._rates, *self._law], self._dtype))
         binder = Binder(
             device=self._device,
             file=SOURCE,
@@ -204,13 +217,17 @@ class Fluid:
             way=self._way,
             bulk=self.bulk,
             in_openings=self.owned - self.bulk,
-            stride=self.stride,
-            physics=physics,
-            body_force=self._body_force,
-            cells=(self.force, self.velocity, self.inside),
-            opening_tables=(*self._opening_tables, self._drive),
+            common={
+                "stride": self.stride,
+                "physics": self._physics,
+                "body": self._body_force,
+                "force": self.force,
+                "velocity": self.velocity,
+                "inside": self.inside,
+            },
+            opening_tables=self._opening_tables | {"drive": self._drive},
             corrections=tuple(self._corrections),
-            wall_link_tables=((), ()) if self._sent_back is None else self._sent_back.tables,
+            wall_link_tables=({}, {}) if self._sent_back is None else self._sent_back.tables,
             aside=self._aside,
             alone=self.count == self.owned,
         )
@@ -279,7 +296,7 @@ class Fluid:
     @property
     def opening_velocities(self) -> Array:
         """Velocities of own points in openings that :meth:`drive` multiplies, for others to set, (3, points)."""
-        return self._opening_tables[_VELOCITIES].reshape(3, -1)
+        return self._opening_tables["prescribed"].reshape(3, -1)
 
     def set_equilibrium(self, density: Floats, velocity: Floats) -> None:
         """Start from equilibrium with given densities (owned,) and velocities (3, owned)."""

@@ -233,9 +233,9 @@ INLINE void advance_points(Stored *f, const int *points, const PointAddresses at
 #endif
 }
 
-KERNEL(advance, INOUT(Stored, f), LONG(stride), VALUE(Physics, k), IN(real, body),
+KERNEL(advance, INOUT(Stored, f), LONG(stride), VALUE(Physics, physics), IN(real, body),
        IN(int, blocks), LONG(count), IN(int, rows), IN(long, row_places), IN(int, points),
-       IN(int, point_sources), LONG(streamed), IN(CellReal, force), INOUT(CellReal, velocity),
+       IN(int, point_sources), LONG(streamed), IN(CellReal, force), OUT(CellReal, velocity),
        IN(unsigned char, inside)) {
   const Cells cells = {force, velocity, inside, stride};
   BLOCKS(b, count) {
@@ -244,7 +244,7 @@ KERNEL(advance, INOUT(Stored, f), LONG(stride), VALUE(Physics, k), IN(real, body
     const int *of_points = streamed ? point_sources + from[1] * (Q - 1L) : nullptr;
     const long lines = to[0] - from[0], single = to[1] - from[1];
     const Surroundings usual = {{all<Lanes>(body[0]), all<Lanes>(body[1]), all<Lanes>(body[2])},
-                                all<Lanes>(k.plus), all<Lanes>(k.minus)};
+                                all<Lanes>(physics.plus), all<Lanes>(physics.minus)};
     if (streamed) ask_for(of_rows, lines * OF_ROW), ask_for(of_points, single * (Q - 1));
     Gathered taken = {};
     alignas(VECTOR_BYTES) PointAddresses at;
@@ -259,18 +259,18 @@ KERNEL(advance, INOUT(Stored, f), LONG(stride), VALUE(Physics, k), IN(real, body
         UNROLLED for (int n = Q; n < OF_ROW; ++n) __builtin_prefetch(f + places[OF_ROW + n], 1);
       }
       if (length >= LANES) {
-        advance_row(f, places, from_point(cells, p), length, streamed, taken, k, usual);
+        advance_row(f, places, from_point(cells, p), length, streamed, taken, physics, usual);
       } else {
         int of_lanes[LANES];
         find_row(places, p, length, streamed, of_lanes, at);
-        advance_points(f, of_lanes, at, length, taken, cells, k, usual);
+        advance_points(f, of_lanes, at, length, taken, cells, physics, usual);
       }
     }
     for (long first = 0; first < single; first += TOGETHER) {
       const long end = smaller(first + TOGETHER, single);
       ROLLED for (long q = first; q < end; q += LANES)
         find_points(f, stride, here + q, streamed ? of_points + q : nullptr, single, q - first, at);
-      advance_points(f, here + first, at, end - first, taken, cells, k, usual);
+      advance_points(f, here + first, at, end - first, taken, cells, physics, usual);
     }
   }
 }

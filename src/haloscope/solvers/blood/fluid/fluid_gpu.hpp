@@ -15,9 +15,11 @@
 // A distance is the index of the point at x - c_i less that of x, or NONE where there is none.
 // `backward`: points are taken from the last to the first. Blocks start in the order of their numbers, and
 // what the step before has left last is still in the second-level cache.
-// Constants: WALLS (1, 2: what some walls send back is worked out within steps, sent_back_gpu.hpp), THREADS_A_BLOCK, BLOCKS_A_PROCESSOR, KINDS, LINES (what is read comes into the second-level
-// cache by whole lines), EARLY (launches may begin before the one before has ended, and look up until then
-// where neighbours lie).
+
+// WALLS: 1, 2: what some walls send back is worked out within steps, sent_back_gpu.hpp; LINES: what is read comes
+// into the second-level cache by whole lines; EARLY: launches may begin before the one before has ended, and
+// look up until then where neighbours lie.
+CONSTANTS(INT(THREADS_A_BLOCK), INT(BLOCKS_A_PROCESSOR), INT(KINDS), INT(WALLS), INT(LINES), INT(EARLY))
 
 #define ROW 20
 #define NONE (-2147483647 - 1)
@@ -25,18 +27,20 @@
 // Loads by such pointers could be taken across the wait.
 #if EARLY
 #define IN_CHANGING IN
+#define OUT_CHANGING OUT
 #define INOUT_CHANGING INOUT
 INLINE void wait_for_step_before() { wait_for_launches_before(); }
 INLINE void let_step_after_begin() { let_next_launch_begin(); }
 #else
 #define IN_CHANGING IN_RESTRICT
+#define OUT_CHANGING OUT_RESTRICT
 #define INOUT_CHANGING INOUT_RESTRICT
 INLINE void wait_for_step_before() {}
 INLINE void let_step_after_begin() {}
 #endif
 
 #define SURROUNDINGS \
-  IN_CHANGING(CellReal, force), INOUT_CHANGING(CellReal, velocity), IN_CHANGING(unsigned char, inside)
+  IN_CHANGING(CellReal, force), OUT_CHANGING(CellReal, velocity), IN_CHANGING(unsigned char, inside)
 
 // Numbers that are read at once.
 struct alignas(16) Four {
@@ -114,7 +118,7 @@ INLINE void leave(Stored *f, long stride, int p, const real *h) {
 }
 
 KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR), advance_here,
-              INOUT_CHANGING(Stored, f), LONG(stride), VALUE(Physics, k), IN_CHANGING(real, body),
+              INOUT_CHANGING(Stored, f), LONG(stride), VALUE(Physics, physics), IN_CHANGING(real, body),
               IN_RESTRICT(int, points), LONG(count), SURROUNDINGS, LONG(backward)) {
   let_step_after_begin();
   const Surroundings around = {force, velocity, inside};
@@ -124,7 +128,7 @@ KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR), advance_he
     const Force g = force_everywhere(body);
     real h[Q];
     take(f, stride, p, h);
-    collide_at(k, around, stride, p, g, h);
+    collide_at(physics, around, stride, p, g, h);
     leave(f, stride, p, h);
   }
 }
@@ -198,7 +202,7 @@ INLINE void send(Stored *f, long stride, int p, const int *d, const real *h) {
 }
 
 KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR), advance_along,
-              INOUT_CHANGING(Stored, f), LONG(stride), VALUE(Physics, k), IN_CHANGING(real, body),
+              INOUT_CHANGING(Stored, f), LONG(stride), VALUE(Physics, physics), IN_CHANGING(real, body),
               IN_RESTRICT(int, points), LONG(count), IN_RESTRICT(int, kinds), IN_RESTRICT(int, distances),
               LONG(pitch), LONG(mask_bits), SURROUNDINGS, LONG(backward)) {
   let_step_after_begin();
@@ -213,7 +217,7 @@ KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR), advance_al
     wait_for_step_before();
     const Force g = force_everywhere(body);
     arrive(f, stride, p, d, h);
-    collide_at(k, around, stride, p, g, h);
+    collide_at(physics, around, stride, p, g, h);
     send(f, stride, p, d, h);
   }
 }
@@ -222,8 +226,8 @@ KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR), advance_al
 #include "sent_back_gpu.hpp"
 #else
 KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR), advance_across,
-              IN_CHANGING(Stored, from), INOUT_CHANGING(Stored, to), LONG(stride),
-              VALUE(Physics, k), IN_CHANGING(real, body), IN_RESTRICT(int, points), LONG(count),
+              IN_CHANGING(Stored, old), OUT_CHANGING(Stored, fresh), LONG(stride),
+              VALUE(Physics, physics), IN_CHANGING(real, body), IN_RESTRICT(int, points), LONG(count),
               IN_RESTRICT(int, kinds), IN_RESTRICT(int, distances), LONG(pitch), LONG(mask_bits),
               SURROUNDINGS, LONG(backward)) {
   let_step_after_begin();
@@ -237,16 +241,16 @@ KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR), advance_ac
     find_neighbours(kind, distances, pitch, mask_bits, p, stride, d);
     wait_for_step_before();
     const Force g = force_everywhere(body);
-    arrive(from, stride, p, d, h);
-    collide_at(k, around, stride, p, g, h);
-    leave(to, stride, p, h);
+    arrive(old, stride, p, d, h);
+    collide_at(physics, around, stride, p, g, h);
+    leave(fresh, stride, p, h);
   }
 }
 #endif
 
 KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR), advance_pushing,
-              IN_CHANGING(Stored, from), INOUT_CHANGING(Stored, to), LONG(stride),
-              VALUE(Physics, k), IN_CHANGING(real, body), IN_RESTRICT(int, points), LONG(count),
+              IN_CHANGING(Stored, old), OUT_CHANGING(Stored, fresh), LONG(stride),
+              VALUE(Physics, physics), IN_CHANGING(real, body), IN_RESTRICT(int, points), LONG(count),
               IN_RESTRICT(int, kinds), IN_RESTRICT(int, distances), LONG(pitch), LONG(mask_bits),
               SURROUNDINGS, LONG(backward)) {
   let_step_after_begin();
@@ -260,8 +264,8 @@ KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR), advance_pu
     find_neighbours(kind, distances, pitch, mask_bits, p, stride, d);
     wait_for_step_before();
     const Force g = force_everywhere(body);
-    take(from, stride, p, h);
-    collide_at(k, around, stride, p, g, h);
-    send(to, stride, p, d, h);
+    take(old, stride, p, h);
+    collide_at(physics, around, stride, p, g, h);
+    send(fresh, stride, p, d, h);
   }
 }

@@ -6,7 +6,7 @@
 // `minus` the relaxation rates of the even and odd parts of a pair of opposite directions.
 //
 // Pair n holds directions 2 n + 1 and 2 n + 2, which are opposite; d3q19.py has the same order.
-// Constants: real, CONTRAST (1: two fluids), CARREAU (1: shear-thinning), PAIR_BY_PAIR.
+// PAIR_BY_PAIR: a pair at a time, as fluid_lanes.hpp and fluid_threads.hpp say.
 
 #define Q 19
 #define PAIRS 9
@@ -17,7 +17,6 @@ struct Physics {
   real magic;                      // (1/plus - 1/2) (1/minus - 1/2), 0: plus = minus
   real nu_0, nu_inf, lambda, n;    // Carreau: viscosities at rest and at high shear, time, exponent
 };
-static_assert(sizeof(Physics) == PHYSICS_VALUES * sizeof(real), "as many as Python hands over");
 
 INLINE constexpr int opposite(int i) { return i == 0 ? 0 : i % 2 ? i + 1 : i - 1; }
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.interface import Array, ByValue, Device, Launch
+from haloscope.device.interface import Array, Device, Launch
 from haloscope.solvers.blood.fluid.boundaries import LatticePart
 from haloscope.solvers.blood.fluid.gpu_layout import LINE, SKIPPED, KernelVariant, neighbours
 from haloscope.solvers.blood.fluid.lattice import rows_and_points
@@ -23,9 +23,9 @@ _OPENINGS_BLOCK = (128,)
 class Orders:
     """In which order points of the bulk are taken."""
 
-    # What kernels read, of steps that do and that do not need neighbours, each for the edge and for
-    # the interior.
-    tables: tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]
+    # What kernels read, arguments by name: of steps that do not need neighbours and of those that do,
+    # each for the edge and for the interior.
+    tables: tuple[list[dict[str, Any]], list[dict[str, Any]]]
     # Bytes that a step that needs neighbours reads for a point, on average, to know where they lie.
     listed: float
     # How a GPU reads where neighbours lie: compact kinds only where these are less to read.
@@ -51,15 +51,22 @@ def orders(
     if device.kind == "cpu":
         chosen, taken = (np.flatnonzero(edge), np.flatnonzero(~edge)), []
         for sources in (None, part.sources):
-            here: list[tuple[Any, ...]] = []
+            here: list[dict[str, Any]] = []
             for rows in chosen:
                 order = rows_and_points(rows, sources, stride, part.rows)
-                tables = (order.rows, order.row_places, order.points, order.point_sources)
-                lists = tuple(give(table) for table in tables)
-                streamed = int(sources is not None)
-                here.append((give(order.blocks), len(order.blocks) - 1, *lists, streamed))
+                here.append(
+                    {
+                        "blocks": give(order.blocks),
+                        "count": len(order.blocks) - 1,
+                        "rows": give(order.rows),
+                        "row_places": give(order.row_places),
+                        "points": give(order.points),
+                        "point_sources": give(order.point_sources),
+                        "streamed": int(sources is not None),
+                    }
+                )
             taken.append(here)
-        read = [one for order in taken[1] for one in order if np.ndim(one)]
+        read = [one for order in taken[1] for one in order.values() if np.ndim(one)]
         listed = sum(table.nbytes for table in read) / max(1, part.bulk)
         return Orders((taken[0], taken[1]), listed, way)
     edge = _whole_lines(edge, itemsize)
@@ -67,21 +74,27 @@ def orders(
     orders = neighbours(part.sources[:, : part.bulk], way, part.rows)
     if way.compact:
         way = replace(way, kinds=True, compact=orders.mask_bits > 0)
-    where = (give(orders.distances), orders.pitch, orders.mask_bits)
     # Points that all go together need no list.
-    named = [0 if len(rows) == part.bulk else give(rows.astype(np.int32)) for rows in chosen]
-    points: list[tuple[Any, ...]] = [
-        (one, len(rows)) for one, rows in zip(named, chosen, strict=True)
+    points: list[dict[str, Any]] = [
+        {
+            "points": None if len(rows) == part.bulk else give(rows.astype(np.int32)),
+            "count": len(rows),
+        }
+        for rows in chosen
     ]
-    kinds = give(orders.kinds)
-    with_kinds = [(*entry, kinds) for entry in points]
+    where = {
+        "kinds": give(orders.kinds),
+        "distances": give(orders.distances),
+        "pitch": orders.pitch,
+        "mask_bits": orders.mask_bits,
+    }
+    with_neighbours = [entry | where for entry in points]
     if way.kinds and edge.any() and len(chosen[1]):
         # Nor do those of the interior where each has a kind that can say that it is not one of them.
         kept = np.where(edge, SKIPPED, orders.kinds).astype(np.int32)
-        with_kinds[1] = (0, part.bulk, give(kept))
+        with_neighbours[1] |= {"points": None, "count": part.bulk, "kinds": give(kept)}
         chosen = chosen[0], np.where(edge, -1, np.arange(part.bulk))
-    of_neighbours = [(*entry, *where) for entry in with_kinds]
-    return Orders((points, of_neighbours), orders.bytes_a_point, way, chosen)
+    return Orders((points, with_neighbours), orders.bytes_a_point, way, chosen)
 
 
 def _whole_lines(edge: NDArray[np.bool_], itemsize: int) -> NDArray[np.bool_]:
@@ -123,40 +136,39 @@ class Binder:
     # Own points that lie in no opening, and that do.
     bulk: int
     in_openings: int
-    # Arguments of the kernels for points; see fluid.cpp.
-    stride: int
-    physics: ByValue
-    body_force: Array
-    cells: tuple[Array, ...]
-    # Sources and other tables of points in openings; empty where there are none.
-    opening_tables: tuple[Array, ...]
+    # Arguments by name, see fluid.cpp: of all kernels for points, and those of `openings`.
+    common: dict[str, Any]
+    opening_tables: dict[str, Array]
     # Links to walls after steps that leave populations in own slots, and after those that leave
     # them with neighbours; empty where there are none.
-    corrections: tuple[tuple[Any, ...], ...]
+    corrections: tuple[dict[str, Any], ...]
     # What steps between two buffers read of links to walls, for the edge and for the interior;
     # empty where there are none.
-    wall_link_tables: tuple[tuple[Any, ...], ...]
+    wall_link_tables: tuple[dict[str, Any], ...]
     aside: bool  # Whether the edge is taken on the device's side stream
     alone: bool  # Whether nothing goes to other ranks
 
     def bind(self, turn: Turn, buffers: tuple[Array, ...], orders: Orders) -> Launches:
         """Bind one kind of step to its buffers."""
         source, destination = buffers[turn.source], buffers[turn.destination]
-        f = (source,) if turn.in_place else (source, destination)
-        common = (self.stride, self.physics, self.body_force)
+        between = {"old": source, "fresh": destination}
+        arguments = self.common | ({"f": source} if turn.in_place else between)
+        if self.device.kind != "cpu":
+            arguments["backward"] = int(turn.backward)
         bound = Launches()
         kernel = self._kernel(_kernel_of(turn, self.device.kind != "cpu"))
-        last: tuple[Any, ...] = () if self.device.kind == "cpu" else (int(turn.backward),)
-        within = self.wall_link_tables if turn.streamed and not turn.pushed else ((), ())
+        within = self.wall_link_tables if turn.streamed and not turn.pushed else ({}, {})
         tables = orders.tables[int(turn.streamed or turn.pushed)]
         streams = (self.device.side if self.aside else None, None)
         rows = zip((bound.edge, bound.interior), tables, streams, within, strict=True)
         for launches, order, stream, walls in rows:
-            if order[1]:
+            if order["count"]:
                 launches.append(
                     kernel.bind(
-                        *(*f, *common, *order, *self.cells, *last, *walls),
-                        extent=(int(order[1]),),
+                        **arguments,
+                        **order,
+                        **walls,
+                        extent=(order["count"],),
                         block=(self.way.threads,),
                         stream=stream,
                         early=self.way.early and self.alone,
@@ -165,8 +177,13 @@ class Binder:
         if self.in_openings:
             bound.openings.append(
                 self._kernel("openings").bind(
-                    *(source, destination, *common, self.bulk, self.in_openings),
-                    *(*self.opening_tables, int(turn.streamed), int(turn.pushed), *self.cells),
+                    **between,
+                    **self.common,
+                    first=self.bulk,
+                    count=self.in_openings,
+                    **self.opening_tables,
+                    streamed=int(turn.streamed),
+                    pushed=int(turn.pushed),
                     extent=(self.in_openings,),
                     block=_OPENINGS_BLOCK,
                     stream=self.device.side,
@@ -177,7 +194,7 @@ class Binder:
             links = self.corrections[int(turn.pushed)]
             bound.walls.append(
                 self._kernel("correct_walls").bind(
-                    destination, *links, extent=(links[-1],), block=_GPU_BLOCK
+                    f=destination, **links, extent=(links["count"],), block=_GPU_BLOCK
                 )
             )
         return bound

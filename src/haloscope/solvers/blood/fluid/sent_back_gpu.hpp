@@ -14,6 +14,9 @@
 // link the other share is what arrives against it; of a far one what left along it, which is in a slot of the
 // point. Where there is a link nothing arrives from a neighbour: no lane reads what another one changes.
 
+// WARP: threads that run side by side.
+CONSTANTS(INT(WARP))
+
 struct Link {
   int bits;
   real share, other;
@@ -38,8 +41,8 @@ INLINE void send_back(const Link &link, real pushed, real *arrived) {
 }
 
 KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR), advance_across,
-              IN_CHANGING(Stored, from), INOUT_CHANGING(Stored, to), LONG(stride),
-              VALUE(Physics, k), IN_CHANGING(real, body), IN_RESTRICT(int, points), LONG(count),
+              IN_CHANGING(Stored, old), OUT_CHANGING(Stored, fresh), LONG(stride),
+              VALUE(Physics, physics), IN_CHANGING(real, body), IN_RESTRICT(int, points), LONG(count),
               IN_RESTRICT(int, kinds), IN_RESTRICT(int, distances), LONG(pitch), LONG(mask_bits),
               SURROUNDINGS, LONG(backward), IN_RESTRICT(int, starts),
               IN_RESTRICT(unsigned short, links), IN_RESTRICT(real, shares), LONG(total)) {
@@ -65,13 +68,13 @@ KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR), advance_ac
       bounded = !find_neighbours(kind, distances, pitch, mask_bits, p, stride, d);
       wait_for_step_before();
       g = force_everywhere(body);
-      arrive(from, stride, p, d, h);
+      arrive(old, stride, p, d, h);
     } else {
       wait_for_step_before();
     }
     if (begin < end) {
-      link.other = left_along(from, stride, p, link.bits);
-      if (begin + WARP < end) next.other = left_along(from, stride, p, next.bits);
+      link.other = left_along(old, stride, p, link.bits);
+      if (begin + WARP < end) next.other = left_along(old, stride, p, next.bits);
       if (bounded) UNROLLED for (int i = 1; i < Q; ++i) arrived[(i - 1) * WARP + lane] = h[i];
       __syncwarp();
 #pragma unroll 1  // what more of them take of registers, others lack
@@ -81,15 +84,15 @@ KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR), advance_ac
         link = next;
         if (begin + 2 * WARP < end) {
           next = link_of(links, shares, n + 2 * WARP, end);
-          next.other = left_along(from, stride, p, next.bits);
+          next.other = left_along(old, stride, p, next.bits);
         }
       }
       __syncwarp();
       if (bounded) UNROLLED for (int i = 1; i < Q; ++i) h[i] = arrived[(i - 1) * WARP + lane];
     }
     if (chosen) {
-      collide_at(k, around, stride, p, g, h);
-      leave(to, stride, p, h);
+      collide_at(physics, around, stride, p, g, h);
+      leave(fresh, stride, p, h);
     }
   }
 }

@@ -16,6 +16,9 @@
 // A vertex adds the contributions of its elements in ascending order; a cell's volume and area are
 // added in PARTS_OF_A_CELL parts and these in pairs: on cores and on GPUs alike.
 
+// LOOP: elements are those of subdivision surfaces, else flat triangles; VISCOUS: the membrane is viscous.
+CONSTANTS(INT(LOOP), INT(VISCOUS))
+
 #define PARTS_OF_A_CELL 128
 
 #include "double_lanes.hpp"

@@ -53,9 +53,9 @@ INLINE Lanes in_pairs(Lanes *parts) {
 // scratch: for each of `slots` threads `room` values: of each vertex 3 vectors of positions and of
 // forces, and 7 of what bends a corner.
 KERNEL(forces, IN(double, positions), IN(double, first_natural), IN(double, second_natural),
-       INOUT(double, result), IN(int, elements), IN(double, weights), IN(double, reference),
+       OUT(double, result), IN(int, elements), IN(double, weights), IN(double, reference),
        IN(double, curvature), IN(int, counts), IN(Wedge, wedges), VALUE(Law, law),
-       INOUT(double, scratch), IN(int, rows), IN(int, span), LONG(slots), LONG(unused),
+       INOUT(double, scratch), IN(int, rows), IN(int, span), LONG(slots), LONG(on_chip),
        LONG(room), LONG(capacity), LONG(V), LONG(E), LONG(regular)) {
   BLOCKS(slot, slots) {
     Lanes *x = (Lanes *)(scratch + slot * room), *f = x + 3 * V, *corners = f + 3 * V;

@@ -96,7 +96,7 @@ INLINE void forces_of_cells(const double *positions, const double *first_natural
 
 // room: values of the scratch array for each block.
 KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK), forces, IN(double, positions),
-              IN(double, first_natural), IN(double, second_natural), INOUT(double, result),
+              IN(double, first_natural), IN(double, second_natural), OUT(double, result),
               IN(int, elements), IN(double, weights), IN(double, reference),
               IN(double, curvature), IN(int, counts), IN(Wedge, wedges), VALUE(Law, law),
               INOUT(double, scratch), IN(int, rows), IN(int, span), LONG(slots), LONG(on_chip),

@@ -3,6 +3,10 @@
 // gradients of its energy by its twelve vertices in shared memory, and vertices take what is left for them.
 // Chunks follow each other in the order of elements, so a vertex adds as it does on cores.
 
+// CHUNK: elements of one; BLOCKS_A_PROCESSOR: that it must hold at once; MOST_FOURS: of a vertex in one chunk;
+// STAGED: whether positions lie in shared memory, too.
+CONSTANTS(INT(CHUNK), INT(BLOCKS_A_PROCESSOR), INT(MOST_FOURS), INT(STAGED))
+
 #define GRADIENTS 36          // components of an element's gradients
 #define SHEET (CHUNK + 1)     // of one component; the last place is that of no element
 #define NOWHERE CHUNK         // whose first three sheets are zero there
@@ -47,34 +51,33 @@ INLINE Element element_of(const Four *elements, const double *reference, const d
 }
 
 // A thread has an element of each chunk (CHUNK is not more than they are), and then a share or two.
-// STAGED: whether positions lie in shared memory, too.
 KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR), forces,
               IN(double, positions), IN(double, first_natural), IN(double, second_natural),
-              INOUT(double, result), IN(Four, elements), VALUE(Weights, weights),
+              OUT(double, result), IN(Four, elements), VALUE(Weights, weights),
               IN(double, reference), IN(double, curvature), IN(int, chunks), IN(Share, shares),
               IN(Four, taken), VALUE(Law, law), IN(int, rows), IN(int, span), LONG(capacity),
-              LONG(vertices), LONG(count), LONG(regular)) {
+              LONG(V), LONG(E), LONG(regular)) {
   DYNAMIC_SHARED(double, left);
   SHARED(double, volumes, PARTS_OF_A_CELL);
   SHARED(double, areas, PARTS_OF_A_CELL);
-  const int V = vertices, E = count;
+  const int vertices = V, count = E;
   double *const places = left + GRADIENTS * SHEET;
-  const int all_shares = chunks[(E + CHUNK - 1) / CHUNK];
+  const int all_shares = chunks[(count + CHUNK - 1) / CHUNK];
   THREADS(i, 3) left[i * SHEET + NOWHERE] = 0;
   for (long n = span[0] + blockIdx.x; n < span[1]; n += gridDim.x) {
     const long c = rows[n];
-    OneCell cell = cell_of(positions, capacity, V, c);
+    OneCell cell = cell_of(positions, capacity, vertices, c);
     if (STAGED) {
-      THREADS(v, V) {
+      THREADS(v, vertices) {
         const Vec<double> x = at(cell, v);
-        places[v] = x.x, places[V + v] = x.y, places[2 * V + v] = x.z;
+        places[v] = x.x, places[vertices + v] = x.y, places[2 * vertices + v] = x.z;
       }
-      cell = {places, places + V, places + 2 * V, {0, 0, 0}};
+      cell = {places, places + vertices, places + 2 * vertices, {0, 0, 0}};
     }
     BARRIER();
     THREADS(i, PARTS_OF_A_CELL) {
       double volume = 0, area = 0;
-      for (int e = i; e < E; e += PARTS_OF_A_CELL) {
+      for (int e = i; e < count; e += PARTS_OF_A_CELL) {
         const Four corners = elements[e];
         const Vec<double> a = at(cell, corners.at[0]);
         const Triangle<double> t = triangle(a, at(cell, corners.at[1]), at(cell, corners.at[2]));
@@ -93,13 +96,13 @@ KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR), forces,
       BARRIER();
     }
     const double p = volume_derivative(law, volumes[0]), s = area_derivative(law, areas[0]);
-    Element own = element_of(elements, reference, curvature, E, threadIdx.x);
-    for (int chunk = 0, begin = 0; begin < E; chunk++, begin += CHUNK) {
+    Element own = element_of(elements, reference, curvature, count, threadIdx.x);
+    for (int chunk = 0, begin = 0; begin < count; chunk++, begin += CHUNK) {
       const int e = begin + (int)threadIdx.x;
       double *const mine = left + threadIdx.x;
-      if (threadIdx.x < CHUNK && e < E) {
+      if (threadIdx.x < CHUNK && e < count) {
         const auto place = [&](int k) { return at(cell, own.nodes[k / 4].at[k % 4]); };
-        const auto natural = [&] { return metric_of(first_natural, second_natural, capacity, V, c, e); };
+        const auto natural = [&] { return metric_of(first_natural, second_natural, capacity, vertices, c, e); };
         const Triangle<double> t = triangle(place(0), place(1), place(2));
         Gradients<double> g = constraint_gradients(t, p, s);
         if (law.kf != 0) add_to_gradients(t, against_folds(law, own.rest, t, place), g);
@@ -118,18 +121,18 @@ KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR), forces,
         Four from[MOST_FOURS];
         for (int n = 0; n < MOST_FOURS; n++)
           if (n < share.fours) from[n] = taken[n * all_shares + i];
-        double *to = result + c * V + share.vertex;
+        double *to = result + c * vertices + share.vertex;
         Vec<double> f = {};
-        if (!share.first) f = {to[0], to[capacity * V], to[2 * capacity * V]};
+        if (!share.first) f = {to[0], to[capacity * vertices], to[2 * capacity * vertices]};
         for (int n = 0; n < MOST_FOURS; n++)
           if (n < share.fours)
             for (int j = 0; j < 4; j++) {
               const double *g = left + from[n].at[j];
               f = f - Vec<double>{g[0], g[SHEET], g[2 * SHEET]};
             }
-        to[0] = f.x, to[capacity * V] = f.y, to[2 * capacity * V] = f.z;
+        to[0] = f.x, to[capacity * vertices] = f.y, to[2 * capacity * vertices] = f.z;
       }
-      own = element_of(elements, reference, curvature, E, e + CHUNK);
+      own = element_of(elements, reference, curvature, count, e + CHUNK);
       BARRIER();
     }
   }

@@ -12,12 +12,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.declarations import Constants
-from haloscope.device.interface import Array, ByValue, Device, Kernel, Launch
+from haloscope.device.interface import Array, Device, Kernel, Launch
 from haloscope.errors import InputError, SolutionError, counted
 from haloscope.solvers.blood.membranes.cell_shapes import CellShapes, fault, fold_onset
 from haloscope.solvers.blood.membranes.loop_elements import (
     SUPPORT,
+    Chunks,
     ChunkWay,
     chunk_tables,
     loop_elements,
@@ -148,26 +148,22 @@ class Membranes:
         self.state = [self.positions, self.velocities, *self.natural]
         self._loop = elements == "loop"
         self._set_elements()
-        # In the order of the kernel's struct Law.
-        self._law = ByValue(
-            np.array(
-                [
-                    law.shear_modulus,
-                    law.dilation,
-                    law.bending_modulus,
-                    law.area_modulus,
-                    law.volume_modulus,
-                    mesh.area(),
-                    mesh.volume(),
-                    law.viscous_stiffness,
-                    law.viscosity / (law.viscosity + law.viscous_stiffness or 1.0),
-                    float(law.elasticity == "skalak"),
-                    law.fold_guard * mesh.area() / len(mesh.triangles),
-                    min(math.cos(fold_onset(mesh)), 0.0),
-                    law.least_area_ratio,
-                ]
-            )
-        )
+        # Members of struct Law of membrane.hpp.
+        self._law = {
+            "G": law.shear_modulus,
+            "C": law.dilation,
+            "kb": law.bending_modulus,
+            "kA": law.area_modulus,
+            "kV": law.volume_modulus,
+            "A0": mesh.area(),
+            "V0": mesh.volume(),
+            "kv": law.viscous_stiffness,
+            "keep": law.viscosity / (law.viscosity + law.viscous_stiffness or 1.0),
+            "skalak": float(law.elasticity == "skalak"),
+            "kf": law.fold_guard * mesh.area() / len(mesh.triangles),
+            "cf": min(math.cos(fold_onset(mesh)), 0.0),
+            "rf": law.least_area_ratio,
+        }
         self._energies = device.zeros((len(ENERGIES) * capacity,), "f8")
         self._moments = device.zeros((_MOMENTS * capacity,), "f8")
         self._set_scratch()
@@ -325,15 +321,23 @@ class Membranes:
             nodes = np.concatenate([mesh.triangles, mesh.across], axis=1)
             regular, weights = len(nodes), np.zeros((2, 6, SUPPORT))
         self._regular, self._nodes, self._weights = regular, nodes, weights
-        self._tables = [
-            device.from_host(np.ascontiguousarray(nodes.T, np.int32)),
-            device.from_host(np.ascontiguousarray(weights[:, 1:].swapaxes(1, 2))),
-        ]
-        self._tables += [device.from_host(one) for one in self._reference(nodes, weights)]
+        self._kernel_weights = np.ascontiguousarray(weights[:, 1:].swapaxes(1, 2))
+        reference, curvature = self._reference(nodes, weights)
         counts, wedges = self._around(nodes[:, :3])
-        self._gather = [
-            device.from_host(np.ascontiguousarray(one, np.int32)) for one in (counts, wedges)
-        ]
+        # Arguments of kernels by name.
+        self._tables = {
+            "elements": device.from_host(np.ascontiguousarray(nodes.T, np.int32)),
+            "weights": device.from_host(self._kernel_weights),
+            "reference": device.from_host(reference),
+            "curvature": device.from_host(curvature),
+            "counts": device.from_host(np.ascontiguousarray(counts, np.int32)),
+            "wedges": device.from_host(np.ascontiguousarray(wedges, np.int32)),
+        }
+        self._sizes: dict[str, Any] = {
+            "capacity": self.capacity,
+            "V": self.vertices,
+            "E": len(self.mesh.triangles),
+        }
 
     def _around(self, triangles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Corners that each vertex is, (V,), and of these the flat place and vertices, (most, V, 4)."""
@@ -400,7 +404,7 @@ class Membranes:
         device, count = self._device, len(self.mesh.triangles)
         self._threads, self._room, self._on_chip, self._shared = _WARP, 0, 1, 0
         self._chunks: ChunkWay | None = None
-        self._of_chunks: list[Array] = []
+        self._of_chunks: dict[str, Any] = {}
         together = 1
         if device.kind == "cpu":
             # 13 vectors of a vertex, for up to 8 cells side by side.
@@ -411,7 +415,7 @@ class Membranes:
             self._shared = self._chunks.shared(self.vertices)
             tables = chunk_tables(self._nodes, self._regular, self._chunks.size)
             self._most_fours = len(tables.taken)
-            self._of_chunks = [device.from_host(one) for one in tables.as_integers()]
+            self._of_chunks = self._chunk_arguments(tables)
         else:
             self._threads = min(_GPU_THREADS, -(-self.vertices // _WARP) * _WARP)
             self._room = _CORNER_RESPONSE * self.vertices + _TRIANGLE_SHEETS * count
@@ -426,17 +430,13 @@ class Membranes:
         self._scratch = device.zeros((kept or 1,), "f8")
 
     def _kernel(self, name: str) -> Kernel:
-        constants: Constants = {
-            "LOOP": int(self._loop),
-            "VISCOUS": int(self.law.viscosity > 0),
-            "THREADS_A_BLOCK": self._threads,
-            "real": "double",
-        }
+        constants = {"LOOP": int(self._loop), "VISCOUS": int(self.law.viscosity > 0)}
+        if self._device.kind != "cpu":
+            constants["THREADS_A_BLOCK"] = self._threads
         way = self._chunks
         if way:
-            sizes = {"CHUNK": way.size, "BLOCKS_A_PROCESSOR": way.blocks}
-            sizes |= {"MOST_FOURS": self._most_fours, "STAGED": int(way.staged)}
-            constants = {**constants, **sizes}
+            constants |= {"CHUNK": way.size, "BLOCKS_A_PROCESSOR": way.blocks}
+            constants |= {"MOST_FOURS": self._most_fours, "STAGED": int(way.staged)}
         return self._device.kernel(SOURCE, name, constants)
 
     def _launch(self, name: str, count: int) -> None:
@@ -460,50 +460,82 @@ class Membranes:
 
     def _bind_advance(self, rows: Array, span: Array) -> Launch:
         return self._kernel("advance").bind(
-            *(self.positions, self.velocities, self._before, rows, span),
-            *(self.capacity, self.vertices),
+            positions=self.positions,
+            velocities=self.velocities,
+            before=self._before,
+            rows=rows,
+            span=span,
+            capacity=self.capacity,
+            V=self.vertices,
             extent=(min(self.capacity * self.vertices, _MOVING * self._device.multiprocessors),),
         )
 
     def _bind_relax(self, rows: Array, span: Array) -> Launch:
-        elements, weights, *_ = self._tables
+        on_cores: dict[str, Any] = {
+            "scratch": self._scratch,
+            "slots": self._slots,
+            "room": self._room,
+        }
         count = len(self.mesh.triangles)
-        on_cores = self._device.kind == "cpu"
         return self._kernel("relax").bind(
-            *(self.positions, *self.natural, elements, weights, self._law, rows, span),
-            *(self.capacity, self.vertices, count, self._regular),
-            *((self._scratch, self._slots, self._room) if on_cores else ()),
+            positions=self.positions,
+            **self._natural_arguments(),
+            elements=self._tables["elements"],
+            weights=self._tables["weights"],
+            law=self._law,
+            rows=rows,
+            span=span,
+            **self._sizes,
+            regular=self._regular,
+            **(on_cores if self._device.kind == "cpu" else {}),
             extent=(min(self.capacity * count, _MOVING * self._device.multiprocessors),),
         )
 
     def _bind_forces(self, rows: Array, span: Array, stream: Any = None) -> Launch:
-        natural = self.natural or [self._scratch, self._scratch]  # not looked at
-        of_cells = (
-            (rows, span)
-            if self._chunks
-            else (self._scratch, rows, span, self._slots, self._on_chip, self._room)
-        )
+        of_elements = self._of_chunks or {
+            **self._tables,
+            "scratch": self._scratch,
+            "slots": self._slots,
+            "on_chip": self._on_chip,
+            "room": self._room,
+        }
         return self._kernel("forces").bind(
-            *(self.positions, *natural, self.forces, *self._forces_tables(), self._law),
-            *(*of_cells, self.capacity, self.vertices),
-            *(len(self.mesh.triangles), self._regular),
+            positions=self.positions,
+            **self._natural_arguments(),
+            result=self.forces,
+            **of_elements,
+            law=self._law,
+            rows=rows,
+            span=span,
+            **self._sizes,
+            regular=self._regular,
             extent=(min(self._slots, self.capacity) * self._threads,),
             block=(self._threads,),
             stream=stream,
             shared=self._shared,
         )
 
-    def _forces_tables(self) -> tuple[Array | ByValue, ...]:
-        """Tables of the elements and of the shape at rest for the kernel of forces."""
-        if not self._chunks:
-            return (*self._tables, *self._gather)
-        _, _, *rest = self._tables
-        elements, *of_chunks = self._of_chunks
-        weights = np.ascontiguousarray(self._weights[:, 1:].swapaxes(1, 2))
-        return (elements, ByValue(weights.ravel()), *rest, *of_chunks)
+    def _natural_arguments(self) -> dict[str, Any]:
+        """Arguments for natural metrics; membranes that are not viscous have none."""
+        first, second = self.natural or (None, None)
+        return {"first_natural": first, "second_natural": second}
+
+    def _chunk_arguments(self, tables: Chunks) -> dict[str, Any]:
+        """Arguments of the kernel of forces that goes through elements in chunks."""
+        give = self._device.from_host
+        elements, begins, shares, taken = tables.as_integers()
+        regular, irregular = self._kernel_weights.reshape(2, -1)
+        return {
+            "elements": give(elements),
+            "weights": {"regular": regular, "irregular": irregular},
+            "reference": self._tables["reference"],
+            "curvature": self._tables["curvature"],
+            "chunks": give(begins),
+            "shares": give(shares),
+            "taken": give(taken),
+        }
 
     def _bind(self, name: str, count: int) -> Launch:
-        sizes = (self.capacity, count, self.vertices, len(self.mesh.triangles))
         if name == "forces":
             give = self._device.from_host
             rows, span = np.arange(count, dtype=np.int32), np.array([0, count], np.int32)
@@ -511,19 +543,22 @@ class Membranes:
         kernel, threads = self._kernel(name), 128
         if name == "moments":
             return kernel.bind(
-                self.positions,
-                self._tables[0],
-                self._moments,
-                *sizes,
+                positions=self.positions,
+                elements=self._tables["elements"],
+                result=self._moments,
+                count=count,
+                **self._sizes,
                 extent=(count * threads,),
                 block=(threads,),
             )
         return kernel.bind(
-            self.positions,
-            *(*self._tables, *self._gather, self._law),
-            self._energies,
-            *sizes,
-            self._regular,
+            positions=self.positions,
+            **self._tables,
+            law=self._law,
+            result=self._energies,
+            count=count,
+            **self._sizes,
+            regular=self._regular,
             extent=(count * threads,),
             block=(threads,),
         )
