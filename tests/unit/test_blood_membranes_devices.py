@@ -7,23 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-<<<<<<< HEAD
 from absent_device import AbsentDevice
-from small_membranes import ALL, KINDS, disturbed, forces, membranes
-
-from haloscope.device import jit, open_device
-from haloscope.device.jit import DECLARATIONS
-from haloscope.solvers.blood.membranes.loop_elements import ChunkWay, chunk_tables
-from haloscope.solvers.blood.membranes.membranes import SOURCE, MembraneLaw, Membranes
-=======
 from gpu_branches import ThreadsGpu
 from small_membranes import ALL, KINDS, disturbed, forces, membranes
 
 from haloscope.device import open_device
-from haloscope.device.absent import AbsentDevice
 from haloscope.solvers.blood.membranes.loop_elements import ChunkWay
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
->>>>>>> wt-fluid
 from haloscope.solvers.blood.membranes.meshes import red_cell, sphere
 
 
