@@ -12,27 +12,7 @@
 //   NEAR          1: it brings Cartesian fields' geometry too; 0: the threads read it twice
 //   BEHIND        1: it brings the traces behind the faces too
 //   UNROLL        turns of the loop over a derivative's nodes that are written out
-#ifndef COVARIANT
-#define COVARIANT 0
-#endif
-#ifndef GEOMETRY
-#define GEOMETRY 0
-#endif
-#ifndef MATRIX_UNITS
-#define MATRIX_UNITS 0
-#endif
-#ifndef BUFFERS
-#define BUFFERS 0
-#endif
-#ifndef NEAR
-#define NEAR 0
-#endif
-#ifndef BEHIND
-#define BEHIND 1
-#endif
-#ifndef UNROLL
-#define UNROLL 4
-#endif
+CONSTANTS(INT(COVARIANT), INT(MATRIX_UNITS), INT(BUFFERS), INT(NEAR), INT(BEHIND), INT(UNROLL))
 #if GEOMETRY == 1
 #error "GPUs do not recompute geometry from coordinates: stored covariant products are nearly as few bytes"
 #endif
