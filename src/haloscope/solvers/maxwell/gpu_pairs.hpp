@@ -1,7 +1,7 @@
 // What a thread of a GPU's block works on in a stage: pairs of nodes, their geometry, what they read.
 //
-// Constants beside those of maxwell.cpp; haloscope/solvers/maxwell/gpu_shapes.py chooses them:
-//   COVARIANT     1: `u` and `k` hold covariant components v_d = a_d . u instead of Cartesian ones, and
+// GEOMETRY, and constants beside those of maxwell.cpp; gpu_shapes.py chooses them:
+//   COVARIANT     1: fields and increments are covariant components v_d = a_d . u, not Cartesian ones, and
 //                 geometry is [6][NP^3]: a_1.a_1, a_1.a_2, a_1.a_3, a_2.a_2, a_2.a_3, a_3.a_3, each over J.
 //                 Then dv_d/dt = sum_i (a_d . a_i / J) r_i, r the curl along a_i times J: fewer bytes, and
 //                 fields are differentiated as they lie in memory

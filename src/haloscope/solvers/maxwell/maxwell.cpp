@@ -29,8 +29,8 @@ CONSTANTS(INT(THREADS_A_BLOCK), INT(BLOCKS_A_PROCESSOR))
 
 #include "faces.hpp"
 
-// The last arguments of first_traces. Derivatives give the geometry where it is not stored; elsewhere they
-// are not used, and stand last.
+// The last arguments of first_traces. The derivatives give the geometry where it is not stored. Where it is
+// stored they are not used, and stand last so that they move no other argument.
 #if GEOMETRY == 0
 #define ELEMENTS_AND_DERIVATIVES LONG(first), LONG(elements), IN(real, D), IN(real, DT)
 #else

@@ -206,12 +206,11 @@ class Stepping:
         """How a stage runs: constants of the kernel, threads of a block, extent and options."""
         size = self._real.itemsize
         if self._device.kind == "cpu":
-            by_nodes = mode in (STORED, COORDINATES)
-            faces_too = by_nodes and not chain_rule and self.order >= _FACE_SHAPES_FROM
             constants: dict[str, int | float | str] = {"GEOMETRY": mode}
             constants["CHAIN_RULE"] = int(chain_rule)
             if not chain_rule:
-                constants["FACE_SHAPES"] = int(faces_too)
+                by_nodes = mode in (STORED, COORDINATES)
+                constants["FACE_SHAPES"] = int(by_nodes and self.order >= _FACE_SHAPES_FROM)
             return constants, 1, lambda elements: (elements,), {}
         if chain_rule:
             threads = min(_MOST_THREADS, -(-self._nodes // _WARP) * _WARP)
