@@ -78,6 +78,7 @@ def steps_of(device: Any, stepping: Stepping, shape: Shape, elements: Any) -> Ca
         "real": "float" if real == np.float32 else "double",
         "N": stepping.order,
         "UPWIND": 1,
+        "CHAIN_RULE": 0,
         **shape.constants,
     }
     put = device.from_host(np.ascontiguousarray(elements, real).ravel())
@@ -88,15 +89,25 @@ def steps_of(device: Any, stepping: Stepping, shape: Shape, elements: Any) -> Ca
     }
     turns = []
     for turn in range(2):
-        before, after = stepping._traces[turn], stepping._traces[1 - turn]
-        fixed = (stepping.fields, stepping.increments, put, stepping._materials, stepping._faces)
         turns.append(
             [
                 device.kernel(
                     SOURCE, "stage" if s < LSERK4.stages - 1 else "last_stage", constants
                 ).bind(
-                    *(*fixed, before, after, stepping._D, stepping._DT, 0, stepping.elements),
-                    *(DT, LSERK4.a[s], LSERK4.b[s]),
+                    fields=stepping.fields,
+                    increments=stepping.increments,
+                    geometry=put,
+                    materials=stepping._materials,
+                    faces=stepping._faces,
+                    traces_before=stepping._traces[turn],
+                    traces_after=stepping._traces[1 - turn],
+                    D=stepping._D,
+                    DT=stepping._DT,
+                    first=0,
+                    elements=stepping.elements,
+                    dt=DT,
+                    rka=LSERK4.a[s],
+                    rkb=LSERK4.b[s],
                     **grid,
                 )
                 for s in range(LSERK4.stages)

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from turned_meshes import turned
 
-from haloscope.device.cpu import CpuDevice
-from haloscope.device.jit import DECLARATIONS, find_compiler, source_text
+from haloscope.device.cpu import CpuDevice, CpuKernel
+from haloscope.device.jit import DECLARATIONS, declarations, find_compiler, source_text
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.numerics.elements.element_maps import nodes
 from haloscope.numerics.runge_kutta import LSERK4
-from haloscope.solvers.maxwell.elements import Material, geometry
+from haloscope.solvers.maxwell.elements import STORED, Material, geometry
 from haloscope.solvers.maxwell.sizing import warped_energy
 from haloscope.solvers.maxwell.stepping import SOURCE, Stepping
 
@@ -135,9 +135,11 @@ def test_the_kernel_for_gpus_gives_the_bits_of_that_for_cores(order, tmp_path):
         "N": order,
         "UPWIND": 1,
         "CHAIN_RULE": 1,
+        "GEOMETRY": STORED,
         "THREADS_A_BLOCK": 32,
         "BLOCKS_A_PROCESSOR": 1,
     }
+    declared = declarations(SOURCE, constants, on_gpu=True)
     source, library = tmp_path / "stage.cpp", tmp_path / "stage.so"
     defined = "".join(f"#define {name} {value}\n" for name, value in constants.items())
     source.write_text(defined + prelude + source_text(SOURCE))
@@ -150,18 +152,30 @@ def test_the_kernel_for_gpus_gives_the_bits_of_that_for_cores(order, tmp_path):
     fields = np.array(stepping.fields)
     increments = np.zeros_like(fields)
     traces = [np.zeros_like(np.asarray(one)) for one in stepping._traces]
-    shape = np.ascontiguousarray(geometry(nodes(mesh, order), order))
-    fixed = [shape, stepping._materials, stepping._faces]
-
-    def pointers(*arrays):
-        return [ctypes.c_void_p(np.asarray(one).ctypes.data) for one in arrays]
-
-    first, count = ctypes.c_long(0), ctypes.c_long(8)
-    kernels.first_traces(*pointers(fields, fixed[0], traces[0]), first, count)
+    common = {
+        "fields": fields,
+        "geometry": np.ascontiguousarray(geometry(nodes(mesh, order), order)),
+        "D": stepping._D,
+        "DT": stepping._DT,
+        "first": 0,
+        "elements": mesh.count,
+    }
+    first_traces = CpuKernel(kernels.first_traces, declared.kernel("first_traces"))
+    first_traces.bind(**common, traces=traces[0], extent=(1,))()
+    stage = CpuKernel(kernels.stage, declared.kernel("stage"))
     for a, b in zip(LSERK4.a, LSERK4.b, strict=True):
-        numbers = [ctypes.c_double(value) for value in (1e-3, a, b)]
-        arrays = pointers(fields, increments, *fixed, *traces, stepping._D, stepping._DT)
-        kernels.stage(*arrays, first, count, *numbers)
+        stage.bind(
+            **common,
+            increments=increments,
+            materials=stepping._materials,
+            faces=stepping._faces,
+            traces_before=traces[0],
+            traces_after=traces[1],
+            dt=1e-3,
+            rka=a,
+            rkb=b,
+            extent=(1,),
+        )()
         traces.reverse()
     stepping.set_step(1e-3)
     stepping.advance(1)

@@ -52,19 +52,34 @@ def stepped(
     start = Stepping(mesh, places, order, device, boundaries=WALLS, upwind=upwind)
     values = np.random.default_rng(7).standard_normal(start.values().shape)
     start.set_fields(values)
-    constants = {"real": "double", "N": order, "UPWIND": int(upwind)}
+    constants = {"real": "double", "N": order, "UPWIND": int(upwind), "CHAIN_RULE": 0}
     constants |= {"GEOMETRY": mode, "FACE_SHAPES": int(face_shapes)}
-    shape = device.from_host(geometry(places, order, mode, face_shapes).ravel())
     traces = [np.zeros_like(one) for one in start._traces]
-    by = (start._D, start._DT)
-    end = (0, mesh.count)
+    common = {
+        "fields": start.fields,
+        "geometry": device.from_host(geometry(places, order, mode, face_shapes).ravel()),
+        "D": start._D,
+        "DT": start._DT,
+        "first": 0,
+        "elements": mesh.count,
+    }
     first = device.kernel(SOURCE, "first_traces", constants)
-    first.bind(start.fields, shape, traces[0], *(by if mode else ()), *end, extent=(1,))()
+    first.bind(**common, traces=traces[0], extent=(1,))()
     stage = device.kernel(SOURCE, "stage", constants)
     for _ in range(STEPS):
         for a, b in zip(LSERK4.a, LSERK4.b, strict=True):
-            own = (start.fields, start.increments, shape, start._materials, start._faces)
-            stage.bind(*own, *traces, *by, *end, DT, a, b, extent=(1,))()
+            stage.bind(
+                **common,
+                increments=start.increments,
+                materials=start._materials,
+                faces=start._faces,
+                traces_before=traces[0],
+                traces_after=traces[1],
+                dt=DT,
+                rka=a,
+                rkb=b,
+                extent=(1,),
+            )()
             traces.reverse()
     assert np.abs(start.values() - values).max() > 0.1
     return np.concatenate([start.fields, start.increments, traces[0]])

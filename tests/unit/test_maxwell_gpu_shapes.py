@@ -6,14 +6,16 @@ import ctypes
 import importlib.util
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from gpu_branches import run_functions
 from refusals import refused
 from turned_meshes import turned
 
 from haloscope.device import jit, open_device
-from haloscope.device.jit import DECLARATIONS
+from haloscope.device.cpu import launch_of
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.numerics.elements.basis import derivative_matrix, gll_nodes
 from haloscope.numerics.elements.element_maps import nodes
@@ -34,24 +36,6 @@ BOUNDARIES = {
     for n, side in enumerate(("x-", "x+", "y-", "y+", "z-", "z+"))
 }
 DT = 1e-3
-_LAUNCHES = """
-extern "C" int run_stage(int last, int blocks, long shared, real *u, real *k, const real *geometry,
-                         const real *materials, const Face *faces, const real *before, real *after,
-                         const real *D, long count, double dt, double a, double b) {
-  return launch(blocks, THREADS_A_BLOCK, shared, [=] {
-    (last ? last_stage : stage)(u, k, geometry, materials, faces, before, after, D, nullptr, 0, count, dt, a, b);
-  });
-}
-extern "C" void run_first_traces(const real *u, const real *geometry, real *traces, const real *D, long count) {
-  launch(1, 32, 0, [=] {
-#if GEOMETRY
-    first_traces(u, geometry, traces, D, nullptr, 0, count);
-#else
-    first_traces(u, geometry, traces, 0, count);
-#endif
-  });
-}
-"""
 
 
 def bent_corners(order: int, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -63,16 +47,32 @@ def bent_corners(order: int, places: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return corners, np.einsum("ak,bj,ci,eabcx->ekjix", w, w, w, corners)
 
 
-def library(shape: Shape, order: int, real: str, folder: Path) -> ctypes.CDLL:
-    constants = {"real": real, "N": order, "UPWIND": 1, **shape.constants}
-    defined = "".join(f"#define {name} {value}\n" for name, value in constants.items())
-    prelude = DECLARATIONS.read_text() + Path(__file__).with_name("threads_gpu.hpp").read_text()
-    source, built = folder / "stage.cpp", folder / "stage.so"
-    source.write_text(defined + prelude + jit.source_text(SOURCE) + _LAUNCHES)
-    flags = ("-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-pthread")
-    command = [*jit.find_compiler().command, *flags, "-o", str(built), str(source)]
-    subprocess.run(command, check=True)
-    return ctypes.CDLL(str(built))
+class BuiltStage:
+    """Kernels of a launch shape, compiled so that threads of this processor are those of a GPU's block."""
+
+    def __init__(self, shape: Shape, order: int, real: str, folder: Path) -> None:
+        constants = {"real": real, "N": order, "UPWIND": 1, "CHAIN_RULE": 0, **shape.constants}
+        self._declared = jit.declarations(SOURCE, constants, on_gpu=True)
+        defined = "".join(f"#define {name} {value}\n" for name, value in constants.items())
+        prelude = jit.DECLARATIONS.read_text()
+        prelude += Path(__file__).with_name("threads_gpu.hpp").read_text()
+        text = jit.source_text(SOURCE)
+        more = "int *within, long of_blocks, long of_threads, long of_shared"
+        launch = "*within = launch(of_blocks, of_threads, of_shared, [=] {{ {}; }});"
+        source, built = folder / "stage.cpp", folder / "stage.so"
+        runs = run_functions(text, self._declared, more, launch)
+        source.write_text(defined + prelude + text + "\n" + runs)
+        flags = ("-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-pthread")
+        command = [*jit.find_compiler().command, *flags, "-o", str(built), str(source)]
+        subprocess.run(command, check=True)
+        self._library = ctypes.CDLL(str(built))
+
+    def run(self, name: str, blocks: int, threads: int, shared: int, **arguments: Any) -> None:
+        """Run a kernel, and check that it stays within its shared memory."""
+        within = np.zeros(1, np.int32)
+        ordered = self._declared.kernel(name).order(arguments)
+        launch_of(self._library[f"run_{name}"], [within, blocks, threads, shared, *ordered])()
+        assert within[0], "it wrote beyond the shared memory that it asked for"
 
 
 def aligned(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -97,7 +97,7 @@ def aligned(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
 def test_a_gpu_steps_as_cores_do(order, real, mode, covariant, way, tmp_path):
     dtype = np.dtype(np.float32 if real == "float" else np.float64)
     shape = shape_of(way, order, dtype.itemsize, mode, covariant=covariant)
-    kernels = library(shape, order, real, tmp_path)
+    built = BuiltStage(shape, order, real, tmp_path)
     mesh = turned(box((2, 2, 1), warp=0.02), 5)
     places = nodes(mesh, order)
     corners, straight = bent_corners(order, places)
@@ -118,23 +118,32 @@ def test_a_gpu_steps_as_cores_do(order, real, mode, covariant, way, tmp_path):
     traces = [aligned(np.asarray(one), dtype) for one in stepping._traces]
     wanted = traces[0].copy()
     traces[0][:] = traces[1][:] = np.nan
-    fixed = [
-        aligned(np.moveaxis(corners, -1, 1) if mode == TRILINEAR else stored, dtype),
-        aligned(np.asarray(stepping._materials), dtype),
-        aligned(np.asarray(stepping._faces), np.dtype(np.uint8)),
-    ]
-    D = aligned(derivative_matrix(order), dtype)
-    pointers = [ctypes.c_void_p(one.ctypes.data) for one in (u, fixed[0], traces[0], D)]
-    kernels.run_first_traces(*pointers, ctypes.c_long(mesh.count))
+    common = {
+        "fields": u,
+        "geometry": aligned(np.moveaxis(corners, -1, 1) if mode == TRILINEAR else stored, dtype),
+        "D": aligned(derivative_matrix(order), dtype),
+        "DT": None,
+        "first": 0,
+        "elements": mesh.count,
+    }
+    built.run("first_traces", 1, 32, 0, **common, traces=traces[0])
     assert np.abs(traces[0] - wanted).max() < (1e-13 if real == "double" else 1e-5)
-    for stage, numbers in enumerate(zip(LSERK4.a, LSERK4.b, strict=True)):
-        arrays = (u, k, *fixed, *traces, D)
-        within = kernels.run_stage(
-            *(int(stage == LSERK4.stages - 1), 2, ctypes.c_long(shape.shared)),
-            *(ctypes.c_void_p(one.ctypes.data) for one in arrays),
-            *(ctypes.c_long(mesh.count), *map(ctypes.c_double, (DT, *numbers))),
+    materials = aligned(np.asarray(stepping._materials), dtype)
+    faces = aligned(np.asarray(stepping._faces), np.dtype(np.uint8))
+    for stage, (rka, rkb) in enumerate(zip(LSERK4.a, LSERK4.b, strict=True)):
+        built.run(
+            "last_stage" if stage == LSERK4.stages - 1 else "stage",
+            *(2, shape.threads, shape.shared),
+            **common,
+            increments=k,
+            materials=materials,
+            faces=faces,
+            traces_before=traces[0],
+            traces_after=traces[1],
+            dt=DT,
+            rka=rka,
+            rkb=rkb,
         )
-        assert within, "it wrote beyond the shared memory that it asked for"
         traces.reverse()
     fields = u.astype("f8").reshape(start.shape)
     if covariant:
@@ -188,6 +197,6 @@ def test_the_kernels_compile(covariant, target):
     order = 7
     gpu = {"copy_engine": target >= 90, "block_memory": (227 if target >= 90 else 163) << 10}
     shape = launch_shape(order, 8, covariant=covariant, **gpu)
-    constants = {"real": "double", "N": order, "UPWIND": 1, **shape.constants}
+    constants = {"real": "double", "N": order, "UPWIND": 1, "CHAIN_RULE": 0, **shape.constants}
     code = jit.compile_for_gpu(SOURCE, constants, f"sm_{target}")
     assert b".text.last_stage\0" in code

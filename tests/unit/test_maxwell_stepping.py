@@ -14,12 +14,14 @@ from refusals import refused
 from turned_meshes import turned
 
 from haloscope.device import open_device
-from haloscope.device.jit import DECLARATIONS, find_compiler, source_text
+from haloscope.device.cpu import CpuKernel
+from haloscope.device.jit import DECLARATIONS, declarations, find_compiler, source_text
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.numerics.elements.element_maps import nodes
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell.elements import Material, geometry
+from haloscope.solvers.maxwell.gpu_shapes import KernelVariant, shape_of
 from haloscope.solvers.maxwell.stepping import SOURCE, Stepping
 from haloscope.solvers.maxwell.verification import exact
 
@@ -189,14 +191,12 @@ def test_a_boundary_without_a_kind_is_told():
 def test_the_kernel_for_gpus_does_the_same_as_that_for_cores(order, tmp_path):
     """Its code is run by one thread of a core, where barriers mean nothing."""
     prelude = DECLARATIONS.read_text() + Path(__file__).with_name("one_thread_gpu.hpp").read_text()
-    defined = f"#define real double\n#define N {order}\n#define UPWIND 1\n"
+    shape = shape_of(KernelVariant(threads=32, blocks=1), order, 8)
+    constants = {"real": "double", "N": order, "UPWIND": 1, "CHAIN_RULE": 0, **shape.constants}
+    declared = declarations(SOURCE, constants, on_gpu=True)
+    defined = "".join(f"#define {name} {value}\n" for name, value in constants.items())
     source, library = tmp_path / "stage.cpp", tmp_path / "stage.so"
-    source.write_text(
-        defined
-        + "#define THREADS_A_BLOCK 32\n#define BLOCKS_A_PROCESSOR 1\n"
-        + prelude
-        + source_text(SOURCE)
-    )
+    source.write_text(defined + prelude + source_text(SOURCE))
     command = [*find_compiler().command, "-O1", "-shared", "-fPIC", "-o", str(library), str(source)]
     subprocess.run(command, check=True)
     kernels = ctypes.CDLL(str(library))
@@ -206,19 +206,31 @@ def test_the_kernel_for_gpus_does_the_same_as_that_for_cores(order, tmp_path):
     fields = np.array(stepping.fields)
     increments = np.zeros_like(fields)
     traces = [np.zeros_like(np.asarray(one)) for one in stepping._traces]
-    shape = np.ascontiguousarray(geometry(nodes(mesh, order), order))
-    fixed = [shape, stepping._materials, stepping._faces]
-
-    def pointers(*arrays):
-        return [ctypes.c_void_p(np.asarray(one).ctypes.data) for one in arrays]
-
-    count = ctypes.c_long(mesh.count)
-    kernels.first_traces(*pointers(fields, fixed[0], traces[0]), ctypes.c_long(0), count)
+    common = {
+        "fields": fields,
+        "geometry": np.ascontiguousarray(geometry(nodes(mesh, order), order)),
+        "D": stepping._D,
+        "DT": stepping._DT,
+        "first": 0,
+        "elements": mesh.count,
+    }
+    first_traces = CpuKernel(kernels.first_traces, declared.kernel("first_traces"))
+    first_traces.bind(**common, traces=traces[0], extent=(1,))()
+    stage = CpuKernel(kernels.stage, declared.kernel("stage"))
     for _ in range(2):
         for a, b in zip(LSERK4.a, LSERK4.b, strict=True):
-            numbers = [ctypes.c_double(value) for value in (1e-3, a, b)]
-            arrays = pointers(fields, increments, *fixed, *traces, stepping._D)
-            kernels.stage(*arrays, None, ctypes.c_long(0), count, *numbers)
+            stage.bind(
+                **common,
+                increments=increments,
+                materials=stepping._materials,
+                faces=stepping._faces,
+                traces_before=traces[0],
+                traces_after=traces[1],
+                dt=1e-3,
+                rka=a,
+                rkb=b,
+                extent=(1,),
+            )()
             traces.reverse()
     stepping.set_step(1e-3)
     before = stepping.values()

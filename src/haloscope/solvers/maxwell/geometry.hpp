@@ -1,17 +1,11 @@
-// Shapes of elements as a stage reads them, in one of four ways; for cores and GPUs.
+// Shapes of elements as a stage on cores reads them, in one of four ways.
 //
 // GEOMETRY 0: stored, [10][NP^3]: a_1, a_2, a_3 and 1/J at the nodes.
 // GEOMETRY 1: recomputed from coordinates [3][NP^3] by the derivative matrix.
 // GEOMETRY 2: recomputed from eight corners [3][2][2][2] (xyz, k, j, i), exact for trilinear elements.
-// GEOMETRY 3: the same at all nodes, [10]: a_1, a_2, a_3 and 1/J of a parallelepiped; on cores alone.
+// GEOMETRY 3: the same at all nodes, [10]: a_1, a_2, a_3 and 1/J of a parallelepiped.
 // With FACE_SHAPES (only 0 and 1), behind these: FaceShape at the nodes of the faces [6][3][NP^2].
-
-#ifndef GEOMETRY
-#define GEOMETRY 0
-#endif
-#ifndef FACE_SHAPES
-#define FACE_SHAPES 0
-#endif
+CONSTANTS(INT(FACE_SHAPES))
 
 #define CORNERS 24
 #define NODE_VALUES (GEOMETRY == 0 ? 10 * NP3 : GEOMETRY == 1 ? 3 * NP3 : GEOMETRY == 2 ? CORNERS : 10)

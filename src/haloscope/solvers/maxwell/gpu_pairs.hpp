@@ -1,7 +1,7 @@
 // What a thread of a GPU's block works on in a stage: pairs of nodes, their geometry, what they read.
 //
-// Constants beside those of maxwell.cpp; haloscope/solvers/maxwell/gpu_shapes.py chooses them:
-//   COVARIANT     1: `u` and `k` hold covariant components v_d = a_d . u instead of Cartesian ones, and
+// GEOMETRY, and constants beside those of maxwell.cpp; gpu_shapes.py chooses them:
+//   COVARIANT     1: fields and increments are covariant components v_d = a_d . u, not Cartesian ones, and
 //                 geometry is [6][NP^3]: a_1.a_1, a_1.a_2, a_1.a_3, a_2.a_2, a_2.a_3, a_3.a_3, each over J.
 //                 Then dv_d/dt = sum_i (a_d . a_i / J) r_i, r the curl along a_i times J: fewer bytes, and
 //                 fields are differentiated as they lie in memory
@@ -12,27 +12,7 @@
 //   NEAR          1: it brings Cartesian fields' geometry too; 0: the threads read it twice
 //   BEHIND        1: it brings the traces behind the faces too
 //   UNROLL        turns of the loop over a derivative's nodes that are written out
-#ifndef COVARIANT
-#define COVARIANT 0
-#endif
-#ifndef GEOMETRY
-#define GEOMETRY 0
-#endif
-#ifndef MATRIX_UNITS
-#define MATRIX_UNITS 0
-#endif
-#ifndef BUFFERS
-#define BUFFERS 0
-#endif
-#ifndef NEAR
-#define NEAR 0
-#endif
-#ifndef BEHIND
-#define BEHIND 1
-#endif
-#ifndef UNROLL
-#define UNROLL 4
-#endif
+CONSTANTS(INT(COVARIANT), INT(MATRIX_UNITS), INT(BUFFERS), INT(NEAR), INT(BEHIND), INT(UNROLL))
 #if GEOMETRY == 1
 #error "GPUs do not recompute geometry from coordinates: stored covariant products are nearly as few bytes"
 #endif

@@ -37,7 +37,7 @@ class Shape(NamedTuple):
     # one an element if that is less: blocks go from element to element.
     blocks: int
     shared: int  # Bytes of dynamic shared memory of a block
-    constants: dict[str, int]  # Of the kernels, beside real, N and UPWIND
+    constants: dict[str, int]  # Of the kernels, beside real, N, UPWIND and CHAIN_RULE
 
     def extent(self, elements: int, processors: int) -> tuple[int]:
         """Threads of a launch for a number of elements on a GPU with so many processors."""

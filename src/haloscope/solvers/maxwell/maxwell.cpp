@@ -13,14 +13,30 @@
 // mesh/hexes/hexes.py. Fluxes: Hesthaven and Warburton, J. Comput. Phys. 181 (2002) 186;
 // weights at the ends of an edge: 2 / (N (N + 1)).
 //
-// Constants: real, N (order), UPWIND (1 or 0), CHAIN_RULE (1: that curl; 0 or none: the covariant one),
-// on GPUs THREADS_A_BLOCK and BLOCKS_A_PROCESSOR.
 // Arrays, an element after the other: fields and increments [6][NP^3] (Ex, Ey, Ez, Hx, Hy, Hz),
 // geometry [10][NP^3] (a_1, a_2, a_3, 1/J), material [4] (1/eps, 1/mu, Z, Y),
 // traces [face][4][NP^2]: E along the face's first and second direction, then H.
 // A launch goes through `elements` of them from `first` on; its geometry begins with the first's.
+//
+// N: order; UPWIND: 1 for the upwind flux, 0 for the central one; CHAIN_RULE: 1 for that curl, 0 for the
+// covariant one; GEOMETRY: 0 where geometry is stored as above (always with the chain rule), others in
+// geometry.hpp for cores and gpu_pairs.hpp for GPUs. Both list more constants.
+CONSTANTS(TYPE(real), INT(N), INT(UPWIND), INT(CHAIN_RULE), INT(GEOMETRY))
+#if ON_GPU
+// Threads of a block, and blocks that must fit on a multiprocessor.
+CONSTANTS(INT(THREADS_A_BLOCK), INT(BLOCKS_A_PROCESSOR))
+#endif
 
 #include "faces.hpp"
+
+// The last arguments of first_traces. The derivatives give the geometry where it is not stored. Where it is
+// stored they are not used, and stand last so that they move no other argument.
+#if GEOMETRY == 0
+#define ELEMENTS_AND_DERIVATIVES LONG(first), LONG(elements), IN(real, D), IN(real, DT)
+#else
+#define ELEMENTS_AND_DERIVATIVES IN(real, D), IN(real, DT), LONG(first), LONG(elements)
+#endif
+
 #if CHAIN_RULE
 #include "stage_chain_rule.hpp"
 #elif ON_GPU

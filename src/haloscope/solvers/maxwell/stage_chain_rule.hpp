@@ -109,8 +109,8 @@ INLINE void trace_at(int f, int b, int a, int n, const real *u, const real *g, r
   out[3 * NP2] = along(g, direction_q(f), u + 3 * NP3, n);
 }
 
-KERNEL_BOUNDS(STAGE_BOUNDS, stage, INOUT(real, u), INOUT(real, k), IN(real, geometry),
-              IN(real, materials), IN(Face, faces), IN(real, traces_before), INOUT(real, traces_after),
+KERNEL_BOUNDS(STAGE_BOUNDS, stage, INOUT(real, fields), INOUT(real, increments), IN(real, geometry),
+              IN(real, materials), IN(Face, faces), IN(real, traces_before), OUT(real, traces_after),
               IN(real, D), IN(real, DT), LONG(first), LONG(elements), DOUBLE(dt), DOUBLE(rka),
               DOUBLE(rkb)) {
 #if ON_GPU
@@ -126,7 +126,7 @@ KERNEL_BOUNDS(STAGE_BOUNDS, stage, INOUT(real, u), INOUT(real, k), IN(real, geom
 #if !ON_GPU
     SHARED(real, v, 6 * NP3);
 #endif
-    real *ue = u + e * 6 * NP3, *ke = k + e * 6 * NP3;
+    real *ue = fields + e * 6 * NP3, *ke = increments + e * 6 * NP3;
     const real *g = geometry + number * 10 * NP3, *material = materials + 4 * e;
     THREADS(n, 6 * NP3) v[n] = ue[n];
     BARRIER();
@@ -163,20 +163,19 @@ KERNEL_BOUNDS(STAGE_BOUNDS, stage, INOUT(real, u), INOUT(real, k), IN(real, geom
           ue[c * NP3 + n] = fused((real)rkb, step, v[c * NP3 + n]);
         }
       }
-      real *traces = traces_after + e * 24 * NP2;
-#define WRITE_TRACE(f, b, a, n) trace_at(f, b, a, n, ue, g, traces)
+      real *after = traces_after + e * 24 * NP2;
+#define WRITE_TRACE(f, b, a, n) trace_at(f, b, a, n, ue, g, after)
       AT_FACES(row, WRITE_TRACE);
     }
     BARRIER();
   }
 }
 
-KERNEL(first_traces, IN(real, u), IN(real, geometry), INOUT(real, all_traces), LONG(first),
-       LONG(elements)) {
+KERNEL(first_traces, IN(real, fields), IN(real, geometry), OUT(real, traces), ELEMENTS_AND_DERIVATIVES) {
   BLOCKS(number, elements) {
     const long e = first + number;
-    const real *ue = u + e * 6 * NP3, *g = geometry + number * 10 * NP3;
-    real *traces = all_traces + e * 24 * NP2;
+    const real *ue = fields + e * 6 * NP3, *g = geometry + number * 10 * NP3;
+    real *after = traces + e * 24 * NP2;
     ROWS(row) { AT_FACES(row, WRITE_TRACE); }
   }
 }

@@ -199,9 +199,9 @@ INLINE void rows(const Shape &shape, const real *D, const real *DT, const real *
   }
 }
 
-KERNEL(stage, INOUT(real, u), INOUT(real, k), IN(real, geometry), IN(real, materials),
-       IN(Face, faces), IN(real, traces_before), INOUT(real, traces_after), IN(real, D),
-       IN(real, DT), LONG(first), LONG(elements), DOUBLE(dt), DOUBLE(rka), DOUBLE(rkb)) {
+KERNEL(stage, INOUT(real, fields), INOUT(real, increments), IN(real, geometry), IN(real, materials),
+       IN(Face, faces), IN(real, traces_before), OUT(real, traces_after), IN(real, D), IN(real, DT),
+       LONG(first), LONG(elements), DOUBLE(dt), DOUBLE(rka), DOUBLE(rkb)) {
   const real by_weight = N * (N + 1) / real(2);
   const Coefficients by = {(real)dt, (real)rka, (real)rkb};
   BLOCKS(number, elements) {
@@ -211,7 +211,7 @@ KERNEL(stage, INOUT(real, u), INOUT(real, k), IN(real, geometry), IN(real, mater
     SHARED(real, pairs, 2 * 4 * NP2);
     SHARED(real, own_shapes, 3 * FACE_PITCH);
     SHARED(real, turned, NP *PITCH);
-    real *ue = u + e * 6 * NP3, *ke = k + e * 6 * NP3, *after = traces_after + e * 24 * NP2;
+    real *ue = fields + e * 6 * NP3, *ke = increments + e * 6 * NP3, *after = traces_after + e * 24 * NP2;
     const real *stored = geometry + number * SHAPE_VALUES, *material = materials + 4 * e;
     const long next = number + 1 < elements ? e + 1 : e;
     pad_rows(DT, turned);
@@ -250,32 +250,23 @@ KERNEL(stage, INOUT(real, u), INOUT(real, k), IN(real, geometry), IN(real, mater
   }
 }
 
-// What another geometry than the stored one is computed by.
-#if GEOMETRY == 0
-#define BY_DERIVATIVES
-#else
-#define BY_DERIVATIVES IN(real, D), IN(real, DT),
-#endif
-KERNEL(first_traces, IN(real, u), IN(real, geometry), INOUT(real, traces),
-       BY_DERIVATIVES LONG(first), LONG(elements)) {
-#if GEOMETRY == 0
-  const real *const D = nullptr, *const DT = nullptr;
-#endif
+KERNEL(first_traces, IN(real, fields), IN(real, geometry), OUT(real, traces), ELEMENTS_AND_DERIVATIVES) {
   BLOCKS(number, elements) {
     const long e = first + number;
+    const real *const matrix = GEOMETRY ? D : nullptr, *const transpose = GEOMETRY ? DT : nullptr;
     SHARED(real, pairs, 2 * 4 * NP2);
     SHARED(real, turned, NP *PITCH);
     real *after = traces + e * 24 * NP2;
-    if (GEOMETRY == 1) pad_rows(DT, turned);
+    if (GEOMETRY == 1) pad_rows(transpose, turned);
     Shape shape;
-    shape.open(geometry + number * SHAPE_VALUES, D, turned);
+    shape.open(geometry + number * SHAPE_VALUES, matrix, turned);
     for (int k = 0; k < NP; k++)
       for (int j = 0; j < NP; j++) {
         Lanes v[VECTORS][6];
         UNROLLED for (int b = 0; b < VECTORS; b++) {
           Lanes a[9], own[6];
           shape.tangents(k, j, b, a);
-          fields_of(place(u + e * 6 * NP3 + (k * NP + j) * NP), b, own);
+          fields_of(place(fields + e * 6 * NP3 + (k * NP + j) * NP), b, own);
           covariant(a, own, v[b]);
         }
         leave_traces(v, k, j, after, pairs);

@@ -325,39 +325,32 @@ INLINE void stage_of(real *shared, real *u, real *k, const real *geometry, const
 }
 
 #define STAGE_BOUNDS __launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR)
-KERNEL_BOUNDS(STAGE_BOUNDS, stage, INOUT(real, u), INOUT(real, k), IN(real, geometry),
-              IN(real, materials), IN(Face, faces), IN(real, traces_before), INOUT(real, traces_after),
+KERNEL_BOUNDS(STAGE_BOUNDS, stage, INOUT(real, fields), INOUT(real, increments), IN(real, geometry),
+              IN(real, materials), IN(Face, faces), IN(real, traces_before), OUT(real, traces_after),
               IN(real, D), IN(real, DT), LONG(first), LONG(elements), DOUBLE(dt), DOUBLE(rka),
               DOUBLE(rkb)) {
   DYNAMIC_SHARED(real, shared);
-  stage_of<false>(shared, u, k, geometry, materials, faces, traces_before, traces_after, D, first, elements,
-                  (real)dt, (real)rka, (real)rkb);
+  stage_of<false>(shared, fields, increments, geometry, materials, faces, traces_before, traces_after, D,
+                  first, elements, (real)dt, (real)rka, (real)rkb);
 }
 // The last stage of a step: nobody reads its increments, and they are not written.
-KERNEL_BOUNDS(STAGE_BOUNDS, last_stage, INOUT(real, u), INOUT(real, k), IN(real, geometry),
-              IN(real, materials), IN(Face, faces), IN(real, traces_before), INOUT(real, traces_after),
+KERNEL_BOUNDS(STAGE_BOUNDS, last_stage, INOUT(real, fields), IN(real, increments), IN(real, geometry),
+              IN(real, materials), IN(Face, faces), IN(real, traces_before), OUT(real, traces_after),
               IN(real, D), IN(real, DT), LONG(first), LONG(elements), DOUBLE(dt), DOUBLE(rka),
               DOUBLE(rkb)) {
   DYNAMIC_SHARED(real, shared);
-  stage_of<true>(shared, u, k, geometry, materials, faces, traces_before, traces_after, D, first, elements,
-                 (real)dt, (real)rka, (real)rkb);
+  stage_of<true>(shared, fields, const_cast<real *>(increments), geometry, materials, faces, traces_before,
+                 traces_after, D, first, elements, (real)dt, (real)rka, (real)rkb);
 }
 
-// Where geometry is not stored the derivative matrix is told too, as on cores.
-#if GEOMETRY == 0
-#define DERIVATIVES_FOR_TRACES
-#else
-#define DERIVATIVES_FOR_TRACES IN(real, D), IN(real, DT),
-#endif
-KERNEL(first_traces, IN(real, u), IN(real, geometry), INOUT(real, traces),
-       DERIVATIVES_FOR_TRACES LONG(first), LONG(elements)) {
+KERNEL(first_traces, IN(real, fields), IN(real, geometry), OUT(real, traces), ELEMENTS_AND_DERIVATIVES) {
   BLOCKS(number, elements) {
     const long e = first + number;
     const real *ge = geometry + number * OF_AN_ELEMENT;
     THREADS(n, NP3) {
       const int i = n % NP, j = n / NP % NP, k = n / NP2, ends[3] = {i, j, k};
       real g[OF_A_NODE] = {}, own[6], v[6];
-      for (int c = 0; c < 6; c++) own[c] = u[(e * 6 + c) * NP3 + n];
+      for (int c = 0; c < 6; c++) own[c] = fields[(e * 6 + c) * NP3 + n];
 #if !COVARIANT && GEOMETRY == 2
       from_corners(ge, distance(D, i), distance(D, j), distance(D, k), g);
 #elif !COVARIANT

@@ -72,7 +72,6 @@ class _Shapes:
     threads: int
     extent: Callable[[int], tuple[int, ...]]
     options: Mapping[str, Any]  # For the launch of a stage
-    by_derivatives: bool  # Whether the first traces need derivatives
 
 
 class SourceTerms(Protocol):
@@ -195,7 +194,6 @@ class Stepping:
                 threads,
                 extent,
                 options,
-                mode != STORED,
             )
             self.constants |= constants
         self._shapes_of = {
@@ -208,14 +206,16 @@ class Stepping:
         """How a stage runs: constants of the kernel, threads of a block, extent and options."""
         size = self._real.itemsize
         if self._device.kind == "cpu":
-            by_nodes = mode in (STORED, COORDINATES)
-            faces_too = by_nodes and not chain_rule and self.order >= _FACE_SHAPES_FROM
             constants: dict[str, int | float | str] = {"GEOMETRY": mode}
-            constants |= {"FACE_SHAPES": int(faces_too), "CHAIN_RULE": int(chain_rule)}
+            constants["CHAIN_RULE"] = int(chain_rule)
+            if not chain_rule:
+                by_nodes = mode in (STORED, COORDINATES)
+                constants["FACE_SHAPES"] = int(by_nodes and self.order >= _FACE_SHAPES_FROM)
             return constants, 1, lambda elements: (elements,), {}
         if chain_rule:
             threads = min(_MOST_THREADS, -(-self._nodes // _WARP) * _WARP)
-            constants = {"CHAIN_RULE": 1, "THREADS_A_BLOCK": threads, "BLOCKS_A_PROCESSOR": 1}
+            constants = {"CHAIN_RULE": 1, "GEOMETRY": STORED}
+            constants |= {"THREADS_A_BLOCK": threads, "BLOCKS_A_PROCESSOR": 1}
             shared = (6 * self._nodes + (self.order + 1) ** 2) * size
             check_room(self.order, size, shared, self._device.block_memory)
             return constants, threads, lambda elements: (elements * threads,), {"shared": shared}
@@ -275,23 +275,50 @@ class Stepping:
         for outgoing, incoming in zip(self._outgoing, self._incoming, strict=True):
             self._exchange.prepare(outgoing, into=incoming)
 
-    def _bound(self, group: Range, name: str, *rest: Any, stream: Any = None) -> Launch:
-        """A kernel for a range of elements, with the arguments that follow the geometry."""
+    def _elements_of(self, group: Range) -> dict[str, Any]:
+        """Arguments and launch shape that all kernels share for a range of elements."""
         known = self._shapes_of[group.first]
-        shape = known.geometry[known.begins[group.first] * known.values :]
-        extent, block = known.extent(group.count), (known.threads,)
-        if name == "first_traces":
-            between = (self._D, self._DT) if known.by_derivatives else ()
-            arguments = (self.fields, shape, *rest, *between, group.first, group.count)
-            return known.first_traces.bind(*arguments, stream=stream, extent=extent, block=block)
-        trace_before, trace_after, *numbers = rest
-        stage = known.last_stage if name == "last_stage" else known.stage
-        return stage.bind(
-            *(self.fields, self.increments, shape, self._materials, self._faces),
-            *(trace_before, trace_after, self._D, self._DT, group.first, group.count, *numbers),
+        return {
+            "fields": self.fields,
+            "geometry": known.geometry[known.begins[group.first] * known.values :],
+            "D": self._D,
+            "DT": self._DT,
+            "first": group.first,
+            "elements": group.count,
+            "extent": known.extent(group.count),
+            "block": (known.threads,),
+        }
+
+    def _bind_first_traces(self, group: Range) -> Launch:
+        """Launch that writes the traces of the present fields of a range of elements."""
+        kernel = self._shapes_of[group.first].first_traces
+        return kernel.bind(**self._elements_of(group), traces=self._traces[self._current])
+
+    def _bind_stage(
+        self,
+        group: Range,
+        turn: int,
+        *,
+        dt: float,
+        rka: float,
+        rkb: float,
+        last: bool = False,
+        stream: Any = None,
+    ) -> Launch:
+        """A stage of a range of elements that reads the traces of a turn and writes the other set."""
+        known = self._shapes_of[group.first]
+        kernel = known.last_stage if last else known.stage
+        return kernel.bind(
+            **self._elements_of(group),
+            increments=self.increments,
+            materials=self._materials,
+            faces=self._faces,
+            traces_before=self._traces[turn],
+            traces_after=self._traces[1 - turn],
+            dt=dt,
+            rka=rka,
+            rkb=rkb,
             stream=stream,
-            extent=extent,
-            block=block,
             **known.options,
         )
 
@@ -322,14 +349,15 @@ class Stepping:
         """Launches for the elements that others wait for, and for the rest."""
         prepared = self.additions.kinds if self.additions is not None else ()
         launches: tuple[list[Launch], list[Launch]] = ([], [])
-        name = "last_stage" if stage == LSERK4.stages - 1 else "stage"
         for group in self.part.ranges:
-            a = 1.0 if group.kind in prepared else LSERK4.a[stage]
             side = group.waited_for and self._overlap and self._exchange is not None
-            launch = self._bound(
+            launch = self._bind_stage(
                 group,
-                name,
-                *(self._traces[turn], self._traces[1 - turn], float(dt), float(a), LSERK4.b[stage]),
+                turn,
+                dt=dt,
+                rka=1.0 if group.kind in prepared else LSERK4.a[stage],
+                rkb=LSERK4.b[stage],
+                last=stage == LSERK4.stages - 1,
                 stream=self._device.side if side else None,
             )
             launches[0 if group.waited_for else 1].append(launch)
@@ -403,7 +431,7 @@ class Stepping:
     def renew_traces(self) -> None:
         """Make the traces those of the present fields, on all ranks."""
         for group in self.part.ranges:
-            self._bound(group, "first_traces", self._traces[self._current])()
+            self._bind_first_traces(group)()
         if self._exchange is not None:
             outgoing, incoming = self._outgoing[self._current], self._incoming[self._current]
             self._device.fork()
@@ -415,8 +443,7 @@ class Stepping:
         self.fields[:] = values
         self.renew_traces()
         for group in self.part.ranges:
-            traces = self._traces[self._current], self._traces[1 - self._current]
-            self._bound(group, "stage", *traces, 1.0, 0.0, 0.0)()
+            self._bind_stage(group, self._current, dt=1.0, rka=0.0, rkb=0.0)()
         return self.increments
 
     def values(self) -> Floats:

@@ -311,7 +311,8 @@ class PointwiseAdditions:
         scaling = [_Scaling(setting, left)] if len(left) else []
         self._terms: list[SourceTerm] = [*self._media, *self._layers, *scaling, *driven]
         self._clock = device.from_host(np.zeros(2))
-        self._tick = setting.kernel(SOURCE, "tick").bind(self._clock, 1, extent=(1,), block=(1,))
+        tick = setting.kernel(SOURCE, "tick")
+        self._tick = tick.bind(clock=self._clock, steps=1, extent=(1,), block=(1,))
         self._launches: list[list[Launch]] = [[] for _ in range(LSERK4.stages)]
         self._dt = 0.0
 
@@ -321,7 +322,7 @@ class PointwiseAdditions:
             if term.lossy:
                 at[term.elements] = np.arange(len(term.elements))
                 return term.beyond, at
-        return self._setting.zeros(1), at
+        return None, at
 
     def bind(self, fields: Array, increments: Array, dt: float) -> None:
         """Take the arrays and a time step from now on."""
@@ -422,7 +423,15 @@ class _Scaling:
         """Launches for each stage."""
         grid = self._setting.blocks(self._count, COMPONENTS * self._setting.nodes)
         return [
-            [self._kernel.bind(to.increments, self._elements, self._count, a, **grid)]
+            [
+                self._kernel.bind(
+                    increments=to.increments,
+                    elements=self._elements,
+                    count=self._count,
+                    rka=a,
+                    **grid,
+                )
+            ]
             for a in LSERK4.a
         ]
 

@@ -176,18 +176,34 @@ class LayerTerm:
         self._kernel = setting.kernel(SOURCE, name)
         count = len(elements) * self.width * setting.nodes
         self._states, self._steps = setting.zeros(count), setting.zeros(count)
-        # What a medium in the layer answers to beside the fields.
-        self.beyond, self._beyond_steps = (setting.zeros(count if lossy else 1) for _ in range(2))
+        # What a medium in the layer answers to beside the fields; None without a lossy medium.
+        self.beyond: Array = setting.zeros(count) if lossy else None
+        self._beyond_steps: Array = setting.zeros(count) if lossy else None
 
     def _bound(self, to: Bound, a: float, b: float) -> Launch:
         count = len(self.elements)
         grid = self._setting.blocks(count, self._setting.nodes)
-        begin: tuple[Array, ...] = (to.fields, to.increments, self._states, self._steps)
+        beside: dict[str, Any] = {"axis": self.axis}
         if self.axis is None:
-            begin += (self.beyond, self._beyond_steps)
-        which = int(self.lossy) if self.axis is None else self.axis
-        listed = (self._rates, self._elements, count, which)
-        return self._kernel.bind(*begin, *listed, to.dt, a, b, **grid)
+            beside = {
+                "beyond": self.beyond,
+                "beyond_steps": self._beyond_steps,
+                "lossy": int(self.lossy),
+            }
+        return self._kernel.bind(
+            fields=to.fields,
+            increments=to.increments,
+            states=self._states,
+            steps=self._steps,
+            rates=self._rates,
+            elements=self._elements,
+            count=count,
+            dt=to.dt,
+            rka=a,
+            rkb=b,
+            **beside,
+            **grid,
+        )
 
     def bind(self, to: Bound) -> list[list[Launch]]:
         """Launches for each stage."""

@@ -277,13 +277,23 @@ class MediumTerm:
         """Launches for each stage."""
         setting, medium = self._setting, self.medium
         grid = setting.blocks(len(self.elements), 3 * setting.nodes)
-        arrays = (self._states, self._steps, self._beyond, self._elements, self._beyond_at)
-        rates = medium.electric_rate, medium.magnetic_rate
         return [
             [
                 self._kernel.bind(
-                    *(to.fields, to.increments, *arrays, len(self.elements), self._poles),
-                    *(*rates, to.dt, a, b),
+                    fields=to.fields,
+                    increments=to.increments,
+                    states=self._states,
+                    steps=self._steps,
+                    beyond=self._beyond,
+                    elements=self._elements,
+                    beyond_at=self._beyond_at,
+                    count=len(self.elements),
+                    poles=self._poles,
+                    electric_rate=medium.electric_rate,
+                    magnetic_rate=medium.magnetic_rate,
+                    dt=to.dt,
+                    rka=a,
+                    rkb=b,
                     **grid,
                 )
             ]

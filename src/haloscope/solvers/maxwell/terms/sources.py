@@ -179,14 +179,22 @@ class DrivenTerm:
 
     def bind(self, to: Bound) -> list[list[Launch]]:
         """Launches for each stage."""
-        listed = [self._places, self._shape]
-        if self._delays is not None:
-            listed.append(self._delays)
-        time = (to.clock, self._numbers, self._table, self._kind, to.dt)
+        delays = {} if self._delays is None else {"delays": self._delays}
         return [
             [
                 self._kernel.bind(
-                    to.increments, *listed, self._count, *time, c, extent=(self._count,)
+                    increments=to.increments,
+                    places=self._places,
+                    shape=self._shape,
+                    **delays,
+                    count=self._count,
+                    clock=to.clock,
+                    numbers=self._numbers,
+                    table=self._table,
+                    kind=self._kind,
+                    dt=to.dt,
+                    rkc=c,
+                    extent=(self._count,),
                 )
             ]
             for c in LSERK4.c
