@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from haloscope.device.declarations import Declaration, DeclarationError
@@ -38,7 +38,7 @@ class Field:
                 f"{', '.join(names)} are parts of several partitions: {', '.join(sorted(partitions))}",
                 location=f"field {self.name}",
             )
-        return View(self, partitions.pop(), frozenset(names))
+        return View(self, partitions.pop(), frozenset(names), self.array)
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,16 @@ class View:
     field: Field
     partition: str
     parts: frozenset[str]
+    array: Array  # As kernels get it: the whole field, or a piece that has these parts
     written: frozenset[str] | None = None  # The parts that are written, if not all
-
-    @property
-    def array(self) -> Array:
-        """The whole array, as kernels get it."""
-        return self.field.array
 
     def but_writes(self, *parts: str) -> View:
         """The same for an argument that a kernel reads in all these parts and writes in some only."""
-        return View(self.field, self.partition, self.parts, self.field[parts].parts)
+        return replace(self, written=self.field[parts].parts)
+
+    def of(self, array: Array) -> View:
+        """The same parts in a piece of the field, or in the field as another type."""
+        return replace(self, array=array)
 
     def __str__(self) -> str:
         return f"{self.field.name}[{', '.join(sorted(self.parts))}]"
@@ -90,7 +90,7 @@ def uses(declaration: Declaration, arguments: Mapping[str, Any]) -> list[Use]:
         reads, writes = argument.access != "out", argument.access != "in"
         if view is not None and view.written is not None:
             result.append(Use(argument.name, array, view, reads, writes=False))
-            view = View(view.field, view.partition, view.written)
+            view = replace(view, parts=view.written, written=None)
             reads = False
         result.append(Use(argument.name, array, view, reads, writes))
     return result
