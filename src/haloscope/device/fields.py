@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ class Field:
     Parts of one partition have no element in common; parts of two partitions are taken to have some.
     """
 
-    def __init__(self, name: str, array: Array, **partitions: Sequence[str]) -> None:
+    def __init__(self, name: str, array: Array, **partitions: Iterable[str]) -> None:
         self.name, self.array = name, array
         self._partition_of = {
             part: partition for partition, parts in partitions.items() for part in parts
