@@ -33,38 +33,49 @@ _SOMEWHERE = 1 << 40  # no array, but no null pointer either: that says that the
 class AbsentArray:
     """An array without content: parts of it can be named, values written to it are dropped."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: DTypeLike) -> None:
+    _next = _SOMEWHERE
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: DTypeLike, address: int | None = None
+    ) -> None:
         self.shape = tuple(int(n) for n in shape)
         self.ndim = len(self.shape)
         self.dtype = np.dtype(dtype)
         self.itemsize = self.dtype.itemsize
         self.flags = SimpleNamespace(c_contiguous=True, f_contiguous=True)
         self.nbytes = math.prod(self.shape) * self.itemsize
+        # A place of its own, where nothing is: what shares memory can be told from what does not.
+        if address is None:
+            address = AbsentArray._next
+            AbsentArray._next += max(1, self.nbytes)
+        self.data = SimpleNamespace(ptr=address)
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, part: slice) -> AbsentArray:
-        count = len(range(*part.indices(self.shape[0])))
-        return AbsentArray((count, *self.shape[1:]), self.dtype)
+        rows = range(*part.indices(self.shape[0]))
+        first = rows.start * math.prod(self.shape[1:]) * self.itemsize
+        shape = (len(rows), *self.shape[1:])
+        return AbsentArray(shape, self.dtype, self.data.ptr + first)
 
     def view(self, dtype: DTypeLike) -> AbsentArray:
         """The same array with values of another type, as wide as its own."""
-        return AbsentArray(self.shape, dtype)
+        return AbsentArray(self.shape, dtype, self.data.ptr)
 
     def __setitem__(self, part: Any, values: Any) -> None:
         pass
 
 
 def _as_strided(array: AbsentArray, shape: tuple[int, ...], strides: Any) -> AbsentArray:
-    return AbsentArray(shape, array.dtype)
+    return AbsentArray(shape, array.dtype, array.data.ptr)
 
 
 def _nothing() -> None:
     pass
 
 
-class _AbsentKernel:
+class AbsentKernel:
     """A kernel that was compiled; its launches do nothing."""
 
     def __init__(self, declaration: Declaration) -> None:
@@ -116,7 +127,7 @@ class AbsentDevice:
         self._log = log
         self._met: set[tuple[Path, str]] = set()
 
-    def kernel(self, file: Path, name: str, constants: Constants) -> _AbsentKernel:
+    def kernel(self, file: Path, name: str, constants: Constants) -> AbsentKernel:
         """Compile the file of a kernel, unless it was compiled before."""
         self.kernels.add((file.name, name))
         met = (file, jit.kernel_hash(file, constants))
@@ -133,7 +144,7 @@ class AbsentDevice:
             if self._log is not None:
                 self._log(done)
         declared = jit.declarations(file, constants, on_gpu=self.kind == "cuda")
-        return _AbsentKernel(declared.kernel(name))
+        return AbsentKernel(declared.kernel(name))
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Array without content."""

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from absent_device import AbsentDevice, AbsentKernel
+
+from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice, CpuKernel
 from haloscope.device.declarations import Constants
 from haloscope.device.fields import Use, conflict, uses
@@ -83,19 +86,13 @@ class Recorder:
         return list(seen)
 
 
-class RecordedCores(CpuDevice):
-    """Cores with the three streams of a GPU by name; launches run at once, and are recorded."""
+class _Recording:
+    """The streams of a device by name, and the order that the device's own calls make."""
 
     stream = None
     side = "side"
     beside = "beside"
-
-    def __init__(self, threads: int = 1) -> None:
-        super().__init__(threads)
-        self.recorder = Recorder()
-
-    def kernel(self, file: Path, name: str, constants: Constants) -> Any:
-        return _RecordedKernel(super().kernel(file, name, constants), name, self.recorder)
+    recorder: Recorder
 
     def fork(self, stream: Any = None) -> None:
         self.recorder.waits(stream or self.side, MAIN)
@@ -108,28 +105,49 @@ class RecordedCores(CpuDevice):
         return lambda: self.recorder.host_waits(held)
 
     def copy_out(self, array: Any, host: Any, stream: Any = None) -> Callable[[], None]:
-        self.recorder.launched(
-            "copy to host", stream or MAIN, [Use("array", array, None, True, False)]
-        )
-        super().copy_out(array, host, stream)
+        use = Use("array", array, None, True, False)
+        self.recorder.launched("copy to host", stream or MAIN, [use])
+        super().copy_out(array, host, stream)  # type: ignore[misc]
         return self.note(stream)
 
     def copy_in(self, array: Any, host: Any, stream: Any = None) -> None:
-        self.recorder.launched(
-            "copy from host", stream or MAIN, [Use("array", array, None, False, True)]
-        )
-        super().copy_in(array, host, stream)
+        use = Use("array", array, None, False, True)
+        self.recorder.launched("copy from host", stream or MAIN, [use])
+        super().copy_in(array, host, stream)  # type: ignore[misc]
 
     def to_host(self, array: Any) -> Any:
         self.synchronise()
-        return super().to_host(array)
+        return super().to_host(array)  # type: ignore[misc]
 
     def synchronise(self) -> None:
         self.note()()
 
 
+class RecordedCores(_Recording, CpuDevice):
+    """Cores with the three streams of a GPU; launches run at once, and are recorded."""
+
+    def __init__(self, threads: int = 1) -> None:
+        super().__init__(threads)
+        self.recorder = Recorder()
+
+    def kernel(self, file: Path, name: str, constants: Constants) -> Any:
+        return _RecordedKernel(super().kernel(file, name, constants), name, self.recorder)
+
+
+class RecordedGpu(_Recording, AbsentDevice):
+    """A GPU that is absent: launches compute nothing, and are recorded."""
+
+    def __init__(self, target: str = "sm_90") -> None:
+        super().__init__(target)
+        self.recorder = Recorder()
+
+    def kernel(self, file: Path, name: str, constants: Constants) -> Any:
+        declared = jit.declarations(file, constants, on_gpu=True).kernel(name)
+        return _RecordedKernel(AbsentKernel(declared), name, self.recorder)
+
+
 class _RecordedKernel:
-    def __init__(self, kernel: CpuKernel, name: str, recorder: Recorder) -> None:
+    def __init__(self, kernel: CpuKernel | AbsentKernel, name: str, recorder: Recorder) -> None:
         self._kernel, self._name, self._recorder = kernel, name, recorder
         self.declaration = kernel.declaration
 
