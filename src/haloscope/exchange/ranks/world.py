@@ -33,8 +33,6 @@ class World:
     local_rank = 0
     local_size = 1
     library = "no MPI (one process)"
-    present = True
-    """Whether the other ranks are there; see :mod:`haloscope.exchange.ranks.world`."""
 
     @property
     def is_root(self) -> bool:

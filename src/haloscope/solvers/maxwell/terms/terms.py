@@ -117,7 +117,7 @@ def locate_on_ranks(
     located = PartLocator(mesh, order, numbers, _near(low, high, point)).find(point[None])
     here = float(located.elements[0]) if located.inside[0] else math.inf
     lowest = -world.largest(-here)
-    if math.isinf(lowest) and world.present:
+    if math.isinf(lowest):
         ends = [[world.largest(float(at)) for at in (-low).max(axis=0)]]
         ends.append([world.largest(float(at)) for at in high.max(axis=0)])
         raise _nowhere(point, -np.array(ends[0]), np.array(ends[1]))
