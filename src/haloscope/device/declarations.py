@@ -283,10 +283,11 @@ class _Source:
         python = expression.replace("&&", " and ").replace("||", " or ").replace("/", "//")
         python = re.sub(r"!(?!=)", " not ", python).strip()
         names = _UndeclaredNames(self._file, text.strip())
+        calls = re.search(r"\w\s*\(", expression)
         try:
-            if re.fullmatch(r"[\w\s()<>=!+\-*/%&|]*", python):
+            if not calls and re.fullmatch(r"[\w\s()<>=!+\-*/%&|]*", python):
                 return int(eval(python, {"__builtins__": {}}, names))
-        except (SyntaxError, TypeError):
+        except SyntaxError:
             pass
         raise DeclarationError(
             f"a condition that cannot be read: {text.strip()}", location=self._file
