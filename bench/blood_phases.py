@@ -9,8 +9,9 @@ import numpy as np
 
 from haloscope.device.interface import Device
 from haloscope.exchange.ranks.world import World
-from haloscope.solvers.blood.cells.local_cells import ALONE, OWN, SHARED, LocalCells
+from haloscope.solvers.blood.cells.local_cells import LocalCells
 from haloscope.solvers.blood.coupling.repulsion import CellsOfKind
+from haloscope.solvers.blood.membranes.membranes import ALONE, OWN, SHARED
 from haloscope.solvers.blood.solver import BloodSolver
 
 Work = Callable[[], None]

@@ -13,7 +13,6 @@ from haloscope.device.cpu import CpuDevice, CpuLaunch
 from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.cells.local_cells import SHARED
 from haloscope.solvers.blood.cells.migration import CellTimetable
 from haloscope.solvers.blood.coupling.coupling import SomeCells
 from haloscope.solvers.blood.coupling.repulsion import Repulsion
@@ -22,6 +21,7 @@ from haloscope.solvers.blood.fluid.flow import Flow
 from haloscope.solvers.blood.fluid.fluid import Fluid
 from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant
 from haloscope.solvers.blood.fluid_with_cells import MANY, Stepping
+from haloscope.solvers.blood.membranes.membranes import SHARED
 from haloscope.solvers.blood.vessels.vessels import fluid_openings
 
 CELLS = {

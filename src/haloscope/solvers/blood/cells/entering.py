@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Device, Launch
-from haloscope.solvers.blood.cells.local_cells import ALONE, SHARED, LocalCells
+from haloscope.solvers.blood.cells.local_cells import LocalCells
 from haloscope.solvers.blood.cells.sharing import CellOwnership
-from haloscope.solvers.blood.membranes.membranes import Membranes
+from haloscope.solvers.blood.membranes.membranes import ALONE, SHARED, Membranes
 
 SOURCE = Path(__file__).with_name("entering.cpp")
 
@@ -159,8 +159,8 @@ class EnteringCells:
         def bind() -> Launch:
             rows, places, count = self._lists[part]
             return self._lead.bind(
-                positions=m.positions,
-                velocities=m.velocities,
+                positions=m.view(m.positions, part),
+                velocities=m.view(m.velocities, part),
                 capacity=m.capacity,
                 a_cell=m.vertices,
                 rows=rows,

@@ -11,12 +11,8 @@ from numpy.typing import NDArray
 from haloscope.solvers.blood.cells.shared_vertices import SharedVertices
 from haloscope.solvers.blood.cells.sharing import CellOwnership, Region
 from haloscope.solvers.blood.membranes.cell_shapes import CellShapes
-from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
+from haloscope.solvers.blood.membranes.membranes import OWN, SHARED, MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import MembraneMesh
-
-ALONE, OWN, COPIES, SHARED = range(4)
-"""Parts of the cells of a rank: own ones that no other rank holds, others of its own, copies of
-others', and the last two together."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from haloscope.device.interface import Device, Launch
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.shared_rows import SharedRows, open_shared_rows
 from haloscope.solvers.blood.cells.sharing import CellOwnership, Region, Shares
-from haloscope.solvers.blood.membranes.membranes import Membranes
+from haloscope.solvers.blood.membranes.membranes import COPIES, OWN, SHARED, Membranes
 
 SOURCE = Path(__file__).with_name("shared_vertices.cpp")
 KERNELS = ("count_travelling", "add_up_lines", "list_travelling")
@@ -161,6 +161,16 @@ class SharedVertices:
         self.velocities = self._opened(*velocities, 1, self.velocities, True)
         self.forces = self._opened(*forces, 1, self.forces, False)
 
+    def _name_parts(self, cells: Membranes) -> None:
+        """Tell the exchanges of each step which cells they send and fill."""
+        for exchange, array, sent, filled in (
+            (self.velocities, cells.velocities, SHARED, SHARED),
+            (self.forces, cells.forces, OWN, COPIES),
+        ):
+            if exchange is not None:
+                views = cells.view(array, sent), cells.view(array, filled)
+                exchange.name_parts(array, sent=views[0], filled=views[1])
+
     def list(self, cells: Membranes) -> None:
         """List what was counted."""
         self._bind(cells)
@@ -222,7 +232,7 @@ class SharedVertices:
         count, add_up, fill = self._kernels
         messages = self._messages
         lines = {"table": self._table, "messages": messages, "counts": self._line_counts}
-        given: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "positions": cells.positions,
             "vertices": cells.capacity * cells.vertices,
             "a_cell": cells.vertices,
@@ -233,7 +243,7 @@ class SharedVertices:
         }
         totals = self._on_device
         bound = [
-            count.bind(**given, extent=(_LANES * max(1, self._room),), block=(_LANES,)),
+            count.bind(**arguments, extent=(_LANES * max(1, self._room),), block=(_LANES,)),
             add_up.bind(**lines, totals=totals, extent=(_SUMS * max(1, messages),), block=(_SUMS,)),
         ]
         if self.velocities is not None and self.forces is not None:
@@ -244,7 +254,7 @@ class SharedVertices:
             )
             bound.append(
                 fill.bind(
-                    **given,
+                    **arguments,
                     totals=totals,
                     firsts=self._device.from_host(np.append(firsts, 0).astype(np.int32)),
                     velocities_out=velocities_out,
@@ -256,6 +266,7 @@ class SharedVertices:
                 )
             )
         self._bound, self._bound_margin = (key, bound), self._margin
+        self._name_parts(cells)
 
 
 def kernels(device: Device) -> list[Any]:

@@ -15,7 +15,7 @@ from haloscope.exchange.shared_rows import SharedRows
 from haloscope.mesh.lattice.lattice_parts import LatticePart
 from haloscope.regions import Region as TimedRegion
 from haloscope.solvers.blood.cells.entering import EnteringCells
-from haloscope.solvers.blood.cells.local_cells import ALONE, OWN, SHARED, CellKind, LocalCells
+from haloscope.solvers.blood.cells.local_cells import CellKind, LocalCells
 from haloscope.solvers.blood.cells.migration import (
     CellMigration,
     CellTimetable,
@@ -35,6 +35,7 @@ from haloscope.solvers.blood.coupling.repulsion import (
 )
 from haloscope.solvers.blood.fluid.flow import Flow
 from haloscope.solvers.blood.membranes.cell_shapes import smoothed
+from haloscope.solvers.blood.membranes.membranes import ALONE, OWN, SHARED
 from haloscope.solvers.interface import saved_counts, saved_numbers
 
 _INTERPOLATE = TimedRegion("interpolate")
@@ -417,7 +418,11 @@ class Suspension:
             m = local.membranes
             if not local.has(part):
                 continue
-            rows = SomeCells(*m.part(part), m.vertices, part == SHARED and self._beside(local))
+            rows = SomeCells(
+                *(*m.part(part), m.vertices, part == SHARED and self._beside(local)),
+                positions=m.view(m.positions, part),
+                velocities=m.view(m.velocities, part),
+            )
             with _INTERPOLATE:
                 self._coupling.interpolate(
                     *(self._flow.fluid.velocity, m.positions, m.velocities),

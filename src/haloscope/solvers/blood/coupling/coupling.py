@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from haloscope.device.declarations import Constants
+from haloscope.device.fields import View
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.errors import InputError
 from haloscope.solvers.blood.coupling.vertex_lists import CONSTANTS, MAKING, SUMMING, TileLists
@@ -76,6 +77,9 @@ class SomeCells:
     # of a GPU's room, so that the others begin at once. Many of their vertices lie outside of the
     # own box, and leave a block with little to do.
     beside: bool = False
+    # The arrays with the vertices of these cells, where others are worked on at the same time.
+    positions: View | Array | None = None
+    velocities: View | Array | None = None
 
 
 @dataclass(frozen=True)
@@ -270,7 +274,8 @@ class Coupling:
         chosen: SomeCells | None,
         stream: Any,
     ) -> Launch:
-        options: dict[str, Any] = {"extent": (count,)}
+        options: dict[str, Any] = {"extent": (count,), "stream": stream}
+        of_cells = (chosen.positions, chosen.velocities) if chosen else (None, None)
         if self.device.kind != "cpu":
             at_once = _WIDTH // 4
             share = count // (_BLOCKS_A_PROCESSOR * self.device.multiprocessors)
@@ -284,8 +289,8 @@ class Coupling:
             velocity=velocity,
             **self._fluid,
             rows=self._rows,
-            positions=positions,
-            velocities=velocities,
+            positions=positions if of_cells[0] is None else of_cells[0],
+            velocities=velocities if of_cells[1] is None else of_cells[1],
             vertices=vertices_of(positions),
             count=count,
             cells=chosen.rows if chosen else None,
@@ -369,15 +374,15 @@ class Coupling:
         )
         items = device.zeros((count * self.most_tiles(),), np.int32)
         vertices = {"positions": positions, "vertices": vertices_of(positions)}
-        given = {"box_numbers": self._fluid["box_numbers"], **vertices, "count": count}
+        arguments = {"box_numbers": self._fluid["box_numbers"], **vertices, "count": count}
         binned, lists = {"counts": counts, "bins": bins}, {"starts": starts, "items": items}
         tiles = {"force": force, **self._fluid, **vertices, "forces": forces, "bins": bins}
         wide, threads = _BLOCKS * _WIDTH, 32 * _WARPS
         calls: dict[str, tuple[dict[str, Any], int, int]] = {
-            "count_tiles": ({**given, "counts": counts}, count, _WIDTH),
+            "count_tiles": ({**arguments, "counts": counts}, count, _WIDTH),
             "sum_bins": ({**binned, "sums": sums}, wide, _WIDTH),
             "scan_bins": ({**binned, "sums": sums, "starts": starts}, wide, _WIDTH),
-            "fill_tiles": ({**given, "counts": counts, **lists}, count, _WIDTH),
+            "fill_tiles": ({**arguments, "counts": counts, **lists}, count, _WIDTH),
             "spread_fixed_point": (
                 {**tiles, **lists, "unit": 1.0 / RESOLUTION},
                 bins * threads,

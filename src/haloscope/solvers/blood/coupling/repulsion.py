@@ -126,8 +126,8 @@ class Repulsion:
         self._sums = device.zeros((max(_BLOCKS, device.multiprocessors),), np.int32)
         self._starts = device.zeros((self._bins + 1,), np.int32)
         names = ("place", "collect", "sort_bins", *LAUNCHED) if on_cores else LAUNCHED_ON_GPU
-        given = constants(dtype, device.kind)
-        self._kernels = {name: device.kernel(SOURCE, name, given) for name in names}
+        defined = constants(dtype, device.kind)
+        self._kernels = {name: device.kernel(SOURCE, name, defined) for name in names}
         # Numbers next to it are as far apart as what forces are whole multiples of.
         _, exponent = math.frexp(between_cells.strength)
         self._anchor = 1.5 * 2.0 ** (52 + exponent - _BITS_BELOW_STRENGTH)

@@ -17,6 +17,7 @@ from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.regions import Region
 from haloscope.solvers.blood.fluid.fluid import Fluid
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS
+from haloscope.solvers.blood.fluid.populations import pushed
 
 Floats = NDArray[np.float64]
 
@@ -139,7 +140,14 @@ class Flow:
             graphs=graphs,
             log=log,
         )
-        self._populations.forward.prepare(*fluid.buffers)
+        forward, backward = self._populations.forward, self._populations.backward
+        sent, filled = ("edge", "openings"), "ghosts"
+        for field in fluid.population_fields:
+            forward.name_parts(field.array, sent=field[sent], filled=field[filled])
+            if backward is not None:
+                left = field[pushed(sent[0]), pushed(sent[1])]
+                backward.name_parts(field.array, sent=left, filled=field[pushed(filled)])
+        forward.prepare(*fluid.buffers)
         self.transport = self._populations.transport
         if not with_cells:
             return
@@ -162,6 +170,12 @@ class Flow:
             field_stride=fluid.stride,
             stream=stream,
             graphs=graphs,
+        )
+        velocity = fluid.velocity_field
+        with_all = ("edge", "openings", "interior")
+        sent_now = with_all[:2] if self._early else with_all
+        self._velocities.forward.name_parts(
+            fluid.velocity, sent=velocity[sent_now], filled=velocity["ghosts"]
         )
         self._velocities.forward.prepare(fluid.velocity)
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.device.fields import Field
 from haloscope.device.interface import Array, Device
 from haloscope.solvers.blood.fluid.boundaries import (
     LatticePart,
@@ -24,7 +25,7 @@ from haloscope.solvers.blood.fluid.boundaries import (
 from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant, fastest_way, room_for_two
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, OPPOSITE, VELOCITIES, equilibrium
 from haloscope.solvers.blood.fluid.launches import Binder, orders
-from haloscope.solvers.blood.fluid.populations import HALF_SCALE, Populations
+from haloscope.solvers.blood.fluid.populations import HALF_SCALE, PARTS, Populations
 
 __all__ = ["EXACT_MAGIC", "SOURCE", "Carreau", "Fluid", "LatticePart", "Opening", "WallLinks"]
 
@@ -116,6 +117,7 @@ class Fluid:
         # (3, stride), with cells: force density that is added, and velocity as of the last step; in
         # double precision, as cells are, whatever the fluid is in.
         self.force, self.velocity = (device.zeros(vectors, np.float64) for _ in range(2))
+        self.velocity_field = Field("velocity", self.velocity, points=PARTS)
         flags = self.stride if inside_tau is not None else 1
         self.inside = device.zeros((flags,), np.uint8)  # (stride,) flags, with `inside_tau`
         # With which the kernels are compiled.
@@ -222,9 +224,9 @@ class Fluid:
                 "physics": self._physics,
                 "body": self._body_force,
                 "force": self.force,
-                "velocity": self.velocity,
                 "inside": self.inside,
             },
+            velocity=self.velocity_field,
             opening_tables=self._opening_tables | {"drive": self._drive},
             corrections=tuple(self._corrections),
             wall_link_tables=({}, {}) if self._sent_back is None else self._sent_back.tables,
@@ -232,7 +234,7 @@ class Fluid:
             alone=self.count == self.owned,
         )
         state = self._populations
-        self._launches = [binder.bind(turn, state.buffers, self._orders) for turn in state.turns]
+        self._launches = [binder.bind(turn, state.fields, self._orders) for turn in state.turns]
         if self._sent_back is not None:
             self._send_back_to = self._device.kernel(SOURCE, "send_back_to", self.constants)
 
@@ -269,6 +271,11 @@ class Fluid:
     def buffers(self) -> tuple[Array, ...]:
         """All arrays that are `destination` at times."""
         return self._populations.buffers
+
+    @property
+    def population_fields(self) -> tuple[Field, ...]:
+        """The same with their parts."""
+        return self._populations.fields
 
     @property
     def phase(self) -> int:

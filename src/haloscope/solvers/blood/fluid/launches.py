@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.device.fields import Field
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.solvers.blood.fluid.boundaries import LatticePart
 from haloscope.solvers.blood.fluid.gpu_layout import LINE, SKIPPED, KernelVariant, neighbours
 from haloscope.solvers.blood.fluid.lattice import rows_and_points
-from haloscope.solvers.blood.fluid.populations import Turn
+from haloscope.solvers.blood.fluid.populations import Turn, pushed
 
 _GPU_BLOCK = (256,)
 # As OPENINGS_BOUNDS of fluid_threads.hpp: their kernel holds whole points in registers.
@@ -138,6 +139,7 @@ class Binder:
     in_openings: int
     # Arguments by name, see fluid.cpp: of all kernels for points, and those of `openings`.
     common: dict[str, Any]
+    velocity: Field
     opening_tables: dict[str, Array]
     # Links to walls after steps that leave populations in own slots, and after those that leave
     # them with neighbours; empty where there are none.
@@ -148,21 +150,29 @@ class Binder:
     aside: bool  # Whether the edge is taken on the device's side stream
     alone: bool  # Whether nothing goes to other ranks
 
-    def bind(self, turn: Turn, buffers: tuple[Array, ...], orders: Orders) -> Launches:
+    def _arguments(self, turn: Turn, fields: tuple[Field, ...], part: str) -> dict[str, Any]:
+        """Arguments of kernels that take some of the points through a step between two arrays."""
+        slots = pushed(part) if turn.pushed else part
+        fresh = fields[turn.destination][slots]
+        old = fresh if turn.in_place else fields[turn.source].array
+        return self.common | {"old": old, "fresh": fresh, "velocity": self.velocity[part]}
+
+    def bind(self, turn: Turn, fields: tuple[Field, ...], orders: Orders) -> Launches:
         """Bind one kind of step to its buffers."""
-        source, destination = buffers[turn.source], buffers[turn.destination]
-        between = {"old": source, "fresh": destination}
-        arguments = self.common | ({"f": source} if turn.in_place else between)
-        if self.device.kind != "cpu":
-            arguments["backward"] = int(turn.backward)
+        more = {} if self.device.kind == "cpu" else {"backward": int(turn.backward)}
         bound = Launches()
         kernel = self._kernel(_kernel_of(turn, self.device.kind != "cpu"))
         within = self.wall_link_tables if turn.streamed and not turn.pushed else ({}, {})
         tables = orders.tables[int(turn.streamed or turn.pushed)]
         streams = (self.device.side if self.aside else None, None)
-        rows = zip((bound.edge, bound.interior), tables, streams, within, strict=True)
-        for launches, order, stream, walls in rows:
+        groups = (("edge", bound.edge), ("interior", bound.interior))
+        rows = zip(groups, tables, streams, within, strict=True)
+        for (part, launches), order, stream, walls in rows:
             if order["count"]:
+                arguments = self._arguments(turn, fields, part) | more
+                if turn.in_place:
+                    arguments["f"] = arguments.pop("fresh")
+                    del arguments["old"]
                 launches.append(
                     kernel.bind(
                         **arguments,
@@ -177,8 +187,7 @@ class Binder:
         if self.in_openings:
             bound.openings.append(
                 self._kernel("openings").bind(
-                    **between,
-                    **self.common,
+                    **self._arguments(turn, fields, "openings"),
                     first=self.bulk,
                     count=self.in_openings,
                     **self.opening_tables,
@@ -194,7 +203,10 @@ class Binder:
             links = self.corrections[int(turn.pushed)]
             bound.walls.append(
                 self._kernel("correct_walls").bind(
-                    f=destination, **links, extent=(links["count"],), block=_GPU_BLOCK
+                    f=fields[turn.destination].array,
+                    **links,
+                    extent=(links["count"],),
+                    block=_GPU_BLOCK,
                 )
             )
         return bound

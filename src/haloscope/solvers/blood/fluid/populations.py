@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.device.fields import Field
 from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
@@ -54,6 +55,15 @@ class Turn:
     def in_place(self) -> bool:
         """Whether what leaves takes the place of what has arrived."""
         return self.source == self.destination
+
+
+PARTS = ("edge", "interior", "openings", "ghosts")
+"""Points beside ghosts, other points, points in openings, and points of other ranks."""
+
+
+def pushed(part: str) -> str:
+    """Name of a part after steps that leave populations in slots of neighbours: slots by who writes them."""
+    return f"{part}, pushed"
 
 
 def turns(buffers: int, *, pushing: bool = False) -> tuple[Turn, ...]:
@@ -105,6 +115,10 @@ class Populations:
         size = DIRECTIONS * self.stride
         whole = device.zeros((buffers * size,), stored)
         self.buffers = tuple(whole[n * size : (n + 1) * size] for n in range(buffers))
+        self.fields = tuple(
+            Field(f"populations {n}", buffer, own=PARTS, pushed=map(pushed, PARTS))
+            for n, buffer in enumerate(self.buffers)
+        )
         self.turns = turns(buffers, pushing=pushing)  # See :func:`turns`
         self.phase = 0  # Number of the next step's turn
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.device.fields import Field
 from haloscope.device.interface import Array, Device, Kernel, Launch
 from haloscope.errors import InputError, SolutionError, counted
 from haloscope.solvers.blood.membranes.cell_shapes import CellShapes, fault, fold_onset
@@ -28,6 +29,12 @@ SOURCE = Path(__file__).with_name("membrane.cpp")
 ENERGIES = ("elastic", "bending", "area", "volume", "folds")
 _MOMENTS = 12
 # Of a GPU's block of linear elements, at most: then each thread may have 96 registers.
+ALONE, OWN, COPIES, SHARED = range(4)
+"""Parts of the cells of a rank: own ones that no other rank holds, others of its own, copies of
+others', and the last two together."""
+
+_PARTS = ("alone", "own", "copies")
+_PARTS_OF = (("alone",), ("own",), ("copies",), ("own", "copies"))
 _GPU_THREADS = 672
 # Bytes of a GPU's block beside what waits for others.
 _GPU_STATIC = 4 << 10
@@ -140,6 +147,15 @@ class Membranes:
         self.velocities = device.zeros((size,), "f8")
         self.forces = device.zeros((size,), "f8")
         self._before = device.zeros((size,), "f8")
+        self._fields = {
+            id(array): Field(name, array, cells=_PARTS)
+            for name, array in (
+                ("positions", self.positions),
+                ("velocities", self.velocities),
+                ("forces", self.forces),
+                ("velocities before", self._before),
+            )
+        }
         # Two such arrays where the membrane is viscous, none otherwise: metrics of elements in
         # which the springs in series with the viscosity are at rest, component d = 11, 12, 22 of
         # element e < vertices in the first, e - vertices in the second.
@@ -201,6 +217,10 @@ class Membranes:
         A part always has the same stream.
         """
         self._launch_part("forces", part, partial(self._bind_forces, stream=stream))
+
+    def view(self, array: Array, part: int | None) -> Any:
+        """One of the arrays of vertices with the cells of a part; None: all of them."""
+        return array if part is None else self._fields[id(array)][_PARTS_OF[part]]
 
     def part(self, number: int) -> tuple[Array, Array]:
         """Where the cells of a part stand: all rows in turn, and which of them are this part's."""
@@ -428,6 +448,15 @@ class Membranes:
         self._slots = device.multiprocessors * together
         kept = self._slots * self._room if not self._on_chip else 1
         self._scratch = device.zeros((kept or 1,), "f8")
+        self._scratch_aside: Array | None = None
+
+    def _scratch_of(self, stream: Any) -> Array:
+        """Scratch for launches on a stream: those on two streams run at the same time."""
+        if stream is None:
+            return self._scratch
+        if self._scratch_aside is None:
+            self._scratch_aside = self._device.zeros(self._scratch.shape, "f8")
+        return self._scratch_aside
 
     def _kernel(self, name: str) -> Kernel:
         constants = {"LOOP": int(self._loop), "VISCOUS": int(self.law.viscosity > 0)}
@@ -453,16 +482,18 @@ class Membranes:
             self._launches[name, count] = self._bind(name, count)
         self._launches[name, count]()
 
-    def _launch_part(self, name: str, part: int, bind: Callable[[Array, Array], Launch]) -> None:
+    def _launch_part(
+        self, name: str, part: int, bind: Callable[[Array, Array, int], Launch]
+    ) -> None:
         if (name, part) not in self._of_parts:
-            self._of_parts[name, part] = bind(*self.part(part))
+            self._of_parts[name, part] = bind(*self.part(part), part)
         self._of_parts[name, part]()
 
-    def _bind_advance(self, rows: Array, span: Array) -> Launch:
+    def _bind_advance(self, rows: Array, span: Array, part: int) -> Launch:
         return self._kernel("advance").bind(
-            positions=self.positions,
-            velocities=self.velocities,
-            before=self._before,
+            positions=self.view(self.positions, part),
+            velocities=self.view(self.velocities, part),
+            before=self.view(self._before, part),
             rows=rows,
             span=span,
             capacity=self.capacity,
@@ -470,7 +501,7 @@ class Membranes:
             extent=(min(self.capacity * self.vertices, _MOVING * self._device.multiprocessors),),
         )
 
-    def _bind_relax(self, rows: Array, span: Array) -> Launch:
+    def _bind_relax(self, rows: Array, span: Array, part: int) -> Launch:
         on_cores: dict[str, Any] = {
             "scratch": self._scratch,
             "slots": self._slots,
@@ -478,7 +509,7 @@ class Membranes:
         }
         count = len(self.mesh.triangles)
         return self._kernel("relax").bind(
-            positions=self.positions,
+            positions=self.view(self.positions, part),
             **self._natural_arguments(),
             elements=self._tables["elements"],
             weights=self._tables["weights"],
@@ -491,18 +522,20 @@ class Membranes:
             extent=(min(self.capacity * count, _MOVING * self._device.multiprocessors),),
         )
 
-    def _bind_forces(self, rows: Array, span: Array, stream: Any = None) -> Launch:
+    def _bind_forces(
+        self, rows: Array, span: Array, part: int | None = None, stream: Any = None
+    ) -> Launch:
         of_elements = self._of_chunks or {
             **self._tables,
-            "scratch": self._scratch,
+            "scratch": self._scratch_of(stream),
             "slots": self._slots,
             "on_chip": self._on_chip,
             "room": self._room,
         }
         return self._kernel("forces").bind(
-            positions=self.positions,
+            positions=self.view(self.positions, part),
             **self._natural_arguments(),
-            result=self.forces,
+            result=self.view(self.forces, part),
             **of_elements,
             law=self._law,
             rows=rows,
