@@ -1,4 +1,4 @@
-"""Ranks of a run: one process, those of a launcher, or absent ones; their cores; a thread that keeps MPI going."""
+"""Ranks of a run: one process, or those of a launcher; their cores; a thread that keeps MPI going."""
 
 from __future__ import annotations
 

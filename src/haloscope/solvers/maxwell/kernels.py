@@ -25,7 +25,10 @@ from haloscope.solvers.maxwell.terms.additions import kernel_files
 
 
 def manifest(case: MaxwellCase, target: Target, ranks: int) -> Iterator[KernelFile]:
-    """All kernel files that the ranks of a case may need on a target; elements of files have any shape."""
+    """All kernel files that the ranks of a case may need on a target.
+
+    How elements are known depends on the mesh: the case tells it for bricks; others may be of any shape.
+    """
     table = case.maxwell
     order, real, chain_rule = table.order, table.real, table.curl == "chain-rule"
     bricks = table.box is not None and table.box.warp == 0
