@@ -234,7 +234,6 @@ class AbsentWorld(World):
     # for nothing that computes.
 
     library = "no MPI (absent ranks)"
-    present = False
 
     def __init__(self, size: int) -> None:
         self.size = self.local_size = size

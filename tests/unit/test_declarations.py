@@ -128,9 +128,30 @@ def test_constants_are_those_that_the_source_lists(constants, problem):
         read("own.cpp", _SOURCE, constants, on_gpu=False)
 
 
-def test_a_condition_on_an_unknown_name_is_an_error():
+@pytest.mark.parametrize("condition", ["WALLS", "1 && WALLS", "0 || WALLS", "WALLS && 0"])
+def test_a_condition_on_an_unknown_name_is_an_error(condition):
     with refused(DeclarationError, problem="undeclared constant WALLS in a condition"):
-        read("own.cpp", "#if WALLS\n#endif\n", {}, on_gpu=False)
+        read("own.cpp", f"#if {condition}\n#endif\n", {}, on_gpu=False)
+
+
+@pytest.mark.parametrize(
+    ("condition", "kernels"),
+    [
+        ("0 && WALLS", []),
+        ("1 || WALLS", ["a"]),
+        ("defined(WALLS) && WALLS > 2", []),
+        ("!SIZE || (SIZE > 2 && WALLS == 1) || SIZE == 2", ["a"]),
+    ],
+)
+def test_names_that_a_condition_does_not_look_at_may_be_unknown(condition, kernels):
+    text = f"#if {condition}\nKERNEL(a, LONG(n)) {{}}\n#endif\n"
+    assert list(read("own.cpp", text, {"SIZE": 2}, on_gpu=False).kernels) == kernels
+
+
+@pytest.mark.parametrize("condition", ["SIZE(3)", "SIZE >", "SIZE ? 1 : 0", '"a"'])
+def test_a_condition_that_cannot_be_read_is_told(condition):
+    with refused(DeclarationError, location="own.cpp", problem="a condition that cannot be read"):
+        read("own.cpp", f"#if {condition}\n#endif\n", {"SIZE": 2}, on_gpu=False)
 
 
 def test_a_kernel_that_is_not_there_and_a_declaration_that_cannot_be_read():

@@ -7,11 +7,9 @@ from typing import Any
 import gather_scatter_contract
 import numpy as np
 import pytest
-from absent_device import AbsentDevice, AbsentWorld
 from refusals import refused
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.device.targets import CORES
 from haloscope.exchange import choice, copies
 from haloscope.exchange.choice import open_transport
 from haloscope.exchange.copies import Placement
@@ -170,10 +168,3 @@ def test_auto_keeps_the_fastest_transport_of_a_gpu(monkeypatch):
     )
     assert opened.transport == "nccl"
     assert lines[0].endswith("nccl is used")
-
-
-def test_kernels_are_asked_for_where_the_other_ranks_are_absent():
-    device = AbsentDevice(CORES)
-    opened = open_gather_scatter(AbsentWorld(3), device, _IDS, 2, np.float64, "host")
-    opened.prepare(device.zeros((18,), np.float64))
-    assert {name for _, name in device.kernels} == {"gather", "within", "scatter"}

@@ -5,12 +5,10 @@ from __future__ import annotations
 import lattice_contract
 import numpy as np
 import pytest
-from absent_device import AbsentDevice, AbsentWorld
 from refusals import refused
 from thread_gpus import ThreadGpu, on_ranks
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.device.targets import CORES
 from haloscope.exchange import lists as module
 from haloscope.exchange.lists import open_lists
 from haloscope.exchange.plan import Lists, by_number, find_lists, find_owners
@@ -128,13 +126,3 @@ def test_an_array_that_does_not_fit_is_not_touched(array, wanted):
     opened = open_lists(World(), CpuDevice(threads=1), _own_lists(), np.float64)
     with pytest.raises(ValueError, match=wanted):
         opened.forward.swap(array)
-
-
-def test_kernels_are_asked_for_where_the_other_ranks_are_absent():
-    device, world = AbsentDevice(CORES), AbsentWorld(3)
-    owners = find_owners(world, _HELD, _WANTED)
-    lists = find_lists(world, _WANTED, _AT, owners, by_number(_HELD, _HELD_AT))
-    opened = open_lists(world, device, lists, np.float64, "host", backward=True)
-    for way in (opened.forward, opened.backward):
-        way.prepare(device.zeros((5,), np.float64))
-    assert {name for _, name in device.kernels} == {"gather", "place"}

@@ -202,6 +202,20 @@ def _check_constants(file: str, declared: Mapping[str, str], values: Constants) 
             )
 
 
+class _UndeclaredNames(dict[str, int]):
+    """Names that are no macros: compilers' own count as 0, since they decide no declaration; others are errors."""
+
+    def __init__(self, file: str, condition: str) -> None:
+        self._file, self._condition = file, condition
+
+    def __missing__(self, name: str) -> int:
+        if name.startswith("__"):
+            return 0
+        raise DeclarationError(
+            f"undeclared constant {name} in a condition: {self._condition}", location=self._file
+        )
+
+
 class _Source:
     """The lines of a source that its conditions leave, and its macros without parameters."""
 
@@ -265,23 +279,20 @@ class _Source:
         return text
 
     def _number(self, text: str) -> int:
-        """Value of a C expression of whole numbers."""
-        expression = self.expand(text)
-        for name in _NAME.findall(re.sub(r"\b0[xX]\w+|\b\d+[uUlL]*", "0", expression)):
-            # Those of compilers decide no declaration; others would count as 0 in silence.
-            if not name.startswith("__"):
-                raise DeclarationError(
-                    f"undeclared constant {name} in a condition: {text.strip()}",
-                    location=self._file,
-                )
-        expression = _NAME.sub("0", re.sub(r"(\b\d+)[uUlL]+\b", r"\1", expression))
+        """Value of a C expression of whole numbers; names that && and || pass over may be undeclared."""
+        expression = re.sub(r"(\b\d+)[uUlL]+\b", r"\1", self.expand(text))
         python = expression.replace("&&", " and ").replace("||", " or ").replace("/", "//")
-        python = re.sub(r"!(?!=)", " not ", python)
-        if not re.fullmatch(r"[\d\s()<>=!+\-*/%&|andort]*", python):
-            raise DeclarationError(
-                f"a condition that cannot be read: {text.strip()}", location=self._file
-            )
-        return int(eval(python, {"__builtins__": {}}))
+        python = re.sub(r"!(?!=)", " not ", python).strip()
+        names = _UndeclaredNames(self._file, text.strip())
+        calls = re.search(r"\w\s*\(", expression)
+        try:
+            if not calls and re.fullmatch(r"[\w\s()<>=!+\-*/%&|]*", python):
+                return int(eval(python, {"__builtins__": {}}, names))
+        except SyntaxError:
+            pass
+        raise DeclarationError(
+            f"a condition that cannot be read: {text.strip()}", location=self._file
+        )
 
     def constants(self) -> dict[str, str] | None:
         """Kinds of the constants by name; None without a list."""

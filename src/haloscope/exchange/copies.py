@@ -43,6 +43,11 @@ def kernel_file(
     return KernelFile(_SOURCE, constants)
 
 
+def index_type(most: float) -> np.dtype[Any]:
+    """Type of positions where arrays and messages hold at most so many values."""
+    return np.dtype(np.int32 if most < _LARGEST_INT else np.int64)
+
+
 @dataclass(frozen=True)
 class Placement:
     """Where values lie in a flat array: field f of position p at first + p stride + f field_stride."""
@@ -97,9 +102,8 @@ class Copies(Packed, ABC):
         self._placement = placement
         self._values = placement.values(sharing.size, fields)
         # Messages may have two places each, with room for flags and gaps between them.
-        most = max(self._values, 4 * sum(m.size for m in plan.sends))
+        self._index = index_type(max(self._values, 4 * sum(m.size for m in plan.sends)))
         self._fields = fields
-        self._index = np.dtype(np.int32 if most < _LARGEST_INT else np.int64)
         self._out = self._chunks(plan.sends, transport.outgoing)
         self._into = self._chunks(plan.receives, transport.incoming)
         self._gather_list = self._list(sharing, sharing.groups[order])

@@ -107,7 +107,7 @@ def refuse_together(world: World, fault: InputError | str | None) -> None:
 
 def all_rows(world: World, values: np.ndarray) -> np.ndarray:
     """All ranks' rows on every rank, in the order of ranks; all ranks call this."""
-    if world.size == 1 or not world.present:
+    if world.size == 1:
         return values
     part = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
     whole = np.concatenate(world.exchange([part] * world.size)).view(values.dtype)
@@ -168,8 +168,6 @@ def find_owners(world: World, held: np.ndarray, wanted: np.ndarray) -> np.ndarra
     its own numbers and about as many again.
     """
     # `held`, `wanted`: int64 numbers from 0, in any order; each is held by one rank.
-    if not world.present:
-        return np.full(len(wanted), world.size - 1)
     kept, _ = _to_ranks(world, held, held % world.size)
     holder = np.repeat(np.arange(world.size), [len(part) for part in kept])
     find = by_number(np.concatenate(kept), holder)
@@ -197,9 +195,6 @@ def find_lists(
     asked, order = _to_ranks(world, wanted, owners)
     counts = np.bincount(owners, minlength=world.size)
     targets = np.split(np.asarray(indices, np.int64)[order], np.cumsum(counts)[:-1])
-    if not world.present:
-        # The others want what this rank wants of them.
-        return Lists(_listed(targets), _listed(targets))
     sources = [np.asarray(find(part), np.int64) for part in asked]
     for rank, (part, positions) in enumerate(zip(asked, sources, strict=True)):
         if not fault and (positions < 0).any():

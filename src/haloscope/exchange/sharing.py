@@ -182,8 +182,6 @@ def plan_of(sharing: Sharing, fields: int) -> Plan:
 
 def check_pairs(world: World, sharing: Sharing) -> None:
     """Make sure that each number occurs twice in the world; all ranks call this."""
-    if not world.present:  # nobody holds the other copies
-        return
     copies = sharing.everywhere
     lowest = np.full(len(sharing.numbers), world.rank)
     np.minimum.at(lowest, sharing.groups, sharing.ranks)

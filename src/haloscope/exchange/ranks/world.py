@@ -1,4 +1,4 @@
-"""Ranks of a run: one process, those of a launcher, or absent ones; their cores; a thread that keeps MPI going."""
+"""Ranks of a run: one process, or those of a launcher; their cores; a thread that keeps MPI going."""
 
 from __future__ import annotations
 
@@ -33,8 +33,6 @@ class World:
     local_rank = 0
     local_size = 1
     library = "no MPI (one process)"
-    present = True
-    """Whether the other ranks are there; see :mod:`haloscope.exchange.ranks.world`."""
 
     @property
     def is_root(self) -> bool:

@@ -192,9 +192,7 @@ Ranks = NDArray[np.int64]
 
 
 def range_of(world: World, elements: int) -> Integers:
-    """Numbers of the elements that a rank begins with; all, where the others are not there."""
-    if not world.present:
-        return np.arange(elements)
+    """Numbers of the elements that a rank begins with."""
     return np.arange(*range_ends(world, elements, world.rank))
 
 
@@ -262,14 +260,12 @@ class Surroundings:
         return self.part.mesh.count
 
 
-def surroundings(
-    world: World, part: MeshPart, ranks: Ranks, whole: MeshPart | None = None
-) -> Surroundings:
+def surroundings(world: World, part: MeshPart, ranks: Ranks) -> Surroundings:
     """Look behind the faces of a rank's elements; all ranks call this.
 
     `ranks`: the rank of what lies behind each face, (own, 6).
     """
-    mesh, own, known = part.mesh, part.mesh.count, whole or part
+    mesh, own = part.mesh, part.mesh.count
     outside = part.partners >= 0
     if not outside.any() and world.size == 1:
         return Surroundings(mesh, part.elements, replace(part, elements=np.arange(own), whole=own))
@@ -277,13 +273,7 @@ def surroundings(
         part.partners[outside] // FACES, return_index=True, return_inverse=True
     )
     arrays = _arrays(mesh)
-    if world.present:
-        holders = ranks[outside][first]
-        copies = ask_rows(world, numbers, holders, part.elements, arrays)
-    else:
-        ascending = np.argsort(known.elements)
-        row = ascending[np.searchsorted(known.elements[ascending], numbers)]
-        copies = [array[row] for array in _arrays(known.mesh)]
+    copies = ask_rows(world, numbers, ranks[outside][first], part.elements, arrays)
     around = _mesh_of(
         mesh, [np.concatenate([mine, other]) for mine, other in zip(arrays, copies, strict=True)]
     )

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Device
+from haloscope.device.targets import KernelFile
 from haloscope.errors import SolutionError
 from haloscope.exchange.ranks.world import World
 
@@ -73,6 +74,11 @@ _SAFETY, _LEAST_FACTOR, _LEAST_STEP = 0.9, 0.1, 1e-6
 _MOST_TRIES = 100
 
 
+def kernel_file(dtype: Any) -> KernelFile:
+    """The kernels of a space of vectors of float64 or float32."""
+    return KernelFile(_SOURCE, {"real": "float" if np.dtype(dtype) == np.float32 else "double"})
+
+
 @dataclass(frozen=True)
 class RitzValues:
     """Eigenvalues of a projection, which approach the outer ones of the operator."""
@@ -130,9 +136,9 @@ class KrylovSpace:
         self._rounding = _ROUNDINGS * float(np.finfo(self.dtype).eps)
         self._vectors = device.zeros((dimension + 1, size), self.dtype)
         self._parts = device.zeros(((dimension + 1) * _BLOCKS,), np.float64)
-        constants = {"real": "float" if self.dtype == np.float32 else "double"}
-        self._products = device.kernel(_SOURCE, "products", constants)
-        self._combination = device.kernel(_SOURCE, "combination", constants)
+        source, constants = kernel_file(self.dtype)
+        self._products = device.kernel(source, "products", constants)
+        self._combination = device.kernel(source, "combination", constants)
 
     def products(self, vectors: Array, vector: Array) -> Floats:
         """Inner products of vectors (count, size) with another one, over all ranks."""

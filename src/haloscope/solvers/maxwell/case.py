@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from pydantic import (
     Field,
     ValidationError,
@@ -397,6 +398,11 @@ class MaxwellTable(Table):
             )
         require_no_contradiction(self)
         return self
+
+    @property
+    def real(self) -> np.dtype[np.floating]:
+        """Type of the fields."""
+        return np.dtype(np.float32 if self.precision == "single" else np.float64)
 
     @property
     def speed(self) -> float:

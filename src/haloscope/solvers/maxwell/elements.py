@@ -149,16 +149,28 @@ def _lie_at(mapped: Floats, coordinates: Floats) -> NDArray[np.bool_]:
     return np.asarray(away <= _ROUNDING * np.finfo(np.float64).eps * np.maximum(size, largest))
 
 
+def ways_to_know(order: int, cores: bool, *, bricks: bool = False) -> tuple[int, ...]:
+    """Ways in which the kernels may know the shapes of a mesh's elements.
+
+    `bricks`: all elements are bricks with nodes where these have them.
+    """
+    fastest_of_bricks = AFFINE if cores else CORNERS
+    if bricks:
+        return (fastest_of_bricks,)
+    by_corners = (CORNERS,) if cores and order >= _CORNERS_FROM else ()
+    return (STORED, *by_corners, fastest_of_bricks)
+
+
 def known_by(coordinates: Floats, cores: bool) -> NDArray[np.int64]:
     """How the kernels know each element's shape, in the way that is fastest.
 
     `coordinates`: (elements, N + 1, N + 1, N + 1, 3) at the nodes.
     """
-    by_corners = not cores or coordinates.shape[1] > _CORNERS_FROM
+    ways = ways_to_know(coordinates.shape[1] - 1, cores)
     modes = np.full(len(coordinates), STORED)
-    if by_corners:
+    if CORNERS in ways:
         modes[trilinear(coordinates)] = CORNERS
-    if cores:
+    if AFFINE in ways:
         modes[affine(coordinates)] = AFFINE
     return modes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from haloscope.errors import InputError
@@ -34,14 +35,16 @@ class Shape(NamedTuple):
 
     threads: int  # Of a block
     # That a processor holds at once. A launch needs this many times the number of processors, or
-    # one an element if that is less: blocks go from element to element.
+    # one an element if that is less: blocks go from element to element. 0: one an element.
     blocks: int
     shared: int  # Bytes of dynamic shared memory of a block
-    constants: dict[str, int]  # Of the kernels, beside real, N, UPWIND and CHAIN_RULE
+    # Of the kernels; real, N, UPWIND and CHAIN_RULE are left to stepping.py.
+    constants: Mapping[str, int | str]
 
     def extent(self, elements: int, processors: int) -> tuple[int]:
         """Threads of a launch for a number of elements on a GPU with so many processors."""
-        return (self.threads * max(1, min(elements, self.blocks * processors)),)
+        most = self.blocks * processors or elements
+        return (self.threads * max(1, min(elements, most)),)
 
 
 # The fastest of those that were tried on an H200 (bench/maxwell_gpu_variants.py): by covariant fields or

@@ -2,35 +2,52 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from haloscope.device.interface import Device
-from haloscope.exchange.ranks.world import World
+from haloscope.device.targets import KernelFile, Target
+from haloscope.exchange import copies
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.numerics.elements.element_maps import nodes
-from haloscope.numerics.krylov.krylov import KrylovSpace
+from haloscope.numerics.krylov import krylov
 from haloscope.solvers.interface import BenchKernel
-from haloscope.solvers.maxwell.case import MaxwellCase, bytes_a_step
-from haloscope.solvers.maxwell.solver import MaxwellSolver
-from haloscope.solvers.maxwell.stepping import Stepping
+from haloscope.solvers.maxwell.case import (
+    MaxwellCase,
+    bytes_a_step,
+    generated_elements,
+)
+from haloscope.solvers.maxwell.elements import FACE_VALUES, FACES, STORED, ways_to_know
+from haloscope.solvers.maxwell.stepping import SOURCE, Stepping, stage_shape
+from haloscope.solvers.maxwell.terms.additions import kernel_files
 
 
-class _Unfilled(MaxwellSolver):
-    """The solver without its fields: on a device that runs nothing they would be no numbers."""
+def manifest(case: MaxwellCase, target: Target, ranks: int) -> Iterator[KernelFile]:
+    """All kernel files that the ranks of a case may need on a target.
 
-    def _set_initial(self) -> None:
-        self._has_initial_field = True
-
-    def _find_bound(self) -> float:
-        KrylovSpace(self._device, 1, 1, self.dtype)
-        return self._with_additions(self._guess_bound())
-
-
-def ask_for_kernels(case: MaxwellCase, device: Device, world: World) -> None:
-    """Ask a device for every kernel that a rank of a case needs; for a device that runs none."""
-    _Unfilled(case, device, world)
+    How elements are known depends on the mesh: the case tells it for bricks; others may be of any shape.
+    """
+    table = case.maxwell
+    order, real, chain_rule = table.order, table.real, table.curl == "chain-rule"
+    bricks = table.box is not None and table.box.warp == 0
+    known = ways_to_know(order, target.kind == "cpu", bricks=bricks)
+    for mode in (STORED,) if chain_rule else known:
+        shape = stage_shape(
+            target, order, real, mode, upwind=table.flux == "upwind", chain_rule=chain_rule
+        )
+        yield KernelFile(SOURCE, shape.constants)
+    yield krylov.kernel_file(real)
+    layer, currents, waves = table.additions()
+    media = [medium.material(table.unit_system) for medium in table.materials]
+    yield from kernel_files(order, real, media, layer, [*currents, *waves])
+    if ranks > 1:
+        # Messages hold traces of some of a rank's elements, with room for flags and gaps.
+        elements = generated_elements(table)
+        most = 4 * FACES * FACE_VALUES * (order + 1) ** 2 * (elements or math.inf)
+        for values in (1, most):
+            yield copies.kernel_file(real, copies.index_type(values), FACE_VALUES)
 
 
 _ORDERS = (3, 7, 14)

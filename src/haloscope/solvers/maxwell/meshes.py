@@ -68,7 +68,7 @@ def open_rows(table: MaxwellTable, world: World) -> ElementRows:
         rows = box_elements(own, brick.elements, **shape, periodic=(x, y, z))
         _require_names(table, rows.mesh)
         return rows
-    if world.size == 1 or not world.present:
+    if world.size == 1:
         mesh = open_mesh(table)
         forget_mesh()
         return rows_of(mesh, range_of(world, mesh.count))
@@ -199,12 +199,11 @@ class Share:
     layer: PlacedLayer | None  # The absorbing layer, where it lies in the whole mesh
     materials: list[Material]  # One for each region of the mesh
     notices: list[str]  # What to tell of the partition
-    whole: MeshPart | None  # All elements where other ranks are not there, to be looked up here
 
     def surroundings(self, world: World, part: MeshPart) -> Surroundings:
         """Look behind the faces of these elements, put in order as a part; all ranks call this."""
         row = np.searchsorted(self.rows.elements, part.elements)
-        return surroundings(world, part, self.ranks[row], self.whole)
+        return surroundings(world, part, self.ranks[row])
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,8 +253,7 @@ def share_out(table: MaxwellTable, world: World) -> Share:
         notices.append(shared.describe())
         to = shared.parts
     moved, ranks, (added,) = move(world, share, to, [concerned])
-    whole = None if world.present else share
-    return Share(moved, ranks, added, layer, materials, notices, whole)
+    return Share(moved, ranks, added, layer, materials, notices)
 
 
 def place_in(
@@ -283,7 +281,7 @@ def _check_shapes(table: MaxwellTable, world: World, share: MeshPart) -> None:
     bad = (jacobian_ratios(share.mesh, table.order) < SMALLEST_JACOBIAN).any()
     if world.any(bool(bad)):
         fault: InputError | None = None
-        if world.is_root or not world.present:
+        if world.is_root:
             try:
                 check_jacobians(open_mesh(table), table.order)
             except InputError as error:

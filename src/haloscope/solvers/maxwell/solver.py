@@ -90,7 +90,7 @@ class MaxwellSolver:
         self._case, self._device, self._world = case, device, world
         self._table = table = case.maxwell
         self.step = 0
-        self.dtype = np.dtype(np.float32 if table.precision == "single" else np.float64)
+        self.dtype = table.real
         self.fields = {
             name: Field(name, _MEANINGS[name[0]][0], f"{_MEANINGS[name[0]][1]} along {name[1]}")
             for name in FIELD_NAMES

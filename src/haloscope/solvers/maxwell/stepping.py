@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from haloscope.device.fields import Field
 from haloscope.device.interface import Array, Device, Graph, Kernel, Launch
+from haloscope.device.targets import Target
 from haloscope.exchange.copies import Placement
 from haloscope.exchange.gather_scatter import open_pairing
 from haloscope.exchange.ranks.world import World
@@ -31,7 +32,7 @@ from haloscope.solvers.maxwell.elements import (
     faces,
     geometry,
 )
-from haloscope.solvers.maxwell.gpu_shapes import check_room, launch_shape
+from haloscope.solvers.maxwell.gpu_shapes import Shape, check_room, launch_shape
 
 SOURCE = Path(__file__).with_name("maxwell.cpp")
 FIELDS = ("Ex", "Ey", "Ez", "Hx", "Hy", "Hz")
@@ -57,6 +58,33 @@ def kind_of(mode: int, added: bool) -> int:
     return 2 * mode + int(added)
 
 
+def stage_shape(
+    target: Target, order: int, real: np.dtype[Any], mode: int, *, upwind: bool, chain_rule: bool
+) -> Shape:
+    """The launch of a stage on elements whose shape is known in one way, with all constants of :data:`SOURCE`."""
+    size, nodes = real.itemsize, (order + 1) ** 3
+    if target.kind == "cpu":
+        by_nodes = mode in (STORED, COORDINATES)
+        faces_too = {"FACE_SHAPES": int(by_nodes and order >= _FACE_SHAPES_FROM)}
+        shape = Shape(1, 0, 0, {"GEOMETRY": mode, **({} if chain_rule else faces_too)})
+    elif chain_rule:
+        threads = min(_MOST_THREADS, -(-nodes // _WARP) * _WARP)
+        constants = {"GEOMETRY": mode, "THREADS_A_BLOCK": threads, "BLOCKS_A_PROCESSOR": 1}
+        shape = Shape(threads, 0, (6 * nodes + (order + 1) ** 2) * size, constants)
+        check_room(order, size, shape.shared, target.block_memory)
+    else:
+        shape = launch_shape(
+            order, size, mode, copy_engine=target.copy_engine, block_memory=target.block_memory
+        )
+    common: dict[str, int | str] = {
+        "real": "float" if real == np.float32 else "double",
+        "N": order,
+        "UPWIND": int(upwind),
+        "CHAIN_RULE": int(chain_rule),
+    }
+    return shape._replace(constants={**common, **shape.constants})
+
+
 @dataclass(frozen=True)
 class _Shapes:
     """Elements whose shape is known in one way: their kernels, and where their shapes lie."""
@@ -69,10 +97,7 @@ class _Shapes:
     values: int  # Numbers of an element there
     # Place of the first element of each range, by the range's first element.
     begins: Mapping[int, int]
-    # Of a block; of a launch for a number of elements.
-    threads: int
-    extent: Callable[[int], tuple[int, ...]]
-    options: Mapping[str, Any]  # For the launch of a stage
+    launch: Shape
 
 
 class SourceTerms(Protocol):
@@ -172,14 +197,15 @@ class Stepping:
     def _open_kernels(self, coordinates: Floats, upwind: bool, chain_rule: bool) -> None:
         """Kernels and shapes of elements, by how their shape is known."""
         device, order = self._device, self.order
-        self.constants: dict[str, int | float | str] = {}
+        self.constants: dict[str, int | str] = {}
         self._shapes: dict[int, _Shapes] = {}
         ranges = self.part.ranges
         modes = [STORED if chain_rule else group.kind // 2 for group in ranges]
         for mode in sorted(set(modes)):
-            constants, threads, extent, options = self._way(mode, chain_rule)
-            constants |= {"N": order, "UPWIND": int(upwind)}
-            constants["real"] = "float" if self._real == np.float32 else "double"
+            launch = stage_shape(
+                device, order, self._real, mode, upwind=upwind, chain_rule=chain_rule
+            )
+            constants = launch.constants
             own = [group for group, of in zip(ranges, modes, strict=True) if of == mode]
             ends = np.cumsum([group.count for group in own]).tolist()
             face_shapes = bool(constants.get("FACE_SHAPES", 0))
@@ -198,48 +224,12 @@ class Stepping:
                 self._put(np.concatenate(parts)),
                 parts[0].shape[1],
                 dict(zip((group.first for group in own), [0, *ends], strict=False)),
-                threads,
-                extent,
-                options,
+                launch,
             )
             self.constants |= constants
         self._shapes_of = {
             group.first: self._shapes[mode] for group, mode in zip(ranges, modes, strict=True)
         }
-
-    def _way(
-        self, mode: int, chain_rule: bool
-    ) -> tuple[dict[str, int | float | str], int, Callable[[int], tuple[int, ...]], dict[str, Any]]:
-        """How a stage runs: constants of the kernel, threads of a block, extent and options."""
-        size = self._real.itemsize
-        if self._device.kind == "cpu":
-            constants: dict[str, int | float | str] = {"GEOMETRY": mode}
-            constants["CHAIN_RULE"] = int(chain_rule)
-            if not chain_rule:
-                by_nodes = mode in (STORED, COORDINATES)
-                constants["FACE_SHAPES"] = int(by_nodes and self.order >= _FACE_SHAPES_FROM)
-            return constants, 1, lambda elements: (elements,), {}
-        if chain_rule:
-            threads = min(_MOST_THREADS, -(-self._nodes // _WARP) * _WARP)
-            constants = {"CHAIN_RULE": 1, "GEOMETRY": STORED}
-            constants |= {"THREADS_A_BLOCK": threads, "BLOCKS_A_PROCESSOR": 1}
-            shared = (6 * self._nodes + (self.order + 1) ** 2) * size
-            check_room(self.order, size, shared, self._device.block_memory)
-            return constants, threads, lambda elements: (elements * threads,), {"shared": shared}
-        shape = launch_shape(
-            self.order,
-            size,
-            mode,
-            copy_engine=self._device.copy_engine,
-            block_memory=self._device.block_memory,
-        )
-        processors = self._device.multiprocessors
-        return (
-            {**shape.constants, "CHAIN_RULE": 0},
-            shape.threads,
-            lambda elements: shape.extent(elements, processors),
-            {"shared": shape.shared},
-        )
 
     def _open_traces(
         self, world: World | None, transport: str, log: Callable[[str], None] | None
@@ -300,8 +290,8 @@ class Stepping:
             "DT": self._DT,
             "first": group.first,
             "elements": group.count,
-            "extent": known.extent(group.count),
-            "block": (known.threads,),
+            "extent": known.launch.extent(group.count, self._device.multiprocessors),
+            "block": (known.launch.threads,),
         }
 
     def _bind_first_traces(self, group: Range) -> Launch:
@@ -336,7 +326,7 @@ class Stepping:
             rka=rka,
             rkb=rkb,
             stream=stream,
-            **known.options,
+            shared=known.launch.shared,
         )
 
     @property

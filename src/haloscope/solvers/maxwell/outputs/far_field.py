@@ -132,7 +132,7 @@ def enclosing_faces(
     # `walls`: (elements, 6): faces at the edge of the mesh that are no part of the surface, since
     # they lie on conductors; None: there are none.
     here = inside[:own, None]
-    if world.present and not world.any(bool(here.any())):
+    if not world.any(bool(here.any())):
         raise InputError(
             "the surface encloses no element",
             location="maxwell.far_field",
@@ -153,7 +153,7 @@ def enclosing_faces(
                 remedy="enclose a region that lies within the mesh (box or regions)",
             )
         faces = np.argwhere(~here & other)
-    if world.present and not world.any(bool(len(faces))):
+    if not world.any(bool(len(faces))):
         raise InputError(
             "the surface has no face: electric, magnetic or lossy walls and periodic sides are all "
             "around it",

@@ -76,7 +76,7 @@ def mirror_planes(
     mesh = around.mesh
     edges = _edges(mesh, surface_faces)
     rim = _odd(all_rows(world, edges.reshape(-1, 2)))
-    if not len(rim) or not world.present:
+    if not len(rim):
         return []
     base = int(rim.max()) + 1
     wall_edges = _edges(mesh, walls)

@@ -11,13 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Device, Launch
+from haloscope.device.targets import KernelFile
 from haloscope.errors import InputError
 from haloscope.mesh.hexes.hexes import HexMesh, elements_text
 from haloscope.mesh.hexes.mesh_parts import MeshPart
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.terms.incident import PlacedWave, PlaneWave
+from haloscope.solvers.maxwell.terms.layers import SOURCE as LAYERS_SOURCE
 from haloscope.solvers.maxwell.terms.layers import Layer, LayerTerm, PlacedLayer, layer_terms
+from haloscope.solvers.maxwell.terms.media import SOURCE as MEDIA_SOURCE
 from haloscope.solvers.maxwell.terms.media import Medium, MediumTerm, media_terms
 from haloscope.solvers.maxwell.terms.sources import (
     SOURCE,
@@ -33,6 +36,7 @@ from haloscope.solvers.maxwell.terms.terms import (
     Integers,
     Setting,
     SourceTerm,
+    kernel_file,
 )
 from haloscope.solvers.maxwell.terms.waveforms import (
     Gaussian,
@@ -265,6 +269,24 @@ def check_waves(
         of = (values[wave.concerned] for values in (placed.permittivity, placed.permeability))
         if any(len(values) and np.ptp(values) > 0 for values in of):
             raise InputError(SEVERAL_MEDIA, remedy=IN_ONE_MEDIUM)
+
+
+def kernel_files(
+    order: int,
+    real: np.dtype[Any],
+    media: Sequence[Material],
+    layer: Layer | None,
+    drives: Sequence[Current | PlaneWave],
+) -> Iterator[KernelFile]:
+    """All kernels that :class:`PointwiseAdditions` may need for what is added in a mesh."""
+    lossy = [medium for medium in media if isinstance(medium, Medium) and not medium.plain]
+    if not (lossy or layer or drives):
+        return
+    yield kernel_file(SOURCE, order, real, {})
+    for medium in lossy:
+        yield kernel_file(MEDIA_SOURCE, order, real, medium.constants)
+    if layer is not None:
+        yield kernel_file(LAYERS_SOURCE, order, real, {})
 
 
 class PointwiseAdditions:

@@ -195,6 +195,11 @@ class Medium(Material):
         return tuple(pole for pole in self.poles if pole.states == 2)
 
     @property
+    def constants(self) -> dict[str, int]:
+        """Constants of the kernel that its poles decide."""
+        return {"SINGLES": len(self.singles), "PAIRS": len(self.pairs)}
+
+    @property
     def states(self) -> int:
         """States a component and node: those of the first kind, then J and P of each other."""
         return sum(pole.states for pole in self.poles)
@@ -261,9 +266,9 @@ class MediumTerm:
     ) -> None:
         self.medium, self.elements = medium, elements
         self._setting, self._beyond = setting, beyond
-        singles, pairs = medium.singles, medium.pairs
-        self._kernel = setting.kernel(SOURCE, "media", SINGLES=len(singles), PAIRS=len(pairs))
-        numbers = np.array([pole.numbers for pole in (*singles, *pairs)]).reshape(-1, 4)
+        self._kernel = setting.kernel(SOURCE, "media", **medium.constants)
+        poles = (*medium.singles, *medium.pairs)
+        numbers = np.array([pole.numbers for pole in poles]).reshape(-1, 4)
         numbers[:, 3] /= medium.permittivity
         self._poles = setting.put(numbers)
         self._elements = setting.put(elements, np.int64)

@@ -116,7 +116,7 @@ def _place_wave(world: World, around: Surroundings, wave: PlaneWave) -> PlacedWa
     """The wave on every rank, whether it comes in there or not."""
     mesh = around.mesh
     inside, faces = wave.through(mesh)
-    if world.present and not world.any(bool(len(faces))):
+    if not world.any(bool(len(faces))):
         raise InputError(NO_FACES)
     concerned = np.zeros(mesh.count, bool)
     concerned[faces[:, 0]] = True
@@ -128,8 +128,7 @@ def _place_wave(world: World, around: Surroundings, wave: PlaneWave) -> PlacedWa
     along = met[:, 0] * x + met[:, 1] * y + met[:, 2] * z
     own = np.column_stack([along, met])
     candidates = all_rows(world, own[_first(own)])
-    # With no other ranks there the wave may come in nowhere.
-    start = candidates[_first(candidates)][:, 1:].sum(axis=0)
+    start = candidates[_first(candidates)][0, 1:]
     return PlacedWave(wave, start, inside, concerned)
 
 

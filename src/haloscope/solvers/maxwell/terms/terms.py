@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Device, Kernel, Launch
+from haloscope.device.targets import KernelFile
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hexes import HexMesh, point_text
@@ -24,6 +25,14 @@ Integers = NDArray[np.int64]
 COMPONENTS = 6
 _WARP = 32
 _MOST_THREADS = 256
+
+
+def kernel_file(
+    source: Path, order: int, real: np.dtype[Any], constants: Mapping[str, int]
+) -> KernelFile:
+    """The kernels of a source for elements of an order, and fields of a type."""
+    name = "float" if real == np.float32 else "double"
+    return KernelFile(source, {"real": name, "N": order, **constants})
 
 
 @dataclass(frozen=True)
@@ -48,10 +57,10 @@ class Setting:
         """Zeros of the fields' type."""
         return self.device.zeros((max(1, count),), self.real)
 
-    def kernel(self, file: Path, name: str, **constants: int) -> Kernel:
-        """Kernel of a file for elements of this order."""
-        real = "float" if self.real == np.float32 else "double"
-        return self.device.kernel(file, name, {"real": real, "N": self.order, **constants})
+    def kernel(self, source: Path, name: str, **constants: int) -> Kernel:
+        """Kernel of a source for elements of this order."""
+        file = kernel_file(source, self.order, self.real, constants)
+        return self.device.kernel(file.source, name, file.constants)
 
     def blocks(self, count: int, values: int) -> Mapping[str, Any]:
         """Grid of as many blocks, whose threads go through so many values each."""
@@ -108,7 +117,7 @@ def locate_on_ranks(
     located = PartLocator(mesh, order, numbers, _near(low, high, point)).find(point[None])
     here = float(located.elements[0]) if located.inside[0] else math.inf
     lowest = -world.largest(-here)
-    if math.isinf(lowest) and world.present:
+    if math.isinf(lowest):
         ends = [[world.largest(float(at)) for at in (-low).max(axis=0)]]
         ends.append([world.largest(float(at)) for at in high.max(axis=0)])
         raise _nowhere(point, -np.array(ends[0]), np.array(ends[1]))
