@@ -103,9 +103,9 @@ class _PoisonedKernel:
         for array, values in zip(others, others_after, strict=True):
             array[...] = values
 
-    def _fault(self, argument: str, what: str, view: View, touched: np.ndarray) -> None:
+    def _fault(self, argument: str, fault: str, view: View, touched: np.ndarray) -> None:
         if touched.any():
-            text = f"{self._name} {what} {argument} = {view}: {int(touched.sum())} elements"
+            text = f"{self._name} {fault} {argument} = {view}: {int(touched.sum())} elements"
             self._device.faults[text] = None
 
 

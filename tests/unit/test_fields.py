@@ -26,9 +26,10 @@ def fields(device: RecordedCores) -> list[Field]:
     return [Field(name, device.zeros((8,), "f8"), **parts) for name in ("a", "b")]
 
 
-def _use(what: Any, *, writes: bool) -> Use:
-    is_view = isinstance(what, View)
-    return Use("x", what.array if is_view else what, what if is_view else None, not writes, writes)
+def _use(touched: Any, *, writes: bool) -> Use:
+    is_view = isinstance(touched, View)
+    array, view = (touched.array, touched) if is_view else (touched, None)
+    return Use("x", array, view, not writes, writes)
 
 
 def test_parts_of_one_partition_are_disjoint_and_those_of_two_are_not(fields):

@@ -64,7 +64,7 @@ class View:
 
 
 class Use(NamedTuple):
-    """What a kernel does with an array: all of it, or some parts."""
+    """Use of an array by a kernel: all of it, or some parts."""
 
     argument: str
     array: Array

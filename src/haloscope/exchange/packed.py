@@ -103,13 +103,13 @@ class Packed:
         self._parts[id(array)] = sent, filled
 
     def _sent(self, array: Array, retyped: Array | None = None) -> Array | View:
-        """What packs read, `retyped` if it is bound as another type."""
+        """The parts that packs read, `retyped` if it is bound as another type."""
         view, _ = self._parts.get(id(array), (None, None))
         bound = array if retyped is None else retyped
         return bound if view is None else view.of(bound)
 
     def _filled(self, array: Array, retyped: Array | None = None) -> Array | View:
-        """What unpacks write, as for :meth:`_sent`."""
+        """The parts that unpacks write, as for :meth:`_sent`."""
         _, view = self._parts.get(id(array), (None, None))
         bound = array if retyped is None else retyped
         return bound if view is None else view.of(bound)
