@@ -306,7 +306,7 @@ def node_part_on_ranks(
 
     Rank 0 holds the whole mesh, and one part at a time beside it.
     """
-    if not world.present or world.size == 1:
+    if world.size == 1:
         mesh, shares, lines = _shared_out(make, world.size, method)
         return node_part(mesh, shares, world.rank), lines
     fault: InputError | None = None
