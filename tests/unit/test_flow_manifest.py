@@ -62,8 +62,8 @@ def _case(name: str, changes: dict[str, Any] | None = None, **more: Any) -> Flow
         **_TABLES[name],
         **(changes or {}),
     }
-    given = {key: value for key, value in table.items() if value is not None}
-    case = check({"solver": "flow", "flow": given, **more}, FlowCase, "test")
+    chosen = {key: value for key, value in table.items() if value is not None}
+    case = check({"solver": "flow", "flow": chosen, **more}, FlowCase, "test")
     assert isinstance(case, FlowCase)
     return case
 
@@ -114,7 +114,7 @@ def test_it_holds_what_a_step_on_cores_asks_for_and_no_other_source(name, asked_
 
 
 class _Gpu(ThreadGpu):
-    """Passes for a GPU, with kernels of cores where ranks do not meet; keeps what it is asked for."""
+    """Passes for a GPU, with kernels of cores where ranks do not meet; notes what is asked for."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

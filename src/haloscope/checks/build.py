@@ -57,15 +57,15 @@ def build(
         target = KnownTarget(name)
         wanted = {}
         for file in (ceilings.kernel_file(), *registry.manifest(case, target, ranks)):
-            one = KnownTarget(CORES) if isinstance(file, HostFile) else target
-            wanted[file.source, jit.kernel_hash(*file), one] = file
-        if any(one.kind == "cpu" for _, _, one in wanted):
+            own = KnownTarget(CORES) if isinstance(file, HostFile) else target
+            wanted[file.source, jit.kernel_hash(*file), own] = file
+        if any(own.kind == "cpu" for _, _, own in wanted):
             jit.remember_compiler()
-        for (_, _, one), file in wanted.items():
-            files.append(_compile(file, one, cache))
+        for (_, _, own), file in wanted.items():
+            files.append(_compile(file, own, cache))
             if log is not None:
                 log(files[-1])
-            declared = jit.declarations(*file, on_gpu=one.kind == "cuda").kernels
+            declared = jit.declarations(*file, on_gpu=own.kind == "cuda").kernels
             kernels.setdefault(file.source.name, set()).update(declared)
     return {
         "files": [vars(file) for file in files],

@@ -23,7 +23,7 @@ OFFSET_TYPES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int"}
 
 
 def pattern_file(corners: int, offset: str = "int") -> KernelFile:
-    """Kernels that find the pattern of elements with so many corners; lists of blocks take `offset`."""
+    """Kernels that find patterns of elements with so many corners; `offset`: type of offsets."""
     return KernelFile(_SOURCE, {"K": corners, "offset": offset})
 
 
@@ -65,7 +65,7 @@ class BlockPattern:
 
     @property
     def offset(self) -> str:
-        """What kernels call the type of offsets."""
+        """Name of the type of offsets in kernels."""
         return OFFSET_TYPES[self.offsets.itemsize]
 
     @property

@@ -94,7 +94,7 @@ def _preconditioner_files(name: str, size: int, target: Target) -> Iterator[Kern
 
 
 def _exchange_files(table: FlowTable, size: int, target: Target) -> Iterator[KernelFile]:
-    """What ranks add up over shared nodes with, and over all ranks on GPUs."""
+    """Kernels of sums over shared nodes, and on GPUs over all ranks."""
     whole = {UNKNOWNS, size, *((len("xyz"),) if KEPT[table.time.scheme] else ())}
     # Marks of boundaries, what has its owner's values, blocks of the matrix, and results.
     sums = {1, *whole, size**2}
