@@ -6,6 +6,7 @@ other's memory. Flags, epochs and places are those of GPUs.
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -48,6 +49,7 @@ class Meeting:
     def __init__(self, size: int) -> None:
         self.barrier = threading.Barrier(size, timeout=60)
         self.table: list[Any] = [None] * size
+        self.boxes: list[queue.Queue] = [queue.Queue() for _ in range(size)]
 
 
 class ThreadWorld(World):
@@ -85,6 +87,14 @@ class ThreadWorld(World):
 
     def any(self, flag: bool) -> bool:
         return any(self._all(flag))
+
+    def send(self, values: np.ndarray, to: int) -> None:
+        self._meeting.boxes[to].put(np.array(values))
+
+    def receive(self, shape: tuple[int, ...], dtype: Any, source: int) -> np.ndarray:
+        message = self._meeting.boxes[self.rank].get(timeout=30)
+        assert (message.shape, message.dtype) == (shape, dtype)
+        return message
 
 
 class ThreadGpu(CpuDevice):

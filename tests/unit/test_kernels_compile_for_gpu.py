@@ -26,7 +26,7 @@ from haloscope.mesh.halo import Layout, halo_plan
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.mesh.hexes.mesh_parts import take
 from haloscope.numerics.elements.basis import gll_nodes
-from haloscope.numerics.krylov import dense_blocks
+from haloscope.numerics.krylov import dense_blocks, node_vectors
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
 from haloscope.numerics.krylov.dense_blocks import PointBlocks
@@ -273,8 +273,11 @@ def test_block_rows_and_flexible_gmres_compile(size):
     for single in (True, False):
         ColouredIlu(rows, shared, single=single).update()
     FlexibleGmres(device, size, shared.owned)
-    device.kernel(_SOURCES / "numerics" / "krylov" / "node_vectors.cpp", "clear", {"B": size})
-    device.kernel(_SOURCES / "numerics" / "krylov" / "rank_sums.cpp", "add_over_ranks", {})
+    for name, file in (
+        ("clear", node_vectors.kernel_file(size)),
+        ("add_over_ranks", node_vectors.rank_sums_file()),
+    ):
+        device.kernel(file.source, name, file.constants)
     names = ("multiply", "assemble", "assemble_vector", "fix", "take_diagonal", "invert_all")
     vectors = ("orthogonalise", "add_parts", "add_ranks", "combine", "subtract_from", "clear")
     factors = ("factorise", "invert_rows", "pack", "sweep_down", "sweep_up")
@@ -297,8 +300,7 @@ def test_the_two_level_preconditioner_compiles(size, single):
     two._prolong(rows.vector())
     two.apply(rows.vector(), rows.vector())
     names = {name for file, name in device.kernels if file == "two_level.cpp"}
-    constants = dense_blocks.kernel_constants(size, np.float64)
-    declared = jit.declarations(dense_blocks.SOURCE, constants, on_gpu=True)
+    declared = jit.declarations(*dense_blocks.inverse_file(size), on_gpu=True)
     assert names == set(declared.kernels)
 
 
@@ -342,10 +344,10 @@ def test_space_time_slabs_compile(carreau):
 def test_what_acts_on_the_boundaries_of_flow_compiles():
     device = _AbsentGpu()
     backflow = ("add_backflow", "add_backflow_derivatives")
+    source, constants = outlets.kernel_file()
     for name in (*backflow, "slip_residual", "slip_rows", "slip_velocities"):
-        device.kernel(outlets.SOURCE, name, {})
-    source = outlets.SOURCE.read_text()
-    assert source.count("KERNEL(") == len(device.kernels)
+        device.kernel(source, name, constants)
+    assert source.read_text().count("KERNEL(") == len(device.kernels)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

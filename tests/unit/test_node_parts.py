@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import queue
 import threading
 from collections import deque
 
@@ -218,30 +217,14 @@ def test_more_ranks_than_elements_and_unknown_methods_are_refused():
     assert set(partition_tets(tet_box((1, 1, 1)), 6).parts) == set(range(6))
 
 
-class _Sending(ThreadWorld):
-    """Threads that send each other arrays, too."""
-
-    boxes: dict[int, queue.Queue]
-
-    def send(self, values: np.ndarray, to: int) -> None:
-        self.boxes[to].put(np.array(values))
-
-    def receive(self, shape: tuple[int, ...], dtype: object, source: int) -> np.ndarray:
-        message = self.boxes[self.rank].get(timeout=30)
-        assert (message.shape, message.dtype) == (shape, dtype)
-        return message
-
-
 def _together(ranks: int, work) -> list:
     """What each rank returns or raises."""
-    meeting, boxes = Meeting(ranks), {rank: queue.Queue() for rank in range(ranks)}
+    meeting = Meeting(ranks)
     outcomes: list = [None] * ranks
 
     def one(rank: int) -> None:
-        world = _Sending(rank, ranks, meeting)
-        world.boxes = boxes
         try:
-            outcomes[rank] = work(world)
+            outcomes[rank] = work(ThreadWorld(rank, ranks, meeting))
         except (InputError, MachineError) as error:
             outcomes[rank] = error
 

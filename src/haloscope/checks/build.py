@@ -13,7 +13,7 @@ from haloscope.device.cpu import processor_name
 from haloscope.device.cuda import architectures_in_sight
 from haloscope.device.declarations import Constants
 from haloscope.device.jit import Cache
-from haloscope.device.targets import CORES, KernelFile, KnownTarget
+from haloscope.device.targets import CORES, HostFile, KernelFile, KnownTarget
 from haloscope.errors import InputError, MachineError
 from haloscope.solvers import registry
 
@@ -55,17 +55,17 @@ def build(
     kernels: dict[str, set[str]] = {}
     for name in targets:
         target = KnownTarget(name)
-        if target.kind == "cpu":
+        wanted = {}
+        for file in (ceilings.kernel_file(), *registry.manifest(case, target, ranks)):
+            own = KnownTarget(CORES) if isinstance(file, HostFile) else target
+            wanted[file.source, jit.kernel_hash(*file), own] = file
+        if any(own.kind == "cpu" for _, _, own in wanted):
             jit.remember_compiler()
-        wanted = {
-            (file.source, jit.kernel_hash(*file)): file
-            for file in (ceilings.kernel_file(), *registry.manifest(case, target, ranks))
-        }
-        for file in wanted.values():
-            files.append(_compile(file, target, cache))
+        for (_, _, own), file in wanted.items():
+            files.append(_compile(file, own, cache))
             if log is not None:
                 log(files[-1])
-            declared = jit.declarations(*file, on_gpu=target.kind == "cuda").kernels
+            declared = jit.declarations(*file, on_gpu=own.kind == "cuda").kernels
             kernels.setdefault(file.source.name, set()).update(declared)
     return {
         "files": [vars(file) for file in files],

@@ -55,3 +55,9 @@ class KernelFile(NamedTuple):
 
     source: Path
     constants: Constants
+
+
+class HostFile(KernelFile):
+    """A kernel file for the cores of the host, which runs on GPUs use, too."""
+
+    __slots__ = ()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from haloscope.device.interface import Array, Device, Launch
+from haloscope.device.targets import KernelFile
 from haloscope.errors import InputError
+from haloscope.exchange import copies
 from haloscope.exchange.choice import open_by_name
 from haloscope.exchange.copies import Placement
 from haloscope.exchange.gather_scatter import GatherScatter
@@ -111,6 +115,12 @@ class NodeSums(GatherScatter):
         self._phase, self.regions = phases
         with self._phase:
             super().start(state, operation)
+
+
+def kernel_files(size: int, dtype: DTypeLike = np.float64) -> Iterator[KernelFile]:
+    """Kernels of sums of so many numbers a node, for any number of nodes."""
+    for index in (np.int32, np.int64):
+        yield copies.kernel_file(dtype, index, size)
 
 
 def open_node_sums(

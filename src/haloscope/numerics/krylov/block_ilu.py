@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array
+from haloscope.device.targets import KernelFile
 from haloscope.errors import InputError, SolutionError
 from haloscope.exchange.plan import all_rows
 from haloscope.exchange.ranks.world import World
@@ -24,6 +25,11 @@ Integers = NDArray[np.integer]
 _SOURCE = Path(__file__).with_name("block_ilu.cpp")
 # Whatever the number of threads, so that it does not change what is computed.
 _SLICES = 2
+
+
+def kernel_file(size: int, *, single: bool = True) -> KernelFile:
+    """Kernels of factors with blocks of a size, stored in single or double precision."""
+    return KernelFile(_SOURCE, {"B": size, "stored": "float" if single else "double"})
 
 
 class BlockIlu:
@@ -83,12 +89,9 @@ class BlockIlu:
         self._room = device.empty((slices * longest * rows.size**2,), np.float64)
         self._longest = longest
         self._places = device.zeros((slices * pattern.nodes,), np.int32)
-        constants: dict[str, int | float | str] = {
-            "B": rows.size,
-            "stored": "float" if single else "double",
-        }
+        source, constants = kernel_file(rows.size, single=single)
         self._factorise, solve = (
-            device.kernel(_SOURCE, name, constants) for name in ("factorise", "solve")
+            device.kernel(source, name, constants) for name in ("factorise", "solve")
         )
         self._solve = BoundLaunches(
             lambda x, y: solve.bind(extent=(slices,), **self._arguments, x=x, y=y)

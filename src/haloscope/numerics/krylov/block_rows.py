@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.interface import Array, Device, Kernel, Launch
+from haloscope.device.targets import KernelFile
 from haloscope.errors import InputError
 
 Integers = NDArray[np.int32]
@@ -19,6 +20,11 @@ _SOURCE = Path(__file__).with_name("block_pattern.cpp")
 _LARGEST_INDEX = 2**31 - 1
 OFFSET_TYPES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int"}
 """What kernels call the type of offsets, by its bytes."""
+
+
+def pattern_file(corners: int, offset: str = "int") -> KernelFile:
+    """Kernels that find patterns of elements with so many corners; `offset`: type of offsets."""
+    return KernelFile(_SOURCE, {"K": corners, "offset": offset})
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,11 @@ class BlockPattern:
     def blocks(self) -> int:
         """Number of stored blocks."""
         return len(self.columns)
+
+    @property
+    def offset(self) -> str:
+        """Name of the type of offsets in kernels."""
+        return OFFSET_TYPES[self.offsets.itemsize]
 
     @property
     def rows(self) -> Integers:
@@ -102,16 +113,16 @@ def pattern_of(device: Device, element_nodes: np.ndarray, nodes: int) -> BlockPa
             remedy="leave out nodes without an element",
         )
     node_starts = _starts(incident)
-    constants: dict[str, int | float | str] = {"K": size, "offset": "int"}
+    source, constants = pattern_file(size)
     # A second device of cores would change how many threads the first one has.
     host = device if isinstance(device, CpuDevice) else CpuDevice()
     places = np.empty(flat.size, np.int32)
-    host.kernel(_SOURCE, "sort_places", constants).bind(
+    host.kernel(source, "sort_places", constants).bind(
         extent=(1,), nodes=flat, count=flat.size, next=node_starts[:-1].copy(), places=places
     )()
     room, counts = np.empty(flat.size * size, np.int32), np.empty(nodes, np.int32)
     incidence: dict[str, Any] = {"nodes": flat, "starts": node_starts, "places": places, "n": nodes}
-    host.kernel(_SOURCE, "meet", constants).bind(
+    host.kernel(source, "meet", constants).bind(
         extent=(nodes,), **incidence, room=room, counts=counts
     )()
     starts = _starts(counts)
@@ -119,8 +130,8 @@ def pattern_of(device: Device, element_nodes: np.ndarray, nodes: int) -> BlockPa
     size_of_offset = next(width for width in OFFSET_TYPES if longest <= 1 << 8 * width)
     columns, diagonal = np.empty(int(starts[-1]), np.int32), np.empty(nodes, np.int32)
     offsets = np.empty((flat.size, size), f"u{size_of_offset}")
-    constants = {"K": size, "offset": OFFSET_TYPES[size_of_offset]}
-    host.kernel(_SOURCE, "pack_rows", constants).bind(
+    source, constants = pattern_file(size, OFFSET_TYPES[size_of_offset])
+    host.kernel(source, "pack_rows", constants).bind(
         extent=(nodes,),
         **incidence,
         room=room,
@@ -157,6 +168,23 @@ _PARTS = 96
 _GPU_BLOCK = 256
 # Blocks of a row that a lane has under way, see block_rows.cpp; bench/flow_gpu.py tries others.
 _BATCH = 5
+
+
+def kernel_file(size: int, corners: int, offset: str, stored: str = "double") -> KernelFile:
+    """Kernels of rows of blocks of a size, which come from elements with so many corners."""
+    constants: dict[str, int | float | str] = {
+        "B": size,
+        "K": corners,
+        "BATCH": _BATCH,
+        "offset": offset,
+        "stored": stored,
+    }
+    return KernelFile(_BLOCK_ROWS_SOURCE, constants)
+
+
+def plain_file(size: int) -> KernelFile:
+    """Kernels of rows that come from no elements: each has one corner, the row's node."""
+    return kernel_file(size, 1, OFFSET_TYPES[1])
 
 
 @dataclass(frozen=True)
@@ -212,16 +240,11 @@ class BlockRows:
 
     def kernel(self, name: str, stored: str = "double") -> Kernel:
         """A kernel of block_rows.cpp for this size of blocks and elements."""
-        constants: dict[str, int | float | str] = {
-            "B": self.size,
-            "K": self.pattern.element_nodes.shape[1],
-            "BATCH": _BATCH,
-            "offset": OFFSET_TYPES[self.pattern.offsets.itemsize],
-            "stored": stored,
-        }
         key = name, stored
         if key not in self._kernels:
-            self._kernels[key] = self.device.kernel(_BLOCK_ROWS_SOURCE, name, constants)
+            corners = self.pattern.element_nodes.shape[1]
+            source, constants = kernel_file(self.size, corners, self.pattern.offset, stored)
+            self._kernels[key] = self.device.kernel(source, name, constants)
         return self._kernels[key]
 
     def vector(self) -> Array:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.interface import Array, Device, Launch
+from haloscope.device.targets import KernelFile
 from haloscope.errors import SolutionError
 from haloscope.exchange.sharing import ranges
 from haloscope.numerics.krylov.block_rows import WITHOUT_EQUATION, BlockPattern, BlockRows
@@ -19,6 +20,17 @@ from haloscope.numerics.shared_nodes import SharedNodes, sums_between_shared
 
 _SOURCE = Path(__file__).with_name("coloured_ilu.cpp")
 _GPU_BLOCK = 64
+
+
+def kernel_file(size: int, *, single: bool = True) -> KernelFile:
+    """Kernels of factors with blocks of a size, stored in single or double precision."""
+    stored = "float" if single else "double"
+    return KernelFile(_SOURCE, {"B": size, "stored": stored, "stored2": f"{stored}2"})
+
+
+def colouring_file() -> KernelFile:
+    """The kernel that finds colours, on cores; they do not depend on blocks."""
+    return kernel_file(2)
 
 
 class ColouredIlu:
@@ -36,11 +48,7 @@ class ColouredIlu:
     def __init__(self, rows: BlockRows, shared: SharedNodes, *, single: bool = True) -> None:
         self._rows, self._shared = rows, shared
         device, pattern = rows.device, rows.pattern
-        self._constants: dict[str, int | float | str] = {
-            "B": rows.size,
-            "stored": "float" if single else "double",
-            "stored2": "float2" if single else "double2",
-        }
+        self._file = kernel_file(rows.size, single=single)
         colours = colours_of(device, pattern)
         self.colours = int(colours.max(initial=-1)) + 1  # Their number on this rank
         order = np.argsort(colours, kind="stable").astype(np.int32)
@@ -121,7 +129,7 @@ class ColouredIlu:
         return [(first, end, ((end - first) * lanes,)) for first, end in itertools.pairwise(bounds)]
 
     def _kernel(self, name: str) -> Any:
-        return self._rows.device.kernel(_SOURCE, name, self._constants)
+        return self._rows.device.kernel(self._file.source, name, self._file.constants)
 
     def _bind_updates(self) -> list[Launch]:
         rows, down, entries = self._rows, self._down, self._rows.size**2
@@ -215,8 +223,8 @@ def colours_of(device: Device, pattern: BlockPattern) -> NDArray[np.int32]:
     colours = np.zeros(pattern.nodes, np.int32)
     # A second device of cores would change how many threads the first one has.
     host = device if isinstance(device, CpuDevice) else CpuDevice()
-    constants: dict[str, int | float | str] = {"B": 2, "stored": "float", "stored2": "float2"}
-    host.kernel(_SOURCE, "colour", constants).bind(
+    source, constants = colouring_file()
+    host.kernel(source, "colour", constants).bind(
         extent=(1,),
         starts=pattern.starts,
         columns=pattern.columns,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from haloscope.device.declarations import Constants
 from haloscope.device.interface import Array, Graph, Launch
+from haloscope.device.targets import KernelFile
 from haloscope.errors import SolutionError
 from haloscope.numerics.krylov.block_rows import (
     OFFSET_TYPES,
@@ -86,17 +86,17 @@ def _diagonal(nodes: int) -> BlockPattern:
     return BlockPattern(nodes, starts, own, own, own.reshape(-1, 1), starts, own, first)
 
 
-SOURCE = Path(__file__).with_name("two_level.cpp")
+_SOURCE = Path(__file__).with_name("two_level.cpp")
 # Entries of a list and blocks of a coarse row that a GPU block takes at a time.
 _LIST_TILE, _ROW_TILE = 32, 128
 # Blocks of a row that a GPU block works on at a time.
 _COLUMNS = 16
 
 
-def kernel_constants(size: int, stored: DTypeLike, slot_bytes: int = 1) -> Constants:
-    """Compile-time constants of two_level.cpp: the size of blocks, and the types of A P and of slots."""
+def kernel_file(size: int, stored: DTypeLike, slot_bytes: int = 1) -> KernelFile:
+    """Kernels of two_level.cpp: for the size of blocks, and the types of A P and of slots."""
     name = "float" if np.dtype(stored) == np.float32 else "double"
-    return {
+    constants: dict[str, int | float | str] = {
         "B": size,
         "stored": name,
         "stored2": f"{name}2",
@@ -104,6 +104,12 @@ def kernel_constants(size: int, stored: DTypeLike, slot_bytes: int = 1) -> Const
         "LIST_TILE": _LIST_TILE,
         "ROW_TILE": _ROW_TILE,
     }
+    return KernelFile(_SOURCE, constants)
+
+
+def inverse_file(size: int) -> KernelFile:
+    """Kernels that invert dense blocks of a size."""
+    return kernel_file(size, np.float64)
 
 
 class DenseBlocks:
@@ -135,9 +141,9 @@ class DenseBlocks:
         )
         self._singular = rows.device.zeros((1,), np.int64)
         device, entries = rows.device, rows.size**2
-        constants = kernel_constants(rows.size, np.float64)
+        source, constants = inverse_file(rows.size)
         spread, scale_row, eliminate = (
-            device.kernel(SOURCE, name, constants) for name in ("spread", "scale_row", "eliminate")
+            device.kernel(source, name, constants) for name in ("spread", "scale_row", "eliminate")
         )
         dense: dict[str, Any] = {"D": self._inverse.values, "n": nodes}
         many, team = (entries * nodes,), (entries,)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Device, Launch
+from haloscope.device.targets import KernelFile
 from haloscope.errors import MachineError
 from haloscope.exchange.lists import OneWay, open_lists
 from haloscope.exchange.plan import Lists
@@ -32,6 +33,16 @@ _ROUNDINGS = 1000.0
 _LIMIT = (_ROUNDINGS * float(np.finfo(np.float64).eps)) ** 2
 # Columns that may be on their way to the host at once.
 _UNDER_WAY = 2
+
+
+def kernel_file(size: int) -> KernelFile:
+    """Kernels of vectors with so many numbers a node."""
+    return KernelFile(_SOURCE, {"B": size})
+
+
+def rank_sums_file() -> KernelFile:
+    """The kernel that adds up over ranks on GPUs which write into each other's memory."""
+    return KernelFile(_RANK_SUMS, {})
 
 
 class NodeVectors:
@@ -86,12 +97,12 @@ class NodeVectors:
         self._state = self._products[4 * count :]
         self._staging = device.staging(2 * count, np.float64)
         self._columns = [device.staging(6 * count, np.float64) for _ in range(_UNDER_WAY)]
-        constants = {"B": size}
-        self._orthogonalise = device.kernel(_SOURCE, "orthogonalise", constants)
-        self._add_parts = device.kernel(_SOURCE, "add_parts", constants)
-        self._add_ranks = device.kernel(_SOURCE, "add_ranks", constants)
-        self._combine = device.kernel(_SOURCE, "combine", constants)
-        self._subtract = device.kernel(_SOURCE, "subtract_from", constants)
+        source, constants = kernel_file(size)
+        self._orthogonalise = device.kernel(source, "orthogonalise", constants)
+        self._add_parts = device.kernel(source, "add_parts", constants)
+        self._add_ranks = device.kernel(source, "add_ranks", constants)
+        self._combine = device.kernel(source, "combine", constants)
+        self._subtract = device.kernel(source, "subtract_from", constants)
         self._factors = device.zeros((count,), np.float64)
         self._host_factors = device.staging(count, np.float64)
         self._host_factors[:] = 0.0
@@ -235,7 +246,8 @@ class NodeVectors:
         if self._direct is None and self._table is None:
             self._open_exchange()
         if self._direct is not None:
-            kernel = self._device.kernel(_RANK_SUMS, "add_over_ranks", {})
+            source, constants = rank_sums_file()
+            kernel = self._device.kernel(source, "add_over_ranks", constants)
             launch = kernel.bind(
                 **own,
                 boxes=self._direct.boxes,
@@ -292,7 +304,8 @@ class NodeVectors:
 
 def clearing(device: Device, numbers: NDArray[np.integer], vector: Array, size: int = 1) -> Launch:
     """Bind setting to 0 what a vector with `size` numbers a node has at nodes with these numbers."""
-    kernel = device.kernel(_SOURCE, "clear", {"B": size})
+    source, constants = kernel_file(size)
+    kernel = device.kernel(source, "clear", constants)
     listed = device.from_host(np.asarray(numbers, np.int32))
     return kernel.bind(extent=(max(1, len(numbers)),), nodes=listed, count=len(numbers), x=vector)
 

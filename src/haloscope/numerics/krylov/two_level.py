@@ -25,11 +25,10 @@ from haloscope.numerics.krylov.coarse_space import (
 )
 from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
 from haloscope.numerics.krylov.dense_blocks import (
-    SOURCE,
     BoundLaunches,
     DenseBlocks,
     PointBlocks,
-    kernel_constants,
+    kernel_file,
 )
 from haloscope.numerics.shared_nodes import NodeSums, SharedNodes, open_node_sums
 
@@ -297,8 +296,8 @@ class TwoLevel:
 
     def _kernel(self, name: str, slots: Array | None = None) -> Kernel:
         slot_bytes = 1 if slots is None else slots.itemsize
-        constants = kernel_constants(self._rows.size, self._stored, slot_bytes)
-        return self._rows.device.kernel(SOURCE, name, constants)
+        source, constants = kernel_file(self._rows.size, self._stored, slot_bytes)
+        return self._rows.device.kernel(source, name, constants)
 
     def _open_sums(self, product: Blocks) -> NodeSums:
         """Sums of the shared nodes' blocks of A P over those who have them."""

@@ -16,7 +16,7 @@ from haloscope.mesh.tets.node_parts import NodePart
 from haloscope.mesh.tets.tets import CORNERS, FACE_NODES, area_vectors, tet_volumes
 from haloscope.numerics.elements.node_fields import NodeFields
 from haloscope.numerics.shared_nodes import SharedNodes
-from haloscope.solvers.flow.case import FlowTable
+from haloscope.solvers.flow.case import FlowTable, Shear
 from haloscope.solvers.flow.equations.equations import UNKNOWNS, Medium
 from haloscope.solvers.flow.system import System
 from haloscope.solvers.interface import Results
@@ -226,6 +226,13 @@ def _node_sums(
 
 
 _AXES = "xyz"
+
+
+def summed_fields(asked: Shear) -> set[int]:
+    """How many numbers a node :func:`shear_results` sums over ranks at once."""
+    # Each with the volume or area around a node: rate and stress, stress on walls, marks.
+    stagnates = asked.stagnation_speed is not None or asked.stagnation_rate is not None
+    return {2 + 1, len(_AXES) + 1, *((1 + 1,) if stagnates else ())}
 
 
 def shear_results(

@@ -4,129 +4,110 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
-from haloscope.case.tables import check
-from haloscope.device.cpu import CpuDevice, CpuKernel
-from haloscope.device.declarations import Constants
 from haloscope.device.interface import Device
+from haloscope.device.targets import HostFile, KernelFile, Target
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.sharing import Sharing
 from haloscope.mesh.tets.tet_generators import tet_box
+from haloscope.mesh.tets.tets import CORNERS
+from haloscope.numerics import shared_nodes
+from haloscope.numerics.krylov import (
+    block_ilu,
+    block_rows,
+    coloured_ilu,
+    dense_blocks,
+    node_vectors,
+)
 from haloscope.numerics.krylov.block_ilu import BlockIlu
-from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.node_vectors import NodeVectors, clearing
-from haloscope.numerics.shared_nodes import SharedNodes, open_node_sums
-from haloscope.solvers.flow.case import FlowCase
-from haloscope.solvers.flow.equations.equations import UNKNOWNS, FlowEquations, Medium
-from haloscope.solvers.flow.equations.space_time import SLAB_UNKNOWNS
-from haloscope.solvers.flow.solver import FlowSolver
+from haloscope.numerics.krylov.block_rows import OFFSET_TYPES, BlockRows, pattern_of
+from haloscope.numerics.shared_nodes import SharedNodes
+from haloscope.solvers.flow.boundaries import outlets
+from haloscope.solvers.flow.case import FlowCase, FlowTable
+from haloscope.solvers.flow.derived_fields import summed_fields
+from haloscope.solvers.flow.equations.equations import (
+    UNKNOWNS,
+    FlowEquations,
+    Medium,
+    Terms,
+    matrix_free_file,
+)
+from haloscope.solvers.flow.equations.newton import rounds
+from haloscope.solvers.flow.equations.space_time import SlabEquations
+from haloscope.solvers.flow.solver import KEPT
 from haloscope.solvers.flow.steps import BYTES_OF_A_FACTOR, bytes_of_forming
+from haloscope.solvers.flow.system import preconditioner_of, unknowns_of
 from haloscope.solvers.interface import BenchKernel
 
-# Kernels that run on cores alone, by their files.
-_CORES_ONLY = ("block_ilu.cpp",)
-_SIDES = ("y_low", "y_high", "z_low", "z_high")
 
-
-class _Noting(CpuDevice):
-    """Cores that keep a list of the kernels which are asked for."""
-
-    def __init__(self) -> None:
-        super().__init__(threads=1)
-        self.asked: list[tuple[Path, str, Constants]] = []
-
-    def kernel(self, file: Path, name: str, constants: Constants) -> CpuKernel:
-        """As of cores, and noted."""
-        self.asked.append((file, name, constants))
-        return super().kernel(file, name, constants)
-
-
-def ask_for_kernels(case: FlowCase, device: Device, world: World) -> None:
-    """Ask a device for the kernels that a rank of a case needs; for a device that runs none."""
-    # What they are is seen on a flow in a small box with the case's fluid, steps and linear solver,
-    # of which the cores of this machine take a step. A few for GPUs alone are compiled when a run
-    # first asks for them.
-    noting = _Noting()
-    chosen: tuple[str, ...] = (_preconditioner(case),)
-    if device.kind != "cpu" and chosen == ("two-level",):
-        # What smooths on a GPU, and does not on the cores that play through it.
-        chosen += ("coloured-ilu",)
-    for preconditioner in chosen:
-        small = check(_small(case, preconditioner), FlowCase, "case")
-        assert isinstance(small, FlowCase)
-        FlowSolver(small, noting, World()).advance(1)
-    for file, name, constants in noting.asked:
-        if device.kind == "cpu" or file.name not in _CORES_ONLY:
-            device.kernel(file, name, constants)
-    if world.size > 1:
-        _ask_for_exchange(case, device, world)
-
-
-def _preconditioner(case: FlowCase) -> str:
-    named = case.flow.linear.preconditioner
-    return "two-level" if named == "auto" else named
-
-
-def _ask_for_exchange(case: FlowCase, device: Device, world: World) -> None:
-    """Ask for what ranks add up over shared nodes with: here one node, which rank 1 has, too."""
-    table, transport = case.flow, case.machine.transport
-    size = SLAB_UNKNOWNS if table.time.scheme == "space-time" else UNKNOWNS
-    # Marks of boundaries, residuals and velocities, vectors, and blocks of the matrix.
-    sums: set[tuple[int, DTypeLike]] = {
-        (fields, np.float64) for fields in (1, UNKNOWNS, size, size**2)
-    }
-    if _preconditioner(case) == "two-level":
-        sums.add((size**2, np.float32))
-    if table.shear is not None:
-        # Stagnation; shear rate and stress; each with a volume.
-        sums |= {(2, np.float64), (3, np.float64)}
-    one = np.zeros(1, np.int64)
-    shared = Sharing(world.rank, 1, one + 1, np.array([0, 1]), one, one, one + 1, one + 1)
-    for fields, dtype in sorted(sums, key=str):
-        state = device.zeros((fields,), dtype)
-        open_node_sums(world, device, shared, fields, transport, dtype).prepare(state)
-    clearing(device, one, device.zeros((size,), np.float64), size)
-    if device.kind != "cpu":
-        NodeVectors(device, 1, 1, np.ones(1, bool), world, transport).launch(0)
-
-
-def _small(case: FlowCase, preconditioner: str) -> dict[str, Any]:
-    """A flow in a box, as data of a case."""
+def manifest(case: FlowCase, target: Target, ranks: int) -> Iterator[KernelFile]:
+    """All kernel files that the ranks of a case need on a target."""
     table = case.flow
-    time: dict[str, Any] = {"scheme": table.time.scheme}
-    if not table.steady:
-        time |= {"time_step": 0.1, "end": 0.1}
-    fluid: dict[str, Any] = {"density": 1.0, "viscosity": 1.0}
-    if table.fluid.carreau is not None:
-        fluid["carreau"] = {"at_high_shear": 0.5, "time": 1.0, "exponent": 0.5}
-    boundaries: dict[str, Any] = {"x_low": {"velocity": [1.0, 0.0, 0.0]}, "y_low": "no-slip"}
-    outlet = {"pressure": 0.0}
-    if table.time.scheme != "space-time":
-        outlet["backflow"] = 0.5
-    return {
-        "solver": "flow",
-        "flow": {
-            "box": {"cells": [2, 2, 2]},
-            "fluid": fluid,
-            "boundaries": {
-                **dict.fromkeys(_SIDES, "slip" if table.linear.product == "stored" else "no-slip"),
-                **boundaries,
-                "x_high": outlet,
-            },
-            "time": time,
-            "newton": {
-                "iterations": 1,
-                "tolerance": 0.0,
-                "linearise_tau": table.newton.linearise_tau,
-            },
-            "linear": {"preconditioner": preconditioner, "product": table.linear.product},
-        },
-    }
+    size, offsets, tolerance = unknowns_of(table), _offsets(table), table.linear.tolerance
+    terms = Terms(carreau=table.fluid.carreau is not None, tau_slope=table.newton.linearise_tau)
+    yield HostFile(*block_rows.pattern_file(CORNERS))
+    for offset in offsets:
+        yield HostFile(*block_rows.pattern_file(CORNERS, offset))
+    stored = table.linear.product == "stored"
+    if not stored:
+        yield matrix_free_file(terms)
+        offsets = (OFFSET_TYPES[1],)
+    slabs = table.time.scheme == "space-time"
+    equations = SlabEquations if slabs else FlowEquations
+    for offset in offsets:
+        yield equations.kernel_file(terms, offset)
+        yield block_rows.kernel_file(size, CORNERS, offset)
+        if stored and rounds(target, tolerance):
+            yield block_rows.kernel_file(size, CORNERS, offset, "float")
+    if not slabs:
+        yield outlets.kernel_file()
+    # Vectors of the linear solver; single unknowns that are given.
+    for fields in (1, size):
+        yield node_vectors.kernel_file(fields)
+    yield from _preconditioner_files(preconditioner_of(table), size, target)
+    if ranks > 1:
+        yield from _exchange_files(table, size, target)
+
+
+def _offsets(table: FlowTable) -> tuple[str, ...]:
+    """Types of numbers of blocks in a row that the case's mesh can lead to."""
+    if table.mesh is not None or table.pump is not None:
+        return tuple(OFFSET_TYPES.values())
+    # In what is made of prisms and cubes a node has some thirty neighbours at most.
+    return (OFFSET_TYPES[1],)
+
+
+def _preconditioner_files(name: str, size: int, target: Target) -> Iterator[KernelFile]:
+    if name in ("two-level", "point-blocks"):
+        yield block_rows.plain_file(size)
+    if name == "two-level":
+        yield dense_blocks.inverse_file(size)
+        for slot_bytes in OFFSET_TYPES:
+            yield dense_blocks.kernel_file(size, np.float32, slot_bytes)
+    on_cores = target.kind == "cpu"
+    if on_cores and name in ("two-level", "block-ilu"):
+        yield block_ilu.kernel_file(size)
+    if name == "coloured-ilu" or (name == "two-level" and not on_cores):
+        yield coloured_ilu.kernel_file(size)
+        yield HostFile(*coloured_ilu.colouring_file())
+
+
+def _exchange_files(table: FlowTable, size: int, target: Target) -> Iterator[KernelFile]:
+    """Kernels of sums over shared nodes, and on GPUs over all ranks."""
+    whole = {UNKNOWNS, size, *((len("xyz"),) if KEPT[table.time.scheme] else ())}
+    # Marks of boundaries, what has its owner's values, blocks of the matrix, and results.
+    sums = {1, *whole, size**2}
+    if table.shear is not None:
+        sums |= summed_fields(table.shear)
+    for fields in sorted(sums):
+        yield from shared_nodes.kernel_files(fields)
+    if preconditioner_of(table) == "two-level":
+        yield from shared_nodes.kernel_files(size**2, np.float32)
+    for fields in sorted(whole):
+        yield node_vectors.kernel_file(fields)
+    if target.kind != "cpu":
+        yield node_vectors.rank_sums_file()
 
 
 _SIZES = {"cpu": (16, 32), "cuda": (32, 64)}

@@ -46,13 +46,13 @@ _MEANINGS = {
 _LARGEST_RESIDUAL = 1e6
 # Scalars of a checkpoint that those of before steps could change do not have.
 _NOT_IN_OLD_CHECKPOINTS = frozenset({"asked", "since", "begun", "step_before"})
-# What the methods in time keep beside the state, 3 numbers a node: velocities a step before, du/dt.
-_KEPT: Mapping[str, tuple[str, ...]] = {
+KEPT: Mapping[str, tuple[str, ...]] = {
     "steady": (),
     "bdf2": ("before",),
     "generalised-alpha": ("acceleration",),
     "space-time": (),
 }
+"""What the methods in time keep beside the state, 3 numbers a node: velocities before, du/dt."""
 
 
 class FlowSolver:
@@ -69,7 +69,7 @@ class FlowSolver:
         self.vectors = {"velocity": ["u", "v", "w"]}
         self._kept = {
             f"{kept} {axis}": (kept, number)
-            for kept in _KEPT[table.time.scheme]
+            for kept in KEPT[table.time.scheme]
             for number, axis in enumerate("xyz")
         }
         self.stored = (*FIELD_NAMES, *self._kept)

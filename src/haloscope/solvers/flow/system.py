@@ -72,6 +72,17 @@ class System:
         return self.shared.device
 
 
+def unknowns_of(table: FlowTable) -> int:
+    """Unknowns of a node in a case's matrix."""
+    return SLAB_UNKNOWNS if table.time.scheme == "space-time" else UNKNOWNS
+
+
+def preconditioner_of(table: FlowTable) -> str:
+    """Name of a case's preconditioner."""
+    name = table.linear.preconditioner
+    return "two-level" if name == "auto" else name
+
+
 def make_system(table: FlowTable, machine: Machine, device: Device, world: World) -> System:
     """Set up a case on its ranks; all of them call this."""
     with _MESHING:
@@ -88,11 +99,9 @@ def make_system(table: FlowTable, machine: Machine, device: Device, world: World
     if table.linear.product == "matrix-free":
         rows = UnstoredRows(device, pattern)
     else:
-        rows = BlockRows(device, pattern, SLAB_UNKNOWNS if slabs else UNKNOWNS)
+        rows = BlockRows(device, pattern, unknowns_of(table))
     media = [table.medium(zone) for zone in part.zone_names]
-    name = table.linear.preconditioner
-    if name == "auto":
-        name = "two-level"
+    name = preconditioner_of(table)
     preconditioner = _preconditioner(name, rows, shared, part)
     linear = table.linear
     settings = NewtonSettings(

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Device
+from haloscope.device.targets import KernelFile
 from haloscope.numerics.krylov.block_rows import BlockRows
 from haloscope.numerics.krylov.flexible_gmres import Product
 from haloscope.numerics.shared_nodes import SharedNodes
@@ -164,7 +165,12 @@ def _velocities_of(nodes: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.asarray(UNKNOWNS * nodes[:, None] + np.arange(3))
 
 
-SOURCE = Path(__file__).with_name("boundaries.cpp")
+_SOURCE = Path(__file__).with_name("boundaries.cpp")
+
+
+def kernel_file() -> KernelFile:
+    """Kernels of outlets and of slip."""
+    return KernelFile(_SOURCE, {})
 
 
 class Equations(Protocol):
@@ -220,8 +226,9 @@ class LoadedEquations:
         self._count = len(nodes)
         self._nodes = self.device.from_host(np.asarray(nodes, np.int32))
         self._pushes = self.device.from_host(np.ascontiguousarray(pushes, np.float64).ravel())
+        source, constants = kernel_file()
         self._kernels = {
-            name: self.device.kernel(SOURCE, name, {})
+            name: self.device.kernel(source, name, constants)
             for name in ("add_backflow", "add_backflow_derivatives")
         }
 

@@ -13,7 +13,7 @@ from haloscope.device.interface import Array
 from haloscope.mesh.tets.node_parts import NodePart
 from haloscope.mesh.tets.tets import area_vectors
 from haloscope.numerics.shared_nodes import SharedNodes
-from haloscope.solvers.flow.boundaries.outlets import SOURCE, Equations
+from haloscope.solvers.flow.boundaries.outlets import Equations, kernel_file
 from haloscope.solvers.flow.equations.equations import UNKNOWNS
 
 Floats = NDArray[np.float64]
@@ -146,8 +146,9 @@ class SlipEquations:
             "push_blocks": give(blocks),
             "pushes": give(np.ascontiguousarray(pushes).ravel()),
         }
+        source, constants = kernel_file()
         self._kernels = {
-            name: self.device.kernel(SOURCE, name, {})
+            name: self.device.kernel(source, name, constants)
             for name in ("slip_residual", "slip_rows", "slip_velocities")
         }
 

@@ -10,9 +10,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.declarations import Constants
 from haloscope.device.interface import Array, Device, Kernel, Launch
-from haloscope.numerics.krylov.block_rows import OFFSET_TYPES, BlockPattern, BlockRows, RowRange
+from haloscope.device.targets import KernelFile
+from haloscope.numerics.krylov.block_rows import BlockPattern, BlockRows, RowRange
 
 Floats = NDArray[np.float64]
 Vector = tuple[float, float, float]
@@ -72,6 +72,19 @@ def medium_values(
     return np.array(values)
 
 
+@dataclass(frozen=True)
+class Terms:
+    """Terms of the equations that kernels are compiled for."""
+
+    carreau: bool = False  # Whether any medium's viscosity depends on the shear rate
+    tau_slope: bool = False  # Whether the matrix has the derivatives of tau
+
+    @property
+    def constants(self) -> dict[str, int | float | str]:
+        """Compile-time constants."""
+        return {"CARREAU": int(self.carreau), "TAU_SLOPE": int(self.tau_slope)}
+
+
 class ElementEquations:
     """Residual and derivatives of equations on a rank's tetrahedra, row by row of the nodes.
 
@@ -86,6 +99,11 @@ class ElementEquations:
     """Where the kernels are."""
     residuals_kernel: ClassVar[str]
     linearise_kernel: ClassVar[str]
+
+    @classmethod
+    def kernel_file(cls, terms: Terms, offset: str) -> KernelFile:
+        """Kernels of these equations, for rows with a type of offsets."""
+        return KernelFile(cls.source, {**terms.constants, "offset": offset})
 
     def __init__(
         self,
@@ -108,10 +126,7 @@ class ElementEquations:
         self._nodes = give(np.pad(np.asarray(nodes, np.float64), ((0, 0), (0, 1))).ravel())
         self._media = give(medium_values(self.media, lsic=lsic))
         carreau = any(medium.carreau is not None for medium in media)
-        self._terms: dict[str, int | float | str] = {
-            "CARREAU": int(carreau),
-            "TAU_SLOPE": int(linearise_tau),
-        }
+        self._terms = Terms(carreau=carreau, tau_slope=linearise_tau)
         self._residuals = self._kernel(self.residuals_kernel)
         self._linearise = self._kernel(self.linearise_kernel)
 
@@ -163,8 +178,8 @@ class ElementEquations:
         }
 
     def _kernel(self, name: str) -> Kernel:
-        offset = OFFSET_TYPES[self.rows.pattern.offsets.itemsize]
-        return self.device.kernel(self.source, name, {**self._terms, "offset": offset})
+        source, constants = self.kernel_file(self._terms, self.rows.pattern.offset)
+        return self.device.kernel(source, name, constants)
 
     def _in_fours(self, past: Array) -> Array:
         """The past with four numbers a node, which cores and GPUs load at once."""
@@ -201,7 +216,12 @@ class FlowEquations(ElementEquations):
         return self._past
 
 
-SOURCE = Path(__file__).with_name("matrix_free.cpp")
+_MATRIX_FREE = Path(__file__).with_name("matrix_free.cpp")
+
+
+def matrix_free_file(terms: Terms) -> KernelFile:
+    """Kernels of :class:`UnstoredRows` and of :class:`MatrixFreeEquations`."""
+    return KernelFile(_MATRIX_FREE, terms.constants)
 
 
 class UnstoredRows(BlockRows):
@@ -237,14 +257,15 @@ class UnstoredRows(BlockRows):
         zones = len(self.pattern.element_nodes)
         return self.nodes * (own + fields + 2 * 8 * UNKNOWNS) + lists + zones
 
-    def follow(self, mesh: Mapping[str, Array], constants: Constants) -> None:
+    def follow(self, mesh: Mapping[str, Array], terms: Terms) -> None:
         """Multiply with the derivatives of a mesh's elements from now on.
 
-        `mesh`: arguments of kernels, as struct Mesh in places.hpp has them; `constants`: of matrix_free.cpp.
+        `mesh`: arguments of kernels, as struct Mesh in places.hpp has them.
         """
         self._mesh = mesh
-        self._multiply = self.device.kernel(SOURCE, "multiply_unstored", constants)
-        self._give = self.device.kernel(SOURCE, "give", constants)
+        source, constants = matrix_free_file(terms)
+        self._multiply = self.device.kernel(source, "multiply_unstored", constants)
+        self._give = self.device.kernel(source, "give", constants)
 
     def product(self, x: Array, y: Array, rows: RowRange, values: Array | None = None) -> Launch:
         """Bind the product to two arrays that do not overlap, to be launched again and again."""
@@ -305,7 +326,8 @@ class MatrixFreeEquations(FlowEquations):
         # Where the equations were linearised.
         self._frozen = self._mesh(rows.vector(), rows.vector())
         self._frozen["media"] = self.device.zeros(self._media.shape, np.float64)
-        self._linearise_own = self.device.kernel(SOURCE, "linearise_own", self._terms)
+        source, constants = matrix_free_file(self._terms)
+        self._linearise_own = self.device.kernel(source, "linearise_own", constants)
         rows.follow(self._frozen, self._terms)
 
     def linearise(self, state: Array, past: Array, residual: Array) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array
+from haloscope.device.targets import Target
 from haloscope.errors import SolutionError
 from haloscope.numerics.krylov.block_rows import BlockRows
 from haloscope.numerics.krylov.flexible_gmres import (
@@ -71,6 +72,12 @@ class NewtonHistory:
         return len(self.residuals) > 1 and _TENFOLD * self.residuals[-1] <= self.residuals[-2]
 
 
+def rounds(target: Target, linear_tolerance: float) -> bool:
+    """Whether products inside GMRES take stored rows in single precision."""
+    # Products on cores take as long as their bytes do.
+    return target.kind == "cpu" and linear_tolerance >= _ROUNDED
+
+
 class Newton:
     """Solves for the state at which the residual vanishes where nothing is given.
 
@@ -90,9 +97,8 @@ class Newton:
         self._preconditioner = preconditioner
         rows = equations.rows
         self._product = product or SharedProduct(rows, shared)
-        # Products on cores take as long as their bytes do.
         self._rounded: SharedProduct | None = None
-        if product is None and rows.device.kind == "cpu" and settings.linear_tolerance >= _ROUNDED:
+        if product is None and rounds(rows.device, settings.linear_tolerance):
             self._rounded = SharedProduct(rows, shared, single=True)
         self._sums = None if shared.alone else shared.sums(rows.size)
         owned = shared.owned
