@@ -72,7 +72,7 @@ class _AbsentKernel:
 
     def bind(
         self,
-        *positional: Any,
+        *,
         extent: Any = None,
         block: Any = None,
         stream: Any = None,
@@ -80,8 +80,7 @@ class _AbsentKernel:
         early: bool = False,
         **arguments: Any,
     ) -> Callable[[], None]:
-        if not positional:
-            self.declaration.order(arguments)
+        self.declaration.order(arguments)
         return _nothing
 
 

@@ -106,7 +106,7 @@ class ThreadsGpu(CpuDevice):
 class _Kernel(CpuKernel):
     def bind(
         self,
-        *positional: Any,
+        *,
         extent: Any,
         block: Any = (64,),
         shared: int = 0,
@@ -116,6 +116,4 @@ class _Kernel(CpuKernel):
         # Fewer blocks than asked for: they go round.
         blocks = min(-(-extent[0] // block[0]), _MOST_BLOCKS)
         launch = int(blocks), int(block[0]), int(shared)
-        return launch_of(
-            self._function, [*launch, *(positional or self.declaration.order(arguments))]
-        )
+        return launch_of(self._function, [*launch, *self.declaration.order(arguments)])

@@ -275,7 +275,7 @@ def test_a_gpu_marks_as_cores_do(tmp_path):
         kernel = CpuKernel(gpu[name], declared.kernel(name))
         kernel.bind(box_numbers=numbers, **arguments, extent=(1,))()
 
-    given = {
+    arguments = {
         "positions": closed_cells.positions,
         "vertices": count * a_cell,
         "cells": count,
@@ -283,7 +283,7 @@ def test_a_gpu_marks_as_cores_do(tmp_path):
         "home": home,
         "images": images,
     }
-    call("find_images", **given)
-    call("cut_rows", **given, triangles=triangles, count=len(triangles), steps=steps)
+    call("find_images", **arguments)
+    call("cut_rows", **arguments, triangles=triangles, count=len(triangles), steps=steps)
     call("add_up_rows", steps=steps)
     assert np.array_equal(steps[:, :, :-1], winding_numbers([closed_cells], box))

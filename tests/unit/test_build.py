@@ -25,7 +25,8 @@ from haloscope.device import ceilings, jit
 from haloscope.device.ceilings import measure_ceilings
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.declarations import Constants
-from haloscope.device.jit import Cache
+from haloscope.device.jit import Cache, kernel_hash
+from haloscope.device.targets import KnownTarget
 from haloscope.errors import MachineError
 from haloscope.exchange.ranks.world import World
 from haloscope.solvers import registry
@@ -307,30 +308,25 @@ def test_a_flow_on_several_gpus_is_built_with_its_exchange(ranks, tmp_path):
     assert kernels == (added if ranks > 1 else {})
 
 
-@_needs_nvrtc
-@pytest.mark.usefixtures("shared_folder")
 @pytest.mark.parametrize("without", ["sm_80", "sm_120"])
-def test_a_gpu_without_copy_engine_or_memory_for_them_is_not_asked_for_tiles(without):
-    asked = {}
-    for target in (without, "sm_90"):
-        device = AbsentDevice(target)
-        registry.ask_for_kernels(small_case(), device, World())
-        asked[target] = device.kernels
-    assert asked["sm_90"] - asked[without] == {("cavity.cpp", "update_tiles")}
-    assert asked[without] < asked["sm_90"]
+def test_a_gpu_without_copy_engine_or_memory_for_them_needs_no_tiles(without):
+    files = {
+        name: {str(file) for file in registry.manifest(small_case(), KnownTarget(name), 1)}
+        for name in (without, "sm_90")
+    }
+    assert files[without] < files["sm_90"]
+    assert all("TILE_X" in file for file in files["sm_90"] - files[without])
 
 
 @_needs_nvrtc
 @pytest.mark.usefixtures("shared_folder")
 @pytest.mark.parametrize("settings", _KINDS)
 @pytest.mark.parametrize("target", ["cpu", "sm_90"])
-def test_a_solver_without_fields_asks_for_what_a_whole_one_does(target, settings):
-    case = small_case(*settings)
-    unfilled, whole = AbsentDevice(target), AbsentDevice(target)
-    registry.ask_for_kernels(case, unfilled, World())
-    registry.make_solver(case, whole, World())
-    assert unfilled.kernels == whole.kernels
-    assert all(file.cached for file in whole.files)
+def test_all_that_a_solver_asks_for_is_in_the_manifest(target, settings):
+    case, device = small_case(*settings), AbsentDevice(target)
+    registry.make_solver(case, device, World())
+    manifest = [kernel_hash(*file) for file in registry.manifest(case, KnownTarget(target), 1)]
+    assert {file.hash for file in device.files} == set(manifest)
 
 
 def test_a_second_build_finds_all_in_the_cache():

@@ -12,11 +12,18 @@ from haloscope.case.tables import check
 from haloscope.mesh.blocks import Blocks
 from haloscope.solvers.cavity.block_nodes import choose_axes
 from haloscope.solvers.cavity.case import CavityCase
-from haloscope.solvers.cavity.kernels import _Unfilled
+from haloscope.solvers.cavity.solver import CavitySolver
 from haloscope.solvers.cavity.updates import _hides_messages
 
 _GRIDS = ([256, 256, 256], [129, 66, 70], [300, 41, 37], [64, 64, 200], [24, 22, 26])
 _CUTS = ([1, 1, 2], [1, 2, 1], [2, 1, 1], [1, 2, 2], [2, 2, 1], [2, 1, 2], [1, 1, 4], [4, 1, 1])
+
+
+class _Unfilled(CavitySolver):
+    """The solver without the values of its fields, which an absent device does not hold."""
+
+    def _set_initial(self) -> None:
+        pass
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike
 
 from haloscope.device import jit
 from haloscope.device.declarations import Constants, Declaration
-from haloscope.device.interface import Array, Box, ByValue
+from haloscope.device.interface import Array, Box
 from haloscope.errors import InputError, MachineError, counted
 
 _LINE = 64
@@ -78,7 +78,7 @@ class CpuKernel:
 
     def bind(
         self,
-        *positional: Array | ByValue | int | float,
+        *,
         extent: tuple[int, ...],
         block: tuple[int, ...] | None = None,
         stream: Any = None,
@@ -87,40 +87,27 @@ class CpuKernel:
         **arguments: Array | Mapping[str, Any] | int | float | None,
     ) -> CpuLaunch:
         """Bind arguments; see :class:`haloscope.device.interface.Kernel`."""
-        return launch_of(self._function, positional or self.declaration.order(arguments))
+        return launch_of(self._function, self.declaration.order(arguments))
 
 
-def launch_of(
-    function: Any, arguments: Sequence[Array | ByValue | int | float | None]
-) -> CpuLaunch:
+def launch_of(function: Any, arguments: Sequence[Array | int | float | None]) -> CpuLaunch:
     """A call of a function of a library with arguments in its order."""
     converted = tuple(_as_argument(value) for value in arguments)
     keep = tuple(value for value in arguments if isinstance(value, np.ndarray))
     return CpuLaunch(function, converted, keep)
 
 
-def _as_argument(value: Array | ByValue | int | float | None) -> Any:
+def _as_argument(value: Array | int | float | None) -> Any:
     if isinstance(value, np.void):
         struct: Any = np.ctypeslib.as_ctypes_type(value.dtype)  # type: ignore[arg-type]
         return struct.from_buffer_copy(value.tobytes())
     if value is None:
         return ctypes.c_void_p(0)
-    if isinstance(value, ByValue):
-        return _as_struct(value.values)
     if isinstance(value, np.ndarray):
         return ctypes.c_void_p(value.ctypes.data)
     if isinstance(value, (int, np.integer)):
         return ctypes.c_long(int(value))
     return ctypes.c_double(float(value))
-
-
-def _as_struct(values: np.ndarray) -> ctypes.Structure:
-    number = ctypes.c_float if values.dtype == np.float32 else ctypes.c_double
-
-    class Struct(ctypes.Structure):
-        _fields_ = (("values", number * len(values)),)
-
-    return Struct((number * len(values))(*values.tolist()))
 
 
 def _nothing() -> None:

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike
 
 from haloscope.device import jit
 from haloscope.device.declarations import Constants, Declaration
-from haloscope.device.interface import Array, Box, ByValue
+from haloscope.device.interface import Array, Box
 from haloscope.device.targets import COPY_ENGINE_FROM
 from haloscope.errors import MachineError, install_command
 
@@ -136,7 +136,7 @@ class CudaKernel:
 
     def bind(
         self,
-        *positional: Array | ByValue | int | float,
+        *,
         extent: tuple[int, ...],
         block: tuple[int, ...] | None = None,
         stream: Any = None,
@@ -145,7 +145,7 @@ class CudaKernel:
         **arguments: Array | Mapping[str, Any] | int | float | None,
     ) -> CudaLaunch:
         """Bind arguments; see :class:`haloscope.device.interface.Kernel`."""
-        values = positional or self.declaration.order(arguments)
+        values = self.declaration.order(arguments)
         shape = block or _DEFAULT_BLOCK[len(extent)]
         threads = tuple(shape) + (1,) * (3 - len(shape))
         needed = tuple(extent) + (1,) * (3 - len(extent))
@@ -164,9 +164,6 @@ class CudaKernel:
 
 
 def _as_argument(value: Any) -> Any:
-    if isinstance(value, ByValue):
-        struct = np.dtype([("values", value.values.dtype, (len(value.values),))])
-        return value.values.view(struct)[0]
     if value is None:
         return np.uint64(0)
     if isinstance(value, (int, np.integer)):

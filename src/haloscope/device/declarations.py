@@ -95,7 +95,8 @@ class Declaration:
 
     def _converted(self, argument: Argument, value: Any) -> Any:
         if argument.kind == "array":
-            return value if value is None else self._checked_array(argument, value)
+            array = getattr(value, "array", value)  # of a View, see fields.py
+            return array if array is None else self._checked_array(argument, array)
         if argument.kind == "long" and isinstance(value, (int, np.integer)):
             return int(value)
         if argument.kind == "double" and isinstance(value, (int, float, np.number)):

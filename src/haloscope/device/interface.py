@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,19 +13,6 @@ from haloscope.device.declarations import Constants, Declaration
 
 Array = Any
 """A NumPy array on cores, a CuPy array on a GPU."""
-
-
-@dataclass(frozen=True)
-class ByValue:
-    """Numbers handed to a kernel as a struct, which a GPU keeps in its constant memory.
-
-    Attributes
-    ----------
-    values
-        One-dimensional host array, in the order of the struct's members and of their type.
-    """
-
-    values: np.ndarray
 
 
 class Box(Protocol):
@@ -61,7 +47,7 @@ class Kernel(Protocol):
 
     def bind(
         self,
-        *positional: Array | ByValue | int | float,
+        *,
         extent: tuple[int, ...],
         block: tuple[int, ...] | None = None,
         stream: Any = None,

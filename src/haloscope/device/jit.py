@@ -18,11 +18,13 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from haloscope.device.declarations import Constants, Declarations, read
 from haloscope.errors import HaloscopeError, InputError, MachineError, install_command
 from haloscope.regions import SetupPhase
+
+if TYPE_CHECKING:
+    from haloscope.device.declarations import Constants, Declarations
 
 _COMPILING = SetupPhase("compiling kernels (once)")
 _TRAILER = b"haloscope-sha256"
@@ -355,6 +357,8 @@ def source_text(file: Path) -> str:
 
 def declarations(file: Path, constants: Constants, *, on_gpu: bool) -> Declarations:
     """Kernels and constants that a source declares; a fault in the constants is an error."""
+    from haloscope.device.declarations import read
+
     return read(file.name, source_text(file), constants, on_gpu=on_gpu)
 
 

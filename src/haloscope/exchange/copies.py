@@ -140,7 +140,7 @@ class Copies(Packed, ABC):
                 "gather",
                 operation,
                 self._out.count * BLOCK,
-                state=state,
+                state=self._sent(state),
                 **self._gather_list,
                 chunks=self._out.rows,
                 count=self._out.count,

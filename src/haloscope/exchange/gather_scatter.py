@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from haloscope.device.fields import View
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.errors import InputError
 from haloscope.exchange.choice import open_by_name
@@ -246,7 +247,7 @@ class Pairing(Copies):
             "place",
             operation,
             self._into.count * BLOCK,
-            into=into,
+            into=self._filled(into),
             positions=self._gather_list["positions"],
             chunks=self._into.rows,
             count=self._into.count,
@@ -266,6 +267,11 @@ class FieldByField(Generic[Kind]):
         self.transport, self.capturable = parts[0].transport, parts[0].capturable
         self.bytes_sent = sum(part.bytes_sent for part in parts)
         self.messages_sent = sum(part.messages_sent for part in parts)
+
+    def name_parts(self, array: Array, **views: View) -> None:
+        """Tell the exchange of each field."""
+        for part in self._parts:
+            part.name_parts(array, **views)
 
     def prepare(self, *states: Array, **options: Any) -> None:
         """Bind arrays beforehand; options are those of the kind."""

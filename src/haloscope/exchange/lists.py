@@ -119,13 +119,13 @@ class OneWay(Copying):
         require_room(state, self._dtype, self._values, "an exchange of lists")
         settings, values = self._settings, state.view(_moved_as(self._dtype))
         gather = settings.kernel("gather", self._index).bind(
-            state=values,
+            state=self._sent(state, values),
             field_stride=settings.field_stride,
             **self._out,
             **self._options(BLOCK * self._out["count"]),
         )
         place = settings.kernel("place", self._index).bind(
-            into=values,
+            into=self._filled(state, values),
             field_stride=settings.field_stride,
             **self._into,
             **self._options(BLOCK * self._into["count"]),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from haloscope.device.fields import View
 from haloscope.device.interface import Array, Device, Kernel, Launch
 from haloscope.device.targets import KernelFile
 from haloscope.exchange.plan import Box, Message, Plan, cut
@@ -76,6 +77,7 @@ class Packed:
         self._device, self._transport, self._stream = device, transport, stream
         self._dtype = np.dtype(dtype)
         self._flagged = any(slot.flags for slot in transport.outgoing)
+        self._parts: dict[int, tuple[View | None, View | None]] = {}
         # In each exchange.
         self.bytes_sent = sum(m.size for m in plan.sends) * self._dtype.itemsize
         self.messages_sent = len(plan.sends)
@@ -93,6 +95,24 @@ class Packed:
     def progress(self) -> None:
         """Give messages that are under way a chance to go on."""
         self._transport.progress()
+
+    def name_parts(
+        self, array: Array, *, sent: View | None = None, filled: View | None = None
+    ) -> None:
+        """Name the parts of an array that are sent and filled, before it is bound; else it is all of it."""
+        self._parts[id(array)] = sent, filled
+
+    def _sent(self, array: Array, retyped: Array | None = None) -> Array | View:
+        """What packs read, `retyped` if it is bound as another type."""
+        view, _ = self._parts.get(id(array), (None, None))
+        bound = array if retyped is None else retyped
+        return bound if view is None else view.of(bound)
+
+    def _filled(self, array: Array, retyped: Array | None = None) -> Array | View:
+        """What unpacks write, as for :meth:`_sent`."""
+        _, view = self._parts.get(id(array), (None, None))
+        bound = array if retyped is None else retyped
+        return bound if view is None else view.of(bound)
 
     def _pieces(self, messages: Sequence[Message], slots: Sequence[Slot]) -> Iterator[Piece]:
         return pieces(self._device, messages, slots, self._dtype)
@@ -234,14 +254,14 @@ class Exchange(Copying):
                 **self._options(BLOCK * min(most, max(out.count, into.count))),
             )
         pack = self._kernel("pack").bind(
-            state=state,
+            state=self._sent(state),
             chunks=out.rows,
             count=out.count,
             sent=out.seen,
             **self._options(BLOCK * out.count),
         )
         unpack = self._kernel("unpack").bind(
-            state=state,
+            state=self._filled(state),
             chunks=into.rows,
             count=into.count,
             received=into.seen,

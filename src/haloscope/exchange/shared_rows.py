@@ -157,12 +157,13 @@ class SharedRows(Copying):
 
     def _bind(self, state: Array) -> Bound:
         out, into = self._out, self._into
+        values = state.view(f"i{self._dtype.itemsize}")
         rows = {
-            "state": state.view(f"i{self._dtype.itemsize}"),
             "field_stride": state.nbytes // state.itemsize // self._fields,
             "width": self._width,
         }
         pack = self._device.kernel(_SOURCE, "pack_rows", self._constants).bind(
+            state=self._sent(state, values),
             **rows,
             lists=self.lists[0],
             chunks=out.rows,
@@ -171,6 +172,7 @@ class SharedRows(Copying):
             **self._options(BLOCK * out.count),
         )
         place = self._device.kernel(_SOURCE, "place_rows", self._constants).bind(
+            state=self._filled(state, values),
             **rows,
             lists=self.lists[1],
             chunks=into.rows,

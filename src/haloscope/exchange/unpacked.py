@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from haloscope.device.fields import View
 from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError, MachineError
 from haloscope.exchange.plan import Box, Message, Plan, check_plans, first_fault
@@ -160,6 +161,9 @@ class UnpackedExchange:
         if shared_fault is not None:
             raise unavailable("peer", shared_fault)
 
+    def name_parts(self, array: Array, **views: View) -> None:
+        """Do nothing: no kernel takes part."""
+
     def prepare(self, *states: Array) -> None:
         """Do nothing: the arrays are known."""
 
@@ -224,6 +228,11 @@ class SeveralExchanges:
         self.capturable = all(part.capturable for part in parts)
         self.bytes_sent = sum(part.bytes_sent for part in parts)
         self.messages_sent = sum(part.messages_sent for part in parts)
+
+    def name_parts(self, array: Array, **views: View) -> None:
+        """Tell all."""
+        for part in self._parts:
+            part.name_parts(array, **views)
 
     def prepare(self, *states: Array) -> None:
         """Prepare all."""

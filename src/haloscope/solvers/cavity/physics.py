@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from haloscope.device.declarations import Constants
+from haloscope.device.fields import Field
 from haloscope.device.interface import Array, Device, Kernel
 from haloscope.mesh.blocks import Triple
 from haloscope.solvers.cavity import block_nodes
@@ -20,6 +21,10 @@ PHYSICS = (
     *("gx", "gy", "gz", "bx", "by", "bz", "tref", "floor2", "rho", "cfl", "diffusive", "cell"),
 )
 """Members of cavity.cpp's struct Physics."""
+
+PARTS = ("core", "rim", "core walls", "rim walls", "ghosts")
+"""Parts of a state: nodes near a cut, whose values neighbours wait for, are the rim; walls at the ends of
+their rows, which a GPU's update may store beside them, are apart from those of the core."""
 
 LEAST_ROOT = {"double": 2.0**-970, "single": 2.0**-101}
 """Least number that root_of_normal of the kernels' dialect takes, by precision."""
@@ -89,6 +94,7 @@ class Operands:
     nodes: BlockNodes
     constants: Constants  # Compile-time constants of cavity.cpp
     states: tuple[Array, Array]  # Two arrays of all fields; a step reads one and writes the other
+    fields: tuple[Field, Field]  # The same with their parts; see PARTS
     physics: dict[str, float]  # Members of struct Physics
     step_size: Array  # The global time step in s, one value on the device
     # Pressure at the centre in Pa, which a step may subtract; one value on the device.
@@ -102,12 +108,15 @@ class Operands:
 def allocate(flow: Flow, device: Device, nodes: BlockNodes, *, shared: bool) -> Operands:
     """Operands of a case; other processes of this host can map shared states."""
     dtype = nodes.dtype
+    states = nodes.allocate(device, shared=shared), nodes.allocate(device, shared=shared)
+    old, fresh = (Field(f"state {n}", state, place=PARTS) for n, state in enumerate(states))
     cut = {side.axis for side in nodes.block.neighbours}
     return Operands(
         device=device,
         nodes=nodes,
         constants=kernel_constants(flow, device.kind, nodes.layout.axes, cut),
-        states=(nodes.allocate(device, shared=shared), nodes.allocate(device, shared=shared)),
+        states=states,
+        fields=(old, fresh),
         physics=physics_values(flow),
         step_size=device.zeros((1,), dtype),
         reference=device.zeros((1,), dtype),

@@ -240,11 +240,12 @@ class Stepping:
         self.current = 0  # Number of the present state
         shells, inside = self._split()
         side, direct = self._device.side, ghosts.direct
-        pairs = [updates.bind(*box, stream=side) for box in shells]
+        pairs = [updates.bind(*box, part="rim", stream=side) for box in shells]
         # Launches of a step, by the state that they read: of nodes that neighbours wait for, and of
         # the others.
         self.boundary = [[pair[turn] for pair in pairs] for turn in range(2)]
-        pairs = [updates.bind(*box, direct=direct) for box in inside]
+        part = "core" if shells else None
+        pairs = [updates.bind(*box, part=part, direct=direct) for box in inside]
         self.interior = [[pair[turn] for pair in pairs] for turn in range(2)]
         # Launches of two steps in one pass, by the state that they read; empty where steps are
         # taken one by one.

@@ -18,6 +18,12 @@ from haloscope.solvers.cavity.block_nodes import GHOSTS, BlockNodes
 from haloscope.solvers.cavity.physics import Operands
 
 _CACHE_BYTES = 1 << 20
+# Parts of a state that the update of a part reads and writes.
+_READ = {
+    "core": ("core", "rim", "core walls", "rim walls"),
+    "rim": ("core", "rim", "core walls", "rim walls", "ghosts"),
+}
+_WRITTEN = {"core": ("core", "core walls"), "rim": ("rim", "rim walls")}
 _CUT = ("base", "plane", "mine", "theirs", "columns")  # members of struct Cut
 _SECTOR = 32  # bytes of a GPU's memory that are written as one
 
@@ -43,11 +49,20 @@ class Updates:
         return bool(self._tiled) and fits
 
     def bind(
-        self, start: Triple, stop: Triple, *, direct: DirectHalo | None = None, stream: Any = None
+        self,
+        start: Triple,
+        stop: Triple,
+        *,
+        part: str | None = None,
+        direct: DirectHalo | None = None,
+        stream: Any = None,
     ) -> list[Launch]:
-        """The update of a box, from the first state to the second and back."""
+        """The update of a box, from the first state to the second and back.
+
+        `part`: ``core`` or ``rim`` where the rest is updated at the same time; None: it is not.
+        """
         operands = self._operands
-        device, nodes, states = operands.device, operands.nodes, operands.states
+        device, nodes, states = operands.device, operands.nodes, operands.fields
         shape = nodes.box(start, stop)
         kernel, rows, chunk = self._plain, 1, 1
         options: dict[str, Any] = {"stream": stream}
@@ -86,8 +101,8 @@ class Updates:
             options |= {"block": block, "extent": (*shape[:2], -(-shape[2] // chunk))}
         return [
             kernel.bind(
-                old=states[turn],
-                fresh=states[1 - turn],
+                old=states[turn] if part is None else states[turn][_READ[part]],
+                fresh=states[1 - turn] if part is None else states[1 - turn][_WRITTEN[part]],
                 physics=operands.physics,
                 step=operands.step_size,
                 reference_p=operands.reference,
@@ -210,6 +225,9 @@ class Ghosts:
         self.transport = "none"  # What summaries call the way
         if self.exchange is not None:
             self.transport = self.exchange.transport
+            for field in operands.fields:
+                sent, filled = field["rim", "rim walls"], field["ghosts"]
+                self.exchange.name_parts(field.array, sent=sent, filled=filled)
             self.exchange.prepare(*operands.states)
         # Keeps messages going meanwhile; None: nothing, or tests between parts of the interior.
         self.progress = None

@@ -11,6 +11,7 @@ from haloscope.mesh.blocks import Side
 from haloscope.solvers.cavity.case import Flow
 from haloscope.solvers.cavity.physics import Operands
 
+_PARTS = ("core walls", "rim walls")
 _WARP = 32
 
 
@@ -37,13 +38,13 @@ class Walls:
         return [
             kernel.bind(
                 extent=(max(1, threads),),
-                state=state,
+                state=field["core", "rim", *_PARTS].but_writes(*_PARTS),
                 sides=table,
                 count=len(sides),
                 fs=self._nodes.layout.field_stride,
                 threads=threads,
             )
-            for state in operands.states
+            for field in operands.fields
         ]
 
     def _side_table(self) -> np.ndarray:

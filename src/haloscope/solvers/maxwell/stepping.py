@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.device.fields import Field
 from haloscope.device.interface import Array, Device, Graph, Kernel, Launch
 from haloscope.exchange.copies import Placement
 from haloscope.exchange.gather_scatter import open_pairing
@@ -94,6 +95,10 @@ class SourceTerms(Protocol):
         """Launch what ends a step: time goes on."""
 
 
+PARTS = ("waited for", "rest")
+"""Parts of fields and traces: elements whose traces other ranks wait for, and the others."""
+
+
 class Stepping:
     """The fields of all elements of this rank, and time steps.
 
@@ -131,6 +136,8 @@ class Stepping:
         count = self.elements * len(FIELDS) * self._nodes
         self.fields = device.zeros((count,), self._real)
         self.increments = device.zeros((count,), self._real)
+        self._own_fields = Field("fields", self.fields, elements=PARTS)
+        self._own_increments = Field("increments", self.increments, elements=PARTS)
         D = derivative_matrix(order)
         self._D, self._DT = self._put(D), self._put(D.T)
         self._open_kernels(coordinates, upwind, chain_rule)
@@ -243,6 +250,10 @@ class Stepping:
         own = self.elements * FACES * FACE_VALUES * points
         sent = self.part.waited_for * FACES * FACE_VALUES * points
         self._traces = [device.zeros((own + sent,), self._real) for _ in range(2)]
+        self._trace_fields = [
+            Field(f"traces {turn}", trace, elements=(*PARTS, "incoming"))
+            for turn, trace in enumerate(self._traces)
+        ]
         self._outgoing = [trace[:own] for trace in self._traces]
         self._incoming = [trace[own:] for trace in self._traces]
         self._exchange: Any = None
@@ -272,7 +283,11 @@ class Stepping:
             across_only=True,
         )
         self.transport = self._exchange.transport
-        for outgoing, incoming in zip(self._outgoing, self._incoming, strict=True):
+        for field, outgoing, incoming in zip(
+            self._trace_fields, self._outgoing, self._incoming, strict=True
+        ):
+            self._exchange.name_parts(outgoing, sent=field["waited for"].of(outgoing))
+            self._exchange.name_parts(incoming, filled=field["incoming"].of(incoming))
             self._exchange.prepare(outgoing, into=incoming)
 
     def _elements_of(self, group: Range) -> dict[str, Any]:
@@ -308,13 +323,15 @@ class Stepping:
         """A stage of a range of elements that reads the traces of a turn and writes the other set."""
         known = self._shapes_of[group.first]
         kernel = known.last_stage if last else known.stage
+        part = PARTS[0 if group.waited_for else 1]
+        elements = self._elements_of(group) | {"fields": self._own_fields[part]}
         return kernel.bind(
-            **self._elements_of(group),
-            increments=self.increments,
+            **elements,
+            increments=self._own_increments[part],
             materials=self._materials,
             faces=self._faces,
             traces_before=self._traces[turn],
-            traces_after=self._traces[1 - turn],
+            traces_after=self._trace_fields[1 - turn][part],
             dt=dt,
             rka=rka,
             rkb=rkb,

@@ -224,7 +224,7 @@ class SharedVertices:
         count, add_up, fill = self._kernels
         messages = self._messages
         lines = {"table": self._table, "messages": messages, "counts": self._line_counts}
-        given: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "positions": cells.positions,
             "vertices": cells.capacity * cells.vertices,
             "a_cell": cells.vertices,
@@ -235,7 +235,7 @@ class SharedVertices:
         }
         totals = self._on_device
         bound = [
-            count.bind(**given, extent=(_LANES * max(1, self._room),), block=(_LANES,)),
+            count.bind(**arguments, extent=(_LANES * max(1, self._room),), block=(_LANES,)),
             add_up.bind(**lines, totals=totals, extent=(_SUMS * max(1, messages),), block=(_SUMS,)),
         ]
         if self.velocities is not None and self.forces is not None:
@@ -246,7 +246,7 @@ class SharedVertices:
             )
             bound.append(
                 fill.bind(
-                    **given,
+                    **arguments,
                     totals=totals,
                     firsts=self._device.from_host(np.append(firsts, 0).astype(np.int32)),
                     velocities_out=velocities_out,

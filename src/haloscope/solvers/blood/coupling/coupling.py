@@ -374,15 +374,15 @@ class Coupling:
         )
         items = device.zeros((count * self.most_tiles(),), np.int32)
         vertices = {"positions": positions, "vertices": vertices_of(positions)}
-        given = {"box_numbers": self._fluid["box_numbers"], **vertices, "count": count}
+        arguments = {"box_numbers": self._fluid["box_numbers"], **vertices, "count": count}
         binned, lists = {"counts": counts, "bins": bins}, {"starts": starts, "items": items}
         tiles = {"force": force, **self._fluid, **vertices, "forces": forces, "bins": bins}
         wide, threads = _BLOCKS * _WIDTH, 32 * _WARPS
         calls: dict[str, tuple[dict[str, Any], int, int]] = {
-            "count_tiles": ({**given, "counts": counts}, count, _WIDTH),
+            "count_tiles": ({**arguments, "counts": counts}, count, _WIDTH),
             "sum_bins": ({**binned, "sums": sums}, wide, _WIDTH),
             "scan_bins": ({**binned, "sums": sums, "starts": starts}, wide, _WIDTH),
-            "fill_tiles": ({**given, "counts": counts, **lists}, count, _WIDTH),
+            "fill_tiles": ({**arguments, "counts": counts, **lists}, count, _WIDTH),
             "spread_fixed_point": (
                 {**tiles, **lists, "unit": 1.0 / RESOLUTION},
                 bins * threads,

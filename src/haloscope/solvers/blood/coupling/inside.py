@@ -116,7 +116,7 @@ class Insides:
         for kind in kinds:
             if kind.cells == 0:
                 continue
-            given: dict[str, Any] = {
+            arguments: dict[str, Any] = {
                 "box_numbers": self._box,
                 "positions": kind.positions,
                 "vertices": vertices_of(kind.positions),
@@ -125,10 +125,10 @@ class Insides:
                 "home": self._device.zeros((3 * kind.cells,), self._dtype),
                 "images": self._device.zeros((6 * kind.cells,), np.int32),
             }
-            self._kernels["find_images"].bind(**given, extent=(kind.cells,), block=(_WIDTH,))()
+            self._kernels["find_images"].bind(**arguments, extent=(kind.cells,), block=(_WIDTH,))()
             triangles = len(kind.triangles)
             self._kernels["cut_rows"].bind(
-                **given,
+                **arguments,
                 triangles=kind.triangles,
                 count=triangles,
                 steps=self._steps,

@@ -156,11 +156,11 @@ class NearLists:
         rows = zip(self._kinds, self._then, self._lists, self._needed, rooms, strict=True)
         for kind, then, lists, needed, room in rows:
             near = device.empty((parts * room,), np.int32)
-            given = {"box_numbers": bins.box, **kind.numbers, "parts": parts}
+            arguments = {"box_numbers": bins.box, **kind.numbers, "parts": parts}
             stored = {**lists, "near": near, "room": room}
             self._list.append(
                 self._kernels["list_near"].bind(
-                    **given,
+                    **arguments,
                     positions=kind.positions,
                     **kind.of_cells,
                     places=bins.places,
@@ -179,7 +179,7 @@ class NearLists:
             )
             self._repel.append(
                 self._kernels["repel_listed"].bind(
-                    **given,
+                    **arguments,
                     forces=kind.forces,
                     now=self._now,
                     **stored,

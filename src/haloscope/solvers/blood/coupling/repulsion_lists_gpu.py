@@ -126,20 +126,20 @@ class ListsOnGpu:
             )
             for number, kind in enumerate(self._kinds)
         }
-        given = {"wanted": wanted, "box_numbers": self._box, "now": self._now}
+        arguments = {"wanted": wanted, "box_numbers": self._box, "now": self._now}
         binned = {"wanted": wanted, "counts": counts, "bins": self._bins, "sums": self._sums}
         items = {"starts": self._starts, "items": self._items, "cells": self._cells}
         kinds = {"numbers_listed": self._numbers, "kinds": len(self._kinds), "used": self._used}
         looking = min(total, _LOOKING * self._device.multiprocessors * self._threads)
         wide = self._blocks * self._threads
         calls: dict[str, tuple[dict[str, Any], int]] = {
-            "place_all": ({**given, "total": total, "then": then, "counts": counts}, looking),
+            "place_all": ({**arguments, "total": total, "then": then, "counts": counts}, looking),
             "sum_all": ({**binned, **kinds}, wide),
             "scan_all": ({**binned, "starts": self._starts}, wide),
-            "fill_all": ({**given, "total": total, "counts": counts, **items}, looking),
+            "fill_all": ({**arguments, "total": total, "counts": counts, **items}, looking),
             "list_all": (
                 {
-                    **given,
+                    **arguments,
                     **items,
                     "bins": self._bins,
                     "reach": self._reach,
@@ -154,7 +154,7 @@ class ListsOnGpu:
         return launches | {name: self._bind(name, *call) for name, call in calls.items()}
 
     def _repelling(self, near: Array, room: int) -> dict[str, Launch]:
-        given = {
+        arguments = {
             "box_numbers": self._box,
             "now": self._now,
             "starts": self._starts,
@@ -170,7 +170,7 @@ class ListsOnGpu:
         return {
             f"repel_near {number}": self._bind(
                 "repel_near",
-                {**given, "forces": kind.forces, **kind.numbers, "kind": number},
+                {**arguments, "forces": kind.forces, **kind.numbers, "kind": number},
                 kind.count,
             )
             for number, kind in enumerate(self._kinds)

@@ -109,12 +109,12 @@ class TileLists:
         then = device.zeros((3 * count,), np.float32)
         wanted = device.from_host(np.ones(1, np.int32))
         self._wanted[device.address(positions)] = wanted
-        given = {"positions": positions, "vertices": vertices, "count": count}
+        arguments = {"positions": positions, "vertices": vertices, "count": count}
         near = {
             "wanted": wanted,
             "box_numbers": fluid["box_numbers"],
             "tiling": self._tiling,
-            **given,
+            **arguments,
             "counts": counts,
         }
         binned = {"wanted": wanted, "counts": counts, "bins": bins, "sums": sums}
@@ -123,7 +123,7 @@ class TileLists:
         wide, by_vertex = self._blocks * self._threads, min(count, looking)
         by_tile = bins * self._threads
         calls: dict[str, tuple[dict[str, Any], int]] = {
-            "watch_vertices": ({**given, "then": then, "far": _FAR, "wanted": wanted}, count),
+            "watch_vertices": ({**arguments, "then": then, "far": _FAR, "wanted": wanted}, count),
             "count_near": ({**near, "then": then}, by_vertex),
             "sum_near": (binned, wide),
             "scan_near": ({**binned, "starts": starts}, wide),

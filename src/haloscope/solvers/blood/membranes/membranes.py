@@ -491,6 +491,15 @@ class Membranes:
         self._slots = device.multiprocessors * together
         kept = self._slots * self._room if not self._on_chip else 1
         self._scratch = device.zeros((kept or 1,), "f8")
+        self._scratch_aside: Array | None = None
+
+    def _scratch_of(self, stream: Any) -> Array:
+        """Scratch for launches on a stream: those on two streams run at the same time."""
+        if stream is None:
+            return self._scratch
+        if self._scratch_aside is None:
+            self._scratch_aside = self._device.zeros(self._scratch.shape, "f8")
+        return self._scratch_aside
 
     def _kernel(self, name: str) -> Kernel:
         viscous = self.law.viscosity > 0
@@ -552,7 +561,7 @@ class Membranes:
     def _bind_forces(self, rows: Array, span: Array, stream: Any = None) -> Launch:
         of_elements = self._of_chunks or {
             **self._tables,
-            "scratch": self._scratch,
+            "scratch": self._scratch_of(stream),
             "slots": self._slots,
             "on_chip": self._on_chip,
             "room": self._room,
