@@ -92,7 +92,7 @@ def _cell_files(table: BloodTable, target: Target) -> Iterator[KernelFile]:
 
 
 def _exchange_files(case: BloodCase) -> Iterator[KernelFile]:
-    """What populations, velocities and vertices travel with."""
+    """The kernels that exchange populations, velocities and vertices."""
     table, transport = case.blood, case.machine.transport
     most = _MOST_OVER_ESTIMATE * points(table)
     stored = fluid.stored_type(table.precision, table.storage)

@@ -266,7 +266,7 @@ def kernel_file() -> KernelFile:
 
 
 def kernel_files() -> list[KernelFile]:
-    """These, and those of the exchanges of what is listed: of velocities, and of forces."""
+    """The kernels that list travelling vertices, and that exchange their velocities and forces."""
     exchanges = [
         shared_rows.kernel_file(np.float64, _DIMENSIONS, completes=completes)
         for completes in (True, False)
