@@ -14,6 +14,7 @@ from lattice_tables import box_part
 from haloscope.case.tables import check
 from haloscope.device import jit
 from haloscope.device.declarations import Constants
+from haloscope.device.targets import KnownTarget
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.shared_rows import open_shared_rows
 from haloscope.solvers.blood.case import BloodCase
@@ -22,11 +23,15 @@ from haloscope.solvers.blood.cells.shared_vertices import KERNELS, kernels
 from haloscope.solvers.blood.coupling.coupling import WAYS, Coupling, OwnBox, SomeCells
 from haloscope.solvers.blood.coupling.repulsion import Repulsion, RepulsionLaw, WallRepulsion
 from haloscope.solvers.blood.coupling.vertex_lists import SUMMING
-from haloscope.solvers.blood.fluid.boundaries import WallLinkTables, split_links
+from haloscope.solvers.blood.fluid.boundaries import (
+    WallLinkTables,
+    split_links,
+    wall_constants,
+)
 from haloscope.solvers.blood.fluid.fluid import SOURCE, Carreau, Fluid, Opening, WallLinks
 from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant, fastest_way
 from haloscope.solvers.blood.fluid.lattice import share_out
-from haloscope.solvers.blood.kernels import ask_for_kernels
+from haloscope.solvers.blood.kernels import manifest
 from haloscope.solvers.blood.vessels.vessels import open_vessel, wall_links
 
 
@@ -103,11 +108,8 @@ def test_the_fluid_compiles(real, storage, way, carreau):
 def test_what_is_built_of_a_case_serves_both_ways_of_streaming():
     channel = {"size_um": [14.0, 12.0, 11.0], "periodic": ["x", "z"]}
     table = {"spacing_um": 1.0, "precision": "single", "channel": channel}
-    device = AbsentGpu()
-    ask_for_kernels(check({"solver": "blood", "blood": table}, BloodCase, "test"), device, World())
-    streamed = {("fluid.cpp", "advance_along"), ("fluid.cpp", "advance_across")}
-    assert streamed <= device.kernels
-    fluid = [file.constants for file in device.files if file.file == "fluid.cpp"]
+    case = check({"solver": "blood", "blood": table}, BloodCase, "test")
+    fluid = [file.constants for file in manifest(case, KnownTarget("sm_90"), 1)]
     # And compact kinds or not, as the vessel itself will say.
     ways = {(constants["BLOCKS_A_PROCESSOR"], constants["KINDS"]) for constants in fluid}
     assert ways == {(fastest_way(4, n).blocks, kinds) for n in (1, 2) for kinds in (1, 2)}
@@ -188,4 +190,4 @@ def test_ranks_without_links_have_the_kernels_of_those_with_them(moving, walls):
         wall_link_tables = WallLinkTables(
             AbsentGpu(), whole, neighbour_links, (), whole.owned, np.dtype(float)
         )
-        assert wall_link_tables.constants["WALLS"] == walls
+        assert wall_constants(wall_link_tables.moving)["WALLS"] == walls

@@ -66,7 +66,7 @@ def test_a_gpu_computes_the_same_bits_as_cores(elements, block_memory, tmp_path,
         membranes(mesh, law, elements=elements, count=count, device=device)
         for device in (None, gpu)
     )
-    staged = there._chunks.staged if elements == "loop" else there._on_chip
+    staged = there._blocks.chunks[0].staged if elements == "loop" else there._on_chip
     assert staged == (block_memory == _ROOMY)
     # Folded so much that the guard acts in one cell and not in another.
     size = np.array([0.08, 0.4, 0.5])[:, None, None]

@@ -65,7 +65,7 @@ def test_two_ranks_leave_no_hazard_open(name, make, settings):
 def test_points_in_openings_and_beside_ghosts_go_beside_the_others(streaming, ranks):
     table = {
         "spacing_um": 1.0,
-        "channel": {"size_um": [24.0, 12.0, 12.0], "open": ["x"]},
+        "channel": {"size_um": [24.0, 12.0, 12.0], "periodic": [], "open": ["x"]},
         "openings": [
             {"name": "x_low", "kind": "pressure", "value": 10.0},
             {"name": "x_high", "kind": "pressure"},

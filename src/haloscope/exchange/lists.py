@@ -7,13 +7,14 @@ where it is asked for, backward.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from haloscope.device.interface import Array, Device, Kernel
+from haloscope.device.targets import KernelFile
 from haloscope.errors import InputError, counted
 from haloscope.exchange.choice import open_by_name
 from haloscope.exchange.copies import CHUNK_COLUMNS, TYPES, kernel_file, require_room
@@ -32,6 +33,21 @@ from haloscope.exchange.transports.contract import Slot, Transport
 from haloscope.exchange.transports.study import RepackedTransport
 
 _LARGEST_INT = 2**31 - 1
+
+
+def _index_type(values: float) -> np.dtype[Any]:
+    """Type of the indices of arrays of so many values."""
+    return np.dtype(np.int32 if values < _LARGEST_INT else np.int64)
+
+
+def kernel_files(
+    dtype: Any, fields: int, transport: str, most_values: float
+) -> Iterator[KernelFile]:
+    """All that an exchange may need whose arrays have at most so many values."""
+    # Values that the host repacks are listed one by one.
+    moved = 1 if transport == "repacked" else fields
+    for index in dict.fromkeys(_index_type(values) for values in (0, most_values)):
+        yield kernel_file(dtype, index, moved)
 
 
 def _moved_as(dtype: Any) -> np.dtype[Any]:
@@ -80,7 +96,7 @@ class OneWay(Copying):
             lists, fields = Lists(out, into), 1
             settings = replace(settings, fields=1, field_stride=0, kernels={})
         self._settings = settings
-        self._index = np.dtype(np.int32 if self._values < _LARGEST_INT else np.int64)
+        self._index = _index_type(self._values)
         sends = self._chunks(plan.sends, lists.sends, fields, transport.outgoing)
         receives = self._chunks(plan.receives, lists.receives, fields, transport.incoming)
         # Each entry of a message is made of one value of each field: ranges of one.

@@ -160,6 +160,11 @@ class WallsTable(Table):
     velocity_m_s: dict[SideName, Position] = Field(default_factory=dict)
     """Velocities of moving walls of a channel, by side: { y_high = [1e-3, 0.0, 0.0] }."""
 
+    @property
+    def linked(self) -> bool:
+        """Whether links to walls are listed, because these move or lie elsewhere than halfway."""
+        return self.kind == "interpolated" or bool(self.velocity_m_s)
+
 
 class OpeningTable(Table):
     """An inlet or an outlet, on a plane along two axes."""

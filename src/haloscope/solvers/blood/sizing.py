@@ -63,6 +63,11 @@ def _too_large(table: BloodTable, surface: SurfaceFile, points: float) -> InputE
     )
 
 
+def points(table: BloodTable) -> float:
+    """About how many lattice points a case has, those of periodic flows before inlets included."""
+    return table.vessel.points(table.spacing) + _points_before_inlets(table)
+
+
 def estimate(case: BloodCase) -> dict[str, float]:
     """Memory and work of a case, before anything is allocated.
 
@@ -70,15 +75,15 @@ def estimate(case: BloodCase) -> dict[str, float]:
     Returns: ``memory_bytes`` held on the devices and ``bytes_per_step`` moved at least.
     """
     table = case.blood
-    points = table.vessel.points(table.spacing) + _points_before_inlets(table)
-    if isinstance(table.vessel, SurfaceFile) and points > _MOST_POINTS:
-        raise _too_large(table, table.vessel, points)
+    count = points(table)
+    if isinstance(table.vessel, SurfaceFile) and count > _MOST_POINTS:
+        raise _too_large(table, table.vessel, count)
     buffers = 2 if table.streaming in ("two buffers", "push") else 1
-    memory = points * buffers * DIRECTIONS * table.stored_bytes
-    memory += bytes_beside_populations(table, points)
+    memory = count * buffers * DIRECTIONS * table.stored_bytes
+    memory += bytes_beside_populations(table, count)
     if case.output.average is not None:
-        memory += 8.0 * 4 * points
-    return {"memory_bytes": memory, "bytes_per_step": points * bytes_a_step(table)}
+        memory += 8.0 * 4 * count
+    return {"memory_bytes": memory, "bytes_per_step": count * bytes_a_step(table)}
 
 
 def check_ranks(case: BloodCase, ranks: int) -> Any:

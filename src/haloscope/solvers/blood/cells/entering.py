@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Device, Launch
+from haloscope.device.targets import KernelFile
 from haloscope.solvers.blood.cells.local_cells import LocalCells
 from haloscope.solvers.blood.cells.sharing import CellOwnership
 from haloscope.solvers.blood.membranes.membranes import ALONE, SHARED, Membranes
@@ -43,6 +44,11 @@ class Threshold:
         return depths
 
 
+def kernel_file(real: str = "double") -> KernelFile:
+    """The kernels of entering cells, and of inlets of a fluid with numbers of a type."""
+    return KernelFile(SOURCE, {"real": real})
+
+
 class EnteringCells:
     """Entering cells of one kind, and the velocities of their vertices.
 
@@ -52,8 +58,9 @@ class EnteringCells:
 
     def __init__(self, device: Device, threshold: Threshold, local: LocalCells) -> None:
         self._device, self.threshold, self._local = device, threshold, local
+        source, constants = kernel_file()
         self._lead, self._fetch = (
-            device.kernel(SOURCE, name, {"real": "double"}) for name in ("lead", "fetch")
+            device.kernel(source, name, constants) for name in ("lead", "fetch")
         )
         # Their numbers, the same on every rank, (n,), in the order of their coming.
         self.ids: Integers = np.zeros(0, np.int64)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Device
+from haloscope.device.targets import KernelFile
 from haloscope.errors import FIELDS, SolutionError, counted
 from haloscope.exchange.ranks.world import World
 from haloscope.solvers.blood.cells.local_cells import CellKind, LocalCells
@@ -58,14 +59,19 @@ def fields_of(cells: Membranes) -> int:
     return _DIMENSIONS * len(cells.state)
 
 
+def kernel_file() -> KernelFile:
+    """The kernels that read and rearrange rows of cells."""
+    return KernelFile(SOURCE, {"real": "double"})
+
+
 class CellRows:
     """Reads and rearranges the rows that :class:`Membranes` has for cells, on the device."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
+        source, constants = kernel_file()
         self._outline, self._give, self._take = (
-            device.kernel(SOURCE, name, {"real": "double"})
-            for name in ("outline", "give_rows", "take_rows")
+            device.kernel(source, name, constants) for name in ("outline", "give_rows", "take_rows")
         )
 
     def outlines(self, cells: Membranes, count: int) -> Outlines:

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Device, Launch
+from haloscope.device.targets import KernelFile
+from haloscope.exchange import shared_rows
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.shared_rows import SharedRows, open_shared_rows
 from haloscope.solvers.blood.cells.sharing import CellOwnership, Region, Shares
@@ -269,9 +271,24 @@ class SharedVertices:
         self._name_parts(cells)
 
 
+def kernel_file() -> KernelFile:
+    """The kernels that list which vertices travel."""
+    return KernelFile(SOURCE, {"real": "double"})
+
+
+def kernel_files() -> list[KernelFile]:
+    """The kernels that list travelling vertices, and that exchange their velocities and forces."""
+    exchanges = [
+        shared_rows.kernel_file(np.float64, _DIMENSIONS, completes=completes)
+        for completes in (True, False)
+    ]
+    return [kernel_file(), *exchanges]
+
+
 def kernels(device: Device) -> list[Any]:
     """Kernels that make the lists, in order."""
-    return [device.kernel(SOURCE, name, {"real": "double"}) for name in KERNELS]
+    source, constants = kernel_file()
+    return [device.kernel(source, name, constants) for name in KERNELS]
 
 
 def _counts(rows: Mapping[int, Rows]) -> dict[int, int]:

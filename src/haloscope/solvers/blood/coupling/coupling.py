@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from haloscope.device.declarations import Constants
 from haloscope.device.fields import View
 from haloscope.device.interface import Array, Device, Launch
+from haloscope.device.targets import KernelFile, Target
 from haloscope.errors import InputError
 from haloscope.solvers.blood.coupling.vertex_lists import CONSTANTS, MAKING, SUMMING, TileLists
 
@@ -119,6 +119,13 @@ class OwnBox:
         return np.concatenate([self.low, self.counts, periods]).astype(np.int32)
 
 
+def kernel_file(target: Target, kernel: str, dtype: DTypeLike = np.float64) -> KernelFile:
+    """The kernels of this module for a smoothed delta function and for arrays of a type."""
+    real = "double" if np.dtype(dtype) == np.float64 else "float"
+    of_gpus = {} if target.kind == "cpu" else {**SIZES, "WARPS": _WARPS, **CONSTANTS}
+    return KernelFile(SOURCE, {"real": real, "DELTA": kernel.upper(), **of_gpus})
+
+
 class Coupling:
     """Interpolation and spreading between a rank's lattice points and the vertices it holds.
 
@@ -169,10 +176,7 @@ class Coupling:
         self.device, self.box, self.halo, self.stride = device, box, halo, stride
         self.support = KERNELS[kernel]
         self.dtype = np.dtype(dtype)  # float64 or float32, of all arrays
-        real = "double" if self.dtype == np.float64 else "float"
         on_cores = device.kind == "cpu"
-        of_gpus = {} if on_cores else {**SIZES, "WARPS": _WARPS, **CONSTANTS}
-        constants: Constants = {"real": real, "DELTA": kernel.upper(), **of_gpus}
         # Where the fluid has its points: arguments of kernels by name.
         self._fluid: dict[str, Any] = {
             "stride": stride,
@@ -183,8 +187,9 @@ class Coupling:
         # Only cores take rows.
         self._rows = device.from_host(row_starts(table)) if on_cores else None
         spreading = "on cores" if on_cores else way
+        source, constants = kernel_file(device, kernel, dtype)
         self._kernels = {
-            name: device.kernel(SOURCE, name, constants)
+            name: device.kernel(source, name, constants)
             for name in ("interpolate", *_SPREADING[spreading])
         }
         self._bind_spread = {

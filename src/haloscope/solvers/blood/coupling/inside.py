@@ -23,6 +23,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.interface import Array, Device
+from haloscope.device.targets import KernelFile
 from haloscope.errors import InputError
 from haloscope.solvers.blood.coupling.coupling import OwnBox, vertices_of
 
@@ -67,6 +68,11 @@ class Surfaces:
     triangles: Array  # int32 (triangles, 3): of a cell, as for :class:`ClosedCells`
 
 
+def kernel_file(dtype: DTypeLike = np.float64) -> KernelFile:
+    """The kernels of this module for positions of a type."""
+    return KernelFile(SOURCE, {"real": "double" if np.dtype(dtype) == np.float64 else "float"})
+
+
 class Insides:
     """Flags the own points of a rank that lie inside cells.
 
@@ -89,8 +95,8 @@ class Insides:
         self._table = device.from_host(np.ascontiguousarray(table, np.int32))
         nx, ny, nz = box.counts
         self._steps = device.zeros((nz * ny * (nx + 1),), np.int32)
-        real = "double" if self._dtype == np.float64 else "float"
-        self._kernels = {name: device.kernel(SOURCE, name, {"real": real}) for name in _KERNELS}
+        source, constants = kernel_file(dtype)
+        self._kernels = {name: device.kernel(source, name, constants) for name in _KERNELS}
 
     def mark(self, kinds: Sequence[Surfaces], flags: Array) -> None:
         """Set the flags of own points: 1 inside some cell, 0 outside; either on a surface."""

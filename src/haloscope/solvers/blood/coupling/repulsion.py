@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from haloscope.device.declarations import Constants
 from haloscope.device.interface import Array, Device, Launch
+from haloscope.device.targets import KernelFile, Target
 from haloscope.errors import InputError, counted
 from haloscope.solvers.blood.coupling.coupling import LEAST_HALO, SIZES, OwnBox, vertices_of
 from haloscope.solvers.blood.coupling.repulsion_lists import (
@@ -126,8 +126,8 @@ class Repulsion:
         self._sums = device.zeros((max(_BLOCKS, device.multiprocessors),), np.int32)
         self._starts = device.zeros((self._bins + 1,), np.int32)
         names = ("place", "collect", "sort_bins", *LAUNCHED) if on_cores else LAUNCHED_ON_GPU
-        defined = constants(dtype, device.kind)
-        self._kernels = {name: device.kernel(SOURCE, name, defined) for name in names}
+        source, constants = kernel_file(device, dtype)
+        self._kernels = {name: device.kernel(source, name, constants) for name in names}
         # Numbers next to it are as far apart as what forces are whole multiples of.
         _, exponent = math.frexp(between_cells.strength)
         self._anchor = 1.5 * 2.0 ** (52 + exponent - _BITS_BELOW_STRENGTH)
@@ -314,7 +314,8 @@ class WallRepulsion:
         # Whether any place of the table is near a wall: without one nothing is launched.
         self.within_reach = bool(near.any())
         self._near = device.from_host(near)
-        self._kernel = device.kernel(SOURCE, "repel_walls", constants(dtype, device.kind))
+        source, constants = kernel_file(device, dtype)
+        self._kernel = device.kernel(source, "repel_walls", constants)
         self._device = device
         self._launches: dict[tuple[int, ...], tuple[int, Launch]] = {}
 
@@ -386,7 +387,8 @@ def _sizes(kinds: Sequence[CellsOfKind]) -> list[tuple[int, int]]:
     return [(kind.cells, kind.vertices) for kind in kinds]
 
 
-def constants(dtype: DTypeLike, device_kind: str) -> Constants:
-    """Compile-time constants of repulsion.cpp."""
+def kernel_file(target: Target, dtype: DTypeLike = np.float64) -> KernelFile:
+    """The kernels of this module for arrays of a type."""
     real = "double" if np.dtype(dtype) == np.float64 else "float"
-    return {"real": real} if device_kind == "cpu" else {"real": real, **SIZES}
+    of_gpus = {} if target.kind == "cpu" else SIZES
+    return KernelFile(SOURCE, {"real": real, **of_gpus})

@@ -19,7 +19,7 @@ from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.solvers.blood.case import LONGEST_SEGMENT
 from haloscope.solvers.blood.case_cells import MICRO, CellsTable
 from haloscope.solvers.blood.cell_kinds import filling_of
-from haloscope.solvers.blood.cells.entering import SOURCE
+from haloscope.solvers.blood.cells import entering
 from haloscope.solvers.blood.filling.lumen import distance_from_points
 from haloscope.solvers.blood.fluid.flow import permeability
 from haloscope.solvers.blood.fluid_with_cells import FluidWithCells
@@ -155,7 +155,8 @@ class PreInletDrive:
         self._scale = 2.0 ** (_BITS - count.bit_length())
         self._sums = device.zeros((_PIECES,), np.int64)
         along = fluid.velocity.reshape(3, fluid.stride)[segment.axis]
-        self._sum = device.kernel(SOURCE, "sum_along", {"real": "double"}).bind(
+        file = entering.kernel_file()
+        self._sum = device.kernel(file.source, "sum_along", file.constants).bind(
             u=along,
             count=fluid.owned,
             scale=self._scale,
@@ -270,8 +271,8 @@ class FedInlet:
             np.flatnonzero(to >= 0),
             to[to >= 0],
         )
-        constants = {"real": str(vessel.fluid.constants["real"])}
-        self._set = device.kernel(SOURCE, "set_inlet", constants).bind(
+        file = entering.kernel_file(str(vessel.fluid.constants["real"]))
+        self._set = device.kernel(file.source, "set_inlet", file.constants).bind(
             u=velocities,
             stride=self._fluid.stride if alone else points,
             at=device.from_host(places.astype(np.int32)),

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from haloscope.device.interface import Array, Device
+from haloscope.device.targets import KernelFile
 from haloscope.solvers.blood.filling.lumen import Lumen
 from haloscope.solvers.blood.filling.shapes import LANES, TABLE, CellShape, shape_tables
 
@@ -166,6 +167,11 @@ def scattered(
     return Cells(positions, random_orientations(random, len(kinds)), kinds, SMALLEST)
 
 
+def kernel_file() -> KernelFile:
+    """The kernels of this module, which are for cores."""
+    return KernelFile(_SOURCE, {"NZ": TABLE[0], "NR": TABLE[1], "LANES": LANES})
+
+
 class Packing:
     """Cells that push each other apart and keep off walls."""
 
@@ -188,9 +194,9 @@ class Packing:
             "scales": device.from_host(tables.scales),
         }
         self._tables = device.from_host(tables.distances)
-        constants = {"NZ": TABLE[0], "NR": TABLE[1], "LANES": LANES}
-        self._contacts = device.kernel(_SOURCE, "contacts", constants)
-        self._walls = device.kernel(_SOURCE, "walls", constants)
+        source, constants = kernel_file()
+        self._contacts = device.kernel(source, "contacts", constants)
+        self._walls = device.kernel(source, "walls", constants)
         self._grid: dict[str, Array] = {}
         if lumen.grid is not None:
             frame = np.concatenate([lumen.origin, 1.0 / lumen.spacing])

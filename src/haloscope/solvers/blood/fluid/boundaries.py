@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.device.declarations import Constants
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, OPPOSITE, VELOCITIES, WEIGHTS
 
@@ -157,6 +158,14 @@ _BLOCK_BYTES = 48 << 10
 _BLOCK = (256,)
 
 
+def wall_constants(moving: bool | None) -> Constants:
+    """Compile-time constants of sent_back_gpu.hpp.
+
+    `moving`: whether walls move whose links steps take; None: steps take no links.
+    """
+    return {"WALLS": 0} if moving is None else {"WALLS": 2 if moving else 1, "WARP": WARP}
+
+
 def lanes_find_room(threads: int, real: np.dtype[Any]) -> bool:
     """Whether blocks of so many threads have room for what lanes leave for each other."""
     return threads * (DIRECTIONS - 1) * real.itemsize <= _BLOCK_BYTES
@@ -204,9 +213,7 @@ class WallLinkTables:
         # What comes against a near link lies in the same row of slots.
         far = other // stride != self._directions
         bits = (self._directions - 1 << 5) | (OPPOSITE[self._directions] - 1 << 10) | (far << 15)
-        moving = walls.moving or bool(np.any(walls.velocities))
-        # Compile-time constants of sent_back_gpu.hpp.
-        self.constants = {"WALLS": 2 if moving else 1, "WARP": WARP}
+        self.moving = walls.moving or bool(np.any(walls.velocities))
         # What each launch reads: arguments by name.
         self.tables = tuple(self._of_launch(points, part.bulk, bits) for points in launched)
 

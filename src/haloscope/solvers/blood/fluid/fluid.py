@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from haloscope.device.fields import Field
 from haloscope.device.interface import Array, Device
+from haloscope.device.targets import KernelFile, Target
 from haloscope.solvers.blood.fluid.boundaries import (
     LatticePart,
     Opening,
@@ -21,6 +22,7 @@ from haloscope.solvers.blood.fluid.boundaries import (
     lanes_find_room,
     link_tables,
     split_links,
+    wall_constants,
 )
 from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant, fastest_way, room_for_two
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, OPPOSITE, VELOCITIES, equilibrium
@@ -30,6 +32,8 @@ from haloscope.solvers.blood.fluid.populations import HALF_SCALE, PARTS, Populat
 __all__ = ["EXACT_MAGIC", "SOURCE", "Carreau", "Fluid", "LatticePart", "Opening", "WallLinks"]
 
 Floats = NDArray[np.float64]
+Real = Literal["double", "single"]
+Storage = Literal["full", "half"]
 SOURCE = Path(__file__).with_name("fluid.cpp")
 EXACT_MAGIC = 3 / 16
 """Magic parameter for which a halfway wall is exactly halfway in Poiseuille flow."""
@@ -47,6 +51,51 @@ class Carreau:
     at_high_shear: float
     time: float  # lambda, in time steps
     exponent: float  # n, between 0 and 1
+
+
+def stored_type(real: Real, storage: Storage) -> np.dtype[Any]:
+    """Type in which populations are kept."""
+    if storage == "half":
+        return np.dtype(np.float16)
+    return np.dtype(np.float64 if real == "double" else np.float32)
+
+
+def takes_links(way: KernelVariant, real: Real) -> bool:
+    """Whether steps take links to walls with them; else other kernels correct what steps leave."""
+    within = way.buffers == 2 and not way.pushing
+    return within and lanes_find_room(way.threads, stored_type(real, "full"))
+
+
+def kernel_file(
+    target: Target,
+    way: KernelVariant,
+    *,
+    real: Real,
+    storage: Storage,
+    with_cells: bool,
+    contrast: bool,
+    carreau: bool,
+    rows: int = 0,
+    moving: bool | None = None,
+) -> KernelFile:
+    """The kernels of a fluid.
+
+    `contrast`: whether the fluid in cells is another; `rows`: axis along which rows of points lie;
+    `moving`: see :func:`haloscope.solvers.blood.fluid.boundaries.wall_constants`.
+    """
+    constants: dict[str, int | float | str] = {
+        "real": "double" if real == "double" else "float",
+        "CELLS": int(with_cells),
+        "CONTRAST": int(contrast),
+        "CARREAU": int(carreau),
+        "SINGLE": int(real == "single"),
+        "HALF": int(storage == "half"),
+        "SCALE": int(HALF_SCALE),
+        "ROWS_ALONG": rows,
+    }
+    if target.kind != "cpu":
+        constants |= {**wall_constants(moving), **way.constants()}
+    return KernelFile(SOURCE, constants)
 
 
 class Fluid:
@@ -77,8 +126,8 @@ class Fluid:
         tau: float,
         collision: Literal["trt", "bgk"] = "trt",
         magic: float = EXACT_MAGIC,
-        real: Literal["double", "single"] = "double",
-        storage: Literal["full", "half"] = "full",
+        real: Real = "double",
+        storage: Storage = "full",
         body_force: Sequence[float] = (0.0, 0.0, 0.0),
         openings: Sequence[Opening] = (),
         walls: WallLinks | None = None,
@@ -90,7 +139,7 @@ class Fluid:
         aside: bool = False,
     ) -> None:
         self._device, self._part, self._aside = device, part, aside
-        self._dtype = np.dtype(np.float64 if real == "double" else np.float32)
+        self._dtype = stored_type(real, "full")
         for one in (tau, inside_tau):
             if one is not None and not one > 0.5:
                 raise ValueError(f"the relaxation time is {one}; allowed: above 0.5")
@@ -98,7 +147,7 @@ class Fluid:
             raise ValueError("half storage needs single precision")
         self.owned, self.bulk = part.owned, part.bulk
         self.count = len(part.numbers)
-        stored = np.dtype(np.float16) if storage == "half" else self._dtype
+        stored = stored_type(real, storage)
         self._asked = self._way = way or _default_way(device, self.count, stored.itemsize)
         if device.kind == "cpu" and self._way.buffers != 1:
             raise ValueError("only GPUs have two buffers; CPUs step in place")
@@ -120,17 +169,6 @@ class Fluid:
         self.velocity_field = Field("velocity", self.velocity, points=PARTS)
         flags = self.stride if inside_tau is not None else 1
         self.inside = device.zeros((flags,), np.uint8)  # (stride,) flags, with `inside_tau`
-        # With which the kernels are compiled.
-        self.constants: dict[str, int | float | str] = {
-            "real": "double" if real == "double" else "float",
-            "CELLS": int(with_cells),
-            "CONTRAST": int(inside_tau is not None),
-            "CARREAU": int(carreau is not None),
-            "SINGLE": int(real == "single"),
-            "HALF": int(storage == "half"),
-            "SCALE": int(HALF_SCALE),
-            "ROWS_ALONG": part.rows,
-        }
         two_rates = magic if collision == "trt" else 0.0
         plus, minus = _rates(tau, two_rates)
         inside_plus, inside_minus = _rates(inside_tau or tau, two_rates)
@@ -164,8 +202,7 @@ class Fluid:
         # lie.
         self._orders, self.listed = replace(ordered, launched=()), ordered.listed
         self._sent_back: WallLinkTables | None = None
-        within = self._way.buffers == 2 and not self._way.pushing
-        if walls is not None and within and lanes_find_room(self._way.threads, self._dtype):
+        if walls is not None and takes_links(self._way, real):
             inside, walls = split_links(walls, part.bulk)
             order = ordered.launched
             self._sent_back = WallLinkTables(device, part, inside, order, self.stride, self._dtype)
@@ -180,9 +217,20 @@ class Fluid:
                     }
                 )
         self._way = self._orders.way
-        if device.kind != "cpu":
-            walls_known = {"WALLS": 0} if self._sent_back is None else self._sent_back.constants
-            self.constants |= {**walls_known, **self._way.constants()}
+        # With which the kernels are compiled.
+        self.constants = dict(
+            kernel_file(
+                device,
+                self._way,
+                real=real,
+                storage=storage,
+                with_cells=with_cells,
+                contrast=inside_tau is not None,
+                carreau=carreau is not None,
+                rows=part.rows,
+                moving=None if self._sent_back is None else self._sent_back.moving,
+            ).constants
+        )
         self._body_force = device.from_host(np.array(body_force, self._dtype))
         self._bind()
 
@@ -251,11 +299,6 @@ class Fluid:
         self._way = replace(way, compact=self._way.compact)
         self.constants |= self._way.constants()
         self._bind()
-
-    def constants_elsewhere(self) -> dict[str, int | float | str]:
-        """Constants on a GPU where neighbours lie so that this way reads them differently."""
-        other = replace(self._asked, compact=not self._way.compact)
-        return {**self.constants, **other.constants()}
 
     @property
     def populations_array(self) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +78,10 @@ class KernelVariant:
             "LINES": int(self.lines),
             "EARLY": int(self.early),
         }
+
+    def laid_out(self, *, compact: bool) -> KernelVariant:
+        """The same where compact kinds tell where neighbours lie, or are not worth it."""
+        return replace(self, kinds=True, compact=compact) if self.compact else self
 
 
 def fastest_way(itemsize: int, buffers: int = 1) -> KernelVariant:

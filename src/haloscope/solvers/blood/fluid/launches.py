@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -73,8 +73,7 @@ def orders(
     edge = _whole_lines(edge, itemsize)
     chosen = np.flatnonzero(edge), np.flatnonzero(~edge)
     orders = neighbours(part.sources[:, : part.bulk], way, part.rows)
-    if way.compact:
-        way = replace(way, kinds=True, compact=orders.mask_bits > 0)
+    way = way.laid_out(compact=orders.mask_bits > 0)
     # Points that all go together need no list.
     points: list[dict[str, Any]] = [
         {

@@ -185,6 +185,22 @@ def stride_of(count: int, itemsize: int, kind: str) -> int:
 Streaming = Literal["auto", "in place", "two buffers", "push"]
 
 
+def possible_ways(device_kind: str, streaming: Streaming, itemsize: int) -> list[KernelVariant]:
+    """All ways that :func:`choose_way` may choose; it looks at a GPU's memory where there are two."""
+    if device_kind == "cpu" and streaming in ("two buffers", "push"):
+        raise InputError(
+            "the device is a CPU, and this streaming needs a GPU",
+            location=f'blood.streaming = "{streaming}"',
+            allowed='"auto" or "in place"',
+            remedy="leave blood.streaming out, or run with --device cuda",
+        )
+    if device_kind == "cpu" or streaming == "in place":
+        return [fastest_way(itemsize)]
+    if streaming == "push":
+        return [KernelVariant(buffers=2, pushing=True)]
+    return [fastest_way(itemsize, n) for n in ((2,) if streaming == "two buffers" else (1, 2))]
+
+
 def choose_way(
     device: Device,
     world: World,
@@ -200,20 +216,13 @@ def choose_way(
     `itemsize`: bytes of a stored value; `beside`: bytes that a rank needs for all else, cells
     included.
     """
+    ways = possible_ways(device.kind, streaming, itemsize)
     if device.kind == "cpu":
-        if streaming in ("two buffers", "push"):
-            raise InputError(
-                "the device is a CPU, and this streaming needs a GPU",
-                location=f'blood.streaming = "{streaming}"',
-                allowed='"auto" or "in place"',
-                remedy="leave blood.streaming out, or run with --device cuda",
-            )
-        return fastest_way(itemsize)
+        return ways[0]
     if streaming != "auto":
         log(f"populations stream {_said(streaming)} (blood.streaming)")
-        if streaming == "push":
-            return KernelVariant(buffers=2, pushing=True)
-        return fastest_way(itemsize, 2 if streaming == "two buffers" else 1)
+        return ways[0]
+    in_place, between_two = ways
     sharing = world.sharing(device.identity)
     free = device.memory()[0]
     scarce = world.any(not room_for_two(free, points, itemsize, sharing, beside))
@@ -225,14 +234,14 @@ def choose_way(
             f"populations stream in place: {takes}, and one buffer makes better use of a cache of "
             f"{cache / 1e9:.2g} GB"
         )
-        return fastest_way(itemsize, 1)
+        return in_place
     chosen = "in place" if scarce else "two buffers"
     least = -world.largest(-free / sharing)
     log(
         f"populations stream {_said(chosen)}: {takes}, "
         f"a rank has at least {least / 1e9:.3g} GB free, and the rest takes about {beside / 1e9:.3g} GB"
     )
-    return fastest_way(itemsize, 1 if scarce else 2)
+    return in_place if scarce else between_two
 
 
 def _said(streaming: str) -> str:

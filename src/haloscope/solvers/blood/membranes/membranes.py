@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from haloscope.device.fields import Field
 from haloscope.device.interface import Array, Device, Kernel, Launch
+from haloscope.device.targets import KernelFile, Target
 from haloscope.errors import InputError, SolutionError, counted
 from haloscope.solvers.blood.membranes.cell_shapes import CellShapes, fault, fold_onset
 from haloscope.solvers.blood.membranes.loop_elements import (
@@ -25,6 +26,7 @@ from haloscope.solvers.blood.membranes.loop_elements import (
 )
 from haloscope.solvers.blood.membranes.meshes import MembraneMesh
 
+Elements = Literal["loop", "linear"]
 SOURCE = Path(__file__).with_name("membrane.cpp")
 ENERGIES = ("elastic", "bending", "area", "volume", "folds")
 _MOMENTS = 12
@@ -114,6 +116,79 @@ class MembraneLaw:
             raise InputError("out of range", location=f"{name} = {value}", allowed="0 or more")
 
 
+def elements_of(mesh: MembraneMesh, kind: Elements) -> tuple[np.ndarray, int, np.ndarray]:
+    """Vertices of elements (E, ..), number of regular ones, which come first, and weights."""
+    if kind == "linear":
+        nodes = np.concatenate([mesh.triangles, mesh.across], axis=1)
+        return nodes, len(nodes), np.zeros((2, 6, SUPPORT))
+    valence = np.bincount(mesh.triangles.ravel())
+    irregular = (valence[mesh.triangles] != 6).sum(axis=1)
+    if irregular.max() > 1 or not set(valence.tolist()) <= {5, 6}:
+        raise InputError(
+            "the mesh does not suit Loop elements",
+            allowed="vertices with five or six neighbours, at most one with five in a triangle",
+            remedy='refine the mesh, or set elements = "linear"',
+        )
+    elements = loop_elements(mesh)
+    return elements.patches, elements.regular, elements.weights
+
+
+@dataclass(frozen=True)
+class GpuBlocks:
+    """How a GPU's kernel of forces goes through cells."""
+
+    threads: int  # Of a block
+    # With subdivision surfaces: chunks of elements, and their tables.
+    chunks: tuple[ChunkWay, Chunks] | None = None
+
+    @classmethod
+    def of_linear(cls, vertices: int) -> GpuBlocks:
+        """For linear elements of cells with so many vertices."""
+        return cls(min(_GPU_THREADS, -(-vertices // _WARP) * _WARP))
+
+    @classmethod
+    def of_loop(
+        cls, vertices: int, nodes: np.ndarray, regular: int, block_memory: int, way: ChunkWay
+    ) -> GpuBlocks:
+        """For subdivision surfaces, with vertices of elements as of :func:`elements_of`."""
+        fitted = way.fitted(vertices, block_memory)
+        return cls(fitted.size, (fitted, chunk_tables(nodes, regular, fitted.size)))
+
+
+def kernel_constants(
+    elements: Elements, blocks: GpuBlocks | None, *, viscous: bool
+) -> dict[str, int]:
+    """Compile-time constants of membrane.cpp; `blocks`: on a GPU."""
+    constants = {"LOOP": int(elements == "loop"), "VISCOUS": int(viscous)}
+    if blocks is None:
+        return constants
+    constants["THREADS_A_BLOCK"] = blocks.threads
+    if blocks.chunks is not None:
+        way, tables = blocks.chunks
+        constants |= {"CHUNK": way.size, "BLOCKS_A_PROCESSOR": way.blocks}
+        constants |= {"MOST_FOURS": len(tables.taken), "STAGED": int(way.staged)}
+    return constants
+
+
+def kernel_file(
+    target: Target,
+    mesh: Callable[[], MembraneMesh],
+    vertices: int,
+    *,
+    viscous: bool,
+    elements: Elements,
+) -> KernelFile:
+    """The kernels of the cells of a kind; only subdivision surfaces on GPUs depend on their mesh."""
+    blocks = None
+    if target.kind != "cpu" and elements == "linear":
+        blocks = GpuBlocks.of_linear(vertices)
+    elif target.kind != "cpu":
+        nodes, regular, _ = elements_of(mesh(), elements)
+        way = Membranes.CHUNKS
+        blocks = GpuBlocks.of_loop(vertices, nodes, regular, target.block_memory, way)
+    return KernelFile(SOURCE, kernel_constants(elements, blocks, viscous=viscous))
+
+
 class Membranes:
     """The cells of one kind that are present: arrays over their vertices, and laws between them."""
 
@@ -131,7 +206,7 @@ class Membranes:
         capacity: int,
         law: MembraneLaw,
         *,
-        elements: Literal["loop", "linear"] = "loop",
+        elements: Elements = "loop",
     ) -> None:
         if capacity < 1:
             raise InputError("out of range", location=f"capacity = {capacity}", allowed="1 or more")
@@ -162,7 +237,7 @@ class Membranes:
         self.natural = [device.zeros((size,), "f8") for _ in range(2 if law.viscosity else 0)]
         # What forces and motion follow from: positions, velocities and natural metrics.
         self.state = [self.positions, self.velocities, *self.natural]
-        self._loop = elements == "loop"
+        self._elements, self._loop = elements, elements == "loop"
         self._set_elements()
         # Members of struct Law of membrane.hpp.
         self._law = {
@@ -325,21 +400,7 @@ class Membranes:
 
     def _set_elements(self) -> None:
         mesh, device = self.mesh, self._device
-        if self._loop:
-            valence = np.bincount(mesh.triangles.ravel())
-            irregular = (valence[mesh.triangles] != 6).sum(axis=1)
-            if irregular.max() > 1 or not set(valence.tolist()) <= {5, 6}:
-                raise InputError(
-                    "the mesh does not suit Loop elements",
-                    allowed="vertices with five or six neighbours, at most one with five in a triangle",
-                    remedy='refine the mesh, or set elements = "linear"',
-                )
-            elements = loop_elements(mesh)
-            nodes, regular = elements.patches, elements.regular
-            weights = elements.weights
-        else:
-            nodes = np.concatenate([mesh.triangles, mesh.across], axis=1)
-            regular, weights = len(nodes), np.zeros((2, 6, SUPPORT))
+        nodes, regular, weights = elements_of(mesh, self._elements)
         self._regular, self._nodes, self._weights = regular, nodes, weights
         self._kernel_weights = np.ascontiguousarray(weights[:, 1:].swapaxes(1, 2))
         reference, curvature = self._reference(nodes, weights)
@@ -423,21 +484,23 @@ class Membranes:
         """How the kernel of forces goes through cells, and room in which it keeps what a few of them say."""
         device, count = self._device, len(self.mesh.triangles)
         self._threads, self._room, self._on_chip, self._shared = _WARP, 0, 1, 0
-        self._chunks: ChunkWay | None = None
+        self._blocks: GpuBlocks | None = None
         self._of_chunks: dict[str, Any] = {}
         together = 1
         if device.kind == "cpu":
             # 13 vectors of a vertex, for up to 8 cells side by side.
             self._room, self._on_chip = _CORES_SCRATCH * self.vertices, 0
         elif self._loop:
-            self._chunks = self.CHUNKS.fitted(self.vertices, device.block_memory)
-            self._threads, together = self._chunks.size, self._chunks.blocks
-            self._shared = self._chunks.shared(self.vertices)
-            tables = chunk_tables(self._nodes, self._regular, self._chunks.size)
-            self._most_fours = len(tables.taken)
+            nodes, regular, room = self._nodes, self._regular, device.block_memory
+            blocks = GpuBlocks.of_loop(self.vertices, nodes, regular, room, self.CHUNKS)
+            assert blocks.chunks is not None
+            self._blocks, (way, tables) = blocks, blocks.chunks
+            self._threads, together = blocks.threads, way.blocks
+            self._shared = way.shared(self.vertices)
             self._of_chunks = self._chunk_arguments(tables)
         else:
-            self._threads = min(_GPU_THREADS, -(-self.vertices // _WARP) * _WARP)
+            self._blocks = GpuBlocks.of_linear(self.vertices)
+            self._threads = self._blocks.threads
             self._room = _CORNER_RESPONSE * self.vertices + _TRIANGLE_SHEETS * count
             self._room += _FOLD_SHEETS * count if self.law.fold_guard else 0
             shared = 8 * (self._room + 3 * self.vertices)
@@ -459,13 +522,8 @@ class Membranes:
         return self._scratch_aside
 
     def _kernel(self, name: str) -> Kernel:
-        constants = {"LOOP": int(self._loop), "VISCOUS": int(self.law.viscosity > 0)}
-        if self._device.kind != "cpu":
-            constants["THREADS_A_BLOCK"] = self._threads
-        way = self._chunks
-        if way:
-            constants |= {"CHUNK": way.size, "BLOCKS_A_PROCESSOR": way.blocks}
-            constants |= {"MOST_FOURS": self._most_fours, "STAGED": int(way.staged)}
+        viscous = self.law.viscosity > 0
+        constants = kernel_constants(self._elements, self._blocks, viscous=viscous)
         return self._device.kernel(SOURCE, name, constants)
 
     def _launch(self, name: str, count: int) -> None:

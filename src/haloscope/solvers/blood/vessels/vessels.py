@@ -310,10 +310,10 @@ def wall_links(
     table: BloodTable, vessel: Vessel, part: LatticePart, units: LatticeUnits
 ) -> WallLinks | None:
     """Links to walls that move or lie elsewhere than halfway; None where there are none."""
+    if not table.walls.linked:
+        return None
     moving = table.walls.velocity_m_s
     interpolated = table.walls.kind == "interpolated"
-    if not moving and not interpolated:
-        return None
     rows, points = np.nonzero(part.sources == -1)
     directions = rows + 1
     fractions = np.full(len(points), 0.5)
