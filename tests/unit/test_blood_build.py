@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from absent_device import AbsentDevice, _AbsentKernel
+from absent_device import AbsentDevice, AbsentKernel
 
 from haloscope.case.tables import check
 from haloscope.device import jit
@@ -101,9 +101,9 @@ class _Recorder(AbsentDevice):
         super().__init__("sm_90")
         self.asked: list[KernelFile] = []
 
-    def kernel(self, file: Path, name: str, constants: Constants) -> _AbsentKernel:
+    def kernel(self, file: Path, name: str, constants: Constants) -> AbsentKernel:
         self.asked.append(KernelFile(file, constants))
-        return _AbsentKernel(jit.declarations(file, constants, on_gpu=True).kernel(name))
+        return AbsentKernel(jit.declarations(file, constants, on_gpu=True).kernel(name))
 
 
 class _Unfilled(BloodSolver):

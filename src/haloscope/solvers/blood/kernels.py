@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from haloscope.device.interface import Device
-from haloscope.device.targets import KernelFile, Target
+from haloscope.device.targets import HostFile, KernelFile, Target
 from haloscope.exchange import lists
 from haloscope.mesh.lattice.lattice_parts import LatticePart, take
 from haloscope.mesh.lattice.shapes import Tube
@@ -83,8 +83,8 @@ def _cell_files(table: BloodTable, target: Target) -> Iterator[KernelFile]:
             viscous=kind.membrane_viscosity_un_s_m > 0,
             elements=kind.elements,
         )
-    if target.kind == "cpu":
-        yield packing.kernel_file()
+    # Cells are packed on cores, whatever computes the flow.
+    yield HostFile(*packing.kernel_file())
     if any(opening.feeds for opening in table.openings):
         yield entering.kernel_file()
     if any(opening.feeds and opening.profile == "parabolic" for opening in table.openings):
