@@ -13,7 +13,7 @@ from haloscope.case.tables import check
 from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.declarations import Constants
-from haloscope.device.targets import CORES, KernelFile, KnownTarget
+from haloscope.device.targets import CORES, HostFile, KernelFile, KnownTarget
 from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
@@ -46,7 +46,8 @@ def _case(table: dict[str, Any], **more: Any) -> BloodCase:
 
 
 def _files(case: BloodCase, target: str, ranks: int = 1) -> set[tuple[str, str]]:
-    return {_key(*file) for file in manifest(case, KnownTarget(target), ranks)}
+    files = manifest(case, KnownTarget(target), ranks)
+    return {_key(*file) for file in files if target == CORES or not isinstance(file, HostFile)}
 
 
 def _key(source: Path, constants: Constants) -> tuple[str, str]:
