@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from absent_device import AbsentArray, AbsentDevice
+from digests import FOR_ALL, REDUCTIONS, ROOT, case_files
 from refusals import refused
 from small_cavities import TEXT, simulate, small_case
 
@@ -29,6 +30,7 @@ from haloscope.device.jit import Cache, kernel_hash
 from haloscope.device.targets import KnownTarget
 from haloscope.errors import MachineError
 from haloscope.exchange.ranks.world import World
+from haloscope.run import Simulation
 from haloscope.solvers import registry
 
 
@@ -268,6 +270,30 @@ def test_each_of_several_ranks_finds_all_that_it_asks_for(settings, transport, n
     nothing_more()
     for rank in range(ranks):
         registry.make_solver(case, _Gpu(), _OneOf(rank, ranks))
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "cases").glob("*.toml")))
+def test_a_shipped_case_runs_with_what_was_built_alone(name, tmp_path, monkeypatch):
+    steps, settings = REDUCTIONS[name]
+    case = read_case(case_files(tmp_path)[name], [*settings, *FOR_ALL], registry.case_model)
+    build(case, device="cpu")
+    monkeypatch.setattr(Cache, "_build", _COMPILE)
+    monkeypatch.setenv("HALOSCOPE_JIT", "built")
+    simulation = Simulation(case, device=CpuDevice(threads=1), world=World())
+    simulation.run(min(steps or 4, 4), out=tmp_path / "run", ceilings=False)
+
+
+@pytest.mark.usefixtures("new_search")
+def test_without_a_build_the_missing_file_and_the_remedy_are_named(monkeypatch, folder):
+    monkeypatch.setattr(Cache, "_build", _COMPILE)
+    monkeypatch.setenv("HALOSCOPE_JIT", "built")
+    with refused(
+        MachineError,
+        location=rf"{folder}: cavity.cpp",
+        problem="not built .*DIMENSIONS=3.*HALOSCOPE_JIT=built",
+        remedy="run haloscope build for this case",
+    ):
+        simulate()
 
 
 # What is built
