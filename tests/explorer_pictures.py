@@ -1,7 +1,8 @@
 """Makes every picture of the explorer in docs/images: ``python tests/explorer_pictures.py``.
 
 Pictures come from three sources. A solver that is played through (``explorer_samples.py``) is the
-same each time. The tutorial's program is measured by the tutorial's own commands. Those of GPUs show
+same each time. The tutorial's program is measured by the tutorial's own commands, here, or on a machine with
+sixteen cores: give the folders of those runs with ``--tutorial BEFORE AFTER``. Those of GPUs show
 the cavity, measured as docs/explanation/gpu-measurement.md says: give the folders of those runs with
 ``--gpus STAGED PEER``. Pictures whose source is not there are left as they are. A slow test makes
 all of them in a folder of its own, with small traces in place of the runs on GPUs.
@@ -143,11 +144,14 @@ def _main() -> None:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--gpus", nargs=2, type=Path, metavar=("STAGED", "PEER"))
     asked.add_argument("--played", action="store_true", help="leave those of the tutorial")
+    asked.add_argument("--tutorial", nargs=2, type=Path, metavar=("BEFORE", "AFTER"))
     options = asked.parse_args()
     chromium = next(path for name in ("chromium", "google-chrome") if (path := shutil.which(name)))
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         sources = {"played": played(Path(folder))}
-        if not options.played and not tutorial.lacks():
+        if options.tutorial:
+            sources["tutorial"] = tuple(options.tutorial)
+        elif not options.played and not tutorial.lacks():
             sources["tutorial"] = tutorial.follow(Path(folder) / "tutorial", show=print)
         if options.gpus:
             sources["gpus"] = tuple(options.gpus)
