@@ -97,6 +97,7 @@ class _Tiled:
 
     def __init__(self, folder: Path, name: str, constants: Any) -> None:
         self._constants, self._name, self._library = constants, name, folder / f"{name}.so"
+        self.declaration = jit.declarations(SOURCE, constants, on_gpu=True).kernel(name)
 
     def bind(
         self,
@@ -114,9 +115,8 @@ class _Tiled:
         size = block or (32, 1, 1)
         asked = (*extent, 1, 1) if block is None else (_BLOCKS * size[0], 1, 1)
         grid = [-(-n // width) for n, width in zip(asked, size, strict=False)]
-        declared = jit.declarations(SOURCE, self._constants, on_gpu=True).kernel(self._name)
         run = ctypes.CDLL(str(self._library))[f"run_{self._name}"]
-        return launch_of(run, [*grid, *size[:2], shared, *declared.order(arguments)])
+        return launch_of(run, [*grid, *size[:2], shared, *self.declaration.order(arguments)])
 
 
 class _TiledGpu(ThreadGpu):

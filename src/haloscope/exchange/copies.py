@@ -136,6 +136,12 @@ class Copies(Packed, ABC):
         with place:
             after()
 
+    def forget(self, state: Array) -> None:
+        """Let go of what was bound for an array."""
+        number = id(state)
+        self._gathers = {key: one for key, one in self._gathers.items() if number not in key[:1]}
+        self._scatters = {key: one for key, one in self._scatters.items() if number not in key[:2]}
+
     def _bound_gather(self, state: Array, operation: int) -> Launch:
         binding = self._gathers.get((id(state), operation))
         if binding is None:

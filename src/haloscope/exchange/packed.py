@@ -68,7 +68,7 @@ class Chunks:
     seen: Array  # int64: how often the kernel has moved each row, which it counts
 
 
-class Packed:
+class Packed(ABC):
     """Messages of one plan that a transport moves."""
 
     def __init__(
@@ -99,8 +99,13 @@ class Packed:
     def name_parts(
         self, array: Array, *, sent: View | None = None, filled: View | None = None
     ) -> None:
-        """Name the parts of an array that are sent and filled, before it is bound; else it is all of it."""
+        """Name the parts of an array that are sent and filled; else it is all of it."""
         self._parts[id(array)] = sent, filled
+        self.forget(array)
+
+    @abstractmethod
+    def forget(self, state: Array) -> None:
+        """Let go of what was bound for an array."""
 
     def _sent(self, array: Array, retyped: Array | None = None) -> Array | View:
         """The parts that packs read, `retyped` if it is bound as another type."""
@@ -135,7 +140,7 @@ class Bound(NamedTuple):
     both: Launch | None = None
 
 
-class Copying(Packed, ABC):
+class Copying(Packed):
     """Repeated copying of values of an array into the same array of other ranks.
 
     `regions`: the phases in profiles: pack and unpack.
@@ -165,7 +170,7 @@ class Copying(Packed, ABC):
             self._bound(state)
 
     def forget(self, state: Array) -> None:
-        """Let go of an array that will not be given again."""
+        """Let go of what was bound for an array."""
         self._launches.pop(id(state), None)
 
     def start(self, state: Array) -> None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from haloscope.device.fields import Field
 from haloscope.device.interface import Array
+from haloscope.device.program import Step
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.blocks import SIDES, Side, Triple, collect, node_values, whole
 from haloscope.solvers.cavity.case import Flow
@@ -35,21 +37,26 @@ class CentrePressure:
         if self._owned:
             x, y, z = (c - a for c, a in zip(centre, block.start, strict=True))
             self._place = operands.nodes.index(x, y, z)
-        kernel = operands.kernel("keep_reference")
-        # Launches that keep the pressure of each state.
-        self.keep = [
-            kernel.bind(extent=(1,), state=state, reference=operands.reference, centre=self._place)
-            for state in operands.states
-        ]
+        self._kernel = operands.kernel("keep_reference")
 
-    def share(self, number: int) -> None:
+    def add_to(self, step: Step, state: Field) -> None:
         """Bring the pressure of a state to every rank, for the kernel to subtract."""
-        device, reference = self._operands.device, self._operands.reference
         if self._owned:
-            self.keep[number]()
+            step.kernel(
+                self._kernel,
+                extent=(1,),
+                state=state.array,
+                reference=self._operands.reference,
+                centre=self._place,
+            )
         if self._world.size > 1:
-            value = device.to_host(reference)
-            reference[...] = device.from_host(self._world.broadcast(value, self._owner))
+            reference = Field("reference", self._operands.reference)
+            step.host("share the reference", self._share, reads=[reference], writes=[reference])
+
+    def _share(self) -> None:
+        device, reference = self._operands.device, self._operands.reference
+        value = device.to_host(reference)
+        reference[...] = device.from_host(self._world.broadcast(value, self._owner))
 
     def of(self, state: Array) -> float:
         """The pressure of a state on every rank, in Pa."""

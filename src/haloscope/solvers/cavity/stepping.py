@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import numpy as np
 
 from haloscope.case.tables import Machine
-from haloscope.device.interface import Array, Device, Graph, Launch
+from haloscope.device.fields import Field
+from haloscope.device.interface import Array, Device, Launch
+from haloscope.device.program import SIDE, Program, Step
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.blocks import Side, Triple
 from haloscope.numerics.reduce import Largest
@@ -211,11 +211,12 @@ def pay(device: Device, twice: Launch, single: list[Launch]) -> bool:
     return seconds(twice) < 2 * sum(seconds(launch) for launch in single)
 
 
-_GRAPH_PAIRS = 10
+_GRAPH_PAIRS = 10  # pairs of steps that a graph holds
 
 _BOUNDARY = Region("boundary")
 _INTERIOR = Region("interior")
 _WALLS = Region("walls")
+_SENT = ("rim", "rim walls")
 
 
 class Stepping:
@@ -233,30 +234,74 @@ class Stepping:
         walls: Walls,
     ) -> None:
         self._machine, self._device, self._nodes = machine, operands.device, operands.nodes
-        self._states = operands.states
+        self._states, self._fields = operands.states, operands.fields
         self._ghosts, self._exchange = ghosts, ghosts.exchange
-        self._centre, self._walls = centre, walls
-        self._rescaled = flow.table.rescale_pressure == "step"
-        self.current = 0  # Number of the present state
+        self._walls = walls
+        # Turn k reads state k and writes the other.
+        self._program = Program(
+            self._device,
+            "cavity",
+            cycle=(1, 0),
+            block=_GRAPH_PAIRS,
+            graphs=machine.graphs,
+            progress=machine.progress,
+            thread=ghosts.progress,
+        )
         shells, inside = self._split()
-        side, direct = self._device.side, ghosts.direct
-        pairs = [updates.bind(*box, part="rim", stream=side) for box in shells]
-        # Launches of a step, by the state that they read: of nodes that neighbours wait for, and of
-        # the others.
-        self.boundary = [[pair[turn] for pair in pairs] for turn in range(2)]
         part = "core" if shells else None
-        pairs = [updates.bind(*box, part=part, direct=direct) for box in inside]
-        self.interior = [[pair[turn] for pair in pairs] for turn in range(2)]
+        self._rim = [updates.calls(*box, part="rim") for box in shells]
+        self._core = [updates.calls(*box, part=part, direct=ghosts.direct) for box in inside]
+        for turn, (old, fresh) in enumerate((self._fields, self._fields[::-1])):
+            step = self._program.turn(turn)
+            if flow.table.rescale_pressure == "step":
+                centre.add_to(step, old)
+            self._add_step(step, turn, fresh)
         # Launches of two steps in one pass, by the state that they read; empty where steps are
         # taken one by one.
         self.twice = bind(flow, operands) if self._exchange is None else []
-        self._graphs: dict[tuple[int, int], Graph] = {}
+
+    def _add_step(self, step: Step, turn: int, fresh: Field) -> None:
+        """One step: nodes that neighbours wait for, messages, the other nodes, walls."""
+        exchange, sent, ghosts = self._exchange, fresh[_SENT], fresh["ghosts"]
+        overlaps = exchange is not None and self._ghosts.overlap and self._ghosts.direct is None
+        for kernel, calls in self._rim:
+            step.kernel(kernel, on=SIDE, region=_BOUNDARY, **calls[turn])
+        if overlaps and exchange is not None:
+            step.start(exchange, sent, into=ghosts)
+        for kernel, calls in self._core:
+            step.kernel(kernel, region=_INTERIOR, **calls[turn])
+        if overlaps and exchange is not None:
+            step.finish(exchange)
+        step.kernel(self._walls.kernel, region=_WALLS, **self._walls.calls[1 - turn])
+        if exchange is not None and not self._ghosts.overlap:
+            step.swap(exchange, sent, into=ghosts)
 
     def _split(self) -> tuple[list[NodeBox], list[NodeBox]]:
         """Boxes next to cuts, whose values neighbours wait for, and the rest."""
         if not self._ghosts.overlap or self._ghosts.direct is not None:
             return [], [self._nodes.updated()]
         return split(self._nodes, self._device.kind, tested=self._machine.progress == "test")
+
+    @property
+    def current(self) -> int:
+        """Number of the present state."""
+        return self._program.next
+
+    @current.setter
+    def current(self, number: int) -> None:
+        self._program.next = number
+
+    @property
+    def interior(self) -> list[list[Launch]]:
+        """Launches for nodes that no neighbour waits for, by the state that they read."""
+        return [
+            [node.run for node in step.nodes if node.region is _INTERIOR]
+            for step in self._program.steps
+        ]
+
+    def describe(self) -> str:
+        """Nodes of the steps, their streams, and what they wait for."""
+        return self._program.describe()
 
     def choose_passes(self) -> None:
         """Keep the two-step kernel only where it is the faster one here: same bits either way."""
@@ -288,59 +333,8 @@ class Stepping:
         with _WALLS:
             self._walls.launches[number]()
 
-    def _one_step(self) -> None:
-        """One step: nodes that neighbours wait for, messages, the other nodes, walls."""
-        now = self.current
-        fresh = self._states[1 - now]
-        if self._rescaled:
-            self._centre.share(now)
-        if self._ghosts.direct is not None:
-            with _INTERIOR:
-                self.interior[now][0]()
-            self._close_walls(1 - now)
-        elif self._ghosts.overlap and self._exchange is not None:
-            self._device.fork()
-            with _BOUNDARY:
-                for launch in self.boundary[now]:
-                    launch()
-            self._exchange.start(fresh)
-            self._inside_beside_messages(now)
-            self._exchange.finish(fresh)
-            self._device.join()
-            self._close_walls(1 - now)
-        else:
-            with _INTERIOR:
-                for launch in self.interior[now]:
-                    launch()
-            self._close_walls(1 - now)
-            if self._exchange is not None:
-                self._exchange.swap(fresh)
-        self.current = 1 - now
-
-    def _inside_beside_messages(self, now: int) -> None:
-        """The nodes that no neighbour waits for, while messages travel."""
-        tested = self._machine.progress == "test" and self._exchange is not None
-        with _INTERIOR, self._ghosts.progress or contextlib.nullcontext():
-            for launch in self.interior[now]:
-                launch()
-                if tested:
-                    self._exchange.progress()  # type: ignore[union-attr]
-
-    def _captured(self) -> bool:
-        """Whether steps need no host in between, so that they can be replayed as a graph."""
-        if self._device.kind == "cpu" or not self._machine.graphs:
-            return False
-        if self._exchange is None:
-            return True
-        return self._exchange.capturable and not self._rescaled
-
     def take(self, count: int) -> None:
         """Take steps; on a GPU that needs no host in between they are replayed as a graph."""
-        if self._captured():
-            for pairs in (_GRAPH_PAIRS, 1):
-                while count >= 2 * pairs:
-                    self._graph(pairs).replay()
-                    count -= 2 * pairs
         if self.twice:
             # The last step is a single one: residuals compare two states that are a step apart.
             for _ in range((count - 1) // 2):
@@ -349,16 +343,4 @@ class Stepping:
                 self.current = 1 - self.current
                 self._close_walls(self.current)
             count -= max(0, (count - 1) // 2 * 2)
-        for _ in range(count):
-            self._one_step()
-
-    def _graph(self, pairs: int) -> Graph:
-        key = (pairs, self.current)
-        if key not in self._graphs:
-
-            def work() -> None:
-                for _ in range(2 * pairs):
-                    self._one_step()
-
-            self._graphs[key] = self._device.graph(work)
-        return self._graphs[key]
+        self._program.advance(count)

@@ -8,22 +8,20 @@ from typing import Any
 import numpy as np
 
 from haloscope.case.tables import Machine
-from haloscope.device.interface import Kernel, Launch
+from haloscope.device.interface import Kernel
 from haloscope.errors import MachineError
 from haloscope.exchange.ranks.world import ProgressThread, World
 from haloscope.mesh.blocks import Blocks, Side, Triple
 from haloscope.mesh.halo import PACKED_AXES, DirectHalo, open_halo
 from haloscope.solvers.cavity import block_nodes
 from haloscope.solvers.cavity.block_nodes import GHOSTS, BlockNodes
-from haloscope.solvers.cavity.physics import Operands
+from haloscope.solvers.cavity.physics import PARTS, Operands
 
 _CACHE_BYTES = 1 << 20
 # Parts of a state that the update of a part reads and writes.
-_READ = {
-    "core": ("core", "rim", "core walls", "rim walls"),
-    "rim": ("core", "rim", "core walls", "rim walls", "ghosts"),
-}
-_WRITTEN = {"core": ("core", "core walls"), "rim": ("rim", "rim walls")}
+_READ = {"core": ("core", "rim", "core walls", "rim walls"), "rim": PARTS, None: PARTS}
+# An update that fills ghosts itself stores them beside its own values.
+_WRITTEN = {"core": ("core", "core walls"), "rim": ("rim", "rim walls"), None: PARTS}
 _CUT = ("base", "plane", "mine", "theirs", "columns")  # members of struct Cut
 _SECTOR = 32  # bytes of a GPU's memory that are written as one
 
@@ -48,16 +46,15 @@ class Updates:
         fits = block_nodes.fit(nodes, start, nodes.box(start, stop)[0])
         return bool(self._tiled) and fits
 
-    def bind(
+    def calls(
         self,
         start: Triple,
         stop: Triple,
         *,
         part: str | None = None,
         direct: DirectHalo | None = None,
-        stream: Any = None,
-    ) -> list[Launch]:
-        """The update of a box, from the first state to the second and back.
+    ) -> tuple[Kernel, list[dict[str, Any]]]:
+        """The kernel that updates a box, and its call from the first state to the second and back.
 
         `part`: ``core`` or ``rim`` where the rest is updated at the same time; None: it is not.
         """
@@ -65,7 +62,7 @@ class Updates:
         device, nodes, states = operands.device, operands.nodes, operands.fields
         shape = nodes.box(start, stop)
         kernel, rows, chunk = self._plain, 1, 1
-        options: dict[str, Any] = {"stream": stream}
+        options: dict[str, Any] = {}
         # Arguments of the tiled kernel alone, by turn.
         tiled: list[dict[str, Any]] = [{}, {}]
         if device.kind == "cpu":
@@ -99,20 +96,19 @@ class Updates:
             chunk = block_nodes.plain_chunk(shape, device.multiprocessors)
             block = block_nodes.PLAIN_BLOCK
             options |= {"block": block, "extent": (*shape[:2], -(-shape[2] // chunk))}
-        return [
-            kernel.bind(
-                old=states[turn] if part is None else states[turn][_READ[part]],
-                fresh=states[1 - turn] if part is None else states[1 - turn][_WRITTEN[part]],
-                physics=operands.physics,
-                step=operands.step_size,
-                reference_p=operands.reference,
-                **nodes.loop(start, stop),
-                rows=rows,
-                chunk=chunk,
-                **tiled[turn],
-                **options,
-            )
-            for turn in range(2)
+        read, written = _READ[part], _WRITTEN[part]
+        common = {
+            "physics": operands.physics,
+            "step": operands.step_size,
+            "reference_p": operands.reference,
+            "rows": rows,
+            "chunk": chunk,
+            **nodes.loop(start, stop),
+            **options,
+        }
+        return kernel, [
+            {"old": old[read], "fresh": fresh[written], **common, **tiled[turn]}
+            for turn, (old, fresh) in enumerate((states, states[::-1]))
         ]
 
     def _cuts(
@@ -225,10 +221,6 @@ class Ghosts:
         self.transport = "none"  # What summaries call the way
         if self.exchange is not None:
             self.transport = self.exchange.transport
-            for field in operands.fields:
-                sent, filled = field["rim", "rim walls"], field["ghosts"]
-                self.exchange.name_parts(field.array, sent=sent, filled=filled)
-            self.exchange.prepare(*operands.states)
         # Keeps messages going meanwhile; None: nothing, or tests between parts of the interior.
         self.progress = None
         if self.exchange and self.overlap and machine.progress == "thread":

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from haloscope.device.interface import Launch
 from haloscope.mesh.blocks import Side
 from haloscope.solvers.cavity.case import Flow
 from haloscope.solvers.cavity.physics import Operands
@@ -20,14 +19,14 @@ class Walls:
 
     def __init__(self, flow: Flow, operands: Operands) -> None:
         self._flow, self._nodes = flow, operands.nodes
-        # Give the walls of each state the values that its inner nodes imply.
-        self.launches = self._bind(operands)
+        # The kernel that gives walls of a state the values that its inner nodes imply, and its calls.
+        self.kernel, self.calls = operands.kernel("walls"), self._calls(operands)
+        self.launches = [self.kernel.bind(**call) for call in self.calls]
 
     # On the device
 
-    def _bind(self, operands: Operands) -> list[Launch]:
+    def _calls(self, operands: Operands) -> list[dict[str, Any]]:
         device, sides = operands.device, self._side_table()
-        kernel = operands.kernel("walls")
         # On GPUs four lanes work on a node of a wall at ends of rows, and walls begin with whole warps.
         lanes = np.where(np.abs(sides[:, 1]) == 1, 4, 1)
         warps = -(-lanes * sides[:, 4] * sides[:, 5] // _WARP)
@@ -36,14 +35,14 @@ class Walls:
         sides = np.column_stack([sides, begins[:-1]])
         table = device.from_host(sides)
         return [
-            kernel.bind(
-                extent=(max(1, threads),),
-                state=field["core", "rim", *_PARTS].but_writes(*_PARTS),
-                sides=table,
-                count=len(sides),
-                fs=self._nodes.layout.field_stride,
-                threads=threads,
-            )
+            {
+                "extent": (max(1, threads),),
+                "state": field["core", "rim", *_PARTS].but_writes(*_PARTS),
+                "sides": table,
+                "count": len(sides),
+                "fs": self._nodes.layout.field_stride,
+                "threads": threads,
+            }
             for field in operands.fields
         ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.fields import Field
-from haloscope.device.interface import Array, Device, Graph, Kernel, Launch
+from haloscope.device.interface import Array, Device, Kernel, Launch
+from haloscope.device.program import MAIN, SIDE, Program, Step
 from haloscope.device.targets import Target
 from haloscope.exchange.copies import Placement
 from haloscope.exchange.gather_scatter import open_pairing
@@ -113,11 +114,11 @@ class SourceTerms(Protocol):
     def bind(self, fields: Array, increments: Array, dt: float) -> None:
         """Take the arrays and a time step from now on."""
 
-    def before(self, stage: int) -> None:
-        """Launch what goes before a stage."""
+    def before(self, stage: int) -> Sequence[Launch]:
+        """Launches before a stage."""
 
-    def after_step(self) -> None:
-        """Launch what ends a step: time goes on."""
+    def after_step(self) -> Sequence[Launch]:
+        """Launches at the end of a step: time goes on."""
 
 
 PARTS = ("waited for", "rest")
@@ -168,9 +169,7 @@ class Stepping:
         self._open_kernels(coordinates, upwind, chain_rule)
         self._open_traces(world, transport, log)
         self.additions: SourceTerms | None = None
-        self._current = 0
-        self._launches: list[list[tuple[list[Launch], list[Launch]]]] = []
-        self._captured: dict[tuple[int, int], Graph] = {}
+        self._program = self._new_program(0)
 
     def _put(self, values: NDArray[np.generic]) -> Array:
         return self._device.from_host(np.ascontiguousarray(values, self._real).ravel())
@@ -273,12 +272,6 @@ class Stepping:
             across_only=True,
         )
         self.transport = self._exchange.transport
-        for field, outgoing, incoming in zip(
-            self._trace_fields, self._outgoing, self._incoming, strict=True
-        ):
-            self._exchange.name_parts(outgoing, sent=field["waited for"].of(outgoing))
-            self._exchange.name_parts(incoming, filled=field["incoming"].of(incoming))
-            self._exchange.prepare(outgoing, into=incoming)
 
     def _elements_of(self, group: Range) -> dict[str, Any]:
         """Arguments and launch shape that all kernels share for a range of elements."""
@@ -299,35 +292,26 @@ class Stepping:
         kernel = self._shapes_of[group.first].first_traces
         return kernel.bind(**self._elements_of(group), traces=self._traces[self._current])
 
-    def _bind_stage(
-        self,
-        group: Range,
-        turn: int,
-        *,
-        dt: float,
-        rka: float,
-        rkb: float,
-        last: bool = False,
-        stream: Any = None,
-    ) -> Launch:
-        """A stage of a range of elements that reads the traces of a turn and writes the other set."""
+    def _call(
+        self, group: Range, turn: int, *, dt: float, rka: float, rkb: float, last: bool = False
+    ) -> dict[str, Any]:
+        """The stage of a range of elements that reads the traces of a turn and writes the other set."""
         known = self._shapes_of[group.first]
-        kernel = known.last_stage if last else known.stage
         part = PARTS[0 if group.waited_for else 1]
-        elements = self._elements_of(group) | {"fields": self._own_fields[part]}
-        return kernel.bind(
-            **elements,
-            increments=self._own_increments[part],
-            materials=self._materials,
-            faces=self._faces,
-            traces_before=self._traces[turn],
-            traces_after=self._trace_fields[1 - turn][part],
-            dt=dt,
-            rka=rka,
-            rkb=rkb,
-            stream=stream,
-            shared=known.launch.shared,
-        )
+        return {
+            "kernel": known.last_stage if last else known.stage,
+            **self._elements_of(group),
+            "fields": self._own_fields[part],
+            "increments": self._own_increments[part],
+            "materials": self._materials,
+            "faces": self._faces,
+            "traces_before": self._traces[turn],
+            "traces_after": self._trace_fields[1 - turn][part],
+            "dt": dt,
+            "rka": rka,
+            "rkb": rkb,
+            "shared": known.launch.shared,
+        }
 
     @property
     def shape_values(self) -> int:
@@ -342,91 +326,71 @@ class Stepping:
 
     # Time
 
+    @property
+    def _current(self) -> int:
+        """Number of the present set of traces."""
+        return self._program.next
+
+    def _new_program(self, current: int) -> Program:
+        # Turn k begins with traces k; five stages end with the other ones.
+        graphs = self._graphs_wanted
+        program = Program(self._device, "Maxwell", cycle=(1, 0), block=_GRAPH_PAIRS, graphs=graphs)
+        program.next = current
+        return program
+
     def set_step(self, dt: float) -> None:
         """Use a time step from now on."""
         if self.additions is not None:
             self.additions.bind(self.fields, self.increments, dt)
-        self._launches = [
-            [self._bound_stage(turn, stage, dt) for stage in range(LSERK4.stages)]
-            for turn in range(2)
-        ]
-        self._captured = {}
-
-    def _bound_stage(self, turn: int, stage: int, dt: float) -> tuple[list[Launch], list[Launch]]:
-        """Launches for the elements that others wait for, and for the rest."""
-        prepared = self.additions.kinds if self.additions is not None else ()
-        launches: tuple[list[Launch], list[Launch]] = ([], [])
-        for group in self.part.ranges:
-            side = group.waited_for and self._overlap and self._exchange is not None
-            launch = self._bind_stage(
-                group,
-                turn,
-                dt=dt,
-                rka=1.0 if group.kind in prepared else LSERK4.a[stage],
-                rkb=LSERK4.b[stage],
-                last=stage == LSERK4.stages - 1,
-                stream=self._device.side if side else None,
-            )
-            launches[0 if group.waited_for else 1].append(launch)
-        return launches
-
-    def _do_stage(self, waited_for: Sequence[Launch], rest: Sequence[Launch]) -> None:
-        """Elements that others wait for, their messages, the rest meanwhile."""
-        after = 1 - self._current
-        if self._exchange is None:
-            for launch in (*waited_for, *rest):
-                launch()
-        else:
-            if self._overlap:
-                self._device.fork()
-            with _BOUNDARY:
-                for launch in waited_for:
-                    launch()
-            self._exchange.start(self._outgoing[after])
-            if not self._overlap:
-                self._exchange.finish(self._outgoing[after], self._incoming[after])
-            with _INTERIOR:
-                for launch in rest:
-                    launch()
-            if self._overlap:
-                self._exchange.finish(self._outgoing[after], self._incoming[after])
-                self._device.join()
-        self._current = after
-
-    def _one_step(self) -> None:
-        for stage in range(LSERK4.stages):
+        self._program = self._new_program(self._current)
+        for turn in range(2):
+            step, now = self._program.turn(turn), turn
+            for stage in range(LSERK4.stages):
+                if self.additions is not None:
+                    self._add_terms(step, self.additions.before(stage))
+                self._add_stage(step, now, stage, dt)
+                now = 1 - now
             if self.additions is not None:
-                self.additions.before(stage)
-            self._do_stage(*self._launches[self._current][stage])
-        if self.additions is not None:
-            self.additions.after_step()
+                self._add_terms(step, self.additions.after_step())
+
+    def _add_terms(self, step: Step, launches: Iterable[Launch]) -> None:
+        for launch in launches:
+            step.launch("term", launch, writes=[self._own_fields, self._own_increments])
+
+    def _add_stage(self, step: Step, turn: int, stage: int, dt: float) -> None:
+        """Elements that others wait for, their messages, the rest meanwhile."""
+        exchange, field = self._exchange, self._trace_fields[1 - turn]
+        overlaps = exchange is not None and self._overlap
+        on = SIDE if overlaps else MAIN
+        boundary, interior = (None, None) if exchange is None else (_BOUNDARY, _INTERIOR)
+        waited_for = [group for group in self.part.ranges if group.waited_for]
+        rest = [group for group in self.part.ranges if not group.waited_for]
+        for group in waited_for:
+            step.kernel(on=on, region=boundary, **self._stage(group, turn, stage, dt))
+        if exchange is not None:
+            sent = field["waited for"].of(self._outgoing[1 - turn])
+            step.start(exchange, sent, into=field["incoming"].of(self._incoming[1 - turn]), on=on)
+            if not overlaps:
+                step.finish(exchange, on=on)
+        for group in rest:
+            step.kernel(region=interior, **self._stage(group, turn, stage, dt))
+        if overlaps:
+            step.finish(exchange, on=on)
+
+    def _stage(self, group: Range, turn: int, stage: int, dt: float) -> dict[str, Any]:
+        """The kernel and the call of a stage of a time step, for a range of elements."""
+        prepared = self.additions.kinds if self.additions is not None else ()
+        rka = 1.0 if group.kind in prepared else LSERK4.a[stage]
+        last = stage == LSERK4.stages - 1
+        return self._call(group, turn, dt=dt, rka=rka, rkb=LSERK4.b[stage], last=last)
 
     def advance(self, steps: int) -> None:
         """Take time steps; on a GPU that needs no host in between they are replayed as graphs."""
-        if self._capturable:
-            for pairs in (_GRAPH_PAIRS, 1):
-                while steps >= 2 * pairs:
-                    self._graph(pairs).replay()
-                    steps -= 2 * pairs
-        for _ in range(steps):
-            self._one_step()
+        self._program.advance(steps)
 
-    @property
-    def _capturable(self) -> bool:
-        if self._device.kind == "cpu" or not self._graphs_wanted:
-            return False
-        return self._exchange is None or bool(self._exchange.capturable)
-
-    def _graph(self, pairs: int) -> Graph:
-        key = self._current, pairs
-        if key not in self._captured:
-
-            def work() -> None:
-                for _ in range(2 * pairs):
-                    self._one_step()
-
-            self._captured[key] = self._device.graph(work)
-        return self._captured[key]
+    def describe(self) -> str:
+        """Nodes of the steps, their streams, and what they wait for."""
+        return self._program.describe()
 
     # State
 
@@ -450,7 +414,8 @@ class Stepping:
         self.fields[:] = values
         self.renew_traces()
         for group in self.part.ranges:
-            self._bind_stage(group, self._current, dt=1.0, rka=0.0, rkb=0.0)()
+            call = self._call(group, self._current, dt=1.0, rka=0.0, rkb=0.0)
+            call.pop("kernel").bind(**call)()
         return self.increments
 
     def values(self) -> Floats:

@@ -358,14 +358,13 @@ class PointwiseAdditions:
             for stage in range(LSERK4.stages)
         ]
 
-    def before(self, stage: int) -> None:
-        """Launch what goes before a stage."""
-        for launch in self._launches[stage]:
-            launch()
+    def before(self, stage: int) -> Sequence[Launch]:
+        """Launches before a stage."""
+        return self._launches[stage]
 
-    def after_step(self) -> None:
-        """Launch what ends a step: time goes on."""
-        self._tick()
+    def after_step(self) -> Sequence[Launch]:
+        """Launches at the end of a step: time goes on."""
+        return [self._tick]
 
     @property
     def time(self) -> float:

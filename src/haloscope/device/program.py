@@ -1,0 +1,338 @@
+"""Time steps as programs: kernels, exchanges and host calls, whose order on two streams follows from what they touch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from haloscope.device.declarations import DeclarationError
+from haloscope.device.fields import Field, Use, View, conflict, uses
+from haloscope.device.interface import Array, Device, Graph, Kernel, Launch
+from haloscope.regions import Region
+
+MAIN, SIDE = "main", "side"
+"""Streams: the main one, and one whose kernels go first."""
+
+
+class Exchanges(Protocol):
+    """An exchange of an array's values with other ranks; see :class:`haloscope.exchange.packed.Copying`."""
+
+    @property
+    def capturable(self) -> bool:
+        """Whether a graph can hold it."""
+
+    def name_parts(self, array: Array, *, sent: View, filled: View) -> None:
+        """Name the parts that are sent and filled."""
+
+    @property
+    def prepare(self) -> Callable[..., None]:
+        """Bind arrays beforehand: what is sent, and ``into`` what is filled if that is another array."""
+
+    def start(self, state: Array) -> None:
+        """Pack and begin to send."""
+
+    def progress(self) -> None:
+        """Let messages go on."""
+
+    @property
+    def finish(self) -> Callable[..., None]:
+        """Wait and unpack, given the arrays of `prepare`."""
+
+    @property
+    def swap(self) -> Callable[..., None]:
+        """Start and finish with nothing in between."""
+
+
+@dataclass
+class Node:
+    """A kernel, a part of an exchange, or a host call of a step."""
+
+    name: str
+    stream: str
+    run: Callable[[], None]
+    uses: list[Use]
+    region: Region | None = None
+    capturable: bool = True
+    kernel: bool = False
+    starts: Exchanges | None = None  # The exchange whose messages are under way from here on
+    finishes: bool = False
+    # Earlier nodes of the other stream that it follows, with the reason; set by :meth:`Step.close`.
+    after: list[tuple[Node, str]] = field(default_factory=list)
+    waits: bool = False  # Whether its stream waits for the other one just before it
+
+
+class Step:
+    """One step, recorded once and run many times; see :class:`Program`."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.nodes: list[Node] = []
+        self._closed = False
+        self._under_way: Any = None  # Views of the exchange that was started
+        self.joins = False  # Whether the main stream waits for the side one after the last node
+
+    def kernel(
+        self, kernel: Kernel, *, on: str = MAIN, region: Region | None = None, **call: Any
+    ) -> None:
+        """Launch a kernel; fields among the arguments are views of the parts that it touches.
+
+        `region`: of profiles: successive nodes of one region make one visit; `call`: as for `Kernel.bind`.
+        """
+        launch = kernel.bind(stream=self._stream(on), **call)
+        declared = kernel.declaration
+        touched = uses(declared, call)
+        self._add(Node(declared.kernel, on, launch, touched, region, kernel=True))
+
+    def start(self, exchange: Exchanges, sent: View, *, into: View, on: str = SIDE) -> None:
+        """Send the values of some parts; `into` are those that :meth:`finish` fills."""
+        self._under_way = sent, into
+        _prepare(exchange, sent, into)
+        use = Use("state", sent.array, sent, reads=True, writes=False)
+        run = partial(exchange.start, sent.array)
+        self._add(
+            Node("start of exchange", on, run, [use], None, exchange.capturable, starts=exchange)
+        )
+
+    def finish(self, exchange: Exchanges, *, on: str = SIDE) -> None:
+        """Wait for the values that others have sent, and fill the parts that :meth:`start` named."""
+        sent, into = self._under_way
+        use = Use("state", into.array, into, reads=False, writes=True)
+        run = partial(exchange.finish, *_arrays(sent, into))
+        node = Node("end of exchange", on, run, [use], None, exchange.capturable)
+        node.finishes = True
+        self._add(node)
+
+    def swap(self, exchange: Exchanges, sent: View, *, into: View, on: str = MAIN) -> None:
+        """Send and fill with nothing in between."""
+        _prepare(exchange, sent, into)
+        touched = [
+            Use("state", sent.array, sent, reads=True, writes=False),
+            Use("state", into.array, into, reads=False, writes=True),
+        ]
+        run = partial(exchange.swap, *_arrays(sent, into))
+        self._add(Node("exchange", on, run, touched, None, exchange.capturable))
+
+    def launch(self, name: str, launch: Launch, *, writes: Iterable[Field]) -> None:
+        """Launch what was bound elsewhere, on the main stream; it may touch all of these fields."""
+        touched = [Use(one.name, one.array, None, reads=True, writes=True) for one in writes]
+        self._add(Node(name, MAIN, launch, touched, kernel=True))
+
+    def host(
+        self,
+        name: str,
+        call: Callable[[], None],
+        *,
+        reads: Iterable[Field],
+        writes: Iterable[Field],
+    ) -> None:
+        """Call the host; such steps are not captured into graphs."""
+        touched = [Use(f.name, f.array, None, reads=True, writes=False) for f in reads]
+        touched += [Use(f.name, f.array, None, reads=False, writes=True) for f in writes]
+        self._add(Node(name, MAIN, call, touched, capturable=False))
+
+    def _stream(self, on: str) -> Any:
+        if on not in (MAIN, SIDE):
+            raise DeclarationError("unknown stream", location=f"stream {on}", allowed="main, side")
+        return self._device.side if on == SIDE else None
+
+    def _add(self, node: Node) -> None:
+        self._stream(node.stream)
+        self.nodes.append(node)
+        self._closed = False
+
+    def close(self) -> None:
+        """Find which nodes must wait for the other stream."""
+        # The side stream follows all that the main one did before the step, and the main one ends last.
+        # A stream that waits follows all that was launched on the other until then.
+        if self._closed:
+            return
+        knows = {
+            MAIN: 0,
+            SIDE: -1,
+        }  # How many nodes of all, from the first, the other stream has waited for
+        for number, node in enumerate(self.nodes):
+            node.after = [
+                (early, reason)
+                for early in self.nodes[:number]
+                if early.stream != node.stream and (reason := _reason(early, node))
+            ]
+            last = max((self.nodes.index(early) for early, _ in node.after), default=-1)
+            node.waits = last >= knows[node.stream] or knows[node.stream] < 0
+            if node.waits:
+                knows[node.stream] = number
+        sides = [number for number, node in enumerate(self.nodes) if node.stream == SIDE]
+        self.joins = bool(sides) and sides[-1] >= knows[MAIN]
+        self._closed = True
+
+    @property
+    def capturable(self) -> bool:
+        """Whether a graph can hold it."""
+        return all(node.capturable for node in self.nodes)
+
+
+def _prepare(exchange: Exchanges, sent: View, into: View) -> None:
+    for array in (sent.array, into.array):
+        exchange.name_parts(array, sent=sent, filled=into)
+    if into.array is sent.array:
+        exchange.prepare(sent.array)
+    else:
+        exchange.prepare(sent.array, into=into.array)
+
+
+def _arrays(sent: View, into: View) -> tuple[Array, ...]:
+    return (sent.array,) if into.array is sent.array else (sent.array, into.array)
+
+
+def _reason(early: Node, late: Node) -> str:
+    """Why a node must follow another; empty where it need not."""
+    for a in early.uses:
+        for b in late.uses:
+            if conflict(a, b):
+                done = "writes" if a.writes else "reads"
+                return f"{early.name} {done} {a.name}, {late.name} {'writes' if b.writes else 'reads'} {b.name}"
+    return ""
+
+
+def _groups(nodes: Sequence[Node]) -> Iterator[list[Node]]:
+    """Nodes one by one, and successive ones of a region together, until one waits."""
+    group: list[Node] = []
+    for node in nodes:
+        if group and (node.waits or node.region is None or node.region is not group[0].region):
+            yield group
+            group = []
+        group.append(node)
+    if group:
+        yield group
+
+
+def _within(context: Any, calls: Sequence[Callable[[], None]]) -> Callable[[], None]:
+    """Calls in turn within a context, as one call."""
+    if len(calls) == 1:
+        (call,) = calls
+
+        def once() -> None:
+            with context:
+                call()
+
+        return once
+
+    def all_of_them() -> None:
+        with context:
+            for call in calls:
+                call()
+
+    return all_of_them
+
+
+class Program:
+    """Steps that follow each other in turns, such as those between two states."""
+
+    # `cycle[k]` is the turn after turn k. On a GPU steps that need no host are captured into graphs of `block`
+    # cycles. `progress`: ``test``: messages go on between kernels while they are under way; ``thread``: within
+    # the context `thread`.
+
+    def __init__(
+        self,
+        device: Device,
+        name: str,
+        *,
+        cycle: Sequence[int] = (0,),
+        block: int = 1,
+        graphs: bool = True,
+        progress: str = "none",
+        thread: Any = None,
+    ) -> None:
+        self._device, self.name, self.cycle, self._block = device, name, tuple(cycle), block
+        self._graphs_wanted, self._progress, self._thread = graphs, progress, thread
+        self.steps = [Step(device) for _ in cycle]
+        self.next = 0  # The turn that comes
+        self._graphs: dict[tuple[int, int], Graph] = {}
+        self._plans: list[list[Callable[[], None]] | None] = [None for _ in cycle]
+
+    def turn(self, number: int) -> Step:
+        """The step of a turn, to be recorded."""
+        return self.steps[number]
+
+    def advance(self, count: int) -> None:
+        """Take so many steps."""
+        length = len(self.cycle)
+        if self._captured:
+            for cycles in dict.fromkeys((self._block, 1)):
+                while count >= cycles * length:
+                    self._graph(cycles).replay()
+                    count -= cycles * length
+        for _ in range(count):
+            self._one_step()
+
+    @property
+    def _captured(self) -> bool:
+        on_gpu = self._device.kind != "cpu" and self._graphs_wanted
+        return on_gpu and all(step.capturable for step in self.steps)
+
+    def _graph(self, cycles: int) -> Graph:
+        key = cycles, self.next
+        if key not in self._graphs:
+
+            def work() -> None:
+                for _ in range(cycles * len(self.cycle)):
+                    self._one_step()
+
+            self._graphs[key] = self._device.graph(work)
+        return self._graphs[key]
+
+    def _one_step(self) -> None:
+        now = self.next
+        plan = self._plans[now]
+        if plan is None:
+            plan = self._plans[now] = self._plan(self.steps[now])
+        for act in plan:
+            act()
+        self.next = self.cycle[now]
+
+    def _plan(self, step: Step) -> list[Callable[[], None]]:
+        """Calls of a step in turn: waits between streams, and nodes by regions."""
+        step.close()
+        plan: list[Callable[[], None]] = []
+        under_way: Exchanges | None = None
+        begun = 0  # Where messages began to travel
+        for group in _groups(step.nodes):
+            first = group[0]
+            if first.waits:
+                plan.append(self._device.fork if first.stream == SIDE else self._device.join)
+            if first.finishes and under_way is not None:
+                if self._progress == "thread" and self._thread is not None:
+                    plan[begun:] = [_within(self._thread, plan[begun:])]
+                under_way = None
+            runs = [node.run for node in group]
+            if under_way is not None and self._progress == "test" and first.kernel:
+                runs = [call for run in runs for call in (run, under_way.progress)]
+            plan += runs if first.region is None else [_within(first.region, runs)]
+            if first.starts is not None:
+                under_way, begun = first.starts, len(plan)
+        if step.joins:
+            plan.append(self._device.join)
+        return plan
+
+    def describe(self) -> str:
+        """Nodes of each step with their streams, what they follow, and why."""
+        lines = []
+        for number, step in enumerate(self.steps):
+            step.close()
+            lines.append(f"{self.name}, turn {number}, then turn {self.cycle[number]}:")
+            for node in step.nodes:
+                touched = ", ".join(
+                    f"{'reads' if use.reads and not use.writes else 'writes'} {use.name}"
+                    for use in node.uses
+                    if use.view is not None and (use.reads or use.writes)
+                )
+                where = f" [{node.region.name}]" if node.region is not None else ""
+                lines.append(f"  {node.stream:4} {node.name}{where}: {touched or 'no fields'}")
+                if node.waits:
+                    other = "main" if node.stream == SIDE else "side"
+                    reasons = [reason for _, reason in node.after[-1:]] or ["the step before"]
+                    lines.append(f"         waits for {other}: {reasons[0]}")
+            if step.joins:
+                lines.append("  main waits for side: end of the step")
+        return "\n".join(lines)
