@@ -699,3 +699,20 @@ def test_streams_that_are_closed_or_full_do_not_end_a_run(case, closed):
     assert done.returncode == 0
     assert b"Traceback" not in done.stderr
     assert json.loads(Path("out/summary.json").read_text())["steps"] == 3
+
+
+def test_a_step_is_described_and_drawn_without_being_taken(case, call, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = call("run", case, "--describe-step")
+    assert code == 0
+    assert "main walls [walls]: reads state 1[core, core walls, rim, rim walls]" in out
+    picture = Path(out.splitlines()[-1].removeprefix("picture: "))
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    code, _, err = call("run", case, "--describe-step", "--json")
+    assert (code, "--describe-step with --json: a dry run has no results" in err) == (2, True)
+
+
+def test_steps_that_are_no_program_are_not_described(call, tmp_path):
+    code, _, err = call("run", "flow-lid", "--describe-step", "--set", "flow.box.cells=[2, 2, 2]")
+    assert code == 2
+    assert "--describe-step: steps of this case are no program" in err

@@ -74,7 +74,7 @@ def test_a_waveform_on_the_device_is_that_of_the_host(name):
     for t in TIMES:
         additions.set_time(t)
         stepping.increments[:] = 0
-        for launch in additions.before(2):
+        for _, launch in additions.before(2):
             launch()
         amplitudes.append(-stepping.increments[8] / 0.5)
     c = 2526269341429 / 6820363962896

@@ -202,3 +202,12 @@ def test_host_calls_see_what_was_launched_and_forbid_graphs(device, states):
     assert len(seen) == 2
     with refused(DeclarationError, location="stream third", allowed="main, side"):
         step._stream("third")
+
+
+def test_a_step_is_drawn_with_its_streams(device, states, tmp_path):
+    from haloscope.io.figures.step_pictures import save_step_picture
+
+    program, _ = _program(device, states, tmp_path)
+    path = tmp_path / "step.png"
+    save_step_picture(path, program, "A ring")
+    assert path.read_bytes().startswith(b"\x89PNG")

@@ -75,13 +75,13 @@ def plan(state: RunState, steps: int | None, progress: Progress) -> dict[str, An
     }
 
 
-def require_alone(used: Mapping[str, bool]) -> None:
-    """Refuse options that have no effect on a dry run; `used`: whether each is there."""
+def require_alone(dry: str, used: Mapping[str, bool]) -> None:
+    """Refuse options that have no effect on a dry run, which an option asks for; `used`: whether each is there."""
     for option, is_used in used.items():
         if is_used:
             raise InputError(
                 "a dry run has no results",
-                location=f"--check with {option}",
+                location=f"{dry} with {option}",
                 remedy="leave one of them out",
             )
 
@@ -106,6 +106,27 @@ def print_plan(simulation: Simulation, steps: int | None, *, quiet: bool, as_jso
         print("\n".join(_lines(numbers, derived, ends_early)), flush=True)
         if numbers["notices"]:
             say("\n".join(numbers["notices"]))
+
+
+def print_step(simulation: Simulation) -> None:
+    """Print the nodes of a step of rank 0 with their streams, and draw them."""
+    from haloscope.io.figures.step_pictures import save_step_picture
+    from haloscope.run.geometry import make_picture_folder
+
+    program = getattr(simulation.solver, "program", None)
+    if program is None:
+        raise InputError(
+            "steps of this case are no program that can be described",
+            location="--describe-step",
+            allowed="cases of the cavity, and of Maxwell with explicit steps",
+        )
+    if not simulation.world.is_root:
+        return
+    text = program.describe()
+    path = PICTURES / f"{simulation.name}-step.png"
+    make_picture_folder(path.parent)
+    save_step_picture(path, program, simulation.case.title or simulation.name)
+    print(f"{text}\npicture: {path}", flush=True)
 
 
 def _drawn_geometry(simulation: Simulation, notices: list[str]) -> str | None:
@@ -196,6 +217,14 @@ def run(
             "the geometry; take no step.",
         ),
     ] = False,
+    describe_step: Annotated[
+        bool,
+        typer.Option(
+            "--describe-step",
+            help="Set up the case, print the kernels and exchanges of a step with their streams and "
+            "the reasons why streams wait, and draw them; take no step.",
+        ),
+    ] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -207,15 +236,17 @@ def run(
         raise InputError(
             "unknown mode", location=f"--measure {measure!r}", allowed="off, profile or trace"
         )
-    if check:
+    dry = "--check" if check else "--describe-step" if describe_step else ""
+    if dry:
         used = {"--out": out is not None, "--restart": restart, "--measure": measure != "off"}
-        require_alone(used)
+        used |= {"--describe-step": check and describe_step, "--json": describe_step and as_json}
+        require_alone(dry, used)
     if restart and out is not None:
         _require_checkpoint(out)
     overrides = list(settings or [])
     if ranks > 1 and not launch.started_by_launcher():
         _run_on_ranks(
-            case, ranks, device, overrides, steps, out, restart, measure, check, quiet, as_json
+            case, ranks, device, overrides, steps, out, restart, measure, dry, quiet, as_json
         )
         return
     if measure != "off":
@@ -225,6 +256,9 @@ def run(
             simulation = _load(case, ranks, overrides, device)
             if check:
                 print_plan(simulation, steps, quiet=quiet, as_json=as_json)
+                return
+            if describe_step:
+                print_step(simulation)
                 return
             folder = _folder(simulation.world, case, out, restart, measured=measure != "off")
         if came:  # a library may have dropped it
@@ -329,7 +363,7 @@ def _run_on_ranks(
     out: Path | None,
     restart: bool,
     measure: str,
-    check: bool,
+    dry: str,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -346,7 +380,7 @@ def _run_on_ranks(
     table = read_case(file, settings, registry.case_model)
     with naming_file(file):
         registry.check_ranks(table, ranks)
-    if check:
+    if dry:
         folder = None
     elif out:
         folder = requested_folder(out, restart=restart)
@@ -359,7 +393,7 @@ def _run_on_ranks(
         measured.spare_children()
         variables = measured.rank_environment(measure, place)
     arguments = ["run", "--measure", measure]
-    arguments += ["--check"] if folder is None else ["--out", str(folder)]
+    arguments += [dry] if folder is None else ["--out", str(folder)]
     arguments += [part for setting in settings for part in ("--set", setting)]
     arguments += ["--device", device] if device else []
     arguments += ["--steps", str(steps)] if steps is not None else []

@@ -55,12 +55,21 @@ class Node:
     uses: list[Use]
     region: Region | None = None
     capturable: bool = True
-    kernel: bool = False
+    kind: str = "exchange"  # or ``kernel``, ``launch``, ``host``
     starts: Exchanges | None = None  # The exchange whose messages are under way from here on
     finishes: bool = False
     # Earlier nodes of the other stream that it follows, with the reason; set by :meth:`Step.close`.
     after: list[tuple[Node, str]] = field(default_factory=list)
     waits: bool = False  # Whether its stream waits for the other one just before it
+
+    @property
+    def touches(self) -> list[str]:
+        """Words for the fields, or parts of fields, that it reads and writes; tables of kernels are none."""
+        return [
+            f"{'writes' if use.writes else 'reads'} {use.name}"
+            for use in self.uses
+            if (use.view is not None or self.kind != "kernel") and (use.reads or use.writes)
+        ]
 
 
 class Step:
@@ -83,7 +92,7 @@ class Step:
         launch = kernel.bind(stream=self._stream(on), **call)
         declared = kernel.declaration
         touched = uses(declared, call)
-        self._add(Node(declared.kernel, on, launch, touched, region, kernel=True))
+        self._add(Node(declared.kernel, on, launch, touched, region, kind="kernel"))
 
     def start(self, exchange: Exchanges, sent: View, *, into: View, on: str = SIDE) -> None:
         """Send the values of some parts; `into` are those that :meth:`finish` fills."""
@@ -117,7 +126,7 @@ class Step:
     def launch(self, name: str, launch: Launch, *, writes: Iterable[Field]) -> None:
         """Launch what was bound elsewhere, on the main stream; it may touch all of these fields."""
         touched = [Use(one.name, one.array, None, reads=True, writes=True) for one in writes]
-        self._add(Node(name, MAIN, launch, touched, kernel=True))
+        self._add(Node(name, MAIN, launch, touched, kind="launch"))
 
     def host(
         self,
@@ -130,7 +139,7 @@ class Step:
         """Call the host; such steps are not captured into graphs."""
         touched = [Use(f.name, f.array, None, reads=True, writes=False) for f in reads]
         touched += [Use(f.name, f.array, None, reads=False, writes=True) for f in writes]
-        self._add(Node(name, MAIN, call, touched, capturable=False))
+        self._add(Node(name, MAIN, call, touched, capturable=False, kind="host"))
 
     def _stream(self, on: str) -> Any:
         if on not in (MAIN, SIDE):
@@ -306,7 +315,7 @@ class Program:
                     plan[begun:] = [_within(self._thread, plan[begun:])]
                 under_way = None
             runs = [node.run for node in group]
-            if under_way is not None and self._progress == "test" and first.kernel:
+            if under_way is not None and self._progress == "test" and first.kind == "kernel":
                 runs = [call for run in runs for call in (run, under_way.progress)]
             plan += runs if first.region is None else [_within(first.region, runs)]
             if first.starts is not None:
@@ -322,11 +331,7 @@ class Program:
             step.close()
             lines.append(f"{self.name}, turn {number}, then turn {self.cycle[number]}:")
             for node in step.nodes:
-                touched = ", ".join(
-                    f"{'reads' if use.reads and not use.writes else 'writes'} {use.name}"
-                    for use in node.uses
-                    if use.view is not None and (use.reads or use.writes)
-                )
+                touched = ", ".join(node.touches)
                 where = f" [{node.region.name}]" if node.region is not None else ""
                 lines.append(f"  {node.stream:4} {node.name}{where}: {touched or 'no fields'}")
                 if node.waits:

@@ -28,7 +28,7 @@ def save_geometry_picture(state: RunState, path: Path) -> None:
     subtitle = f"{solver.name}: {solver.layout.describe()}"
     if geometry.planar:
         if world.is_root:
-            _make_folder(path.parent)
+            make_picture_folder(path.parent)
             save_geometry(path, geometry, None, title, subtitle)
         return
     lower, upper = geometry.bounds()
@@ -44,7 +44,7 @@ def save_geometry_picture(state: RunState, path: Path) -> None:
     for image in views.images:
         merge_images(world, image)
     if world.is_root:
-        _make_folder(path.parent)
+        make_picture_folder(path.parent)
         geometry = with_counts(geometry, drawn, all_triangles)
         save_geometry(path, geometry, views, title, subtitle)
 
@@ -58,7 +58,8 @@ def _with_probes(geometry: Geometry, state: RunState) -> Geometry:
     return replace(geometry, marks=(*geometry.marks, marks))
 
 
-def _make_folder(folder: Path) -> None:
+def make_picture_folder(folder: Path) -> None:
+    """Make the folder of a picture."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

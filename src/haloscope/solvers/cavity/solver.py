@@ -10,6 +10,7 @@ import numpy as np
 
 from haloscope.device import jit
 from haloscope.device.interface import Array, Device
+from haloscope.device.program import Program
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.blocks import BlockFields
@@ -95,6 +96,11 @@ class CavitySolver:
             self._set_time_step()
         self.stepping.choose_passes()
         self.work = self._count_work()
+
+    @property
+    def program(self) -> Program:
+        """The steps that :meth:`advance` takes."""
+        return self.stepping.program
 
     def _set_up(self) -> None:
         """The parts of a step, and what they work on."""

@@ -238,7 +238,7 @@ class Stepping:
         self._ghosts, self._exchange = ghosts, ghosts.exchange
         self._walls = walls
         # Turn k reads state k and writes the other.
-        self._program = Program(
+        self.program = Program(
             self._device,
             "cavity",
             cycle=(1, 0),
@@ -252,7 +252,7 @@ class Stepping:
         self._rim = [updates.calls(*box, part="rim") for box in shells]
         self._core = [updates.calls(*box, part=part, direct=ghosts.direct) for box in inside]
         for turn, (old, fresh) in enumerate((self._fields, self._fields[::-1])):
-            step = self._program.turn(turn)
+            step = self.program.turn(turn)
             if flow.table.rescale_pressure == "step":
                 centre.add_to(step, old)
             self._add_step(step, turn, fresh)
@@ -285,23 +285,19 @@ class Stepping:
     @property
     def current(self) -> int:
         """Number of the present state."""
-        return self._program.next
+        return self.program.next
 
     @current.setter
     def current(self, number: int) -> None:
-        self._program.next = number
+        self.program.next = number
 
     @property
     def interior(self) -> list[list[Launch]]:
         """Launches for nodes that no neighbour waits for, by the state that they read."""
         return [
             [node.run for node in step.nodes if node.region is _INTERIOR]
-            for step in self._program.steps
+            for step in self.program.steps
         ]
-
-    def describe(self) -> str:
-        """Nodes of the steps, their streams, and what they wait for."""
-        return self._program.describe()
 
     def choose_passes(self) -> None:
         """Keep the two-step kernel only where it is the faster one here: same bits either way."""
@@ -343,4 +339,4 @@ class Stepping:
                 self.current = 1 - self.current
                 self._close_walls(self.current)
             count -= max(0, (count - 1) // 2 * 2)
-        self._program.advance(count)
+        self.program.advance(count)

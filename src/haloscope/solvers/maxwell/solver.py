@@ -13,6 +13,7 @@ import numpy as np
 
 from haloscope.device import jit
 from haloscope.device.interface import Device
+from haloscope.device.program import Program
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.io.figures.axis_labels import length_unit
@@ -198,6 +199,11 @@ class MaxwellSolver:
         self.stored = (*FIELD_NAMES, *self._states)
 
     # Time
+
+    @property
+    def program(self) -> Program | None:
+        """The steps that :meth:`advance` takes; None where they are exponentials."""
+        return self.stepping.program if self._exponential is None else None
 
     def _choose_step(self) -> None:
         """The time step: the case's own, or a share of the bound; shortened to meet the end."""

@@ -114,10 +114,10 @@ class SourceTerms(Protocol):
     def bind(self, fields: Array, increments: Array, dt: float) -> None:
         """Take the arrays and a time step from now on."""
 
-    def before(self, stage: int) -> Sequence[Launch]:
-        """Launches before a stage."""
+    def before(self, stage: int) -> Sequence[tuple[str, Launch]]:
+        """Launches before a stage, each with the name of its term."""
 
-    def after_step(self) -> Sequence[Launch]:
+    def after_step(self) -> Sequence[tuple[str, Launch]]:
         """Launches at the end of a step: time goes on."""
 
 
@@ -169,7 +169,7 @@ class Stepping:
         self._open_kernels(coordinates, upwind, chain_rule)
         self._open_traces(world, transport, log)
         self.additions: SourceTerms | None = None
-        self._program = self._new_program(0)
+        self.program = self._new_program(0)
 
     def _put(self, values: NDArray[np.generic]) -> Array:
         return self._device.from_host(np.ascontiguousarray(values, self._real).ravel())
@@ -329,7 +329,7 @@ class Stepping:
     @property
     def _current(self) -> int:
         """Number of the present set of traces."""
-        return self._program.next
+        return self.program.next
 
     def _new_program(self, current: int) -> Program:
         # Turn k begins with traces k; five stages end with the other ones.
@@ -342,9 +342,9 @@ class Stepping:
         """Use a time step from now on."""
         if self.additions is not None:
             self.additions.bind(self.fields, self.increments, dt)
-        self._program = self._new_program(self._current)
+        self.program = self._new_program(self._current)
         for turn in range(2):
-            step, now = self._program.turn(turn), turn
+            step, now = self.program.turn(turn), turn
             for stage in range(LSERK4.stages):
                 if self.additions is not None:
                     self._add_terms(step, self.additions.before(stage))
@@ -353,9 +353,9 @@ class Stepping:
             if self.additions is not None:
                 self._add_terms(step, self.additions.after_step())
 
-    def _add_terms(self, step: Step, launches: Iterable[Launch]) -> None:
-        for launch in launches:
-            step.launch("term", launch, writes=[self._own_fields, self._own_increments])
+    def _add_terms(self, step: Step, launches: Iterable[tuple[str, Launch]]) -> None:
+        for name, launch in launches:
+            step.launch(name, launch, writes=[self._own_fields, self._own_increments])
 
     def _add_stage(self, step: Step, turn: int, stage: int, dt: float) -> None:
         """Elements that others wait for, their messages, the rest meanwhile."""
@@ -386,11 +386,7 @@ class Stepping:
 
     def advance(self, steps: int) -> None:
         """Take time steps; on a GPU that needs no host in between they are replayed as graphs."""
-        self._program.advance(steps)
-
-    def describe(self) -> str:
-        """Nodes of the steps, their streams, and what they wait for."""
-        return self._program.describe()
+        self.program.advance(steps)
 
     # State
 

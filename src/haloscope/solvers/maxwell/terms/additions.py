@@ -335,7 +335,7 @@ class PointwiseAdditions:
         self._clock = device.from_host(np.zeros(2))
         tick = setting.kernel(SOURCE, "tick")
         self._tick = tick.bind(clock=self._clock, steps=1, extent=(1,), block=(1,))
-        self._launches: list[list[Launch]] = [[] for _ in range(LSERK4.stages)]
+        self._launches: list[list[tuple[str, Launch]]] = [[] for _ in range(LSERK4.stages)]
         self._dt = 0.0
 
     def _beyond(self) -> tuple[Array, Integers]:
@@ -353,18 +353,23 @@ class PointwiseAdditions:
             self._dt = dt
         to = Bound(fields, increments, self._clock, float(dt))
         bound = [term.bind(to) for term in self._terms]
+        names = [type(term).__name__ for term in self._terms]
         self._launches = [
-            [launch for launches in bound for launch in launches[stage]]
+            [
+                (name, one)
+                for name, launches in zip(names, bound, strict=True)
+                for one in launches[stage]
+            ]
             for stage in range(LSERK4.stages)
         ]
 
-    def before(self, stage: int) -> Sequence[Launch]:
-        """Launches before a stage."""
+    def before(self, stage: int) -> Sequence[tuple[str, Launch]]:
+        """Launches before a stage, each with the name of its term."""
         return self._launches[stage]
 
-    def after_step(self) -> Sequence[Launch]:
+    def after_step(self) -> Sequence[tuple[str, Launch]]:
         """Launches at the end of a step: time goes on."""
-        return [self._tick]
+        return [("Clock", self._tick)]
 
     @property
     def time(self) -> float:
