@@ -1,6 +1,7 @@
 // Heat conduction on a Cartesian grid: one explicit step, dT/dt = alpha (T_xx + T_yy + T_zz).
 //
-// The five-point rule of second order along each axis; ax = alpha dt / dx^2 and so on.
+// Second-order central differences, three nodes along each axis; ax = alpha dt / dx^2, ay and az likewise.
+// sy, sz: distances between rows and between planes, in values.
 CONSTANTS(TYPE(real))
 
 INLINE real conducted(const real *T, long sy, long sz, real ax, real ay, real az) {

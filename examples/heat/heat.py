@@ -1,4 +1,4 @@
-"""Heat conduction in a box on several ranks or GPUs: a solver of its own, made of Haloscope's parts.
+"""Heat conduction in a cube on several ranks or GPUs: a complete solver built from parts of Haloscope.
 
     python examples/heat/heat.py --nodes 65 --steps 400 --out heat
     mpiexec -n 4 python examples/heat/heat.py --nodes 65 --steps 400 --out heat-4
@@ -31,7 +31,8 @@ from haloscope.regions import Region
 
 FILE = KernelFile(Path(__file__).with_name("heat.cpp"), {"real": "double"})
 PARTS = ("core", "rim", "walls", "ghosts")
-ALPHA, STABLE = 1.0, 0.9
+ALPHA = 1.0  # Thermal diffusivity in m2/s; the edge of the cube is 1 m
+STABLE = 0.9  # Time step as a share of the largest stable one
 _BOUNDARY, _INTERIOR = Region("boundary"), Region("interior")
 Box = tuple[list[int], list[int]]
 
@@ -39,9 +40,7 @@ Box = tuple[list[int], list[int]]
 class Heat:
     """The temperature of a rank's block of a cube with `nodes` nodes along each edge."""
 
-    def __init__(
-        self, nodes: int, device: Device, world: World, machine: Machine | None = None
-    ) -> None:
+    def __init__(self, nodes: int, device: Device, world: World) -> None:
         self.device, self.world = device, world
         self.nodes, self.spacing, self.step = nodes, 1.0 / (nodes - 1), 0
         self.dt = STABLE * self.spacing**2 / (6 * ALPHA)
@@ -56,8 +55,8 @@ class Heat:
         states = [device.zeros((plane * (nz + 2),), np.float64) for _ in range(2)]
         self.fields = [Field(f"T{n}", state, place=PARTS) for n, state in enumerate(states)]
         # The exchange that fills ghosts from the neighbours' nodes beside the cuts.
-        halo = open_halo(
-            world, device, self.block, layout, [1], states, machine or Machine(), stream=device.side
+        self._halo = halo = open_halo(
+            world, device, self.block, layout, [1], states, Machine(), stream=device.side
         )
         # Nodes beside cuts are the rim: they come first, and their messages travel while the core is computed.
         rim, core = self._split()
@@ -102,7 +101,7 @@ class Heat:
         nx, ny, nz = (max(0, b - a) for a, b in zip(start, stop, strict=True))
         first = self.layout.first + start[0] + start[1] * sy + start[2] * sz
         factor = ALPHA * self.dt / self.spacing**2
-        steps = dict.fromkeys(("ax", "ay", "az"), factor)
+        factors = dict.fromkeys(("ax", "ay", "az"), factor)
         extent = (max(1, nx), max(1, ny), max(1, nz))
         return {
             "first": first,
@@ -111,7 +110,7 @@ class Heat:
             "nz": nz,
             "sy": sy,
             "sz": sz,
-            **steps,
+            **factors,
             "extent": extent,
         }
 
@@ -149,10 +148,9 @@ class Heat:
             self._fill_ghosts(field)
 
     def _fill_ghosts(self, field: Field) -> None:
-        halo = next((node.starts for node in self.program.steps[0].nodes if node.starts), None)
-        if halo is not None:
+        if self._halo is not None:
             self.device.fork()
-            halo.swap(field.array)
+            self._halo.swap(field.array)
             self.device.join()
 
     def whole(self) -> np.ndarray | None:
@@ -205,14 +203,16 @@ def manifest() -> Iterator[KernelFile]:
 
 def main() -> None:
     """Run on the ranks and the device that there are."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nodes", type=int, default=65)
-    parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--device", default="auto")
+    parser = argparse.ArgumentParser(description="Heat conduction in a cube.")
+    parser.add_argument("--nodes", type=int, default=65, help="nodes along each edge (65)")
+    parser.add_argument("--steps", type=int, default=400, help="time steps to take (400)")
+    parser.add_argument("--device", default="auto", help="cpu, cuda or auto (default)")
     parser.add_argument(
         "--out", type=Path, required=True, help="folder for the checkpoint and the picture"
     )
-    parser.add_argument("--restart", action="store_true", help="go on from the folder's checkpoint")
+    parser.add_argument(
+        "--restart", action="store_true", help="continue from the checkpoint in --out"
+    )
     options = parser.parse_args()
     world = open_world()
     device = open_device(

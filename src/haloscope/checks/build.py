@@ -40,7 +40,7 @@ def build(
 ) -> dict[str, Any]:
     """Compile the kernels of a case for cores like those of this machine, or for GPUs.
 
-    Which kernels these are follows from the case alone; nothing of it is computed.
+    The kernel files follow from the case, the target and the number of ranks, without a mesh or fields.
     """
     # `device`: ``cpu``, ``cuda`` (the GPUs of this machine) or ``auto`` (those, or the cores where
     # there are none), in place of the case's own.
@@ -79,7 +79,7 @@ def build(
 def _targets(
     asked: str | None, of_case: str, architectures: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """Compile targets, and the line printed about them."""
+    """Names of the targets, and the notes printed about them."""
     if asked is not None:
         require_known(asked)
     if architectures:

@@ -1,13 +1,15 @@
-// The words by which a source declares its constants and kernels. Python reads the same lines of the source
-// (declarations.py), so that a call names arguments and is checked.
+// Macros with which a source declares its constants and kernels. Python reads the same lines (declarations.py),
+// passes arguments by name and checks them.
 //
-//   KERNEL(name, arguments)         a function that Python launches, with the arguments by their names;
-//   KERNEL_BOUNDS(bounds, name, arguments)     the same with the launch bounds of a GPU
-//   IN(type, name)                  an argument: an array that the kernel reads; OUT: writes; INOUT: reads
-//                                   and writes; IN_RESTRICT and so on: no other argument overlaps it
-//   LONG(name), DOUBLE(name)        an argument: a number
-//   CONSTANTS(TYPE(a), INT(b), REAL(c))     what is defined when the source is compiled
-//   VALUE(type, name)               an argument: a struct, of which Python names the members
+//   CONSTANTS(TYPE(a), INT(b), REAL(c))        the compile-time constants: a C++ type, an integer, a number
+//   KERNEL(name, arguments)                    a function that Python launches
+//   KERNEL_BOUNDS(bounds, name, arguments)     the same with launch bounds for GPUs
+//
+// Arguments:
+//   IN(type, name)                  an array that the kernel reads; OUT: writes; INOUT: reads and writes
+//   IN_RESTRICT, OUT_RESTRICT, INOUT_RESTRICT  the same; no other argument overlaps the array
+//   LONG(name), DOUBLE(name)        a number
+//   VALUE(type, name)               a struct; Python passes its members by name
 
 #define KERNEL(name, ...) KERNEL_BOUNDS(, name, __VA_ARGS__)
 #define IN(type, name) const type *name

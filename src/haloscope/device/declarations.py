@@ -21,7 +21,7 @@ class DeclarationError(HaloscopeError):
 
 
 RESERVED = ("extent", "block", "stream", "shared", "early")
-"""Names of the launch itself, see :meth:`haloscope.device.interface.Kernel.bind`; no argument has one."""
+"""Keywords of :meth:`haloscope.device.interface.Kernel.bind` itself; no argument may have such a name."""
 
 _NUMBERS = {
     "double": "f8",
@@ -203,7 +203,7 @@ def _check_constants(file: str, declared: Mapping[str, str], values: Constants) 
 
 
 class _UndeclaredNames(dict[str, int]):
-    """Names that are no macros: compilers' own count as 0, since they decide no declaration; others are errors."""
+    """Values of names that are not macros: 0 for those of compilers (``__``...); others are errors."""
 
     def __init__(self, file: str, condition: str) -> None:
         self._file, self._condition = file, condition
@@ -217,7 +217,7 @@ class _UndeclaredNames(dict[str, int]):
 
 
 class _Source:
-    """The lines of a source that its conditions leave, and its macros without parameters."""
+    """The lines of a source that are compiled under its conditions, and its macros without parameters."""
 
     def __init__(self, file: str, text: str, constants: Constants, on_gpu: bool) -> None:
         self._file = file

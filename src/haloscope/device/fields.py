@@ -52,7 +52,7 @@ class View:
     written: frozenset[str] | None = None  # The parts that are written, if not all
 
     def but_writes(self, *parts: str) -> View:
-        """The same for an argument that a kernel reads in all these parts and writes in some only."""
+        """The same view for an argument that a kernel reads in all its parts and writes only in `parts`."""
         return replace(self, written=self.field[parts].parts)
 
     def of(self, array: Array) -> View:

@@ -66,7 +66,7 @@ class Node:
     def touches(self) -> list[str]:
         """Words for the fields, or parts of fields, that it reads and writes; tables of kernels are none."""
         return [
-            f"{'writes' if use.writes else 'reads'} {use.name}"
+            f"{' and '.join(['reads'] * use.reads + ['writes'] * use.writes)} {use.name}"
             for use in self.uses
             if (use.view is not None or self.kind != "kernel") and (use.reads or use.writes)
         ]
@@ -124,7 +124,7 @@ class Step:
         self._add(Node("exchange", on, run, touched, None, exchange.capturable))
 
     def launch(self, name: str, launch: Launch, *, writes: Iterable[Field]) -> None:
-        """Launch what was bound elsewhere, on the main stream; it may touch all of these fields."""
+        """Add a launch that is already bound, on the main stream; it may read and write all of `writes`."""
         touched = [Use(one.name, one.array, None, reads=True, writes=True) for one in writes]
         self._add(Node(name, MAIN, launch, touched, kind="launch"))
 
@@ -153,14 +153,12 @@ class Step:
 
     def close(self) -> None:
         """Find which nodes must wait for the other stream."""
-        # The side stream follows all that the main one did before the step, and the main one ends last.
-        # A stream that waits follows all that was launched on the other until then.
+        # The side stream begins after all earlier work of the main stream, and the main stream ends last.
+        # A wait covers everything that was launched on the other stream before it.
         if self._closed:
             return
-        knows = {
-            MAIN: 0,
-            SIDE: -1,
-        }  # How many nodes of all, from the first, the other stream has waited for
+        # A stream follows the nodes before this number on the other stream; -1: not even the step before.
+        knows = {MAIN: 0, SIDE: -1}
         for number, node in enumerate(self.nodes):
             node.after = [
                 (early, reason)
@@ -236,7 +234,7 @@ def _within(context: Any, calls: Sequence[Callable[[], None]]) -> Callable[[], N
 
 
 class Program:
-    """Steps that follow each other in turns, such as those between two states."""
+    """A cycle of recorded steps: for example, from the first of two states to the second and back."""
 
     # `cycle[k]` is the turn after turn k. On a GPU steps that need no host are captured into graphs of `block`
     # cycles. `progress`: ``test``: messages go on between kernels while they are under way; ``thread``: within

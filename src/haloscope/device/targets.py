@@ -58,6 +58,6 @@ class KernelFile(NamedTuple):
 
 
 class HostFile(KernelFile):
-    """A kernel file for the cores of the host, which runs on GPUs use, too."""
+    """A kernel file for the host's cores, also in runs on GPUs."""
 
     __slots__ = ()
