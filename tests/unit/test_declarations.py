@@ -148,7 +148,7 @@ def test_names_that_a_condition_does_not_look_at_may_be_unknown(condition, kerne
     assert list(read("own.cpp", text, {"SIZE": 2}, on_gpu=False).kernels) == kernels
 
 
-@pytest.mark.parametrize("condition", ["SIZE(3)", "SIZE >", "SIZE ? 1 : 0", '"a"'])
+@pytest.mark.parametrize("condition", ["SIZE(3)", "SIZE >", "SIZE ? 1", '"a"'])
 def test_a_condition_that_cannot_be_read_is_told(condition):
     with refused(DeclarationError, location="own.cpp", problem="a condition that cannot be read"):
         read("own.cpp", f"#if {condition}\n#endif\n", {"SIZE": 2}, on_gpu=False)
@@ -183,3 +183,66 @@ def test_structs_reach_a_kernel_by_value(tmp_path: Path):
     kernel = device.kernel(source, "sum", {})
     kernel.bind(extent=(1,), law={"a": a, "b": b, "factor": 0.5}, into=into)()
     assert into[0] == 3 + 25 + 50
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ("!SIZE & 2", False),
+        ("SIZE & 1 == 0", False),
+        ("(SIZE && 3) == 1", True),
+        ("-7 / 2 == -3", True),
+        ("-7 % 2 == -1", True),
+        ("SIZE == 0 == 1", False),
+        ("(defined SIZE) && defined(real)", True),
+        ("0x10u == 16 && 010 == 8 && true", True),
+        ("SIZE > 1 ? ~SIZE == -3 : MISSING", True),
+        ("SIZE << 2 == 8 || MISSING", True),
+    ],
+)
+def test_conditions_have_the_values_of_c(condition, holds):
+    text = f"#if {condition}\nKERNEL(yes) {{}}\n#else\nKERNEL(no) {{}}\n#endif"
+    kernels = read("own.cpp", text, _CONSTANTS, on_gpu=False).kernels
+    assert list(kernels) == ["yes" if holds else "no"]
+
+
+def test_macros_and_comments_count_where_they_stand():
+    text = """
+    #define T float
+      KERNEL(a, IN(T, x)) { const char *open = "/*"; constexpr int n = 3; }
+    #undef T
+    #define T double
+    KERNEL(b, IN(T, x), LONG(n)) {} // */
+    """
+    kernels = read("own.cpp", text, {}, on_gpu=False).kernels
+    assert [str(kernels[name].arguments[0].type) for name in "ab"] == ["float32", "float64"]
+    assert kernels["b"].arguments[1].name == "n"
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ("double a; double m[2][2];", "m.2..2."),
+        ("double a; float b;", "small and ends with a gap"),
+        ("double *q;", ".q"),
+    ],
+)
+def test_structs_that_calls_cannot_pass_are_refused(members, reason):
+    text = f"struct P {{ {members} }};\nKERNEL(a, VALUE(P, p)) {{}}"
+    with refused(DeclarationError, problem=f"struct P cannot be passed by value: .*{reason}"):
+        read("own.cpp", text, {}, on_gpu=False)
+
+
+@pytest.mark.parametrize("value", [2.7, None, "2", [1, 2], {"a": 1}])
+def test_a_member_of_another_type_is_named(value):
+    struct = "struct P { long n; double x; };\nKERNEL(a, VALUE(P, p)) {}"
+    kernel = read("own.cpp", struct, {}, on_gpu=False).kernel("a")
+    with refused(DeclarationError, location="kernel a, argument p.n", allowed="int64"):
+        kernel.order({"p": {"n": value, "x": 1}})
+
+
+def test_constants_of_equal_value_and_another_type_are_still_checked():
+    text = "CONSTANTS(INT(N))"
+    read("own.cpp", text, {"N": 1}, on_gpu=False)
+    with refused(DeclarationError, location="constant N", problem="1.0", allowed="INT"):
+        read("own.cpp", text, {"N": 1.0}, on_gpu=False)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from haloscope.device import conditions
 from haloscope.errors import HaloscopeError
 
 Constants = Mapping[str, int | float | str]
@@ -39,11 +40,12 @@ _NUMBERS = {
     "char": "i1",
     "bool": "?",
 }
+_IN_REGISTERS = 16  # bytes of a struct that x86-64 passes in registers
 _ACCESS = {"IN": "in", "OUT": "out", "INOUT": "inout"}
 _DIRECTIVE = re.compile(r"\s*#\s*(\w+)\s*(.*)")
 _MACRO = re.compile(r"(\w+)(\([^)]*\))?\s*(.*)")
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _STRUCT = re.compile(r"\bstruct\s+(?:alignas\(\d+\)\s+)?(\w+)\s*\{([^{}]*)\}\s*;")
 _MEMBERS = re.compile(r"\s*([\w ]+?)\s+(\w+(?:\[[^]]*\])?(?:\s*,\s*\w+(?:\[[^]]*\])?)*)\s*")
 _ARGUMENT = re.compile(
@@ -135,10 +137,20 @@ class Declaration:
                 allowed=", ".join(wanted),
             )
         for member, value in members.items():
-            if isinstance(value, Mapping):
+            kind = struct.dtype[member]
+            if isinstance(value, Mapping) and kind.names:
                 self._fill(f"{name}.{member}", struct[member], value)
-            else:
-                struct[member] = value
+                continue
+            array = np.asarray(value)
+            whole = kind.base.kind in "iu"
+            fits = array.dtype.kind in ("iu" if whole else "iuf") and array.shape == kind.shape
+            if kind.names or not fits:
+                raise DeclarationError(
+                    f"it is {value!r}",
+                    location=f"{self.place}, argument {name}.{member}",
+                    allowed=str(kind),
+                )
+            struct[member] = value
 
     def _wrong(self, argument: Argument, value: str, allowed: str) -> DeclarationError:
         return DeclarationError(
@@ -168,17 +180,20 @@ def read(file: str, text: str, constants: Constants, *, on_gpu: bool) -> Declara
 
     `file`: name for messages; `on_gpu`: value of ``ON_GPU``.
     """
-    return _read(file, text, tuple(sorted(constants.items())), on_gpu)
+    # 1, 1.0 and True are one key; their texts are not.
+    typed = tuple((name, value, type(value)) for name, value in sorted(constants.items()))
+    return _read(file, text, typed, on_gpu)
 
 
 @functools.lru_cache(maxsize=256)
 def _read(
-    file: str, text: str, constants: tuple[tuple[str, int | float | str], ...], on_gpu: bool
+    file: str, text: str, typed: tuple[tuple[str, int | float | str, type], ...], on_gpu: bool
 ) -> Declarations:
-    source = _Source(file, text, dict(constants), on_gpu)
+    constants = {name: value for name, value, _ in typed}
+    source = _Source(file, text, constants, on_gpu)
     declared = source.constants()
     if declared is not None:
-        _check_constants(file, declared, dict(constants))
+        _check_constants(file, declared, constants)
     return Declarations(file, declared, {one.kernel: one for one in source.kernels()})
 
 
@@ -202,20 +217,6 @@ def _check_constants(file: str, declared: Mapping[str, str], values: Constants) 
             )
 
 
-class _UndeclaredNames(dict[str, int]):
-    """Values of names that are not macros: 0 for those of compilers (``__``...); others are errors."""
-
-    def __init__(self, file: str, condition: str) -> None:
-        self._file, self._condition = file, condition
-
-    def __missing__(self, name: str) -> int:
-        if name.startswith("__"):
-            return 0
-        raise DeclarationError(
-            f"undeclared constant {name} in a condition: {self._condition}", location=self._file
-        )
-
-
 class _Source:
     """The lines of a source that are compiled under its conditions, and its macros without parameters."""
 
@@ -225,9 +226,11 @@ class _Source:
         self._macros["ON_GPU"] = str(int(on_gpu))
         if on_gpu:  # what older GPUs lack is declared, too: they are not asked for it
             self._macros["__CUDA_ARCH__"] = "9999"
-        self._left = "\n".join(self._live(_COMMENT.sub(" ", text).replace("\\\n", " ")))
-        for match in re.finditer(r"\bconstexpr (?:int|long) (\w+) = ([^;]*);", self._left):
-            self._macros.setdefault(match[1], match[2])
+        self._lines = 0  # How many are left until now
+        self._before: list[tuple[int, dict[str, str]]] = []
+        self._left = "\n".join(self._live(_without_comments(text)))
+        # Lengths of members may be constants of C++, too.
+        self._lengths = dict(re.findall(r"\bconstexpr (?:int|long) (\w+) = ([^;]*);", self._left))
 
     def _live(self, text: str) -> Iterator[str]:
         # Of each condition around a line: whether it holds, and whether a branch before did.
@@ -250,54 +253,69 @@ class _Source:
             elif live and word == "define":
                 self._define(rest)
             elif live and word == "undef":
-                self._macros.pop(rest.strip(), None)
+                self._change(rest.strip(), None)
             elif live and not word:
+                self._lines += 1
                 yield line
 
     def _define(self, rest: str) -> None:
         macro = _MACRO.fullmatch(rest.strip())
         if macro and macro[2] is None:
-            self._macros[macro[1]] = macro[3].strip()
+            self._change(macro[1], macro[3].strip())
+
+    def _change(self, name: str, value: str | None) -> None:
+        if self._macros.get(name, value) != value:
+            # Lines until here have the old value.
+            self._before.append((self._lines, dict(self._macros)))
+        if value is None:
+            self._macros.pop(name, None)
+        else:
+            self._macros[name] = value
 
     def _holds(self, word: str, condition: str) -> bool:
         if word != "if":
             return (condition.strip() in self._macros) == (word == "ifdef")
         known = re.sub(
-            r"\bdefined\s*\(?\s*(\w+)\s*\)?",
-            lambda match: str(int(match[1] in self._macros)),
+            r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))",
+            lambda match: str(int((match[1] or match[2]) in self._macros)),
             condition,
         )
         return bool(self._number(known))
 
-    def expand(self, text: str) -> str:
-        """Replace macros by their values."""
+    def expand(self, text: str, line: int | None = None) -> str:
+        """Replace macros by their values at a line; None: at the end."""
+        macros = self._macros
+        if line is not None:
+            macros = next((old for end, old in self._before if line < end), macros)
         for _ in range(20):
-            new = _NAME.sub(lambda match: self._macros.get(match[0], match[0]), text)
+            new = _NAME.sub(lambda match: macros.get(match[0], match[0]), text)
             if new == text:
                 break
             text = new
         return text
 
     def _number(self, text: str) -> int:
-        """Value of a C expression of whole numbers; names that && and || pass over may be undeclared."""
-        expression = re.sub(r"(\b\d+)[uUlL]+\b", r"\1", self.expand(text))
-        python = expression.replace("&&", " and ").replace("||", " or ").replace("/", "//")
-        python = re.sub(r"!(?!=)", " not ", python).strip()
-        names = _UndeclaredNames(self._file, text.strip())
-        calls = re.search(r"\w\s*\(", expression)
+        """Value of a C expression of whole numbers; names that do not matter for it may be undeclared."""
+
+        def value_of(name: str) -> int:
+            # Names of compilers decide no declaration.
+            if name in ("true", "false") or name.startswith("__"):
+                return int(name == "true")
+            raise DeclarationError(
+                f"undeclared constant {name} in a condition: {text.strip()}", location=self._file
+            )
+
         try:
-            if not calls and re.fullmatch(r"[\w\s()<>=!+\-*/%&|]*", python):
-                return int(eval(python, {"__builtins__": {}}, names))
-        except SyntaxError:
-            pass
-        raise DeclarationError(
-            f"a condition that cannot be read: {text.strip()}", location=self._file
-        )
+            return conditions.value(self.expand(text), value_of)
+        except (ValueError, ArithmeticError) as error:
+            raise DeclarationError(
+                f"a condition that cannot be read: {text.strip()} ({error})", location=self._file
+            ) from error
 
     def constants(self) -> dict[str, str] | None:
         """Kinds of the constants by name; None without a list."""
         kinds: dict[str, str] | None = None
-        for text in self._calls(r"\bCONSTANTS"):
+        for _, text in self._calls(r"\bCONSTANTS"):
             kinds = {} if kinds is None else kinds
             for entry in separated(text) if text.strip() else ():
                 match = re.fullmatch(r"(TYPE|INT|REAL)\((\w+)\)", entry)
@@ -313,8 +331,8 @@ class _Source:
     def kernels(self) -> Iterator[Declaration]:
         """The kernels."""
         structs = {match[1]: match[2] for match in _STRUCT.finditer(self._left)}
-        for text in self._calls(r"^KERNEL(?:_BOUNDS)?"):
-            entries = separated(self.expand(text))
+        for line, text in self._calls(r"^[ \t]*KERNEL(?:_BOUNDS)?"):
+            entries = separated(self.expand(text, line))
             # Launch bounds stand before the name of a kernel that has some.
             if not re.fullmatch(r"\w+", entries[0]):
                 entries = entries[1:]
@@ -322,14 +340,15 @@ class _Source:
             read = tuple(self._argument(name, entry, structs) for entry in arguments if entry)
             yield Declaration(self._file, name, read)
 
-    def _calls(self, macro: str) -> Iterator[str]:
-        """Text between the parentheses of each use of a macro."""
+    def _calls(self, macro: str) -> Iterator[tuple[int, str]]:
+        """Line and text between the parentheses of each use of a macro."""
         for match in re.finditer(rf"{macro}\(", self._left, re.MULTILINE):
             depth, end = 1, match.end()
             while depth and end < len(self._left):
                 depth += {"(": 1, ")": -1}.get(self._left[end], 0)
                 end += 1
-            yield self._left[match.end() : end - 1]
+            line = self._left.count("\n", 0, match.start())
+            yield line, self._left[match.end() : end - 1]
 
     def _argument(self, kernel: str, text: str, structs: Mapping[str, str]) -> Argument:
         match = _ARGUMENT.fullmatch(text)
@@ -345,21 +364,50 @@ class _Source:
             return Argument(match[4], "array", _ACCESS[match[1]], match[2] is not None, values)
         if match[5]:
             return Argument(match[6], match[5].lower())
-        return Argument(match[8], "struct", type=self._struct(match[7], structs))
+        return Argument(match[8], "struct", type=self._value_type(match[7], structs))
 
     def _struct(self, name: str, structs: Mapping[str, str]) -> np.dtype[Any]:
         """The NumPy type of a struct, as C++ lays it out."""
         members: list[Any] = []
         for line in structs.get(name, "").split(";"):
-            match = _MEMBERS.fullmatch(self.expand(line))
-            for entry in match[2].split(",") if match else ():
+            text = self.expand(line).strip()
+            if not text or text.startswith(("static ", "using ")):
+                continue
+            match = _MEMBERS.fullmatch(text)
+            if match is None:
+                raise self._unreadable(name, text)
+            for entry in match[2].split(","):
                 member, _, count = entry.strip().rstrip("]").partition("[")
-                kind = match[1].strip() if match else ""
+                kind = match[1].strip()
                 one = _NUMBERS.get(kind) or self._struct(kind, structs)
-                members.append((member, one, (self._number(count),)) if count else (member, one))
+                length = self._lengths.get(count.strip(), count)
+                members.append((member, one, (self._number(length),)) if count else (member, one))
         if not members:
-            raise DeclarationError(f"the struct {name} cannot be read", location=self._file)
+            raise self._unreadable(name, "nothing is known of it")
         return np.dtype(members, align=True)
+
+    def _value_type(self, name: str, structs: Mapping[str, str]) -> np.dtype[Any]:
+        """The type of a struct that is passed by value."""
+        struct = self._struct(name, structs)
+        fields: Mapping[str, Any] = struct.fields or {}
+        end = max(offset + kind.itemsize for kind, offset, *_ in fields.values())
+        if struct.itemsize <= _IN_REGISTERS and end < struct.itemsize:
+            # Calls pass such a struct in registers, where its end would be taken for a member.
+            raise self._unreadable(name, "it is small and ends with a gap; add a member")
+        if re.search(rf"\bstruct\s+alignas\(\d+\)\s+{name}\b", self._left):
+            raise self._unreadable(name, "alignas")
+        return struct
+
+    def _unreadable(self, struct: str, reason: str) -> DeclarationError:
+        return DeclarationError(
+            f"the struct {struct} cannot be passed by value: {reason}", location=self._file
+        )
+
+
+def _without_comments(text: str) -> str:
+    """The text with continued lines joined, and comments outside of strings replaced by blanks."""
+    kept = _COMMENT.sub(lambda match: match[0] if match[0].startswith('"') else " ", text)
+    return kept.replace("\\\n", " ")
 
 
 def separated(text: str) -> list[str]:
