@@ -10,6 +10,7 @@ with which the run is compared. docs/explanation/new-solver.md explains each par
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from haloscope.device.fields import Field
 from haloscope.device.interface import Device
 from haloscope.device.program import SIDE, Program
 from haloscope.device.targets import KernelFile
+from haloscope.errors import HaloscopeError, InputError
 from haloscope.exchange.ranks.world import World, open_world
 from haloscope.io.atomic import atomic_hdf5
 from haloscope.io.figures.pictures import save_midplane
@@ -172,7 +174,11 @@ class Heat:
         with h5py.File(path) as file:
             stored = file["temperature"]
             if stored.shape != (self.nodes,) * 3:
-                raise SystemExit(f"{path}: {stored.shape} nodes; this run has {(self.nodes,) * 3}")
+                raise InputError(
+                    f"it has {stored.shape[0]} nodes along an edge",
+                    location=str(path),
+                    remedy=f"set --nodes {stored.shape[0]}",
+                )
             self.set_field(stored[z, y, x])
             self.step = int(file.attrs["step"])
 
@@ -192,7 +198,7 @@ class Heat:
                 u=still,
                 v=still,
                 title="Heat conduction in a cube",
-                subtitle=f"t = {self.time:.4g} s, plane z = 0.5",
+                subtitle=f"t = {self.time:.4g} s, plane z = {places[self.nodes // 2]:.4g} m",
             )
 
 
@@ -214,6 +220,19 @@ def main() -> None:
         "--restart", action="store_true", help="continue from the checkpoint in --out"
     )
     options = parser.parse_args()
+    checkpoint = options.out / "checkpoint.h5"
+    if options.nodes < 3 or options.steps < 0:
+        parser.error("--nodes must be 3 or more, --steps 0 or more")
+    if options.restart and not checkpoint.exists():
+        parser.error(f"--restart: {checkpoint} does not exist")
+    try:
+        run(options, checkpoint)
+    except HaloscopeError as error:
+        sys.exit(f"heat.py: {error}")
+
+
+def run(options: argparse.Namespace, checkpoint: Path) -> None:
+    """Take the steps and write the results."""
     world = open_world()
     device = open_device(
         options.device, local_rank=world.local_rank, threads=1 if world.size > 1 else None
@@ -221,9 +240,9 @@ def main() -> None:
     heat = Heat(options.nodes, device, world)
     options.out.mkdir(parents=True, exist_ok=True)
     if options.restart:
-        heat.restore(options.out / "checkpoint.h5")
+        heat.restore(checkpoint)
     heat.advance(options.steps)
-    heat.save(options.out / "checkpoint.h5")
+    heat.save(checkpoint)
     heat.draw(options.out / "temperature.png")
     error = world.largest(float(np.abs(heat.field() - heat.exact(heat.time)).max()))
     if world.is_root:

@@ -29,6 +29,7 @@ class _Ring:
     """An exchange of a rank with itself: ghosts at the ends of an array."""
 
     capturable = True
+    stream: Any = "side"
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -211,3 +212,73 @@ def test_a_step_is_drawn_with_its_streams(device, states, tmp_path):
     path = tmp_path / "step.png"
     save_step_picture(path, program, "A ring")
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_wait_is_found_where_the_same_launch_is_recorded_twice(device, states):
+    one, other = states
+    step, clock = Program(device, "twice").turn(0), lambda: None
+    step.launch("tick", clock, writes=[one])
+    step.launch("other", clock, writes=[other])
+    source = other["rim"]
+    step.start(_Ring(), source, into=other["ghosts"])
+    step.launch("tick", clock, writes=[one])
+    step.start(_Ring(), one["rim"], into=one["ghosts"])
+    step.close()
+    assert [node.waits for node in step.nodes] == [False, False, True, False, True]
+
+
+def test_exchanges_can_be_under_way_together(device, states):
+    one, other = states
+    program = Program(device, "two", progress="test")
+    step, rings = program.turn(0), (_Ring(), _Ring())
+    for ring, state in zip(rings, states, strict=True):
+        step.start(ring, state["rim"], into=state["ghosts"])
+    for ring in rings:
+        step.finish(ring)
+    program.advance(1)
+    for state in (one.array, other.array):
+        assert (state[0], state[-1]) == (state[-2], state[1])
+    assert [ring.calls[2:] for ring in rings] == [["start", "finish"]] * 2
+
+
+def test_misuse_of_a_step_is_refused(device, states):
+    (one, _), ring = states, _Ring()
+    program = Program(device, "misused")
+    step, ghosts = program.turn(0), one["ghosts"]
+    with refused(DeclarationError, problem="not under way", remedy="start it first"):
+        step.finish(ring)
+    step.start(ring, one["rim"], into=ghosts)
+    with refused(DeclarationError, problem="under way already", remedy="finish it first"):
+        step.start(ring, one["rim"], into=ghosts)
+    with refused(DeclarationError, problem="another stream than main"):
+        step.swap(ring, one["rim"], into=ghosts, on="main")
+    step.finish(ring)
+    program.advance(1)
+    with refused(DeclarationError, location="step", problem="has run already"):
+        step.host("late", print, reads=[], writes=[])
+
+
+def test_graphs_go_on_with_the_turn_after_them(monkeypatch):
+    turns: list[int] = []
+
+    class Gpu(RecordedCores):
+        kind = "cuda"
+
+        def graph(self, work: Any) -> Any:
+            before = len(turns)
+            work()
+            held = turns[before:]
+            del turns[before:]
+
+            class Graph:
+                def replay(self) -> None:
+                    turns.extend(held)
+
+            return Graph()
+
+    program = Program(Gpu(), "cycle", cycle=(1, 2, 1))
+    for number in range(3):
+        program.turn(number).launch("turn", lambda number=number: turns.append(number), writes=[])
+    for _ in range(4):
+        program.advance(3)
+    assert turns == [0, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1]

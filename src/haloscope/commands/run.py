@@ -122,11 +122,17 @@ def print_step(simulation: Simulation) -> None:
         )
     if not simulation.world.is_root:
         return
-    text = program.describe()
+    print(program.describe(), flush=True)
+    if not simulation.case.output.picture:
+        return
     path = PICTURES / f"{simulation.name}-step.png"
-    make_picture_folder(path.parent)
-    save_step_picture(path, program, simulation.case.title or simulation.name)
-    print(f"{text}\npicture: {path}", flush=True)
+    try:
+        make_picture_folder(path.parent)
+        save_step_picture(path, program, simulation.case.title or simulation.name)
+    except MachineError as error:
+        say(f"{WARNING} no picture: {error}")
+    else:
+        print(f"picture: {path}", flush=True)
 
 
 def _drawn_geometry(simulation: Simulation, notices: list[str]) -> str | None:
@@ -239,8 +245,15 @@ def run(
     dry = "--check" if check else "--describe-step" if describe_step else ""
     if dry:
         used = {"--out": out is not None, "--restart": restart, "--measure": measure != "off"}
-        used |= {"--describe-step": check and describe_step, "--json": describe_step and as_json}
+        if describe_step:
+            used |= {"--json": as_json, "--steps": steps is not None}
         require_alone(dry, used)
+        if check and describe_step:
+            raise InputError(
+                "each of them is a dry run of its own",
+                location="--check with --describe-step",
+                remedy="leave one of them out",
+            )
     if restart and out is not None:
         _require_checkpoint(out)
     overrides = list(settings or [])

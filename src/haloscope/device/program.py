@@ -23,6 +23,10 @@ class Exchanges(Protocol):
     def capturable(self) -> bool:
         """Whether a graph can hold it."""
 
+    @property
+    def stream(self) -> Any:
+        """The stream of its kernels; None: the main one."""
+
     def name_parts(self, array: Array, *, sent: View, filled: View) -> None:
         """Name the parts that are sent and filled."""
 
@@ -45,7 +49,7 @@ class Exchanges(Protocol):
         """Start and finish with nothing in between."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Node:
     """A kernel, a part of an exchange, or a host call of a step."""
 
@@ -57,7 +61,7 @@ class Node:
     capturable: bool = True
     kind: str = "exchange"  # or ``kernel``, ``launch``, ``host``
     starts: Exchanges | None = None  # The exchange whose messages are under way from here on
-    finishes: bool = False
+    finishes: Exchanges | None = None
     # Earlier nodes of the other stream that it follows, with the reason; set by :meth:`Step.close`.
     after: list[tuple[Node, str]] = field(default_factory=list)
     waits: bool = False  # Whether its stream waits for the other one just before it
@@ -79,7 +83,8 @@ class Step:
         self._device = device
         self.nodes: list[Node] = []
         self._closed = False
-        self._under_way: Any = None  # Views of the exchange that was started
+        self._planned = False
+        self._under_way: dict[int, tuple[View, View]] = {}  # Views of exchanges that were started
         self.joins = False  # Whether the main stream waits for the side one after the last node
 
     def kernel(
@@ -96,7 +101,10 @@ class Step:
 
     def start(self, exchange: Exchanges, sent: View, *, into: View, on: str = SIDE) -> None:
         """Send the values of some parts; `into` are those that :meth:`finish` fills."""
-        self._under_way = sent, into
+        self._require_stream(exchange, on)
+        if id(exchange) in self._under_way:
+            raise _misused("it is under way already", "finish it first")
+        self._under_way[id(exchange)] = sent, into
         _prepare(exchange, sent, into)
         use = Use("state", sent.array, sent, reads=True, writes=False)
         run = partial(exchange.start, sent.array)
@@ -106,21 +114,25 @@ class Step:
 
     def finish(self, exchange: Exchanges, *, on: str = SIDE) -> None:
         """Wait for the values that others have sent, and fill the parts that :meth:`start` named."""
-        sent, into = self._under_way
+        self._require_stream(exchange, on)
+        if id(exchange) not in self._under_way:
+            raise _misused("it is not under way", "start it first")
+        sent, into = self._under_way.pop(id(exchange))
         use = Use("state", into.array, into, reads=False, writes=True)
-        run = partial(exchange.finish, *_arrays(sent, into))
-        node = Node("end of exchange", on, run, [use], None, exchange.capturable)
-        node.finishes = True
-        self._add(node)
+        run = partial(exchange.finish, sent.array, **_elsewhere(sent, into))
+        self._add(
+            Node("end of exchange", on, run, [use], None, exchange.capturable, finishes=exchange)
+        )
 
     def swap(self, exchange: Exchanges, sent: View, *, into: View, on: str = MAIN) -> None:
         """Send and fill with nothing in between."""
+        self._require_stream(exchange, on)
         _prepare(exchange, sent, into)
         touched = [
             Use("state", sent.array, sent, reads=True, writes=False),
             Use("state", into.array, into, reads=False, writes=True),
         ]
-        run = partial(exchange.swap, *_arrays(sent, into))
+        run = partial(exchange.swap, sent.array, **_elsewhere(sent, into))
         self._add(Node("exchange", on, run, touched, None, exchange.capturable))
 
     def launch(self, name: str, launch: Launch, *, writes: Iterable[Field]) -> None:
@@ -146,8 +158,14 @@ class Step:
             raise DeclarationError("unknown stream", location=f"stream {on}", allowed="main, side")
         return self._device.side if on == SIDE else None
 
+    def _require_stream(self, exchange: Exchanges, on: str) -> None:
+        """See that the kernels of an exchange run where the step takes them to run."""
+        if exchange.stream is not self._stream(on):
+            raise _misused(f"its kernels have another stream than {on}", "open it with that stream")
+
     def _add(self, node: Node) -> None:
-        self._stream(node.stream)
+        if self._planned:
+            raise _misused("the step has run already", "record all of it before", "step")
         self.nodes.append(node)
         self._closed = False
 
@@ -182,14 +200,16 @@ class Step:
 def _prepare(exchange: Exchanges, sent: View, into: View) -> None:
     for array in (sent.array, into.array):
         exchange.name_parts(array, sent=sent, filled=into)
-    if into.array is sent.array:
-        exchange.prepare(sent.array)
-    else:
-        exchange.prepare(sent.array, into=into.array)
+    exchange.prepare(sent.array, **_elsewhere(sent, into))
 
 
-def _arrays(sent: View, into: View) -> tuple[Array, ...]:
-    return (sent.array,) if into.array is sent.array else (sent.array, into.array)
+def _elsewhere(sent: View, into: View) -> dict[str, Array]:
+    """The array that is filled, if it is another one than that which is sent."""
+    return {} if into.array is sent.array else {"into": into.array}
+
+
+def _misused(problem: str, remedy: str, location: str = "exchange of a step") -> DeclarationError:
+    return DeclarationError(problem, location=location, remedy=remedy)
 
 
 def _reason(early: Node, late: Node) -> str:
@@ -255,7 +275,8 @@ class Program:
         self._graphs_wanted, self._progress, self._thread = graphs, progress, thread
         self.steps = [Step(device) for _ in cycle]
         self.next = 0  # The turn that comes
-        self._graphs: dict[tuple[int, int], Graph] = {}
+        # By cycles and first turn: a graph, and the turn after it.
+        self._graphs: dict[tuple[int, int], tuple[Graph, int]] = {}
         self._plans: list[list[Callable[[], None]] | None] = [None for _ in cycle]
 
     def turn(self, number: int) -> Step:
@@ -268,7 +289,9 @@ class Program:
         if self._captured:
             for cycles in dict.fromkeys((self._block, 1)):
                 while count >= cycles * length:
-                    self._graph(cycles).replay()
+                    graph, following = self._graph(cycles)
+                    graph.replay()
+                    self.next = following
                     count -= cycles * length
         for _ in range(count):
             self._one_step()
@@ -278,7 +301,7 @@ class Program:
         on_gpu = self._device.kind != "cpu" and self._graphs_wanted
         return on_gpu and all(step.capturable for step in self.steps)
 
-    def _graph(self, cycles: int) -> Graph:
+    def _graph(self, cycles: int) -> tuple[Graph, int]:
         key = cycles, self.next
         if key not in self._graphs:
 
@@ -286,7 +309,8 @@ class Program:
                 for _ in range(cycles * len(self.cycle)):
                     self._one_step()
 
-            self._graphs[key] = self._device.graph(work)
+            graph = self._device.graph(work)
+            self._graphs[key] = graph, self.next
         return self._graphs[key]
 
     def _one_step(self) -> None:
@@ -301,23 +325,27 @@ class Program:
     def _plan(self, step: Step) -> list[Callable[[], None]]:
         """Calls of a step in turn: waits between streams, and nodes by regions."""
         step.close()
+        step._planned = True
         plan: list[Callable[[], None]] = []
-        under_way: Exchanges | None = None
+        under_way: list[Exchanges] = []
         begun = 0  # Where messages began to travel
         for group in _groups(step.nodes):
             first = group[0]
             if first.waits:
                 plan.append(self._device.fork if first.stream == SIDE else self._device.join)
-            if first.finishes and under_way is not None:
-                if self._progress == "thread" and self._thread is not None:
+            if first.finishes is not None:
+                under_way.remove(first.finishes)
+                if not under_way and self._progress == "thread" and self._thread is not None:
                     plan[begun:] = [_within(self._thread, plan[begun:])]
-                under_way = None
             runs = [node.run for node in group]
-            if under_way is not None and self._progress == "test" and first.kind == "kernel":
-                runs = [call for run in runs for call in (run, under_way.progress)]
+            if under_way and self._progress == "test" and first.kind == "kernel":
+                tests = [exchange.progress for exchange in under_way]
+                runs = [call for run in runs for call in (run, *tests)]
             plan += runs if first.region is None else [_within(first.region, runs)]
             if first.starts is not None:
-                under_way, begun = first.starts, len(plan)
+                if not under_way:
+                    begun = len(plan)
+                under_way.append(first.starts)
         if step.joins:
             plan.append(self._device.join)
         return plan

@@ -138,6 +138,7 @@ class Copies(Packed, ABC):
 
     def forget(self, state: Array) -> None:
         """Let go of what was bound for an array."""
+        super().forget(state)
         number = id(state)
         self._gathers = {key: one for key, one in self._gathers.items() if number not in key[:1]}
         self._scatters = {key: one for key, one in self._scatters.items() if number not in key[:2]}

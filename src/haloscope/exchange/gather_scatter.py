@@ -108,6 +108,12 @@ class GatherScatter(Copies):
             if self._meets:
                 self._bound_meeting(state, target, _named(operation))
 
+    def forget(self, state: Array) -> None:
+        """Let go of what was bound for an array."""
+        super().forget(state)
+        number = id(state)
+        self._meetings = {k: one for k, one in self._meetings.items() if number not in k[:2]}
+
     def start(self, state: Array, operation: str = "sum") -> None:
         """Pack what this rank's copies come to and begin to send it."""
         self._start(state, _named(operation))
@@ -267,6 +273,11 @@ class FieldByField(Generic[Kind]):
         self.transport, self.capturable = parts[0].transport, parts[0].capturable
         self.bytes_sent = sum(part.bytes_sent for part in parts)
         self.messages_sent = sum(part.messages_sent for part in parts)
+
+    @property
+    def stream(self) -> Any:
+        """The stream of its kernels; None: the main one."""
+        return self._parts[0].stream
 
     def name_parts(self, array: Array, **views: View) -> None:
         """Tell the exchange of each field."""

@@ -68,7 +68,7 @@ class Chunks:
     seen: Array  # int64: how often the kernel has moved each row, which it counts
 
 
-class Packed(ABC):
+class Packed:
     """Messages of one plan that a transport moves."""
 
     def __init__(
@@ -100,12 +100,17 @@ class Packed(ABC):
         self, array: Array, *, sent: View | None = None, filled: View | None = None
     ) -> None:
         """Name the parts of an array that are sent and filled; else it is all of it."""
-        self._parts[id(array)] = sent, filled
         self.forget(array)
+        self._parts[id(array)] = sent, filled
 
-    @abstractmethod
     def forget(self, state: Array) -> None:
-        """Let go of what was bound for an array."""
+        """Let go of what was bound for an array, and of the names of its parts."""
+        self._parts.pop(id(state), None)
+
+    @property
+    def stream(self) -> Any:
+        """The stream of its kernels; None: the main one."""
+        return self._stream
 
     def _sent(self, array: Array, retyped: Array | None = None) -> Array | View:
         """The parts that packs read, `retyped` if it is bound as another type."""
@@ -140,7 +145,7 @@ class Bound(NamedTuple):
     both: Launch | None = None
 
 
-class Copying(Packed):
+class Copying(Packed, ABC):
     """Repeated copying of values of an array into the same array of other ranks.
 
     `regions`: the phases in profiles: pack and unpack.
@@ -171,6 +176,7 @@ class Copying(Packed):
 
     def forget(self, state: Array) -> None:
         """Let go of what was bound for an array."""
+        super().forget(state)
         self._launches.pop(id(state), None)
 
     def start(self, state: Array) -> None:

@@ -161,6 +161,11 @@ class UnpackedExchange:
         if shared_fault is not None:
             raise unavailable("peer", shared_fault)
 
+    @property
+    def stream(self) -> Any:
+        """The stream of its copies; None: the main one."""
+        return self._stream
+
     def name_parts(self, array: Array, **views: View) -> None:
         """Do nothing: no kernel takes part."""
 
@@ -228,6 +233,11 @@ class SeveralExchanges:
         self.capturable = all(part.capturable for part in parts)
         self.bytes_sent = sum(part.bytes_sent for part in parts)
         self.messages_sent = sum(part.messages_sent for part in parts)
+
+    @property
+    def stream(self) -> Any:
+        """The stream of all of them; None: the main one."""
+        return self._parts[0].stream
 
     def name_parts(self, array: Array, **views: View) -> None:
         """Tell all."""
