@@ -119,7 +119,7 @@ def test_options_without_effect_on_a_dry_run_are_refused(case, call, more):
 
 def test_a_dry_run_is_not_measured():
     with refused(location="--check with --measure"):
-        require_alone({"--out": False, "--measure": True})
+        require_alone("--check", {"--out": False, "--measure": True})
 
 
 def test_ranks_of_a_dry_run_get_the_option_and_no_folder(case, call, monkeypatch):
