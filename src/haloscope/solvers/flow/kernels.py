@@ -62,7 +62,7 @@ def manifest(case: FlowCase, target: Target, ranks: int) -> Iterator[KernelFile]
             yield block_rows.kernel_file(size, CORNERS, offset, "float")
     if not slabs:
         yield outlets.kernel_file()
-    # Vectors of the linear solver; single unknowns that are given.
+    # Vectors of the linear solver; single prescribed unknowns.
     for fields in (1, size):
         yield node_vectors.kernel_file(fields)
     yield from _preconditioner_files(preconditioner_of(table), size, target)
