@@ -21,7 +21,7 @@ import numpy as np
 
 from haloscope.device import open_device
 from haloscope.errors import HaloscopeError
-from haloscope.exchange.choice import open_exchange
+from haloscope.exchange.boxes import open_boxes
 from haloscope.exchange.plan import Box, Message, Plan
 from haloscope.exchange.ranks.world import World, open_world
 
@@ -49,7 +49,7 @@ def ring(world: World, values: int) -> Plan:
 def measure(world: World, device: Any, name: str, size: int) -> dict[str, float]:
     """Seconds an exchange, and of the host's work for it, for messages of `size` bytes."""
     values = size // 8
-    exchange = open_exchange(world, device, ring(world, values), np.float64, name)
+    exchange = open_boxes(world, device, ring(world, values), np.float64, name)
     state = device.zeros((4 * values,), np.float64)
     exchange.prepare(state)
     state[values : 3 * values] = device.from_host(

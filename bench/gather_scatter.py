@@ -12,6 +12,7 @@ transport can be captured. Set-up is everything from the numbers on, kernels com
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import statistics
 import time
@@ -21,8 +22,9 @@ import numpy as np
 
 from haloscope.device import open_device
 from haloscope.errors import HaloscopeError
-from haloscope.exchange.gather_scatter import open_gather_scatter, open_pairing
+from haloscope.exchange.entries import Placement, open_pairing, open_sums
 from haloscope.exchange.ranks.world import World, open_world
+from haloscope.study.exchanges import field_by_field
 
 TURNS = 10
 REPEATS = 7
@@ -61,6 +63,18 @@ def seconds(world: World, device: Any, opened: Any, state: Any) -> float:
     return statistics.median(times[2:])
 
 
+def _one_by_one(opener: Any) -> Any:
+    """Open an exchange for each field, as for all of them."""
+
+    def opened(
+        world: World, device: Any, ids: Any, fields: int, dtype: Any, transport: str, **options: Any
+    ) -> Any:
+        one = functools.partial(opener, world, device, ids, 1, dtype, **options)
+        return field_by_field(one, fields, Placement(0, 1, ids.size), transport)
+
+    return opened
+
+
 def main() -> None:
     """Print a table on rank 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -74,10 +88,10 @@ def main() -> None:
     ids = face_numbers(world, options.elements, options.order)
     mixed = np.random.default_rng(1).permutation(int(3 * ids.size * world.size))
     kinds: list[tuple[str, Any, int, np.ndarray, dict[str, Any]]] = [
-        ("sum of 6 fields, one by one", open_gather_scatter, 6, ids, {"fields_together": False}),
-        ("sum of 6 fields", open_gather_scatter, 6, ids, {}),
-        ("sum of 6 fields, mixed numbers", open_gather_scatter, 6, mixed[ids] + 1, {}),
-        ("swap of 4 fields, one by one", open_pairing, 4, ids, {"fields_together": False}),
+        ("sum of 6 fields, one by one", _one_by_one(open_sums), 6, ids, {}),
+        ("sum of 6 fields", open_sums, 6, ids, {}),
+        ("sum of 6 fields, mixed numbers", open_sums, 6, mixed[ids] + 1, {}),
+        ("swap of 4 fields, one by one", _one_by_one(open_pairing), 4, ids, {}),
         ("swap of 4 fields", open_pairing, 4, ids, {}),
         ("swap of 4 fields across ranks", open_pairing, 4, ids, {"across_only": True}),
     ]

@@ -98,7 +98,7 @@ MEASURED = {"scorep"}
 PRELUDES = {
     "open_pairing(world": """
 import numpy as np
-from haloscope.exchange.gather_scatter import open_pairing
+from haloscope.exchange.entries import open_pairing
 from haloscope.exchange.ranks.world import World as _World
 world, device, ids = _World(), haloscope.open_device("cpu"), np.array([3, 4, 0, 4, 3])
 traces, beyond = device.zeros((4, 5), np.float64), device.zeros((4, 5), np.float64)

@@ -10,7 +10,7 @@ import pytest
 from launching import run_ranks
 
 from haloscope.errors import MachineError
-from haloscope.exchange.gather_scatter import open_gather_scatter
+from haloscope.exchange.entries import open_sums
 from haloscope.exchange.ranks.world import World
 
 
@@ -20,7 +20,7 @@ def test_copies_within_a_gpu_are_combined_and_swapped(gpu):
 
 
 def test_a_captured_gather_scatter_can_be_replayed(gpu):
-    opened = open_gather_scatter(World(), gpu, np.array([1, 2, 1]), 2, np.float64, "peer")
+    opened = open_sums(World(), gpu, np.array([1, 2, 1]), 2, np.float64, "peer")
     state = gpu.from_host(np.arange(6.0))
     opened.prepare(state)
     graph = gpu.graph(lambda: opened.swap(state))

@@ -14,7 +14,7 @@ import numpy as np
 
 from haloscope.device import open_device
 from haloscope.device.interface import Device
-from haloscope.exchange.choice import open_exchange
+from haloscope.exchange.boxes import open_boxes
 from haloscope.exchange.ranks.world import MpiWorld, World
 from haloscope.mesh.blocks import SIDES, Block, Blocks, Triple
 from haloscope.mesh.halo import Layout, halo_plan
@@ -69,7 +69,7 @@ def check(
     first = _GHOSTS * (1 + pitch + plane)
     layout = Layout(block.shape, (1, pitch, plane), first, plane * (nz + 4) + 5, (_GHOSTS,) * 3)
     plan = halo_plan(block, layout, widths)
-    exchange = open_exchange(world, device, plan, dtype, transport)
+    exchange = open_boxes(world, device, plan, dtype, transport)
     if transport != "auto":
         assert exchange.transport == transport
     state = device.empty((len(widths) * layout.field_stride,), dtype)

@@ -6,16 +6,18 @@ each rank. Results are compared bit by bit.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
 from haloscope.device import open_device
 from haloscope.device.interface import Device
-from haloscope.exchange.copies import Placement
-from haloscope.exchange.gather_scatter import open_gather_scatter, open_pairing
+from haloscope.exchange.entries import Placement, open_pairing, open_sums
 from haloscope.exchange.ranks.world import MpiWorld, World
+from haloscope.study.exchanges import field_by_field
 
 _COMBINED = {"sum": lambda a, b: a + b, "min": min, "max": max}
 _TURNS = 4
@@ -139,6 +141,27 @@ def neighbours(world: World, ids: np.ndarray) -> int:
     )
 
 
+def opened_for(
+    world: World,
+    device: Device,
+    transport: str,
+    ids: np.ndarray,
+    operation: str,
+    fields: int,
+    dtype: type,
+    placement: Placement | None,
+    one_by_one: bool,
+) -> Any:
+    """The exchange of an operation, or one for each field."""
+    named = {} if operation == "swap" else {"operation": operation}
+    opener = open_pairing if operation == "swap" else open_sums
+    if not one_by_one:
+        return opener(world, device, ids, fields, dtype, transport, placement=placement, **named)
+    place = placement or Placement(0, 1, ids.size)
+    one = functools.partial(opener, world, device, ids, 1, dtype, **named)
+    return field_by_field(one, fields, place, transport)
+
+
 def check(
     world: World,
     device: Device,
@@ -148,10 +171,9 @@ def check(
     fields: int,
     dtype: type,
     *,
-    fields_together: bool = True,
+    one_by_one: bool = False,
 ) -> None:
     """Combine (``sum``, ``min``, ``max``) or ``swap`` with each placement, in place and not."""
-    options = {"fields_together": fields_together}
     rng = np.random.default_rng([world.rank, fields])
     values = (rng.random((fields, ids.size)) - 0.5).astype(dtype)
     result = swapped if operation == "swap" else combined(operation)
@@ -159,26 +181,24 @@ def check(
     several = neighbours(world, ids)
     several_copies = expected(world, ids, np.zeros((1, ids.size)), counted)[0] > 1
     for placement, size in placements(ids.size, fields):
-        opener = open_pairing if operation == "swap" else open_gather_scatter
-        opened = opener(
-            world, device, ids, fields, dtype, transport, placement=placement, **options
+        opened = opened_for(
+            *(world, device, transport, ids, operation, fields, dtype, placement), one_by_one
         )
         assert transport in ("auto", opened.transport)
-        assert opened.messages_sent == several * (1 if fields_together else fields)
+        assert opened.messages_sent == several * (fields if one_by_one else 1)
         used = placement or Placement(0, 1, ids.size)
         places = used.first + used.stride * np.arange(ids.size)
         places = places + used.field_stride * np.arange(fields)[:, None]
         state, other = device.empty((size,), dtype), device.empty((size,), dtype)
-        named = () if operation == "swap" else (operation,)
         for turn in range(_TURNS):
-            about = str((transport, operation, fields, dtype, placement, turn, fields_together))
+            about = str((transport, operation, fields, dtype, placement, turn, one_by_one))
             # Other values in each turn, with results that differ by as much to the last bit.
             untouched = np.full(size, _UNTOUCHED, dtype)
             before, after = untouched.copy(), untouched.copy()
             before[places], after[places] = values * 2**turn, wanted * 2**turn
             state[...] = device.from_host(before)
             if turn % 2:
-                opened.start(state, *named)
+                opened.start(state)
                 opened.progress()
                 opened.finish(state)
                 _assert_same_bits(device.to_host(state), after, about)
@@ -188,7 +208,7 @@ def check(
                 elsewhere = untouched.copy()
                 written = places[:, several_copies]
                 elsewhere[written] = after[written]
-                opened.swap(state, *named, into=other)
+                opened.swap(state, into=other)
                 _assert_same_bits(device.to_host(state), before, about)
                 _assert_same_bits(device.to_host(other), elsewhere, about)
 
@@ -209,13 +229,13 @@ def check_all(world: World, device: Device, transports: tuple[str, ...]) -> int:
             count += 1
         for _, ids in pairs(world):
             check(world, device, transport, ids, "swap", 3, np.float64)
-            check(world, device, transport, ids, "swap", 2, np.float32, fields_together=False)
+            check(world, device, transport, ids, "swap", 2, np.float32, one_by_one=True)
             count += 2
         _, ids = next(scenes(world))
         check(world, device, transport, ids, "min", 1, np.float64)
         check(world, device, transport, ids, "max", 2, np.float32)
         check(world, device, transport, ids, "sum", 13, np.float32)
-        check(world, device, transport, ids, "sum", 2, np.float64, fields_together=False)
+        check(world, device, transport, ids, "sum", 2, np.float64, one_by_one=True)
         count += 4
     return count
 

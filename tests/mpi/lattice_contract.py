@@ -14,7 +14,7 @@ import numpy as np
 from haloscope.device import open_device
 from haloscope.device.interface import Device
 from haloscope.errors import InputError
-from haloscope.exchange.lists import open_lists
+from haloscope.exchange.entries import open_lists, require_single_copies
 from haloscope.exchange.plan import by_number, find_lists, find_owners
 from haloscope.exchange.ranks.world import MpiWorld, World
 from haloscope.mesh.bisection import Boxes, bisect
@@ -93,9 +93,7 @@ def check_part(part: LatticePart, whole: np.ndarray, shape, periodic) -> None:
 def check_points(world: World, device: Device, part: LatticePart, lists, transport: str) -> int:
     """Ghosts get the owners' values of three fields; what else there is stays."""
     stride = part.count + 3
-    opened = open_lists(
-        world, device, lists, np.float64, transport, fields=3, field_stride=stride
-    ).forward
+    opened = open_lists(world, device, lists, np.float64, transport, fields=3, field_stride=stride)
     assert transport in ("auto", opened.transport)
     state = device.empty((3 * stride,), np.float64)
     for turn in range(_TURNS):
@@ -130,7 +128,9 @@ def check_slots(
         return np.where(at >= 0, wanted % _SLOTS * stride + at, -1)
 
     lists = find_lists(world, numbers, slot * stride + local, owners, find)
-    opened = open_lists(world, device, lists, np.float32, transport, backward=True)
+    require_single_copies(world, lists)
+    opened = open_lists(world, device, lists, np.float32, transport)
+    backward = open_lists(world, device, lists.reversed, np.float32, opened.transport)
     state = device.empty((_SLOTS * stride,), np.float32)
     everywhere = np.full((_SLOTS, stride), -1)
     everywhere[:, : part.count] = part.numbers * _SLOTS + np.arange(_SLOTS)[:, None]
@@ -146,14 +146,14 @@ def check_slots(
         before = first.copy()
         before[:, part.owned :] = _UNTOUCHED
         state[...] = device.from_host(before.reshape(-1))
-        opened.forward.swap(state)
+        opened.swap(state)
         there = device.to_host(state).reshape(_SLOTS, stride).copy()
         after = before.copy()
         after[slot, local] = first[slot, local]
         np.testing.assert_array_equal(there, after)
         there[slot, local] = second[slot, local]
         state[...] = device.from_host(there.reshape(-1))
-        opened.backward.swap(state)
+        backward.swap(state)
         after[slot, local] = second[slot, local]
         back = np.isin(everywhere[:, : part.owned], lent)
         after[:, : part.owned][back] = second[:, : part.owned][back]
@@ -232,7 +232,7 @@ def check_faults(world: World, device: Device) -> None:
         assert words.startswith(f"rank 0 needs value number 41, which {where} does not have")
     lists = find_lists(world, wanted[:1], at[:1], owners[:1], find)
     open_lists(world, device, lists, np.float64)
-    words = message_of(open_lists, world, device, lists, np.float64, backward=True)
+    words = message_of(require_single_copies, world, lists)
     assert words.startswith("entry 0 of rank 1 has several copies, which cannot all be sent")
     words = message_of(PointFields, world, np.array([world.rank // 2]), (3, 1, 1))
     assert words == "a lattice point is on two ranks; give each point to one rank"

@@ -13,7 +13,7 @@ _DIFFERENT_WIDTHS = textwrap.dedent(
     from haloscope.device.cpu import CpuDevice
     from haloscope.mesh.blocks import Blocks
     from haloscope.errors import InputError
-    from haloscope.exchange.choice import open_exchange
+    from haloscope.exchange.boxes import open_boxes
     from haloscope.mesh.halo import Layout, halo_plan
     from haloscope.exchange.ranks.world import MpiWorld
 
@@ -22,7 +22,7 @@ _DIFFERENT_WIDTHS = textwrap.dedent(
     layout = Layout(block.shape, (1, 12, 144), 300, 2000, (2, 2, 2))
     widths = [2, 1] if world.rank == world.size - 1 else [1, 1]
     try:
-        open_exchange(world, CpuDevice(threads=1), halo_plan(block, layout, widths), np.float64)
+        open_boxes(world, CpuDevice(threads=1), halo_plan(block, layout, widths), np.float64)
     except InputError as error:
         print(f"told: {error}", flush=True)
     """

@@ -15,14 +15,14 @@ _BITS = textwrap.dedent(
     import zlib
     import numpy as np
     from haloscope.device.cpu import CpuDevice
-    from haloscope.exchange.gather_scatter import open_gather_scatter
+    from haloscope.exchange.entries import open_sums
     from haloscope.exchange.ranks.world import MpiWorld
 
     world, device = MpiWorld(), CpuDevice(threads=1)
     rng = np.random.default_rng(world.rank)
     # All numbers on every rank, each at several places.
     ids = rng.permutation(np.concatenate([np.arange(1, 2001), rng.integers(1, 2001, 3000)]))
-    opened = open_gather_scatter(world, device, ids, 2, np.float64)
+    opened = open_sums(world, device, ids, 2, np.float64)
     values = rng.standard_normal((2, ids.size)) * 10.0 ** rng.integers(-8, 9, ids.size)
     for _ in range(3):
         state = device.from_host(values)
@@ -40,7 +40,7 @@ _FAULTS = textwrap.dedent(
     import numpy as np
     from haloscope.device.cpu import CpuDevice
     from haloscope.errors import InputError
-    from haloscope.exchange.gather_scatter import open_gather_scatter, open_pairing
+    from haloscope.exchange.entries import open_sums, open_pairing
     from haloscope.exchange.ranks.world import MpiWorld
 
     world, device = MpiWorld(), CpuDevice(threads=1)
@@ -54,8 +54,8 @@ _FAULTS = textwrap.dedent(
     # 40 is on all three ranks, 50 and 60 are on one; 10, 20 and 30 are pairs.
     ids = np.array([[10, 20, 40, 0], [20, 30, 40, 50], [10, 30, 40, 60]][world.rank])
     told("pairs", open_pairing, ids, 4, np.float64)
-    told("fields", open_gather_scatter, ids, 2 + (world.rank == 1), np.float64)
-    told("numbers", open_gather_scatter, ids / (1 + (world.rank == 2)), 2, np.float64)
+    told("fields", open_sums, ids, 2 + (world.rank == 1), np.float64)
+    told("numbers", open_sums, ids / (1 + (world.rank == 2)), 2, np.float64)
     """
 )
 

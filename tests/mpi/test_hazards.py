@@ -42,12 +42,12 @@ def test_steps_leave_no_hazard_open(run_ranks, name, ranks):
     ("name", "ranks", "kernels"),
     [
         ("cavity-demo", 2, "pack unpack update walls"),
-        ("maxwell-antenna", 2, "gather place stage"),
-        ("blood-tube", 2, "advance forces gather interpolate pack_rows place place_rows"),
+        ("maxwell-antenna", 2, "pack stage unpack"),
+        ("blood-tube", 2, "advance forces interpolate pack unpack"),
         (
             "blood-bifurcation",
             3,
-            "advance forces gather interpolate openings pack_rows place place_rows",
+            "advance forces interpolate openings pack unpack",
         ),
     ],
 )

@@ -14,6 +14,7 @@ from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.declarations import Constants
 from haloscope.device.targets import CORES, HostFile, KernelFile, KnownTarget
+from haloscope.exchange.engine import ENTRIES, ROWS
 from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
@@ -175,14 +176,18 @@ def test_a_gpu_is_asked_for_no_kernel_that_was_not_built(table, streaming):
 def test_several_ranks_need_the_exchange():
     case = _case({**_TUBE, "openings": _OPENINGS, "cells": [_CELL]}, machine={"transport": "host"})
     files = list(manifest(case, KnownTarget(CORES), 3))
-    exchange = [(file.source.name, file.constants.get("FIELDS")) for file in files]
+    exchange = {
+        (file.constants["INDEX"], file.constants["FIELDS"])
+        for file in files
+        if file.source.name == "exchange.cpp"
+    }
     # Populations one by one; velocities and vertices in threes.
-    assert {("gather_scatter.cpp", 1), ("gather_scatter.cpp", 3)} <= set(exchange)
-    assert ("shared_rows.cpp", 3) in exchange
+    assert exchange == {(ENTRIES, 1), (ENTRIES, 3), (ROWS, 3)}
 
 
 @pytest.mark.parametrize(("length", "types"), [(40.0, {"int"}), (4000.0, {"int", "long"})])
 def test_long_lists_have_other_indices(length, types):
     table = {"channel": {"size_um": [length] * 3, "periodic": ["x"]}}
     files = manifest(_case({**table, "cells": [{"hematocrit": 0.4}]}), KnownTarget(CORES), 2)
-    assert {file.constants["index"] for file in files if "index" in file.constants} == types
+    entries = [file.constants for file in files if file.constants.get("INDEX") == ENTRIES]
+    assert {constants["index"] for constants in entries} == types

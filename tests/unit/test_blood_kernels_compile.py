@@ -16,7 +16,7 @@ from haloscope.device import jit
 from haloscope.device.declarations import Constants
 from haloscope.device.targets import KnownTarget
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.shared_rows import open_shared_rows
+from haloscope.exchange.rows import open_rows
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.cells.migration import CellRows
 from haloscope.solvers.blood.cells.shared_vertices import KERNELS, kernels
@@ -168,9 +168,9 @@ def test_lists_of_shared_vertices_compile():
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_shared_rows_compile(dtype):
     device = AbsentGpu()
-    opened = open_shared_rows(World(), device, {0: 3}, {0: 3}, 42, 3, dtype, "peer")
+    opened = open_rows(World(), device, {0: 3}, {0: 3}, 42, 3, dtype, "peer")
     opened.prepare(device.zeros((3 * 42 * 5,), dtype))
-    assert device.kernels == {("shared_rows.cpp", name) for name in ("pack_rows", "place_rows")}
+    assert device.kernels == {("exchange.cpp", name) for name in ("pack", "unpack")}
 
 
 @pytest.mark.parametrize(("moving", "walls"), [({}, 1), ({"y_low": [0.01, 0.0, 0.0]}, 2)])

@@ -68,7 +68,7 @@ class _Rank:
         """Cells and vertices that velocities, and that forces, are listed of; way 0: to send."""
         vertices_of_ranks = []
         for exchange in self.cells.shared.exchanges:
-            lists = exchange.lists[way]
+            lists = exchange.index.lists[way]
             vertices_of_ranks.append(
                 {
                     other: [
@@ -76,7 +76,11 @@ class _Rank:
                         for at in lists[first : first + lists[message]].tolist()
                     ]
                     for message, (other, first) in enumerate(
-                        zip(exchange.rooms[way], exchange.firsts[way].tolist(), strict=True)
+                        zip(
+                            exchange.index.rooms[way],
+                            exchange.index.firsts[way].tolist(),
+                            strict=True,
+                        )
                     )
                 }
             )
@@ -191,7 +195,7 @@ def test_blocks_of_threads_make_the_lists_of_cores(tmp_path):
         return mine.cells.shared, mine.cells.membranes
 
     (shared, cells), *_ = _on_ranks(tmp_path, work)
-    lists = [one for exchange in shared.exchanges for one in exchange.lists]
+    lists = [one for exchange in shared.exchanges for one in exchange.index.lists]
     lists_of_cores = [one.copy() for one in (shared._on_device, shared._line_counts, *lists)]
     assert all(one.any() for one in lists_of_cores)
     for one in (shared._on_device, shared._line_counts, *lists):

@@ -246,7 +246,7 @@ def test_two_ranks_of_a_flow_on_cores_compile_nothing_after_a_build(steps, tmp_p
     path = tmp_path / "flow.toml"
     path.write_text(f"{_FLOW}[flow.time]\n{steps}\n")
     result = build(read_case(path, (), registry.case_model), device="cpu", ranks=2)
-    assert "gather_scatter.cpp" in result["kernels"]
+    assert "exchange.cpp" in result["kernels"]
     runs_on_two_ranks_with(folder, path, "--steps", "1")
 
 
@@ -306,8 +306,8 @@ def test_without_a_build_the_missing_file_and_the_remedy_are_named(monkeypatch, 
 def test_every_transport_finds_the_kernels_of_all(transport, packing):
     settings = f"machine.transport={transport}", f"machine.packing={packing}"
     result = build(small_case(*settings), architectures=["sm_90"], ranks=2)
-    assert [file["file"] for file in result["files"]].count("pack.cpp") == 1
-    assert result["kernels"]["pack.cpp"] == ["pack", "swap", "unpack"]
+    assert [file["file"] for file in result["files"]].count("exchange.cpp") == 1
+    assert result["kernels"]["exchange.cpp"] == ["pack", "swap", "unpack"]
     assert {"update", "update_tiles", "walls"} <= set(result["kernels"]["cavity.cpp"])
 
 
@@ -329,7 +329,7 @@ def test_a_flow_on_several_gpus_is_built_with_its_exchange(ranks, tmp_path):
     path.write_text(_FLOW)
     case = read_case(path, (), registry.case_model)
     result = build(case, architectures=["sm_90"], ranks=ranks)
-    added = {"gather_scatter.cpp", "rank_sums.cpp"}
+    added = {"exchange.cpp", "rank_sums.cpp"}
     assert added & result["kernels"].keys() == (added if ranks > 1 else set())
     of_cores = {file["file"] for file in result["files"] if file["target"] == "cpu"}
     assert of_cores == {"block_pattern.cpp", "coloured_ilu.cpp"}
@@ -435,7 +435,7 @@ def test_json_is_one_object_and_nothing_else(case, folder, monkeypatch, capsys):
     ]
     kinds = {
         ("ceilings.cpp", None),
-        *((f"{name}.cpp", "float") for name in ("cavity", "reduce", "pack")),
+        *((f"{name}.cpp", "float") for name in ("cavity", "reduce", "exchange")),
         ("reduce.cpp", "double"),
     }
     wanted = [(*kind, target) for kind, target in itertools.product(kinds, ("sm_80", "sm_90"))]
@@ -519,4 +519,4 @@ def test_a_maxwell_case_is_built_with_all_that_is_added(ranks):
     kernels = build(case, device="cpu", ranks=ranks)["kernels"]
     assert {"stage", "first_traces"} <= set(kernels["maxwell.cpp"])
     assert {"layers.cpp", "driven.cpp", "krylov.cpp"} <= set(kernels)
-    assert ("gather_scatter.cpp" in kernels) == (ranks > 1)
+    assert ("exchange.cpp" in kernels) == (ranks > 1)

@@ -133,7 +133,7 @@ class _TiledGpu(ThreadGpu):
         self._own.mkdir()
 
     def kernel(self, file: Path, name: str, constants: Any) -> Any:
-        if file.name == "pack.cpp":
+        if file.name == "exchange.cpp":
             packing = self._own / "before" / file.name
             packing.parent.mkdir(exist_ok=True)
             packing.write_text(_PACKING + file.read_text())

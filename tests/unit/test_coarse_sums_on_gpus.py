@@ -25,7 +25,7 @@ class _Gpu(ThreadGpu):
     """Packs and unpacks as GPUs do; all else are the kernels of cores."""
 
     def kernel(self, file: Path, name: str, constants: Constants) -> Any:
-        if file.name == "gather_scatter.cpp":
+        if file.name == "exchange.cpp":
             return super().kernel(file, name, constants)
         return CpuDevice.kernel(self, file, name, constants)
 

@@ -11,12 +11,13 @@ from refusals import refused
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import MachineError
 from haloscope.exchange import choice
+from haloscope.exchange.boxes import open_boxes
 from haloscope.exchange.choice import open_transport
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.transports.contract import TransportUnavailable
-from haloscope.exchange.unpacked import planes
 from haloscope.mesh.blocks import Blocks
 from haloscope.mesh.halo import PACKED_AXES, Layout, halo_plan
+from haloscope.study.exchanges import planes
 
 _BLOCK = Blocks((6, 7, 8), (1, 1, 1), (True, True, True)).block(0)
 _LAYOUT = Layout((6, 7, 8), (1, 10, 110), 222, 1400, (2, 2, 2))
@@ -54,7 +55,7 @@ def _opened(monkeypatch: pytest.MonkeyPatch, working: dict[str, float]) -> tuple
 def test_auto_keeps_the_fastest_and_says_what_it_measured(monkeypatch, fastest):
     working = dict.fromkeys(("peer", "nccl", "staged"), 20e-6) | {fastest: 5e-6}
     log, lines = _opened(monkeypatch, working)
-    opened = choice.open_exchange(World(), _Gpu(threads=1), _PLAN, np.float64, "auto", log=log)
+    opened = open_boxes(World(), _Gpu(threads=1), _PLAN, np.float64, "auto", log=log)
     assert opened.transport == fastest
     assert len(lines) == 1
     assert f"{fastest} 5.0 us" in lines[0]
@@ -64,7 +65,7 @@ def test_auto_keeps_the_fastest_and_says_what_it_measured(monkeypatch, fastest):
 
 def test_nccl_takes_the_place_of_peer_where_the_driver_refuses_and_it_is_said_once(monkeypatch):
     log, lines = _opened(monkeypatch, {"nccl": 1e-5})
-    opened = choice.open_exchange(World(), _Gpu(threads=1), _PLAN, np.float64, "peer", log=log)
+    opened = open_boxes(World(), _Gpu(threads=1), _PLAN, np.float64, "peer", log=log)
     assert opened.transport == "nccl"
     assert lines == [
         "transport 'peer': it cannot be used: refused by the driver; nccl is used instead"
@@ -74,7 +75,7 @@ def test_nccl_takes_the_place_of_peer_where_the_driver_refuses_and_it_is_said_on
 def test_other_transports_are_refused_rather_than_replaced(monkeypatch):
     log, lines = _opened(monkeypatch, {"staged": 1e-5})
     with refused(MachineError, location="'nccl'", problem="it cannot be used"):
-        choice.open_exchange(World(), _Gpu(threads=1), _PLAN, np.float64, "nccl", log=log)
+        open_boxes(World(), _Gpu(threads=1), _PLAN, np.float64, "nccl", log=log)
     assert lines == []
 
 

@@ -83,10 +83,14 @@ def _manifest(
     return {_file(*file) for file in files if host in (None, isinstance(file, HostFile))}
 
 
+# Of sums over GPUs that cannot write into each other's memory.
+_ROWS_COPIED = "FIELDS=1, INDEX=1, OPERATION=0"
+
+
 def _depends_on_the_mesh(file: File) -> bool:
-    """Whether a larger mesh, or boundaries of another shape, may need it."""
+    """Whether a larger mesh, boundaries of another shape, or other links of GPUs may need it."""
     source, constants = file
-    wider = ("index=long", "slot=unsigned short", "slot=unsigned int")
+    wider = ("index=long", "slot=unsigned short", "slot=unsigned int", _ROWS_COPIED)
     return source == "boundaries.cpp" or any(one in constants for one in wider)
 
 
@@ -122,7 +126,7 @@ class _Gpu(ThreadGpu):
 
     def kernel(self, file: Path, name: str, constants: Constants) -> Any:
         self.asked.add(_file(file, constants))
-        if file.name in ("gather_scatter.cpp", "rank_sums.cpp"):
+        if file.name in ("exchange.cpp", "rank_sums.cpp"):
             return super().kernel(file, name, constants)
         return CpuDevice.kernel(self, file, name, constants)
 

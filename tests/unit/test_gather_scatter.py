@@ -10,10 +10,9 @@ import pytest
 from refusals import refused
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.exchange import choice, copies
+from haloscope.exchange import choice, entries
 from haloscope.exchange.choice import open_transport
-from haloscope.exchange.copies import Placement
-from haloscope.exchange.gather_scatter import open_gather_scatter, open_pairing
+from haloscope.exchange.entries import Placement, open_pairing, open_sums
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.sharing import find_sharing
 
@@ -22,9 +21,9 @@ _IDS = np.array([[5, 0, 7], [5, 9, 7], [7, -3, 9]])
 
 def _combined(ids: Any, values: Any, operation: str = "sum") -> np.ndarray:
     device, rows = CpuDevice(threads=1), np.atleast_2d(np.asarray(values, float))
-    opened = open_gather_scatter(World(), device, np.asarray(ids), len(rows), np.float64)
+    opened = open_sums(World(), device, np.asarray(ids), len(rows), np.float64, operation=operation)
     state = device.from_host(rows)
-    opened.swap(state, operation)
+    opened.swap(state)
     return device.to_host(state)
 
 
@@ -65,7 +64,7 @@ def test_one_rank_agrees_with_plain_loops_whatever_the_placement_and_the_transpo
 
 
 def test_lists_of_64_bits_give_the_same(monkeypatch):
-    monkeypatch.setattr(copies, "_LARGEST_INT", 0)
+    monkeypatch.setattr(entries, "_LARGEST_INT", 0)
     ids = next(gather_scatter_contract.scenes(World()))[1]
     gather_scatter_contract.check(World(), CpuDevice(threads=1), "host", ids, "sum", 2, np.float64)
     _, ids = next(gather_scatter_contract.pairs(World()))
@@ -127,7 +126,7 @@ def test_numbers_that_are_none_are_refused(ids, problem, allowed):
 )
 def test_what_cannot_be_exchanged_is_refused(fields, dtype, transport, words):
     with refused(**words):
-        open_gather_scatter(World(), CpuDevice(threads=1), _IDS, fields, dtype, transport)
+        open_sums(World(), CpuDevice(threads=1), _IDS, fields, dtype, transport)
 
 
 def test_an_unknown_operation_is_refused():
@@ -144,7 +143,7 @@ def test_an_unknown_operation_is_refused():
     ],
 )
 def test_an_array_that_does_not_fit_is_not_touched(array, wanted):
-    opened = open_gather_scatter(World(), CpuDevice(threads=1), _IDS, 2, np.float64)
+    opened = open_sums(World(), CpuDevice(threads=1), _IDS, 2, np.float64)
     with pytest.raises(ValueError, match=wanted):
         opened.swap(array)
 
@@ -163,7 +162,7 @@ def test_auto_keeps_the_fastest_transport_of_a_gpu(monkeypatch):
     monkeypatch.setattr(choice, "_seconds", lambda w, d, exchange, *r: seconds[exchange.transport])
     lines: list[str] = []
     placement = Placement(2, 1, 20)
-    opened = open_gather_scatter(
+    opened = open_sums(
         World(), Gpu(threads=1), _IDS, 2, np.float64, placement=placement, log=lines.append
     )
     assert opened.transport == "nccl"

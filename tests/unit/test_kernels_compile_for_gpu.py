@@ -19,8 +19,8 @@ from haloscope.device import jit
 from haloscope.device.ceilings import CeilingProbe
 from haloscope.device.declarations import Constants
 from haloscope.device.targets import HostFile, KnownTarget
-from haloscope.exchange.choice import open_exchange
-from haloscope.exchange.gather_scatter import OPERATIONS, open_gather_scatter, open_pairing
+from haloscope.exchange.boxes import open_boxes
+from haloscope.exchange.entries import open_pairing, open_sums
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.blocks import Blocks
 from haloscope.mesh.halo import Layout, halo_plan
@@ -137,9 +137,9 @@ def test_the_exchange_compiles(dtype):
     device = _AbsentGpu()
     block = Blocks((6, 6, 6), (1, 1, 1), (True, True, True)).block(0)
     layout = Layout((6, 6, 6), (1, 10, 100), 222, 1000, (2, 2, 2))
-    exchange = open_exchange(World(), device, halo_plan(block, layout, [2, 1]), dtype, "peer")
-    exchange._bound(device.zeros((2000,), dtype))
-    assert device.kernels == {("pack.cpp", name) for name in ("pack", "unpack", "swap")}
+    exchange = open_boxes(World(), device, halo_plan(block, layout, [2, 1]), dtype, "peer")
+    exchange.prepare(device.zeros((2000,), dtype))
+    assert device.kernels == {("exchange.cpp", name) for name in ("pack", "unpack", "swap")}
 
 
 @pytest.mark.parametrize(
@@ -358,13 +358,13 @@ def test_what_acts_on_the_boundaries_of_flow_compiles():
 def test_gathers_and_scatters_compile(dtype):
     device, ids = _AbsentGpu(), np.array([1, 2, 2, 1])
     state = device.zeros((24,), dtype)
-    combination = open_gather_scatter(World(), device, ids, 6, dtype, "peer")
-    for operation in OPERATIONS:
-        combination.prepare(state, operation=operation)
-        combination._bind_meeting(state, state, OPERATIONS[operation], 1)
+    for operation in ("sum", "min", "max"):
+        combination = open_sums(World(), device, ids, 6, dtype, "peer", operation=operation)
+        combination.prepare(state)
+        combination.index._bind_swap(state, state, 1)
     open_pairing(World(), device, ids, 4, dtype, "peer").prepare(state)
-    wanted = ("gather", "within", "scatter", "meet", "swap_within", "place")
-    assert device.kernels == {("gather_scatter.cpp", name) for name in wanted}
+    wanted = ("pack", "within", "unpack", "swap", "swap_within")
+    assert device.kernels == {("exchange.cpp", name) for name in wanted}
 
 
 def test_the_ceilings_compile():
@@ -406,11 +406,10 @@ def test_no_kernel_file_is_left_out():
         "repulsion.cpp",
         "space_time.cpp",
         "two_level.cpp",
-        "pack.cpp",
-        "gather_scatter.cpp",
+        "exchange.cpp",
+        "exchange.cpp",
         "ceilings.cpp",
         "cell_rows.cpp",
-        "shared_rows.cpp",
         "shared_vertices.cpp",
     }
     kernels = {path.name for path in _SOURCES.rglob("*.cpp") if "scope" not in path.parts}

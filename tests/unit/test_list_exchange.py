@@ -9,8 +9,8 @@ from refusals import refused
 from thread_gpus import ThreadGpu, on_ranks
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.exchange import lists as module
-from haloscope.exchange.lists import open_lists
+from haloscope.exchange import entries as module
+from haloscope.exchange.entries import open_lists, require_single_copies
 from haloscope.exchange.plan import Lists, by_number, find_lists, find_owners
 from haloscope.exchange.ranks.world import World
 
@@ -34,38 +34,31 @@ def test_a_rank_that_copies_from_itself_gets_its_own_values_and_gives_them_back(
         transport,
         fields=2,
         field_stride=5,
-        backward=True,
+    )
+    back = open_lists(
+        *(World(), device, _own_lists().reversed, np.float32, opened.transport),
+        fields=2,
+        field_stride=5,
     )
     state = device.from_host(np.arange(10, dtype="f4"))
-    opened.forward.swap(state)
+    opened.swap(state)
     np.testing.assert_array_equal(state, [3, 1, 2, 3, 1, 8, 6, 7, 8, 6])
     state[[0, 4, 5, 9]] = [20, 21, 22, 23]
-    opened.backward.swap(state)
+    back.swap(state)
     np.testing.assert_array_equal(state, [20, 21, 2, 20, 21, 22, 23, 7, 22, 23])
-    assert opened.forward.bytes_sent == 16
+    assert opened.bytes_sent == 16
 
 
-def test_other_lists_follow_with_the_kernels_that_are_there():
-    device = CpuDevice(threads=1)
-    opened = open_lists(
-        World(), device, _own_lists(), np.float64, fields=2, field_stride=5, backward=True
-    )
-    opened.forward.swap(device.zeros((10,), np.float64))
-    device.kernel = None  # nothing is looked for again
-    follow = opened.renew(World(), Lists(((0, np.array([1])),), ((0, np.array([2])),)), 3)
-    state = device.from_host(np.arange(6.0))
-    follow.forward.swap(state)
-    np.testing.assert_array_equal(state, [0, 1, 1, 3, 4, 4])
-    assert follow.transport == "host"
+def test_entries_with_several_copies_do_not_go_back():
     with refused(problem="entry 1 of rank 0 has several copies", remedy="once"):
-        opened.renew(World(), Lists(((0, np.array([1, 1])),), ((0, np.array([2, 3])),)))
+        require_single_copies(World(), Lists(((0, np.array([1, 1])),), ((0, np.array([2, 3])),)))
 
 
 def test_indices_of_64_bits_give_the_same(monkeypatch):
     monkeypatch.setattr(module, "_LARGEST_INT", 0)
     device = CpuDevice(threads=1)
     state = device.from_host(np.arange(5.0))
-    open_lists(World(), device, _own_lists(), np.float64).forward.swap(state)
+    open_lists(World(), device, _own_lists(), np.float64).swap(state)
     np.testing.assert_array_equal(state, [3, 1, 2, 3, 1])
 
 
@@ -125,4 +118,4 @@ def test_what_cannot_be_exchanged_is_refused(fields, dtype, transport, location,
 def test_an_array_that_does_not_fit_is_not_touched(array, wanted):
     opened = open_lists(World(), CpuDevice(threads=1), _own_lists(), np.float64)
     with pytest.raises(ValueError, match=wanted):
-        opened.forward.swap(array)
+        opened.swap(array)

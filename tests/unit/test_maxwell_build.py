@@ -113,7 +113,7 @@ def test_all_that_each_of_several_ranks_asks_for_is_listed(name, target, transpo
     case = _case(_CASES[name], transport=transport)
     on_ranks(3, lambda world: _Unfilled(case, AbsentDevice(target), world))
     assert _rows(asked) <= _listed(_CASES[name], target, 3)
-    assert "gather_scatter.cpp" in {file.source.name for file in asked}
+    assert "exchange.cpp" in {file.source.name for file in asked}
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ class _Gpu(ThreadGpu):
     """Packs and unpacks as GPUs do; the vectors' own kernels are those of cores."""
 
     def kernel(self, file: Path, name: str, constants: Constants) -> Any:
-        if file.name in ("gather_scatter.cpp", "rank_sums.cpp"):
+        if file.name in ("exchange.cpp", "rank_sums.cpp"):
             return super().kernel(file, name, constants)
         return CpuDevice.kernel(self, file, name, constants)
 

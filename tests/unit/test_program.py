@@ -47,11 +47,11 @@ class _Ring:
     def progress(self) -> None:
         self.calls.append("progress")
 
-    def finish(self, state: Array) -> None:
+    def finish(self, state: Array, into: Array | None = None) -> None:
         self.calls.append("finish")
         state[-1], state[0] = self._message
 
-    def swap(self, state: Array) -> None:
+    def swap(self, state: Array, into: Array | None = None) -> None:
         self.start(state)
         self.finish(state)
 

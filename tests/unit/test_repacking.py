@@ -10,12 +10,12 @@ from refusals import refused
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange import choice
-from haloscope.exchange.choice import open_exchange
-from haloscope.exchange.lists import open_lists
-from haloscope.exchange.plan import Box, Lists, Message, Plan, in_memory_order, rows_in_memory_order
+from haloscope.exchange.boxes import open_boxes
+from haloscope.exchange.entries import open_lists
+from haloscope.exchange.plan import Box, Lists, Message, Plan
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.shared_rows import open_shared_rows
-from haloscope.exchange.transports.study import RepackedTransport
+from haloscope.exchange.rows import open_rows, renew
+from haloscope.study.exchanges import RepackedTransport, in_memory_order, rows_in_memory_order
 
 
 def message(rank: int, values: int) -> Message:
@@ -62,7 +62,7 @@ def test_the_host_sees_arrays_of_structures_and_the_device_structures_of_arrays(
     lists = Lists(((0, np.array([4, 1])),), ((0, np.array([0, 3])),))
     exchange = open_lists(World(), device, lists, np.float64, "repacked", fields=3, field_stride=5)
     state = device.from_host(np.arange(15.0))
-    exchange.forward.swap(state)
+    exchange.swap(state)
     (transport,) = opened
     assert isinstance(transport, RepackedTransport)
     assert transport._packed.tolist() == [1, 4, 6, 9, 11, 14]
@@ -75,8 +75,8 @@ def test_the_host_sees_arrays_of_structures_and_the_device_structures_of_arrays(
 
 def test_rows_are_repacked_vertex_by_vertex(opened):
     device, rows = CpuDevice(threads=1), {0: np.array([2, 0])}
-    shared = open_shared_rows(World(), device, {0: 2}, {0: 2}, 2, 3, np.float64, "repacked")
-    shared.renew(rows, rows)
+    shared = open_rows(World(), device, {0: 2}, {0: 2}, 2, 3, np.float64, "repacked")
+    renew(shared, rows, rows)
     values = np.arange(1.0, 19.0)
     state = device.from_host(values)
     shared.swap(state)
@@ -93,4 +93,4 @@ def test_rows_are_repacked_vertex_by_vertex(opened):
 def test_exchanges_of_blocks_do_not_repack():
     plan = Plan((message(0, 3),), (message(0, 3),))
     with refused(location="repacked", problem="studies of the blood solver", allowed="auto, host"):
-        open_exchange(World(), CpuDevice(threads=1), plan, np.float64, "repacked")
+        open_boxes(World(), CpuDevice(threads=1), plan, np.float64, "repacked")

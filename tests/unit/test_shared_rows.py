@@ -10,9 +10,9 @@ from refusals import refused
 from thread_gpus import ThreadGpu, on_ranks
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.exchange import shared_rows as module
+from haloscope.exchange import rows as module
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.shared_rows import open_shared_rows
+from haloscope.exchange.rows import open_rows, renew
 
 _FIELDS, _WIDTH, _ROWS = 3, 37, 90
 
@@ -58,12 +58,12 @@ def test_what_one_rank_knows_comes_to_all_that_hold_the_row(tmp_path: Path, rank
         for holders, values, knows in rounds:
             rows = _lists(holders, rank)
             counts = _counts(rows)
-            if world.any(opened is None or not opened.fits(counts, counts)):
-                opened = open_shared_rows(
+            if world.any(opened is None or not opened.index.fits(counts, counts)):
+                opened = open_rows(
                     *(world, device, counts, counts, _WIDTH, _FIELDS, dtype, "peer"), before=opened
                 )
                 anew += 1
-            opened.renew(rows, rows)
+            renew(opened, rows, rows)
             # Twice and a half: with both places of messages, and one after the other in the next.
             for turn in range(3):
                 truth = values.astype(dtype) + turn
@@ -111,18 +111,18 @@ def test_rows_that_go_one_way_replace_what_is_there_zeros_too(tmp_path: Path, li
                 for out in (True, False)
             )
             counts = _counts(sent), _counts(received)
-            if world.any(opened is None or not opened.fits(*counts)):
-                opened = open_shared_rows(
+            if world.any(opened is None or not opened.index.fits(*counts)):
+                opened = open_rows(
                     *(world, device, *counts, 1, _FIELDS, np.float64, "peer"),
                     completes=False,
                     before=opened,
                 )
             if listed_by == "host":
-                opened.renew(sent, received)
+                renew(opened, sent, received)
             else:
                 # Kernels write the lists where they are on a device.
                 for rows, listing, firsts in zip(
-                    (sent, received), opened.lists, opened.firsts, strict=True
+                    (sent, received), opened.index.lists, opened.index.firsts, strict=True
                 ):
                     for message, (other, first) in enumerate(zip(sent, firsts, strict=True)):
                         listing[message] = len(rows[other])
@@ -141,22 +141,21 @@ def test_rows_that_go_one_way_replace_what_is_there_zeros_too(tmp_path: Path, li
 
 def test_other_rows_take_no_new_launches_and_nothing_is_bound_beyond_an_array():
     device = CpuDevice(threads=1)
-    opened = open_shared_rows(World(), device, {0: 2}, {0: 2}, 2, 1, np.float64)
-    opened.renew(*[{0: np.array([0, 2])}] * 2)
+    opened = open_rows(World(), device, {0: 2}, {0: 2}, 2, 1, np.float64)
+    renew(opened, *[{0: np.array([0, 2])}] * 2)
     state = device.from_host(np.arange(6.0))
     opened.prepare(state)
     device.kernel = None  # nothing is looked for again
-    opened.renew(*[{0: np.array([1])}] * 2)
+    renew(opened, *[{0: np.array([1])}] * 2)
     opened.swap(state)
     assert np.array_equal(state, np.arange(6.0))
-    assert opened.fits({0: 6}, {0: 6})
-    assert not opened.fits({0: 7}, {0: 6})
-    assert not opened.fits({0: 6}, {0: 7})
+    assert opened.index.fits({0: 6}, {0: 6})
+    assert not opened.index.fits({0: 7}, {0: 6})
+    assert not opened.index.fits({0: 6}, {0: 7})
     # Not even of none where there is no message.
-    assert not opened.fits({1: 0}, {1: 0})
-    opened.renew(*[{0: np.array([3])}] * 2)
+    assert not opened.index.fits({1: 0}, {1: 0})
     with pytest.raises(ValueError, match="the array has 6 of float64"):
-        opened.swap(state)
+        renew(opened, *[{0: np.array([3])}] * 2)
     with pytest.raises(ValueError, match="of float32"):
         opened.swap(device.zeros((8,), np.float32))
 
@@ -165,12 +164,12 @@ def test_rows_that_ranks_do_not_agree_on_are_refused(tmp_path: Path, monkeypatch
     def work(world: World) -> None:
         counts = {1 - world.rank: 3 + world.rank}
         with refused(problem="do not match", remedy="same case"):
-            open_shared_rows(world, ThreadGpu(tmp_path), counts, counts, 1, 1, np.float64, "peer")
+            open_rows(world, ThreadGpu(tmp_path), counts, counts, 1, 1, np.float64, "peer")
 
     on_ranks(2, work)
     monkeypatch.setattr(module, "_MOST_VALUES", 100)
     with refused(problem="more than 50 rows of 1 x 2", remedy="more ranks"):
-        open_shared_rows(World(), CpuDevice(threads=1), {0: 1}, {0: 60}, 2, 1, np.float64, "host")
+        open_rows(World(), CpuDevice(threads=1), {0: 1}, {0: 60}, 2, 1, np.float64, "host")
 
 
 def test_room_that_was_there_stays(tmp_path: Path):
@@ -182,10 +181,10 @@ def test_room_that_was_there_stays(tmp_path: Path):
         folder.mkdir()
         for crowd in crowds:
             counts = {sum(pair) - world.rank: n for pair, n in crowd.items() if world.rank in pair}
-            anew.append(world.any(opened is None or not opened.fits(counts, counts)))
+            anew.append(world.any(opened is None or not opened.index.fits(counts, counts)))
             if anew[-1]:
                 device = ThreadGpu(folder)
-                opened = open_shared_rows(
+                opened = open_rows(
                     *(world, device, counts, counts, 1, 1, np.float64, "peer"), before=opened
                 )
         return anew

@@ -17,7 +17,7 @@ MAIN, SIDE = "main", "side"
 
 
 class Exchanges(Protocol):
-    """An exchange of an array's values with other ranks; see :class:`haloscope.exchange.packed.Copying`."""
+    """An exchange of an array's values with other ranks; see :class:`haloscope.exchange.engine.Exchange`."""
 
     @property
     def capturable(self) -> bool:
@@ -30,9 +30,8 @@ class Exchanges(Protocol):
     def name_parts(self, array: Array, *, sent: View, filled: View) -> None:
         """Name the parts that are sent and filled."""
 
-    @property
-    def prepare(self) -> Callable[..., None]:
-        """Bind arrays beforehand: what is sent, and ``into`` what is filled if that is another array."""
+    def prepare(self, *states: Array, into: Array | None = None) -> None:
+        """Bind arrays beforehand: those sent, and `into` the one that is filled if it is another."""
 
     def start(self, state: Array) -> None:
         """Pack and begin to send."""
@@ -40,12 +39,10 @@ class Exchanges(Protocol):
     def progress(self) -> None:
         """Let messages go on."""
 
-    @property
-    def finish(self) -> Callable[..., None]:
-        """Wait and unpack, given the arrays of `prepare`."""
+    def finish(self, state: Array, into: Array | None = None) -> None:
+        """Wait and unpack."""
 
-    @property
-    def swap(self) -> Callable[..., None]:
+    def swap(self, state: Array, into: Array | None = None) -> None:
         """Start and finish with nothing in between."""
 
 
@@ -119,7 +116,7 @@ class Step:
             raise _misused("it is not under way", "start it first")
         sent, into = self._under_way.pop(id(exchange))
         use = Use("state", into.array, into, reads=False, writes=True)
-        run = partial(exchange.finish, sent.array, **_elsewhere(sent, into))
+        run = partial(exchange.finish, sent.array, _elsewhere(sent, into))
         self._add(
             Node("end of exchange", on, run, [use], None, exchange.capturable, finishes=exchange)
         )
@@ -132,7 +129,7 @@ class Step:
             Use("state", sent.array, sent, reads=True, writes=False),
             Use("state", into.array, into, reads=False, writes=True),
         ]
-        run = partial(exchange.swap, sent.array, **_elsewhere(sent, into))
+        run = partial(exchange.swap, sent.array, _elsewhere(sent, into))
         self._add(Node("exchange", on, run, touched, None, exchange.capturable))
 
     def launch(self, name: str, launch: Launch, *, writes: Iterable[Field]) -> None:
@@ -200,12 +197,12 @@ class Step:
 def _prepare(exchange: Exchanges, sent: View, into: View) -> None:
     for array in (sent.array, into.array):
         exchange.name_parts(array, sent=sent, filled=into)
-    exchange.prepare(sent.array, **_elsewhere(sent, into))
+    exchange.prepare(sent.array, into=_elsewhere(sent, into))
 
 
-def _elsewhere(sent: View, into: View) -> dict[str, Array]:
+def _elsewhere(sent: View, into: View) -> Array | None:
     """The array that is filled, if it is another one than that which is sent."""
-    return {} if into.array is sent.array else {"into": into.array}
+    return None if into.array is sent.array else into.array
 
 
 def _misused(problem: str, remedy: str, location: str = "exchange of a step") -> DeclarationError:

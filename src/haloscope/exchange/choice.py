@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError, MachineError
-from haloscope.exchange.packed import Exchange
+from haloscope.exchange.engine import Exchange, Link, moved_as
 from haloscope.exchange.plan import Plan, check_plans, first_fault
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.transports.contract import (
@@ -17,19 +18,28 @@ from haloscope.exchange.transports.contract import (
     unavailable,
 )
 
+# The slow ways of the papers, which studies compare with. They are named, not imported: studies lie above,
+# and a run loads one where its case asks for it.
+_STUDIES = "haloscope.study.exchanges"
+_OF_STUDIES = {
+    "repacked": "RepackedTransport",
+    "blocking": "BlockingTransport",
+    "all-pairs": "AllPairsTransport",
+    "repacked entries": "repacked_entries",
+    "repacked rows": "arrange_rows",
+    "ladder": "open_ladder",
+}
 
-def open_transport(
-    name: str, world: World, device: Device, plan: Plan, dtype: Any, stream: Any = None
-) -> Transport:
-    """Open a transport by name; all ranks call this."""
+
+def of_studies(name: str) -> Any:
+    """A class or function of haloscope.study.exchanges by the name of its way."""
+    return getattr(importlib.import_module(_STUDIES), _OF_STUDIES[name])
+
+
+def _transport(name: str) -> Any:
     from haloscope.exchange.transports.mpi import HostTransport, MpiTransport, StagedTransport
     from haloscope.exchange.transports.nccl import NcclTransport
     from haloscope.exchange.transports.peer import PeerTransport
-    from haloscope.exchange.transports.study import (
-        AllPairsTransport,
-        BlockingTransport,
-        RepackedTransport,
-    )
 
     kinds: dict[str, Any] = {
         "host": HostTransport,
@@ -37,20 +47,27 @@ def open_transport(
         "mpi": MpiTransport,
         "nccl": NcclTransport,
         "peer": PeerTransport,
-        "repacked": RepackedTransport,
-        # For studies of the flow solver, which has names of its own for them (flow.messages).
-        "blocking": BlockingTransport,
-        "all-pairs": AllPairsTransport,
     }
+    # The flow solver has names of its own for the last two (flow.messages).
+    if name in ("repacked", "blocking", "all-pairs"):
+        return of_studies(name)
     if name not in kinds:
         raise InputError(
             "unknown value", location=f"transport = {name!r}", allowed=f"auto, {', '.join(NAMES)}"
         )
+    return kinds[name]
+
+
+def open_transport(
+    name: str, world: World, device: Device, plan: Plan, dtype: Any, stream: Any = None
+) -> Transport:
+    """Open a transport by name; all ranks call this."""
+    kind = _transport(name)
     require_suited(name, device.kind)
     opened = None
     fault: MachineError | None = None
     try:
-        opened = kinds[name](world, device, plan, dtype, stream)
+        opened = kind(world, device, plan, dtype, stream)
     except MachineError as error:
         fault = error.with_traceback(None)  # whose frames would hold the buffers
     # A transport that fails on one rank must not be used on another.
@@ -67,27 +84,7 @@ _TURNS = 10
 _TRIALS = 5
 
 
-class Repeated(Protocol):
-    """Operation that can be timed: an exchange, or another one on a transport."""
-
-    bytes_sent: int
-
-    @property
-    def transport(self) -> str:
-        """Name of the transport in use."""
-
-    @property
-    def capturable(self) -> bool:
-        """Whether it may be captured into a graph."""
-
-    def prepare(self, *states: Array) -> None:
-        """Bind arrays beforehand."""
-
-    def swap(self, state: Array) -> None:
-        """Start and finish with nothing in between."""
-
-
-Made = TypeVar("Made", bound=Repeated)
+Made = TypeVar("Made", bound=Exchange[Any])
 
 
 def open_exchange(
@@ -95,35 +92,8 @@ def open_exchange(
     device: Device,
     plan: Plan,
     dtype: Any,
-    transport: str = "auto",
-    *,
-    state: Array | None = None,
-    stream: Any = None,
-    graphs: bool = True,
-    log: Callable[[str], None] | None = None,
-) -> Exchange:
-    """Open the exchange of a plan; all ranks call this."""
-    return open_by_name(
-        world,
-        device,
-        plan,
-        dtype,
-        transport,
-        lambda opened: Exchange(device, plan, dtype, opened, stream),
-        state=state,
-        stream=stream,
-        graphs=graphs,
-        log=log,
-    )
-
-
-def open_by_name(
-    world: World,
-    device: Device,
-    plan: Plan,
-    dtype: Any,
     transport: str,
-    make: Callable[[Transport], Made],
+    make: Callable[[Link], Made],
     *,
     state: Array | None = None,
     stream: Any = None,
@@ -131,9 +101,9 @@ def open_by_name(
     repacks: bool = False,
     log: Callable[[str], None] | None = None,
 ) -> Made:
-    """Open whatever is made on a transport for a plan; see :func:`open_exchange`.
+    """Open the exchange that is made for the messages of a plan; all ranks call this.
 
-    `repacks` says that what is made can have its values repacked by the host.
+    `repacks`: whether its values can be repacked by the host.
     """
     if transport == "repacked" and not repacks:
         raise InputError(
@@ -143,46 +113,46 @@ def open_by_name(
         )
     check_plans(world, plan)
     log = log or _say_nothing
+
+    def opened(name: str) -> Made:
+        moved = open_transport(name, world, device, plan, moved_as(dtype), stream)
+        return make(Link(device, plan, dtype, moved, stream))
+
     if transport == "auto":
         names = _ON_CORES if device.kind == "cpu" else _ON_GPUS
         if len(names) > 1:
-            return _fastest(world, device, plan, dtype, names, make, state, stream, graphs, log)
+            if state is None:
+                state = device.zeros((1 + max(_last(plan), 0),), dtype)
+            return _fastest(world, device, names, opened, state, graphs, log)
         transport = names[0]
     try:
-        opened = open_transport(transport, world, device, plan, dtype, stream)
+        return opened(transport)
     except MachineError as error:
         other = _IN_ITS_PLACE.get(transport)
         if other is None:
             raise
         log(f"{error}; {other} is used instead")
-        opened = open_transport(other, world, device, plan, dtype, stream)
-    return make(opened)
+        return opened(other)
 
 
 def _fastest(
     world: World,
     device: Device,
-    plan: Plan,
-    dtype: Any,
     names: tuple[str, ...],
-    make: Callable[[Transport], Made],
-    state: Array | None,
-    stream: Any,
+    opened: Callable[[str], Made],
+    state: Array,
     graphs: bool,
     log: Callable[[str], None],
 ) -> Made:
     """Time the transports that work; every rank comes to the same choice."""
-    if state is None:
-        state = device.zeros((1 + max(_last(plan), 0),), dtype)
     best: tuple[float, Made] | None = None
     lines, missing = [], []
     for name in names:
         try:
-            opened = open_transport(name, world, device, plan, dtype, stream)
+            exchange = opened(name)
         except MachineError as error:
             missing.append(str(error).removeprefix("transport "))
             continue
-        exchange = make(opened)
         seconds = world.largest(_seconds(world, device, exchange, state, graphs))
         lines.append(f"{name} {1e6 * seconds:.1f} us")
         if best is None or seconds < best[0]:
@@ -195,7 +165,9 @@ def _fastest(
     return best[1]
 
 
-def _seconds(world: World, device: Device, exchange: Repeated, state: Array, graphs: bool) -> float:
+def _seconds(
+    world: World, device: Device, exchange: Exchange[Any], state: Array, graphs: bool
+) -> float:
     """Shortest time of an exchange on this rank, in s."""
 
     def turns() -> None:

@@ -150,11 +150,9 @@ def _swap_rows(world: World, rows: np.ndarray, bounds: np.ndarray) -> list[np.nd
     ]
 
 
-def message_order(world: World, sharing: Sharing, *, by_position: bool) -> np.ndarray:
+def message_order(world: World, sharing: Sharing) -> np.ndarray:
     """Order in which shares go into messages, ascending in rank; the other rank's is the same."""
     order = np.arange(len(sharing.groups))
-    if not by_position:
-        return order
     bounds = np.searchsorted(sharing.ranks, np.arange(world.size + 1))
     first = sharing.first_positions[sharing.groups]
     none = np.empty(0, np.uint8)

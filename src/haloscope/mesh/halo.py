@@ -11,11 +11,10 @@ import numpy as np
 
 from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError, MachineError, counted
-from haloscope.exchange.choice import open_exchange
-from haloscope.exchange.packed import Exchange
+from haloscope.exchange.boxes import open_boxes
+from haloscope.exchange.choice import of_studies
 from haloscope.exchange.plan import Box, Message, Plan
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.unpacked import SeveralExchanges, UnpackedExchange
 from haloscope.mesh.blocks import SIDES, Block, Side, Triple
 
 
@@ -97,11 +96,8 @@ def _layers(layout: Layout, side: Side, widths: Sequence[int], *, inside: bool) 
     return boxes
 
 
-# The rungs are those of Xue and Roy, section 4.5: nothing packed and all fields as wide as the widest
-# (baseline); the fastest direction packed (V1); the same with each field as wide as its stencil needs
-# (V2); all directions packed (V3).
-
 PACKED_AXES = {"auto": (0, 1, 2), "all": (0, 1, 2), "x": (0,), "none": ()}
+"""Directions that are packed, by the key machine.packing; with fewer than all a case is a rung of a ladder."""
 
 
 class Choices(Protocol):
@@ -135,38 +131,23 @@ def open_halo(
     *,
     stream: Any = None,
     log: Callable[[str], None] | None = None,
-) -> Exchange | SeveralExchanges | UnpackedExchange | None:
-    """Open the exchange that fills a block's ghost layers; all ranks call this."""
-    if choices.widths == "uniform":
-        widths = [max(widths)] * len(widths)
-    packed = PACKED_AXES[choices.packing]
-    bare = tuple(axis for axis in range(3) if axis not in packed)
-    plans = [halo_plan(block, layout, widths, axes) for axes in (packed, bare)]
-    counts = [world.any(bool(plan.sends or plan.receives)) for plan in plans]
-    dtype = states[0].dtype
-    parts: list[Any] = []
-    if counts[0]:
-        parts.append(
-            open_exchange(
-                world,
-                device,
-                plans[0],
-                dtype,
-                choices.transport,
-                state=states[1],
-                stream=stream,
-                graphs=choices.graphs,
-                log=log,
-            )
+) -> Any:
+    """Open the exchange that fills a block's ghost layers, None without any; all ranks call this."""
+    if choices.widths == "uniform" or len(PACKED_AXES[choices.packing]) < 3:
+        open_ladder = of_studies("ladder")
+        return open_ladder(
+            world, device, block, layout, widths, states, choices, stream=stream, log=log
         )
-    if counts[1]:
-        name = choices.transport
-        if name == "auto":
-            name = "host" if device.kind == "cpu" else "staged"
-        parts.append(UnpackedExchange(world, device, plans[1], dtype, name, states, stream))
-    if len(parts) > 1:
-        return SeveralExchanges(parts)
-    return parts[0] if parts else None
+    plan = halo_plan(block, layout, widths)
+    if not world.any(bool(plan.sends or plan.receives)):
+        return None
+    return open_boxes(
+        *(world, device, plan, states[0].dtype, choices.transport),
+        state=states[1],
+        stream=stream,
+        graphs=choices.graphs,
+        log=log,
+    )
 
 
 _HANDLE = 64

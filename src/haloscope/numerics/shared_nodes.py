@@ -11,12 +11,11 @@ from numpy.typing import DTypeLike
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.device.targets import KernelFile
 from haloscope.errors import InputError
-from haloscope.exchange import copies
-from haloscope.exchange.choice import open_by_name
-from haloscope.exchange.copies import Placement
-from haloscope.exchange.gather_scatter import GatherScatter
+from haloscope.exchange import entries
+from haloscope.exchange.engine import Exchange, Phases
+from haloscope.exchange.entries import Placement, Sums, open_sums
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.sharing import Sharing, find_sharing, message_order, plan_of
+from haloscope.exchange.sharing import Sharing, find_sharing
 from haloscope.numerics.krylov.block_rows import BlockRows, RowRange
 from haloscope.numerics.krylov.node_vectors import clearing
 from haloscope.regions import Region
@@ -45,15 +44,15 @@ The last two are for studies on cores. Results have the same bits with all of th
 """
 
 _TRANSPORTS: dict[str, str] = {"neighbours-blocking": "blocking", "all-pairs": "all-pairs"}
-# A phase, and those inside it as haloscope.exchange.copies has them.
-_Phases: TypeAlias = tuple[Region, tuple[Region, Region, Region, Region, Region]]
+# A phase, and those inside it.
+_Named: TypeAlias = tuple[Region, Phases]
 
 
-def _phases(name: str) -> _Phases:
+def _phases(name: str) -> _Named:
     pack, exchange, add = (
         Region(f"{name} {phase}", movement=True) for phase in ("pack", "exchange", "add")
     )
-    return Region(name, movement=True), (pack, exchange, add, exchange, add)
+    return Region(name, movement=True), Phases(pack, exchange, add, exchange, add)
 
 
 _SCATTER, _GATHER = _phases("scatter"), _phases("gather")
@@ -78,49 +77,51 @@ def transport_of(messages: Messages, transport: str = "auto") -> str:
     return _TRANSPORTS[messages]
 
 
-class NodeSums(GatherScatter):
+class NodeSums(Exchange[Sums]):
     """Sums over sharers, whose phases are ``scatter``, ``scatter exchange``, ``gather`` and so on.
 
-    Contract and order of sums are those of :class:`haloscope.exchange.gather_scatter.GatherScatter`.
-    Made by :func:`open_node_sums`.
+    Contract and order of sums are those of :class:`haloscope.exchange.entries.Sums`. Made by
+    :func:`open_node_sums`.
     """
 
-    def start(self, state: Array, operation: str = "sum") -> None:
+    _phase, _ = _SCATTER
+
+    def start(self, state: Array) -> None:
         """Pack the parts of shared nodes and begin to send them."""
-        self._start_as(_SCATTER, state, operation)
+        self._start_as(_SCATTER, state)
 
     def finish(self, state: Array, into: Array | None = None) -> None:
         """Wait for the parts of other ranks and add up, in the order of ranks."""
         with self._phase:
             super().finish(state, into)
 
-    def swap(self, state: Array, operation: str = "sum", into: Array | None = None) -> None:
+    def swap(self, state: Array, into: Array | None = None) -> None:
         """Start and finish with nothing in between."""
-        self._swap_as(_SCATTER, state, operation, into)
+        self._swap_as(_SCATTER, state, into)
 
     def gather(self, state: Array) -> None:
         """Give all sharers what one of them has; the others hold zeros there."""
-        self._swap_as(_GATHER, state, "sum", None)
+        self._swap_as(_GATHER, state, None)
 
-    def _swap_as(self, phases: _Phases, state: Array, operation: str, into: Array | None) -> None:
-        if not self._meets:
-            self._start_as(phases, state, operation)
+    def _swap_as(self, phases: _Named, state: Array, into: Array | None) -> None:
+        if self.results_of(state, into).both is None:
+            self._start_as(phases, state)
             self.finish(state, into)
             return
         self._phase, self.regions = phases
         with self._phase:
-            super().swap(state, operation, into)
+            super().swap(state, into)
 
-    def _start_as(self, phases: _Phases, state: Array, operation: str) -> None:
+    def _start_as(self, phases: _Named, state: Array) -> None:
         self._phase, self.regions = phases
         with self._phase:
-            super().start(state, operation)
+            super().start(state)
 
 
 def kernel_files(size: int, dtype: DTypeLike = np.float64) -> Iterator[KernelFile]:
     """Kernels of sums of so many numbers a node, for any number of nodes."""
     for index in (np.int32, np.int64):
-        yield copies.kernel_file(dtype, index, size)
+        yield entries.kernel_file(dtype, index, size, "sum")
 
 
 def open_node_sums(
@@ -132,20 +133,13 @@ def open_node_sums(
     dtype: Any = np.float64,
 ) -> NodeSums:
     """Open the sums of vectors with some numbers a node; all ranks call this."""
-    placement = Placement(0, size, 1)
-    order = message_order(world, sharing, by_position=True)
-    state = None
-    if device.kind != "cpu":
-        state = device.zeros((placement.values(sharing.size, size),), dtype)
-    return open_by_name(
-        world,
-        device,
-        plan_of(sharing, size),
-        dtype,
-        transport,
-        lambda made: NodeSums(device, sharing, order, size, placement, dtype, made),
-        state=state,
+    sums = open_sums(
+        *(world, device, sharing, size, dtype, transport),
+        placement=Placement(0, size, 1),
+        kind=NodeSums,
     )
+    assert isinstance(sums, NodeSums)
+    return sums
 
 
 # Elements belong to one rank whole, so that each rank's matrix and vectors of element contributions

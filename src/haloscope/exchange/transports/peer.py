@@ -22,7 +22,7 @@ class PeerTransport:
     """CUDA IPC: the pack kernel writes into the neighbour's receive buffer and raises its flags."""
 
     # Each rank has one region that the others map: flags, and twice the room for what comes in. The
-    # kernels that pack and unpack do all the rest, see pack.cpp. Two places for a message are
+    # kernels that pack and unpack do all the rest, see exchange.cpp. Two places for a message are
     # enough because messages go both ways between two ranks: what has come from a rank in one
     # exchange says that it has read what went to it in the one before.
 

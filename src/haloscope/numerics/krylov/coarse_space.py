@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array
-from haloscope.exchange.lists import OneWay, open_lists
+from haloscope.exchange.engine import Exchange
+from haloscope.exchange.entries import Entries, open_lists
 from haloscope.exchange.plan import Listed, Lists, all_rows
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.sharing import find_sharing, ranges
@@ -324,9 +325,9 @@ class CoarseSums:
             _without_empty((rank, alone[world.rank]) for rank in others),
             _without_empty((rank, alone[rank]) for rank in others),
         )
-        self._of_one: OneWay = open_lists(
+        self._of_one: Exchange[Entries] = open_lists(
             *(world, device, lists, np.float64, transport), fields=entries, field_stride=1
-        ).forward
+        )
 
     @property
     def capturable(self) -> bool:

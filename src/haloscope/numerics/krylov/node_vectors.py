@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.device.targets import KernelFile
 from haloscope.errors import MachineError
-from haloscope.exchange.lists import OneWay, open_lists
+from haloscope.exchange.engine import Exchange
+from haloscope.exchange.entries import Entries, open_lists
 from haloscope.exchange.plan import Lists
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.shared_rows import DirectRows
+from haloscope.exchange.rows import DirectRows
 from haloscope.regions import Region
 
 Floats = NDArray[np.float64]
@@ -116,7 +117,7 @@ class NodeVectors:
         self._direct: DirectRows | None = None
         self._row, self._counters = device.zeros((2 * count,), "f8"), device.zeros((2,), "i8")
         self._table: Array | None = None
-        self._exchange: OneWay | None = None
+        self._exchange: Exchange[Entries] | None = None
 
     def start(self) -> float:
         """Give the first vector the length 1; returns what it had. One reduction."""
@@ -286,8 +287,8 @@ class NodeVectors:
             tuple((rank, places[rank]) for rank in others),
         )
         opened = open_lists(world, self._device, lists, np.float64, self._transport)
-        opened.forward.prepare(self._table)
-        self._exchange = opened.forward
+        opened.prepare(self._table)
+        self._exchange = opened
 
     def _reduce_on_host(self, sums: Array) -> None:
         own = self._device.to_host(sums)

@@ -10,7 +10,7 @@ import numpy as np
 
 from haloscope.device.interface import Device
 from haloscope.device.targets import HostFile, KernelFile, Target
-from haloscope.exchange import lists
+from haloscope.exchange import entries
 from haloscope.mesh.lattice.lattice_parts import LatticePart, take
 from haloscope.mesh.lattice.shapes import Tube
 from haloscope.mesh.lattice.voxels import voxelise
@@ -93,13 +93,14 @@ def _cell_files(table: BloodTable, target: Target) -> Iterator[KernelFile]:
 
 def _exchange_files(case: BloodCase) -> Iterator[KernelFile]:
     """The kernels that exchange populations, velocities and vertices."""
-    table, transport = case.blood, case.machine.transport
+    table = case.blood
     most = _MOST_OVER_ESTIMATE * points(table)
     stored = fluid.stored_type(table.precision, table.storage)
-    yield from lists.kernel_files(stored, 1, transport, DIRECTIONS * most)
+    yield from entries.kernel_files(stored, 1, DIRECTIONS * most)
     if table.cells:
-        double = np.float64
-        yield from lists.kernel_files(double, _DIMENSIONS, transport, _DIMENSIONS * most)
+        # Values that the host repacks are listed one by one.
+        fields = 1 if case.machine.transport == "repacked" else _DIMENSIONS
+        yield from entries.kernel_files(np.float64, fields, _DIMENSIONS * most)
         yield from shared_vertices.kernel_files()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from haloscope.device.interface import Device
 from haloscope.device.targets import HostFile, KernelFile, Target
+from haloscope.exchange import entries
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.mesh.tets.tets import CORNERS
@@ -107,7 +109,12 @@ def _exchange_files(table: FlowTable, size: int, target: Target) -> Iterator[Ker
     for fields in sorted(whole):
         yield node_vectors.kernel_file(fields)
     if target.kind != "cpu":
+        # Sums over ranks; where GPUs cannot write into each other's memory, rows that are copied.
         yield node_vectors.rank_sums_file()
+        yield from entries.kernel_files(np.float64, 1, math.inf)
+        if preconditioner_of(table) == "two-level":
+            # Rows of the coarse matrix that one rank has.
+            yield from entries.kernel_files(np.float64, size**2, math.inf)
 
 
 _SIZES = {"cpu": (16, 32), "cuda": (32, 64)}

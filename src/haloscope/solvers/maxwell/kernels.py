@@ -9,7 +9,7 @@ import numpy as np
 
 from haloscope.device.interface import Device
 from haloscope.device.targets import KernelFile, Target
-from haloscope.exchange import copies
+from haloscope.exchange import entries
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.numerics.elements.element_maps import nodes
 from haloscope.numerics.krylov import krylov
@@ -47,7 +47,7 @@ def manifest(case: MaxwellCase, target: Target, ranks: int) -> Iterator[KernelFi
         elements = generated_elements(table)
         most = 4 * FACES * FACE_VALUES * (order + 1) ** 2 * (elements or math.inf)
         for values in (1, most):
-            yield copies.kernel_file(real, copies.index_type(values), FACE_VALUES)
+            yield entries.kernel_file(real, entries.index_type(values), FACE_VALUES)
 
 
 _ORDERS = (3, 7, 14)

@@ -14,8 +14,7 @@ from haloscope.device.fields import Field
 from haloscope.device.interface import Array, Device, Kernel, Launch
 from haloscope.device.program import MAIN, SIDE, Program, Step
 from haloscope.device.targets import Target
-from haloscope.exchange.copies import Placement
-from haloscope.exchange.gather_scatter import open_pairing
+from haloscope.exchange.entries import Placement, open_pairing
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.mesh.hexes.mesh_parts import MeshPart, Range, take

@@ -9,7 +9,7 @@
 // margin       how far outside it may be and yet enter the box before lists are made anew
 // counts       entries of each line in each list; then how many lines before it have in its message
 // totals       entries of each message in each list
-// Lists are those of shared_rows.cpp, with rows of one value: c * a_cell + v. Both ranks of a message find
+// Lists are those of exchange.cpp, with rows of one value: c * a_cell + v. Both ranks of a message find
 // the same entries in the same order, since they have the same bits of the same cells.
 
 CONSTANTS(TYPE(real))

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from haloscope.device.interface import Device, Launch
 from haloscope.device.targets import KernelFile
-from haloscope.exchange import shared_rows
+from haloscope.exchange import rows as row_exchange
+from haloscope.exchange.engine import Exchange
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.shared_rows import SharedRows, open_shared_rows
+from haloscope.exchange.rows import Rows, open_rows
 from haloscope.solvers.blood.cells.sharing import CellOwnership, Region, Shares
 from haloscope.solvers.blood.membranes.membranes import COPIES, OWN, SHARED, Membranes
 
@@ -34,7 +35,7 @@ _HERE, _THERE, _ELSEWHERE = range(3)
 _GROWTH, _SPARE_LINES = 1.15, 4
 _DIMENSIONS = 3
 
-Rows = NDArray[np.int64]
+RowNumbers = NDArray[np.int64]
 Counts = Mapping[int, int]
 
 
@@ -70,9 +71,9 @@ class SharedVertices:
         self._transport, self._vertices = transport, vertices
         self._kernels = kernels(device)
         # Exchanges of whole cells, and of the vertices that are listed.
-        self.whole: SharedRows | None = None
-        self.velocities: SharedRows | None = None
-        self.forces: SharedRows | None = None
+        self.whole: Exchange[Rows] | None = None
+        self.velocities: Exchange[Rows] | None = None
+        self.forces: Exchange[Rows] | None = None
         # Lines of the kernels, and how many there is room for.
         self._lines = np.zeros(0, np.int32)
         self._room = -1
@@ -82,7 +83,7 @@ class SharedVertices:
         self._sent_counts: NDArray[np.int32] = np.zeros((0, _LISTS), np.int32)
 
     @property
-    def exchanges(self) -> tuple[SharedRows | None, SharedRows | None]:
+    def exchanges(self) -> tuple[Exchange[Rows] | None, Exchange[Rows] | None]:
         """Exchanges of each step."""
         return self.velocities, self.forces
 
@@ -99,13 +100,13 @@ class SharedVertices:
     def fits(self, shares: Shares) -> bool:
         """Whether there is room for the cells that are shared."""
         counts = _counts(shares.sent), _counts(shares.received)
-        return self.whole is not None and self.whole.fits(*counts)
+        return self.whole is not None and self.whole.index.fits(*counts)
 
     def open(self, shares: Shares) -> None:
         """Make room for the cells that are shared; all ranks call this."""
         sent, received = _counts(shares.sent), _counts(shares.received)
         self.whole = self._opened(sent, received, self._vertices, self.whole, False)
-        ranks, boxes = [*self.whole.rooms[0], self._world.rank], self._region.boxes
+        ranks, boxes = [*self.whole.index.rooms[0], self._world.rank], self._region.boxes
         table = np.concatenate([boxes.lo[ranks] - 0.5, (boxes.hi - boxes.lo)[ranks]], axis=1)
         periods = np.where(self._region.periodic, self._region.shape, 0)
         self._boxes = self._device.from_host(
@@ -119,9 +120,9 @@ class SharedVertices:
         assert self.whole is not None
         self._margin = margin
         rank = self._world.rank
-        self.whole.renew(shares.sent, shares.received)
+        row_exchange.renew(self.whole, shares.sent, shares.received)
         lines, begins = [], [0]
-        for message, other in enumerate(self.whole.rooms[0]):
+        for message, other in enumerate(self.whole.index.rooms[0]):
             rows = shares.both.get(other, np.zeros(0, np.int64))
             owners = held.owners[rows]
             who = np.where(owners == rank, _HERE, np.where(owners == other, _THERE, _ELSEWHERE))
@@ -153,7 +154,7 @@ class SharedVertices:
         counts = self._device.to_host(self._on_device)[: _LISTS * messages]
         self._sent_counts = counts.reshape(messages, _LISTS)
         return any(
-            exchange is None or not exchange.fits(*counts)
+            exchange is None or not exchange.index.fits(*counts)
             for exchange, counts in zip(self.exchanges, self._wanted(), strict=True)
         )
 
@@ -197,13 +198,13 @@ class SharedVertices:
     @property
     def _messages(self) -> int:
         assert self.whole is not None
-        return len(self.whole.rooms[0])
+        return len(self.whole.index.rooms[0])
 
     def _wanted(self) -> tuple[tuple[Counts, Counts], tuple[Counts, Counts]]:
         """Entries to send to and to get from each other rank: of velocities, and of forces."""
         assert self.whole is not None
         a, b, c, d = (
-            dict(zip(self.whole.rooms[0], counts, strict=True))
+            dict(zip(self.whole.index.rooms[0], counts, strict=True))
             for counts in self._sent_counts.T.tolist()
         )
         return (a, b), (c, d)
@@ -213,10 +214,10 @@ class SharedVertices:
         sent: Counts,
         received: Counts,
         width: int,
-        before: SharedRows | None,
+        before: Exchange[Rows] | None,
         completes: bool,
-    ) -> SharedRows:
-        return open_shared_rows(
+    ) -> Exchange[Rows]:
+        return open_rows(
             *(self._world, self._device, sent, received, width, _DIMENSIONS, np.float64),
             self._transport,
             completes=completes,
@@ -250,9 +251,9 @@ class SharedVertices:
         ]
         if self.velocities is not None and self.forces is not None:
             arrays = (self.velocities, self.forces)
-            firsts = np.concatenate([one for exchange in arrays for one in exchange.firsts])
+            firsts = np.concatenate([one for exchange in arrays for one in exchange.index.firsts])
             (velocities_out, velocities_in), (forces_out, forces_in) = (
-                exchange.lists for exchange in arrays
+                exchange.index.lists for exchange in arrays
             )
             bound.append(
                 fill.bind(
@@ -279,7 +280,7 @@ def kernel_file() -> KernelFile:
 def kernel_files() -> list[KernelFile]:
     """The kernels that list travelling vertices, and that exchange their velocities and forces."""
     exchanges = [
-        shared_rows.kernel_file(np.float64, _DIMENSIONS, completes=completes)
+        row_exchange.kernel_file(np.float64, _DIMENSIONS, completes=completes)
         for completes in (True, False)
     ]
     return [kernel_file(), *exchanges]
@@ -291,5 +292,5 @@ def kernels(device: Device) -> list[Any]:
     return [device.kernel(source, name, constants) for name in KERNELS]
 
 
-def _counts(rows: Mapping[int, Rows]) -> dict[int, int]:
+def _counts(rows: Mapping[int, RowNumbers]) -> dict[int, int]:
     return {rank: len(listed) for rank, listed in rows.items()}

@@ -10,8 +10,9 @@ import numpy as np
 
 from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError, SolutionError
+from haloscope.exchange.engine import Exchange
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.shared_rows import SharedRows
+from haloscope.exchange.rows import Rows
 from haloscope.mesh.lattice.lattice_parts import LatticePart
 from haloscope.regions import Region as TimedRegion
 from haloscope.solvers.blood.cells.entering import EnteringCells
@@ -454,7 +455,7 @@ class Suspension:
 
     def _shared_by_ranks(
         self, quantity: Literal["velocities", "forces"]
-    ) -> list[tuple[SharedRows, Array]]:
+    ) -> list[tuple[Exchange[Rows], Array]]:
         pairs = ((local.shared, local.membranes) for local in self.kinds)
         return [
             (getattr(shared, quantity), getattr(cells, quantity))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Device
-from haloscope.exchange.lists import ListExchange, open_lists
+from haloscope.exchange.engine import Exchange
+from haloscope.exchange.entries import Entries, open_lists, require_single_copies
 from haloscope.exchange.plan import find_lists
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.bisection import Boxes
@@ -112,8 +114,10 @@ class Flow:
     ) -> None:
         self.fluid, self._overlap, self._device = fluid, overlap, device
         stream = device.side if overlap else None
-        self._populations: ListExchange | None = None
-        self._velocities: ListExchange | None = None
+        # From owners to ghosts, back, and velocities to ghosts.
+        self._forward: Exchange[Entries] | None = None
+        self._backward: Exchange[Entries] | None = None
+        self._velocities: Exchange[Entries] | None = None
         # Whether all velocities that others want are known once the edge is done.
         self._early = False
         self.transport = ""
@@ -128,19 +132,16 @@ class Flow:
             return np.where(at < 0, -1, wanted % DIRECTIONS * fluid.stride + at)
 
         numbers = part.numbers[points] * DIRECTIONS + slots
-        self._populations = open_lists(
-            world,
-            device,
-            find_lists(world, numbers, addresses, owners[points], find),
-            state.dtype,
-            transport,
-            backward=fluid.gives_back,
-            state=state,
-            stream=stream,
-            graphs=graphs,
-            log=log,
-        )
-        forward, backward = self._populations.forward, self._populations.backward
+        lists = find_lists(world, numbers, addresses, owners[points], find)
+        if fluid.gives_back:
+            require_single_copies(world, lists)
+        options: dict[str, Any] = {"state": state, "stream": stream, "graphs": graphs, "log": log}
+        forward = open_lists(world, device, lists, state.dtype, transport, **options)
+        backward = None
+        if fluid.gives_back:
+            name = forward.transport
+            backward = open_lists(world, device, lists.reversed, state.dtype, name, **options)
+        self._forward, self._backward = forward, backward
         sent, filled = ("edge", "openings"), "ghosts"
         for field in fluid.population_fields:
             forward.name_parts(field.array, sent=field[sent], filled=field[filled])
@@ -148,7 +149,7 @@ class Flow:
                 left = field[pushed(sent[0]), pushed(sent[1])]
                 backward.name_parts(field.array, sent=left, filled=field[pushed(filled)])
         forward.prepare(*fluid.buffers)
-        self.transport = self._populations.transport
+        self.transport = forward.transport
         if not with_cells:
             return
         ghosts = np.arange(part.owned, part.count)
@@ -174,32 +175,32 @@ class Flow:
         velocity = fluid.velocity_field
         with_all = ("edge", "openings", "interior")
         sent_now = with_all[:2] if self._early else with_all
-        self._velocities.forward.name_parts(
+        self._velocities.name_parts(
             fluid.velocity, sent=velocity[sent_now], filled=velocity["ghosts"]
         )
-        self._velocities.forward.prepare(fluid.velocity)
+        self._velocities.prepare(fluid.velocity)
 
     @property
     def capturable(self) -> bool:
         """Whether steps need no host, so that they can be captured into a graph."""
-        exchanges = (self._populations, self._velocities)
+        exchanges = (self._forward, self._velocities)
         return all(exchange is None or exchange.capturable for exchange in exchanges)
 
     def step(self) -> None:
         """Advance by one time step."""
         fluid = self.fluid
-        if self._populations is None:
+        if self._forward is None:
             with _COLLIDE:
                 fluid.collide_and_stream()
         else:
-            self._step_with_others(self._populations)
+            way = self._forward if fluid.forward else self._backward
+            assert way is not None
+            self._step_with_others(way)
         with _WALLS:
             fluid.finish_step()
 
-    def _step_with_others(self, exchange: ListExchange) -> None:
+    def _step_with_others(self, way: Exchange[Entries]) -> None:
         fluid, state = self.fluid, self.fluid.destination
-        way = exchange.forward if fluid.forward else exchange.backward
-        assert way is not None
         early = self._overlap and self._early
         with _EDGE:
             fluid.collide_edge()
@@ -216,10 +217,10 @@ class Flow:
             self._start_velocities()
         way.finish(state)
         if self._velocities is not None:
-            self._velocities.forward.finish(fluid.velocity)
+            self._velocities.finish(fluid.velocity)
         self._device.join()
 
     def _start_velocities(self) -> None:
         """Begin to give ghosts the velocities that collisions have written at their owners."""
         if self._velocities is not None:
-            self._velocities.forward.start(self.fluid.velocity)
+            self._velocities.start(self.fluid.velocity)

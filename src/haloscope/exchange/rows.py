@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from haloscope.device.interface import Array, Device
+from haloscope.device.interface import Array, Device, Launch
 from haloscope.device.targets import KernelFile
 from haloscope.errors import InputError
-from haloscope.exchange.choice import open_by_name, open_transport
-from haloscope.exchange.packed import BLOCK, Bound, Chunks, Copying
-from haloscope.exchange.plan import Box, Message, Plan, rows_in_memory_order
+from haloscope.exchange import engine
+from haloscope.exchange.choice import of_studies, open_exchange, open_transport
+from haloscope.exchange.engine import BLOCK, GATHERING, ROWS, Exchange, Link, Operand, Results
+from haloscope.exchange.plan import Box, Message, Plan
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.transports.contract import Slot, Transport
-from haloscope.exchange.transports.study import RepackedTransport
 
 _WORDS = 6
 
@@ -47,64 +45,55 @@ class DirectRows:
         self.boxes = device.from_host(boxes)
 
 
-# It knows no cell and no mesh. Which rows are sent may change as often as it likes: messages have
-# room for more rows than there are, so that other lists need no message, no new buffers and no new
-# launches, and captured graphs stay as they are. Lists come from the host, or kernels write them.
+# Which rows are sent may change as often as it likes: messages have room for more rows than there
+# are, so that other lists need no message, no new buffers and no new launches, and captured graphs
+# stay as they are. Lists come from the host, or kernels write them.
 
-_SOURCE = Path(__file__).with_name("shared_rows.cpp")
-Rows = NDArray[np.int64]
+RowNumbers = NDArray[np.int64]
 Rooms = Mapping[int, int]
 
 _GROWTH = 1.15
 _SPARE_ROWS = 4
 # Kernels count the values of a message in 32 bits.
 _MOST_VALUES = 2**32 - 1
-# Of the rows for shared_rows.cpp.
-_COLUMNS = 7
 # Whole numbers as wide as a value.
-_ROW_WORDS = {8: "long", 4: "int"}
+_WHOLE_NUMBERS = {8: "long", 4: "int"}
 
 
 def kernel_file(dtype: DTypeLike, fields: int, *, completes: bool) -> KernelFile:
     """The kernels of an exchange of rows of some fields, which completes rows or replaces them."""
-    real = _ROW_WORDS[np.dtype(dtype).itemsize]
-    return KernelFile(_SOURCE, {"real": real, "FIELDS": fields, "COMPLETES": int(completes)})
+    real = _WHOLE_NUMBERS[np.dtype(dtype).itemsize]
+    operation = "complete" if completes else "copy"
+    return engine.kernel_file(ROWS, real, fields=fields, operation=operation)
 
 
-class SharedRows(Copying):
-    """Repeated exchange of rows: each rank sends those that it has listed for each other one."""
+class Rows:
+    """Rows of arrays, of which each rank sends those that it has listed for each other one.
 
-    # Contract: all ranks call `start` and `finish` in turn and in the same order, and leave rows
-    # that are listed alone in between. What a rank lists to send to another, that one lists to get,
-    # as many rows in the same order. What comes takes the place of what is there, in any order of
-    # messages. Where rows are completed, values that come as +0 leave what is there: then several
-    # ranks may send the same row, of which one at most has written anything but +0 as a value, and
-    # after it all of them have what that rank wrote, to the last bit. What `finish` gives is in
-    # place for kernels launched after it on the same stream. One message goes to each rank that
-    # rows are shared with.
+    `rooms`: rows that there is room for in the messages to each other rank, and in those from it.
+    """
+
+    # What a rank lists to send to another, that one lists to get, as many rows in the same order.
+    # What comes takes the place of what is there, in any order of messages. Where rows are completed,
+    # values that come as +0 leave what is there: then several ranks may send the same row, of which
+    # one at most has written anything but +0 as a value, and after it all of them have what that rank
+    # wrote, to the last bit.
     #
     # Arrays are flat: all fields one after the other, each of a whole number of rows.
-    #
-    # Made by :func:`open_shared_rows`.
+
+    phases = GATHERING
 
     def __init__(
         self,
-        device: Device,
+        link: Link,
         rooms: tuple[Rooms, Rooms],
         width: int,
         fields: int,
-        dtype: Any,
-        transport: Transport,
-        stream: Any = None,
         *,
         completes: bool = True,
     ) -> None:
-        plan = plan_of_rooms(rooms, width * fields)
-        super().__init__(device, plan, dtype, transport, stream)
-        self._width, self._fields = width, fields
-        self._constants = kernel_file(self._dtype, fields, completes=completes).constants
-        # Rows that there is room for in the messages to each other rank, and in those from it.
-        self.rooms = rooms
+        self.link, self.rooms, self.width, self.fields = link, rooms, width, fields
+        self._file = kernel_file(link.dtype, fields, completes=completes)
         messages = len(rooms[0])
         # Where the rows of each message begin in the lists.
         self.firsts = tuple(
@@ -113,12 +102,10 @@ class SharedRows(Copying):
         self._listed = [np.zeros(max(1, messages + sum(room.values())), np.int32) for room in rooms]
         # int32, on the device, of rows to send and of those to get: how many there are in each
         # message, in the order of ranks, then these, each message's from :attr:`firsts` on.
-        self.lists = tuple(device.from_host(listed) for listed in self._listed)
-        if isinstance(transport, RepackedTransport):
-            orders = (rows_in_memory_order(list(room.values()), width, fields) for room in rooms)
-            transport.arrange(*orders)
-        self._out = self._chunks(plan.sends, transport.outgoing, self.firsts[0])
-        self._into = self._chunks(plan.receives, transport.incoming, self.firsts[1])
+        self.lists = tuple(link.device.from_host(listed) for listed in self._listed)
+        out, into = (first.tolist() for first in self.firsts)
+        self._out = link.outgoing(lambda p: (p.message, out[p.message], p.begin, p.size))
+        self._into = link.incoming(lambda p: (p.message, into[p.message], p.begin, p.size))
         self._largest = -1
 
     def fits(self, sent: Rooms, received: Rooms) -> bool:
@@ -129,8 +116,8 @@ class SharedRows(Copying):
             for rank, count in counts.items()
         )
 
-    def renew(self, sent: Mapping[int, Rows], received: Mapping[int, Rows]) -> None:
-        """Send other rows from now on; each two ranks do so between the same exchanges."""
+    def renew(self, sent: Mapping[int, RowNumbers], received: Mapping[int, RowNumbers]) -> None:
+        """List other rows; see :func:`renew`."""
         self._largest = -1
         for way, rows in enumerate((sent, received)):
             counts = np.zeros_like(self._listed[way])
@@ -143,59 +130,51 @@ class SharedRows(Copying):
                 self._largest = max(self._largest, int(np.max(listed, initial=-1)))
             if not np.array_equal(counts, self._listed[way]):
                 self._listed[way] = counts
-                self.lists[way][...] = self._device.from_host(counts)
+                self.lists[way][...] = self.link.device.from_host(counts)
 
-    def _bound(self, state: Array) -> Bound:
-        values = state.nbytes // state.itemsize
-        # Rows that are listed later may lie beyond the end of an array that was given before.
-        if state.dtype != self._dtype or values < self._fields * self._width * (self._largest + 1):
+    def require_room(self, array: Array) -> None:
+        """Refuse an array beyond whose end rows are listed."""
+        values, rows = array.nbytes // array.itemsize, self._largest + 1
+        if array.dtype != self.link.dtype or values < self.fields * self.width * rows:
             raise ValueError(
-                f"an exchange of rows needs {self._fields} x {self._width} x {self._largest + 1} values of "
-                f"{self._dtype}; the array has {values} of {state.dtype}"
+                f"an exchange of rows needs {self.fields} x {self.width} x {rows} values of "
+                f"{self.link.dtype}; the array has {values} of {array.dtype}"
             )
-        return super()._bound(state)
 
-    def _bind(self, state: Array) -> Bound:
-        out, into = self._out, self._into
-        values = state.view(f"i{self._dtype.itemsize}")
-        rows = {
-            "field_stride": state.nbytes // state.itemsize // self._fields,
-            "width": self._width,
-        }
-        pack = self._device.kernel(_SOURCE, "pack_rows", self._constants).bind(
-            state=self._sent(state, values),
-            **rows,
+    def bind_pack(self, sent: Operand) -> Launch:
+        """The launch that packs all messages."""
+        return self.link.kernel(self._file, "pack").bind(
+            **self._of(sent),
             lists=self.lists[0],
-            chunks=out.rows,
-            count=out.count,
-            sent=out.seen,
-            **self._options(BLOCK * out.count),
+            chunks=self._out.rows,
+            count=self._out.count,
+            sent=self._out.seen,
+            **self.link.options(BLOCK * self._out.count),
         )
-        place = self._device.kernel(_SOURCE, "place_rows", self._constants).bind(
-            state=self._filled(state, values),
-            **rows,
+
+    def bind_results(self, sent: Operand, filled: Operand) -> Results:
+        """The launch that puts what arrives in its place."""
+        unpack = self.link.kernel(self._file, "unpack").bind(
+            **self._of(filled),
             lists=self.lists[1],
-            chunks=into.rows,
-            count=into.count,
-            received=into.seen,
-            **self._options(BLOCK * into.count),
+            chunks=self._into.rows,
+            count=self._into.count,
+            received=self._into.seen,
+            **self.link.options(BLOCK * self._into.count),
         )
-        return Bound(state, pack, place)
+        return Results(None, unpack)
 
-    def _chunks(
-        self, messages: Sequence[Message], slots: Sequence[Slot], firsts: NDArray[np.int64]
-    ) -> Chunks:
-        """Messages as shared_rows.cpp takes them."""
-        return self._table(
-            [
-                (p.message, int(firsts[p.message]), p.begin, p.size, *p.places)
-                for p in self._pieces(messages, slots)
-            ],
-            _COLUMNS,
-        )
+    def _of(self, operand: Operand) -> dict[str, Any]:
+        """An array as whole numbers, and its layout."""
+        array = operand.array
+        return {
+            "state": operand.retyped(f"i{self.link.dtype.itemsize}").argument,
+            "field_stride": array.nbytes // array.itemsize // self.fields,
+            "width": self.width,
+        }
 
 
-def open_shared_rows(
+def open_rows(
     world: World,
     device: Device,
     sent: Rooms,
@@ -206,45 +185,53 @@ def open_shared_rows(
     transport: str = "auto",
     *,
     completes: bool = True,
-    before: SharedRows | None = None,
+    before: Exchange[Rows] | None = None,
     state: Array | None = None,
     stream: Any = None,
     graphs: bool = True,
     log: Callable[[str], None] | None = None,
-) -> SharedRows:
+) -> Exchange[Rows]:
     """Open the exchange of rows that ranks share; all ranks call this, and list rows then.
 
     `before`: an exchange that this one takes the place of: there is as much room at least.
     """
-    rooms = tuple(
-        _grown({} if before is None else before.rooms[way], counts)
+    out, into = (
+        _grown({} if before is None else before.index.rooms[way], counts)
         for way, counts in enumerate((sent, received))
     )
     most = _MOST_VALUES // (width * fields)
-    if world.any(any(room > most for rooms_of_peers in rooms for room in rooms_of_peers.values())):
+    if world.any(any(room > most for room in (*out.values(), *into.values()))):
         raise InputError(
             f"two ranks share more than {most} rows of {fields} x {width} values",
             remedy="use more ranks",
         )
+    plan = plan_of_rooms((out, into), width * fields)
+    arrange = of_studies("repacked rows") if transport == "repacked" else None
 
-    def make(opened: Transport) -> SharedRows:
-        both = (rooms[0], rooms[1])
-        return SharedRows(device, both, width, fields, dtype, opened, stream, completes=completes)
+    def make(link: Link) -> Exchange[Rows]:
+        rows = Rows(link, (out, into), width, fields, completes=completes)
+        if arrange is not None:
+            arrange(rows)
+        return Exchange(rows)
 
-    plan = plan_of_rooms((rooms[0], rooms[1]), width * fields)
-    return open_by_name(
-        world,
-        device,
-        plan,
-        dtype,
-        transport,
-        make,
+    return open_exchange(
+        *(world, device, plan, dtype, transport, make),
         state=state,
         stream=stream,
         graphs=graphs,
         repacks=True,
         log=log,
     )
+
+
+def renew(
+    exchange: Exchange[Rows],
+    sent: Mapping[int, RowNumbers],
+    received: Mapping[int, RowNumbers],
+) -> None:
+    """Exchange other rows from now on; each two ranks do so between the same exchanges."""
+    exchange.index.renew(sent, received)
+    exchange.require_room()
 
 
 def _grown(room: Rooms, counts: Rooms) -> dict[int, int]:

@@ -1,0 +1,338 @@
+"""The exchange engine: packs values of arrays, moves them by a transport, and puts what arrives in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from haloscope.device.fields import View
+from haloscope.device.interface import Array, Device, Kernel, Launch
+from haloscope.device.targets import KernelFile
+from haloscope.exchange.plan import Box, Message, Plan, cut
+from haloscope.exchange.transports.contract import Slot, Transport
+from haloscope.regions import Region
+
+SOURCE = Path(__file__).with_name("exchange.cpp")
+BLOCK = 256
+"""Threads of a GPU block, which packs or unpacks a piece of a message."""
+BOXES, ENTRIES, ROWS = range(3)
+"""Index kinds, by their numbers in exchange.cpp."""
+OPERATIONS = {"copy": 0, "sum": 1, "min": 2, "max": 3, "complete": 4, "swap": 0}
+"""What becomes of arriving values, by its number in exchange.cpp: each copy of a swap gets the other."""
+# Not all compilers and no MPI know half precision.
+TYPES = {"float64": "double", "float32": "float", "float16": "unsigned short"}
+
+
+def kernel_file(
+    index: int,
+    real: str,
+    *,
+    positions: DTypeLike = np.int32,
+    fields: int = 1,
+    operation: str = "copy",
+) -> KernelFile:
+    """The kernels of an exchange: of an index kind, and the C type of the values that it moves."""
+    constants: dict[str, int | float | str] = {
+        "real": real,
+        "index": "int" if positions == np.int32 else "long",
+        "INDEX": index,
+        "FIELDS": fields,
+        "OPERATION": OPERATIONS[operation],
+    }
+    return KernelFile(SOURCE, constants)
+
+
+def moved_as(dtype: DTypeLike) -> np.dtype[Any]:
+    """The type as which messages hold values of a type: half precision is moved as bits."""
+    return np.dtype(np.uint16 if np.dtype(dtype) == np.float16 else dtype)
+
+
+class Phases(NamedTuple):
+    """Regions of an exchange in profiles."""
+
+    pack: Region
+    send: Region
+    inside: Region
+    wait: Region
+    unpack: Region
+
+
+def _phases(pack: str, unpack: str) -> Phases:
+    return Phases(Region(pack, movement=True), _SEND, _INSIDE, _WAIT, Region(unpack, movement=True))
+
+
+_SEND = Region("exchange send", movement=True)
+_INSIDE = Region("gather-scatter within")
+_WAIT = Region("exchange wait", movement=True)
+PACKING, GATHERING = _phases("pack", "unpack"), _phases("gather", "scatter")
+"""Regions of an exchange of boxes, and of one of entries or rows."""
+
+
+class Piece(NamedTuple):
+    """Part of a message that a block of threads takes."""
+
+    message: int  # Its number among the messages of one direction
+    # Where its values lie: so many of a box, from this one on.
+    box: Box
+    begin: int
+    size: int
+
+
+@dataclass(frozen=True, eq=False)
+class Chunks:
+    """Messages of one direction, cut for blocks of threads: a table for a kernel."""
+
+    rows: Array  # int64: struct Chunk of exchange.cpp
+    count: int
+    seen: Array  # int64: how often the kernel has moved each row, which it counts
+
+
+class Link:
+    """Messages of a plan on a transport, and the tables and launches of the kernels that pack and unpack."""
+
+    def __init__(
+        self, device: Device, plan: Plan, dtype: Any, transport: Transport, stream: Any = None
+    ) -> None:
+        self.device, self.plan, self.transport, self.stream = device, plan, transport, stream
+        self.dtype = np.dtype(dtype)
+        # Whether kernels move the messages themselves, and raise flags.
+        self.flagged = any(slot.flags for slot in transport.outgoing)
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that an exchange sends."""
+        values = sum(message.size for message in self.plan.sends)
+        return int(values * self.dtype.itemsize)
+
+    def outgoing(self, words: Callable[[Piece], Sequence[int]]) -> Chunks:
+        """The chunks that are sent; `words`: those of a row that the index kind knows."""
+        return self._chunks(self.plan.sends, self.transport.outgoing, words)
+
+    def incoming(self, words: Callable[[Piece], Sequence[int]]) -> Chunks:
+        """The chunks that arrive, as for :meth:`outgoing`."""
+        return self._chunks(self.plan.receives, self.transport.incoming, words)
+
+    def _chunks(
+        self,
+        messages: Sequence[Message],
+        slots: Sequence[Slot],
+        words: Callable[[Piece], Sequence[int]],
+    ) -> Chunks:
+        rows = [(*words(piece), *places) for piece, places in self._pieces(messages, slots)]
+        table = self.device.from_host(
+            np.array(rows, np.int64).reshape(len(rows), -1 if rows else 1)
+        )
+        return Chunks(table, len(rows), self.device.zeros((max(1, len(rows)),), np.int64))
+
+    def _pieces(
+        self, messages: Sequence[Message], slots: Sequence[Slot]
+    ) -> Iterator[tuple[Piece, tuple[int, int, int]]]:
+        """Pieces, and where each is in even and in odd exchanges, and its flag; cores take whole boxes."""
+        for number, (message, slot) in enumerate(zip(messages, slots, strict=True)):
+            parts = cut(message)
+            if self.device.kind == "cpu":
+                parts = [(box, 0, box.size) for box in message.boxes]
+            offset = 0
+            for place, (box, begin, count) in enumerate(parts):
+                flag = slot.flags + 8 * place if slot.flags else 0
+                piece = Piece(number, box, begin, count)
+                yield piece, (slot.even + offset, slot.odd + offset, flag)
+                offset += count * self.dtype.itemsize
+
+    def kernel(self, file: KernelFile, name: str) -> Kernel:
+        """A kernel on the device of the exchange."""
+        return self.device.kernel(file.source, name, file.constants)
+
+    def options(self, threads: int) -> dict[str, Any]:
+        """How a kernel of at least so many threads is launched."""
+        return {"extent": (max(1, threads),), "block": (BLOCK,), "stream": self.stream}
+
+
+class Operand(NamedTuple):
+    """An array of an exchange, and the parts of it that are sent or filled where these have names."""
+
+    array: Array
+    view: View | None = None
+
+    def retyped(self, dtype: DTypeLike) -> Operand:
+        """The same memory as values of another type."""
+        array = self.array.view(dtype)
+        return Operand(array, None if self.view is None else self.view.of(array))
+
+    @property
+    def argument(self) -> Array | View:
+        """What a kernel gets."""
+        return self.array if self.view is None else self.view
+
+
+class Results(NamedTuple):
+    """Launches that bring an exchange to its end."""
+
+    inside: Launch | None  # What needs no message
+    unpack: Launch
+    both: Launch | None = None  # All of the exchange in one launch, where no host is needed
+
+
+class Index(Protocol):
+    """Which values of arrays are exchanged: boxes, entries or rows."""
+
+    @property
+    def link(self) -> Link:
+        """The messages."""
+
+    @property
+    def phases(self) -> Phases:
+        """Regions in profiles."""
+
+    def require_room(self, array: Array) -> None:
+        """Refuse an array beyond whose end values would be read or written."""
+
+    def bind_pack(self, sent: Operand) -> Launch:
+        """The launch that packs what goes out of an array."""
+
+    def bind_results(self, sent: Operand, filled: Operand) -> Results:
+        """The launches that put what arrives, and results, into an array."""
+
+
+Kind = TypeVar("Kind", bound=Index, covariant=True)
+
+
+class Exchange(Generic[Kind]):
+    """Repeated exchange of the same values of one or several arrays of one layout."""
+
+    # Contract: every rank of the world makes its exchange from plans that match (each send has its
+    # receive), calls `start` and `finish` in turn and in the same order, and leaves what goes out
+    # alone from `start` to `finish`. What comes in is in place for kernels launched after `finish`
+    # on the same stream. One message goes to each neighbour; a rank may be its own neighbour. Arrays
+    # are remembered by identity.
+
+    def __init__(self, index: Kind) -> None:
+        self.index, self.regions = index, index.phases
+        link = index.link
+        self._link, self._transport = link, link.transport
+        self._parts: dict[int, tuple[View | None, View | None]] = {}
+        self._packs: dict[int, tuple[Array, Launch]] = {}
+        self._results: dict[tuple[int, int], tuple[Array, Array, Results]] = {}
+        # In each exchange.
+        self.bytes_sent = link.bytes_sent
+        self.messages_sent = len(link.plan.sends)
+
+    @property
+    def transport(self) -> str:
+        """Name of the transport in use."""
+        return self._transport.name
+
+    @property
+    def capturable(self) -> bool:
+        """Whether `start` and `finish` may be captured into a graph."""
+        return self._transport.capturable
+
+    @property
+    def stream(self) -> Any:
+        """The stream of its kernels; None: the main one."""
+        return self._link.stream
+
+    def name_parts(
+        self, array: Array, *, sent: View | None = None, filled: View | None = None
+    ) -> None:
+        """Name the parts of an array that are sent and filled; else it is all of it."""
+        self.forget(array)
+        self._parts[id(array)] = sent, filled
+
+    def prepare(self, *states: Array, into: Array | None = None) -> None:
+        """Bind arrays beforehand: while a graph is captured nothing can be copied to the device."""
+        for state in states:
+            self.pack_of(state)
+            self.results_of(state, into)
+
+    def forget(self, state: Array) -> None:
+        """Let go of what was bound for an array, and of the names of its parts."""
+        number = id(state)
+        self._parts.pop(number, None)
+        self._packs.pop(number, None)
+        self._results = {key: one for key, one in self._results.items() if number not in key}
+
+    def require_room(self) -> None:
+        """Refuse arrays that were bound before other values were listed that lie beyond their ends."""
+        for state, into, _ in self._results.values():
+            self.index.require_room(state)
+            self.index.require_room(into)
+
+    def start(self, state: Array) -> None:
+        """Pack what goes out of an array and begin to send it."""
+        with self.regions.pack:
+            self.pack_of(state)()
+        with self.regions.send:
+            self._transport.start()
+
+    def progress(self) -> None:
+        """Give messages that are under way a chance to go on."""
+        self._transport.progress()
+
+    def finish(self, state: Array, into: Array | None = None) -> None:
+        """Do what needs no message, wait for the messages, and put the results in place.
+
+        `into`: an array of the same layout that gets the results; `state` itself by default.
+        """
+        inside, unpack, _ = self.results_of(state, into)
+        if inside is not None:
+            with self.regions.inside:
+                inside()
+        with self.regions.wait:
+            self._transport.finish()
+        with self.regions.unpack:
+            unpack()
+
+    def swap(self, state: Array, into: Array | None = None) -> None:
+        """Start and finish with nothing in between: one launch where the exchange has one for both."""
+        both = self.results_of(state, into).both
+        if both is None:
+            self.start(state)
+            self.finish(state, into)
+        else:
+            with self.regions.wait:
+                both()
+
+    def pack_of(self, state: Array) -> Launch:
+        """The launch that packs an array."""
+        binding = self._packs.get(id(state))
+        if binding is None:
+            self.index.require_room(state)
+            launch = self.index.bind_pack(Operand(state, self._named(state)[0]))
+            binding = self._packs[id(state)] = state, launch
+        return binding[1]
+
+    def results_of(self, state: Array, into: Array | None = None) -> Results:
+        """The launches that finish the exchange of an array."""
+        target = state if into is None else into
+        key = id(state), id(target)
+        binding = self._results.get(key)
+        if binding is None:
+            self.index.require_room(target)
+            sent, filled = self._named(state)[0], self._named(target)[1]
+            results = self.index.bind_results(Operand(state, sent), Operand(target, filled))
+            binding = self._results[key] = state, target, results
+        return binding[2]
+
+    def _named(self, array: Array) -> tuple[View | None, View | None]:
+        return self._parts.get(id(array), (None, None))
+
+
+def require_room(array: Array, dtype: np.dtype[Any], values: int, operation: str) -> None:
+    """Refuse an array that does not fit, which would be read or written beyond its end.
+
+    `dtype`, `values`: what it must hold, and at least how many.
+    """
+    held = array.nbytes // array.itemsize
+    if array.dtype != dtype or held < values:
+        raise ValueError(
+            f"{operation} needs {values} values of {dtype}; the array has {held} of {array.dtype}"
+        )
+    flags = getattr(array, "flags", None)
+    if flags is not None and not flags.c_contiguous:
+        raise ValueError(f"{operation} needs a contiguous array; give the whole array")
