@@ -43,7 +43,11 @@ def test_steps_leave_no_hazard_open(run_ranks, name, ranks):
     [
         ("cavity-demo", 2, "pack unpack update walls"),
         ("maxwell-antenna", 2, "gather place stage"),
-        ("blood-tube", 2, "advance forces gather interpolate pack_rows place place_rows"),
+        (
+            "blood-tube",
+            2,
+            "advance correct_walls forces gather interpolate pack_rows place place_rows",
+        ),
         (
             "blood-bifurcation",
             3,

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Device
+from haloscope.device.program import MAIN, SIDE
 from haloscope.exchange.lists import ListExchange, open_lists
 from haloscope.exchange.plan import find_lists
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.bisection import Boxes
 from haloscope.mesh.lattice.lattice_parts import LatticePart, Triple
 from haloscope.mesh.lattice.voxels import Lattice
-from haloscope.regions import Region
-from haloscope.solvers.blood.fluid.fluid import Fluid
+from haloscope.solvers.blood.fluid.fluid import Fluid, PartExchange
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS
-from haloscope.solvers.blood.fluid.populations import pushed
+from haloscope.solvers.blood.fluid.populations import PARTS, Turn
 
 Floats = NDArray[np.float64]
 
@@ -78,11 +78,6 @@ def solved_for_ones(
     return values
 
 
-_COLLIDE = Region("collide and stream")
-_EDGE = Region("collide and stream beside ghosts")
-_WALLS = Region("walls")
-
-
 class Flow:
     """A rank's fluid, and what goes between ranks."""
 
@@ -110,11 +105,11 @@ class Flow:
         graphs: bool = True,
         log: Callable[[str], None] | None = None,
     ) -> None:
-        self.fluid, self._overlap, self._device = fluid, overlap, device
+        self.fluid, self._overlap = fluid, overlap
         stream = device.side if overlap else None
         self._populations: ListExchange | None = None
         self._velocities: ListExchange | None = None
-        # Whether all velocities that others want are known once the edge is done.
+        # Whether velocities go once the edge is done: all that others want are known then.
         self._early = False
         self.transport = ""
         if not world.any(part.ghosts > 0):
@@ -140,86 +135,47 @@ class Flow:
             graphs=graphs,
             log=log,
         )
-        forward, backward = self._populations.forward, self._populations.backward
-        sent, filled = ("edge", "openings"), "ghosts"
-        for field in fluid.population_fields:
-            forward.name_parts(field.array, sent=field[sent], filled=field[filled])
-            if backward is not None:
-                left = field[pushed(sent[0]), pushed(sent[1])]
-                backward.name_parts(field.array, sent=left, filled=field[pushed(filled)])
-        forward.prepare(*fluid.buffers)
         self.transport = self._populations.transport
-        if not with_cells:
-            return
-        ghosts = np.arange(part.owned, part.count)
-        lists = find_lists(
-            world,
-            part.numbers[ghosts],
-            ghosts,
-            owners[ghosts],
-            lambda wanted: part.find(wanted, shape),
-        )
-        self._early = bool(fluid.on_edge[lists.sent].all())
-        self._velocities = open_lists(
-            world,
-            device,
-            lists,
-            fluid.velocity.dtype,
-            self.transport,
-            fields=3,
-            field_stride=fluid.stride,
-            stream=stream,
-            graphs=graphs,
-        )
-        velocity = fluid.velocity_field
-        with_all = ("edge", "openings", "interior")
-        sent_now = with_all[:2] if self._early else with_all
-        self._velocities.forward.name_parts(
-            fluid.velocity, sent=velocity[sent_now], filled=velocity["ghosts"]
-        )
-        self._velocities.forward.prepare(fluid.velocity)
+        if with_cells:
+            ghosts = np.arange(part.owned, part.count)
+            lists = find_lists(
+                world,
+                part.numbers[ghosts],
+                ghosts,
+                owners[ghosts],
+                lambda wanted: part.find(wanted, shape),
+            )
+            self._early = overlap and bool(fluid.on_edge[lists.sent].all())
+            self._velocities = open_lists(
+                world,
+                device,
+                lists,
+                fluid.velocity.dtype,
+                self.transport,
+                fields=3,
+                field_stride=fluid.stride,
+                stream=stream,
+                graphs=graphs,
+            )
+        fluid.record(self._exchanges, on=SIDE if overlap else MAIN)
 
     @property
     def capturable(self) -> bool:
         """Whether steps need no host, so that they can be captured into a graph."""
-        exchanges = (self._populations, self._velocities)
-        return all(exchange is None or exchange.capturable for exchange in exchanges)
+        return all(step.capturable for step in self.fluid.program.steps)
 
-    def step(self) -> None:
-        """Advance by one time step."""
-        fluid = self.fluid
-        if self._populations is None:
-            with _COLLIDE:
-                fluid.collide_and_stream()
-        else:
-            self._step_with_others(self._populations)
-        with _WALLS:
-            fluid.finish_step()
-
-    def _step_with_others(self, exchange: ListExchange) -> None:
-        fluid, state = self.fluid, self.fluid.destination
-        way = exchange.forward if fluid.forward else exchange.backward
+    def _exchanges(self, turn: Turn) -> Iterator[PartExchange]:
+        """What goes between ranks in a step."""
+        fluid, exchange = self.fluid, self._populations
+        assert exchange is not None
+        way = exchange.backward if turn.pushed else exchange.forward
         assert way is not None
-        early = self._overlap and self._early
-        with _EDGE:
-            fluid.collide_edge()
-        if self._overlap:
-            way.start(state)
-        if early:
-            self._start_velocities()
-        with _COLLIDE:
-            fluid.collide_interior()
-        if not self._overlap:
-            way.start(state)
-        if self._velocities is not None and not early:
-            self._device.fork()
-            self._start_velocities()
-        way.finish(state)
+        edge, _, openings, ghosts = turn.parts
+        fresh = fluid.population_fields[turn.destination]
+        yield PartExchange(way, fresh[edge, openings], fresh[ghosts], self._overlap)
         if self._velocities is not None:
-            self._velocities.forward.finish(fluid.velocity)
-        self._device.join()
-
-    def _start_velocities(self) -> None:
-        """Begin to give ghosts the velocities that collisions have written at their owners."""
-        if self._velocities is not None:
-            self._velocities.forward.start(self.fluid.velocity)
+            edge, interior, openings, ghosts = PARTS
+            sent = (edge, openings) if self._early else (edge, openings, interior)
+            field = fluid.velocity_field
+            way = self._velocities.forward
+            yield PartExchange(way, field[sent], field[ghosts], self._early)
