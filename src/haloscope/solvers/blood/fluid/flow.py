@@ -165,7 +165,7 @@ class Flow:
         return all(step.capturable for step in self.fluid.program.steps)
 
     def _exchanges(self, turn: Turn) -> Iterator[PartExchange]:
-        """What goes between ranks in a step."""
+        """Exchanges of one kind of step."""
         fluid, exchange = self.fluid, self._populations
         assert exchange is not None
         way = exchange.backward if turn.pushed else exchange.forward
