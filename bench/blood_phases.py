@@ -9,8 +9,10 @@ import numpy as np
 
 from haloscope.device.interface import Device
 from haloscope.exchange.ranks.world import World
+from haloscope.regions import Region
 from haloscope.solvers.blood.cells.local_cells import LocalCells
 from haloscope.solvers.blood.coupling.repulsion import CellsOfKind
+from haloscope.solvers.blood.fluid.fluid import COLLIDE, EDGE
 from haloscope.solvers.blood.membranes.membranes import ALONE, OWN, SHARED
 from haloscope.solvers.blood.solver import BloodSolver
 
@@ -31,14 +33,16 @@ def phases_of(solver: BloodSolver, device: Device) -> dict[str, tuple[Work, bool
     fluid = flow.fluid
     phases: dict[str, tuple[Work, bool]] = {}
 
-    def edge() -> None:
+    def launch(region: Region) -> None:
         device.fork()
-        fluid.collide_edge()
+        for node in fluid.program.steps[fluid.phase].nodes:
+            if node.region is region:
+                node.run()
         device.join()
 
     if not fluid.in_place:
-        phases["edge"] = edge, True
-        phases["interior"] = fluid.collide_interior, True
+        phases["edge"] = partial(launch, EDGE), True
+        phases["interior"] = partial(launch, COLLIDE), True
     if suspension is None:
         return phases
     coupling, kinds = suspension._coupling, suspension.kinds

@@ -111,20 +111,22 @@ class _Still:
 
     capturable = True
 
-    def __init__(self) -> None:
-        self.forward = self.backward = self
+    def __init__(self, stream: Any = None) -> None:
+        self.stream = stream
 
-    def start(self, state: Any) -> None:
+    def start(self, state: Any, **parts: Any) -> None:
         pass
 
-    finish = start
+    finish = prepare = name_parts = start
 
 
 def still(solver: BloodSolver) -> None:
     """Let nothing go between ranks any more, cells' hand-overs included: all that follows is wrong."""
     flow, suspension = solver.flow, solver.suspension
-    flow._populations = _Still()
-    flow._velocities = flow._velocities and _Still()
+    still = _Still(flow._forward.stream)
+    flow._forward, flow._backward = still, flow._backward and still
+    flow._velocities = flow._velocities and _Still(still.stream)
+    flow.fluid.record(flow._exchanges, on=flow.fluid._on)
     if suspension is not None:
         for cells_of_kind in suspension.kinds:
             if cells_of_kind.shared:

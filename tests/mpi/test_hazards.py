@@ -43,7 +43,7 @@ def test_steps_leave_no_hazard_open(run_ranks, name, ranks):
     [
         ("cavity-demo", 2, "pack unpack update walls"),
         ("maxwell-antenna", 2, "pack stage unpack"),
-        ("blood-tube", 2, "advance forces interpolate pack unpack"),
+        ("blood-tube", 2, "advance correct_walls forces interpolate pack unpack"),
         (
             "blood-bifurcation",
             3,

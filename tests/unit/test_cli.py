@@ -712,6 +712,14 @@ def test_a_step_is_described_and_drawn_without_being_taken(case, call, monkeypat
     assert (code, "--describe-step with --json: a dry run has no results" in err) == (2, True)
 
 
+def test_the_part_of_the_fluid_is_described_of_a_step_of_blood(call):
+    code, out, _ = call("run", "blood-red-cell", "--describe-step", "--set", "blood.spacing_um=1.2")
+    assert code == 0
+    assert (
+        "main advance [collide and stream]: reads and writes populations 0[pushed interior]" in out
+    )
+
+
 def test_steps_that_are_no_program_are_not_described(call, tmp_path):
     code, _, err = call("run", "flow-lid", "--describe-step", "--set", "flow.box.cells=[2, 2, 2]")
     assert code == 2

@@ -70,9 +70,7 @@ def test_two_ranks_leave_no_hazard_open(name, make, settings):
     assert on_ranks(2, lambda world: _hazards(make, case, world)) == [({"main", "side"}, [])] * 2
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("streaming", ["in place", "two buffers", "push"])
-def test_points_in_openings_and_beside_ghosts_go_beside_the_others(streaming, ranks):
+def _channel(streaming: str) -> Any:
     table = {
         "spacing_um": 1.0,
         "channel": {"size_um": [24.0, 12.0, 12.0], "periodic": [], "open": ["x"]},
@@ -80,13 +78,32 @@ def test_points_in_openings_and_beside_ghosts_go_beside_the_others(streaming, ra
             {"name": "x_low", "kind": "pressure", "value": 10.0},
             {"name": "x_high", "kind": "pressure"},
         ],
+        "walls": {"velocity_m_s": {"y_high": [1e-3, 0.0, 0.0]}},
         "streaming": streaming,
     }
     machine = {"graphs": False, "transport": "peer"}
-    case = check(
+    return check(
         {"solver": "blood", "blood": table, "machine": machine}, registry.case_model("blood"), "own"
     )
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("streaming", ["in place", "two buffers", "push"])
+def test_points_in_openings_and_beside_ghosts_go_beside_the_others(streaming, ranks):
+    case = _channel(streaming)
     assert (
         on_ranks(ranks, lambda world: _hazards(_Blood, case, world))
         == [({"main", "side"}, [])] * ranks
     )
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(("streaming", "turns"), [("in place", 2), ("two buffers", 3), ("push", 2)])
+def test_streams_of_blood_part_and_meet_once_a_step(streaming, turns, ranks):
+    case = _channel(streaming)
+
+    def waits(world: World) -> tuple[int, int]:
+        text = _Blood(case, RecordedGpu(), world).program.describe()
+        return text.count("waits for main"), text.count("waits for side")
+
+    assert on_ranks(ranks, waits) == [(turns, turns)] * ranks

@@ -118,7 +118,7 @@ def print_step(simulation: Simulation) -> None:
         raise InputError(
             "steps of this case are no program that can be described",
             location="--describe-step",
-            allowed="cases of the cavity, and of Maxwell with explicit steps",
+            allowed="cases of the cavity, of blood (its fluid), and of Maxwell with explicit steps",
         )
     if not simulation.world.is_root:
         return

@@ -386,7 +386,7 @@ class Solver(Protocol):
 
 
 class WithProgram(Protocol):
-    """A solver whose steps are a program."""
+    """A solver whose steps, or the first part of each, are a program."""
 
     @property
     def program(self) -> Program | None:

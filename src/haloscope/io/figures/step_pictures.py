@@ -30,7 +30,7 @@ def save_step_picture(path: Path, program: Program, title: str) -> None:
     axes.set_axis_off()
     axes.set_xlim(-0.5, 1.5)
     axes.set_ylim(count + 0.2, -1.2)
-    axes.set_title(f"{title}: one step", loc="left", fontsize=11, color=INK)
+    axes.set_title(f"{title}: one step ({program.name})", loc="left", fontsize=11, color=INK)
     for name, place in _PLACES.items():
         axes.text(place, -0.85, f"{name} stream", ha="center", fontsize=10, color=INK)
         axes.plot([place, place], [-0.55, count], color="#d0d0d0", zorder=0)

@@ -53,7 +53,7 @@ class Stepping:
     def begin(self, at_most: int = 1, *, beside: bool = False) -> int:
         """Do what :meth:`take` does but for what :meth:`end` does."""
         if not self._wanted or (self._suspension is not None and self._suspension.due):
-            self._flow.step()
+            self._flow.fluid.step()
             if self._suspension is not None:
                 self._suspension.step()
             return 1
@@ -105,7 +105,7 @@ class Stepping:
             graph.replay()
 
     def _launch(self) -> None:
-        self._flow.step()
+        self._flow.fluid.step()
         if self._suspension is not None:
             self._suspension.launch_step()
 
@@ -172,7 +172,6 @@ class FluidWithCells:
             inside_tau=table.inside_tau,
             carreau=self.law,
             wanted=wanted_by_others(part) if table.cells else None,
-            aside=machine.overlap and part.ghosts > 0,
         )
         self.flow = Flow(
             device,

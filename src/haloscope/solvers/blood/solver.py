@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from haloscope.device import jit
 from haloscope.device.interface import Device
+from haloscope.device.program import Program
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.io.vtk_arrays import CellArrays
@@ -310,6 +311,11 @@ class BloodSolver:
     def time(self) -> float:
         """Time in s."""
         return self.step * self.units.time_step
+
+    @property
+    def program(self) -> Program:
+        """The fluid's part of a step."""
+        return self.fluid.program
 
     def _set_drive(self, step: int) -> None:
         """Set what drives the flow in a step."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Device
+from haloscope.device.program import MAIN, SIDE
 from haloscope.exchange.engine import Exchange
 from haloscope.exchange.entries import Entries, open_lists, require_single_copies
 from haloscope.exchange.plan import find_lists
@@ -16,10 +17,9 @@ from haloscope.exchange.ranks.world import World
 from haloscope.mesh.bisection import Boxes
 from haloscope.mesh.lattice.lattice_parts import LatticePart, Triple
 from haloscope.mesh.lattice.voxels import Lattice
-from haloscope.regions import Region
-from haloscope.solvers.blood.fluid.fluid import Fluid
+from haloscope.solvers.blood.fluid.fluid import Fluid, PartExchange
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS
-from haloscope.solvers.blood.fluid.populations import pushed
+from haloscope.solvers.blood.fluid.populations import PARTS, Turn
 
 Floats = NDArray[np.float64]
 
@@ -80,11 +80,6 @@ def solved_for_ones(
     return values
 
 
-_COLLIDE = Region("collide and stream")
-_EDGE = Region("collide and stream beside ghosts")
-_WALLS = Region("walls")
-
-
 class Flow:
     """A rank's fluid, and what goes between ranks."""
 
@@ -112,13 +107,13 @@ class Flow:
         graphs: bool = True,
         log: Callable[[str], None] | None = None,
     ) -> None:
-        self.fluid, self._overlap, self._device = fluid, overlap, device
+        self.fluid, self._overlap = fluid, overlap
         stream = device.side if overlap else None
         # From owners to ghosts, back, and velocities to ghosts.
         self._forward: Exchange[Entries] | None = None
         self._backward: Exchange[Entries] | None = None
         self._velocities: Exchange[Entries] | None = None
-        # Whether all velocities that others want are known once the edge is done.
+        # Whether velocities go once the edge is done: all that others want are known then.
         self._early = False
         self.transport = ""
         if not world.any(part.ghosts > 0):
@@ -133,94 +128,52 @@ class Flow:
 
         numbers = part.numbers[points] * DIRECTIONS + slots
         lists = find_lists(world, numbers, addresses, owners[points], find)
+        options: dict[str, Any] = {"state": state, "stream": stream, "graphs": graphs, "log": log}
         if fluid.gives_back:
             require_single_copies(world, lists)
-        options: dict[str, Any] = {"state": state, "stream": stream, "graphs": graphs, "log": log}
-        forward = open_lists(world, device, lists, state.dtype, transport, **options)
-        backward = None
+        self._forward = open_lists(world, device, lists, state.dtype, transport, **options)
+        self.transport = self._forward.transport
         if fluid.gives_back:
-            name = forward.transport
-            backward = open_lists(world, device, lists.reversed, state.dtype, name, **options)
-        self._forward, self._backward = forward, backward
-        sent, filled = ("edge", "openings"), "ghosts"
-        for field in fluid.population_fields:
-            forward.name_parts(field.array, sent=field[sent], filled=field[filled])
-            if backward is not None:
-                left = field[pushed(sent[0]), pushed(sent[1])]
-                backward.name_parts(field.array, sent=left, filled=field[pushed(filled)])
-        forward.prepare(*fluid.buffers)
-        self.transport = forward.transport
-        if not with_cells:
-            return
-        ghosts = np.arange(part.owned, part.count)
-        lists = find_lists(
-            world,
-            part.numbers[ghosts],
-            ghosts,
-            owners[ghosts],
-            lambda wanted: part.find(wanted, shape),
-        )
-        self._early = bool(fluid.on_edge[lists.sent].all())
-        self._velocities = open_lists(
-            world,
-            device,
-            lists,
-            fluid.velocity.dtype,
-            self.transport,
-            fields=3,
-            field_stride=fluid.stride,
-            stream=stream,
-            graphs=graphs,
-        )
-        velocity = fluid.velocity_field
-        with_all = ("edge", "openings", "interior")
-        sent_now = with_all[:2] if self._early else with_all
-        self._velocities.name_parts(
-            fluid.velocity, sent=velocity[sent_now], filled=velocity["ghosts"]
-        )
-        self._velocities.prepare(fluid.velocity)
+            name = self.transport
+            self._backward = open_lists(world, device, lists.reversed, state.dtype, name, **options)
+        if with_cells:
+            ghosts = np.arange(part.owned, part.count)
+            lists = find_lists(
+                world,
+                part.numbers[ghosts],
+                ghosts,
+                owners[ghosts],
+                lambda wanted: part.find(wanted, shape),
+            )
+            self._early = overlap and bool(fluid.on_edge[lists.sent].all())
+            self._velocities = open_lists(
+                world,
+                device,
+                lists,
+                fluid.velocity.dtype,
+                self.transport,
+                fields=3,
+                field_stride=fluid.stride,
+                stream=stream,
+                graphs=graphs,
+            )
+        fluid.record(self._exchanges, on=SIDE if overlap else MAIN)
 
     @property
     def capturable(self) -> bool:
         """Whether steps need no host, so that they can be captured into a graph."""
-        exchanges = (self._forward, self._velocities)
-        return all(exchange is None or exchange.capturable for exchange in exchanges)
+        return all(step.capturable for step in self.fluid.program.steps)
 
-    def step(self) -> None:
-        """Advance by one time step."""
+    def _exchanges(self, turn: Turn) -> Iterator[PartExchange]:
+        """Exchanges of one kind of step."""
         fluid = self.fluid
-        if self._forward is None:
-            with _COLLIDE:
-                fluid.collide_and_stream()
-        else:
-            way = self._forward if fluid.forward else self._backward
-            assert way is not None
-            self._step_with_others(way)
-        with _WALLS:
-            fluid.finish_step()
-
-    def _step_with_others(self, way: Exchange[Entries]) -> None:
-        fluid, state = self.fluid, self.fluid.destination
-        early = self._overlap and self._early
-        with _EDGE:
-            fluid.collide_edge()
-        if self._overlap:
-            way.start(state)
-        if early:
-            self._start_velocities()
-        with _COLLIDE:
-            fluid.collide_interior()
-        if not self._overlap:
-            way.start(state)
-        if self._velocities is not None and not early:
-            self._device.fork()
-            self._start_velocities()
-        way.finish(state)
+        way = self._backward if turn.pushed else self._forward
+        assert way is not None
+        edge, _, openings, ghosts = turn.parts
+        fresh = fluid.population_fields[turn.destination]
+        yield PartExchange(way, fresh[edge, openings], fresh[ghosts], self._overlap)
         if self._velocities is not None:
-            self._velocities.finish(fluid.velocity)
-        self._device.join()
-
-    def _start_velocities(self) -> None:
-        """Begin to give ghosts the velocities that collisions have written at their owners."""
-        if self._velocities is not None:
-            self._velocities.start(self.fluid.velocity)
+            edge, interior, openings, ghosts = PARTS
+            sent = (edge, openings) if self._early else (edge, openings, interior)
+            field = fluid.velocity_field
+            yield PartExchange(self._velocities, field[sent], field[ghosts], self._early)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.fields import Field
+from haloscope.device.fields import Field, View
 from haloscope.device.interface import Array, Device
+from haloscope.device.program import MAIN, SIDE, Exchanges, Program, Step
 from haloscope.device.targets import KernelFile, Target
+from haloscope.regions import Region
 from haloscope.solvers.blood.fluid.boundaries import (
     LatticePart,
     Opening,
@@ -26,8 +28,8 @@ from haloscope.solvers.blood.fluid.boundaries import (
 )
 from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant, fastest_way, room_for_two
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, OPPOSITE, VELOCITIES, equilibrium
-from haloscope.solvers.blood.fluid.launches import Binder, orders
-from haloscope.solvers.blood.fluid.populations import HALF_SCALE, PARTS, Populations
+from haloscope.solvers.blood.fluid.launches import Binder, Calls, orders
+from haloscope.solvers.blood.fluid.populations import HALF_SCALE, PARTS, Populations, Turn
 
 __all__ = ["EXACT_MAGIC", "SOURCE", "Carreau", "Fluid", "LatticePart", "Opening", "WallLinks"]
 
@@ -38,8 +40,24 @@ SOURCE = Path(__file__).with_name("fluid.cpp")
 EXACT_MAGIC = 3 / 16
 """Magic parameter for which a halfway wall is exactly halfway in Poiseuille flow."""
 
+COLLIDE = Region("collide and stream")
+EDGE = Region("collide and stream beside ghosts")
+WALLS = Region("walls")
+
 # What ways have in common whose lists of neighbours and buffers are the same.
 _OF_LISTS = ("kinds", "compact", "buffers", "pushing")
+
+
+class PartExchange(NamedTuple):
+    """An exchange of a step, with the parts that are sent and filled."""
+
+    exchange: Exchanges
+    sent: View
+    into: View
+    early: bool  # Whether it starts before the interior is taken
+
+
+_ExchangesOf = Callable[[Turn], Iterable[PartExchange]]
 
 
 @dataclass(frozen=True)
@@ -105,14 +123,7 @@ class Fluid:
     points that are to be taken with those beside ghosts; None: no more.
     """
 
-    # A step in parts, for several ranks::
-    #
-    #     fluid.collide_edge()      # points beside ghosts, and in openings
-    #     ...                       # start to exchange: see `forward`
-    #     fluid.collide_interior()
-    #     ...                       # finish the exchange
-    #     fluid.finish_step()
-    # `on_edge`: (owned,) which own points :meth:`collide_edge` takes.
+    # `on_edge`: (owned,) which own points are taken before exchanges start.
     # `ghost_slots`, `owned_slots`: (n, 3) integers: ghost, slot of it; own point, slot of it, each
     # with the flat address last. Sorted by the number of the point in the whole lattice and slot,
     # so that an owner lists the same as who has the ghost. `partners` has the ghost behind each of
@@ -136,9 +147,8 @@ class Fluid:
         carreau: Carreau | None = None,
         way: KernelVariant | None = None,
         wanted: NDArray[np.bool_] | None = None,
-        aside: bool = False,
     ) -> None:
-        self._device, self._part, self._aside = device, part, aside
+        self._device, self._part = device, part
         self._dtype = stored_type(real, "full")
         for one in (tau, inside_tau):
             if one is not None and not one > 0.5:
@@ -232,7 +242,7 @@ class Fluid:
             ).constants
         )
         self._body_force = device.from_host(np.array(body_force, self._dtype))
-        self._bind()
+        self.record()
 
     def _list_slots(self) -> None:
         """Find which slots of ghosts and of own points are exchanged."""
@@ -258,8 +268,9 @@ class Fluid:
         """Set the force density along x, y, z that acts everywhere."""
         self._body_force[...] = self._device.xp.asarray(force, dtype=self._dtype)
 
-    def _bind(self) -> None:
-        """Bind the kernels of all kinds of steps."""
+    def record(self, exchanges: _ExchangesOf | None = None, *, on: str = MAIN) -> None:
+        """Record all kinds of steps; `on`: stream of the exchanges and of points beside ghosts."""
+        self._exchanges, self._on = exchanges, on
         binder = Binder(
             device=self._device,
             file=SOURCE,
@@ -278,13 +289,38 @@ class Fluid:
             opening_tables=self._opening_tables | {"drive": self._drive},
             corrections=tuple(self._corrections),
             wall_link_tables=({}, {}) if self._sent_back is None else self._sent_back.tables,
-            aside=self._aside,
             alone=self.count == self.owned,
         )
         state = self._populations
-        self._launches = [binder.bind(turn, state.fields, self._orders) for turn in state.turns]
+        # Steps of the fluid are pieces of graphs that hold the cells' steps, too.
+        cycle = [turn.following for turn in state.turns]
+        self.program = Program(self._device, "fluid", cycle=cycle, graphs=False)
+        for number, turn in enumerate(state.turns):
+            calls = binder.calls(turn, state.fields, self._orders)
+            self._add_step(self.program.turn(number), turn, calls)
         if self._sent_back is not None:
             self._send_back_to = self._device.kernel(SOURCE, "send_back_to", self.constants)
+
+    def _add_step(self, step: Step, turn: Turn, calls: Calls) -> None:
+        """Points in openings and beside ghosts, exchanges, all other points, walls."""
+        on, first = self._on, COLLIDE if self._exchanges is None else EDGE
+        exchanges = () if self._exchanges is None else tuple(self._exchanges(turn))
+        for call in calls.openings:
+            step.kernel(on=SIDE, region=first, **call)
+        for call in calls.edge:
+            step.kernel(on=on, region=first, **call)
+        for one in exchanges:
+            if one.early:
+                step.start(one.exchange, one.sent, into=one.into, on=on)
+        for call in calls.interior:
+            step.kernel(region=COLLIDE, **call)
+        for one in exchanges:
+            if not one.early:
+                step.start(one.exchange, one.sent, into=one.into, on=on)
+        for one in exchanges:
+            step.finish(one.exchange, on=on)
+        for call in calls.walls:
+            step.kernel(region=WALLS, **call)
 
     def take(self, way: KernelVariant) -> None:
         """Let a GPU step in another way from now on, with the same neighbours and buffers."""
@@ -298,7 +334,7 @@ class Fluid:
             )
         self._way = replace(way, compact=self._way.compact)
         self.constants |= self._way.constants()
-        self._bind()
+        self.record(self._exchanges, on=self._on)
 
     @property
     def populations_array(self) -> Array:
@@ -311,13 +347,8 @@ class Fluid:
         return self._populations.destination
 
     @property
-    def buffers(self) -> tuple[Array, ...]:
-        """All arrays that are `destination` at times."""
-        return self._populations.buffers
-
-    @property
     def population_fields(self) -> tuple[Field, ...]:
-        """The same with their parts."""
+        """All arrays that are `destination` at times, with their parts."""
         return self._populations.fields
 
     @property
@@ -435,56 +466,19 @@ class Fluid:
         return moved + (self.listed / 2 if self.in_place else self.listed)
 
     @property
-    def forward(self) -> bool:
-        """Whether what this step leaves goes from owners to ghosts.
-
-        Then `ghost_slots` receive and `owned_slots` send; else it goes back.
-        """
-        return not self._populations.turn.pushed
-
-    @property
     def gives_back(self) -> bool:
         """Whether some steps leave with ghosts what belongs to their owners."""
         return any(turn.pushed for turn in self._populations.turns)
-
-    def collide_edge(self) -> None:
-        """Take the points beside ghosts and those in openings through the step."""
-        launches = self._launches[self.phase]
-        if launches.openings or self._aside:
-            self._device.fork()
-        for launch in (*launches.openings, *launches.edge):
-            launch()
-        # Where nobody waits for the edge, openings go on beside the interior.
-        if launches.openings and len(self.ghost_slots) and not self._aside:
-            self._device.join()
-
-    def collide_interior(self) -> None:
-        """Take all other points through the step."""
-        launches = self._launches[self.phase]
-        for launch in launches.interior:
-            launch()
-        if launches.openings and not len(self.ghost_slots):
-            self._device.join()
-
-    def collide_and_stream(self) -> None:
-        """Take all points through the step."""
-        self.collide_edge()
-        self.collide_interior()
-
-    def finish_step(self) -> None:
-        """Let moving and slanted walls act that the steps leave, once what comes from other ranks is there."""
-        for launch in self._launches[self.phase].walls:
-            launch()
-        self._populations.go_on()
 
     def skip_step(self) -> None:
         """Take note that a graph has done a step."""
         self._populations.go_on()
 
     def step(self) -> None:
-        """Advance by one time step where there are no ghosts."""
-        self.collide_and_stream()
-        self.finish_step()
+        """Advance by one time step."""
+        self.program.next = self.phase
+        self.program.advance(1)
+        self._populations.go_on()
 
 
 def _default_way(device: Device, count: int, itemsize: int) -> KernelVariant:

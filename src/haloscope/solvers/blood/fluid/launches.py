@@ -1,4 +1,4 @@
-"""The kernels that take a rank's points through each kind of step, bound to what they work on."""
+"""The kernels that take a rank's points through each kind of step, with what they work on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.fields import Field
-from haloscope.device.interface import Array, Device, Launch
+from haloscope.device.interface import Array, Device
 from haloscope.solvers.blood.fluid.boundaries import LatticePart
 from haloscope.solvers.blood.fluid.gpu_layout import LINE, SKIPPED, KernelVariant, neighbours
 from haloscope.solvers.blood.fluid.lattice import rows_and_points
@@ -112,16 +112,16 @@ def _whole_lines(edge: NDArray[np.bool_], itemsize: int) -> NDArray[np.bool_]:
 
 
 @dataclass(frozen=True)
-class Launches:
-    """Launches of one kind of step; none where there are no such points."""
+class Calls:
+    """Kernels of one kind of step and their arguments; none where there are no such points."""
 
     # Points of the bulk beside ghosts (with what is taken with them), and the others.
-    edge: list[Launch] = field(default_factory=list)
-    interior: list[Launch] = field(default_factory=list)
-    # Points in openings, on the device's side stream.
-    openings: list[Launch] = field(default_factory=list)
+    edge: list[dict[str, Any]] = field(default_factory=list)
+    interior: list[dict[str, Any]] = field(default_factory=list)
+    # Points in openings.
+    openings: list[dict[str, Any]] = field(default_factory=list)
     # What walls that move or do not lie halfway send back.
-    walls: list[Launch] = field(default_factory=list)
+    walls: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,6 @@ class Binder:
     # What steps between two buffers read of links to walls, for the edge and for the interior;
     # empty where there are none.
     wall_link_tables: tuple[dict[str, Any], ...]
-    aside: bool  # Whether the edge is taken on the device's side stream
     alone: bool  # Whether nothing goes to other ranks
 
     def _arguments(self, turn: Turn, fields: tuple[Field, ...], part: str) -> dict[str, Any]:
@@ -156,59 +155,58 @@ class Binder:
         old = fresh if turn.in_place else fields[turn.source].array
         return self.common | {"old": old, "fresh": fresh, "velocity": self.velocity[part]}
 
-    def bind(self, turn: Turn, fields: tuple[Field, ...], orders: Orders) -> Launches:
-        """Bind one kind of step to its buffers."""
+    def calls(self, turn: Turn, fields: tuple[Field, ...], orders: Orders) -> Calls:
+        """Kernels of one kind of step, with its buffers."""
         more = {} if self.device.kind == "cpu" else {"backward": int(turn.backward)}
-        bound = Launches()
+        calls = Calls()
         kernel = self._kernel(_kernel_of(turn, self.device.kind != "cpu"))
         within = self.wall_link_tables if turn.streamed and not turn.pushed else ({}, {})
         tables = orders.tables[int(turn.streamed or turn.pushed)]
-        streams = (self.device.side if self.aside else None, None)
-        groups = (("edge", bound.edge), ("interior", bound.interior))
-        rows = zip(groups, tables, streams, within, strict=True)
-        for (part, launches), order, stream, walls in rows:
+        groups = (("edge", calls.edge), ("interior", calls.interior))
+        for (part, taken), order, walls in zip(groups, tables, within, strict=True):
             if order["count"]:
                 arguments = self._arguments(turn, fields, part) | more
                 if turn.in_place:
                     arguments["f"] = arguments.pop("fresh")
                     del arguments["old"]
-                launches.append(
-                    kernel.bind(
+                taken.append(
+                    {
+                        "kernel": kernel,
                         **arguments,
                         **order,
                         **walls,
-                        extent=(order["count"],),
-                        block=(self.way.threads,),
-                        stream=stream,
-                        early=self.way.early and self.alone,
-                    )
+                        "extent": (order["count"],),
+                        "block": (self.way.threads,),
+                        "early": self.way.early and self.alone,
+                    }
                 )
         if self.in_openings:
-            bound.openings.append(
-                self._kernel("openings").bind(
+            calls.openings.append(
+                {
+                    "kernel": self._kernel("openings"),
                     **self._arguments(turn, fields, "openings"),
-                    first=self.bulk,
-                    count=self.in_openings,
+                    "first": self.bulk,
+                    "count": self.in_openings,
                     **self.opening_tables,
-                    streamed=int(turn.streamed),
-                    pushed=int(turn.pushed),
-                    extent=(self.in_openings,),
-                    block=_OPENINGS_BLOCK,
-                    stream=self.device.side,
-                )
+                    "streamed": int(turn.streamed),
+                    "pushed": int(turn.pushed),
+                    "extent": (self.in_openings,),
+                    "block": _OPENINGS_BLOCK,
+                }
             )
         if self.corrections:
             # What steps leave with neighbours lies elsewhere than what they leave in own slots.
             links = self.corrections[int(turn.pushed)]
-            bound.walls.append(
-                self._kernel("correct_walls").bind(
-                    f=fields[turn.destination].array,
+            calls.walls.append(
+                {
+                    "kernel": self._kernel("correct_walls"),
+                    "f": fields[turn.destination][turn.parts],
                     **links,
-                    extent=(links["count"],),
-                    block=_GPU_BLOCK,
-                )
+                    "extent": (links["count"],),
+                    "block": _GPU_BLOCK,
+                }
             )
-        return bound
+        return calls
 
     def _kernel(self, name: str) -> Any:
         return self.device.kernel(self.file, name, self.constants)

@@ -56,6 +56,11 @@ class Turn:
         """Whether what leaves takes the place of what has arrived."""
         return self.source == self.destination
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Parts of the populations that it writes, as :data:`PARTS`."""
+        return tuple(map(pushed, PARTS)) if self.pushed else PARTS
+
 
 PARTS = ("edge", "interior", "openings", "ghosts")
 """Points beside ghosts, other points, points in openings, and points of other ranks."""
@@ -63,7 +68,7 @@ PARTS = ("edge", "interior", "openings", "ghosts")
 
 def pushed(part: str) -> str:
     """Name of a part after steps that leave populations in slots of neighbours: slots by who writes them."""
-    return f"{part}, pushed"
+    return f"pushed {part}"
 
 
 def turns(buffers: int, *, pushing: bool = False) -> tuple[Turn, ...]:
