@@ -40,10 +40,10 @@ SHORT_FILE = 100  # lines
 DOCSTRING_LINES = 3  # of text, for internal functions and classes
 # Most files in each walk of the tour.
 WALK_BARS = {
-    "a temperature value from case file to picture over two GPUs": 24,
+    "a temperature value from case file to picture over two GPUs": 12,
     "a red cell that migrates between ranks": 30,
     "one MPI_Send from wrapper to finding": 20,
-    "one GMRES iteration": 16,
+    "one GMRES iteration": 12,
 }
 
 # NumPy docstrings: the exports of `haloscope`, the region interface, and the two contracts that

@@ -27,8 +27,8 @@ from haloscope.errors import HaloscopeError, InputError
 from haloscope.exchange.ranks.world import World, open_world
 from haloscope.io.atomic import atomic_hdf5
 from haloscope.io.figures.pictures import save_midplane
-from haloscope.mesh.blocks import arrange, collect, whole
-from haloscope.mesh.halo import Layout, open_halo
+from haloscope.mesh.blocks import Layout, arrange, collect, whole
+from haloscope.mesh.halo import open_halo
 from haloscope.regions import Region
 
 FILE = KernelFile(Path(__file__).with_name("heat.cpp"), {"real": "double"})

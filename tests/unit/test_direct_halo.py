@@ -11,8 +11,8 @@ from refusals import refused
 
 from haloscope.errors import MachineError
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.blocks import SIDES, Block, Blocks, Triple
-from haloscope.mesh.halo import DirectHalo, Layout
+from haloscope.mesh.blocks import SIDES, Block, Blocks, Layout, Triple
+from haloscope.mesh.halo import DirectHalo
 
 _STATES = 2
 

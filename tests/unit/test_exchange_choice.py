@@ -15,8 +15,8 @@ from haloscope.exchange.boxes import open_boxes
 from haloscope.exchange.choice import open_transport
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.transports.contract import TransportUnavailable
-from haloscope.mesh.blocks import Blocks
-from haloscope.mesh.halo import PACKED_AXES, Layout, halo_plan
+from haloscope.mesh.blocks import Blocks, Layout, halo_plan
+from haloscope.mesh.halo import PACKED_AXES
 from haloscope.study.exchanges import planes
 
 _BLOCK = Blocks((6, 7, 8), (1, 1, 1), (True, True, True)).block(0)

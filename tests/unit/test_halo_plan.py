@@ -9,8 +9,7 @@ import pytest
 from refusals import refused
 
 from haloscope.exchange.plan import Box, Plan
-from haloscope.mesh.blocks import SIDES, Block, Blocks, Triple
-from haloscope.mesh.halo import Layout, halo_plan
+from haloscope.mesh.blocks import SIDES, Block, Blocks, Layout, Triple, halo_plan
 
 _GHOSTS = 2
 _UNTOUCHED = -1.0

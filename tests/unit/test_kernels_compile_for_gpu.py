@@ -22,8 +22,7 @@ from haloscope.device.targets import HostFile, KnownTarget
 from haloscope.exchange.boxes import open_boxes
 from haloscope.exchange.entries import open_pairing, open_sums
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.blocks import Blocks
-from haloscope.mesh.halo import Layout, halo_plan
+from haloscope.mesh.blocks import Blocks, Layout, halo_plan
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.mesh.hexes.mesh_parts import take
 from haloscope.numerics.elements.basis import gll_nodes

@@ -166,7 +166,7 @@ class Operand(NamedTuple):
 
     @property
     def argument(self) -> Array | View:
-        """What a kernel gets."""
+        """The argument of a kernel: the array, or the view of its named parts."""
         return self.array if self.view is None else self.view
 
 

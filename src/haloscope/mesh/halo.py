@@ -1,100 +1,19 @@
-"""The halo of a Cartesian block: its plan, its exchange, and ghosts that a kernel stores without messages."""
+"""The halo of a Cartesian block: its exchange, and ghosts that a kernel stores without messages."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from haloscope.device.interface import Array, Device
-from haloscope.errors import InputError, MachineError, counted
+from haloscope.errors import MachineError
 from haloscope.exchange.boxes import open_boxes
 from haloscope.exchange.choice import of_studies
-from haloscope.exchange.plan import Box, Message, Plan
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.blocks import SIDES, Block, Side, Triple
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How the fields of a block lie in one flat array."""
-
-    shape: Triple  # Owned nodes along x, y, z
-    strides: Triple  # Distance between neighbours along x, y, z, in values
-    first: int  # Index of the first owned node within a field
-    field_stride: int  # Distance between the starts of two fields
-    ghosts: Triple  # Ghost layers that are allocated around the owned nodes along x, y, z
-    # Axes from the one whose nodes lie side by side in memory to the one whose nodes lie furthest
-    # apart; of one order on all ranks.
-    axes: Triple = (0, 1, 2)
-
-
-def halo_plan(
-    block: Block, layout: Layout, widths: Sequence[int], axes: Sequence[int] = (0, 1, 2)
-) -> Plan:
-    """Plan that fills the ghost layers of a block from its neighbours, sides only.
-
-    Edges and corners stay as they are: star stencils do not read them.
-    """
-    for side in block.neighbours:
-        thickness = min(layout.ghosts[side.axis], layout.shape[side.axis])
-        if max(widths) > thickness:
-            raise InputError(
-                f"a halo of {max(widths)} layers does not fit: along {'xyz'[side.axis]} a "
-                f"block has {counted(layout.shape[side.axis], 'node')} and "
-                f"{counted(layout.ghosts[side.axis], 'ghost layer')}",
-                remedy="use fewer ranks along this axis",
-            )
-    sends: dict[int, list[Box]] = {}
-    receives: dict[int, list[Box]] = {}
-    for side in SIDES:
-        if side.axis not in axes:
-            continue
-        if side in block.neighbours:
-            other = block.neighbours[side]
-            sends.setdefault(other, []).extend(_layers(layout, side, widths, inside=True))
-        # A message is packed in the order of the sender's sides, so the receiver goes through
-        # the sides that face them.
-        if side.opposite in block.neighbours:
-            other = block.neighbours[side.opposite]
-            boxes = _layers(layout, side.opposite, widths, inside=False)
-            receives.setdefault(other, []).extend(boxes)
-
-    def messages(lists: dict[int, list[Box]]) -> tuple[Message, ...]:
-        return tuple(Message(rank, tuple(lists[rank])) for rank in sorted(lists) if lists[rank])
-
-    return Plan(messages(sends), messages(receives))
-
-
-def _layers(layout: Layout, side: Side, widths: Sequence[int], *, inside: bool) -> list[Box]:
-    """Boxes, one a field: the owned layers at a side, or the ghost layers beyond it."""
-    boxes = []
-    for field, width in enumerate(widths):
-        if width == 0:
-            continue
-        counts = list(layout.shape)
-        counts[side.axis] = width
-        if side.direction < 0:
-            start = 0 if inside else -width
-        else:
-            start = layout.shape[side.axis] - (width if inside else 0)
-        first = field * layout.field_stride + layout.first + start * layout.strides[side.axis]
-        # A long direction goes innermost: along rows unless these are cut.
-        a, b, c = layout.axes
-        if side.axis == a:
-            a, b, c = b, c, a
-        boxes.append(
-            Box(
-                first,
-                (counts[a], counts[b], counts[c]),
-                (layout.strides[a], layout.strides[b], layout.strides[c]),
-            )
-        )
-    return boxes
-
+from haloscope.mesh.blocks import SIDES, Block, Layout, Side, halo_plan
 
 PACKED_AXES = {"auto": (0, 1, 2), "all": (0, 1, 2), "x": (0,), "none": ()}
 """Directions that are packed, by the key machine.packing; with fewer than all a case is a rung of a ladder."""

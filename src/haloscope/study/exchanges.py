@@ -24,9 +24,9 @@ from haloscope.exchange.ranks.world import MpiWorld, World
 from haloscope.exchange.rows import Rows
 from haloscope.exchange.transports.contract import buffer, unavailable
 from haloscope.exchange.transports.mpi import Requests, slices
-from haloscope.mesh.blocks import Block
-from haloscope.mesh.halo import PACKED_AXES, Choices, halo_plan
-from haloscope.mesh.halo import Layout as BlockLayout
+from haloscope.mesh.blocks import Block, halo_plan
+from haloscope.mesh.blocks import Layout as BlockLayout
+from haloscope.mesh.halo import PACKED_AXES, Choices
 from haloscope.regions import Region
 
 # The rungs of the ladder are those of Xue and Roy, section 4.5: nothing packed and all fields as wide as

@@ -8,8 +8,7 @@ import numpy as np
 
 from haloscope.device.interface import Array, Device
 from haloscope.device.targets import Target
-from haloscope.mesh.blocks import Block, Blocks, Side, Triple, arrange
-from haloscope.mesh.halo import Layout
+from haloscope.mesh.blocks import Block, Blocks, Layout, Side, Triple, arrange
 from haloscope.solvers.cavity.case import THINNEST_BLOCK, CavityCase, Flow
 
 NodeBox = tuple[Triple, Triple]

@@ -64,7 +64,7 @@ def _extrapolate(coarse: np.ndarray, fine: np.ndarray, ratio: float) -> np.ndarr
 def _square(simulation: Any) -> np.ndarray:
     solver = simulation.solver
     flow = solver.flow
-    planes = diagnostics.midplane_fields(solver)
+    planes = solver.midplane_fields()
     assert planes is not None
     unit = flow.alpha / flow.size[0]
     u, _ = diagnostics.line_peak(diagnostics.middle(planes["u"], 1), flow.spacing[1])
@@ -139,7 +139,7 @@ def lid_case(nodes: int, reynolds: float, tolerance: float) -> dict[str, Any]:
 
 def _lid_profiles(solver: Any, points: list[tuple[str, float]]) -> np.ndarray:
     """Velocities at points of the centre lines: u over y, v over x."""
-    planes = diagnostics.midplane_fields(solver)
+    planes = solver.midplane_fields()
     assert planes is not None
     y = np.arange(solver.flow.nodes[1]) * solver.flow.spacing[1]
     x = np.arange(solver.flow.nodes[0]) * solver.flow.spacing[0]

@@ -17,7 +17,6 @@ from haloscope.solvers.cavity.case import Flow
 from haloscope.solvers.cavity.physics import Operands
 
 if TYPE_CHECKING:
-    from haloscope.io.figures.pictures import PlanePicture
     from haloscope.solvers.cavity.solver import CavitySolver
 
 
@@ -234,54 +233,6 @@ def measure(solver: CavitySolver) -> dict[str, float]:
     squares = sum(solver.owned(name).astype("f8") ** 2 for name in "uvw"[: flow.table.dimensions])
     scalars["speed_max"] = float(np.sqrt(world.largest(float(np.max(squares)))))
     return scalars
-
-
-def midplane_fields(solver: CavitySolver) -> dict[str, np.ndarray] | None:
-    """Fields on the plane z = Lz / 2 on rank 0, each of shape (ny, nx); None on other ranks."""
-    nz = solver.flow.nodes[2]
-    region = list(whole(solver.blocks))
-    region[2] = slice((nz - 1) // 2, nz // 2 + 1)
-    planes = {}
-    for name in solver.fields:
-        plane = collect(
-            solver._world,
-            solver.blocks,
-            solver.relative(name),
-            (region[0], region[1], region[2]),
-        )
-        if plane is not None:
-            planes[name] = plane.astype("f8").mean(axis=0)
-    return planes or None
-
-
-def midplane(solver: CavitySolver) -> PlanePicture | None:
-    """Plane for the picture: temperature, or speed where all is of one temperature."""
-    planes = midplane_fields(solver)
-    if planes is None:
-        return None
-    flow = solver.flow
-    ny, nx = planes["u"].shape
-    if flow.is_heated:
-        scalar, label = planes["T"], "temperature (K)"
-        subtitle = (
-            f"Ra = {flow.rayleigh:.3g}, Pr = {flow.table.kinematic_viscosity / flow.alpha:.3g}"
-        )
-    else:
-        scalar, label = np.hypot(planes["u"], planes["v"]), "speed (m/s)"
-        number = flow.lid_velocity * flow.size[0] / flow.table.kinematic_viscosity
-        subtitle = f"Re = {number:.4g}"
-    where = "" if flow.table.dimensions == 2 else " at mid-depth"
-    nodes = " x ".join(str(n) for n in flow.nodes[: flow.table.dimensions])
-    return {
-        "x": np.arange(nx) * flow.spacing[0],
-        "y": np.arange(ny) * flow.spacing[1],
-        "scalar": scalar,
-        "scalar_label": label,
-        "u": planes["u"],
-        "v": planes["v"],
-        "title": solver._case.title or f"Flow in a cavity{where}",
-        "subtitle": f"{subtitle}, {nodes} nodes, step {solver.step}",
-    }
 
 
 def published_nusselt(flow: Flow) -> tuple[float, str] | None:

@@ -12,8 +12,7 @@ from haloscope.device.targets import KernelFile, Target
 from haloscope.exchange import boxes
 from haloscope.exchange.boxes import open_boxes
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.blocks import Blocks
-from haloscope.mesh.halo import Layout, halo_plan
+from haloscope.mesh.blocks import Blocks, Layout, halo_plan
 from haloscope.numerics import reduce
 from haloscope.solvers.cavity.block_nodes import axes_of, partition, tile_constants, tiles_for
 from haloscope.solvers.cavity.case import CavityCase, Flow

@@ -13,7 +13,7 @@ from haloscope.device.interface import Array, Device
 from haloscope.device.program import Program
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.blocks import BlockFields
+from haloscope.mesh.blocks import BlockFields, collect, whole
 from haloscope.numerics.reduce import NOT_FINITE, ChangeNorm
 from haloscope.regions import Region
 from haloscope.solvers.cavity import diagnostics
@@ -349,9 +349,44 @@ class CavitySolver:
         """Nusselt numbers and velocity maxima; see :mod:`.diagnostics`."""
         return diagnostics.measure(self)
 
+    def midplane_fields(self) -> dict[str, np.ndarray] | None:
+        """Fields on the plane z = Lz / 2 on rank 0, each of shape (ny, nx); None on other ranks."""
+        nz = self.flow.nodes[2]
+        x, y, _ = whole(self.blocks)
+        region = (x, y, slice((nz - 1) // 2, nz // 2 + 1))
+        planes = {}
+        for name in self.fields:
+            plane = collect(self._world, self.blocks, self.relative(name), region)
+            if plane is not None:
+                planes[name] = plane.astype("f8").mean(axis=0)
+        return planes or None
+
     def picture(self) -> PlanePicture | None:
         """Temperature (or speed, where all is of one temperature) and flow on the mid-plane."""
-        return diagnostics.midplane(self)
+        planes = self.midplane_fields()
+        if planes is None:
+            return None
+        flow = self.flow
+        ny, nx = planes["u"].shape
+        viscosity = flow.table.kinematic_viscosity
+        if flow.is_heated:
+            scalar, label = planes["T"], "temperature (K)"
+            subtitle = f"Ra = {flow.rayleigh:.3g}, Pr = {viscosity / flow.alpha:.3g}"
+        else:
+            scalar, label = np.hypot(planes["u"], planes["v"]), "speed (m/s)"
+            subtitle = f"Re = {flow.lid_velocity * flow.size[0] / viscosity:.4g}"
+        where = "" if flow.table.dimensions == 2 else " at mid-depth"
+        nodes = " x ".join(str(n) for n in flow.nodes[: flow.table.dimensions])
+        return {
+            "x": np.arange(nx) * flow.spacing[0],
+            "y": np.arange(ny) * flow.spacing[1],
+            "scalar": scalar,
+            "scalar_label": label,
+            "u": planes["u"],
+            "v": planes["v"],
+            "title": self._case.title or f"Flow in a cavity{where}",
+            "subtitle": f"{subtitle}, {nodes} nodes, step {self.step}",
+        }
 
     def geometry(self) -> Geometry:
         """The walls."""
