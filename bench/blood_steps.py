@@ -74,7 +74,7 @@ def exchanges_of(solver: BloodSolver, device: Device) -> dict[str, tuple[Callabl
     """What goes between ranks in each step, by name, and whether it can be captured into a graph."""
     exchanges: dict[str, tuple[Callable[[], None], bool]] = {}
     flow = solver.flow
-    populations, velocities = flow._populations, flow._velocities
+    populations, velocities = flow._forward, flow._velocities
 
     def swap(exchange: Any, state: Any) -> None:
         # All of it goes on the side stream.
@@ -84,10 +84,10 @@ def exchanges_of(solver: BloodSolver, device: Device) -> dict[str, tuple[Callabl
 
     if populations is not None:
         state = flow.fluid.destination
-        exchanges["populations"] = partial(swap, populations.forward, state), populations.capturable
+        exchanges["populations"] = partial(swap, populations, state), populations.capturable
     if velocities is not None:
         values = flow.fluid.velocity
-        exchanges["velocities"] = partial(swap, velocities.forward, values), velocities.capturable
+        exchanges["velocities"] = partial(swap, velocities, values), velocities.capturable
     kinds = solver.suspension.kinds if velocities else []
     shared = [
         (cells_of_kind.shared, cells_of_kind.membranes)

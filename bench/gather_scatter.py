@@ -24,6 +24,7 @@ from haloscope.device import open_device
 from haloscope.errors import HaloscopeError
 from haloscope.exchange.entries import Placement, open_pairing, open_sums
 from haloscope.exchange.ranks.world import World, open_world
+from haloscope.exchange.sharing import find_sharing
 from haloscope.study.exchanges import field_by_field
 
 TURNS = 10
@@ -69,7 +70,8 @@ def _one_by_one(opener: Any) -> Any:
     def opened(
         world: World, device: Any, ids: Any, fields: int, dtype: Any, transport: str, **options: Any
     ) -> Any:
-        one = functools.partial(opener, world, device, ids, 1, dtype, **options)
+        sharing = find_sharing(world, ids)
+        one = functools.partial(opener, world, device, sharing, 1, dtype, **options)
         return field_by_field(one, fields, Placement(0, 1, ids.size), transport)
 
     return opened

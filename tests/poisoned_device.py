@@ -31,7 +31,10 @@ class PoisonedCores(RecordedCores):
         self.checked: set[str] = set()
 
     def kernel(self, file: Path, name: str, constants: Constants) -> Any:
-        return _PoisonedKernel(self, super(RecordedCores, self).kernel(file, name, constants), name)
+        kernel = super(RecordedCores, self).kernel(file, name, constants)
+        if file.name == "exchange.cpp":
+            name += "_" + ("boxes", "entries", "rows")[constants["INDEX"]]
+        return _PoisonedKernel(self, kernel, name)
 
 
 class _PoisonedKernel:

@@ -17,6 +17,7 @@ from haloscope.device import open_device
 from haloscope.device.interface import Device
 from haloscope.exchange.entries import Placement, open_pairing, open_sums
 from haloscope.exchange.ranks.world import MpiWorld, World
+from haloscope.exchange.sharing import find_sharing
 from haloscope.study.exchanges import field_by_field
 
 _COMBINED = {"sum": lambda a, b: a + b, "min": min, "max": max}
@@ -158,7 +159,8 @@ def opened_for(
     if not one_by_one:
         return opener(world, device, ids, fields, dtype, transport, placement=placement, **named)
     place = placement or Placement(0, 1, ids.size)
-    one = functools.partial(opener, world, device, ids, 1, dtype, **named)
+    sharing = find_sharing(world, ids)
+    one = functools.partial(opener, world, device, sharing, 1, dtype, **named)
     return field_by_field(one, fields, place, transport)
 
 

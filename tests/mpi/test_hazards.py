@@ -41,13 +41,17 @@ def test_steps_leave_no_hazard_open(run_ranks, name, ranks):
 @pytest.mark.parametrize(
     ("name", "ranks", "kernels"),
     [
-        ("cavity-demo", 2, "pack unpack update walls"),
-        ("maxwell-antenna", 2, "pack stage unpack"),
-        ("blood-tube", 2, "advance correct_walls forces interpolate pack unpack"),
+        ("cavity-demo", 2, "pack_boxes unpack_boxes update walls"),
+        ("maxwell-antenna", 2, "pack_entries stage unpack_entries"),
+        (
+            "blood-tube",
+            2,
+            "advance correct_walls forces interpolate pack_entries pack_rows unpack_entries unpack_rows",
+        ),
         (
             "blood-bifurcation",
             3,
-            "advance forces interpolate openings pack unpack",
+            "advance forces interpolate openings pack_entries pack_rows unpack_entries unpack_rows",
         ),
     ],
 )

@@ -15,7 +15,9 @@ from haloscope.case.tables import check
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.declarations import Constants
 from haloscope.device.targets import CORES, HostFile, KnownTarget
+from haloscope.errors import MachineError
 from haloscope.exchange.ranks.world import World
+from haloscope.numerics.krylov import node_vectors
 from haloscope.numerics.krylov.block_rows import pattern_of
 from haloscope.solvers import registry
 from haloscope.solvers.flow.case import FlowCase
@@ -150,6 +152,28 @@ def test_it_holds_what_steps_of_ranks_on_gpus_ask_for(name, tmp_path):
     for files in on_ranks(2, asked):
         assert files <= manifest
         assert all(map(_depends_on_the_mesh, manifest - files))
+
+
+def test_it_holds_the_copies_of_gpus_that_cannot_write_into_each_others_memory(
+    tmp_path, monkeypatch
+):
+    def refuse(*_: Any) -> None:
+        raise MachineError("no peers")
+
+    monkeypatch.setattr(node_vectors, "DirectRows", refuse)
+    case = _case("two-level", machine={"transport": "peer"})
+
+    def asked(world: World) -> set[File]:
+        folder = tmp_path / str(world.rank)
+        folder.mkdir()
+        device = _Gpu(folder)
+        FlowSolver(case, device, world).advance(1)
+        return device.asked
+
+    manifest = _manifest(case, "sm_90", 2)
+    for files in on_ranks(2, asked):
+        assert any(_ROWS_COPIED in constants for _, constants in files)
+        assert files <= manifest
 
 
 class _Noting(AbsentDevice):

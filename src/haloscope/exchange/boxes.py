@@ -9,6 +9,7 @@ import numpy as np
 
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.device.targets import KernelFile
+from haloscope.errors import InputError
 from haloscope.exchange import engine
 from haloscope.exchange.choice import open_exchange
 from haloscope.exchange.engine import BLOCK, BOXES, PACKING, TYPES, Exchange, Link, Operand, Results
@@ -90,6 +91,10 @@ def open_boxes(
     log: Callable[[str], None] | None = None,
 ) -> Exchange[Boxes]:
     """Open the exchange of the boxes of a plan; all ranks call this."""
+    if np.dtype(dtype) not in (np.float32, np.float64):
+        raise InputError(
+            "wrong type", location=f"dtype = {np.dtype(dtype)}", allowed="float32 or float64"
+        )
     return open_exchange(
         *(world, device, plan, dtype, transport),
         lambda link: Exchange(Boxes(link)),

@@ -114,32 +114,34 @@ def open_exchange(
     check_plans(world, plan)
     log = log or _say_nothing
 
-    def opened(name: str) -> Made:
-        moved = open_transport(name, world, device, plan, moved_as(dtype), stream)
-        return make(Link(device, plan, dtype, moved, stream))
+    def linked(name: str) -> Link:
+        opened = open_transport(name, world, device, plan, moved_as(dtype), stream)
+        return Link(device, plan, dtype, opened, stream)
 
     if transport == "auto":
         names = _ON_CORES if device.kind == "cpu" else _ON_GPUS
         if len(names) > 1:
             if state is None:
                 state = device.zeros((1 + max(_last(plan), 0),), dtype)
-            return _fastest(world, device, names, opened, state, graphs, log)
+            return _fastest(world, device, names, linked, make, state, graphs, log)
         transport = names[0]
     try:
-        return opened(transport)
+        link = linked(transport)
     except MachineError as error:
         other = _IN_ITS_PLACE.get(transport)
         if other is None:
             raise
         log(f"{error}; {other} is used instead")
-        return opened(other)
+        link = linked(other)
+    return make(link)
 
 
 def _fastest(
     world: World,
     device: Device,
     names: tuple[str, ...],
-    opened: Callable[[str], Made],
+    linked: Callable[[str], Link],
+    make: Callable[[Link], Made],
     state: Array,
     graphs: bool,
     log: Callable[[str], None],
@@ -149,11 +151,13 @@ def _fastest(
     lines, missing = [], []
     for name in names:
         try:
-            exchange = opened(name)
+            link = linked(name)
         except MachineError as error:
             missing.append(str(error).removeprefix("transport "))
             continue
+        exchange = make(link)
         seconds = world.largest(_seconds(world, device, exchange, state, graphs))
+        exchange.forget(state)
         lines.append(f"{name} {1e6 * seconds:.1f} us")
         if best is None or seconds < best[0]:
             best = (seconds, exchange)

@@ -22,8 +22,8 @@ BLOCK = 256
 """Threads of a GPU block, which packs or unpacks a piece of a message."""
 BOXES, ENTRIES, ROWS = range(3)
 """Index kinds, by their numbers in exchange.cpp."""
-OPERATIONS = {"copy": 0, "sum": 1, "min": 2, "max": 3, "complete": 4, "swap": 0}
-"""What becomes of arriving values, by its number in exchange.cpp: each copy of a swap gets the other."""
+OPERATIONS = {"copy": 0, "sum": 1, "min": 2, "max": 3, "complete": 4}
+"""Operations on arriving values, by their numbers in exchange.cpp; a swap of two copies is two copies."""
 # Not all compilers and no MPI know half precision.
 TYPES = {"float64": "double", "float32": "float", "float16": "unsigned short"}
 
@@ -257,11 +257,21 @@ class Exchange(Generic[Kind]):
         self._packs.pop(number, None)
         self._results = {key: one for key, one in self._results.items() if number not in key}
 
-    def require_room(self) -> None:
-        """Refuse arrays that were bound before other values were listed that lie beyond their ends."""
-        for state, into, _ in self._results.values():
-            self.index.require_room(state)
-            self.index.require_room(into)
+    def drop_short_arrays(self) -> None:
+        """Let go of arrays beyond whose ends values are listed now: they are refused when they are used."""
+        self._packs = {key: one for key, one in self._packs.items() if self._has_room(one[0])}
+        self._results = {
+            key: one
+            for key, one in self._results.items()
+            if self._has_room(one[0]) and self._has_room(one[1])
+        }
+
+    def _has_room(self, array: Array) -> bool:
+        try:
+            self.index.require_room(array)
+        except ValueError:
+            return False
+        return True
 
     def start(self, state: Array) -> None:
         """Pack what goes out of an array and begin to send it."""
@@ -303,7 +313,7 @@ class Exchange(Generic[Kind]):
         binding = self._packs.get(id(state))
         if binding is None:
             self.index.require_room(state)
-            launch = self.index.bind_pack(Operand(state, self._named(state)[0]))
+            launch = self.index.bind_pack(self._operand(state, sent=True))
             binding = self._packs[id(state)] = state, launch
         return binding[1]
 
@@ -313,14 +323,16 @@ class Exchange(Generic[Kind]):
         key = id(state), id(target)
         binding = self._results.get(key)
         if binding is None:
-            self.index.require_room(target)
-            sent, filled = self._named(state)[0], self._named(target)[1]
-            results = self.index.bind_results(Operand(state, sent), Operand(target, filled))
-            binding = self._results[key] = state, target, results
+            for array in (state, target):
+                self.index.require_room(array)
+            operands = self._operand(state, sent=True), self._operand(target, sent=False)
+            binding = self._results[key] = state, target, self.index.bind_results(*operands)
         return binding[2]
 
-    def _named(self, array: Array) -> tuple[View | None, View | None]:
-        return self._parts.get(id(array), (None, None))
+    def _operand(self, array: Array, *, sent: bool) -> Operand:
+        """An array with the parts of it that are sent, or filled; they may have names in another array."""
+        view = self._parts.get(id(array), (None, None))[0 if sent else 1]
+        return Operand(array, None if view is None else view.of(array))
 
 
 def require_room(array: Array, dtype: np.dtype[Any], values: int, operation: str) -> None:

@@ -110,6 +110,7 @@ INLINE void for_all(unsigned count, Read read, Write write) {
 
 INLINE Pair arrived_pair(const real *from) {
   Pair pair;
+  static_assert(sizeof(real) >= 4, "a pair of values");
   if constexpr (sizeof(real) == 8) {
     const double2 two = __ldcg((const double2 *)from);
     pair = {(real)two.x, (real)two.y};

@@ -231,7 +231,7 @@ def renew(
 ) -> None:
     """Exchange other rows from now on; each two ranks do so between the same exchanges."""
     exchange.index.renew(sent, received)
-    exchange.require_room()
+    exchange.drop_short_arrays()
 
 
 def _grown(room: Rooms, counts: Rooms) -> dict[int, int]:

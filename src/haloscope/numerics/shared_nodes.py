@@ -84,7 +84,7 @@ class NodeSums(Exchange[Sums]):
     :func:`open_node_sums`.
     """
 
-    _phase, _ = _SCATTER
+    _phase = _SCATTER[0]
 
     def start(self, state: Array) -> None:
         """Pack the parts of shared nodes and begin to send them."""

@@ -93,7 +93,7 @@ def planes(messages: Sequence[Message]) -> Iterator[tuple[int, Box]]:
 
 
 class UnpackedExchange:
-    """The contract of :class:`haloscope.exchange.packed.Exchange`, plane by plane."""
+    """The contract of :class:`haloscope.exchange.engine.Exchange`, plane by plane."""
 
     capturable = False
 
@@ -341,7 +341,7 @@ def field_by_field(
 ) -> InTurn:
     """Open one exchange for each field, with a message of its own, instead of one for all of them.
 
-    `opener`: opens that of one field, with `placement` and `transport` by name.
+    `opener`: opens that of one field, with `placement` and `transport` by name, of a `Sharing`.
     """
     parts: list[Any] = []
     for field in range(fields):

@@ -212,7 +212,7 @@ class NodePart:
     def numbers(self) -> Integers:
         """A number from 1 for each shared node, the same on all ranks; 0 for others: (own,).
 
-        What :func:`haloscope.exchange.gather_scatter.open_gather_scatter` takes.
+        What :func:`haloscope.exchange.entries.open_sums` takes.
         """
         numbers = self.node_numbers + 1
         numbers[: self.interior] = 0

@@ -3,7 +3,7 @@
 //
 //   parts: pairs of each chunk of each of `count` vectors, as node_vectors.cpp leaves them
 //   boxes: for each rank r six addresses: where this rank's row goes in even and in odd sums, the flag
-//     that says so, then where r's row arrives, and its flag; see exchange/shared_rows.py
+//     that says so, then where r's row arrives, and its flag; see exchange/rows.py
 //   row: room for this rank's own; counters[0]: vectors that are added up, counters[1]: sums so far
 
 #include "pairs.hpp"
