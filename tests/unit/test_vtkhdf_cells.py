@@ -304,8 +304,8 @@ def test_every_element_is_to_be_written_once(
     with refused(**fields), _open(tmp_path / "a.vtkhdf") as writer:
         writer.create("p", np.float64)
         writer.write(POINTS, 0, np.zeros((3, 8, 3)))
-        for some in places:
-            writer.write("p", some, np.zeros((len(some), 8)))
+        for numbers in places:
+            writer.write("p", numbers, np.zeros((len(numbers), 8)))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -46,21 +46,8 @@ class Items:
     row: tuple[int, ...] = ()  # Shape of such a row
 
 
-class Layout(Protocol):
-    """Points and cells of a file."""
-
-    @property
-    def data_set(self) -> str:
-        """What VTK calls the content of the file."""
-
-    def check(self, error: Error) -> None:
-        """Refuse what readers cannot take."""
-
-    def items(self, group: str) -> Sequence[Items]:
-        """Items of arrays at points, or in cells, block by block."""
-
-    def write(self, root: Any) -> dict[str, Sequence[Items]]:
-        """Write all that is known before the first values; return the items of `POINTS` and the like."""
+# A layout checks what readers cannot take, has the items of arrays at points and in cells, block by block,
+# and writes all that is known before the first values; it returns items of arrays that are to be filled.
 
 
 @dataclass(frozen=True)
@@ -201,6 +188,9 @@ class Blocks:
             group[CONNECTIVITY][begin : begin + ids.size] = ids.ravel()
             begin += ids.size
         return {POINTS: self.items(POINT_DATA)}
+
+
+Layout: TypeAlias = Image | Mesh | Blocks
 
 
 class VtkhdfWriter:
