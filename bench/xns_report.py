@@ -7,8 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from haloscope.io.figures.pictures import INK, MUTED, SERIES_COLOURS, new_figure, save_figure
-from haloscope.study.plots import GRID, MARKERS, style_axes
+from haloscope.io.figures.figure import (
+    GRID_COLOUR,
+    INK,
+    MUTED,
+    SERIES_COLOURS,
+    new_figure,
+    save_figure,
+)
+from haloscope.study.plots import MARKERS, style_axes
 
 Values = dict[str, Any]
 
@@ -196,7 +203,7 @@ def draw_messages(path: Path, shares: Sequence[Values], runs: Sequence[Values]) 
         _style(axes, parts if axes is not right else sorted({run["ranks"] for run in runs}))
     most = max((run["ranks"] for run in runs), default=0)
     if runs and runs[0]["cores"] < most:
-        right.axvspan(runs[0]["cores"] * _BESIDE, most, color=GRID, alpha=0.4, lw=0)
+        right.axvspan(runs[0]["cores"] * _BESIDE, most, color=GRID_COLOUR, alpha=0.4, lw=0)
         right.set_title("grey: more ranks than cores", fontsize=8, color=MUTED, loc="left")
     save_figure(figure, path)
 
@@ -260,6 +267,6 @@ def _style(axes: Any, counts: Sequence[int]) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FormatStrFormatter("%g"))
     axes.set_xlabel("ranks")
-    axes.grid(color=GRID, lw=0.5)
+    axes.grid(color=GRID_COLOUR, lw=0.5)
     axes.legend(fontsize=7.5, frameon=False)
     style_axes(axes)

@@ -9,10 +9,15 @@ from refusals import refused
 from small_cavities import simulate
 
 import haloscope
-from haloscope.io.figures import surface_animations
-from haloscope.io.figures.animations import MOST_POINTS, Frames, frame_figures, save_animation
+from haloscope.io.figures import animations
+from haloscope.io.figures.animations import (
+    MOST_POINTS,
+    Frames,
+    SurfaceFrames,
+    frame_figures,
+    save_animation,
+)
 from haloscope.io.figures.geometry_views import box_side
-from haloscope.io.figures.surface_animations import SurfaceFrames
 from haloscope.io.figures.surface_pictures import SurfaceImage, View, Walls
 from haloscope.mesh.blocks import SIDES
 
@@ -99,7 +104,7 @@ def test_panels_of_arrows_are_not_kept():
 def test_the_cells_of_a_blood_run_have_an_animation_with_one_scale(tmp_path, monkeypatch):
     from PIL import Image
 
-    monkeypatch.setattr(surface_animations, "FRAME_PIXELS", (200, 140))
+    monkeypatch.setattr(animations, "FRAME_PIXELS", (200, 140))
     case = {
         "solver": "blood",
         "blood": {

@@ -16,7 +16,8 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World
 from haloscope.io.figures import surface_pictures
 from haloscope.io.figures.surface_pictures import SurfaceImage, View, round_length
-from haloscope.io.vtkhdf_surface import BodyKind, SurfaceWriter
+from haloscope.io.vtk_arrays import TRIANGLE
+from haloscope.io.vtkhdf import POINTS, Block, Blocks, VtkhdfWriter
 from haloscope.mesh.bisection import bisect
 from haloscope.mesh.lattice.shapes import Box, Tube
 from haloscope.mesh.lattice.voxels import voxelise
@@ -270,21 +271,21 @@ def test_h5py_finds_whole_cells_in_the_box_with_numbers_kinds_and_forces(
 
 def _write(path: Any, counts: tuple[int, int], order: Any) -> dict[int, np.ndarray]:
     """Bodies of two kinds, put one by one; their positions by kind."""
-    kinds = [
-        BodyKind(sphere(v, 1.0).triangles, v, n) for v, n in zip((42, 92), counts, strict=True)
-    ]
+    kinds = [Block(n, v, sphere(v, 1.0).triangles) for v, n in zip((42, 92), counts, strict=True)]
     random, placed = np.random.default_rng(2), {}
-    with SurfaceWriter(
-        path, kinds=kinds, point_arrays={"u": 3, "p": 1}, body_arrays={"number": "int64"}
-    ) as writer:
+    with VtkhdfWriter(path, Blocks(TRIANGLE, kinds)) as writer:
+        writer.create("u", np.float64, 3)
+        writer.create("p", np.float64)
+        writer.create("number", np.int64, per_cell=True)
         for kind, vertices in enumerate((42, 92)):
             offsets = 10 * random.random((counts[kind], 1, 3))
             placed[kind] = sphere(vertices, 1.0).vertices + offsets
             for body in order(range(counts[kind])):
                 x = placed[kind][body : body + 1]
-                writer.put(
-                    kind, [body], x, {"u": 2 * x, "p": x[..., 0]}, {"number": np.array([body])}
-                )
+                writer.write(POINTS, body, x, kind)
+                writer.write("u", body, 2 * x, kind)
+                writer.write("p", body, x[..., 0], kind)
+                writer.write("number", [body], np.array([body]), kind)
     return placed
 
 
@@ -320,29 +321,24 @@ def test_vtk_reads_bodies_back(tmp_path: Any, counts: tuple[int, int]) -> None:
 
 def test_surface_files_refuse_what_is_missing_doubled_or_broken(tmp_path: Any) -> None:
     path, x = tmp_path / "a.vtkhdf", sphere(42, 1.0).vertices[None]
-    kinds = [BodyKind(sphere(42, 1.0).triangles, 42, 2)]
+    layout = Blocks(TRIANGLE, [Block(2, 42, sphere(42, 1.0).triangles)])
 
-    def writer(**more: Any) -> SurfaceWriter:
-        arguments: dict[str, Any] = {"kinds": kinds, "point_arrays": {}, "body_arrays": {}}
-        return SurfaceWriter(path, **(arguments | more))
+    def writer() -> VtkhdfWriter:
+        return VtkhdfWriter(path, layout)
 
     with (
-        refused(location=str(path), problem="1 bodies of kind 0 were written; there are 2"),
+        refused(location=str(path), problem="'Points' has 1 places written; there are 2"),
         writer() as one,
     ):
-        one.put(0, [1], x, {}, {})
+        one.write(POINTS, [1], x)
     with refused(problem="twice", remedy="once"), writer() as two:
-        two.put(0, [1], x, {}, {})
-        two.put(0, [1], x, {}, {})
+        two.write(POINTS, [1], x)
+        two.write(POINTS, [1], x)
     with refused(problem="not finite"), writer() as three:
-        three.put(0, [0], x * np.nan, {}, {})
-    with (
-        refused(problem=r"'PointData/u' has the shape None"),
-        writer(point_arrays={"u": 3}) as four,
-    ):
-        four.put(0, [0], x, {}, {})
-    with refused(problem="taken", remedy="new name"):
-        writer(point_arrays={"u": 3}, body_arrays={"u": "int64"})
+        three.write(POINTS, [0], x * np.nan)
+    with refused(problem="taken", remedy="new name"), writer() as four:
+        four.create("u", np.float64, 3)
+        four.create("u", np.int64, per_cell=True)
     assert not path.exists()
 
 

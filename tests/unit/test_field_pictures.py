@@ -12,7 +12,8 @@ from refusals import refused
 
 from haloscope.errors import InputError, SolutionError
 from haloscope.io.figures.axis_labels import length_unit
-from haloscope.io.figures.field_pictures import MOST_PANELS, save_slices, slices_figure
+from haloscope.io.figures.field_pictures import MOST_PANELS, slices
+from haloscope.io.figures.figure import draw, save
 
 image = pytest.importorskip("matplotlib.image", reason="matplotlib is not installed")
 
@@ -33,7 +34,7 @@ def _picture(*panels: dict[str, Any], **change: Any) -> Any:
 
 def _draw(folder: Path, *panels: dict[str, Any], **change: Any) -> Any:
     path = folder / "slice.png"
-    save_slices(path, _picture(*panels, **change))
+    save(path, slices(_picture(*panels, **change)))
     return np.asarray(image.imread(path))[..., :3]
 
 
@@ -115,7 +116,7 @@ def test_what_cannot_be_drawn_is_refused(
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
     with refused(problem="pictures are PNG files", remedy="png"):
-        save_slices(tmp_path / "a.pdf", _picture({"values": np.zeros((10, 20))}))
+        save(tmp_path / "a.pdf", slices(_picture({"values": np.zeros((10, 20))})))
 
 
 # The figure itself
@@ -141,7 +142,7 @@ def _stretch(axes: Any) -> float:
 @pytest.mark.parametrize("height", [0.02, 0.164, 1.0, 6.0, 50.0])
 def test_both_axes_have_one_scale_whatever_the_shape(height: float) -> None:
     x, y = np.linspace(0.0, 1.0, 40), np.linspace(0.0, height, 30)
-    figure = slices_figure(_picture({"values": np.ones((30, 40))}, x=x, y=y))
+    figure = draw(slices(_picture({"values": np.ones((30, 40))}, x=x, y=y)))
     figure.draw_without_rendering()
     (axes,) = _drawn(figure)
     assert axes.get_aspect() == 1.0
@@ -151,7 +152,7 @@ def test_both_axes_have_one_scale_whatever_the_shape(height: float) -> None:
 @pytest.mark.parametrize("height", [0.02, 0.164, 1.0, 6.0, 50.0])
 def test_tick_labels_do_not_overlap(height: float) -> None:
     x, y = np.linspace(-0.3, 0.3, 40), np.linspace(-0.3 * height, 0.3 * height, 30)
-    figure = slices_figure(_picture({"values": np.ones((30, 40))}, x=x, y=y))
+    figure = draw(slices(_picture({"values": np.ones((30, 40))}, x=x, y=y)))
     figure.draw_without_rendering()
     inset = figure.axes[0].child_axes
     for axes in (figure.axes[0], *inset):
@@ -167,33 +168,33 @@ def test_components_that_vanish_have_no_panel_and_are_named() -> None:
         {"values": np.full((10, 20), value), "label": f"{name} (V/m)", "quantity": name[0]}
         for name, value in (("Ex", 0.0), ("Ey", 1e-9), ("Ez", 1.0), ("Hx", 1e-9))
     ]
-    figure = slices_figure(_picture(*panels))
+    figure = draw(slices(_picture(*panels)))
     assert [axes.get_title(loc="left") for axes in _drawn(figure)] == ["Ez", "Hx"]
     assert any("below 0.1% of the largest component: Ex, Ey" in text for text in _texts(figure))
     for panel in panels:
         panel["values"] = np.zeros((10, 20))
-    assert len(_drawn(slices_figure(_picture(*panels[:3])))) == 3
+    assert len(_drawn(draw(slices(_picture(*panels[:3]))))) == 3
 
 
 def test_a_range_goes_from_the_least_to_the_greatest_value() -> None:
     values = np.linspace(100.0, 101.0, 200).reshape(10, 20)
-    figure = slices_figure(_picture({"values": values, "scale": "range"}))
+    figure = draw(slices(_picture({"values": values, "scale": "range"})))
     assert _drawn(figure)[0].images[0].get_clim() == (100.0, 101.0)
-    same = slices_figure(_picture({"values": 0 * values + 7.0, "scale": "range"}))
+    same = draw(slices(_picture({"values": 0 * values + 7.0, "scale": "range"})))
     low, high = _drawn(same)[0].images[0].get_clim()
     assert low < 7.0 < high
 
 
 def test_a_colour_bar_has_the_unit_and_the_power_of_ten() -> None:
     values = 3e-5 * np.linspace(-1.0, 1.0, 200).reshape(10, 20)
-    figure = slices_figure(_picture({"values": values, "label": "pressure (Pa)"}))
+    figure = draw(slices(_picture({"values": values, "label": "pressure (Pa)"})))
     (bar,) = figure.axes[0].child_axes
     assert bar.get_ylabel() == "pressure (1e-5 Pa)"
     assert bar.yaxis.get_offset_text().get_text() == ""
 
 
 def test_an_axis_in_powers_of_ten_says_so_in_its_label() -> None:
-    figure = slices_figure(_picture({"values": np.ones((10, 20))}, x=2e-3 * X, y=Y))
+    figure = draw(slices(_picture({"values": np.ones((10, 20))}, x=2e-3 * X, y=Y)))
     axes = figure.axes[0]
     assert axes.get_xlabel() == "x (1e-3 m)"
     assert axes.get_ylabel() == "z (m)"
@@ -206,7 +207,7 @@ def test_an_axis_in_powers_of_ten_says_so_in_its_label() -> None:
 def test_main_results_stand_below_and_take_room_of_their_own() -> None:
     panel = {"values": np.ones((10, 20))}
     bare, with_lines = (
-        slices_figure(_picture(panel), lines) for lines in ((), ("drag 5.6", "long " * 60))
+        draw(slices(_picture(panel), lines)) for lines in ((), ("drag 5.6", "long " * 60))
     )
     assert "drag 5.6" in _texts(with_lines)
     assert with_lines.get_figheight() > bare.get_figheight() + 0.5
@@ -219,7 +220,7 @@ def test_main_results_stand_below_and_take_room_of_their_own() -> None:
 def test_outlines_are_drawn_on_each_panel_within_its_limits() -> None:
     outlines = [[[0.5, 0.5], [9.0, 0.5]], [[9.0, 0.5], [0.5, 0.9]]]
     panels = [{"values": np.ones((10, 20))}] * 2
-    figure = slices_figure(_picture(*panels, outlines=outlines))
+    figure = draw(slices(_picture(*panels, outlines=outlines)))
     for axes in _drawn(figure):
         assert [len(lines.get_segments()) for lines in axes.collections] == [2, 2]
         assert axes.get_xlim() == pytest.approx((0.0, 2.0))
@@ -240,7 +241,7 @@ def test_arrows_have_the_direction_of_the_field_and_are_at_most_25_along_a_side(
     size = np.hypot(u, v)
     size[:50, :100] = np.nan
     panel = {"values": size, "scale": "magnitude", "vectors": (np.where(size > 0, u, np.nan), v)}
-    (axes,) = _drawn(slices_figure(_picture(panel, x=x, y=y)))
+    (axes,) = _drawn(draw(slices(_picture(panel, x=x, y=y))))
     (arrows,) = axes.collections
     places = arrows.get_offsets()
     assert 20 <= len(np.unique(places[:, 0])) <= 25
@@ -259,7 +260,7 @@ def test_arrows_have_the_direction_of_the_field_and_are_at_most_25_along_a_side(
 def test_where_a_field_is_faint_there_is_no_arrow() -> None:
     u = np.broadcast_to(np.where(np.arange(20) < 10, 1.0, 0.01), (10, 20))
     panel = {"values": u, "vectors": (u, 0 * u)}
-    (axes,) = _drawn(slices_figure(_picture(panel)))
+    (axes,) = _drawn(draw(slices(_picture(panel))))
     assert axes.collections[0].get_offsets()[:, 0].max() < X[10]
 
 
@@ -273,7 +274,7 @@ def test_a_field_across_the_plane_has_no_panel_of_arrows_and_scales_of_component
             {"values": one, "label": "Ez (V/m)", "quantity": "E"},
             {**arrows, "label": "E along the plane (V/m)", "quantity": "E"},
         ]
-        return slices_figure(_picture(*panels))
+        return draw(slices(_picture(*panels)))
 
     across = figure(none)
     assert [axes.get_title(loc="left") for axes in _drawn(across)] == ["Ez"]
@@ -286,7 +287,7 @@ def test_a_field_across_the_plane_has_no_panel_of_arrows_and_scales_of_component
 
 def test_lines_beyond_those_that_fit_end_in_dots() -> None:
     lines = [f"result {number}" for number in range(30)]
-    texts = _texts(slices_figure(_picture({"values": np.ones((10, 20))}), lines))
+    texts = _texts(draw(slices(_picture({"values": np.ones((10, 20))}), lines)))
     assert "..." in texts
     assert "result 0" in texts
     assert "result 29" not in texts

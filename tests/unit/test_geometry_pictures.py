@@ -13,7 +13,8 @@ from small_cavities import PLANE, simulate
 import haloscope
 from haloscope.errors import MachineError
 from haloscope.io.figures import geometry_views
-from haloscope.io.figures.geometry_pictures import colours_of, geometry_figure
+from haloscope.io.figures.figure import draw
+from haloscope.io.figures.geometry_pictures import colours_of, geometry_picture
 from haloscope.io.figures.geometry_views import (
     Geometry,
     Marks,
@@ -116,7 +117,7 @@ def _small_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _figure(geometry: Geometry) -> Any:
     views = None if geometry.planar else draw_views(geometry, *geometry.bounds())
-    return geometry_figure(geometry, views, "A title", "a subtitle")
+    return draw(geometry_picture(geometry, views, "A title", "a subtitle"))
 
 
 def _legend(figure: Any) -> list[str]:
@@ -342,7 +343,7 @@ def test_names_of_points_keep_apart() -> None:
 def test_both_axes_of_a_view_have_one_scale_and_units() -> None:
     geometry = simulate().solver.geometry()
     views = draw_views(geometry, *geometry.bounds())
-    figure = geometry_figure(geometry, views, "A title")
+    figure = draw(geometry_picture(geometry, views, "A title"))
     for axes in figure.axes:
         box = axes.get_window_extent()
         (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()

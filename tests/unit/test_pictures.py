@@ -13,16 +13,18 @@ import pytest
 from refusals import refused
 
 from haloscope.errors import InputError, SolutionError
-from haloscope.io.figures.pictures import (
-    DOTS_PER_INCH,
-    HISTORY_SIZE,
-    overview_figure,
-    save_history,
-    save_midplane,
-    save_overview,
-)
+from haloscope.io.figures.figure import DOTS_PER_INCH, HISTORY_SIZE, Picture, draw, save
+from haloscope.io.figures.pictures import history_panel, overview, save_midplane
 
 image = pytest.importorskip("matplotlib.image", reason="matplotlib is not installed")
+
+
+def _save_history(path: Path, **history: Any) -> None:
+    save(path, Picture(HISTORY_SIZE, [history_panel(history)]))
+
+
+def _save_overview(path: Path, *, plane: Any, history: Any, text_lines: Any) -> None:
+    save(path, overview(plane, history, text_lines))
 
 
 def _plane(width: float = 1.0, height: float = 1.0, points: int = 40) -> Any:
@@ -156,7 +158,7 @@ def test_elongated_tiny_and_stretched_planes_are_drawn(
 def test_both_axes_of_a_plane_have_one_scale_whatever_the_shape(ratio: float) -> None:
     plane = _plane(ratio, 1.0)
     still = {**plane, "u": 0 * plane["u"], "v": 0 * plane["v"]}
-    figure = overview_figure(still, _history(), ["a line"])
+    figure = draw(overview(still, _history(), ["a line"]))
     figure.draw_without_rendering()
     axes = figure.axes[0]
     box = axes.get_window_extent()
@@ -181,7 +183,7 @@ def test_a_picture_larger_than_the_screen_is_thinned_out_not_cut(tmp_path: Path)
 
 def test_equal_runs_give_equal_files(tmp_path: Path) -> None:
     for name in ("first", "second"):
-        save_overview(
+        _save_overview(
             tmp_path / f"{name}.png", plane=_plane(), history=_history(), text_lines=["Nu = 8.8"]
         )
     assert (tmp_path / "first.png").read_bytes() == (tmp_path / "second.png").read_bytes()
@@ -191,7 +193,7 @@ def test_equal_runs_give_equal_files(tmp_path: Path) -> None:
 def test_an_overview_has_1600_by_800_pixels(tmp_path: Path, lines: list[str]) -> None:
     path = tmp_path / "overview.png"
     history = {key: value for key, value in _history().items() if key != "tolerance"}
-    save_overview(path, plane=_plane(), history=history, text_lines=lines)
+    _save_overview(path, plane=_plane(), history=history, text_lines=lines)
     pixels = _pixels(path)
     assert pixels.shape[:2] == (800, 1600)
     for edge in (pixels[:2], pixels[-2:], pixels[:, :2], pixels[:, -2:]):
@@ -204,7 +206,7 @@ def test_a_history_has_a_line_for_each_series_and_the_tolerance(tmp_path: Path) 
     for count, tolerance in ((1, None), (2, None), (2, 1e-4)):
         path = tmp_path / "history.png"
         series = dict(list(history["series"].items())[:count])
-        save_history(path, **{**history, "series": series, "tolerance": tolerance})
+        _save_history(path, **{**history, "series": series, "tolerance": tolerance})
         pixels = _pixels(path)
         assert pixels.shape[:2] == tuple(round(DOTS_PER_INCH * side) for side in HISTORY_SIZE)[::-1]
         sizes.append(int((pixels < 250).any(axis=-1).sum()))
@@ -215,8 +217,8 @@ def test_a_history_has_a_line_for_each_series_and_the_tolerance(tmp_path: Path) 
     "values", [[0.0, 0.0, 0.0], [1.0, np.nan, 0.1], [np.inf, -1.0, 1e-300], [1.0, 1.0, 1.0]]
 )
 def test_values_without_a_place_on_the_axis_leave_gaps(tmp_path: Path, values: Any) -> None:
-    save_history(tmp_path / "a.png", steps=[1, 2, 3], series={"r": values}, ylabel="r", title="t")
-    save_history(tmp_path / "b.png", steps=[1], series={"r": values[:1]}, ylabel="r", title="t")
+    _save_history(tmp_path / "a.png", steps=[1, 2, 3], series={"r": values}, ylabel="r", title="t")
+    _save_history(tmp_path / "b.png", steps=[1], series={"r": values[:1]}, ylabel="r", title="t")
     assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -224,7 +226,7 @@ def test_a_dollar_sign_starts_no_formula(tmp_path: Path) -> None:
     words = r"costs $\nonsense{ and $5"
     labels = {"scalar_label": words, "title": words, "subtitle": words}
     history = {**_history(), "series": {words: 0.5 ** np.arange(100)}, "title": words}
-    save_overview(
+    _save_overview(
         tmp_path / "a.png",
         plane={**_plane(), **labels},
         history={**history, "ylabel": words},
@@ -263,23 +265,24 @@ def test_a_bad_history_is_refused(
     tmp_path: Path, change: dict[str, Any], location: str, problem: str
 ) -> None:
     with refused(location=location, problem=problem):
-        save_history(tmp_path / "history.png", **{**_history(), **change})
+        _save_history(tmp_path / "history.png", **{**_history(), **change})
 
 
 def test_a_name_that_is_not_png_and_too_much_text_are_refused(tmp_path: Path) -> None:
     with refused(problem="PNG", remedy=r"ends in \.png"):
-        save_history(tmp_path / "history.pdf", **_history())
+        _save_history(tmp_path / "history.pdf", **_history())
     with refused(problem="4 lines of text", allowed="at most 3"):
-        save_overview(
+        _save_overview(
             tmp_path / "a.png", plane=_plane(), history=_history(), text_lines=["line"] * 4
         )
 
 
 def test_matplotlib_is_imported_late_and_pyplot_never(tmp_path: Path) -> None:
     program = (
-        "import sys; from haloscope.io.figures.pictures import save_history;"
+        "import sys; from haloscope.io.figures.pictures import Picture, history_panel, save;"
         "assert 'matplotlib' not in sys.modules;"
-        "save_history(sys.argv[1], steps=[1], series={'r': [1.0]}, ylabel='r', title='t');"
+        "history = dict(steps=[1], series={'r': [1.0]}, ylabel='r', title='t');"
+        "save(sys.argv[1], Picture((6.0, 4.0), [history_panel(history)]));"
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     finished = subprocess.run(

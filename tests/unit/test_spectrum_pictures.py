@@ -10,7 +10,7 @@ from refusals import refused
 
 from haloscope.errors import InputError, SolutionError
 from haloscope.io.figures import spectrum_pictures
-from haloscope.io.figures.pictures import DOTS_PER_INCH, HISTORY_SIZE
+from haloscope.io.figures.figure import DOTS_PER_INCH, HISTORY_SIZE, draw
 from haloscope.io.figures.spectrum_pictures import (
     POLAR_SIZE,
     save_pattern,
@@ -80,7 +80,7 @@ def test_what_cannot_be_drawn_is_refused(tmp_path):
     path = tmp_path / "picture.png"
     bad = _spectrum()["series"]["Ez"].copy()
     bad[3] = np.nan
-    for draw, arguments, error, words in (
+    for save, arguments, error, words in (
         (save_spectrum, _spectrum(series={}), InputError, {"allowed": "at least one series"}),
         (save_spectrum, _spectrum(series={"Ez": [1.0]}), InputError, {"problem": "shape"}),
         (
@@ -104,7 +104,7 @@ def test_what_cannot_be_drawn_is_refused(tmp_path):
         ),
     ):
         with refused(error, **words) as refusal:
-            draw(path, **arguments)
+            save(path, **arguments)
         assert "\n" not in refusal.text
     with refused(problem="PNG"):
         save_pattern(tmp_path / "picture.pdf", **_pattern())
@@ -128,9 +128,7 @@ def test_columns_read_back_exactly(tmp_path):
 
 def test_curves_of_a_pattern_that_coincide_are_told_apart(tmp_path, monkeypatch):
     figures = []
-    monkeypatch.setattr(
-        spectrum_pictures, "save_figure", lambda figure, path: figures.append(figure)
-    )
+    monkeypatch.setattr(spectrum_pictures, "save", lambda path, one: figures.append(draw(one)))
     angles = np.linspace(0, np.pi, 40)
     power = 1.5 * np.sin(angles) ** 2
     series = {f"phi = {phi}": power for phi in (0, 30, 60, 90)}

@@ -8,7 +8,8 @@ import pytest
 from refusals import refused
 
 from haloscope.exchange.ranks.world import World
-from haloscope.io.vtkhdf import TetWriter
+from haloscope.io.vtk_arrays import TETRAHEDRON
+from haloscope.io.vtkhdf import CONNECTIVITY, POINTS, Mesh, VtkhdfWriter
 from haloscope.mesh.tets.node_parts import node_part_on_ranks
 from haloscope.mesh.tets.tet_generators import cylinder_channel, tet_box
 from haloscope.numerics.elements.node_fields import NodeFields, TetLocator
@@ -71,12 +72,12 @@ def test_fields_of_nodes_are_sampled_collected_and_read_back():
 def test_a_file_of_tetrahedra_holds_what_was_written_and_refuses_what_does_not_fit(tmp_path):
     path = tmp_path / "a.vtkhdf"
     places = np.eye(4, 3)
-    with TetWriter(path, nodes=4, elements=1, time=2.5) as writer:
+    with VtkhdfWriter(path, Mesh(TETRAHEDRON, 4, 4, 1), 2.5) as writer:
         writer.create("velocity", np.float64, 3)
-        writer.create("zone", np.int32, per_element=True)
-        writer.place(0, places[:2])
-        writer.place(2, places[2:])
-        writer.connect(0, np.array([[0, 1, 2, 3]], np.int32))
+        writer.create("zone", np.int32, per_cell=True)
+        writer.write(POINTS, 0, places[:2])
+        writer.write(POINTS, 2, places[2:])
+        writer.write(CONNECTIVITY, 0, np.array([[0, 1, 2, 3]]))
         writer.write("velocity", 0, 2 * places)
         writer.write("zone", 0, np.array([7], np.int32))
         with refused(problem="have the shape"):
@@ -95,8 +96,8 @@ def test_a_file_of_tetrahedra_holds_what_was_written_and_refuses_what_does_not_f
         assert np.array_equal(root["PointData/velocity"][:], 2 * places)
         assert root["FieldData/TimeValue"][0] == 2.5
     with (
-        refused(problem="0 rows written; there are 4"),
-        TetWriter(tmp_path / "b.vtkhdf", nodes=4, elements=1),
+        refused(problem="0 places written; there are 4"),
+        VtkhdfWriter(tmp_path / "b.vtkhdf", Mesh(TETRAHEDRON, 4, 4, 1)),
     ):
         pass
     assert not (tmp_path / "b.vtkhdf").exists()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from haloscope.io.vtkhdf import ImageWriter
+from haloscope.io.vtkhdf import Image, VtkhdfWriter
 
 ORIGIN = (0.5, -1.0, 2.0)
 SPACING = (0.1, 0.2, 0.3)
@@ -28,19 +28,22 @@ def _fields(shape: tuple[int, int, int]) -> dict[str, Any]:
 def _write_whole(path: Path, fields: dict[str, Any], time: float | None) -> None:
     """Write each array of a grid in one block."""
     shape = next(iter(fields.values())).shape[:3]
-    with ImageWriter(path, shape=shape, origin=ORIGIN, spacing=SPACING, time=time) as writer:
+    with _open(path, shape, time) as writer:
         for name, values in fields.items():
             writer.create(name, values.dtype, 1 if values.ndim == 3 else 3)
-            writer.write(name, (0, 0, 0), values)
+            writer.write(name, 0, values)
 
 
-def _write_blocks(folder: Path, *blocks: tuple[Any, Any]) -> None:
-    """Write blocks (start, values) of the float64 array t on a grid of 2 x 4 x 5 points."""
-    path = folder / "field.vtkhdf"
-    with ImageWriter(path, shape=(2, 4, 5), origin=ORIGIN, spacing=SPACING) as writer:
+def _open(path: Path, shape: Any = (2, 4, 5), time: float | None = None) -> VtkhdfWriter:
+    return VtkhdfWriter(path, Image(shape, ORIGIN, SPACING), time)
+
+
+def _write_planes(folder: Path, *planes: tuple[int, Any]) -> None:
+    """Write planes (first, values) of the float64 array t on a grid of 2 x 4 x 5 points."""
+    with _open(folder / "field.vtkhdf") as writer:
         writer.create("t", np.float64)
-        for start, block in blocks:
-            writer.write("t", start, block)
+        for first, values in planes:
+            writer.write("t", first, values)
 
 
 @pytest.mark.parametrize("time", [None, 12.5])
@@ -105,59 +108,54 @@ def test_vtk_reads_back_values_spacing_and_time(
         assert read_time.GetValue(0) == time
 
 
-@pytest.mark.parametrize("shape", [(4, 6, 8), (1, 6, 8)])
-def test_blocks_make_the_same_file_as_whole_arrays(
+@pytest.mark.parametrize("shape", [(5, 6, 8), (1, 6, 8)])
+def test_planes_in_any_order_make_the_same_file_as_whole_arrays(
     tmp_path: Path, shape: tuple[int, int, int]
 ) -> None:
     fields = _fields(shape)
-    whole, blocks = tmp_path / "whole.vtkhdf", tmp_path / "blocks.vtkhdf"
+    whole, planes = tmp_path / "whole.vtkhdf", tmp_path / "planes.vtkhdf"
     _write_whole(whole, fields, 1.0)
-    with ImageWriter(blocks, shape=shape, origin=ORIGIN, spacing=SPACING, time=1.0) as writer:
+    with _open(planes, shape, 1.0) as writer:
         writer.create("temperature", np.float64)
         writer.create("velocity", np.float32, components=3)
-        depth = max(1, shape[0] // 2)
-        for z in range(0, shape[0], depth):
-            for y in range(0, 6, 3):
-                for x in range(0, 8, 4):
-                    for name, values in fields.items():
-                        block = values[z : z + depth, y : y + 3, x : x + 4]
-                        writer.write(name, (z, y, x), block)
-    with h5py.File(whole) as first, h5py.File(blocks) as second:
+        for z in reversed(range(0, shape[0], 2)):
+            for name, values in fields.items():
+                writer.write(name, z, values[z : z + 2])
+    with h5py.File(whole) as first, h5py.File(planes) as second:
         for name in fields:
             stored = f"VTKHDF/PointData/{name}"
             np.testing.assert_array_equal(first[stored][()], second[stored][()])
 
 
 def test_an_incomplete_array_leaves_no_file(tmp_path: Path) -> None:
-    with refused(problem="'t' has 20 points written; the grid has 40"):
-        _write_blocks(tmp_path, ((0, 0, 0), np.zeros((1, 4, 5))))
+    with refused(problem="'t' has 1 places written; there are 2"):
+        _write_planes(tmp_path, (0, np.zeros((1, 4, 5))))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_error_of_the_body_goes_before_an_incomplete_array(tmp_path: Path) -> None:
     with pytest.raises(AttributeError):
-        _write_blocks(tmp_path, ((0, 0, 0), "no array"))
+        _write_planes(tmp_path, (0, "no array"))
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("start", "block"),
+    ("first", "values"),
     [
-        ((1, 0, 0), np.zeros((2, 4, 5))),
-        ((-1, 0, 0), np.zeros((1, 4, 5))),
-        ((0, 0, 1), np.zeros((1, 4, 5))),
-        ((0, 0, 0), np.zeros((0, 4, 5))),
-        ((0, 0, 0), np.zeros((4, 5))),
-        ((0, 0), np.zeros((1, 4, 5))),
-        ((0, 0, 0), np.zeros((2, 4, 5, 3))),
-        ((0, 0, 0), np.zeros((2, 4, 5), dtype=np.float32)),
+        (1, np.zeros((2, 4, 5))),
+        (-1, np.zeros((1, 4, 5))),
+        (0, np.zeros((0, 4, 5))),
+        (0, np.zeros((1, 3, 5))),
+        (0, np.zeros((4, 5))),
+        (0, np.zeros((2, 4, 5, 3))),
+        (0, np.zeros((2, 4, 5), dtype=np.float32)),
     ],
 )
-def test_a_block_that_does_not_fit_is_refused(
-    tmp_path: Path, start: Any, block: np.ndarray[Any, Any]
+def test_planes_that_do_not_fit_are_refused(
+    tmp_path: Path, first: int, values: np.ndarray[Any, Any]
 ) -> None:
-    with refused(problem="block of array 't' has the"):
-        _write_blocks(tmp_path, (start, block))
+    with refused(problem="values of array 't' have the"):
+        _write_planes(tmp_path, (first, values))
 
 
 @pytest.mark.parametrize(
@@ -168,27 +166,26 @@ def test_a_block_that_does_not_fit_is_refused(
         ("taken", np.float64, 1, "name 'taken'", ""),
         ("new", np.int32, 1, "type int32", "float32, float64"),
         ("new", np.dtype(">f8"), 1, "type >f8", "byte order"),
-        ("new", np.float64, 2, "2 components", "1 or 3"),
+        ("new", np.float64, 2, "2 components", "1 and, at points, 3"),
     ],
 )
 def test_an_array_that_readers_cannot_take_is_refused(
     tmp_path: Path, name: str, dtype: Any, components: int, problem: str, allowed: str
 ) -> None:
     path = tmp_path / "field.vtkhdf"
-    with ImageWriter(path, shape=(2, 4, 5), origin=ORIGIN, spacing=SPACING) as writer:
+    with _open(path) as writer:
         writer.create("taken", np.float64)
-        writer.write("taken", (0, 0, 0), np.zeros((2, 4, 5)))
+        writer.write("taken", 0, np.zeros((2, 4, 5)))
         with refused(location=str(path), problem=problem, allowed=allowed):
             writer.create(name, dtype, components)
 
 
-def test_a_block_of_an_unknown_array_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "field.vtkhdf"
+def test_values_of_an_unknown_array_are_refused(tmp_path: Path) -> None:
     with (
-        ImageWriter(path, shape=(2, 4, 5), origin=ORIGIN, spacing=SPACING) as writer,
+        _open(tmp_path / "field.vtkhdf") as writer,
         refused(problem="'t' does not exist", allowed="none"),
     ):
-        writer.write("t", (0, 0, 0), np.zeros((2, 4, 5)))
+        writer.write("t", 0, np.zeros((2, 4, 5)))
 
 
 @pytest.mark.parametrize(
@@ -208,13 +205,8 @@ def test_a_block_of_an_unknown_array_is_refused(tmp_path: Path) -> None:
 def test_a_grid_that_readers_cannot_take_is_refused(
     tmp_path: Path, change: dict[str, Any], problem: str, allowed: str
 ) -> None:
-    arguments = {
-        "path": "a.vtkhdf",
-        "shape": (2, 4, 5),
-        "origin": ORIGIN,
-        "spacing": SPACING,
-        **change,
-    }
-    path = tmp_path / arguments.pop("path")
+    arguments = {"shape": (2, 4, 5), "origin": ORIGIN, "spacing": SPACING, **change}
+    path = tmp_path / arguments.pop("path", "a.vtkhdf")
+    time = arguments.pop("time", None)
     with refused(location=str(path), problem=problem, allowed=allowed):
-        ImageWriter(path, **arguments)
+        VtkhdfWriter(path, Image(**arguments), time)

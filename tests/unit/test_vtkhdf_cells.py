@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from haloscope.io.vtkhdf_cells import CellWriter
+from haloscope.io.vtk_arrays import LAGRANGE_HEXAHEDRON
+from haloscope.io.vtkhdf import POINTS, Block, Blocks, VtkhdfWriter
 from haloscope.mesh.hexes.hex_generators import box, cylinder
 from haloscope.mesh.hexes.hexes import vtk_order
 from haloscope.numerics.elements.basis import (
+    element_cells,
     equispaced_nodes,
     gll_nodes,
     interpolation_matrix,
-    open_cells,
 )
 from haloscope.numerics.elements.element_maps import jacobians, nodes, volume_weights
 
-LAGRANGE, HEXAHEDRON = 72, 12
 ORDERS = [1, 2, 3, 7]
 
 
@@ -36,21 +36,22 @@ def _reference(line: Any) -> list[Any]:
     return [i, j, k]
 
 
-def _write_mesh(path: Path, mesh: Any, order: int, *, step: int = 3, linear: bool = False) -> Any:
+def _write_mesh(path: Path, mesh: Any, order: int, *, step: int = 3) -> Any:
     """Write a scalar in double and a vector in single precision, and regions; return them."""
     places = nodes(mesh, order)
     x, y, z = np.moveaxis(places, -1, 0)
     scalar = np.sin(x) * np.cos(y) + z
     vector = np.stack([x * y, y - z, x + 2 * z], axis=1).astype(np.float32)
-    with open_cells(path, elements=mesh.count, order=order, linear=linear, time=2.5) as writer:
+    cells = element_cells(order)
+    with VtkhdfWriter(path, cells.layout(mesh.count), 2.5) as writer:
         writer.create("p", np.float64)
         writer.create("E", np.float32, 3)
-        writer.create("region", np.int32, per_element=True)
+        writer.create("region", np.int32, per_cell=True)
         for first in range(0, mesh.count, step):
             chunk = slice(first, first + step)
-            writer.place(first, places[chunk])
-            writer.write("p", first, scalar[chunk])
-            writer.write("E", first, vector[chunk])
+            writer.write(POINTS, first, cells.at_points(np.moveaxis(places[chunk], -1, 1)))
+            writer.write("p", first, cells.at_points(scalar[chunk]))
+            writer.write("E", first, cells.at_points(vector[chunk]))
             writer.write("region", first, mesh.regions[chunk])
     return places, scalar, vector
 
@@ -62,10 +63,11 @@ def test_polynomials_of_the_order_are_exact_at_the_nodes_of_lagrange_cells(
     path = tmp_path / "a.vtkhdf"
     places = np.stack(_reference(gll_nodes(order)), axis=-1)[None]
     value = _polynomial(*np.moveaxis(places, -1, 0), order)
-    with open_cells(path, elements=1, order=order) as writer:
+    cells = element_cells(order)
+    with VtkhdfWriter(path, cells.layout(1)) as writer:
         writer.create("p", np.float64)
-        writer.place(0, places)
-        writer.write("p", 0, value)
+        writer.write(POINTS, 0, cells.at_points(np.moveaxis(places, -1, 1)))
+        writer.write("p", 0, cells.at_points(value))
     even = equispaced_nodes(order)[vtk_order(order)]
     with h5py.File(path) as file:
         root = file["VTKHDF"]
@@ -75,42 +77,30 @@ def test_polynomials_of_the_order_are_exact_at_the_nodes_of_lagrange_cells(
         assert error <= 1e-12 * np.abs(exact).max()
 
 
-@pytest.mark.parametrize("linear", [False, True])
-def test_h5py_reads_back_layout_regions_and_time(tmp_path: Path, linear: bool) -> None:
+def test_h5py_reads_back_layout_regions_and_time(tmp_path: Path) -> None:
     path, order = tmp_path / "a.vtkhdf", 3
     mesh = cylinder(1.0, 0.0, 2.0)
-    places, scalar, vector = _write_mesh(path, mesh, order, linear=linear)
-    cells, corners = (order**3, 8) if linear else (1, (order + 1) ** 3)
+    places, _, _ = _write_mesh(path, mesh, order)
+    corners = (order + 1) ** 3
     with h5py.File(path) as file:
         root = file["VTKHDF"]
         assert root.attrs["Type"] == b"UnstructuredGrid"
         assert tuple(root.attrs["Version"]) == (2, 0)
-        assert root["NumberOfPoints"][()] == [mesh.count * (order + 1) ** 3]
-        assert root["NumberOfCells"][()] == [mesh.count * cells]
-        assert root["NumberOfConnectivityIds"][()] == [mesh.count * cells * corners]
-        assert set(root["Types"][()]) == {HEXAHEDRON if linear else LAGRANGE}
-        assert len(root["Types"]) == mesh.count * cells
-        offsets = np.arange(mesh.count * cells + 1) * corners
-        np.testing.assert_array_equal(root["Offsets"][()], offsets)
+        assert root["NumberOfPoints"][()] == [mesh.count * corners]
+        assert root["NumberOfCells"][()] == [mesh.count]
+        assert root["NumberOfConnectivityIds"][()] == [mesh.count * corners]
+        assert root["Types"][()].tolist() == [LAGRANGE_HEXAHEDRON] * mesh.count
+        np.testing.assert_array_equal(root["Offsets"][()], np.arange(mesh.count + 1) * corners)
         assert root["FieldData/TimeValue"][()] == [2.5]
-        np.testing.assert_array_equal(root["CellData/region"][()], np.repeat(mesh.regions, cells))
+        np.testing.assert_array_equal(root["CellData/region"][()], mesh.regions)
         ids = root["Connectivity"][()]
         points, p, E = root["Points"][()], root["PointData/p"][()], root["PointData/E"][()]
     assert (p.dtype, E.dtype, E.shape) == (np.float64, np.float32, (len(p), 3))
-    if linear:
-        # As computed, to the last bit.
-        np.testing.assert_array_equal(points, places.reshape(-1, 3))
-        np.testing.assert_array_equal(p, scalar.ravel())
-        np.testing.assert_array_equal(E, np.moveaxis(vector, 1, -1).reshape(-1, 3))
-        corner = points[ids.reshape(-1, 8)]
-        a, b, c = (corner[:, n] - corner[:, 0] for n in (1, 3, 4))
-        assert np.einsum("nx,nx->n", a, np.cross(b, c)).min() > 0
-    else:
-        np.testing.assert_array_equal(ids, np.arange(len(points)))
-        np.testing.assert_allclose(E[:, 0], points[:, 0] * points[:, 1], atol=1e-2)
-        ends = places[:, ::order, ::order, ::order].reshape(mesh.count, 8, 3)
-        first_corners = points.reshape(mesh.count, -1, 3)[:, :8]
-        np.testing.assert_allclose(first_corners, ends[:, [0, 1, 3, 2, 4, 5, 7, 6]], atol=1e-14)
+    np.testing.assert_array_equal(ids, np.arange(len(points)))
+    np.testing.assert_allclose(E[:, 0], points[:, 0] * points[:, 1], atol=1e-2)
+    ends = places[:, ::order, ::order, ::order].reshape(mesh.count, 8, 3)
+    first_corners = points.reshape(mesh.count, -1, 3)[:, :8]
+    np.testing.assert_allclose(first_corners, ends[:, [0, 1, 3, 2, 4, 5, 7, 6]], atol=1e-14)
 
 
 def test_ranges_make_the_same_file_as_whole_arrays(tmp_path: Path) -> None:
@@ -154,7 +144,7 @@ def test_vtk_evaluates_the_polynomials_that_were_written(tmp_path: Path, order: 
     values = _vtk("util.numpy_support").vtk_to_numpy(grid.GetPointData().GetArray("p"))
     for element in range(mesh.count):
         cell = grid.GetCell(element)
-        assert cell.GetCellType() == LAGRANGE
+        assert cell.GetCellType() == LAGRANGE_HEXAHEDRON
         for _ in range(5):
             at = random.random(3)
             weights, place = np.zeros((order + 1) ** 3), [0.0, 0.0, 0.0]
@@ -198,12 +188,11 @@ def test_vtk_probes_fields_of_a_curved_mesh_at_points(tmp_path: Path) -> None:
     assert grid.GetFieldData().GetArray("TimeValue").GetValue(0) == 2.5
 
 
-@pytest.mark.parametrize("linear", [False, True])
-def test_vtk_finds_the_volume_of_a_curved_mesh(tmp_path: Path, linear: bool) -> None:
+def test_vtk_finds_the_volume_of_a_curved_mesh(tmp_path: Path) -> None:
     quality = _vtk("vtkFiltersVerdict")
     path, order = tmp_path / "a.vtkhdf", 4
     mesh = cylinder(1.0, 0.0, 2.0)
-    places, _, _ = _write_mesh(path, mesh, order, linear=linear)
+    places, _, _ = _write_mesh(path, mesh, order)
     sizes = quality.vtkCellSizeFilter()
     sizes.SetInputData(_read_by_vtk(path))
     sizes.Update()
@@ -216,18 +205,17 @@ def test_vtk_finds_the_volume_of_a_curved_mesh(tmp_path: Path, linear: bool) -> 
     assert volumes.sum() == pytest.approx(exact, rel=0.02)
 
 
-def _open(path: Path, **change: Any) -> CellWriter:
-    arguments = {"elements": 3, "interpolation": np.eye(3), "node_order": None, **change}
-    return CellWriter(path, **arguments)
+def _open(path: Path, elements: int = 3, corner: int = 7, time: float | None = None) -> Any:
+    """Elements of eight points and two cells."""
+    corners = np.array([[0, 1, 2, 3], [4, 5, 6, corner]])
+    return VtkhdfWriter(path, Blocks(10, [Block(elements, 8, corners)]), time)
 
 
 @pytest.mark.parametrize(
     ("change", "fields"),
     [
-        ({"elements": 0}, {"problem": "there are 0 elements", "allowed": "at least 1"}),
-        ({"interpolation": np.eye(1)}, {"problem": r"the shape \(1, 1\)", "allowed": "2 x 2"}),
-        ({"interpolation": np.ones(4)}, {"problem": r"the shape \(4,\)"}),
-        ({"node_order": vtk_order(3)}, {"problem": "not one of 3 x 3 x 3 nodes"}),
+        ({"elements": 0}, {"problem": "there are no elements", "allowed": "at least 1"}),
+        ({"corner": 8}, {"problem": "the corner 8 of 8 points"}),
         ({"time": np.inf}, {"problem": "the time is inf"}),
     ],
 )
@@ -243,8 +231,20 @@ def test_a_file_of_another_ending_is_refused(tmp_path: Path) -> None:
         _open(tmp_path / "a.vtu")
 
 
+def test_a_value_of_an_element_is_repeated_for_each_of_its_cells(tmp_path: Path) -> None:
+    path = tmp_path / "a.vtkhdf"
+    with _open(path) as writer:
+        writer.create("region", np.int32, per_cell=True)
+        writer.write(POINTS, 0, np.zeros((3, 8, 3)))
+        writer.write("region", np.array([2, 0, 1]), np.array([7, 5, 6], np.int32))
+    with h5py.File(path) as file:
+        assert file["VTKHDF/CellData/region"][:].tolist() == [5, 5, 6, 6, 7, 7]
+        ids = file["VTKHDF/Connectivity"][:].reshape(3, 2, 4)
+    np.testing.assert_array_equal(ids.reshape(-1), np.arange(24))
+
+
 @pytest.mark.parametrize(
-    ("arguments", "per_element", "fields"),
+    ("arguments", "per_cell", "fields"),
     [
         (("", np.float64), False, {"problem": "name ''"}),
         (("a/b", np.float64), False, {"problem": "name 'a/b'"}),
@@ -257,79 +257,65 @@ def test_a_file_of_another_ending_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_an_array_that_readers_cannot_take_is_refused(
-    tmp_path: Path, arguments: Any, per_element: bool, fields: dict[str, str]
+    tmp_path: Path, arguments: Any, per_cell: bool, fields: dict[str, str]
 ) -> None:
     with refused(**fields), _open(tmp_path / "a.vtkhdf") as writer:
         writer.create("taken", np.float64)
-        writer.create(*arguments, per_element=per_element)
+        writer.create(*arguments, per_cell=per_cell)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("name", "first", "shape", "fields"),
     [
-        ("p", 2, (2, 3, 3, 3), {"problem": r"the shape \(2, 3, 3, 3\) from element 2"}),
-        ("p", -1, (1, 3, 3, 3), {"problem": "from element -1"}),
-        ("p", 0, (1, 3, 3), {"problem": r"the shape \(1, 3, 3\)"}),
-        ("p", 0, (0, 3, 3, 3), {"problem": r"the shape \(0,"}),
+        ("p", 2, (2, 8), {"problem": r"the shape \(2, 8\) from place 2"}),
+        ("p", -1, (1, 8), {"problem": "from place -1"}),
+        ("p", [0, 3], (2, 8), {"problem": r"from place \[0, 3\]"}),
+        ("p", [0], (2, 8), {"problem": r"the shape \(2, 8\) from place \[0\]"}),
+        ("p", 0, (1, 7), {"problem": r"the shape \(1, 7\)"}),
+        ("p", 0, (0, 8), {"problem": r"the shape \(0,"}),
         ("p", 0, (), {"problem": r"the shape \(\)"}),
-        ("E", 0, (1, 3, 3, 3), {"allowed": r"inside the shape \(3, 3, 3, 3, 3\)"}),
+        ("E", 0, (1, 8), {"allowed": r"inside the shape \(3, 8, 3\)"}),
         ("region", 0, (1, 1), {"allowed": r"inside the shape \(3,\)"}),
-        (
-            "absent",
-            0,
-            (1, 3, 3, 3),
-            {"problem": "'absent' does not exist", "allowed": "p, E, region"},
-        ),
+        ("absent", 0, (1, 8), {"problem": "'absent' does not exist", "allowed": "p, E, region"}),
     ],
 )
 def test_values_that_do_not_fit_are_refused(
-    tmp_path: Path, name: str, first: int, shape: tuple[int, ...], fields: dict[str, str]
+    tmp_path: Path, name: str, first: Any, shape: tuple[int, ...], fields: dict[str, str]
 ) -> None:
     with refused(**fields), _open(tmp_path / "a.vtkhdf") as writer:
         writer.create("p", np.float64)
         writer.create("E", np.float64, 3)
-        writer.create("region", np.float64, per_element=True)
+        writer.create("region", np.float64, per_cell=True)
         writer.write(name, first, np.zeros(shape))
 
 
 @pytest.mark.parametrize(
-    ("ranges", "fields"),
+    ("places", "fields"),
     [
-        ([(0, 2)], {"problem": "'p' has 2 elements written; there are 3"}),
-        ([(0, 2), (1, 2)], {"problem": "element 1 of array 'p' was written twice"}),
+        ([[0, 1]], {"problem": "'p' has 2 places written; there are 3"}),
+        ([[0, 1], [1, 2]], {"problem": "place 1 of array 'p' was written twice"}),
+        ([[0, 1, 1]], {"problem": "place 1 of array 'p' was written twice"}),
     ],
 )
 def test_every_element_is_to_be_written_once(
-    tmp_path: Path, ranges: list[tuple[int, int]], fields: dict[str, str]
+    tmp_path: Path, places: list[list[int]], fields: dict[str, str]
 ) -> None:
     with refused(**fields), _open(tmp_path / "a.vtkhdf") as writer:
         writer.create("p", np.float64)
-        writer.place(0, np.zeros((3, 3, 3, 3, 3)))
-        for first, count in ranges:
-            writer.write("p", first, np.zeros((count, 3, 3, 3)))
+        writer.write(POINTS, 0, np.zeros((3, 8, 3)))
+        for numbers in places:
+            writer.write("p", numbers, np.zeros((len(numbers), 8)))
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("method", "arguments", "fields"),
     [
-        ("create", ("p", np.float64), {"problem": "'Points' has 0 elements written"}),
-        (
-            "place",
-            (0, np.full((3, 3, 3, 3, 3), np.nan)),
-            {"problem": "element 0 on are float64 or not finite"},
-        ),
-        (
-            "place",
-            (0, np.zeros((3, 3, 3, 3, 3), np.float32)),
-            {"problem": "element 0 on are float32"},
-        ),
-        (
-            "write",
-            ("E", 0, np.zeros((3, 3, 3, 3), np.float32)),
-            {"problem": "float32", "allowed": "float64"},
-        ),
+        ("create", ("p", np.float64), {"problem": "'Points' has 0 places written"}),
+        ("write", (POINTS, 0, np.full((3, 8, 3), np.nan)), {"problem": "not finite"}),
+        ("write", (POINTS, 0, np.zeros((3, 8, 3), np.float32)), {"problem": "type float32"}),
+        ("write", ("E", 0, np.zeros((3, 8), np.float32)), {"allowed": "float64"}),
     ],
 )
 def test_elements_without_a_place_and_broken_numbers_are_refused(

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from haloscope.errors import imported
 
-TRIANGLE = 5
-"""VTK's number of this type of cell; cells of this type become a surface."""
+TRIANGLE, TETRAHEDRON, VOXEL, HEXAHEDRON, LAGRANGE_HEXAHEDRON = 5, 10, 11, 12, 72
+"""VTK's numbers of types of cells; triangles become a surface."""
 
 Data: TypeAlias = Mapping[str, NDArray[Any]]
+Integers: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

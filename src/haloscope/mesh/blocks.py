@@ -481,23 +481,16 @@ class BlockFields:
         time: float,
     ) -> None:
         """Write fields as VTKHDF, gathered on rank 0 some planes at a time."""
-        from haloscope.io.vtkhdf import ImageWriter
+        from haloscope.io.vtkhdf import Image, VtkhdfWriter
 
         with contextlib.ExitStack() as stack:
             writer = None
             if self._world.is_root:
-                writer = stack.enter_context(
-                    ImageWriter(
-                        path,
-                        shape=self.shape,
-                        origin=(0.0, 0.0, 0.0),
-                        spacing=self._spacing,
-                        time=time,
-                    )
-                )
+                image = Image(self.shape, (0.0, 0.0, 0.0), self._spacing)
+                writer = stack.enter_context(VtkhdfWriter(path, image, time))
             for name, begin, part in arrays_of(self, values, vectors, writer, axis=-1):
                 if writer is not None:
-                    writer.write(name, (begin, 0, 0), part)
+                    writer.write(name, begin, part)
 
 
 class Creating(Protocol):

@@ -9,7 +9,8 @@ import numpy as np
 
 from haloscope.errors import MachineError
 from haloscope.exchange.images import merge_images
-from haloscope.io.figures.geometry_pictures import save_geometry
+from haloscope.io.figures.figure import save
+from haloscope.io.figures.geometry_pictures import geometry_picture
 from haloscope.io.figures.geometry_views import (
     MOST_MESH_LINES,
     Geometry,
@@ -29,7 +30,7 @@ def save_geometry_picture(state: RunState, path: Path) -> None:
     if geometry.planar:
         if world.is_root:
             make_picture_folder(path.parent)
-            save_geometry(path, geometry, None, title, subtitle)
+            save(path, geometry_picture(geometry, None, title, subtitle))
         return
     lower, upper = geometry.bounds()
     lower = np.array([-world.largest(-float(end)) for end in lower])
@@ -46,7 +47,7 @@ def save_geometry_picture(state: RunState, path: Path) -> None:
     if world.is_root:
         make_picture_folder(path.parent)
         geometry = with_counts(geometry, drawn, all_triangles)
-        save_geometry(path, geometry, views, title, subtitle)
+        save(path, geometry_picture(geometry, views, title, subtitle))
 
 
 def _with_probes(geometry: Geometry, state: RunState) -> Geometry:

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.io.vtk_arrays import CellArrays
+from haloscope.io.vtk_arrays import HEXAHEDRON, TETRAHEDRON, VOXEL, CellArrays
 from haloscope.mesh.hexes.hexes import vtk_order
 
 Floats = NDArray[np.float64]
 
-# Numbers of VTK's types of cells, and corners of bricks; cells of other types are Lagrange hexahedra.
-_TETRAHEDRON, _VOXEL, _HEXAHEDRON = 10, 11, 12
+# Of bricks; cells of other types are Lagrange hexahedra.
 _CORNERS = {
-    _VOXEL: np.array([(i, j, k) for k in (0, 1) for j in (0, 1) for i in (0, 1)]),
-    _HEXAHEDRON: vtk_order(1),
+    VOXEL: np.array([(i, j, k) for k in (0, 1) for j in (0, 1) for i in (0, 1)]),
+    HEXAHEDRON: vtk_order(1),
 }
 _LEAST_AREA = 1e-9  # of a triangle over the largest
 # Kuhn's division of a brick: from one end of a diagonal to the other along three edges.
@@ -72,7 +71,7 @@ def _tetrahedra(
     connectivity: NDArray[np.int64], cells: NDArray[np.int64], cell_type: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Tetrahedra (n, 4) that cells are divided into, and the cell (n,) of each."""
-    if cell_type == _TETRAHEDRON:
+    if cell_type == TETRAHEDRON:
         return connectivity, cells
     places = _CORNERS.get(cell_type)
     if places is None:

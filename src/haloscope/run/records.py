@@ -44,11 +44,12 @@ def draw_overview(
     A plane comes with the history of what was followed beside it, unless all of the history is 0,
     as that of a fluid at rest is.
     """
-    from haloscope.io.figures.field_pictures import save_slices
-    from haloscope.io.figures.pictures import save_midplane, save_overview
+    from haloscope.io.figures.field_pictures import slices
+    from haloscope.io.figures.figure import save
+    from haloscope.io.figures.pictures import overview, save_midplane
 
     if "panels" in plane:
-        save_slices(path, cast("SlicesPicture", plane), headline_of(summary, last_step))
+        save(path, slices(cast("SlicesPicture", plane), headline_of(summary, last_step)))
         return
     steps = [step for step, _ in rows]
     series = {
@@ -71,7 +72,7 @@ def draw_overview(
         "title": followed.title,
         "tolerance": tolerance or None,
     }
-    save_overview(path, plane=plane, history=history, text_lines=lines)
+    save(path, overview(plane, history, lines))
 
 
 def headline_of(summary: Mapping[str, Any], last_step: int) -> list[str]:

@@ -7,14 +7,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from haloscope.io.figures.pictures import (
+from haloscope.io.figures import figure as figure_style
+from haloscope.io.figures.figure import (
+    GRID_COLOUR,
     INK,
     MUTED,
     PADDING,
     SERIES_COLOURS,
-    SERIES_STYLES,
     new_figure,
+    plain,
     save_figure,
+    series_style,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +40,6 @@ _BAR_WIDTH = 8.5  # inch
 _BAR_GAP = 0.5  # of a bar
 _BAR_COLOURS = ((SERIES_COLOURS[0], "white"), (SERIES_COLOURS[5], INK))
 _LEAST_BAR = 0.07  # a number fits into bars that are longer
-GRID = "#d9dce0"
 
 
 def draw(
@@ -145,8 +147,7 @@ def _draw_panels(
         labelcolor=INK,
         handlelength=3.0,
     )
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+    plain(legend)
     figure.suptitle(title, fontsize=11, color=INK, x=0.01, ha="left", parse_math=False)
     save_figure(figure, path)
 
@@ -174,15 +175,13 @@ def draw_bars(
         x,
         values,
         yerr=list(zip(*ranges, strict=True)),
-        color=SERIES_COLOURS[number % len(SERIES_COLOURS)],
-        linestyle=SERIES_STYLES[number // len(SERIES_COLOURS) % len(SERIES_STYLES)],
         marker=MARKERS[number % len(MARKERS)],
         markersize=4.5,
         markerfacecolor="white" if number % 2 else None,
-        linewidth=1.1,
         elinewidth=0.8,
         capsize=2.5,
         label=label,
+        **series_style(number, 1.1),
     )
 
 
@@ -213,7 +212,7 @@ def _style_panel(axes: Axes, key: str, meaning: str, counts: Sequence[int]) -> N
         axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
     else:
         axes.set_ylim(bottom=0.0)
-    axes.grid(color=GRID, linewidth=0.5)
+    axes.grid(color=GRID_COLOUR, linewidth=0.5)
     style_axes(axes)
 
 
@@ -270,13 +269,12 @@ def _draw_bars(
     axes.set_xlim(0.0, 1.04 * max(1.0, *ends))
     axes.set_xlabel("parallel efficiency (dashed: ideal)")
     axes.set_title(title, loc="left", fontsize=10.5, color=INK, parse_math=False)
-    axes.grid(axis="x", color=GRID, linewidth=0.5)
+    axes.grid(axis="x", color=GRID_COLOUR, linewidth=0.5)
     if len(bars) > 1:
         legend = figure.legend(
             loc="outside lower center", ncols=2, fontsize=8, frameon=False, labelcolor=INK
         )
-        for text in legend.get_texts():
-            text.set_parse_math(False)
+        plain(legend)
     style_axes(axes)
     save_figure(figure, path)
 
@@ -296,9 +294,4 @@ def style_axes(axes: Axes) -> None:
     """Draw axes in the manner of all pictures of studies."""
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    for spine in axes.spines.values():
-        spine.set_linewidth(0.6)
-        spine.set_color(INK)
-    axes.tick_params(which="both", width=0.5, length=3, labelsize=8, colors=INK)
-    axes.xaxis.label.set(fontsize=9, color=INK)
-    axes.yaxis.label.set(fontsize=9, color=INK)
+    figure_style.style_axes(axes)

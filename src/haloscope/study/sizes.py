@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from haloscope.errors import counted
-from haloscope.io.figures.pictures import PADDING, new_figure, save_figure
+from haloscope.io.figures.figure import GRID_COLOUR, PADDING, new_figure, plain, save_figure
 from haloscope.solvers.sweeping import Columns
 from haloscope.study.plots import (
-    GRID,
     PANEL_SIZE,
     draw_bars,
     range_of,
@@ -107,7 +106,7 @@ def draw_sizes(folder: Path, title: str, rows: Sequence[Values], own: Columns) -
         axes.set_xscale("log")
         axes.set_xlabel(own.size)
         axes.set_ylabel(meaning)
-        axes.grid(color=GRID, linewidth=0.5)
+        axes.grid(color=GRID_COLOUR, linewidth=0.5)
         style_axes(axes)
     times.set_yscale("log")
     rates.set_ylim(bottom=0.0)
@@ -115,8 +114,7 @@ def draw_sizes(folder: Path, title: str, rows: Sequence[Values], own: Columns) -
     legend = figure.legend(
         handles, labels, loc="lower center", ncols=2, fontsize=8, frameon=False, handlelength=3.0
     )
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+    plain(legend)
     figure.suptitle(f"{title}: sizes", fontsize=11, x=0.01, ha="left", parse_math=False)
     save_figure(figure, folder / _NAME)
     return [folder / _NAME]

@@ -1,12 +1,14 @@
-"""Animations of fields on a plane: frames kept during a run, drawn and written as GIF at its end.
+"""Animations of planes, and of bodies in a vessel: frames kept during a run, written as GIF at its end.
 
-All frames have the panels and the scales of the whole animation. Kept are samples thinned out to
-what a frame shows, in single precision: at most 1 MB a frame. A pulse is strong beside its source
-and weak elsewhere, so that the colours of signed fields end at a high quantile, with a note.
+All frames have the panels and the scales of the whole animation. Of a plane, samples are kept that
+are thinned out to what a frame shows, in single precision: at most 1 MB a frame. A pulse is strong
+beside its source and weak elsewhere, so that the colours of signed fields end at a high quantile,
+with a note. Of bodies compressed pixels are kept, half a megabyte or less a frame.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +24,17 @@ from haloscope.io.figures.field_pictures import (
     FieldPanel,
     SlicesPicture,
     colour_map,
-    outline_collections,
+    draw_outlines,
     shown_panels,
-    slices_figure,
+    slices,
+)
+from haloscope.io.figures.figure import draw
+from haloscope.io.figures.surface_pictures import (
+    ShadedPixels,
+    SurfaceImage,
+    View,
+    Walls,
+    surfaces,
 )
 
 if TYPE_CHECKING:
@@ -141,17 +151,23 @@ def save_gif(path: str | Path, images: Iterator[Image], count: int) -> None:
 
 def drawn(frames: Frames) -> Iterator[Image]:
     """The frames one after the other, all with the colours of the maps and greys."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 
     palette = Image.new("P", (1, 1))
     palette.putpalette(palette_colours().ravel().tolist())
     for figure in frame_figures(frames):
         figure.set_dpi(DOTS_PER_INCH)
-        canvas: Any = FigureCanvasAgg(figure)
-        canvas.draw()
-        image = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
-        yield image.quantize(palette=palette, dither=Image.Dither.NONE)
+        yield _image(figure).quantize(palette=palette, dither=Image.Dither.NONE)
+
+
+def _image(figure: Figure) -> Image:
+    """The pixels of a figure."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from PIL import Image
+
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.draw()
+    return Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
 
 
 def palette_colours() -> NDArray[np.uint8]:
@@ -184,7 +200,7 @@ def frame_figures(frames: Frames) -> Iterator[Figure]:
     if any(panel.get("scale", "signed") == "signed" for panel in panels):
         notes.append(f"colours end at the {100 * SHOWN_SHARE:g} % quantile")
     whole = cast("SlicesPicture", {**frames.first, "panels": panels})
-    figure = slices_figure(whole)
+    figure = draw(slices(whole))
     drawn_axes = [axes for axes in figure.axes if axes.images]
     subtitle = figure.texts[1]
     for frame in frames.frames:
@@ -192,8 +208,7 @@ def frame_figures(frames: Frames) -> Iterator[Figure]:
             axes.images[0].set_data(frame.values[panel])
             for lines in list(axes.collections):
                 lines.remove()
-            for lines in outline_collections(frame.outlines):
-                axes.add_collection(lines, autolim=False)
+            draw_outlines(axes, frame.outlines)
         subtitle.set_text(", ".join(filter(None, (frame.subtitle, *notes))))
         yield figure
 
@@ -214,3 +229,78 @@ def _limits(frames: Sequence[Frame], panel: int, described: FieldPanel) -> tuple
             return -end, end
     low = min(float(np.nanmin(frame.values[panel])) for frame in frames)
     return low, max(float(np.nanmax(frame.values[panel])) for frame in frames)
+
+
+FRAME_PIXELS = (560, 380)
+"""Shown of a frame, without the margins."""
+_STEPS = 254  # of shares; one more value marks lines
+_LINE = 255
+
+
+@dataclass(frozen=True)
+class _SurfaceFrame:
+    value: bytes  # float16
+    shade: bytes  # uint8
+    clear: bytes  # uint8
+    shape: tuple[int, ...]
+    subtitle: str
+
+
+class SurfaceFrames:
+    """The frames of a run so far, on rank 0."""
+
+    def __init__(self) -> None:
+        self._frames: list[_SurfaceFrame] = []
+        self._largest = 0.0
+        self._view: View | None = None
+        self.last_step = -1
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def add(
+        self, step: int, image: SurfaceImage, walls: Walls, largest: float, subtitle: str
+    ) -> None:
+        """Keep an image of a step."""
+        self.last_step = step
+        self._view = image.view
+        self._largest = max(self._largest, largest)
+        pixels = ShadedPixels.of_image(image, walls)
+        clear = np.where(pixels.lines, _LINE, np.round(_STEPS * pixels.clear))
+        self._frames.append(
+            _SurfaceFrame(
+                zlib.compress(pixels.value.astype(np.float16).tobytes(), 1),
+                zlib.compress(np.round(_STEPS * pixels.shade).astype(np.uint8).tobytes(), 1),
+                zlib.compress(clear.astype(np.uint8).tobytes(), 1),
+                pixels.value.shape,
+                subtitle,
+            )
+        )
+
+    def save(self, path: Path, *, label: str, unit: str, title: str) -> None:
+        """Write all frames as GIF."""
+        save_gif(path, self._drawn(label, unit, title), len(self._frames))
+
+    def _drawn(self, label: str, unit: str, title: str) -> Iterator[Image]:
+        from PIL import Image
+
+        assert self._view is not None
+        for frame in self._frames:
+            pixels = _unpacked(frame).colours(self._largest)
+            picture = surfaces(
+                pixels, self._view, label, self._largest, unit, title, frame.subtitle
+            )
+            yield _image(draw(picture)).quantize(256, dither=Image.Dither.NONE)
+
+
+def _unpacked(frame: _SurfaceFrame) -> ShadedPixels:
+    def array(packed: bytes, dtype: type[np.generic]) -> NDArray[Any]:
+        return np.frombuffer(zlib.decompress(packed), dtype).reshape(frame.shape)
+
+    clear = array(frame.clear, np.uint8)
+    return ShadedPixels(
+        array(frame.value, np.float16).astype(np.float32),
+        array(frame.shade, np.uint8).astype(np.float32) / np.float32(_STEPS),
+        np.minimum(clear, _STEPS).astype(np.float32) / np.float32(_STEPS),
+        clear == _LINE,
+    )

@@ -8,33 +8,34 @@ Panels of one quantity share their scale; those of them that vanish are left out
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, cast
+from functools import cache, partial
+from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from haloscope.errors import InputError, SolutionError, counted
-from haloscope.io.figures.axis_labels import fit_ticks, with_power, wrapped
-from haloscope.io.figures.pictures import (
+from haloscope.errors import InputError, counted
+from haloscope.io.figures.axis_labels import wrapped
+from haloscope.io.figures.figure import (
     INK,
-    MUTED,
-    NARROWEST_FIGURE,
-    check_suffix,
-    fitting,
-    new_figure,
-    save_figure,
-    style_axes,
+    LINE_HEIGHT,
+    TEXT_LEFT,
+    Axis,
+    ColourBar,
+    Mark,
+    Panel,
+    Picture,
+    Raster,
+    Rows,
+    caption,
+    head,
+    require_finite,
+    require_shape,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
-    from matplotlib.collections import LineCollection
     from matplotlib.colors import Colormap, ListedColormap
-    from matplotlib.figure import Figure
 
 
 MOST_PANELS = 8
@@ -44,10 +45,6 @@ WIDE = 3.0  # width over height of a panel from which its colour bar lies below 
 # Margins before, beyond, below and above a panel, in inches: with the colour bar beside it, and below it.
 BAR_BESIDE = (0.75, 1.1, 0.5, 0.3)
 BAR_BELOW = (0.75, 0.3, 1.1, 0.3)
-BAR_WIDTH = 0.1  # inch
-LONGEST_BAR = 4.0  # inch
-HEAD_HEIGHT = 0.6  # inch
-LINE_HEIGHT = 0.19  # inch, of the text below
 TEXT_SIZE = 9.0  # points
 LINES_SHOWN = 16
 MOST_ARROWS = 25  # along the longer side
@@ -64,7 +61,6 @@ ROUNDING_SPACINGS = 16
 OUTSIDE = "#e3e6e9"
 # A spacing differs from the mean by no more than this part of it.
 _EVEN = 1e-6
-_TEXT_LEFT = 0.3  # inch
 
 # Ends and middle of the diverging map: lightness and chroma a, b in Oklab.
 _BLUE, _WHITE, _RED = (0.42, -0.03, -0.13), (0.97, 0.0, 0.0), (0.42, 0.14, 0.055)
@@ -89,7 +85,7 @@ Scale = Literal["signed", "magnitude", "range"]
 
 
 class FieldPanel(TypedDict):
-    """A panel of `save_slices`."""
+    """A panel of `slices`."""
 
     values: ArrayLike  # (ny, nx), the first row at the lowest y; nan where there is no field
     label: str  # Name and unit, as ``Ex (V/m)``
@@ -105,7 +101,7 @@ class FieldPanel(TypedDict):
 
 
 class SlicesPicture(TypedDict):
-    """Arguments of `save_slices`; see there."""
+    """Content of `slices`."""
 
     x: ArrayLike
     y: ArrayLike
@@ -118,14 +114,8 @@ class SlicesPicture(TypedDict):
     outlines: NotRequired[ArrayLike]
 
 
-def save_slices(path: str | Path, picture: SlicesPicture, lines: Sequence[str] = ()) -> None:
-    """Write the figure of `slices_figure` as PNG."""
-    check_suffix(path)
-    save_figure(slices_figure(picture, lines), path)
-
-
-def slices_figure(picture: SlicesPicture, lines: Sequence[str] = ()) -> Figure:
-    """Draw fields on a plane, a panel each, with one scale along both axes.
+def slices(picture: SlicesPicture, lines: Sequence[str] = ()) -> Picture:
+    """Fields on a plane, a panel each, with one scale along both axes.
 
     `x`, `y` of the picture: (nx,) and (ny,) evenly spaced coordinates of the samples, at least 2
     each; `x_label`, `y_label`: names and units, as ``x (m)``; `lines`: main results, drawn below.
@@ -136,91 +126,37 @@ def slices_figure(picture: SlicesPicture, lines: Sequence[str] = ()) -> Figure:
     shown, note = shown_panels(picture["panels"], fields)
     half = [(line[1] - line[0]) / 2 for line in (across, up)]
     extent = (across[0] - half[0], across[-1] + half[0], up[0] - half[1], up[-1] + half[1])
-    layout = _Layout.of((extent[1] - extent[0]) / (extent[3] - extent[2]), len(shown))
+    rows, wide = _rows((extent[1] - extent[0]) / (extent[3] - extent[2]), len(shown))
     lines = [*lines, note] if note else lines
-    text = [row for line in lines for row in wrapped(line, TEXT_SIZE, layout.text_width)]
+    text = [row for line in lines for row in wrapped(line, TEXT_SIZE, rows.width - 2 * TEXT_LEFT)]
     if len(text) > LINES_SHOWN:
         text = [*text[: LINES_SHOWN - 1], "..."]
-    size = layout.size(len(text))
-    figure = new_figure(size)
-    figure.set_layout_engine("none")
-    for place, number in enumerate(shown):
+    size, places = rows.places(LINE_HEIGHT * (len(text) + 1) if text else 0.0)
+    x = Axis(picture["x_label"], extent[:2], rows.sides[0])
+    y = Axis(picture["y_label"], extent[2:], rows.sides[1])
+    panels = []
+    for place, number in zip(places, shown, strict=True):
         panel = picture["panels"][number]
-        axes = figure.add_axes(layout.place(place, size))
-        image = axes.imshow(
-            fields[number],
-            origin="lower",
-            extent=extent,
-            aspect="equal",
-            cmap=colour_map(panel.get("scale", "signed")),
-            vmin=scales[number][0],
-            vmax=scales[number][1],
-            interpolation="nearest",
-        )
-        _draw_arrows(axes, across, up, panel.get("vectors"))
-        _draw_outlines(axes, picture.get("outlines"), extent)
-        _label(axes, picture["x_label"], picture["y_label"], layout)
-        _colour_bar(figure, axes, image, panel["label"], layout)
-    _write_head(figure, size, picture["title"], picture.get("subtitle", ""))
-    _write_lines(figure, size, text)
-    return figure
+        colours = colour_map(panel.get("scale", "signed"))
+        marks: list[Mark] = [
+            Raster(fields[number], extent, colours, scales[number]),
+            partial(_draw_arrows, across=across, up=up, vectors=panel.get("vectors")),
+            partial(draw_outlines, outlines=picture.get("outlines")),
+        ]
+        name, bar = _name(panel["label"]), ColourBar(panel["label"], wide)
+        panels.append(Panel(marks, x, y, place, name, bar=bar))
+    texts = head(size, picture["title"], picture.get("subtitle", ""))
+    return Picture(size, panels, [*texts, *caption(text)])
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """Sides of panels in inches, what lies around them, and how they are arranged."""
-
-    width: float
-    height: float
-    bar_below: bool
-    columns: int
-    rows: int
-
-    @classmethod
-    def of(cls, ratio: float, panels: int) -> _Layout:
-        """Of panels with one ratio of width to height."""
-        width, height = (PANEL_AREA * ratio) ** 0.5, (PANEL_AREA / ratio) ** 0.5
-        shrink = min(1.0, LONGEST_SIDE / max(width, height))
-        width, height = width * shrink, height * shrink
-        one = cls(width, height, ratio > WIDE, 1, 1)
-        columns = _columns(panels, one.cell[0] / one.cell[1])
-        return cls(width, height, one.bar_below, columns, -(-panels // columns))
-
-    @property
-    def margins(self) -> tuple[float, float, float, float]:
-        return BAR_BELOW if self.bar_below else BAR_BESIDE
-
-    @property
-    def cell(self) -> tuple[float, float]:
-        """Width and height of a panel with its margins."""
-        before, beyond, below, above = self.margins
-        return before + self.width + beyond, below + self.height + above
-
-    @property
-    def text_width(self) -> float:
-        return max(self.columns * self.cell[0], NARROWEST_FIGURE) - 2 * _TEXT_LEFT
-
-    def size(self, lines: int) -> tuple[float, float]:
-        """Width and height of the figure with so many lines of text below."""
-        width = max(self.columns * self.cell[0], NARROWEST_FIGURE)
-        return width, self.rows * self.cell[1] + HEAD_HEIGHT + self._text(lines)
-
-    @staticmethod
-    def _text(lines: int) -> float:
-        return LINE_HEIGHT * (lines + 1) if lines else 0.0
-
-    def place(self, number: int, size: tuple[float, float]) -> tuple[float, float, float, float]:
-        """Left, bottom, width and height of a panel, as parts of the figure."""
-        row, column = divmod(number, self.columns)
-        before, _, below, _ = self.margins
-        left = column * self.cell[0] + before
-        top = HEAD_HEIGHT + (row + 1) * self.cell[1] - below
-        return (
-            left / size[0],
-            1 - top / size[1],
-            self.width / size[0],
-            self.height / size[1],
-        )
+def _rows(ratio: float, panels: int) -> tuple[Rows, bool]:
+    """Panels of a ratio of width to height, and whether their colour bars lie below them."""
+    width, height = (PANEL_AREA * ratio) ** 0.5, (PANEL_AREA / ratio) ** 0.5
+    shrink = min(1.0, LONGEST_SIDE / max(width, height))
+    sides, wide = (width * shrink, height * shrink), ratio > WIDE
+    margins = BAR_BELOW if wide else BAR_BESIDE
+    cell = Rows(1, 1, sides, margins).cell
+    return Rows(panels, _columns(panels, cell[0] / cell[1]), sides, margins), wide
 
 
 def shown_panels(
@@ -290,26 +226,13 @@ def _checked_panels(
     fields = []
     for panel in panels:
         values = np.asarray(panel["values"], dtype=np.float64)
-        label = panel["label"]
-        if values.shape != shape:
-            raise InputError(
-                f"the shape is {values.shape}",
-                location=f"slices: field {label!r}",
-                allowed=f"(ny, nx) = {shape}",
-                remedy="transpose it",
-            )
-        infinite = int(np.isinf(values).sum())
-        if infinite:
-            raise SolutionError(
-                f"{counted(infinite, 'value is', 'values are')} inf",
-                location=f"slices: field {label!r}",
-                allowed="finite values",
-                remedy="find where the solution broke",
-            )
+        location = f"slices: field {panel['label']!r}"
+        require_shape(location, values, shape, f"(ny, nx) = {shape}", "transpose it")
+        require_finite(location, values, "inf")
         if np.isnan(values).all():
             raise InputError(
                 "it has no value on the plane, which may lie outside of the mesh",
-                location=f"slices: field {label!r}",
+                location=location,
                 remedy="move the plane",
             )
         fields.append(values)
@@ -412,83 +335,12 @@ def _draw_arrows(
     )
 
 
-def _draw_outlines(
-    axes: Axes, outlines: ArrayLike | None, extent: tuple[float, float, float, float]
-) -> None:
-    for lines in outline_collections(outlines):
-        axes.add_collection(lines, autolim=False)
-    axes.set_xlim(*extent[:2])
-    axes.set_ylim(*extent[2:])
-
-
-def outline_collections(outlines: ArrayLike | None) -> list[LineCollection]:
+def draw_outlines(axes: Axes, outlines: ArrayLike | None) -> None:
     """Lines (n, 2, 2) that are seen on dark and on light colours."""
     from matplotlib.collections import LineCollection
 
     if outlines is None or not np.size(outlines):
-        return []
+        return
     ends = list(np.asarray(outlines, np.float64))
-    return [
-        LineCollection(ends, colors=colour, linewidths=width)
-        for colour, width in (("white", 2.0), (INK, 0.8))
-    ]
-
-
-def _label(axes: Axes, x_label: str, y_label: str, layout: _Layout) -> None:
-    style_axes(axes)
-    power = fit_ticks(axes.xaxis, axes.get_xlim(), layout.width)
-    axes.set_xlabel(with_power(x_label, power), parse_math=False)
-    power = fit_ticks(axes.yaxis, axes.get_ylim(), layout.height, upright=True)
-    axes.set_ylabel(with_power(y_label, power), parse_math=False)
-
-
-def _colour_bar(figure: Figure, axes: Axes, image: Any, label: str, layout: _Layout) -> None:
-    width, height = layout.width, layout.height
-    if layout.bar_below:
-        share = min(1.0, LONGEST_BAR / width)
-        drop = (BAR_BELOW[2] - 0.45) / height
-        beside = axes.inset_axes(
-            ((1 - share) / 2, -drop, share, BAR_WIDTH / height), transform=axes.transAxes
-        )
-        bar = figure.colorbar(image, cax=beside, orientation="horizontal")
-        room, axis = width * share, cast("Axis", bar.ax.xaxis)
-    else:
-        share = min(1.0, LONGEST_BAR / height)
-        beside = axes.inset_axes((1.0 + 0.1 / width, (1 - share) / 2, BAR_WIDTH / width, share))
-        bar = figure.colorbar(image, cax=beside)
-        room, axis = height * share, bar.ax.yaxis
-    bar.outline.set_linewidth(0.6)
-    style_axes(bar.ax)
-    bar.ax.minorticks_off()
-    ends = (float(image.norm.vmin), float(image.norm.vmax))
-    power = fit_ticks(axis, ends, room, upright=not layout.bar_below)
-    bar.set_label(with_power(label, power), parse_math=False)
-    axes.set_title(_name(label), loc="left", fontsize=9.5, color=INK, pad=5, parse_math=False)
-
-
-def _write_head(figure: Figure, size: tuple[float, float], title: str, subtitle: str) -> None:
-    room = size[0] - 2 * _TEXT_LEFT
-    for text, points, colour, down in ((title, 12.0, INK, 0.1), (subtitle, 9.0, MUTED, 0.34)):
-        figure.text(
-            _TEXT_LEFT / size[0],
-            1 - down / size[1],
-            text,
-            va="top",
-            fontsize=fitting(text, points, room),
-            color=colour,
-            parse_math=False,
-        )
-
-
-def _write_lines(figure: Figure, size: tuple[float, float], lines: Sequence[str]) -> None:
-    """Text below the panels, from the last line upwards."""
-    for number, line in enumerate(reversed(lines)):
-        figure.text(
-            _TEXT_LEFT / size[0],
-            LINE_HEIGHT * (number + 0.6) / size[1],
-            line,
-            va="bottom",
-            fontsize=TEXT_SIZE,
-            color=INK,
-            parse_math=False,
-        )
+    for colour, width in (("white", 2.0), (INK, 0.8)):
+        axes.add_collection(LineCollection(ends, colors=colour, linewidths=width), autolim=False)

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.io.figures.axis_labels import CHARACTER_WIDTH, placed_ticks, with_power
+from haloscope.io.figures.figure import DOTS_PER_INCH, INK
 from haloscope.io.figures.geometry_views import Geometry, Views
-from haloscope.io.figures.pictures import DOTS_PER_INCH, INK
 from haloscope.io.figures.surface_pictures import FINER, View
 
 if TYPE_CHECKING:

@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.io.figures.axis_labels import CHARACTER_WIDTH, fit_ticks, with_power, wrapped
-from haloscope.io.figures.geometry_marks import draw_axes, draw_marks
-from haloscope.io.figures.geometry_views import Geometry, Part, Views, box_edges, unit_of
-from haloscope.io.figures.pictures import (
+from haloscope.io.figures.axis_labels import CHARACTER_WIDTH, wrapped
+from haloscope.io.figures.figure import (
     DOTS_PER_INCH,
     INK,
+    LINE_HEIGHT,
     MUTED,
-    NARROWEST_FIGURE,
-    check_suffix,
-    fitting,
-    new_figure,
-    save_figure,
-    style_axes,
+    TEXT_LEFT,
+    Axis,
+    Panel,
+    Picture,
+    Pixels,
+    Place,
+    Rows,
+    caption,
+    head,
 )
+from haloscope.io.figures.geometry_marks import draw_axes, draw_marks
+from haloscope.io.figures.geometry_views import Geometry, Part, Views, box_edges, unit_of
 from haloscope.io.figures.surface_pictures import FINER, NOTHING, SurfaceImage, shown_pixels
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Floats = NDArray[np.float64]
 
@@ -46,9 +48,8 @@ _TINT = 0.45
 # Margins of a view in inches: left, right, below, above.
 _MARGINS = (0.8, 0.75, 0.62, 0.32)
 _NARROWEST_CELL = 3.2  # inch
-_HEAD, _LINE, _ROW = 0.6, 0.19, 0.175  # inch
+_ROW = 0.175  # inch
 _LEGEND_SIZE, _HANDLE = 9.0, 0.62  # points, inch
-_TEXT_LEFT = 0.3
 _PLANE_SIDE = 4.2  # inch, of the longer side in two dimensions
 
 
@@ -70,130 +71,70 @@ def colours_of(parts: Sequence[Part]) -> list[tuple[float, float, float]]:
     return result
 
 
-def save_geometry(
-    path: str | Path, geometry: Geometry, views: Views | None, title: str, subtitle: str = ""
-) -> None:
-    """Write the figure of `geometry_figure` as PNG."""
-    check_suffix(path)
-    save_figure(geometry_figure(geometry, views, title, subtitle), path)
-
-
-def geometry_figure(
+def geometry_picture(
     geometry: Geometry, views: Views | None, title: str, subtitle: str = ""
-) -> Figure:
+) -> Picture:
     """The picture of a geometry with a legend below; without views that of a plane."""
     colours = colours_of(geometry.parts)
     sides = _plane_sides(geometry) if views is None else _view_sides(views)
     stacked = views is not None and views.stacked
-    columns, rows = (1, 1) if views is None else (1, 2) if stacked else (2, 1)
-    cell = (
-        max(sides[0] + _MARGINS[0] + _MARGINS[1], _NARROWEST_CELL),
-        sides[1] + _MARGINS[2] + _MARGINS[3],
-    )
-    width = max(columns * cell[0], NARROWEST_FIGURE)
-    legend = _Legend.of(geometry, colours, width - 2 * _TEXT_LEFT)
-    notes = [row for note in geometry.notes for row in wrapped(note, 8.5, width - 2 * _TEXT_LEFT)]
-    below = legend.height + _LINE * len(notes) + 0.15
-    size = width, rows * cell[1] + _HEAD + below
-    figure = new_figure(size)
-    figure.set_layout_engine("none")
-    for number in range(columns * rows):
-        row, column = divmod(number, columns)
-        spare = (cell[0] - sides[0] - _MARGINS[0] - _MARGINS[1]) / 2
-        left = column * cell[0] + _MARGINS[0] + spare + (width - columns * cell[0]) / 2
-        bottom = size[1] - _HEAD - (row + 1) * cell[1] + _MARGINS[2]
-        axes = figure.add_axes(
-            (left / size[0], bottom / size[1], sides[0] / size[0], sides[1] / size[1])
-        )
-        if views is None:
-            _draw_plane(axes, geometry, colours, sides)
-        else:
-            _draw_view(axes, geometry, views, number, colours)
-    legend.draw(figure, below / size[1])
-    for text, points, colour, down in ((title, 12.0, INK, 0.1), (subtitle, 9.0, MUTED, 0.34)):
-        figure.text(
-            _TEXT_LEFT / size[0],
-            1 - down / size[1],
-            text,
-            va="top",
-            fontsize=fitting(text, points, size[0] - 2 * _TEXT_LEFT),
-            color=colour,
-            parse_math=False,
-        )
-    for number, line in enumerate(reversed(notes)):
-        figure.text(
-            _TEXT_LEFT / size[0],
-            (0.08 + _LINE * number) / size[1],
-            line,
-            va="bottom",
-            fontsize=8.5,
-            color=MUTED,
-            parse_math=False,
-        )
-    return figure
+    count = 1 if views is None else 2
+    rows = Rows(count, 1 if stacked else count, sides, _MARGINS, _NARROWEST_CELL)
+    room = rows.width - 2 * TEXT_LEFT
+    legend, legend_height = _legend(geometry, colours, room)
+    notes = [row for note in geometry.notes for row in wrapped(note, 8.5, room)]
+    below = legend_height + LINE_HEIGHT * len(notes) + 0.15
+    size, places = rows.places(below)
+    panels = [
+        _plane_panel(geometry, colours, place)
+        if views is None
+        else _view_panel(geometry, views, number, colours, place)
+        for number, place in enumerate(places)
+    ]
+    legend["bbox_to_anchor"] = (TEXT_LEFT / size[0], below / size[1])
+    texts = [*head(size, title, subtitle), *caption(notes, 8.5, MUTED, lowest=0.08)]
+    return Picture(size, panels, texts, legend=legend)
 
 
 # Legend
 
 
-@dataclass(frozen=True)
-class _Legend:
-    """Rows of the legend: its symbols, its texts, and the columns they stand in."""
+def _legend(
+    geometry: Geometry, colours: Sequence[Any], room: float
+) -> tuple[dict[str, Any], float]:
+    """All parts by number, name and condition, then lines and marks; and the height in inches."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
 
-    handles: list[Artist]
-    labels: list[str]
-    columns: int
-    height: float  # inch
-
-    @classmethod
-    def of(cls, geometry: Geometry, colours: Sequence[Any], room: float) -> _Legend:
-        """All parts by number, name and condition, then lines and marks."""
-        from matplotlib.lines import Line2D
-        from matplotlib.patches import Patch
-
-        handles: list[Artist] = []
-        texts = []
-        for number, (part, colour) in enumerate(zip(geometry.parts, colours, strict=True), 1):
-            handles.append(Patch(facecolor=colour, edgecolor=INK, linewidth=0.5))
-            texts.append(f"{number}  {part.name}: {part.condition}".removesuffix(": "))
-        for lines in geometry.lines:
-            handles.append(Line2D([], [], color=INK, linestyle=(0, (4, 2)), linewidth=0.9))
-            texts.append(lines.name)
-        for marks in geometry.marks:
-            symbol = "$\\rightarrow$" if marks.tails is not None else marks.symbol
-            handles.append(
-                Line2D([], [], color=INK, marker=symbol, linestyle="", markerfacecolor="white")
-            )
-            texts.append(marks.name)
-        labels = ["\n".join(wrapped(text, _LEGEND_SIZE, room - _HANDLE)) for text in texts]
-        longest = max((len(row) for label in labels for row in label.split("\n")), default=0)
-        column = _HANDLE + longest * CHARACTER_WIDTH * _LEGEND_SIZE / 72
-        columns = max(1, min(3, int(room / column), len(labels)))
-        per_column = -(-len(labels) // columns)
-        heights = [
-            sum(label.count("\n") + 1 for label in labels[begin : begin + per_column])
-            for begin in range(0, len(labels), per_column or 1)
-        ]
-        return cls(handles, labels, columns, _ROW * max(heights, default=0) + 0.1)
-
-    def draw(self, figure: Figure, top: float) -> None:
-        """Draw the legend from a height down, as share of the figure."""
-        legend = figure.legend(
-            self.handles,
-            self.labels,
-            loc="upper left",
-            bbox_to_anchor=(_TEXT_LEFT / figure.get_figwidth(), top),
-            ncols=self.columns,
-            fontsize=_LEGEND_SIZE,
-            frameon=False,
-            labelcolor=INK,
-            borderaxespad=0.0,
-            borderpad=0.0,
-            handlelength=1.6,
-            labelspacing=0.35,
+    handles: list[Artist] = []
+    texts = []
+    for number, (part, colour) in enumerate(zip(geometry.parts, colours, strict=True), 1):
+        handles.append(Patch(facecolor=colour, edgecolor=INK, linewidth=0.5))
+        texts.append(f"{number}  {part.name}: {part.condition}".removesuffix(": "))
+    for lines in geometry.lines:
+        handles.append(Line2D([], [], color=INK, linestyle=(0, (4, 2)), linewidth=0.9))
+        texts.append(lines.name)
+    for marks in geometry.marks:
+        symbol = "$\\rightarrow$" if marks.tails is not None else marks.symbol
+        handles.append(
+            Line2D([], [], color=INK, marker=symbol, linestyle="", markerfacecolor="white")
         )
-        for text in legend.get_texts():
-            text.set_parse_math(False)
+        texts.append(marks.name)
+    labels = ["\n".join(wrapped(text, _LEGEND_SIZE, room - _HANDLE)) for text in texts]
+    longest = max((len(row) for label in labels for row in label.split("\n")), default=0)
+    column = _HANDLE + longest * CHARACTER_WIDTH * _LEGEND_SIZE / 72
+    columns = max(1, min(3, int(room / column), len(labels)))
+    per_column = -(-len(labels) // columns)
+    heights = [
+        sum(label.count("\n") + 1 for label in labels[begin : begin + per_column])
+        for begin in range(0, len(labels), per_column or 1)
+    ]
+    options = {
+        "handles": handles, "labels": labels, "ncols": columns, "loc": "upper left",
+        "fontsize": _LEGEND_SIZE, "borderaxespad": 0.0, "borderpad": 0.0, "handlelength": 1.6,
+        "labelspacing": 0.35,
+    }  # fmt: skip
+    return options, _ROW * max(heights, default=0) + 0.1
 
 
 # Three dimensions
@@ -205,19 +146,26 @@ def _view_sides(views: Views) -> tuple[float, float]:
     return width / DOTS_PER_INCH, height / DOTS_PER_INCH
 
 
-def _draw_view(
-    axes: Axes, geometry: Geometry, views: Views, number: int, colours: Sequence[Any]
-) -> None:
+def _view_panel(
+    geometry: Geometry,
+    views: Views,
+    number: int,
+    colours: Sequence[Any],
+    place: Place,
+) -> Panel:
     """One of the two views with the frame of its box, tags, marks and axes."""
-    image = views.images[number]
     box = box_edges(views.lower, views.upper) * views.factor
-    pixels = _coloured(image, colours, box)
-    axes.imshow(pixels, interpolation="none", aspect="auto")
-    axes.set_xlim(0, pixels.shape[1])
-    axes.set_ylim(pixels.shape[0], 0)
-    axes.set_axis_off()
-    title = "inside (without boundaries in front)" if number else "from outside"
-    axes.set_title(title, loc="left", fontsize=9.5, color=INK, pad=6)
+    pixels = Pixels(_coloured(views.images[number], colours, box))
+    over = partial(_mark_view, geometry=geometry, views=views, number=number)
+    name = "inside (without boundaries in front)" if number else "from outside"
+    return Panel([pixels, over], place=place, name=name)
+
+
+def _mark_view(axes: Axes, geometry: Geometry, views: Views, number: int) -> None:
+    """Lines and marks inside, tags and axes; all in shown pixels."""
+    image = views.images[number]
+    axes.set_xlim(0, -(-image.view.width // FINER))
+    axes.set_ylim(-(-image.view.height // FINER), 0)
     taken = np.zeros((0, 4))
     if number:
         for lines in geometry.lines:
@@ -311,25 +259,31 @@ def _plane_sides(geometry: Geometry) -> tuple[float, float]:
     return float(scale * width), float(scale * height)
 
 
-def _draw_plane(
-    axes: Axes, geometry: Geometry, colours: Sequence[Any], sides: tuple[float, float]
-) -> None:
+def _plane_panel(geometry: Geometry, colours: Sequence[Any], place: Place) -> Panel:
     lower, upper = geometry.bounds()
     factor, unit = unit_of(geometry, lower, upper)
+    ends = np.stack([lower, upper], axis=1) * factor
+    x, y = (
+        Axis(f"{name} ({unit})", (float(low), float(high)), side)
+        for name, (low, high), side in zip("xy", ends[:2], place[2:], strict=True)
+    )
+    edges = partial(_draw_edges, geometry=geometry, colours=colours, factor=factor)
+    marks = partial(_mark_plane, geometry=geometry, sides=place[2:])
+    return Panel([edges, marks], x, y, place)
+
+
+def _draw_edges(axes: Axes, geometry: Geometry, colours: Sequence[Any], factor: float) -> None:
     for number, (part, colour) in enumerate(zip(geometry.parts, colours, strict=True), 1):
         for x, y in part.corners[:, :, :2].swapaxes(1, 2) * factor:
             axes.plot(x, y, color=colour, linewidth=6, solid_capstyle="butt", clip_on=False)
             _tag(axes, str(number), float(x.mean()), float(y.mean()))
-    axes.set_xlim(lower[0] * factor, upper[0] * factor)
-    axes.set_ylim(lower[1] * factor, upper[1] * factor)
     axes.set_aspect("equal")
-    style_axes(axes)
     axes.spines[:].set_visible(False)
     axes.tick_params(pad=6)
-    power = fit_ticks(axes.xaxis, axes.get_xlim(), sides[0])
-    axes.set_xlabel(with_power(f"x ({unit})", power))
-    power = fit_ticks(axes.yaxis, axes.get_ylim(), sides[1], upright=True)
-    axes.set_ylabel(with_power(f"y ({unit})", power))
+
+
+def _mark_plane(axes: Axes, geometry: Geometry, sides: tuple[float, float]) -> None:
+    lower, upper = geometry.bounds()
     # Marks are laid out in shown pixels, from the top.
     size = np.array(sides) * DOTS_PER_INCH
     over = axes.inset_axes((0.0, 0.0, 1.0, 1.0))

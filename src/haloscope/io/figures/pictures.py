@@ -1,42 +1,48 @@
-"""Pictures of a run: a plane with streamlines, a residual history, and both side by side.
-
-The figures are drawn without the global state of pyplot, and matplotlib is imported only when a
-picture is drawn, because its import takes longer than many a command.
-"""
+"""Pictures of a run: a plane with streamlines, a residual history, and both side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from haloscope.errors import InputError, SolutionError, counted
-from haloscope.io.atomic import atomic_path
-from haloscope.io.figures.axis_labels import CHARACTER_WIDTH, fit_ticks, with_power
+from haloscope.errors import InputError
+from haloscope.io.figures.figure import (
+    INK,
+    MUTED,
+    NARROWEST_FIGURE,
+    Axis,
+    ColourBar,
+    Line,
+    Mark,
+    Panel,
+    Picture,
+    Text,
+    require_finite,
+    require_shape,
+    save,
+    series_style,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.colors import Colormap
     from matplotlib.contour import ContourSet
-    from matplotlib.figure import Figure
 
+Floats = NDArray[np.float64]
 
-DOTS_PER_INCH = 160
-HISTORY_SIZE = (6.0, 4.0)  # inch
 OVERVIEW_SIZE = (10.0, 5.0)  # inch, 1600 x 800 pixels
 OVERVIEW_PLANE_HEIGHT = 3.1  # inch, without the margins
 OVERVIEW_PLANE_WIDTHS = (3.8, 5.0)  # inch, least and most
+OVERVIEW_LINE = 0.25  # inch
 PLANE_AREA = 14.0  # square inch, without the margins
 LONGEST_SIDE = 7.0  # inch
 PLANE_MARGINS = (1.8, 1.1)  # inch, for labels, title and colour bar
-HEAD_MARGIN = 0.8  # inch, beside a title
-NARROWEST_FIGURE = 4.6  # inch
-PADDING = 0.09  # inch, around the axes
 
 # What a picture can show: more points are thinned out before drawing.
 MOST_POINTS_ALONG_AXIS = 600
@@ -61,26 +67,18 @@ SMALLEST_SIDE = 0.1
 
 # Width over height of a plane from which its colour bar lies below it.
 WIDE_PLANE = 3.0
-BAR_WIDTH = 0.1  # inch
-BAR_DROP = 0.55  # inch, below the plane
 BAR_MARGIN = 1.0  # inch, more below a plane with its colour bar there
-
-INK = "#22262b"
-MUTED = "#6b7178"
-
-# Okabe and Ito (2008), Color Universal Design: told apart by colour-blind readers; the yellow,
-# too light for lines on white, is left out.
-SERIES_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-SERIES_STYLES = ("-", "--", "-.", ":")
 
 
 class PlanePicture(TypedDict):
-    """Arguments of `save_midplane`; see there."""
+    """Content of `save_midplane`."""
 
+    # (nx,) and (ny,): strictly increasing coordinates, in m; the spacing may vary.
     x: ArrayLike
     y: ArrayLike
-    scalar: ArrayLike
-    scalar_label: str
+    scalar: ArrayLike  # (ny, nx), finite
+    scalar_label: str  # Name and unit, as ``temperature (K)``
+    # (ny, nx): velocity along x and y, in any one unit, finite.
     u: ArrayLike
     v: ArrayLike
     title: str
@@ -88,88 +86,34 @@ class PlanePicture(TypedDict):
 
 
 class HistoryPicture(TypedDict):
-    """Arguments of `save_history`; see there."""
+    """Content of `history_panel`."""
 
-    steps: ArrayLike
+    steps: ArrayLike  # (n,)
+    # At least one (n,) history by its name. A value that is not positive and finite leaves a gap.
     series: Mapping[str, ArrayLike]
     ylabel: str
     title: str
     tolerance: NotRequired[float | None]
 
 
-def save_midplane(
-    path: str | Path,
-    *,
-    x: ArrayLike,
-    y: ArrayLike,
-    scalar: ArrayLike,
-    scalar_label: str,
-    u: ArrayLike,
-    v: ArrayLike,
-    title: str,
-    subtitle: str,
-) -> None:
+def save_midplane(path: str | Path, **plane: Unpack[PlanePicture]) -> None:
     """Draw filled contours of a scalar on a plane with streamlines of the velocity over it.
 
-    `x`, `y`: (nx,) and (ny,) strictly increasing coordinates, in m; the spacing may vary; `scalar`:
-    (ny, nx) values, finite; `scalar_label`: name and unit of the scalar, as ``temperature (K)``.
+    A scalar of both signs, neither extreme below a tenth of the other, gets a diverging map centred
+    on zero; any other gets a sequential one. Both axes have the same scale.
     """
-    # A scalar of both signs, neither extreme below a tenth of the other, gets a diverging map
-    # centred on zero; any other gets a sequential one. Where the velocity is zero everywhere there
-    # are no streamlines. Both axes have the same scale.
-    # `u`, `v`: (ny, nx) velocity along x and y, in any one unit, finite.
-    check_suffix(path)
-    plane = _Plane.checked(x, y, scalar, u, v)
-    inch = min(PLANE_AREA**0.5, LONGEST_SIDE / max(plane.sides()))
-    width, height = (side * inch for side in plane.sides())
-    below = BAR_MARGIN if plane.wide() else 0.0
-    figure = new_figure(
-        (max(width + PLANE_MARGINS[0], NARROWEST_FIGURE), height + PLANE_MARGINS[1] + below)
+    fields = _Plane.checked(plane)
+    inch = min(PLANE_AREA**0.5, LONGEST_SIDE / max(fields.sides()))
+    width, height = (side * inch for side in fields.sides())
+    size = (
+        max(width + PLANE_MARGINS[0], NARROWEST_FIGURE),
+        height + PLANE_MARGINS[1] + (BAR_MARGIN if fields.wide() else 0.0),
     )
-    axes = figure.add_subplot()
-    _draw_plane(figure, axes, plane, scalar_label, width)
-    _head(axes, figure.get_figwidth(), title, subtitle)
-    save_figure(figure, path)
+    save(path, Picture(size, [_plane_panel(plane, fields, width)]))
 
 
-def save_history(
-    path: str | Path,
-    *,
-    steps: ArrayLike,
-    series: Mapping[str, ArrayLike],
-    ylabel: str,
-    title: str,
-    tolerance: float | None = None,
-) -> None:
-    """Draw residuals over steps on a logarithmic axis.
-
-    `steps`: (n,) step numbers; `series`: at least one (n,) history by its name. A value that is not
-    positive and finite has no place on the axis and leaves a gap.
-    """
-    check_suffix(path)
-    figure = new_figure(HISTORY_SIZE)
-    axes = figure.add_subplot()
-    _draw_history(axes, steps, series, ylabel, tolerance)
-    _head(axes, figure.get_figwidth(), title, lift=True)
-    save_figure(figure, path)
-
-
-def save_overview(
-    path: str | Path,
-    *,
-    plane: PlanePicture,
-    history: HistoryPicture,
-    text_lines: Sequence[str],
-) -> None:
-    """Draw a plane and a history side by side, 1600 x 800 pixels, with lines of text below."""
-    check_suffix(path)
-    save_figure(overview_figure(plane, history, text_lines), path)
-
-
-def overview_figure(
-    plane: PlanePicture, history: HistoryPicture, text_lines: Sequence[str]
-) -> Figure:
-    """The figure that `save_overview` writes."""
+def overview(plane: PlanePicture, history: HistoryPicture, text_lines: Sequence[str]) -> Picture:
+    """A plane and a history side by side, 1600 x 800 pixels, with lines of text below."""
     if len(text_lines) > 3:
         raise InputError(
             f"there are {len(text_lines)} lines of text",
@@ -177,56 +121,44 @@ def overview_figure(
             allowed="at most 3",
             remedy="shorten the text",
         )
-    checked = _Plane.checked(plane["x"], plane["y"], plane["scalar"], plane["u"], plane["v"])
-    figure = new_figure(OVERVIEW_SIZE)
-    below = 0.02 + 0.05 * len(text_lines)
-    figure.set_layout_engine(
-        "constrained", rect=(0.0, below, 1.0, 1.0 - below), w_pad=PADDING, h_pad=PADDING
-    )
-    width, height = checked.sides()
-    left_width = float(
+    fields = _Plane.checked(plane)
+    width, height = fields.sides()
+    left = float(
         np.clip(PLANE_AREA**0.5 * width / height + PLANE_MARGINS[0], *OVERVIEW_PLANE_WIDTHS)
     )
-    right_width = OVERVIEW_SIZE[0] - left_width
-    left, right = figure.subplots(1, 2, width_ratios=(left_width, right_width))
-    room = min(left_width - PLANE_MARGINS[0], OVERVIEW_PLANE_HEIGHT * width / height)
-    _draw_plane(figure, left, checked, plane["scalar_label"], room)
-    _head(left, left_width, plane["title"], plane["subtitle"])
-    _draw_history(
-        right, history["steps"], history["series"], history["ylabel"], history.get("tolerance")
-    )
-    _head(right, right_width, history["title"], lift=True)
-    for number, line in enumerate(text_lines):
-        figure.text(
-            0.5,
-            below - 0.025 - 0.05 * number,
+    room = min(left - PLANE_MARGINS[0], OVERVIEW_PLANE_HEIGHT * width / height)
+    below = 0.1 + OVERVIEW_LINE * len(text_lines)
+    texts = [
+        Text(
             line,
-            ha="center",
-            va="center",
-            fontsize=fitting(line, 10.0, OVERVIEW_SIZE[0]),
-            color=INK,
-            parse_math=False,
+            (OVERVIEW_SIZE[0] / 2, below - OVERVIEW_LINE * (number + 0.5)),
+            10.0,
+            room=OVERVIEW_SIZE[0],
+            left=False,
         )
-    return figure
+        for number, line in enumerate(text_lines)
+    ]
+    panels = [_plane_panel(plane, fields, room), history_panel(history)]
+    widths = (left, OVERVIEW_SIZE[0] - left)
+    return Picture(OVERVIEW_SIZE, panels, texts, free=(0.0, below, 0.0), widths=widths)
 
 
 @dataclass(frozen=True)
 class _Plane:
     """Fields on a plane, checked and thinned out to what a picture can show."""
 
-    x: NDArray[np.float64]
-    y: NDArray[np.float64]
-    scalar: NDArray[np.float64]
-    u: NDArray[np.float64]
-    v: NDArray[np.float64]
+    x: Floats
+    y: Floats
+    scalar: Floats
+    u: Floats
+    v: Floats
     rounding: float  # a range of the scalar up to this is no range
 
     @classmethod
-    def checked(
-        cls, x: ArrayLike, y: ArrayLike, scalar: ArrayLike, u: ArrayLike, v: ArrayLike
-    ) -> _Plane:
-        axes = {"x": np.asarray(x, dtype=np.float64), "y": np.asarray(y, dtype=np.float64)}
-        for name, positions in axes.items():
+    def checked(cls, plane: Mapping[str, Any]) -> _Plane:
+        arrays = {name: np.asarray(plane[name]) for name in ("x", "y", "scalar", "u", "v")}
+        x, y = (arrays.pop(name).astype(np.float64) for name in "xy")
+        for name, positions in (("x", x), ("y", y)):
             line = positions.ndim == 1 and positions.size > 1
             if not line or not np.isfinite(positions).all() or not (np.diff(positions) > 0.0).all():
                 raise InputError(
@@ -234,36 +166,17 @@ class _Plane:
                     location=f"plane: coordinate {name}",
                     allowed="at least 2 strictly increasing finite positions",
                 )
-        shape = (axes["y"].size, axes["x"].size)
-        fields = {"scalar": np.asarray(scalar), "u": np.asarray(u), "v": np.asarray(v)}
-        for name, values in fields.items():
-            if values.shape != shape:
-                raise InputError(
-                    f"the shape is {values.shape}",
-                    location=f"plane: field {name}",
-                    allowed=f"(ny, nx) = {shape}",
-                    remedy="transpose or slice it",
-                )
-            broken = int(np.count_nonzero(~np.isfinite(values)))
-            if broken:
-                raise SolutionError(
-                    f"{counted(broken, 'value is', 'values are')} nan or inf",
-                    location=f"plane: field {name}",
-                    allowed="finite values",
-                    remedy="find where the solution broke",
-                )
-        spacing = np.spacing(np.max(np.abs(fields["scalar"])))
+        shape = (y.size, x.size)
+        for name, values in arrays.items():
+            location = f"plane: field {name}"
+            require_shape(location, values, shape, f"(ny, nx) = {shape}", "transpose or slice it")
+            require_finite(location, values)
+        rounding = ROUNDING_SPACINGS * float(np.spacing(np.max(np.abs(arrays["scalar"]))))
         columns, rows = _thinned(shape[1]), _thinned(shape[0])
-        thin = {
-            name: values[np.ix_(rows, columns)].astype(np.float64)
-            for name, values in fields.items()
-        }
-        return cls(
-            x=axes["x"][columns],
-            y=axes["y"][rows],
-            rounding=ROUNDING_SPACINGS * float(spacing),
-            **thin,
+        scalar, u, v = (
+            values[np.ix_(rows, columns)].astype(np.float64) for values in arrays.values()
         )
+        return cls(x[columns], y[rows], scalar, u, v, rounding)
 
     def wide(self) -> bool:
         """Whether the colour bar lies below: beside the plane it would be too short."""
@@ -282,51 +195,25 @@ def _thinned(count: int) -> NDArray[np.intp]:
     return np.unique(np.linspace(0, count - 1, shown).round().astype(np.intp))
 
 
-def _draw_plane(
-    figure: Figure, axes: Axes, plane: _Plane, scalar_label: str, inches: float
-) -> None:
-    """`inches`: width of the plane as drawn."""
-    contours = _draw_scalar(axes, plane)
-    _draw_streamlines(axes, plane)
-    axes.set_xlim(plane.x[0], plane.x[-1])
-    axes.set_ylim(plane.y[0], plane.y[-1])
+def _draw_evenly(axes: Axes) -> None:
     axes.set_aspect("equal", anchor="W")
-    style_axes(axes)
-    width, height = plane.sides()
-    room = inches, inches * height / width
-    axes.set_xlabel(with_power("x (m)", fit_ticks(axes.xaxis, axes.get_xlim(), room[0])))
-    power = fit_ticks(axes.yaxis, axes.get_ylim(), room[1], upright=True)
-    axes.set_ylabel(with_power("y (m)", power))
-    if plane.wide():
-        bar = figure.colorbar(contours, cax=_below(figure, axes), orientation="horizontal")
-        ticked: Axis = bar.ax.xaxis
-        length = room[0]
-    else:
-        # As an inset the bar has the height of the plane whatever the layout makes of it.
-        beside = axes.inset_axes((1.0 + 0.15 / room[0], 0.0, 0.13 / room[0], 1.0))
-        bar = figure.colorbar(contours, cax=beside)
-        ticked, length = bar.ax.yaxis, room[1]
-    bar.ax.minorticks_off()
-    style_axes(bar.ax)
-    levels = np.asarray(contours.levels)
-    ends = float(levels[0]), float(levels[-1])
-    power = fit_ticks(ticked, ends, length, upright=not plane.wide())
-    bar.set_label(with_power(scalar_label, power), parse_math=False)
-    bar.outline.set_linewidth(0.6)
 
 
-def _below(figure: Figure, axes: Axes) -> Axes:
-    """Axes for a colour bar below others, at a distance in inches whatever their height."""
-    from matplotlib.transforms import Bbox
-
-    def locate(bar: object, renderer: object) -> Bbox:
-        plane, height = axes.get_position(), figure.get_figheight()
-        top = plane.y0 - BAR_DROP / height
-        return Bbox([[plane.x0, top - BAR_WIDTH / height], [plane.x1, top]])
-
-    below = axes.inset_axes((0.0, -1.0, 1.0, 0.5))
-    below.set_axes_locator(locate)
-    return below
+def _plane_panel(plane: PlanePicture, fields: _Plane, width: float) -> Panel:
+    """`width`: of the plane as drawn, in inches."""
+    across, up = fields.sides()
+    return Panel(
+        [
+            partial(_draw_scalar, plane=fields),
+            partial(_draw_streamlines, plane=fields),
+            _draw_evenly,
+        ],
+        Axis("x (m)", (fields.x[0], fields.x[-1]), width),
+        Axis("y (m)", (fields.y[0], fields.y[-1]), width * up / across),
+        title=plane["title"],
+        subtitle=plane["subtitle"],
+        bar=ColourBar(plane["scalar_label"], fields.wide(), gap=0.15, width=0.13, longest=np.inf),
+    )
 
 
 def _draw_scalar(axes: Axes, plane: _Plane) -> ContourSet:
@@ -428,72 +315,64 @@ def _resampled(
     return np.array([np.interp(y, plane.y, column) for column in along_x.T]).T
 
 
-def _draw_history(
-    axes: Axes,
-    steps: ArrayLike,
-    series: Mapping[str, ArrayLike],
-    ylabel: str,
-    tolerance: float | None,
-) -> None:
+def history_panel(history: HistoryPicture) -> Panel:
+    """Residuals over steps on a logarithmic axis."""
+    steps = np.asarray(history["steps"], np.float64)
+    tolerance = history.get("tolerance")
+    series = {name: np.asarray(values, np.float64) for name, values in history["series"].items()}
+    _check_history(steps, series, tolerance)
+    marks: list[Mark] = [
+        Line(
+            steps,
+            np.where(np.isfinite(values) & (values > 0.0), values, np.nan),
+            name,
+            {**series_style(number), "marker": "." if steps.size <= 20 else ""},
+        )
+        for number, (name, values) in enumerate(series.items())
+    ]
+    marks.append(partial(_draw_tolerance, tolerance=tolerance))
+    marks.append(_tick_steps)
+    margin = 0.02 * float(np.ptp(steps)) or 0.5  # one step alone
+    # Below the title, where no curve is; many names stand where there is most room.
+    above = len(series) <= MOST_NAMES_ABOVE and sum(map(len, series)) <= MOST_LETTERS_ABOVE
+    place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": len(series)}
+    close = {"handlelength": 1.8, "borderaxespad": 0.2, "borderpad": 0.1, "columnspacing": 1.2}
+    return Panel(
+        marks,
+        Axis("step", (float(steps.min()) - margin, float(steps.max()) + margin)),
+        Axis(history["ylabel"], log=True),
+        title=history["title"],
+        subtitle="",
+        plot=True,
+        legend=close | (place if above else {}),
+    )
+
+
+def _draw_tolerance(axes: Axes, tolerance: float | None) -> None:
+    if tolerance is None:
+        return
+    axes.axhline(tolerance, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
+    axes.annotate(
+        f"tolerance {tolerance:.3g}".replace("e-0", "e-"),
+        (0.01, tolerance),
+        xycoords=("axes fraction", "data"),
+        xytext=(2, 3),
+        textcoords="offset points",
+        color=MUTED,
+        fontsize=8,
+    )
+
+
+def _tick_steps(axes: Axes) -> None:
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-    numbers = np.asarray(steps, dtype=np.float64)
-    histories = {name: np.asarray(values, dtype=np.float64) for name, values in series.items()}
-    _check_history(numbers, histories, tolerance)
-    for position, (name, values) in enumerate(histories.items()):
-        shown = np.where(np.isfinite(values) & (values > 0.0), values, np.nan)
-        axes.semilogy(
-            numbers,
-            shown,
-            color=SERIES_COLOURS[position % len(SERIES_COLOURS)],
-            linestyle=SERIES_STYLES[position // len(SERIES_COLOURS) % len(SERIES_STYLES)],
-            linewidth=0.9,
-            marker="." if numbers.size <= 20 else "",
-            label=name,
-        )
-    if tolerance is not None:
-        axes.axhline(tolerance, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
-        axes.annotate(
-            f"tolerance {tolerance:.3g}".replace("e-0", "e-"),
-            (0.01, tolerance),
-            xycoords=("axes fraction", "data"),
-            xytext=(2, 3),
-            textcoords="offset points",
-            color=MUTED,
-            fontsize=8,
-        )
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    margin = 0.02 * float(np.ptp(numbers)) or 0.5  # one step alone
-    axes.set_xlim(np.min(numbers) - margin, np.max(numbers) + margin)
-    axes.grid(which="major", color="#d9dce0", linewidth=0.5)
-    axes.set_axisbelow(True)
-    axes.set_xlabel("step")
-    axes.set_ylabel(ylabel, parse_math=False)
-    # Below the title, where no curve is; many names stand where there is most room.
-    above = len(histories) <= MOST_NAMES_ABOVE and sum(map(len, histories)) <= MOST_LETTERS_ABOVE
-    place: dict[str, Any] = {}
-    if above:
-        place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": len(histories)}
-    legend = axes.legend(
-        fontsize=8,
-        frameon=False,
-        labelcolor=INK,
-        handlelength=1.8,
-        borderaxespad=0.2,
-        borderpad=0.1,
-        columnspacing=1.2,
-        **place,
-    )
-    for text in legend.get_texts():
-        text.set_parse_math(False)
-    style_axes(axes)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _check_history(
-    steps: NDArray[np.float64],
-    histories: Mapping[str, NDArray[np.float64]],
+    steps: Floats,
+    histories: Mapping[str, Floats],
     tolerance: float | None,
 ) -> None:
     if steps.ndim != 1 or steps.size == 0 or not histories:
@@ -504,12 +383,8 @@ def _check_history(
             remedy="draw it after the first step",
         )
     for name, values in histories.items():
-        if values.shape != steps.shape:
-            raise InputError(
-                f"the shape is {values.shape}",
-                location=f"history: series {name!r}",
-                allowed=f"{steps.shape}, one value for each step",
-            )
+        allowed = f"{steps.shape}, one value for each step"
+        require_shape(f"history: series {name!r}", values, steps.shape, allowed)
     if tolerance is not None and not 0.0 < tolerance < np.inf:
         raise InputError(
             "out of range",
@@ -517,67 +392,3 @@ def _check_history(
             allowed="a positive number",
             remedy="leave it out if there is none",
         )
-
-
-def new_figure(size: tuple[float, float]) -> Figure:
-    """Make an empty white figure of a size in inches."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, dpi=DOTS_PER_INCH, facecolor="white")
-    figure.set_layout_engine("constrained", w_pad=PADDING, h_pad=PADDING)
-    return figure
-
-
-def _head(axes: Axes, width: float, title: str, subtitle: str = "", lift: bool = False) -> None:
-    room = width - HEAD_MARGIN
-    axes.set_title(
-        title,
-        loc="left",
-        fontsize=fitting(title, 11.0, room),
-        color=INK,
-        pad=20 if subtitle or lift else 8,
-        parse_math=False,
-    )
-    axes.annotate(
-        subtitle,
-        (0.0, 1.0),
-        xycoords="axes fraction",
-        xytext=(0, 6),
-        textcoords="offset points",
-        fontsize=fitting(subtitle, 8.5, room),
-        color=MUTED,
-        parse_math=False,
-    )
-
-
-def fitting(text: str, size: float, room: float) -> float:
-    """Font size in points, at most the one given, at which a text fits into a room in inches."""
-    return min(size, 72.0 * room / (CHARACTER_WIDTH * max(len(text), 1)))
-
-
-def style_axes(axes: Axes) -> None:
-    """Give axes the lines and letters of all pictures."""
-    for spine in axes.spines.values():
-        spine.set_linewidth(0.6)
-        spine.set_color(INK)
-    axes.tick_params(which="both", width=0.5, length=3, labelsize=8, colors=INK)
-    axes.tick_params(which="minor", length=1.5)
-    axes.xaxis.label.set(fontsize=9, color=INK)
-    axes.yaxis.label.set(fontsize=9, color=INK)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.get_offset_text().set(fontsize=8, color=INK)
-
-
-def check_suffix(path: str | Path) -> None:
-    """Refuse a picture whose name does not end in ``.png``."""
-    if Path(path).suffix.lower() != ".png":
-        raise InputError(
-            "pictures are PNG files", location=str(path), remedy="give a name that ends in .png"
-        )
-
-
-def save_figure(figure: Figure, path: str | Path) -> None:
-    """Write a figure as PNG, atomically."""
-    metadata: dict[str, Any] = {"Software": None}  # equal runs write equal files
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=DOTS_PER_INCH, metadata=metadata)

@@ -7,6 +7,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,24 +16,26 @@ from numpy.typing import ArrayLike, NDArray
 
 from haloscope.errors import InputError, SolutionError, counted
 from haloscope.io.atomic import write_text
-from haloscope.io.figures.pictures import (
+from haloscope.io.figures.figure import (
     HISTORY_SIZE,
     INK,
     MUTED,
-    PADDING,
     SERIES_COLOURS,
     SERIES_STYLES,
-    _head,
-    check_suffix,
-    fitting,
-    new_figure,
-    save_figure,
-    style_axes,
+    Axis,
+    Line,
+    Mark,
+    Panel,
+    Picture,
+    head,
+    require_finite,
+    require_shape,
+    save,
+    series_style,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 def write_columns(path: str | Path, columns: Mapping[str, ArrayLike], note: str = "") -> None:
@@ -69,12 +72,13 @@ def write_columns(path: str | Path, columns: Mapping[str, ArrayLike], note: str 
 Floats = NDArray[np.float64]
 
 POLAR_SIZE = (5.4, 5.8)  # inch
-POLAR_HEAD = 0.09  # of the height, for title and subtitle
-GRID_COLOUR = "#d9dce0"
+POLAR_HEAD = 0.522  # inch, for title and subtitle
+POLAR_PADDING = 1 / 24  # inch
 MOST_LABELS = 8  # peaks that are named in a picture; others are marked only
 MOST_DECADES = 12  # below the largest value
 LABEL_STEP = 11  # points between labels above one another
 MOST_LEVELS = 4
+PEAK_ROOM = 0.22  # of the height in decades, more, for names of peaks
 OVERLAID_WIDTHS = (2.0, 1.6, 1.3, 1.3)  # points, of the styles in turn
 LEVELS_DB = 40.0  # shown below the largest value of a pattern
 _PREFIXES = {
@@ -108,7 +112,6 @@ def save_spectrum(
     `frequencies`: (n,) ascending; `series`: at least one (n,) magnitude by its name; zeros have no
     place and leave a gap.
     """
-    check_suffix(path)
     f = np.asarray(frequencies, np.float64)
     lines = _checked("spectrum", f, series)
     largest = max(float(values.max()) for values in lines.values())
@@ -119,25 +122,27 @@ def save_spectrum(
             remedy="check whether the source reached the probe",
         )
     factor, prefix = _prefix(float(np.abs(f).max()))
-    figure = new_figure(HISTORY_SIZE)
-    axes = figure.add_subplot()
-    for number, (name, values) in enumerate(lines.items()):
-        shown = np.where(values > 0, values, np.nan)
-        axes.semilogy(f / factor, shown, **_line(number), label=name)
+    marks: list[Mark] = [
+        Line(f / factor, np.where(values > 0, values, np.nan), name, series_style(number))
+        for number, (name, values) in enumerate(lines.items())
+    ]
     least = min(float(values[values > 0].min()) for values in lines.values() if (values > 0).any())
-    axes.set_ylim(max(least / 2, largest * 10.0**-MOST_DECADES), 2 * largest)
-    axes.set_xlim(f[0] / factor, f[-1] / factor)
-    _mark_peaks(axes, f, np.max(list(lines.values()), axis=0), peaks, factor)
-    axes.grid(which="major", color=GRID_COLOUR, linewidth=0.5)
-    axes.set_axisbelow(True)
-    axes.set_xlabel(f"frequency ({prefix}{unit})")
-    axes.set_ylabel(ylabel, parse_math=False)
-    if len(lines) > 1:
-        _legend(axes)
-    style_axes(axes)
-    axes.spines[["top", "right"]].set_visible(False)
-    _head(axes, HISTORY_SIZE[0], title, subtitle)
-    save_figure(figure, path)
+    low, high = max(least / 2, largest * 10.0**-MOST_DECADES), 2 * largest
+    shown = sorted(peak for peak in peaks if f[0] <= peak[0] <= f[-1])
+    if shown:
+        high *= (high / low) ** PEAK_ROOM
+        height = np.max(list(lines.values()), axis=0)
+        marks.append(partial(_mark_peaks, f=f, height=height, peaks=shown, factor=factor))
+    panel = Panel(
+        marks,
+        Axis(f"frequency ({prefix}{unit})", (f[0] / factor, f[-1] / factor)),
+        Axis(ylabel, (low, high), log=True),
+        title=title,
+        subtitle=subtitle or None,
+        plot=True,
+        legend=_LEGEND if len(lines) > 1 else None,
+    )
+    save(path, Picture(HISTORY_SIZE, [panel]))
 
 
 def save_pattern(
@@ -159,7 +164,6 @@ def save_pattern(
     """
     # `series`: at least one (n,) pattern by its name, in units of power: a directivity, a cross
     # section in m^2. Values of 0 stand at the lowest level.
-    check_suffix(path)
     turns = np.asarray(angles, np.float64)
     lines = _checked("pattern", turns, series)
     if np.ptp(turns) > 2 * np.pi * (1 + 1e-12):
@@ -178,40 +182,37 @@ def save_pattern(
         )
     top = 5.0 * math.ceil(2 * math.log10(largest) - 1e-9)
     floor = top - levels_db
-    figure = new_figure(POLAR_SIZE if polar else HISTORY_SIZE)
-    axes = figure.add_subplot(projection="polar" if polar else None)
-    for number, (name, values) in enumerate(lines.items()):
-        decibels = 10 * np.log10(np.maximum(values, 10 ** (floor / 10)))
-        at = turns if polar else np.degrees(turns)
-        axes.plot(at, decibels, **_overlaid(number), label=name)
-    axes.set_ylim(floor, top)
-    axes.grid(color=GRID_COLOUR, linewidth=0.5)
-    axes.set_axisbelow(True)
-    if polar:
-        _turn_polar(axes, floor, top)
-    else:
-        axes.set_xlim(np.degrees(turns[0]), np.degrees(turns[-1]))
-        _tick_degrees(axes)
-        axes.set_xlabel(f"{angle_name} (degrees)", parse_math=False)
-        axes.set_ylabel(label, parse_math=False)
-    style_axes(axes)
+    at = turns if polar else np.degrees(turns)
+    marks: list[Mark] = [
+        Line(at, 10 * np.log10(np.maximum(values, 10 ** (floor / 10))), name, _overlaid(number))
+        for number, (name, values) in enumerate(lines.items())
+    ]
+    marks.append(_turn_polar if polar else _tick_degrees)
+    x = Axis() if polar else Axis(f"{angle_name} (degrees)", (at[0], at[-1]))
+    outside = {"loc": "upper left", "bbox_to_anchor": (-0.12, 0.02)} if polar else {}
+    panel = Panel(
+        marks,
+        x,
+        Axis("" if polar else label, (floor, top)),
+        title="" if polar else title,
+        subtitle=subtitle or None,
+        plot=True,
+        polar=polar,
+        legend={**_LEGEND, **outside} if len(lines) > 1 else None,
+    )
     if not polar:
-        axes.spines[["top", "right"]].set_visible(False)
-    if len(lines) > 1:
-        _legend(axes, outside=polar)
-    if polar:
-        _head_above(figure, title, f"{label}   {subtitle}".rstrip())
-    else:
-        _head(axes, HISTORY_SIZE[0], title, subtitle)
-    save_figure(figure, path)
+        save(path, Picture(HISTORY_SIZE, [panel]))
+        return
+    # Around a circle there are angles: the title stands at the top of the figure.
+    text = f"{label}   {subtitle}".rstrip()
+    texts = head(POLAR_SIZE, title, text, left=0.22, down=(0.13, 0.38), points=(11.0, 8.5))
+    save(
+        path,
+        Picture(POLAR_SIZE, [panel], texts, free=(0.0, 0.0, POLAR_HEAD), padding=POLAR_PADDING),
+    )
 
 
-def _line(number: int) -> dict[str, Any]:
-    return {
-        "color": SERIES_COLOURS[number % len(SERIES_COLOURS)],
-        "linestyle": SERIES_STYLES[number // len(SERIES_COLOURS) % len(SERIES_STYLES)],
-        "linewidth": 0.9,
-    }
+_LEGEND = {"handlelength": 1.8}
 
 
 def _overlaid(number: int) -> dict[str, Any]:
@@ -234,20 +235,9 @@ def _checked(label: str, places: Floats, series: Mapping[str, ArrayLike]) -> dic
         )
     lines = {name: np.asarray(values, np.float64) for name, values in series.items()}
     for name, values in lines.items():
-        if values.shape != places.shape:
-            raise InputError(
-                f"the shape is {values.shape}",
-                location=f"{label}: series {name!r}",
-                allowed=f"{places.shape}, one value for each place",
-            )
-        broken = int(np.count_nonzero(~np.isfinite(values)))
-        if broken:
-            raise SolutionError(
-                f"{counted(broken, 'value is', 'values are')} nan or inf",
-                location=f"{label}: series {name!r}",
-                allowed="finite values",
-                remedy="find where the solution broke",
-            )
+        location = f"{label}: series {name!r}"
+        require_shape(location, values, places.shape, f"{places.shape}, one value for each place")
+        require_finite(location, values)
     return lines
 
 
@@ -265,30 +255,21 @@ def prefixed(value: float, unit: str, digits: int = 4) -> str:
 
 
 def _mark_peaks(
-    axes: Axes,
-    frequencies: Floats,
-    height: Floats,
-    peaks: Sequence[tuple[float, str]],
-    factor: float,
+    axes: Axes, f: Floats, height: Floats, peaks: Sequence[tuple[float, str]], factor: float
 ) -> None:
     """Triangles above the peaks, and the names of the highest; near ones above one another."""
-    shown = [peak for peak in peaks if frequencies[0] <= peak[0] <= frequencies[-1]]
-    if not shown:
-        return
-    width = float(np.ptp(frequencies))
+    width = float(np.ptp(f))
 
     def top(frequency: float) -> float:
         # The next sample may be lower than the peak between the samples.
-        near = np.abs(frequencies - frequency) <= max(0.002 * width, 1.5 * width / len(height))
+        near = np.abs(f - frequency) <= max(0.002 * width, 1.5 * width / len(height))
         return float(height[near].max())
 
-    named = sorted(shown, key=lambda peak: -top(peak[0]))[:MOST_LABELS]
-    low, high = axes.get_ylim()
-    axes.set_ylim(low, high * (high / low) ** 0.22)
+    named = sorted(peaks, key=lambda peak: -top(peak[0]))[:MOST_LABELS]
     bottom, ceiling = axes.get_ylim()
     points = axes.bbox.height / axes.figure.dpi * 72
     taken: list[tuple[float, float]] = []
-    for frequency, text in sorted(shown):
+    for frequency, text in peaks:
         at = (frequency / factor, top(frequency))
         axes.plot(*at, marker="v", markersize=4, color=INK, linestyle="", zorder=3)
         if (frequency, text) not in named:
@@ -315,11 +296,12 @@ def _mark_peaks(
         )
 
 
-def _turn_polar(axes: Axes, floor: float, top: float) -> None:
+def _turn_polar(axes: Axes) -> None:
     from matplotlib.projections.polar import PolarAxes
     from matplotlib.ticker import MultipleLocator
 
     assert isinstance(axes, PolarAxes)
+    floor, top = axes.get_ylim()
     axes.set_theta_zero_location("N")
     axes.set_theta_direction(-1)
     axes.set_thetagrids(np.arange(0, 360, 30))
@@ -327,37 +309,11 @@ def _turn_polar(axes: Axes, floor: float, top: float) -> None:
     axes.set_rlabel_position(75)
 
 
-def _head_above(figure: Figure, title: str, subtitle: str) -> None:
-    """Title and subtitle at the top of the figure: around a circle there are angles."""
-    width = figure.get_figwidth()
-    figure.set_layout_engine("constrained", rect=(0.0, 0.0, 1.0, 1.0 - POLAR_HEAD))
-    for text, height, size, colour in (
-        (title, 0.965, 11.0, INK),
-        (subtitle, 0.925, 8.5, MUTED),
-    ):
-        figure.text(
-            *(0.04, height, text),
-            fontsize=fitting(text, size, 0.92 * width),
-            va="center",
-            color=colour,
-            parse_math=False,
-        )
-
-
 def _tick_degrees(axes: Axes) -> None:
     from matplotlib.ticker import MultipleLocator
 
     low, high = axes.get_xlim()
     axes.xaxis.set_major_locator(MultipleLocator(60 if high - low > 200 else 30))
-
-
-def _legend(axes: Axes, outside: bool = False) -> None:
-    legend = axes.legend(fontsize=8, frameon=False, labelcolor=INK, handlelength=1.8)
-    if outside:
-        legend.set_loc("upper left")
-        legend.set_bbox_to_anchor((-0.12, 0.02))
-    for text in legend.get_texts():
-        text.set_parse_math(False)
 
 
 PANEL_SIZE = (4.2, 3.5)  # inch
@@ -391,7 +347,6 @@ def save_profiles(
 
     `distances`: (n,) places of the marks; nan where there is none.
     """
-    check_suffix(path)
     x = np.asarray(distances, np.float64)
     if not 1 <= len(panels) <= MOST_PANELS:
         raise InputError(
@@ -399,69 +354,45 @@ def save_profiles(
             location="profiles",
             allowed=f"1 to {MOST_PANELS}",
         )
-    width, height = len(panels) * PANEL_SIZE[0], PANEL_SIZE[1] + HEAD
-    figure = new_figure((width, height))
-    # Below the head.
-    figure.set_layout_engine(
-        "constrained",
-        w_pad=PADDING,
-        h_pad=PADDING,
-        rect=(0.0, 0.0, 1 - LEFT / width, PANEL_SIZE[1] / height),
-    )
-    for axes, panel in zip(np.ravel(figure.subplots(1, len(panels))), panels, strict=True):
-        for name, (places, values) in panel.lines.items():
-            axes.plot(places, values, color=MUTED, linewidth=0.9, linestyle="--", label=name)
-        for number, (name, marks) in enumerate(panel.marks.items()):
-            axes.plot(
-                x,
-                _checked_profiles(name, x, marks),
-                color=SERIES_COLOURS[number % len(SERIES_COLOURS)],
-                linestyle=SERIES_STYLES[number // len(SERIES_COLOURS) % len(SERIES_STYLES)],
-                linewidth=1.1,
-                marker="o",
-                markersize=3.2,
-                label=name,
-            )
-        axes.set_xlim(*span)
-        axes.margins(y=0.08)
-        low, high = axes.get_ylim()
-        # Rest is on the picture.
-        axes.set_ylim(min(low, 0.0), max(high, 0.0) or 1.0)
-        axes.grid(color=GRID_COLOUR, linewidth=0.5)
-        axes.set_axisbelow(True)
-        axes.set_xlabel(label, parse_math=False)
-        axes.set_ylabel(panel.label, parse_math=False)
-        if len(panel.marks) + len(panel.lines) > 1:
-            legend = axes.legend(fontsize=8, frameon=False, labelcolor=INK)
-            for text in legend.get_texts():
-                text.set_parse_math(False)
-        style_axes(axes)
-        axes.spines[["top", "right"]].set_visible(False)
-    for text_line, points, colour, down in ((title, 12.0, INK, 0.1), (subtitle, 9.0, MUTED, 0.34)):
-        figure.text(
-            LEFT / width,
-            1 - down / height,
-            text_line,
-            va="top",
-            fontsize=fitting(text_line, points, width - 2 * LEFT),
-            color=colour,
-            parse_math=False,
+    size = len(panels) * PANEL_SIZE[0], PANEL_SIZE[1] + HEAD
+    drawn = [
+        Panel(
+            _profile_marks(x, panel),
+            Axis(label, span),
+            Axis(panel.label),
+            plot=True,
+            legend={} if len(panel.marks) + len(panel.lines) > 1 else None,
         )
-    save_figure(figure, path)
+        for panel in panels
+    ]
+    texts = head(size, title, subtitle, left=LEFT)
+    save(path, Picture(size, drawn, texts, free=(LEFT, 0.0, HEAD)))
+
+
+def _profile_marks(x: Floats, panel: ProfilePanel) -> list[Mark]:
+    grey = {"color": MUTED, "linewidth": 0.9, "linestyle": "--"}
+    lines: list[Mark] = [Line(*line, name, grey) for name, line in panel.lines.items()]
+    for number, (name, marks) in enumerate(panel.marks.items()):
+        style = {**series_style(number, 1.1), "marker": "o", "markersize": 3.2}
+        lines.append(Line(x, _checked_profiles(name, x, marks), name, style))
+    return [*lines, _show_rest]
+
+
+def _show_rest(axes: Axes) -> None:
+    """Take 0 onto the axis."""
+    axes.margins(y=0.08)
+    low, high = axes.get_ylim()
+    axes.set_ylim(min(low, 0.0), max(high, 0.0) or 1.0)
 
 
 def _checked_profiles(name: str, x: Floats, array: ArrayLike) -> Floats:
     values = np.asarray(array, np.float64)
-    if x.ndim != 1 or values.shape != x.shape:
-        raise InputError(
-            f"the shape is {values.shape}",
-            location=f"profiles: series {name!r}",
-            allowed=f"{x.shape}, one value for each distance",
-        )
+    location = f"profiles: series {name!r}"
+    require_shape(location, values, x.shape[:1], f"{x.shape}, one value for each distance")
     if not np.isfinite(values).any() or np.isinf(values).any():
         raise SolutionError(
             "it holds inf or no number at all",
-            location=f"profiles: series {name!r}",
+            location=location,
             remedy="find where the solution broke",
         )
     return values

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from haloscope.io.figures.axis_labels import wrapped
-from haloscope.io.figures.pictures import INK, MUTED, new_figure, save_figure
+from haloscope.io.figures.figure import INK, MUTED, Panel, Picture, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from haloscope.device.program import Node, Program
+    from haloscope.device.program import Node, Program, Step
 
 _WIDTH, _ROW, _HEAD = 9.0, 0.62, 1.0  # inch
 _PLACES = {"main": 0.0, "side": 1.0}
@@ -24,13 +25,14 @@ def save_step_picture(path: Path, program: Program, title: str) -> None:
     """Draw the first step of a program."""
     step = program.steps[0]
     step.close()
+    panel = Panel([partial(_draw_step, step=step)], title=f"{title}: one step ({program.name})")
+    save(path, Picture((_WIDTH, _HEAD + _ROW * (len(step.nodes) + 1)), [panel]))
+
+
+def _draw_step(axes: Axes, step: Step) -> None:
     count = len(step.nodes)
-    figure = new_figure((_WIDTH, _HEAD + _ROW * (count + 1)))
-    axes = figure.add_subplot()
-    axes.set_axis_off()
     axes.set_xlim(-0.5, 1.5)
     axes.set_ylim(count + 0.2, -1.2)
-    axes.set_title(f"{title}: one step ({program.name})", loc="left", fontsize=11, color=INK)
     for name, place in _PLACES.items():
         axes.text(place, -0.85, f"{name} stream", ha="center", fontsize=10, color=INK)
         axes.plot([place, place], [-0.55, count], color="#d0d0d0", zorder=0)
@@ -52,7 +54,6 @@ def save_step_picture(path: Path, program: Program, title: str) -> None:
         fontsize=8,
         color=MUTED,
     )
-    save_figure(figure, path)
 
 
 def _draw_node(axes: Axes, node: Node, row: int) -> None:

@@ -6,28 +6,24 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError
-from haloscope.io.figures.pictures import (
+from haloscope.io.figures.figure import (
     DOTS_PER_INCH,
     INK,
     MUTED,
-    check_suffix,
-    fitting,
-    new_figure,
-    save_figure,
-    style_axes,
+    TEXT_LEFT,
+    ColourBar,
+    Panel,
+    Picture,
+    Pixels,
+    Text,
+    head,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 
 # The projection is parallel, so that lengths in a picture can be measured. A picture of surfaces
 # holds, for each pixel, the depth of what is in front there: pictures of parts of a scene can be
@@ -319,7 +315,7 @@ MOST_PIXELS = (1280, 850)
 """Shown, without the margins."""
 
 LEAST_WIDTH = 3.6  # inch, without the margins
-LEFT, RIGHT, HEAD, FOOT = 0.3, 1.15, 0.62, 0.85  # inch
+RIGHT, HEAD, FOOT = 1.15, 0.62, 0.85  # inch
 TRIAD = 0.32  # inch
 COLOUR_MAP = "viridis"
 WALL = (0.52, 0.61, 0.70)
@@ -373,6 +369,13 @@ class ShadedPixels:
 
     def colours(self, largest: float) -> NDArray[np.float32]:
         """Shown colours (height, width, 3), for values from 0 to the largest."""
+        if not 0.0 <= largest < math.inf:
+            raise InputError(
+                f"the largest value is {largest}",
+                location="picture of surfaces",
+                allowed="finite numbers, 0 or more",
+                remedy="find where the solution broke",
+            )
         import matplotlib
         from matplotlib.colors import Normalize, to_rgb
 
@@ -387,71 +390,46 @@ class ShadedPixels:
         return shown_pixels(colours)
 
 
-def save_surfaces(
-    path: str | Path,
-    image: SurfaceImage,
-    walls: Walls,
-    *,
-    label: str,
-    largest: float,
-    unit: str,
-    title: str,
-    subtitle: str = "",
-) -> None:
-    """Draw bodies coloured by their values from 0 up, with walls, colour bar and scale bar."""
-    check_suffix(path)
-    if not 0.0 <= largest < math.inf:
-        raise InputError(
-            f"the largest value is {largest}",
-            location=str(path),
-            allowed="finite numbers, 0 or more",
-            remedy="find where the solution broke",
-        )
-    pixels = ShadedPixels.of_image(image, walls).colours(largest)
-    figure = surfaces_figure(
-        pixels, image.view, label=label, largest=largest, unit=unit, title=title, subtitle=subtitle
-    )
-    save_figure(figure, path)
-
-
-def surfaces_figure(
+def surfaces(
     pixels: NDArray[np.float32],
     view: View,
-    *,
     label: str,
     largest: float,
     unit: str,
     title: str,
     subtitle: str,
-) -> Figure:
-    """Figure of shown pixels; the subtitle is its last text."""
+) -> Picture:
+    """Bodies coloured by values from 0 up, with colour and scale bar; the subtitle is the last text."""
+    from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
     height, width = (side / DOTS_PER_INCH for side in pixels.shape[:2])
     room = max(width, LEAST_WIDTH)
-    size = LEFT + room + RIGHT, HEAD + height + FOOT
-    figure = new_figure(size)
-    figure.set_layout_engine("none")
-    corner = LEFT + (room - width) / 2, FOOT
-    axes = figure.add_axes(
-        (corner[0] / size[0], corner[1] / size[1], width / size[0], height / size[1])
-    )
-    axes.imshow(pixels, interpolation="none", aspect="auto")
-    axes.set_axis_off()
-    _draw_colour_bar(figure, axes, Normalize(0.0, largest or 1.0), label, (width, height))
-    _draw_scale_bar(figure, view, unit, room, size)
-    _draw_triad(figure, view, size)
-    for text, points, colour, down in ((title, 12.0, INK, 0.12), (subtitle, 9.0, MUTED, 0.36)):
-        figure.text(
-            LEFT / size[0],
-            1 - down / size[1],
-            text,
-            va="top",
-            fontsize=fitting(text, points, size[0] - 2 * LEFT),
-            color=colour,
-            parse_math=False,
-        )
-    return figure
+    size = TEXT_LEFT + room + RIGHT, HEAD + height + FOOT
+    scale = ScalarMappable(Normalize(0.0, largest or 1.0), COLOUR_MAP)
+    # Beside the picture and no taller than can be looked over at once.
+    bar = ColourBar(label, gap=0.12, width=0.12, longest=3.0, over=True)
+    place = TEXT_LEFT + (room - width) / 2, FOOT, width, height
+    panel = Panel([Pixels(pixels), lambda _: scale], place=place, bar=bar)
+    texts, lines = [], []
+    # A bar of a round length.
+    per_inch = FINER * DOTS_PER_INCH / view.scale
+    length = round_length(SCALE_BAR * room * per_inch)
+    end, level = TEXT_LEFT + room, 0.42
+    begin = end - length / per_inch
+    style = {"color": INK, "linewidth": 2.0, "solid_capstyle": "butt"}
+    lines.append(([begin, end], [level, level], style))
+    at = (begin + end) / 2, level - 0.07
+    texts.append(Text(f"{length:g} {unit}", at, 9.0, left=False, level="top"))
+    # Directions of the axes, as they are seen.
+    tips = TRIAD * view.axes[:2].T
+    corner = np.array([TEXT_LEFT + 0.05, 0.14]) + np.maximum(0.0, -tips.min(axis=0))
+    for name, tip in zip("xyz", tips, strict=True):
+        lines.append((*np.stack([corner, corner + tip], axis=1), {"color": INK, "linewidth": 1.2}))
+        x, y = corner + tip * (1 + 0.09 / max(float(np.linalg.norm(tip)), 1e-9))
+        texts.append(Text(name, (x, y), 9.0, left=False))
+    texts += head(size, title, subtitle, down=(0.12, 0.36))
+    return Picture(size, [panel], texts, lines)
 
 
 def shown_pixels(colours: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -463,60 +441,7 @@ def shown_pixels(colours: NDArray[np.float32]) -> NDArray[np.float32]:
     return means
 
 
-def _draw_colour_bar(
-    figure: Figure, axes: Axes, scale: Any, label: str, size: tuple[float, float]
-) -> None:
-    from matplotlib.cm import ScalarMappable
-
-    width, height = size
-    # Beside the picture and no taller than can be looked over at once.
-    share = min(1.0, 3.0 / height)
-    beside = axes.inset_axes((1 + 0.12 / width, (1 - share) / 2, 0.12 / width, share))
-    bar = figure.colorbar(ScalarMappable(scale, COLOUR_MAP), cax=beside)
-    bar.outline.set_linewidth(0.6)
-    bar.ax.ticklabel_format(axis="y", useOffset=False, scilimits=(-2, 3))
-    style_axes(bar.ax)
-    bar.ax.set_title(label, loc="left", fontsize=9.5, color=INK, pad=7, parse_math=False)
-
-
 def round_length(most: float) -> float:
     """The largest of 1, 2 and 5 times a power of ten that is not longer."""
     power = 10.0 ** math.floor(math.log10(most))
     return max(step * power for step in (1, 2, 5) if step * power <= most * (1 + 1e-9))
-
-
-def _draw_scale_bar(
-    figure: Figure, view: View, unit: str, room: float, size: tuple[float, float]
-) -> None:
-    from matplotlib.lines import Line2D
-
-    per_inch = FINER * DOTS_PER_INCH / view.scale
-    length = round_length(SCALE_BAR * room * per_inch)
-    end, level = (LEFT + room) / size[0], 0.42 / size[1]
-    begin = end - length / per_inch / size[0]
-    figure.add_artist(
-        Line2D([begin, end], [level, level], color=INK, linewidth=2.0, solid_capstyle="butt")
-    )
-    figure.text(
-        (begin + end) / 2,
-        level - 0.07 / size[1],
-        f"{length:g} {unit}",
-        ha="center",
-        va="top",
-        fontsize=9,
-        color=INK,
-        parse_math=False,
-    )
-
-
-def _draw_triad(figure: Figure, view: View, size: tuple[float, float]) -> None:
-    """Directions of the axes, as they are seen."""
-    from matplotlib.lines import Line2D
-
-    tips = TRIAD * view.axes[:2].T
-    begin = np.array([LEFT + 0.05, 0.14]) + np.maximum(0.0, -tips.min(axis=0))
-    for name, tip in zip("xyz", tips, strict=True):
-        (x0, y0), (x1, y1) = begin / size, (begin + tip) / size
-        figure.add_artist(Line2D([x0, x1], [y0, y1], color=INK, linewidth=1.2))
-        x, y = (begin + tip * (1 + 0.09 / max(float(np.linalg.norm(tip)), 1e-9))) / size
-        figure.text(x, y, name, ha="center", va="center", fontsize=9, color=INK)

@@ -30,8 +30,9 @@ _FULL = 1 / 3
 _PIECE_BYTES = 1 << 26
 # Points that become cells of a file at once.
 _CELLS_AT_ONCE = 1 << 16
-# Corners of a voxel from its point, in spacings, indexed [k, j, i, xyz].
-_CORNERS = np.stack(np.meshgrid(*[(-0.5, 0.5)] * 3, indexing="ij")[::-1], axis=-1)
+# Corners (8, 3) of a cube from its point, in spacings, x fastest, and in the order of VTK's hexahedron.
+_CORNERS = np.stack(np.meshgrid(*[(-0.5, 0.5)] * 3, indexing="ij")[::-1], axis=-1).reshape(8, 3)
+_CUBE = np.array([[0, 1, 3, 2, 4, 5, 7, 6]])
 
 
 class PointFields:
@@ -220,30 +221,21 @@ class PointFields:
         time: float,
         shape: Triple,
     ) -> None:
-        from haloscope.io.vtkhdf import ImageWriter
+        from haloscope.io.vtkhdf import Image, VtkhdfWriter
 
         start = np.array([begin for begin, _ in self._box])
         with contextlib.ExitStack() as stack:
             writer = None
             if self._world.is_root:
                 origin = self._origin + self._spacing * start
-                writer = stack.enter_context(
-                    ImageWriter(
-                        path,
-                        shape=shape,
-                        origin=origin.tolist(),
-                        spacing=(self._spacing,) * 3,
-                        time=time,
-                    )
-                )
+                image = Image(shape, origin.tolist(), (self._spacing,) * 3)
+                writer = stack.enter_context(VtkhdfWriter(path, image, time))
                 writer.create(_INSIDE, np.float32)
             for plane, bounds in self._slabs(shape):
                 numbers = self.collect(self._numbers, *bounds)
                 if writer is not None and numbers is not None:
                     mask = np.ones(len(numbers), np.float32)
-                    writer.write(
-                        _INSIDE, (plane, 0, 0), self._block(shape, plane, numbers, mask, 0)
-                    )
+                    writer.write(_INSIDE, plane, self._block(shape, plane, numbers, mask, 0))
             for name, columns in _arrays(values, vectors).items():
                 owned = [values[column]() for column in columns]
                 if writer is not None:
@@ -253,7 +245,7 @@ class PointFields:
                     rows = self._rows(owned, *bounds, vector=name in vectors)
                     if writer is not None and numbers is not None and rows is not None:
                         block = self._block(shape, plane, numbers, rows, np.nan)
-                        writer.write(name, (plane, 0, 0), block)
+                        writer.write(name, plane, block)
 
     def _slabs(self, shape: Triple) -> Iterator[tuple[int, tuple[int, int]]]:
         """Planes of the bounding box that are written at once: the first, and their points."""
@@ -281,37 +273,30 @@ class PointFields:
     def _write_cells(
         self, path: Path, values: Values, vectors: Mapping[str, Sequence[str]], time: float
     ) -> None:
-        from haloscope.io.vtkhdf_cells import CellWriter
+        from haloscope.io.vtk_arrays import HEXAHEDRON
+        from haloscope.io.vtkhdf import POINTS, Block, Blocks, VtkhdfWriter
 
         with contextlib.ExitStack() as stack:
             writer = None
             if self._world.is_root:
-                writer = stack.enter_context(
-                    CellWriter(
-                        path,
-                        elements=self.shape[0],
-                        interpolation=np.eye(2),
-                        node_order=None,
-                        time=time,
-                    )
-                )
+                cubes = Blocks(HEXAHEDRON, [Block(self.shape[0], 8, _CUBE)])
+                writer = stack.enter_context(VtkhdfWriter(path, cubes, time))
             for begin, end in self._pieces():
                 numbers = self.collect(self._numbers, begin, end)
                 if writer is not None and numbers is not None:
-                    middle = raster_coordinates(numbers, self._lattice)[:, None, None, None]
-                    writer.place(begin, self._origin + self._spacing * (middle + _CORNERS))
+                    middle = raster_coordinates(numbers, self._lattice)[:, None]
+                    writer.write(POINTS, begin, self._origin + self._spacing * (middle + _CORNERS))
             for name, columns in _arrays(values, vectors).items():
                 owned = [values[column]() for column in columns]
                 vector = name in vectors
                 if writer is not None:
-                    writer.create(name, owned[0].dtype, *(3,) * vector, per_element=not vector)
+                    writer.create(name, owned[0].dtype, *(3,) * vector, per_cell=not vector)
                 for begin, end in self._pieces():
                     rows = self._rows(owned, begin, end, vector=vector)
                     if writer is None or rows is None:
                         continue
                     if vector:
-                        corners = (len(rows), 3, 2, 2, 2)
-                        rows = np.broadcast_to(rows[:, :, None, None, None], corners)
+                        rows = np.broadcast_to(rows[:, None], (len(rows), 8, 3))
                     writer.write(name, begin, rows)
 
     def _pieces(self) -> Iterator[tuple[int, int]]:

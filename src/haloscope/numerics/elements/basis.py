@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from haloscope.io.vtkhdf_cells import CellWriter, ElementCells
+from haloscope.io.vtk_arrays import LAGRANGE_HEXAHEDRON
+from haloscope.io.vtkhdf import Block, Blocks
 from haloscope.mesh.hexes.hexes import vtk_order
 
 # Matrices act on values at nodes: ``matrix @ values``. What is returned for an order is computed
@@ -158,33 +158,39 @@ def _frozen_matrix(nodes: Floats, points: Floats) -> Floats:
     return matrix
 
 
-# VTK takes the nodes of a Lagrange cell to stand at equal distances, so values and coordinates are
-# interpolated to such nodes: exactly, since they are polynomials of the same order. Linear cells
-# stand between the GLL nodes themselves and carry the values as they were computed.
+class ElementCells:
+    """Lagrange cells of elements with fields at GLL nodes.
 
-
-def element_cells(order: int) -> ElementCells:
-    """Lagrange cells of elements with fields at GLL nodes, as :func:`open_cells` writes them."""
-    return ElementCells(gll_to_equispaced(order, order), vtk_order(order))
-
-
-def open_cells(
-    path: str | Path,
-    *,
-    elements: int,
-    order: int,
-    linear: bool = False,
-    time: float | None = None,
-) -> CellWriter:
-    """Open a VTKHDF file for fields at the GLL nodes of elements.
-
-    `time`: time of the fields, in s; Returns: to be used in a ``with`` statement; takes coordinates
-    and values at GLL nodes.
+    VTK takes the nodes of such a cell to stand at equal distances: values and coordinates are
+    interpolated there, exactly, since they are polynomials of the same order.
     """
-    return CellWriter(
-        path,
-        elements=elements,
-        interpolation=np.eye(order + 1) if linear else gll_to_equispaced(order, order),
-        node_order=None if linear else vtk_order(order),
-        time=time,
-    )
+
+    def __init__(self, order: int) -> None:
+        self.points = (order + 1) ** 3  # Of an element
+        self._interpolation = gll_to_equispaced(order, order)
+        # What is already at the file's nodes stays as it is to the last bit.
+        self._is_identity = np.array_equal(self._interpolation, np.eye(order + 1))
+        # Nodes, i fastest, in the order in which VTK lists them.
+        self._listing = np.asarray(vtk_order(order), np.int64) @ (order + 1) ** np.arange(3)
+
+    def layout(self, elements: int) -> Blocks:
+        """Points and cells of a file."""
+        corners = np.arange(self.points)[None]
+        return Blocks(LAGRANGE_HEXAHEDRON, [Block(elements, self.points, corners)])
+
+    def at_points(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Values (elements, points) from (elements, n, n, n), or (..., 3) from (elements, 3, n, n, n)."""
+        columns = values.reshape(len(values), -1, *values.shape[-3:])
+        if not self._is_identity:
+            for axis in (2, 3, 4):
+                moved = np.tensordot(columns, self._interpolation, axes=(axis, 1))
+                columns = np.moveaxis(moved, -1, axis)
+        listed = columns.reshape(*columns.shape[:2], -1)[:, :, self._listing]
+        rows = np.moveaxis(listed, 1, 2).astype(values.dtype, copy=False)
+        return rows[..., 0] if values.ndim == 4 else rows
+
+
+@cache
+def element_cells(order: int) -> ElementCells:
+    """Lagrange cells of elements of an order."""
+    return ElementCells(order)

@@ -15,10 +15,11 @@ from haloscope.errors import InputError, counted
 from haloscope.exchange.plan import rows_on_root
 from haloscope.exchange.ranks.world import World
 from haloscope.io.vtk_arrays import CellArrays, MeshCells
+from haloscope.io.vtkhdf import POINTS, VtkhdfWriter
 from haloscope.mesh.blocks import arrays_of
 from haloscope.mesh.hexes.hexes import Floats, HexMesh, Integers
 from haloscope.mesh.hexes.mesh_parts import MeshPart
-from haloscope.numerics.elements.basis import element_cells, open_cells
+from haloscope.numerics.elements.basis import element_cells
 from haloscope.numerics.elements.element_maps import in_pieces, nodes
 from haloscope.numerics.elements.interface_values import SharedFaces
 from haloscope.numerics.elements.locate import (
@@ -248,10 +249,11 @@ class ElementFields:
         if places is None or regions is None:
             return None
         cells = element_cells(self._order)
-        points = cells.rows(np.moveaxis(places, -1, 1), places.dtype)
-        ids = cells.connectivity(0, len(places))
-        arrays = CellArrays(points, ids, cells.cell_type, cell_data={_REGION: regions})
-        return MeshCells(arrays, lambda values: cells.rows(values[:, None], values.dtype)[:, 0])
+        points = cells.at_points(np.moveaxis(places, -1, 1)).reshape(-1, 3)
+        layout = cells.layout(len(places))
+        ids = np.concatenate([*layout.connectivity()])
+        arrays = CellArrays(points, ids, layout.cell_type, cell_data={_REGION: regions})
+        return MeshCells(arrays, lambda values: cells.at_points(values).reshape(-1))
 
     def _between(self, begin: int, end: int) -> Integers:
         """Own elements with numbers from `begin` to `end`, ascending."""
@@ -347,11 +349,10 @@ class ElementFields:
         """Write fields as VTKHDF Lagrange cells, gathered on rank 0 some elements at a time."""
         with contextlib.ExitStack() as stack:
             writer, whole = None, self.shape[0]
+            cells = element_cells(self._order)
             if self._world.is_root:
-                writer = stack.enter_context(
-                    open_cells(path, elements=whole, order=self._order, time=time)
-                )
-                writer.create(_REGION, np.int32, per_element=True)
+                writer = stack.enter_context(VtkhdfWriter(path, cells.layout(whole), time))
+                writer.create(_REGION, np.int32, per_cell=True)
             for begin in range(0, whole, _AT_ONCE):
                 end = min(begin + _AT_ONCE, whole)
                 rows = self._between(begin, end)
@@ -360,7 +361,7 @@ class ElementFields:
                 everywhere = self._on_root(places, rows, begin, end)
                 if writer is not None and regions is not None and everywhere is not None:
                     writer.write(_REGION, begin, regions)
-                    writer.place(begin, everywhere)
+                    writer.write(POINTS, begin, cells.at_points(np.moveaxis(everywhere, -1, 1)))
             for name, begin, part in arrays_of(self, values, vectors, writer, axis=1):
                 if writer is not None:
-                    writer.write(name, begin, part)
+                    writer.write(name, begin, cells.at_points(part))

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from haloscope.exchange.plan import rows_on_root
 from haloscope.exchange.ranks.world import World
-from haloscope.io.vtk_arrays import CellArrays, MeshCells
-from haloscope.io.vtkhdf import TETRA, TetWriter
+from haloscope.io.vtk_arrays import TETRAHEDRON, CellArrays, MeshCells
+from haloscope.io.vtkhdf import CONNECTIVITY, POINTS, Mesh, VtkhdfWriter
 from haloscope.mesh.blocks import arrays_of
 from haloscope.mesh.tets.node_parts import NodePart
 from haloscope.numerics.elements.element_fields import PlaneRaster, joined_on_root, raster_on_ranks
@@ -168,7 +168,7 @@ class NodeFields:
         nodes, zones = self._tets_on_root(0, self._part.whole_tets)
         if points is None or nodes is None or zones is None:
             return None
-        arrays = CellArrays(points, nodes, TETRA, cell_data={_ZONE: zones})
+        arrays = CellArrays(points, nodes, TETRAHEDRON, cell_data={_ZONE: zones})
         return MeshCells(arrays, lambda values: values)
 
     def _tets_on_root(self, begin: int, end: int) -> tuple[Integers | None, np.ndarray | None]:
@@ -261,20 +261,19 @@ class NodeFields:
         with contextlib.ExitStack() as stack:
             writer = None
             if self._world.is_root:
-                writer = stack.enter_context(
-                    TetWriter(path, nodes=part.whole_nodes, elements=part.whole_tets, time=time)
-                )
-                writer.create(_ZONE, np.int32, per_element=True)
+                mesh = Mesh(TETRAHEDRON, 4, part.whole_nodes, part.whole_tets)
+                writer = stack.enter_context(VtkhdfWriter(path, mesh, time))
+                writer.create(_ZONE, np.int32, per_cell=True)
             for begin in range(0, part.whole_nodes, _AT_ONCE):
                 end = min(begin + _AT_ONCE, part.whole_nodes)
                 places = self.collect(part.nodes[self.own_nodes], begin, end)
                 if writer is not None and places is not None:
-                    writer.place(begin, places)
+                    writer.write(POINTS, begin, places)
             for begin in range(0, part.whole_tets, _AT_ONCE):
                 end = min(begin + _AT_ONCE, part.whole_tets)
                 nodes, zones = self._tets_on_root(begin, end)
                 if writer is not None and nodes is not None and zones is not None:
-                    writer.connect(begin, nodes)
+                    writer.write(CONNECTIVITY, begin, nodes.astype(np.int64))
                     writer.write(_ZONE, begin, zones)
             for name, begin, piece in arrays_of(self, values, vectors, writer, axis=1):
                 if writer is not None:

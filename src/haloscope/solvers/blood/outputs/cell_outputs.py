@@ -27,7 +27,7 @@ from haloscope.solvers.blood.vessels.vessels import Vessel
 from haloscope.solvers.interface import Results, saved_counts
 
 if TYPE_CHECKING:
-    from haloscope.io.figures.surface_animations import SurfaceFrames
+    from haloscope.io.figures.animations import SurfaceFrames
 
 # Of a row, before its first comma; steps have up to 13 digits.
 _STEP = re.compile(r"[0-9]{1,18}")
@@ -311,21 +311,15 @@ class CellOutputs:
         )
 
     def _draw(self, path: Path, step: int) -> None:
-        from haloscope.io.figures.surface_pictures import save_surfaces
+        from haloscope.io.figures.figure import save
+        from haloscope.io.figures.surface_pictures import ShadedPixels, surfaces
         from haloscope.solvers.blood.outputs.pictures import LABEL, UNIT, draw_cells
 
         cells = draw_cells(self.suspension, self.vessel, self.region, self.units, self.world)
         if self.world.is_root:
-            save_surfaces(
-                path,
-                cells.image,
-                cells.walls,
-                label=LABEL,
-                largest=cells.largest,
-                unit=UNIT,
-                title=self.title,
-                subtitle=self._subtitle(step),
-            )
+            pixels = ShadedPixels.of_image(cells.image, cells.walls).colours(cells.largest)
+            view, largest, subtitle = cells.image.view, cells.largest, self._subtitle(step)
+            save(path, surfaces(pixels, view, LABEL, largest, UNIT, self.title, subtitle))
 
     def _subtitle(self, step: int) -> str:
         counts = ", ".join(f"{local.total} {local.kind.name}" for local in self.suspension.kinds)
@@ -333,7 +327,7 @@ class CellOutputs:
 
     def keep_frame(self, step: int) -> None:
         """Keep a picture of a step for the animation, once; all ranks call this."""
-        from haloscope.io.figures.surface_animations import FRAME_PIXELS, SurfaceFrames
+        from haloscope.io.figures.animations import FRAME_PIXELS, SurfaceFrames
         from haloscope.solvers.blood.outputs.pictures import draw_cells
 
         if self.frames is None:

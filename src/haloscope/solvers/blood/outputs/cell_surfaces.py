@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from haloscope.exchange.ranks.world import World
 from haloscope.io.vtk_arrays import TRIANGLE, CellArrays
-from haloscope.io.vtkhdf_surface import BodyKind, SurfaceWriter
+from haloscope.io.vtkhdf import POINTS, Block, Blocks, VtkhdfWriter
 from haloscope.solvers.blood.cells.local_cells import OwnCells, own_cells
 from haloscope.solvers.blood.cells.sharing import Region
 from haloscope.solvers.blood.cells.suspension import Suspension
@@ -42,21 +42,16 @@ def write_cells(
         for _ in bodies:
             pass
         return
-    with SurfaceWriter(
-        path,
-        kinds=kinds,
-        point_arrays={"velocity": 3, "force": 3},
-        body_arrays={"number": "int64", "kind": "int32"},
-        time=time,
-    ) as writer:
+    with VtkhdfWriter(path, Blocks(TRIANGLE, kinds, "float32"), time) as writer:
+        for name in ("velocity", "force"):
+            writer.create(name, np.float32, 3)
+        writer.create("number", np.int64, per_cell=True)
+        writer.create("kind", np.int32, per_cell=True)
         for kind, places, numbers, state in bodies:
-            writer.put(
-                kind,
-                places,
-                state[:, 0],
-                {"velocity": state[:, 1], "force": state[:, 2]},
-                {"number": numbers, "kind": np.full(len(numbers), kind)},
-            )
+            for part, name in enumerate((POINTS, "velocity", "force")):
+                writer.write(name, places, state[:, part], kind)
+            writer.write("number", places, numbers, kind)
+            writer.write("kind", places, np.full(len(numbers), kind, np.int32), kind)
 
 
 def membrane_arrays(
@@ -69,7 +64,7 @@ def membrane_arrays(
 ) -> CellArrays | None:
     """The arrays of a file of :func:`write_cells`, on rank 0; None elsewhere. All ranks call this."""
     kinds, bodies = _bodies(suspension, region, origin, units, world)
-    states = [np.empty((kind.count, 3, kind.vertices, 3), np.float32) for kind in kinds]
+    states = [np.empty((kind.count, 3, kind.points, 3), np.float32) for kind in kinds]
     numbers = [np.empty(kind.count, np.int64) for kind in kinds]
     for kind, places, ids, state in bodies:
         states[kind][places] = state
@@ -79,16 +74,11 @@ def membrane_arrays(
     positions, velocities, forces = (
         np.concatenate([state[:, part].reshape(-1, 3) for state in states]) for part in range(3)
     )
-    sizes = [kind.count * kind.vertices for kind in kinds]
-    connectivity = [
-        kind.triangles + (first + kind.vertices * np.arange(kind.count)[:, None, None])
-        for kind, first in zip(kinds, np.cumsum([0, *sizes]), strict=False)
-    ]
-    triangles = [len(kind.triangles) for kind in kinds]
+    triangles = [len(kind.corners) for kind in kinds]
     counts = [kind.count for kind in kinds]
     return CellArrays(
         positions.astype(np.float64),
-        np.concatenate([corners.reshape(-1, 3) for corners in connectivity]).astype(np.int64),
+        np.concatenate([np.empty((0, 3), np.int64), *Blocks(TRIANGLE, kinds).connectivity()]),
         TRIANGLE,
         {"velocity": velocities, "force": forces},
         {
@@ -104,7 +94,7 @@ def membrane_arrays(
 def _bodies(
     suspension: Suspension, region: Region, origin: Floats, units: LatticeUnits, world: World
 ) -> tuple[
-    list[BodyKind], Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]]
+    list[Block], Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]]
 ]:
     """Kinds of all cells and, on rank 0, kind, places in it, numbers and state of cells, rank by rank.
 
@@ -114,7 +104,7 @@ def _bodies(
     ids = [np.sort(at_root(world, cells.ids, np.dtype(np.int64))) for cells in own]
     portions = _portions(world, [(cells.ids, _state(cells, origin, units)) for cells in own])
     kinds = [
-        BodyKind(local.kind.mesh.triangles, local.membranes.vertices, len(numbers))
+        Block(len(numbers), local.membranes.vertices, local.kind.mesh.triangles)
         for local, numbers in zip(suspension.kinds, ids, strict=True)
     ]
     placed = (
