@@ -36,7 +36,7 @@ from haloscope.numerics.krylov.krylov import KrylovSpace
 from haloscope.numerics.krylov.two_level import TwoLevel, points_smoother
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.coupling.coupling import KERNELS, WAYS, Coupling, OwnBox
+from haloscope.solvers.blood.coupling.coupling import KERNELS, Coupling, OwnBox
 from haloscope.solvers.blood.coupling.repulsion import Repulsion, RepulsionLaw, WallRepulsion
 from haloscope.solvers.blood.filling import packing
 from haloscope.solvers.blood.kernels import manifest as files_of_blood
@@ -237,11 +237,8 @@ _TABLE = np.zeros((12, 12, 12), np.int32)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_the_coupling_of_cells_and_fluid_compiles(absent_gpu, kernel, dtype):
-    for way in WAYS:
-        Coupling(absent_gpu, _OWN, 2, _TABLE, 512, kernel=kernel, dtype=dtype, way=way)
-    assert {"spread_by_warps", "spread_fixed_point", "spread_atomically"} <= {
-        name for _, name in absent_gpu.kernels
-    }
+    Coupling(absent_gpu, _OWN, 2, _TABLE, 512, kernel=kernel, dtype=dtype)
+    assert "spread_by_warps" in {name for _, name in absent_gpu.kernels}
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
