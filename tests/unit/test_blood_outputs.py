@@ -10,6 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from closed_surfaces import tube as surface_tube
 from refusals import refused
 
 from haloscope.device.cpu import CpuDevice
@@ -20,7 +21,6 @@ from haloscope.io.vtkhdf_surface import BodyKind, SurfaceWriter
 from haloscope.mesh.bisection import bisect
 from haloscope.mesh.lattice.shapes import Box, Tube
 from haloscope.mesh.lattice.voxels import voxelise
-from haloscope.mesh.surfaces.surface_generators import tube as surface_tube
 from haloscope.solvers.blood.cells.local_cells import CellKind, LocalCells
 from haloscope.solvers.blood.cells.sharing import CellOwnership, Region
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes

@@ -88,7 +88,10 @@ class PlanePicture(TypedDict):
 
 
 class HistoryPicture(TypedDict):
-    """Arguments of `save_history`; see there."""
+    """Residuals over steps, each of ``series`` shaped as `steps`; drawn on a logarithmic axis.
+
+    A value that is not positive and finite leaves a gap.
+    """
 
     steps: ArrayLike
     series: Mapping[str, ArrayLike]
@@ -129,28 +132,6 @@ def save_midplane(
     axes = figure.add_subplot()
     _draw_plane(figure, axes, plane, scalar_label, width)
     _head(axes, figure.get_figwidth(), title, subtitle)
-    save_figure(figure, path)
-
-
-def save_history(
-    path: str | Path,
-    *,
-    steps: ArrayLike,
-    series: Mapping[str, ArrayLike],
-    ylabel: str,
-    title: str,
-    tolerance: float | None = None,
-) -> None:
-    """Draw residuals over steps on a logarithmic axis.
-
-    `steps`: (n,) step numbers; `series`: at least one (n,) history by its name. A value that is not
-    positive and finite has no place on the axis and leaves a gap.
-    """
-    check_suffix(path)
-    figure = new_figure(HISTORY_SIZE)
-    axes = figure.add_subplot()
-    _draw_history(axes, steps, series, ylabel, tolerance)
-    _head(axes, figure.get_figwidth(), title, lift=True)
     save_figure(figure, path)
 
 

@@ -112,19 +112,6 @@ def cavity(kind: str, numbers: Triple, size: Lengths = (1.0, 1.0, 1.0)) -> TimeH
     return TimeHarmonic(w, phasor)
 
 
-def plane_wave(wave_vector: Lengths, polarisation: Lengths) -> TimeHarmonic:
-    """Plane wave E = p cos(k . x - w t) in vacuum; the part of p along k is left out."""
-    k, p = np.array(wave_vector), np.array(polarisation)
-    w = float(np.linalg.norm(k))
-    p = p - k * (k @ p) / w**2
-    both = np.concatenate([p, np.cross(k, p) / w])
-
-    def phasor(points: Floats) -> Complexes:
-        return np.asarray(np.multiply.outer(both, np.exp(1j * np.tensordot(k, points, 1))))
-
-    return TimeHarmonic(w, phasor)
-
-
 def waveguide(
     kind: str,
     azimuthal: int = 0,
@@ -175,7 +162,8 @@ def sphere_frequency(kind: str, degree: int = 1, radial: int = 1, radius: float 
 
     function = _riccati_derivative if kind == "tm" else spherical_jn
     # Zeros lie above l (DLMF 10.21.3) and less than pi + l apart.
-    x = degree + _SCAN * np.arange(1, math.ceil(radial * (math.pi + degree) / _SCAN) + 1)
+    steps = np.arange(1.0, math.ceil(radial * (math.pi + degree) / _SCAN) + 1)
+    x: Floats = degree + _SCAN * steps
     values = function(degree, x)
     before = np.flatnonzero(np.diff(np.signbit(values)))[radial - 1]
     zero = brentq(lambda x: function(degree, x), x[before], x[before + 1], xtol=1e-15)
