@@ -6,13 +6,12 @@
 Nodes of a box of tetrahedra, by default as many as XNS' pump has (3.7 M tetrahedra). Bytes are
 those that must move: blocks, column numbers, bounds of rows and both vectors once; an iteration of GMRES
 goes through all its vectors three times. Prints medians and their share of the rate of a copy, and of
-the best ceiling; beside them the product of scipy's BSR, which has one thread, where scipy is installed.
+the best ceiling; beside them the product of scipy's BSR, which has one thread.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import itertools
 import statistics
 import time
@@ -61,7 +60,7 @@ def filled(device: Device, pattern: BlockPattern, size: int) -> BlockRows:
 
 def peer(rows: BlockRows, x: Any) -> Callable[[], None] | None:
     """The product of scipy's BSR with the same matrix, checked."""
-    if rows.device.kind != "cpu" or importlib.util.find_spec("scipy") is None:
+    if rows.device.kind != "cpu":
         return None
     from scipy.sparse import bsr_matrix
 
@@ -107,12 +106,12 @@ def work_of(
         krylov_vector[:] = device.from_host(rng.standard_normal(nodes * size))
     space.start()
     for j in range(1, restart + 1):
-        space.orthonormalise(j)
+        space.extend(j)()
     for j in (1, restart // 2, restart):
         # Three turns through j vectors: the second has both what is subtracted and the next dot
         # products, chunk by chunk. The new vector is read thrice and written twice.
         moved = (3 * j + 5) * vector
-        timed[f"orthonormalise {j}"] = (lambda j=j: space.orthonormalise(j), moved)
+        timed[f"orthonormalise {j}"] = (lambda j=j: space.extend(j)(), moved)
     return timed
 
 

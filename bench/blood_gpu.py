@@ -32,7 +32,7 @@ from blood_lattices import Points, aslant, box, channel, openings_of, rows_of_ce
 
 from haloscope.device import open_device
 from haloscope.device.ceilings import measure_ceilings
-from haloscope.solvers.blood.coupling.coupling import WAYS, Coupling, OwnBox
+from haloscope.solvers.blood.coupling.coupling import Coupling, OwnBox
 from haloscope.solvers.blood.coupling.repulsion import CellsOfKind, Repulsion, RepulsionLaw
 from haloscope.solvers.blood.coupling.repulsion_lists import MARGIN
 from haloscope.solvers.blood.fluid.fluid import Fluid
@@ -224,7 +224,7 @@ class Bench:
         """Cells at a hematocrit in a periodic box: each part of a step, and whole steps."""
         device, free = self.device, [self.free()]
         began = time.perf_counter()
-        case = Suspended(device, n, spacing, vertices, free[0], ways=WAYS if phases else WAYS[:1])
+        case = Suspended(device, n, spacing, vertices, free[0])
         free.append(self.free())
         case.put_cells(in_space=self.options.in_space)
         case.two_steps()
@@ -321,7 +321,6 @@ class Bench:
             message = f"{n}^3 points need about {needed / 1e9:.1f} GB, {free / 1e9:.1f} are free"
             if needed < free:
                 try:
-                    # Each way of spreading has lists of its own: all of them do not fit beside so many cells.
                     self.cells(n, spacing, vertices, phases=False)
                     return
                 except MemoryError as error:
@@ -332,13 +331,10 @@ class Bench:
         self, case: Suspended, parts: dict[str, Callable[[], None]], sizes: dict[str, Any]
     ) -> None:
         chain = 0.0
-        spreading = []
         for name, work in parts.items():
             work()
             taken = self.seconds(self.device.graph(work).replay)
-            if name.startswith("spread"):
-                spreading.append(taken)
-            elif name in ("interpolate", "advance", "membranes"):
+            if name in ("interpolate", "advance", "membranes", "spread"):
                 chain += taken
             self.note(
                 f"  {name:22} {taken * 1e3:7.3f} ms, {case.total / taken / 1e6:7.0f} M vertices/s",
@@ -347,42 +343,34 @@ class Bench:
                 seconds=taken,
                 **sizes,
             )
-        for name, taken in zip(WAYS, spreading, strict=False):
-            rate = case.total / (chain + taken)
-            self.note(
-                f"  interpolate, advance, membranes and spread {name}: {rate / 1e6:.0f} M vertices/s",
-                section="chain",
-                way=name,
-                vertices_a_second=rate,
-                **sizes,
-            )
+        rate = case.total / chain
+        self.note(
+            f"  interpolate, advance, membranes and spread: {rate / 1e6:.0f} M vertices/s",
+            section="chain",
+            vertices_a_second=rate,
+            **sizes,
+        )
 
     def _time_kernels(self, case: Suspended, sizes: dict[str, Any]) -> None:
         """Each kernel of spreading and repulsion, whether sums stay the same, and membranes without the guard."""
         device, m, force = self.device, case.membranes, case.fluid.force
-        bound = {
-            way: coupling.spreading(force, m.positions, m.forces, case.total)
-            for way, coupling in case.couplings.items()
-        }
-        for way, launches in bound.items():
-            own, differ = None, 0
-            # All of the same positions: nothing moves before the last way is done.
-            for _ in range(REPEATS):
-                force.fill(0)
-                for launch in launches.values():
-                    launch()
-                own = force.copy() if own is None else own
-                differ += not bool((force == own).all())
-            self.note(
-                f"  spread {way}: {differ} of {REPEATS} sums differ from the first",
-                section="bits",
-                way=way,
-                differ=differ,
-                **sizes,
-            )
-        for way, launches in bound.items():
-            self._kernel_by_kernel(f"spread {way}", launches, sizes, lambda: None)
-        self._kernel_by_kernel(f"{WAYS[0]}, made anew", bound[WAYS[0]], sizes, case.shift)
+        launches = case.coupling.spreading(force, m.positions, m.forces, case.total)
+        own, differ = None, 0
+        # All of the same positions: nothing moves before.
+        for _ in range(REPEATS):
+            force.fill(0)
+            for launch in launches.values():
+                launch()
+            own = force.copy() if own is None else own
+            differ += not bool((force == own).all())
+        self.note(
+            f"  spread: {differ} of {REPEATS} sums differ from the first",
+            section="bits",
+            differ=differ,
+            **sizes,
+        )
+        self._kernel_by_kernel("spread", launches, sizes, lambda: None)
+        self._kernel_by_kernel("spread, lists made anew", launches, sizes, case.shift)
         free = Membranes(device, m.mesh, case.cells, dataclasses.replace(LAW, fold_guard=0.0))
         free.positions[:] = m.positions
         free.compute_forces(case.cells)
@@ -420,16 +408,7 @@ class Bench:
 class Suspended:
     """Red cells in a periodic box of plasma, as Suspension steps them on one rank."""
 
-    def __init__(
-        self,
-        device: Any,
-        n: int,
-        spacing: float,
-        vertices: int,
-        free: int,
-        *,
-        ways: tuple[str, ...],
-    ) -> None:
+    def __init__(self, device: Any, n: int, spacing: float, vertices: int, free: int) -> None:
         self.device, self.points, self.n, self.spacing = device, box(n), n, spacing
         self.vertices = vertices
         beside = _beside_populations(n, spacing, vertices)
@@ -443,10 +422,7 @@ class Suspended:
         at = np.arange(-halo, n + halo) % n
         table = ((at[:, None, None] * n + at[:, None]) * n + at).astype(np.int32)
         whole = OwnBox((0, 0, 0), (n,) * 3, (n,) * 3, (True,) * 3)
-        self.couplings = {
-            way: Coupling(device, whole, halo, table, self.fluid.stride, kernel="peskin", way=way)
-            for way in (ways if device.kind != "cpu" else WAYS[:1])
-        }
+        self.coupling = Coupling(device, whole, halo, table, self.fluid.stride, kernel="peskin")
         self.repulsion = Repulsion(device, whole, REPULSION)
 
     def put_cells(self, *, in_space: bool) -> None:
@@ -475,21 +451,16 @@ class Suspended:
     def parts(self) -> dict[str, Callable[[], None]]:
         """What a step is made of, by name."""
         m, force = self.membranes, self.fluid.force
-        first = self.couplings[WAYS[0]]
-        parts: dict[str, Callable[[], None]] = {
-            "interpolate": lambda: first.interpolate(
+        return {
+            "interpolate": lambda: self.coupling.interpolate(
                 self.fluid.velocity, m.positions, m.velocities, self.total
             ),
             "advance": lambda: m.advance(0),
             "membranes": lambda: m.compute_forces(self.cells),
             "repulsion": lambda: self.repulsion.apply(self.kinds),
             "clear force": lambda: force.fill(0),
+            "spread": lambda: self.coupling.spread(force, m.positions, m.forces, self.total),
         }
-        for way, coupling in self.couplings.items():
-            parts[f"spread {way}"] = lambda coupling=coupling: coupling.spread(
-                force, m.positions, m.forces, self.total
-            )
-        return parts
 
     def shift(self) -> None:
         """Move all vertices by a spacing."""
@@ -499,9 +470,8 @@ class Suspended:
         """One coupled step."""
         parts = self.parts()
         self.fluid.step()
-        for name in ("interpolate", "advance", "membranes", "repulsion", "clear force"):
+        for name in ("interpolate", "advance", "membranes", "repulsion", "clear force", "spread"):
             parts[name]()
-        parts[f"spread {WAYS[0]}"]()
 
     def two_steps(self) -> None:
         """As many as bring the fluid back to the same kind of step, once the first two are done."""

@@ -30,7 +30,7 @@ from haloscope.device.ceilings import CeilingProbe
 from haloscope.device.interface import Device
 from haloscope.exchange.ranks.world import World, open_world
 from haloscope.mesh.tets.tet_generators import tet_box
-from haloscope.numerics.krylov.block_rows import OFFSET_TYPES, BlockRows, pattern_of
+from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
 from haloscope.numerics.krylov.dense_blocks import PointBlocks
 from haloscope.numerics.krylov.node_vectors import NodeVectors
@@ -132,7 +132,7 @@ class Iteration:
             krylov_vector[:] = rows.device.from_host(values)
         space.start()
         for j in range(1, USUAL_COLUMN + 1):
-            space.orthonormalise(j)
+            space.extend(j)()
         first, direction, last = space.vectors[0], rows.vector(), rows.vector()
         self.parts: dict[str, Callable[[], None]] = {
             "preconditioner": lambda: preconditioner.apply(first, direction),
@@ -189,8 +189,7 @@ def variants(rows: BlockRows, x: Any, y: Any) -> dict[str, Callable[[], None]]:
     variants_by_name: dict[str, Callable[[], None]] = {}
     source = Path(BlockRows.__init__.__code__.co_filename).with_name("block_rows.cpp")
     for batch in BATCHES:
-        offset = OFFSET_TYPES[rows.pattern.offsets.itemsize]
-        constants = {"B": 4, "K": 4, "BATCH": batch, "offset": offset, "stored": "double"}
+        constants = {"B": 4, "BATCH": batch, "stored": "double"}
         kernel = rows.device.kernel(source, "multiply", constants)
         for block in (128, 256):
             variants_by_name[f"product, {batch} blocks under way, {block} threads"] = kernel.bind(
@@ -242,7 +241,7 @@ def parts_of(
         krylov_vector[:] = device.from_host(np.sin((1.0 + 0.37 * number) * of_numbers.ravel()))
     space.start()
     for j in range(1, counts[-1] + 1):
-        space.orthonormalise(j)
+        space.extend(j)()
     for count in counts:
         # Two passes through all of them; the new vector is read thrice and written once.
         moved = (2 * count + 4) * vector

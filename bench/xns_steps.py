@@ -30,7 +30,7 @@ from haloscope.solvers.flow.boundaries.conditions import BoundaryValues, Outside
 from haloscope.solvers.flow.equations.equations import FlowEquations, Medium
 from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
 from haloscope.solvers.flow.equations.time_steps import BackwardDifferences
-from haloscope.solvers.flow.pump_mesh import BOUNDARIES, TURNING, Pump, pump_mesh
+from haloscope.solvers.flow.pump_mesh import BOUNDARIES, Pump, pump_mesh
 from haloscope.solvers.flow.steps import PhaseTimes
 
 # The channel of DFG 3D-2Z: height, largest inflow, density, viscosity, time step, in SI units.
@@ -102,7 +102,7 @@ def pump() -> Flow:
         return velocities
 
     conditions: dict[str, Velocity | OutsidePressure] = {name: Velocity() for name in BOUNDARIES}
-    conditions |= {name: Velocity(turning) for name in TURNING}
+    conditions |= {name: Velocity(turning) for name in ("rotor_hub", "blades")}
     conditions |= {"inlet": Velocity(inflow), "outlet": OutsidePressure()}
     return Flow(
         lambda: pump_mesh(spec),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from haloscope.mesh.surfaces.surface_generators import Vessel, vessels_surface
 from haloscope.mesh.surfaces.surfaces import Surface, make_surface
 
 # Eighteen links: six along one axis, twelve along two.
@@ -49,3 +50,13 @@ def cuboid(lengths: Sequence[float], low: Sequence[float] = (0, 0, 0)) -> Surfac
     triangles = [t for a, b, c, d in quads for t in ((a, b, c), (a, c, d))]
     corners = np.array(p)[np.array(triangles)] * np.asarray(lengths, float) + np.asarray(low)
     return make_surface(corners, np.repeat([1, 2, 0, 0, 0, 0], 2), ("wall", "inlet", "outlet"))
+
+
+def tube(radius: float, length: float, step: float | None = None) -> Surface:
+    """Make a straight round tube along x from the origin.
+
+    `radius`, `length`: in m; `step`: about the length of the triangles' sides in m; without it an
+    eighth of the diameter.
+    """
+    line = np.array([[-2 * radius, 0.0, 0.0], [length + 2 * radius, 0.0, 0.0]])
+    return vessels_surface([Vessel(line, np.full(2, radius))], length, step)

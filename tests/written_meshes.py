@@ -1,4 +1,4 @@
-"""Gmsh files written by hand, without a library: bricks of first order, with what is wrong with them."""
+"""Mesh files for tests: bricks as Gmsh text, also with faults; tetrahedra by meshio; surfaces as STL."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from haloscope.mesh.hexes.hexes import FACE_CORNERS, HexMesh
+from haloscope.mesh.surfaces.surfaces import Surface
+from haloscope.mesh.tets.tets import TetMesh
 
 _ROUND = [0, 1, 3, 2]
 _CORNERS = [0, 1, 3, 2, 4, 5, 7, 6]
@@ -54,3 +56,65 @@ def write_gmsh(
     text += ["$EndNodes", "$Elements", str(len(lines))]
     text += [f"{number} {line}" for number, line in enumerate(lines, 1)] + ["$EndElements", ""]
     path.write_text("\n".join(text))
+
+
+_FORMS = {"gmsh22": "gmsh22", "gmsh41": "gmsh", "vtu": "vtu", "vtk": "vtk42"}
+
+
+def write_tets(mesh: TetMesh, path: Path, form: str = "gmsh22", binary: bool = True) -> None:
+    """Write a mesh with its names, zone after zone.
+
+    Names in VTK files are numbers, from 1 in the mesh's order. meshio takes the groups of Gmsh 4.1 from
+    tags of points: such a mesh has at least as many nodes as groups.
+    """
+    import meshio
+
+    surfaces = list(mesh.boundaries)
+    surfaces += [name for name in mesh.surfaces if name not in mesh.boundaries]
+    cells: list[tuple[str, np.ndarray]] = []
+    groups: list[tuple[int, int]] = []
+    for number, name in enumerate(surfaces, 1):
+        parts = [every[name] for every in (mesh.boundaries, mesh.surfaces) if name in every]
+        cells.append(("triangle", np.concatenate(parts)))
+        groups.append((number, 2))
+    for number in range(len(mesh.zone_names)):
+        tets = mesh.tets[mesh.zones == number]
+        if len(tets):
+            cells.append(("tetra", tets))
+            groups.append((len(surfaces) + number + 1, 3))
+    tags = [
+        np.full(len(part), number, np.int32)
+        for (_, part), (number, _) in zip(cells, groups, strict=True)
+    ]
+    data = {"gmsh:physical": tags, "gmsh:geometrical": tags}
+    names = [*surfaces, *mesh.zone_names]
+    fields = {names[number - 1]: np.array([number, size]) for number, size in groups}
+    file = meshio.Mesh(mesh.nodes, cells, cell_data=data, field_data=fields)
+    if form == "gmsh41":
+        of_points = np.tile([3, groups[-1][0]], (len(mesh.nodes), 1))
+        of_points[: len(groups)] = [(size, number) for number, size in groups]
+        file.point_data["gmsh:dim_tags"] = of_points
+    options = {"binary": binary} if form.startswith("gmsh") else {}
+    file.write(path, file_format=_FORMS[form], **options)
+
+
+def write_stl(surface: Surface, path: Path | str) -> None:
+    """Write a surface as a text STL file in m, one solid a group.
+
+    Text keeps the names of the groups, and all digits.
+    """
+    normals = surface.normals
+    lengths = np.linalg.norm(normals, axis=1, keepdims=True)
+    normals = normals / np.where(lengths > 0, lengths, 1)
+    corners = surface.corners
+    with Path(path).open("w", encoding="utf-8") as file:
+        for number, name in enumerate(surface.names):
+            file.write(f"solid {name}\n")
+            for triangle in np.flatnonzero(surface.groups == number):
+                n, (a, b, c) = normals[triangle], corners[triangle].tolist()
+                file.write(
+                    f"facet normal {n[0]:.6g} {n[1]:.6g} {n[2]:.6g}\nouter loop\n"
+                    f"vertex {a[0]!r} {a[1]!r} {a[2]!r}\nvertex {b[0]!r} {b[1]!r} {b[2]!r}\n"
+                    f"vertex {c[0]!r} {c[1]!r} {c[2]!r}\nendloop\nendfacet\n"
+                )
+            file.write(f"endsolid {name}\n")

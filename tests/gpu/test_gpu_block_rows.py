@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kuhn_boxes import LinearFlow, kuhn_box
+from stored_elements import assemble, assemble_vector
 
 from haloscope.exchange.ranks.world import World
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
@@ -31,11 +32,11 @@ def test_assembly_and_product(gpu, cores, assert_close, size, n):
     results = []
     for device in (gpu, cores):
         rows = BlockRows(device, pattern_of(device, elements, nodes), size)
-        rows.assemble(device.from_host(matrices))
+        assemble(rows, matrices)
         rows.fix_rows(np.array([1, size + 1]))
         x, y, z, v = device.from_host(components), rows.vector(), rows.vector(), rows.vector()
         rows.multiply(x, y, rows.range_of(1, nodes))
-        rows.assemble_vector(device.from_host(vectors), v)
+        assemble_vector(rows, vectors, v)
         points_of = PointBlocks(rows, SharedNodes(World(), device, np.arange(nodes)))
         points_of.update()
         points_of.apply(x, z)
@@ -58,7 +59,7 @@ def test_orthogonalisation(gpu, cores, assert_close, nodes):
             vector[:] = device.from_host(values)
         numbers = [space.start()]
         for j in range(1, count):
-            numbers += space.orthonormalise(j).tolist()
+            numbers += space.extend(j)().tolist()
         last = device.to_host(space.vectors[-1])
         results.append({"numbers": np.array(numbers), "last": last})
     assert_close(*results, within=1e-12)
@@ -74,10 +75,10 @@ def test_flexible_gmres(gpu, cores, assert_close, size):
     for device in (gpu, cores):
         shared = SharedNodes(World(), device, np.arange(nodes))
         rows = BlockRows(device, pattern_of(device, flow.elements, nodes), size)
-        rows.assemble(device.from_host(matrices))
+        assemble(rows, matrices)
         rows.fix_rows(flow.unknowns(flow.boundary))
         right, x = rows.vector(), rows.vector()
-        rows.assemble_vector(device.from_host(vectors), right)
+        assemble_vector(rows, vectors, right)
         on_host = device.to_host(right).reshape(nodes, size)
         on_host[flow.boundary] = flow.exact[flow.boundary]
         right[:] = device.from_host(on_host.reshape(-1))

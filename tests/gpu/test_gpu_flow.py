@@ -12,6 +12,7 @@ import pytest
 from kuhn_boxes import LinearFlow
 from launching import run_ranks
 from measuring import haloscope, run
+from stored_elements import assemble, assemble_vector
 
 from haloscope.errors import MachineError
 from haloscope.exchange.ranks.world import World
@@ -106,10 +107,10 @@ def test_coloured_ilu_and_gmres(gpu, cores, assert_close, size, single):
     for device in (gpu, cores):
         shared = alone(device, nodes)
         rows = BlockRows(device, pattern_of(device, flow.elements, nodes), size)
-        rows.assemble(device.from_host(matrices))
+        assemble(rows, matrices)
         rows.fix_rows(flow.unknowns(flow.boundary))
         right, x, once = rows.vector(), rows.vector(), rows.vector()
-        rows.assemble_vector(device.from_host(vectors), right)
+        assemble_vector(rows, vectors, right)
         on_host = device.to_host(right).reshape(nodes, size)
         on_host[flow.boundary] = flow.exact[flow.boundary]
         right[:] = device.from_host(on_host.reshape(-1))

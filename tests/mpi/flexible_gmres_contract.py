@@ -10,6 +10,7 @@ import json
 
 import numpy as np
 from kuhn_boxes import LinearFlow, dense
+from stored_elements import assemble, assemble_vector
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World, open_world
@@ -46,9 +47,9 @@ def main() -> None:
     shared = SharedNodes(world, device, nodes)
     rows = BlockRows(device, pattern_of(device, local[flow.elements[mine]], len(nodes)), SIZE)
     matrices, vectors = flow.parts(mine)
-    rows.assemble(device.from_host(matrices))
+    assemble(rows, matrices)
     b, x, again = rows.vector(), rows.vector(), rows.vector()
-    rows.assemble_vector(device.from_host(vectors), b)
+    assemble_vector(rows, vectors, b)
     if world.size > 1:
         shared.sums(SIZE).swap(b)
     fixed = local[flow.boundary][local[flow.boundary] >= 0]

@@ -7,6 +7,7 @@ compared with plain loops over the whole.
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 
 import numpy as np
@@ -15,7 +16,7 @@ from haloscope.device import open_device
 from haloscope.device.interface import Device
 from haloscope.errors import InputError
 from haloscope.exchange.entries import open_lists, require_single_copies
-from haloscope.exchange.plan import by_number, find_lists, find_owners
+from haloscope.exchange.plan import by_number, find_lists
 from haloscope.exchange.ranks.world import MpiWorld, World
 from haloscope.mesh.bisection import Boxes, bisect
 from haloscope.mesh.lattice.lattice_parts import LatticePart, distribute, raster_coordinates, take
@@ -32,6 +33,13 @@ SCENES = (
 _SLOTS = 5
 _TURNS = 4
 _UNTOUCHED = -7.0
+
+
+def find_owners(world: World, held: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Rank that holds each of the wanted numbers, -1 for none; every rank sees all numbers."""
+    by_rank = map(json.loads, world.gather_texts(json.dumps(held.tolist())))
+    owner = {number: rank for rank, numbers in enumerate(by_rank) for number in numbers}
+    return np.array([owner.get(number, -1) for number in wanted.tolist()], np.int64)
 
 
 def whole_lattice(shape, seed: int = 5) -> np.ndarray:

@@ -11,6 +11,7 @@ import json
 import numpy as np
 from flexible_gmres_contract import SIZE, own_part
 from kuhn_boxes import LinearFlow, dense
+from stored_elements import assemble, assemble_vector
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import SolutionError
@@ -18,8 +19,9 @@ from haloscope.exchange.plan import all_rows
 from haloscope.exchange.ranks.world import open_world
 from haloscope.numerics.krylov.block_ilu import BlockIlu, OverlappingIlu
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
+from haloscope.numerics.krylov.dense_blocks import PointBlocks
 from haloscope.numerics.krylov.flexible_gmres import FlexibleGmres
-from haloscope.numerics.krylov.two_level import TwoLevel, points_smoother
+from haloscope.numerics.krylov.two_level import TwoLevel
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 
 _GROUP = 12
@@ -37,9 +39,9 @@ def main() -> None:
     shared = SharedNodes(world, device, nodes)
     rows = BlockRows(device, pattern_of(device, local[flow.elements[mine]], len(nodes)), SIZE)
     matrices, vectors = flow.parts(mine)
-    rows.assemble(device.from_host(matrices))
+    assemble(rows, matrices)
     b, x, again = rows.vector(), rows.vector(), rows.vector()
-    rows.assemble_vector(device.from_host(vectors), b)
+    assemble_vector(rows, vectors, b)
     if world.size > 1:
         shared.sums(SIZE).swap(b)
     # An end of the box is left free, so that coarse functions differ from zero on a boundary.
@@ -96,7 +98,7 @@ def main() -> None:
     report = {}
     plain = BlockIlu(rows, shared)
     points = TwoLevel(
-        *(rows, shared, flow.points[nodes]), size=_GROUP, most=8, make_smoother=points_smoother
+        *(rows, shared, flow.points[nodes]), size=_GROUP, most=8, make_smoother=PointBlocks
     )
     usual = TwoLevel(rows, shared, flow.points[nodes], size=_GROUP, most=8)
     for name, preconditioner in (("plain", plain), ("points", points), ("usual", usual)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from kuhn_boxes import kuhn_box
+from stored_elements import assemble
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World
@@ -27,7 +28,7 @@ def opened(threads, **options):
     matrices = random.standard_normal((len(elements), 4, 4, SIZE, SIZE))
     matrices[:, range(4), range(4)] += 4 * SIZE * np.eye(SIZE)
     rows = BlockRows(device, pattern_of(device, elements, nodes), SIZE)
-    rows.assemble(device.from_host(matrices))
+    assemble(rows, matrices)
     pattern, met = rows.pattern, np.zeros((nodes, nodes), bool)
     met[pattern.rows, pattern.columns] = True
     blocks = np.zeros((nodes, nodes, SIZE, SIZE))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from kuhn_boxes import LinearFlow, dense, kuhn_box
 from refusals import refused
+from stored_elements import assemble, assemble_vector
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import SolutionError
@@ -35,7 +36,7 @@ def filled(device: Any, elements: np.ndarray, nodes: int, size: int) -> tuple[Bl
     matrices = random(len(elements), per, per, size, size)
     matrices[:, range(per), range(per)] += 4 * size * np.eye(size)
     rows = BlockRows(device, pattern_of(device, elements, nodes), size)
-    rows.assemble(device.from_host(matrices))
+    assemble(rows, matrices)
     return rows, dense(elements, matrices, nodes)
 
 
@@ -125,7 +126,7 @@ def test_right_hand_sides_are_sums_of_element_vectors(device):
     wanted = np.zeros((nodes, 4))
     np.add.at(wanted, elements, vectors)
     y = rows.vector()
-    rows.assemble_vector(device.from_host(vectors), y)
+    assemble_vector(rows, vectors, y)
     assert np.abs(y - wanted.reshape(-1)).max() < 1e-13
 
 
@@ -277,9 +278,9 @@ def test_the_known_solution_satisfies_the_assembled_system(device):
     nodes = len(flow.points)
     rows = BlockRows(device, pattern_of(device, flow.elements, nodes), 4)
     matrices, vectors = flow.parts(np.arange(len(flow.elements)))
-    rows.assemble(device.from_host(matrices))
+    assemble(rows, matrices)
     b, y = rows.vector(), rows.vector()
-    rows.assemble_vector(device.from_host(vectors), b)
+    assemble_vector(rows, vectors, b)
     SharedProduct(rows, alone(device, nodes))(device.from_host(flow.exact.reshape(-1)), y)
     inside = np.setdiff1d(np.arange(nodes), flow.boundary)
     assert np.abs(y - b).reshape(-1, 4)[inside].max() < 1e-14

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from gpu_branches import ThreadsGpu
 from kuhn_boxes import kuhn_box
+from stored_elements import assemble, assemble_vector
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World
@@ -33,13 +34,13 @@ def test_rows_have_the_bits_of_cores(devices, size):
     matrices[:, range(4), range(4)] += 4 * size * np.eye(size)
     for device in devices:
         rows = BlockRows(device, pattern_of(devices[1], elements, nodes), size)
-        rows.assemble(device.from_host(matrices))
+        assemble(rows, matrices)
         rows.fix_rows(np.array([3, 8 * size]))
         x, y, z, v = (rows.vector() for _ in range(4))
         x[:] = random(nodes * size)
         # Neither a whole number of blocks nor of warps.
         rows.multiply(x, y, rows.range_of(1, nodes))
-        rows.assemble_vector(device.from_host(random(len(elements), 4, size)), v)
+        assemble_vector(rows, random(len(elements), 4, size), v)
         shared = SharedNodes(World(), device, np.arange(nodes))
         preconditioner = PointBlocks(rows, shared)
         preconditioner.update()
@@ -58,7 +59,7 @@ def test_coloured_factors_have_the_bits_of_cores(devices):
     matrices[:, range(4), range(4)] += 16 * np.eye(4)
     for device in devices:
         rows = BlockRows(device, pattern_of(devices[1], elements, nodes), 4)
-        rows.assemble(device.from_host(matrices))
+        assemble(rows, matrices)
         x, y = rows.vector(), rows.vector()
         x[:] = random(nodes * 4)
         factors = ColouredIlu(rows, SharedNodes(World(), device, np.arange(nodes)))
@@ -78,7 +79,7 @@ def test_orthogonalisation_has_the_bits_of_cores(devices):
             vector[:] = values
         numbers = [space.start()]
         for j in range(1, count):
-            numbers += space.orthonormalise(j).tolist()
+            numbers += space.extend(j)().tolist()
         result = device.from_host(random(4 * nodes, seed=2))
         space.add_to(result, np.array([0.5, -2.0, 3.0]))
         space.subtract_from(result, 2)

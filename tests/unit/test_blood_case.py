@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from written_meshes import write_stl
 
 from haloscope.case.tables import check, read_case
 from haloscope.device import open_device
 from haloscope.device.ceilings import Ceilings
 from haloscope.errors import SolutionError
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.surfaces.surface_files import write_stl
 from haloscope.mesh.surfaces.surface_generators import bifurcation
 from haloscope.mesh.surfaces.surfaces import Surface
 from haloscope.solvers import registry

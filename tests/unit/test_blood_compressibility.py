@@ -6,14 +6,14 @@ import re
 from typing import Any
 
 import pytest
+from closed_surfaces import tube
 from refusals import refused
+from written_meshes import write_stl
 
 from haloscope.case.tables import check
 from haloscope.device import open_device
 from haloscope.errors import SolutionError
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.surfaces.surface_files import write_stl
-from haloscope.mesh.surfaces.surface_generators import tube
 from haloscope.solvers import registry
 from haloscope.solvers.blood import soundness
 from haloscope.solvers.blood.case import BloodCase

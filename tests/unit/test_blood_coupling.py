@@ -16,9 +16,7 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.device.jit import DECLARATIONS
 from haloscope.solvers.blood.coupling.coupling import (
     KERNELS,
-    RESOLUTION,
     SOURCE,
-    WAYS,
     Coupling,
     OwnBox,
     SomeCells,
@@ -293,7 +291,6 @@ def test_vertices_without_a_place_are_left_out():
     ("change", "fields"),
     [
         ({"kernel": "gauss"}, {"location": "kernel = 'gauss'", "allowed": "peskin"}),
-        ({"way": "guess"}, {"location": "way = 'guess'", "allowed": "atomics"}),
         ({"halo": 1}, {"location": "halo = 1", "allowed": "2 or more"}),
         ({"table": np.zeros((3, 3, 3), np.int32)}, {"problem": r"shape \(3, 3, 3\)"}),
     ],
@@ -339,12 +336,6 @@ INLINE float absolute(float a) { return std::fabs(a); }
 template <typename T>
 INLINE T larger(T a, T b) { return a > b ? a : b; }
 INLINE int atomicAdd(int *p, int v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
-INLINE void atomic_add(long *p, long v) { __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
-template <typename T>
-INLINE void atomic_add(T *p, T v) {
-  std::lock_guard<std::mutex> alone(lock);
-  *p += v;
-}
 INLINE void __syncwarp() { warps[threadIdx.x / 32]->arrive_and_wait(); }
 template <typename T>
 INLINE T of_four(T value, int from) {
@@ -370,37 +361,25 @@ INLINE int __ffs(unsigned value) { return __builtin_ffs(value); }
 _LAUNCHES = """
 #define AFRESH 10
 extern "C" void run(int way, real *u, long stride, const int *table, const int *box, long halo, real *X,
-                    real *V, long vertices, long count, int *counts, int *sums, void *begins, int *items,
-                    long bins, double unit, const int *tiling, float *then, int *wanted) {
+                    real *V, long vertices, long count, int *counts, int *sums, long *starts, int *items,
+                    long bins, const int *tiling, float *then, int *wanted) {
   const int T = THREADS_A_BLOCK;
-  int *const starts = (int *)begins;
-  long *const of_lists = (long *)begins;
   if (way == 0 || way == AFRESH) {
     launch(2, T, 0, [=] { watch_vertices(X, vertices, count, then, 0.99 * MARGIN, wanted); });
     launch(2, T, 0, [=] { count_near(wanted, box, tiling, X, vertices, count, then, counts); });
     launch(1, T, 0, [=] { sum_near(wanted, counts, bins, sums); });
-    launch(1, T, 0, [=] { scan_near(wanted, counts, bins, sums, of_lists); });
-    launch(2, T, 0, [=] { fill_near(wanted, box, tiling, X, vertices, count, of_lists, counts, items); });
-    launch(1, T, 0, [=] { sort_near(wanted, of_lists, bins, items); });
+    launch(1, T, 0, [=] { scan_near(wanted, counts, bins, sums, starts); });
+    launch(2, T, 0, [=] { fill_near(wanted, box, tiling, X, vertices, count, starts, counts, items); });
+    launch(1, T, 0, [=] { sort_near(wanted, starts, bins, items); });
     launch(1, LANES, 0, [=] {
-      spread_by_warps(u, stride, table, box, halo, X, V, vertices, tiling, of_lists, items, bins,
+      spread_by_warps(u, stride, table, box, halo, X, V, vertices, tiling, starts, items, bins,
                       way == AFRESH, wanted);
     });
-  } else if (way < 0) {
+  } else {
     // Of all vertices, or of some cells.
     launch(2, T, 0, [=] {
-      interpolate(u, stride, table, table, box, halo, X, V, vertices, count, items, starts, way < -1 ? bins : 0,
+      interpolate(u, stride, table, table, box, halo, X, V, vertices, count, items, sums, way < -1 ? bins : 0,
                   16);
-    });
-  } else if (way == 2) {
-    launch(1, T, 0, [=] { spread_atomically(u, stride, table, box, halo, X, V, vertices, count); });
-  } else {
-    launch(2, T, 0, [=] { count_tiles(box, X, vertices, count, counts); });
-    launch(SCAN_BLOCKS, T, 0, [=] { sum_bins(counts, bins, sums); });
-    launch(SCAN_BLOCKS, T, 0, [=] { scan_bins(counts, bins, sums, starts); });
-    launch(2, T, 0, [=] { fill_tiles(box, X, vertices, count, starts, counts, items); });
-    launch(2, 32 * WARPS, 0, [=] {
-      spread_fixed_point(u, stride, table, box, halo, X, V, vertices, starts, items, bins, unit);
     });
   }
 }
@@ -411,7 +390,7 @@ extern "C" void run(int way, real *u, long stride, const int *table, const int *
 VERTICES, A_CELL = 36, 12
 # As a way of spreading: from lists, onto points that forget what they hold.
 AFRESH = 10
-SIZES = {"THREADS_A_BLOCK": 32, "SCAN_BLOCKS": 3, "WARPS": 2}
+SIZES = {"THREADS_A_BLOCK": 32, "SCAN_BLOCKS": 3}
 
 
 class Gpu:
@@ -436,48 +415,35 @@ class Gpu:
         self, way: int, rank: Rank, values, positions, others, kept: Kept | None = None
     ) -> None:
         """Interpolate (-1; -2: for cells 2 and 0 of three) or spread; `kept` are lists of earlier."""
-        kept = kept or Kept(rank, positions, listed=way in (0, AFRESH))
+        kept = kept or Kept(rank, positions)
         array, number = (lambda one: ctypes.c_void_p(one.ctypes.data)), ctypes.c_long
         count = number(positions.shape[1])
         if way == -2:
-            kept.bins[3][:3], kept.bins[2][:2], kept.tiles = [7, 2, 0], [1, 3], A_CELL
+            kept.bins[3][:3], kept.bins[1][:2], kept.tiles = [7, 2, 0], [1, 3], A_CELL
         self._run(
             *(way, array(values), number(rank.stride), array(rank.table)),
             *(array(rank.box.numbers()), number(HALO), array(positions), array(others)),
             *(count, count, *(array(one) for one in kept.bins)),
-            *(number(kept.tiles), ctypes.c_double(1 / RESOLUTION)),
+            number(kept.tiles),
             *(array(one) for one in (kept.tiling, kept.then, kept.wanted)),
         )
         counts, _, starts, _ = kept.bins
         assert not counts.any()
-        assert way < 0 or way == 2 or starts[-1] > positions.shape[1]
+        assert way < 0 or starts[-1] > positions.shape[1]
 
 
 class Kept:
     """What kernels keep from one call to the next."""
 
-    def __init__(self, rank: Rank, positions: np.ndarray, *, listed: bool) -> None:
+    def __init__(self, rank: Rank, positions: np.ndarray) -> None:
         lists = TileLists(CpuDevice(threads=1), rank.box, {}, 1, 1)
         count = positions.shape[1]
         self.tiling = lists._tiling
-        nx, ny, nz = rank.box.counts
-        self.tiles = lists.tiles if listed else -(-nx // 8) * -(-ny // 8) * -(-nz // 4)
+        self.tiles = lists.tiles
         sizes = (self.tiles, SIZES["SCAN_BLOCKS"], self.tiles + 1, 27 * count)
-        types = (np.int32, np.int32, np.int64 if listed else np.int32, np.int32)
+        types = (np.int32, np.int32, np.int64, np.int32)
         self.bins = [np.zeros(n, dtype) for n, dtype in zip(sizes, types, strict=True)]
         self.then, self.wanted = np.zeros((3, count), "f4"), np.ones(1, np.int32)
-
-
-def exact_sums(kernel, rank, positions, forces) -> np.ndarray:
-    """Sums of whole multiples of the resolution, as integers of any length make them."""
-    sums = np.zeros((3, rank.stride), object)
-    alone = rank.opened(kernel)
-    for i in range(positions.shape[1]):
-        one = np.ascontiguousarray(positions[:, i : i + 1])
-        # A share of a vertex alone is the product, rounded once more only where it is added to 0.
-        share = spread(alone, rank, one, np.ascontiguousarray(forces[:, i : i + 1]))
-        sums += np.floor(share.reshape(3, -1) / RESOLUTION + 0.5).astype(np.int64)
-    return sums.astype(np.float64) * RESOLUTION
 
 
 @pytest.mark.parametrize("kernel", ["roma", "cosine", "linear"])
@@ -501,21 +467,10 @@ def test_gpus_couple_as_cores_do(kernel, tmp_path):
     coupling.interpolate(rank.take(field), positions, velocities, VERTICES, cells)
     assert np.array_equal(velocities, expected, equal_nan=True)
     wanted = spread(coupling, rank, positions, forces)
-    for way, name in enumerate(WAYS):
-        force = np.zeros(3 * rank.stride)
+    force = np.zeros(3 * rank.stride)
+    for way in (0, AFRESH):
         gpu(way, rank, force, positions, forces)
-        if name == "lists":
-            assert np.array_equal(force, wanted)
-            gpu(AFRESH, rank, force, positions, forces)
-            assert np.array_equal(force, wanted)
-        else:
-            assert np.abs(force - wanted).max() < 1e-14
-        if name == "fixed point":
-            assert np.array_equal(force, exact_sums(kernel, rank, positions, forces).ravel())
-            again = np.zeros(3 * rank.stride)
-            turned = [np.ascontiguousarray(one[:, ::-1]) for one in (positions, forces)]
-            gpu(way, rank, again, *turned)
-            assert np.array_equal(force, again)
+        assert np.array_equal(force, wanted)
 
 
 def test_kept_lists_give_the_bits_of_new_ones(tmp_path):
@@ -537,7 +492,7 @@ def test_kept_lists_give_the_bits_of_new_ones(tmp_path):
         positions[0] += shape[0] * (far // shape[0])
         positions[:, 7] = 2e9
         forces = random.standard_normal(positions.shape)
-        kept, made = Kept(rank, positions, listed=True), []
+        kept, made = Kept(rank, positions), []
         for _ in expected:
             before = kept.then.copy()
             force, wanted = (np.zeros(3 * rank.stride) for _ in range(2))
@@ -555,10 +510,6 @@ def test_entries_of_tiles_have_room():
         if at >= n:
             continue
         box = OwnBox((0, 0, 0), (n, n, n), (n, n, n), (True,) * 3)
-        coupling = Coupling.__new__(Coupling)
-        coupling.box = box
-        met = [len({(at + a) % n // edge for a in range(4)}) for edge in (8, 8, 4)]
-        assert np.prod(met) <= coupling.most_tiles()
         lists = TileLists(CpuDevice(threads=1), box, {}, 1, 1)
         met = [len({(at + a) % n // edge for a in range(5)}) for edge in lists.edges]
         assert np.prod(met) <= lists.entries

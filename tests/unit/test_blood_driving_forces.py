@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from closed_surfaces import tube
 from refusals import refused
+from written_meshes import write_stl
 
 from haloscope.case.tables import check
 from haloscope.device import open_device
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.surfaces.surface_files import read_surface, write_stl
-from haloscope.mesh.surfaces.surface_generators import tube
+from haloscope.mesh.surfaces.surface_files import read_surface
 from haloscope.mesh.surfaces.surfaces import make_surface
 from haloscope.solvers import registry
 from haloscope.solvers.blood import soundness

@@ -20,7 +20,7 @@ from haloscope.exchange.rows import open_rows
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.cells.migration import CellRows
 from haloscope.solvers.blood.cells.shared_vertices import KERNELS, kernels
-from haloscope.solvers.blood.coupling.coupling import WAYS, Coupling, OwnBox, SomeCells
+from haloscope.solvers.blood.coupling.coupling import Coupling, OwnBox, SomeCells
 from haloscope.solvers.blood.coupling.repulsion import Repulsion, RepulsionLaw, WallRepulsion
 from haloscope.solvers.blood.coupling.vertex_lists import SUMMING
 from haloscope.solvers.blood.fluid.boundaries import (
@@ -126,19 +126,16 @@ def test_other_gpus_have_the_fastest_ways_too(target):
     assert b".text.advance_across\0" in code
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_coupling_compiles(way):
+def test_the_coupling_compiles():
     """And its calls give the arguments that kernels for GPUs declare."""
     device = AbsentGpu()
-    coupling = Coupling(device, BOX, 2, TABLE, 300, kernel="peskin", way=way)
+    coupling = Coupling(device, BOX, 2, TABLE, 300, kernel="peskin")
     fluid, positions, forces = (device.zeros((3, n), np.float64) for n in (300, 40, 40))
     rows, span = (device.zeros((2,), np.int32) for _ in range(2))
     coupling.interpolate(fluid, positions, forces, 40)
     coupling.interpolate(fluid, positions, forces, 40, SomeCells(rows, span, 20, beside=True))
     coupling.spread(fluid, positions, forces, 40)
-    wanted = {"fixed point": "spread_fixed_point", "atomics": "spread_atomically"}
-    wanted["lists"] = SUMMING
-    names = {"interpolate", wanted[way]}
+    names = {"interpolate", SUMMING}
     assert {("coupling.cpp", name) for name in names} <= device.kernels
 
 

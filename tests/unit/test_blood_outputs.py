@@ -10,6 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from closed_surfaces import tube as surface_tube
 from refusals import refused
 
 from haloscope.device.cpu import CpuDevice
@@ -21,7 +22,6 @@ from haloscope.io.vtkhdf import POINTS, Block, Blocks, VtkhdfWriter
 from haloscope.mesh.bisection import bisect
 from haloscope.mesh.lattice.shapes import Box, Tube
 from haloscope.mesh.lattice.voxels import voxelise
-from haloscope.mesh.surfaces.surface_generators import tube as surface_tube
 from haloscope.solvers.blood.cells.local_cells import CellKind, LocalCells
 from haloscope.solvers.blood.cells.sharing import CellOwnership, Region
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes

@@ -27,7 +27,7 @@ from haloscope.solvers.blood.filling.shapes import CellShape
 RADIUS = 3.91
 RED = CellShape.biconcave(RADIUS)
 PLATELET = CellShape.oblate(1.2, 0.36)
-CAPSULE = CellShape.sphere(2.0)
+CAPSULE = CellShape.oblate(2.0, 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +39,25 @@ def tube(diameter, length, spacing=1.0):
     def distance(points):
         return np.hypot(points[:, 0], points[:, 1]) - diameter / 2
 
-    corner = np.array([diameter / 2, diameter / 2, 0.0])
-    upper = corner + (0.0, 0.0, length)
-    return Lumen.from_distance(-corner, upper, (False, False, True), distance, spacing), distance
+    upper = np.array([diameter / 2, diameter / 2, length])
+    lower = np.array([-diameter / 2, -diameter / 2, 0.0])
+    intervals = np.maximum(np.ceil((upper - lower) / spacing - 1e-9), 1).astype(int)
+    step = (upper - lower) / intervals
+
+    def walled(counts, shift):
+        axes = [
+            low + h * (np.arange(n) + shift) for low, h, n in zip(lower, step, counts, strict=True)
+        ]
+        _, y, x = np.meshgrid(*axes[::-1], indexing="ij")
+        sides = np.maximum(
+            np.maximum(lower[0] - x, x - upper[0]), np.maximum(lower[1] - y, y - upper[1])
+        )
+        return np.maximum(np.hypot(x, y) - diameter / 2, sides)
+
+    grid = walled(intervals + [1, 1, 0], 0.0).astype(np.float32)
+    inside = np.clip(0.5 - walled(intervals, 0.5) / step.min(), 0.0, 1.0).sum()
+    volume = float(inside * step.prod())
+    return Lumen(lower, upper, (False, False, True), volume, grid, lower, step), distance
 
 
 def inside_of(shape, points):

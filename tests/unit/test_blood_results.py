@@ -9,14 +9,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from closed_surfaces import tube
 from refusals import refused
+from written_meshes import write_stl
 
 from haloscope.case.tables import check
 from haloscope.device import open_device
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.bisection import bisect
-from haloscope.mesh.surfaces.surface_files import write_stl
-from haloscope.mesh.surfaces.surface_generators import tube
 from haloscope.numerics.reduce import exact_bin_sums, exact_sum, total
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.cells.sharing import Region

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
+from closed_surfaces import tube
 from refusals import refused
+from written_meshes import write_stl
 
 from haloscope.case.tables import check
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.surfaces.surface_files import write_stl
-from haloscope.mesh.surfaces.surface_generators import tube
 from haloscope.solvers.blood import soundness
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.derived_numbers import derived_numbers

@@ -80,7 +80,7 @@ def test_help_is_printed_without_loading_what_computes(arguments):
         "from haloscope.commands.cli import main\n"
         "try:\n    main()\n"
         "except SystemExit as end:\n    print('exit code', end.code)\n"
-        "print([name for name in ('numpy', 'matplotlib', 'h5py', 'mpi4py')"
+        "print([name for name in ('numpy', 'scipy', 'matplotlib', 'h5py', 'mpi4py')"
         " if name in sys.modules])\n"
     )
     done = subprocess.run(

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 from flexible_gmres_contract import own_part
 from kuhn_boxes import LinearFlow
+from stored_elements import assemble
 from thread_gpus import ThreadGpu, on_ranks
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.declarations import Constants
 from haloscope.exchange.ranks.world import World
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.two_level import TwoLevel, points_smoother
+from haloscope.numerics.krylov.dense_blocks import PointBlocks
+from haloscope.numerics.krylov.two_level import TwoLevel
 from haloscope.numerics.shared_nodes import SharedNodes
 
 SIZE = 4
@@ -38,14 +40,14 @@ def _work(device: CpuDevice, flow: LinearFlow, world: World) -> Any:
     shared = SharedNodes(world, device, nodes, "peer")
     rows = BlockRows(device, pattern_of(device, local[flow.elements[mine]], len(nodes)), SIZE)
     matrices, _ = flow.parts(mine)
-    rows.assemble(device.from_host(matrices))
+    assemble(rows, matrices)
     fixed = local[flow.boundary]
     rows.fix_rows(flow.unknowns(fixed[fixed >= 0]), shared.owned)
     two = TwoLevel(
         *(rows, shared, flow.points[nodes]),
         size=8,
         most=1000,
-        make_smoother=points_smoother,
+        make_smoother=PointBlocks,
         single=False,
     )
     x, y = rows.vector(), rows.vector()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from kuhn_boxes import LinearFlow, dense, kuhn_box
 from refusals import refused
+from stored_elements import assemble, assemble_vector
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import SolutionError
@@ -31,7 +32,7 @@ def filled(device: Any, size: int) -> tuple[BlockRows, np.ndarray]:
     matrices = rng.standard_normal((len(elements), 4, 4, size, size))
     matrices[:, range(4), range(4)] += 4 * size * np.eye(size)
     rows = BlockRows(device, pattern_of(device, elements, len(points)), size)
-    rows.assemble(device.from_host(matrices))
+    assemble(rows, matrices)
     return rows, dense(elements, matrices, len(points))
 
 
@@ -93,9 +94,9 @@ def test_it_takes_fewer_iterations_than_point_blocks():
     nodes = len(flow.points)
     rows = BlockRows(device, pattern_of(device, flow.elements, nodes), 4)
     matrices, vectors = flow.parts(np.arange(len(flow.elements)))
-    rows.assemble(device.from_host(matrices))
+    assemble(rows, matrices)
     b, x = rows.vector(), rows.vector()
-    rows.assemble_vector(device.from_host(vectors), b)
+    assemble_vector(rows, vectors, b)
     b.reshape(-1, 4)[flow.boundary] = flow.exact[flow.boundary]
     rows.fix_rows(flow.unknowns(flow.boundary))
     shared, counts = alone(device, nodes), []

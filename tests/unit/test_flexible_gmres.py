@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from kuhn_boxes import LinearFlow
 from refusals import refused
+from stored_elements import assemble, assemble_vector
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World
@@ -160,9 +161,9 @@ def test_an_advection_diffusion_system_has_its_known_solution(device, size):
     shared = SharedNodes(World(), device, np.arange(nodes))
     rows = BlockRows(device, pattern_of(device, flow.elements, nodes), size)
     matrices, vectors = flow.parts(np.arange(len(flow.elements)))
-    rows.assemble(device.from_host(matrices))
+    assemble(rows, matrices)
     b, x = rows.vector(), rows.vector()
-    rows.assemble_vector(device.from_host(vectors), b)
+    assemble_vector(rows, vectors, b)
     b.reshape(-1, size)[flow.boundary] = flow.exact[flow.boundary]
     rows.fix_rows(flow.unknowns(flow.boundary))
     gmres = FlexibleGmres(device, size, shared.owned, 40)
@@ -191,7 +192,7 @@ def test_vectors_stay_orthonormal_where_they_nearly_agree(device):
         if j == 0:
             R[0, 0] = space.start()
         else:
-            R[: j + 1, j] = space.orthonormalise(j)
+            R[: j + 1, j] = space.extend(j)()
     V = np.array(space.vectors)
     assert np.abs(V @ V.T - np.eye(count)).max() < 2e-15
     assert np.abs(R.T @ V - vectors).max() < 1e-14 * np.abs(vectors).max() * count
@@ -202,9 +203,9 @@ def test_a_vector_that_the_others_span_leaves_zeros(device):
     for vector, values in zip(space.vectors, random(3, 200), strict=True):
         vector[:] = values
     space.start()
-    space.orthonormalise(1)
+    space.extend(1)()
     space.vectors[2][:] = 3.0 * space.vectors[0] - 2.0 * space.vectors[1]
-    *along, rest = space.orthonormalise(2)
+    *along, rest = space.extend(2)()
     assert along == pytest.approx([3.0, -2.0], abs=1e-14)
     assert rest == 0.0
     assert (space.vectors[2] == 0).all()
@@ -242,7 +243,7 @@ def test_inner_products_count_each_node_once_in_any_order(device):
         space = NodeVectors(device, 4, size, counted)
         for vector, values in zip(space.vectors, V[:, which], strict=True):
             vector[:] = values.reshape(-1)
-        numbers = [space.start(), *itertools.chain(*(space.orthonormalise(j) for j in (1, 2, 3)))]
+        numbers = [space.start(), *itertools.chain(*(space.extend(j)() for j in (1, 2, 3)))]
         results.append((numbers, np.array(space.vectors).reshape(4, -1, size)))
     assert results[0][0] == results[1][0]
     assert np.array_equal(results[0][1][:, copies], results[1][1])
@@ -254,7 +255,7 @@ def test_bits_do_not_depend_on_threads():
         space = NodeVectors(CpuDevice(threads), 4, 4, np.ones(1000, bool))
         for vector, values in zip(space.vectors, random(4, 4000), strict=True):
             vector[:] = values
-        numbers = [space.start(), *itertools.chain(*(space.orthonormalise(j) for j in (1, 2, 3)))]
+        numbers = [space.start(), *itertools.chain(*(space.extend(j)() for j in (1, 2, 3)))]
         results.append((numbers, np.array(space.vectors)))
     assert results[0][0] == results[1][0]
     assert np.array_equal(results[0][1], results[1][1])

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from bounded_flow import BoundedFlow, turned, turned_back
+from exact_flows import circular_couette, pulsating_channel
 from refusals import refused
 
 from haloscope.exchange.ranks.world import World
@@ -23,7 +24,6 @@ from haloscope.solvers.flow.boundaries.conditions import (
 )
 from haloscope.solvers.flow.boundaries.integrals import boundary_means, force_and_moment
 from haloscope.solvers.flow.equations.equations import Medium
-from haloscope.solvers.flow.verification import circular_couette, pulsating_channel
 
 
 def along_x(speed):

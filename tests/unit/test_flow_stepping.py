@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 from bounded_flow import BoundedFlow, turned, turned_back
+from exact_flows import circular_couette, pulsating_channel
 from refusals import refused
 
 from haloscope.exchange.ranks.world import World
@@ -22,7 +23,7 @@ from haloscope.solvers.flow.boundaries.conditions import (
 )
 from haloscope.solvers.flow.equations.equations import Medium
 from haloscope.solvers.flow.equations.time_steps import BackwardDifferences, GeneralisedAlpha
-from haloscope.solvers.flow.verification import circular_couette, pulsating_channel, taylor_green
+from haloscope.solvers.flow.verification import taylor_green
 
 METHODS = {
     "backward differences": BackwardDifferences,

@@ -32,10 +32,10 @@ from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
 from haloscope.numerics.krylov.dense_blocks import PointBlocks
 from haloscope.numerics.krylov.flexible_gmres import FlexibleGmres
 from haloscope.numerics.krylov.krylov import KrylovSpace
-from haloscope.numerics.krylov.two_level import TwoLevel, points_smoother
+from haloscope.numerics.krylov.two_level import TwoLevel
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.coupling.coupling import KERNELS, WAYS, Coupling, OwnBox
+from haloscope.solvers.blood.coupling.coupling import KERNELS, Coupling, OwnBox
 from haloscope.solvers.blood.coupling.repulsion import Repulsion, RepulsionLaw, WallRepulsion
 from haloscope.solvers.blood.filling import packing
 from haloscope.solvers.blood.kernels import manifest as files_of_blood
@@ -236,11 +236,8 @@ _TABLE = np.zeros((12, 12, 12), np.int32)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_the_coupling_of_cells_and_fluid_compiles(absent_gpu, kernel, dtype):
-    for way in WAYS:
-        Coupling(absent_gpu, _OWN, 2, _TABLE, 512, kernel=kernel, dtype=dtype, way=way)
-    assert {"spread_by_warps", "spread_fixed_point", "spread_atomically"} <= {
-        name for _, name in absent_gpu.kernels
-    }
+    Coupling(absent_gpu, _OWN, 2, _TABLE, 512, kernel=kernel, dtype=dtype)
+    assert "spread_by_warps" in {name for _, name in absent_gpu.kernels}
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -271,8 +268,7 @@ def test_block_rows_and_flexible_gmres_compile(size):
     shared = SharedNodes(World(), device, np.arange(4))
     points = PointBlocks(rows, shared)
     points.update()
-    for name in ("assemble", "assemble_vector", "fix"):
-        rows.kernel(name)
+    rows.kernel("fix")
     for single in (True, False):
         ColouredIlu(rows, shared, single=single).update()
     FlexibleGmres(device, size, shared.owned)
@@ -281,7 +277,7 @@ def test_block_rows_and_flexible_gmres_compile(size):
         ("add_over_ranks", node_vectors.rank_sums_file()),
     ):
         device.kernel(file.source, name, file.constants)
-    names = ("multiply", "assemble", "assemble_vector", "fix", "take_diagonal", "invert_all")
+    names = ("multiply", "fix", "take_diagonal", "invert_all")
     vectors = ("orthogonalise", "add_parts", "add_ranks", "combine", "subtract_from", "clear")
     factors = ("factorise", "invert_rows", "pack", "sweep_down", "sweep_up")
     assert device.kernels == {
@@ -298,7 +294,7 @@ def test_the_two_level_preconditioner_compiles(size, single):
     rows = BlockRows(device, pattern_of(device, np.array([[0, 1, 2, 3]]), 4), size)
     shared = SharedNodes(World(), device, np.arange(4))
     arguments = (rows, shared, np.eye(4)[:, :3])
-    two = TwoLevel(*arguments, size=2, most=1, single=single, make_smoother=points_smoother)
+    two = TwoLevel(*arguments, size=2, most=1, single=single, make_smoother=PointBlocks)
     two._subtract(rows.vector())
     two._prolong(rows.vector())
     two.apply(rows.vector(), rows.vector())

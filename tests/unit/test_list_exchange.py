@@ -11,7 +11,7 @@ from thread_gpus import ThreadGpu, on_ranks
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange import entries as module
 from haloscope.exchange.entries import open_lists, require_single_copies
-from haloscope.exchange.plan import Lists, by_number, find_lists, find_owners
+from haloscope.exchange.plan import Lists, by_number, find_lists
 from haloscope.exchange.ranks.world import World
 
 _WANTED, _AT = np.array([7, 3]), np.array([0, 4])
@@ -20,7 +20,7 @@ _HELD, _HELD_AT = np.array([3, 5, 7]), np.array([1, 2, 3])
 
 def _own_lists() -> Lists:
     find = by_number(_HELD, _HELD_AT)
-    return find_lists(World(), _WANTED, _AT, find_owners(World(), _HELD, _WANTED), find)
+    return find_lists(World(), _WANTED, _AT, np.zeros(2, np.int64), find)
 
 
 @pytest.mark.parametrize("transport", ["host", "staged", "repacked", "auto"])
@@ -66,7 +66,6 @@ def test_numbers_are_found_in_any_order_and_strangers_are_told():
     find = by_number(np.array([9, 2, 4]), np.array([10, 20, 30]))
     assert find(np.array([4, 1, 9, 10, 2])).tolist() == [30, -1, 10, -1, 20]
     assert by_number(np.empty(0, int), np.empty(0, int))(np.array([1])).tolist() == [-1]
-    assert find_owners(World(), np.array([9, 2]), np.array([2, 3, 9])).tolist() == [0, -1, 0]
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

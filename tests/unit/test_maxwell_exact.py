@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from haloscope.numerics import bessel
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.terms.media import Drude, Lorentz, Medium
 from haloscope.solvers.maxwell.verification import exact
@@ -16,6 +15,19 @@ from haloscope.solvers.maxwell.verification import exact
 STEP = 2e-3
 # Central differences of sixth order.
 STENCIL = {1: 3 / 4, 2: -3 / 20, 3: 1 / 60}
+
+
+def plane_wave(wave_vector, polarisation):
+    """Plane wave E = p cos(k . x - w t) in vacuum; the part of p along k is left out."""
+    k, p = np.array(wave_vector), np.array(polarisation)
+    w = float(np.linalg.norm(k))
+    p = p - k * (k @ p) / w**2
+    both = np.concatenate([p, np.cross(k, p) / w])
+
+    def phasor(points):
+        return np.multiply.outer(both, np.exp(1j * np.tensordot(k, points, 1)))
+
+    return exact.TimeHarmonic(w, phasor)
 
 
 def slope(function, at):
@@ -52,7 +64,7 @@ WAVES = {
     "conducting box": exact.conducting_box(),
     "cavity te101": exact.cavity("te", (1, 0, 1), (1.0, 2.0, 3.0)),
     "cavity tm213": exact.cavity("tm", (2, 1, 3), (1.0, 2.0, 3.0)),
-    "plane wave": exact.plane_wave((1.0, -2.0, 0.5), (0.3, 0.2, 1.0)),
+    "plane wave": plane_wave((1.0, -2.0, 0.5), (0.3, 0.2, 1.0)),
     **{
         f"{kind}{m}{n} of a guide": exact.waveguide(kind, m, n, length=3.0)
         for kind in ("te", "tm")
@@ -137,36 +149,7 @@ def test_solutions_are_found_by_name_and_unknown_ones_are_told():
         exact.named("cavity-te001")
 
 
-# Bessel functions
-
-
-def test_bessel_functions_have_their_known_values():
-    """DLMF 10.75 and Abramowitz and Stegun, tables 9.1, 9.5 and 10.1."""
-    known = [
-        (0, 1.0, 0.765197686557966552),
-        (1, 1.0, 0.440050585744933516),
-        (2, 5.0, 0.046565116277752216),
-        (0, 20.0, 0.167024664340583155),
-        (10, 1.0, 2.630615123687453e-10),
-    ]
-    for order, x, value in known:
-        assert abs(bessel.bessel(order, x) - value) < 1e-15
-    assert abs(bessel.bessel_zero(0, 1) - 2.404825557695772769) < 1e-14
-    assert abs(bessel.bessel_zero(1, 1) - 3.831705970207512316) < 1e-14
-    assert abs(bessel.bessel_derivative_zero(1, 1) - 1.841183781340659) < 1e-14
-    assert abs(bessel.bessel_derivative_zero(0, 1) - 3.831705970207512316) < 1e-14
-
-
-def test_bessel_functions_hold_for_large_arguments_and_orders():
-    x = np.linspace(0, 100, 101)
-    total = sum((2 if n else 1) * bessel.bessel(n, x) ** 2 for n in range(160))
-    assert np.abs(total - 1).max() < 1e-14
-    s, c = np.sin(x[1:]), np.cos(x[1:])
-    assert np.abs(bessel.spherical_bessel(0, x[1:]) - s / x[1:]).max() < 1e-14
-    assert np.abs(bessel.spherical_bessel(1, x[1:]) - (s / x[1:] - c) / x[1:]).max() < 1e-14
-    third = bessel.spherical_bessel(3, x)
-    around = bessel.spherical_bessel(2, x) + bessel.spherical_bessel(4, x)
-    assert np.abs(7 * third - x * around).max() < 2e-13
+# Spheres
 
 
 def test_resonances_of_a_sphere_solve_their_equations():

@@ -11,10 +11,11 @@ import h5py
 import numpy as np
 import pytest
 from refusals import refused
+from written_meshes import write_tets
 
 from haloscope.mesh.files.file_sizes import unpacked_size
 from haloscope.mesh.files.mesh_files import read_mesh
-from haloscope.mesh.tets.tet_files import read_tets, write_tets
+from haloscope.mesh.tets.tet_files import read_tets
 from haloscope.mesh.tets.tet_generators import tet_box
 
 _MEGABYTE = 1 << 20

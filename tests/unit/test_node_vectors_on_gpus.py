@@ -38,7 +38,7 @@ def _work(device: CpuDevice, nodes: np.ndarray, owned: np.ndarray, world: World 
         vector[:] = values.ravel()
     numbers = [space.start()]
     for j in range(1, COUNT):
-        numbers += space.orthonormalise(j).tolist()
+        numbers += space.extend(j)().tolist()
     gmres = FlexibleGmres(device, 4, owned, 8, world, "peer")
     scale = 1.0 + np.arange(4.0 * NODES).reshape(-1, 4)[nodes].ravel() % 7
     b, x = device.from_host(vectors[0, nodes].ravel()), device.zeros((4 * len(nodes),), "f8")

@@ -7,17 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from closed_surfaces import tube
 from refusals import refused
+from written_meshes import write_stl
 
 from haloscope.mesh.files.meshio_files import MICROMETRE
 from haloscope.mesh.lattice.openings import grid_of
-from haloscope.mesh.surfaces.surface_files import read_surface, write_stl
+from haloscope.mesh.surfaces.surface_files import read_surface
 from haloscope.mesh.surfaces.surface_generators import (
     bifurcation,
     cone_distances,
     murray_radii,
     tree,
-    tube,
 )
 from haloscope.mesh.surfaces.surface_openings import flat_ends, vessel_direction, wall_diameter
 from haloscope.mesh.surfaces.surfaces import (

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from kuhn_boxes import LinearFlow, dense
 from refusals import refused
+from stored_elements import assemble, assemble_vector
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import SolutionError
@@ -17,7 +18,7 @@ from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.krylov.coarse_space import CoarseSpace, coarse_space
 from haloscope.numerics.krylov.dense_blocks import DenseBlocks, PointBlocks
 from haloscope.numerics.krylov.flexible_gmres import FlexibleGmres, Preconditioner
-from haloscope.numerics.krylov.two_level import TwoLevel, points_smoother
+from haloscope.numerics.krylov.two_level import TwoLevel
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 
 SIZE = 4
@@ -36,9 +37,9 @@ class System:
         pattern = pattern_of(self.device, self.flow.elements, self.nodes)
         self.rows = BlockRows(self.device, pattern, size)
         self.matrices, vectors = self.flow.parts(np.arange(len(self.flow.elements)))
-        self.rows.assemble(self.device.from_host(self.matrices))
+        assemble(self.rows, self.matrices)
         self.b = self.rows.vector()
-        self.rows.assemble_vector(self.device.from_host(vectors), self.b)
+        assemble_vector(self.rows, vectors, self.b)
         # One unknown of the boundary's nodes stays free.
         self.fixed = self.flow.unknowns(self.flow.boundary)
         self.fixed = self.fixed[self.fixed != self.fixed[-1]]
@@ -94,7 +95,7 @@ def whole(rows: BlockRows) -> np.ndarray:
 @pytest.mark.parametrize("size", [2, 4, 8])
 def test_the_coarse_matrix_is_the_product_of_dense_ones(size):
     system = System((4, 4, 3), size=size)
-    level = system.two_level(size=6, single=False, make_smoother=points_smoother)
+    level = system.two_level(size=6, single=False, make_smoother=PointBlocks)
     assert level.space.groups > 10
     P = system.functions(level.space)
     wanted = P.T @ system.dense() @ P
@@ -108,7 +109,7 @@ def test_the_coarse_matrix_is_the_product_of_dense_ones(size):
 
 
 def test_an_error_of_coarse_functions_is_removed_at_once(system):
-    level = system.two_level(size=6, single=False, most=1000, make_smoother=points_smoother)
+    level = system.two_level(size=6, single=False, most=1000, make_smoother=PointBlocks)
     P = system.functions(level.space)
     error = P @ np.random.default_rng(3).standard_normal(P.shape[1])
     y = system.rows.vector()
@@ -127,7 +128,7 @@ def test_given_unknowns_are_left_to_the_smoother(system):
     points = PointBlocks(system.rows, system.shared)
     points.update()
     points.apply(x, wanted)
-    system.two_level(size=6, make_smoother=points_smoother).apply(x, y)
+    system.two_level(size=6, make_smoother=PointBlocks).apply(x, y)
     assert np.array_equal(y[system.fixed], wanted[system.fixed])
 
 
@@ -168,7 +169,7 @@ def test_levels_of_levels_are_nearly_as_good_as_one_coarse_inverse():
         alone.update()
     counts = [
         system.iterations(system.two_level(size=10, most=most, make_smoother=make))
-        for make in (points_smoother, BlockIlu)
+        for make in (PointBlocks, BlockIlu)
         for most in (1000, 2)
     ]
     assert max(counts[:2]) < 0.7 * system.iterations(points)
@@ -188,7 +189,7 @@ def test_a_level_that_hardly_has_fewer_nodes_is_the_last():
     rows = BlockRows(device, pattern_of(device, elements, len(points)), SIZE)
     matrices = flow.parts(np.arange(len(flow.elements)))[0]
     matrices[:, range(4), range(4)] += np.eye(SIZE)
-    rows.assemble(device.from_host(np.concatenate([matrices] * count)))
+    assemble(rows, np.concatenate([matrices] * count))
     level, x, y = TwoLevel(rows, shared, points, size=8, most=5), rows.vector(), rows.vector()
     assert level.space.groups == count
     assert isinstance(level._coarse, TwoLevel)

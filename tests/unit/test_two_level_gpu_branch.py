@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from gpu_branches import ThreadsGpu
 from kuhn_boxes import LinearFlow
+from stored_elements import assemble, assemble_vector
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.two_level import TwoLevel, points_smoother
+from haloscope.numerics.krylov.dense_blocks import PointBlocks
+from haloscope.numerics.krylov.two_level import TwoLevel
 from haloscope.numerics.shared_nodes import SharedNodes
 
 
@@ -34,14 +36,14 @@ def test_all_levels_have_the_bits_of_cores(tmp_path, size):
     matrices, vectors = flow.parts(np.arange(len(flow.elements)))
     for device in (_SmallTiles(tmp_path), cores):
         rows = BlockRows(device, pattern, size)
-        rows.assemble(device.from_host(matrices))
+        assemble(rows, matrices)
         rows.fix_rows(flow.unknowns(flow.boundary[::2]))
         x, y = rows.vector(), rows.vector()
-        rows.assemble_vector(device.from_host(vectors), x)
+        assemble_vector(rows, vectors, x)
         two = TwoLevel(
             *(rows, SharedNodes(World(), device, np.arange(nodes)), flow.points),
             size=3,
-            make_smoother=points_smoother,
+            make_smoother=PointBlocks,
             single=False,
             most=4,
         )

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from closed_surfaces import DIRECTIONS, cuboid, moved, random_turn, sphere
+from closed_surfaces import DIRECTIONS, cuboid, moved, random_turn, sphere, tube
+from lattice_links import wall_links
 from refusals import refused
 
 from haloscope.errors import InputError
@@ -18,8 +19,8 @@ from haloscope.mesh.lattice.lattice_runs import Runs, raster, unraster
 from haloscope.mesh.lattice.openings import OpeningPlane, grid_of
 from haloscope.mesh.lattice.shapes import Box, Grid, Tube
 from haloscope.mesh.lattice.voxels import Lattice, inside_runs, voxelise
-from haloscope.mesh.lattice.wall_links import wall_distances, wall_links
-from haloscope.mesh.surfaces.surface_generators import bifurcation, tree, tube
+from haloscope.mesh.lattice.wall_links import wall_distances
+from haloscope.mesh.surfaces.surface_generators import bifurcation, tree
 from haloscope.mesh.surfaces.surfaces import Surface, make_surface
 
 

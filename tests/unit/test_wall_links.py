@@ -6,14 +6,14 @@ import dataclasses
 import itertools
 
 import numpy as np
-from closed_surfaces import DIRECTIONS, cuboid, moved, random_turn, sphere
+from closed_surfaces import DIRECTIONS, cuboid, moved, random_turn, sphere, tube
+from lattice_links import wall_links
 
 from haloscope.mesh.lattice.lattice_runs import raster
 from haloscope.mesh.lattice.openings import OpeningPlane
 from haloscope.mesh.lattice.shapes import Box, Grid, Tube
 from haloscope.mesh.lattice.voxels import Lattice, inside_runs, voxelise
-from haloscope.mesh.lattice.wall_links import wall_distances, wall_links
-from haloscope.mesh.surfaces.surface_generators import tube
+from haloscope.mesh.lattice.wall_links import wall_distances
 from haloscope.mesh.surfaces.surface_openings import walls_of
 from haloscope.mesh.surfaces.surfaces import Surface, make_surface
 

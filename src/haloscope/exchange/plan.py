@@ -160,23 +160,6 @@ def by_number(numbers: np.ndarray, indices: np.ndarray) -> Find:
     return find
 
 
-def find_owners(world: World, held: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Find which rank holds each of the numbers that this one wants; all ranks call this.
-
-    Rank = number modulo ranks keeps account of who holds a number, so no rank ever has more than
-    its own numbers and about as many again.
-    """
-    # `held`, `wanted`: int64 numbers from 0, in any order; each is held by one rank.
-    kept, _ = _to_ranks(world, held, held % world.size)
-    holder = np.repeat(np.arange(world.size), [len(part) for part in kept])
-    find = by_number(np.concatenate(kept), holder)
-    asked, order = _to_ranks(world, wanted, wanted % world.size)
-    answers = [find(part).astype(np.int64) for part in asked]
-    owners = np.empty(len(wanted), np.int64)
-    owners[order] = np.concatenate(_swap(world, answers))
-    return owners
-
-
 def find_lists(
     world: World, wanted: np.ndarray, indices: np.ndarray, owners: np.ndarray, find: Find
 ) -> Lists:

@@ -218,13 +218,6 @@ class Checkpoint:
                     remedy="restart with the precision of the checkpoint",
                 )
 
-    def has(self, name: str) -> bool:
-        """Whether a field is in the file."""
-        try:
-            return f"fields/{name}" in self._file
-        except RuntimeError as error:
-            raise self._damaged() from error
-
     def read(self, name: str, region: tuple[slice, ...]) -> np.ndarray:
         """Part of a field, as slices of its axes, slowest first."""
         try:

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -110,15 +109,6 @@ class Blocks:
     def all(self) -> Iterator[Block]:
         """Every block, in the order of ranks."""
         return (self.block(rank) for rank in range(self.count))
-
-    @cached_property
-    def thinnest(self) -> Triple:
-        """Nodes of the thinnest block along each axis."""
-        return (
-            self.nodes[0] // self.parts[0],
-            self.nodes[1] // self.parts[1],
-            self.nodes[2] // self.parts[2],
-        )
 
 
 def _arrangements(ranks: int, cut_axes: int) -> list[Triple]:

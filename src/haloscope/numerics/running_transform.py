@@ -80,19 +80,6 @@ class RunningTransform:
         sums = self._device.to_host(self._sums)
         return np.asarray(sums[0::2] + 1j * sums[1::2])
 
-    def amplitudes(self) -> Complexes:
-        """Complex amplitudes V of a steady oscillation: the transforms times 2 / duration.
-
-        Exact if the weights span whole periods of every frequency of the oscillation.
-        """
-        if not self.duration > 0:
-            raise InputError(
-                "no sample was taken, so there are no amplitudes",
-                location="running transform",
-                remedy="begin the time window before the run ends",
-            )
-        return np.asarray(self.transforms() * (2 / self.duration))
-
     def state(self) -> dict[str, NDArray[np.float64]]:
         """State for a checkpoint: ``sums`` (2 frequencies, count) and ``taken`` (2,)."""
         taken = np.array([float(self.samples), self.duration])

@@ -117,7 +117,7 @@ def needed_and_free(case: CaseTable, device: Device, world: World) -> tuple[floa
 def provenance(case: CaseTable, device: Device, solver: Solver, world: World) -> dict[str, Any]:
     """Versions, compiler, kernel hash and the whole case: what a result came from."""
     versions = {"haloscope": version(), "python": platform.python_version()}
-    for package in ("numpy", "h5py", "mpi4py", "cupy-cuda13x", "cupy-cuda12x"):
+    for package in ("numpy", "scipy", "h5py", "mpi4py", "cupy-cuda13x", "cupy-cuda12x"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
     text = case.model_dump_json()

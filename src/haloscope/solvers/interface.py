@@ -16,7 +16,6 @@ from haloscope.io.vtk_arrays import CellArrays, MeshCells
 from haloscope.mesh.blocks import StructuredGrid
 
 if TYPE_CHECKING:
-    from haloscope.device.program import Program
     from haloscope.io.figures.field_pictures import SlicesPicture
     from haloscope.io.figures.geometry_views import Geometry
     from haloscope.io.figures.pictures import PlanePicture
@@ -383,14 +382,6 @@ class Solver(Protocol):
 
     def headline(self, diagnostics: Mapping[str, float]) -> list[str]:
         """Lines for people: the main results beside published ones where there are any."""
-
-
-class WithProgram(Protocol):
-    """A solver whose steps, or the first part of each, are a program."""
-
-    @property
-    def program(self) -> Program | None:
-        """The steps; None where those of this case are none."""
 
 
 @runtime_checkable

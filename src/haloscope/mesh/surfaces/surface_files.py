@@ -1,4 +1,4 @@
-"""Surfaces of triangles read from STL and OBJ files, and written as STL."""
+"""Surfaces of triangles read from STL and OBJ files."""
 
 from __future__ import annotations
 
@@ -89,28 +89,6 @@ def read_surface(
 
 def _location(path: Path) -> str:
     return f"surface file {path}"
-
-
-def write_stl(surface: Surface, path: Path | str) -> None:
-    """Write a surface as a text STL file in m, one solid a group.
-
-    Text keeps the names of the groups, and all digits.
-    """
-    normals = surface.normals
-    lengths = np.linalg.norm(normals, axis=1, keepdims=True)
-    normals = normals / np.where(lengths > 0, lengths, 1)
-    corners = surface.corners
-    with Path(path).open("w", encoding="utf-8") as file:
-        for number, name in enumerate(surface.names):
-            file.write(f"solid {name}\n")
-            for triangle in np.flatnonzero(surface.groups == number):
-                n, (a, b, c) = normals[triangle], corners[triangle].tolist()
-                file.write(
-                    f"facet normal {n[0]:.6g} {n[1]:.6g} {n[2]:.6g}\nouter loop\n"
-                    f"vertex {a[0]!r} {a[1]!r} {a[2]!r}\nvertex {b[0]!r} {b[1]!r} {b[2]!r}\n"
-                    f"vertex {c[0]!r} {c[1]!r} {c[2]!r}\nendloop\nendfacet\n"
-                )
-            file.write(f"endsolid {name}\n")
 
 
 _Read = tuple[Floats, np.ndarray, tuple[str, ...]]

@@ -312,16 +312,6 @@ def _field(
     return field
 
 
-def tube(radius: float, length: float, step: float | None = None) -> Surface:
-    """Make a straight round tube along x from the origin.
-
-    `radius`, `length`: in m; `step`: about the length of the triangles' sides in m; without it an
-    eighth of the diameter.
-    """
-    line = np.array([[-2 * radius, 0.0, 0.0], [length + 2 * radius, 0.0, 0.0]])
-    return vessels_surface([Vessel(line, np.full(2, radius))], length, step)
-
-
 def murray_radii(radius: float, split: float = 0.5) -> tuple[float, float]:
     """Radii of two daughters by Murray's law, the first with a share `split` of the cubes."""
     if not 0 < split < 1:

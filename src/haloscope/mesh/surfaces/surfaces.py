@@ -21,23 +21,12 @@ def connected_parts(count: int, one: ArrayLike, other: ArrayLike) -> Integers:
     `one`, `other`: nodes at the two ends of each edge, shape (edges,); Returns: part of each node;
     parts are numbered from 0 in the order of their first nodes.
     """
-    # Roots hook onto the smallest root that they touch, then paths are halved until all nodes point
-    # to roots: about as many rounds as the logarithm of the longest path.
-    root = np.arange(count)
-    ends = np.stack([np.asarray(one, np.int64), np.asarray(other, np.int64)])
-    while True:
-        a, b = root[ends]
-        differ = a != b
-        if not differ.any():
-            break
-        ends, a, b = ends[:, differ], a[differ], b[differ]
-        np.minimum.at(root, np.maximum(a, b), np.minimum(a, b))
-        while True:
-            above = root[root]
-            if np.array_equal(above, root):
-                break
-            root = above
-    return np.unique(root, return_inverse=True)[1].reshape(count).astype(np.int64)
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    ends = np.asarray(one, np.int64), np.asarray(other, np.int64)
+    edges = coo_array((np.ones(len(ends[0])), ends), (count, count))
+    return np.asarray(connected_components(edges, directed=False)[1], np.int64)
 
 
 def spread(counts: ArrayLike) -> tuple[Integers, Integers]:

@@ -45,44 +45,43 @@ def node_graph(elements: NDArray[np.integer], nodes: int) -> tuple[Integers, Int
 
 def reverse_cuthill_mckee(starts: Integers, neighbours: Integers) -> Integers:
     """Order nodes level by level, each by its first neighbour that has a place and its degree."""
+    from scipy.sparse import csr_array
+
+    # scipy's own order begins at a node of least degree, not at one far out. If numbers rise with
+    # degrees, its breadth-first search goes in the order of Cuthill and McKee.
     degrees = np.diff(starts)
-    seen = np.zeros(len(degrees), bool)
-    order: list[Integers] = []
-    for node in np.argsort(degrees, kind="stable"):
+    count = len(degrees)
+    by_degree = np.argsort(degrees, kind="stable")
+    number = np.empty_like(by_degree)
+    number[by_degree] = np.arange(count)
+    keys = np.sort(np.repeat(number, degrees) * count + number[neighbours])
+    begins = np.append(0, np.cumsum(degrees[by_degree]))
+    graph = csr_array((np.ones(len(keys)), keys % max(count, 1), begins), (count, count))
+    seen = np.zeros(count, bool)
+    order = [np.empty(0, np.int64)]
+    for node in range(count):
         if not seen[node]:
-            order += _levels(starts, neighbours, degrees, _far_out(starts, neighbours, node), seen)
-    return np.concatenate([np.empty(0, np.int64), *order])[::-1].copy()
+            order.append(_search_from_far_out(graph, degrees[by_degree], node))
+            seen[order[-1]] = True
+    return by_degree[np.concatenate(order)[::-1]]
 
 
-def _far_out(starts: Integers, neighbours: Integers, node: int) -> int:
-    """A node from which others are about as far away as can be, in the part of a node."""
-    degrees = np.diff(starts)
-    levels = 0
+def _search_from_far_out(graph: Any, degrees: Integers, node: int) -> Integers:
+    """Nodes of the part of a node, breadth first from one with others about as far away as can be."""
+    from scipy.sparse.csgraph import breadth_first_order
+
+    place, levels = np.empty_like(degrees), 0
     while True:
-        seen = np.zeros(len(degrees), bool)
-        from_node = _levels(starts, neighbours, degrees, node, seen)
-        if len(from_node) <= levels:
-            return node
-        levels = len(from_node)
-        node = int(from_node[-1][degrees[from_node[-1]].argmin()])
-
-
-def _levels(
-    starts: Integers, neighbours: Integers, degrees: Integers, root: int, seen: NDArray[np.bool_]
-) -> list[Integers]:
-    """Nodes by their distance from a root, in the order of Cuthill and McKee; marks them as seen."""
-    level = np.array([root])
-    seen[root] = True
-    levels = []
-    while len(level):
-        levels.append(level)
-        parent, step = spread(degrees[level])
-        near = neighbours[starts[level][parent] + step]
-        new = ~seen[near]
-        nodes, first = np.unique(near[new], return_index=True)
-        level = nodes[np.lexsort((degrees[nodes], parent[new][first]))]
-        seen[level] = True
-    return levels
+        order, before = breadth_first_order(graph, node)
+        place[order] = np.arange(len(order))
+        parents = place[before[order[1:]]]
+        begin, end, depth = 0, 1, 1
+        while end < len(order):
+            begin, end, depth = end, 1 + int(np.searchsorted(parents, end)), depth + 1
+        if depth <= levels:
+            return np.asarray(order, np.int64)
+        levels, last = depth, order[begin:]
+        node = int(last[degrees[last].argmin()])
 
 
 # Each rank numbers its nodes anew: those of its own elements alone first, then those that it shares,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import math
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from haloscope.mesh.files.mesh_groups import (
     equal_cells,
     zones_of,
 )
-from haloscope.mesh.files.meshio_files import block_nodes, read_with_meshio, require_meshio
+from haloscope.mesh.files.meshio_files import block_nodes, read_with_meshio
 from haloscope.mesh.hexes.hexes import elements_text
 from haloscope.mesh.tets.tets import (
     CORNERS,
@@ -134,11 +133,6 @@ def _dihedral_angles(nodes: Floats, tets: Integers) -> Floats:
     return np.stack([angles.min(axis=0), angles.max(axis=0)], axis=1)
 
 
-Form = Literal["gmsh22", "gmsh41", "vtu", "vtk"]
-
-_FORMS = {"gmsh22": "gmsh22", "gmsh41": "gmsh", "vtu": "vtu", "vtk": "vtk42"}
-
-
 def read_tets(
     path: Path | str,
     scale: float = 1.0,
@@ -171,61 +165,6 @@ def read_tets(
     except InputError as error:
         location = f"mesh file {path}"
         raise (error if error.location.startswith(location) else error.within(location)) from None
-
-
-def write_tets(mesh: TetMesh, path: Path | str, form: Form = "gmsh22", binary: bool = True) -> None:
-    """Write a mesh with its names; those of VTK files are numbers, from 1 in the mesh's order.
-
-    Elements are written zone after zone.
-    """
-    if form not in _FORMS:
-        raise InputError(
-            "unknown format", location=f"mesh format '{form}'", allowed=", ".join(_FORMS)
-        )
-    require_meshio()
-    meshio = importlib.import_module("meshio")
-    surfaces = list(mesh.boundaries)
-    surfaces += [name for name in mesh.surfaces if name not in mesh.boundaries]
-    cells: list[tuple[str, Integers]] = []
-    groups: list[tuple[int, int]] = []
-    for number, name in enumerate(surfaces, 1):
-        parts = [every[name] for every in (mesh.boundaries, mesh.surfaces) if name in every]
-        cells.append(("triangle", np.concatenate(parts)))
-        groups.append((number, 2))
-    for number in range(len(mesh.zone_names)):
-        tets = mesh.tets[mesh.zones == number]
-        if len(tets):
-            cells.append(("tetra", tets))
-            groups.append((len(surfaces) + number + 1, 3))
-    tags = [
-        np.full(len(part), number, np.int32)
-        for (_, part), (number, _) in zip(cells, groups, strict=True)
-    ]
-    data = {"gmsh:physical": tags, "gmsh:geometrical": tags}
-    names = [*surfaces, *mesh.zone_names]
-    fields = {names[number - 1]: np.array([number, size]) for number, size in groups}
-    file = meshio.Mesh(mesh.nodes, cells, cell_data=data, field_data=fields)
-    if form == "gmsh41":
-        # Version 4.1 keeps groups with its entities, which meshio makes from tags of points: one
-        # point of each group's is enough.
-        if len(groups) > len(mesh.nodes):
-            raise InputError(
-                f"a mesh of {len(mesh.nodes)} nodes has {len(groups)} groups, and meshio cannot "
-                "write more groups than nodes as Gmsh 4.1",
-                remedy="write the format gmsh22",
-            )
-        of_points = np.tile([3, groups[-1][0]], (len(mesh.nodes), 1))
-        of_points[: len(groups)] = [(size, number) for number, size in groups]
-        file.point_data["gmsh:dim_tags"] = of_points
-    options = {"binary": binary} if form.startswith("gmsh") else {}
-    try:
-        file.write(Path(path), file_format=_FORMS[form], **options)
-    except OSError as error:
-        raise InputError(
-            f"it cannot be written ({error.strerror})",
-            location=f"mesh file {path}",
-            remedy="check the folder",
-        ) from None
 
 
 def _tetrahedra(file: Any, path: Path) -> list[int]:

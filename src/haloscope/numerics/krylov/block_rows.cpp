@@ -1,8 +1,7 @@
-// Block sparse rows: assembly, product with a vector, fixed unknowns, diagonal blocks.
+// Block sparse rows: product with a vector, fixed unknowns, diagonal blocks.
 //
 //   n nodes, B unknowns each; row i has the blocks starts[i] .. starts[i + 1] of A at columns[k]
 //   A[k * ENTRIES + c * B + r]: equation r of the row's node, unknown c of the column's node
-//   K nodes an element; places, offsets: see block_pattern.cpp
 //
 // Cores multiply with blocks of the type `stored`, also with a copy in single precision.
 //
@@ -10,7 +9,7 @@
 // and then the sums of the B columns in pairs: the same bits on cores and GPUs.
 //
 // BATCH: blocks of a row that a lane of a GPU has under way at once, also the last few.
-CONSTANTS(INT(B), INT(K), INT(BATCH), TYPE(offset), TYPE(stored))
+CONSTANTS(INT(B), INT(BATCH), TYPE(stored))
 
 #include "small_blocks.hpp"
 #if !ON_GPU
@@ -68,34 +67,6 @@ KERNEL(multiply, IN(int, starts), IN(int, columns), IN(stored, A), IN(double, x)
 
 // single = A, rounded.
 KERNEL(narrow, IN(double, A), LONG(n), OUT(float, single)) { FOR_EACH(m, n * ENTRIES) single[m] = (float)A[m]; }
-
-// A = sum of matrices[place][b][r][c], a block for node b of the place's element.
-KERNEL(assemble, IN(int, node_starts), IN(int, places), IN(offset, offsets), IN(int, starts),
-       IN(double, matrices), LONG(n), OUT(double, A)) {
-  BLOCKS(i, n) {
-    double *row = A + (long)starts[i] * ENTRIES;
-    const long blocks = starts[i + 1] - starts[i];
-    THREADS(m, ENTRIES) {
-      const int r = m % B, c = m / B;
-      for (long k = 0; k < blocks; k++) row[k * ENTRIES + m] = 0;
-      for (long t = node_starts[i]; t < node_starts[i + 1]; t++)
-        for (int b = 0; b < K; b++)
-          row[offsets[t * K + b] * ENTRIES + m] +=
-              matrices[((long)places[t] * K + b) * ENTRIES + r * B + c];
-    }
-  }
-}
-
-// y = sum of vectors[place][r].
-KERNEL(assemble_vector, IN(int, node_starts), IN(int, places), IN(double, vectors), LONG(n),
-       OUT(double, y)) {
-  FOR_EACH(u, n * B) {
-    const long i = u / B, r = u % B;
-    double sum = 0;
-    for (long t = node_starts[i]; t < node_starts[i + 1]; t++) sum += vectors[places[t] * (long)B + r];
-    y[u] = sum;
-  }
-}
 
 // The rows of unknowns = 0, but `ones` on the diagonal.
 KERNEL(fix, IN(int, starts), IN(int, diagonal), IN(int, unknowns), IN(double, ones), LONG(count),

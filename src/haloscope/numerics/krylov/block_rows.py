@@ -170,21 +170,9 @@ _GPU_BLOCK = 256
 _BATCH = 5
 
 
-def kernel_file(size: int, corners: int, offset: str, stored: str = "double") -> KernelFile:
-    """Kernels of rows of blocks of a size, which come from elements with so many corners."""
-    constants: dict[str, int | float | str] = {
-        "B": size,
-        "K": corners,
-        "BATCH": _BATCH,
-        "offset": offset,
-        "stored": stored,
-    }
-    return KernelFile(_BLOCK_ROWS_SOURCE, constants)
-
-
-def plain_file(size: int) -> KernelFile:
-    """Kernels of rows that come from no elements: each has one corner, the row's node."""
-    return kernel_file(size, 1, OFFSET_TYPES[1])
+def kernel_file(size: int, stored: str = "double") -> KernelFile:
+    """Kernels of rows of blocks of a size; cores multiply with blocks of the type `stored`."""
+    return KernelFile(_BLOCK_ROWS_SOURCE, {"B": size, "BATCH": _BATCH, "stored": stored})
 
 
 @dataclass(frozen=True)
@@ -239,11 +227,10 @@ class BlockRows:
         return self.pattern.blocks * (8 * self.size**2 + 4) + 4 * (self.nodes + 1) + vectors
 
     def kernel(self, name: str, stored: str = "double") -> Kernel:
-        """A kernel of block_rows.cpp for this size of blocks and elements."""
+        """A kernel of block_rows.cpp for this size of blocks."""
         key = name, stored
         if key not in self._kernels:
-            corners = self.pattern.element_nodes.shape[1]
-            source, constants = kernel_file(self.size, corners, self.pattern.offset, stored)
+            source, constants = kernel_file(self.size, stored)
             self._kernels[key] = self.device.kernel(source, name, constants)
         return self._kernels[key]
 
@@ -286,35 +273,6 @@ class BlockRows:
             first=rows.first,
             end=rows.end,
         )
-
-    def assemble(self, matrices: Array) -> None:
-        """Sum stored element matrices, in the order of elements.
-
-        `matrices`: (elements, K, K, size, size): of the equations of the first node and the
-        unknowns of the second, [equation, unknown].
-        """
-        self.kernel("assemble").bind(
-            extent=(self.nodes * self.size**2,),
-            block=(self.size**2,),
-            node_starts=self.node_starts,
-            places=self.node_places,
-            offsets=self.offsets,
-            starts=self.starts,
-            matrices=matrices,
-            n=self.nodes,
-            A=self.values,
-        )()
-
-    def assemble_vector(self, vectors: Array, y: Array) -> None:
-        """Sum stored element vectors (elements, K, size) to y, in the order of elements."""
-        self.kernel("assemble_vector").bind(
-            extent=(self.nodes * self.size,),
-            node_starts=self.node_starts,
-            places=self.node_places,
-            vectors=vectors,
-            n=self.nodes,
-            y=y,
-        )()
 
     def fix_rows(self, unknowns: np.ndarray, owned: np.ndarray | None = None) -> None:
         """Replace rows by those of the identity; columns stay.

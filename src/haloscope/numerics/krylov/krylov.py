@@ -16,50 +16,6 @@ from haloscope.device.targets import KernelFile
 from haloscope.errors import SolutionError
 from haloscope.exchange.ranks.world import World
 
-# Higham, SIAM J. Matrix Anal. Appl. 26 (2005) 1179: Table 2.3 and equation 2.11.
-_LARGEST_NORM = 5.371920351148152
-_PADE_13 = (
-    64764752532480000.0,
-    32382376266240000.0,
-    7771770303897600.0,
-    1187353796428800.0,
-    129060195264000.0,
-    10559470521600.0,
-    670442572800.0,
-    33522128640.0,
-    1323241920.0,
-    40840800.0,
-    960960.0,
-    16380.0,
-    182.0,
-    1.0,
-)
-
-
-def matrix_exponential(matrix: NDArray[Any]) -> NDArray[Any]:
-    """Exponential of a square matrix by scaling, a Pade approximant and squaring.
-
-    Algorithm 2.3 of Higham, The scaling and squaring method for the matrix exponential revisited,
-    SIAM J. Matrix Anal. Appl. 26 (2005) 1179, always with the approximant of degree 13.
-    """
-    # `matrix`: real or complex, finite, (n, n).
-    norm = float(np.abs(matrix).sum(axis=0).max(initial=0.0))
-    squarings = max(0, math.ceil(math.log2(norm / _LARGEST_NORM))) if norm > 0 else 0
-    A = matrix * 0.5**squarings
-    b, one = _PADE_13, np.eye(len(matrix))
-    A2 = A @ A
-    A4 = A2 @ A2
-    A6 = A4 @ A2
-    high = A6 @ (b[13] * A6 + b[11] * A4 + b[9] * A2)
-    U = A @ (high + b[7] * A6 + b[5] * A4 + b[3] * A2 + b[1] * one)
-    high = A6 @ (b[12] * A6 + b[10] * A4 + b[8] * A2)
-    V = high + b[6] * A6 + b[4] * A4 + b[2] * A2 + b[0] * one
-    result: NDArray[Any] = np.linalg.solve(V - U, V + U)
-    for _ in range(squarings):
-        result = result @ result
-    return result
-
-
 Operator = Callable[[Array], Array]
 """Gives A v for a device array v; the result is read before the next call, v is not kept."""
 Floats = NDArray[np.float64]
@@ -237,13 +193,15 @@ class KrylovSpace:
 
     def _substep(self, projection: Projection, left: float, dt: float, allowed: float) -> Floats:
         """Longest step within a space whose error is allowed, that error, the result's factors."""
+        from scipy.linalg import expm
+
         m, step = projection.dimension, left
         for _ in range(_MOST_TRIES):
             # The last column of exp([t H, t e_1; 0, 0]) is t phi_1(t H) e_1 (Saad, theorem 1).
             extended = np.zeros((m + 1, m + 1))
             extended[:m, :m] = step * projection.matrix
             extended[0, m] = step
-            power = matrix_exponential(extended)
+            power = expm(extended)
             estimate = float(projection.next * projection.norm * abs(power[m - 1, m]))
             if estimate <= allowed * step:
                 return np.array([step, estimate, *(projection.norm * power[:m, 0])])
@@ -261,17 +219,3 @@ class KrylovSpace:
     def _length(self, vector: int) -> float:
         basis_vector = self._vectors[vector : vector + 1]
         return math.sqrt(self.products(basis_vector, basis_vector[0])[0])
-
-
-def exponential(
-    operator: Operator,
-    state: Array,
-    dt: float,
-    dimension: int,
-    tolerance: float,
-    device: Device,
-    world: World | None = None,
-) -> tuple[int, float]:
-    """One call of :meth:`KrylovSpace.exponential` with room of its own."""
-    space = KrylovSpace(device, len(state), dimension, state.dtype, world)
-    return space.exponential(operator, state, dt, tolerance)

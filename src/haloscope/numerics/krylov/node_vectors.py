@@ -127,12 +127,11 @@ class NodeVectors:
         self._step(0, _FIRST)
         return math.sqrt(square) if square >= 0 else math.nan
 
-    def orthonormalise(self, count: int) -> Floats:
-        """Make vector `count` orthogonal to the `count` before it, and 1 long."""
-        return self.extend(count)()
-
     def extend(self, count: int) -> Callable[[], Floats]:
-        """As :meth:`orthonormalise`, but a GPU goes on meanwhile; two of these may be under way."""
+        """Make vector `count` orthogonal to the `count` before it, and 1 long; returns the sums' reader.
+
+        A GPU goes on meanwhile; two of these may be under way.
+        """
         self.launch(count)
         return self.fetch(count)
 
@@ -144,7 +143,7 @@ class NodeVectors:
         return self._exchange is not None and self._exchange.capturable
 
     def launch(self, count: int) -> None:
-        """Do the work of :meth:`orthonormalise`."""
+        """Do the work of :meth:`extend`."""
         self._step(count, _PROJECT)
         self._reduce(count, 0)
         self._step(count, _FIRST)

@@ -50,11 +50,6 @@ class Smoother(Protocol):
 MakeSmoother = Callable[[BlockRows, SharedNodes], Smoother]
 
 
-def points_smoother(rows: BlockRows, shared: SharedNodes) -> Smoother:
-    """Point blocks, which do not depend on the ranks and suit any device."""
-    return PointBlocks(rows, shared)
-
-
 def usual_smoother(rows: BlockRows, shared: SharedNodes) -> Smoother:
     """Block ILU(0): overlapping on cores, coloured elsewhere.
 

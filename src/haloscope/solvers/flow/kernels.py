@@ -59,9 +59,9 @@ def manifest(case: FlowCase, target: Target, ranks: int) -> Iterator[KernelFile]
     equations = SlabEquations if slabs else FlowEquations
     for offset in offsets:
         yield equations.kernel_file(terms, offset)
-        yield block_rows.kernel_file(size, CORNERS, offset)
-        if stored and rounds(target, tolerance):
-            yield block_rows.kernel_file(size, CORNERS, offset, "float")
+    yield block_rows.kernel_file(size)
+    if stored and rounds(target, tolerance):
+        yield block_rows.kernel_file(size, "float")
     if not slabs:
         yield outlets.kernel_file()
     # Vectors of the linear solver; single prescribed unknowns.
@@ -81,8 +81,6 @@ def _offsets(table: FlowTable) -> tuple[str, ...]:
 
 
 def _preconditioner_files(name: str, size: int, target: Target) -> Iterator[KernelFile]:
-    if name in ("two-level", "point-blocks"):
-        yield block_rows.plain_file(size)
     if name == "two-level":
         yield dense_blocks.inverse_file(size)
         for slot_bytes in OFFSET_TYPES:

@@ -38,8 +38,6 @@ BOUNDARIES = (
     "diffuser_hub",
     "diffuser_vanes",
 )
-TURNING = ("rotor_hub", "blades")
-"""Boundaries that turn with the rotor."""
 INTERFACES = ("straightener_to_rotor", "rotor_to_diffuser")
 """Surfaces inside the mesh, between zones."""
 

@@ -83,13 +83,6 @@ class EnergyHistory:
         """Whether it has grown anywhere by more than rounding."""
         return bool((np.diff(self.energies) > 1e-12 * self.energies[:-1]).any())
 
-    @property
-    def rate(self) -> float:
-        """Exponential rate of growth over the last third."""
-        first = 2 * len(self.times) // 3
-        span = self.times[-1] - self.times[first]
-        return math.log(self.energies[-1] / self.energies[first]) / float(span)
-
 
 def warped_energy(
     order: int, warp: float, until: float, chain_rule: bool, device: Device

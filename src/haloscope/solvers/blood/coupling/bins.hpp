@@ -54,12 +54,6 @@ INLINE void scan_counts(const int *counts, long bins, const int *sums, Start *st
   }
 }
 
-KERNEL(sum_bins, IN(int, counts), LONG(bins), OUT(int, sums)) { sum_counts(counts, bins, sums); }
-
-KERNEL(scan_bins, IN(int, counts), LONG(bins), IN(int, sums), OUT(int, starts)) {
-  scan_counts(counts, bins, sums, starts);
-}
-
 // Puts an item into its bin, the last one first; its place. Counts go back to 0.
 template <typename Start>
 INLINE long put(int *items, const Start *starts, int *counts, long bin, int item) {

@@ -29,7 +29,6 @@ INLINE real along_x(const real *phi, const real *sums) {
 #if ON_GPU
 #include "coupling_gpu.hpp"
 #include "bins.hpp"
-#include "coupling_tiles.hpp"
 #include "kept_positions.hpp"
 #include "coupling_lists.hpp"
 #include "coupling_warps.hpp"

@@ -30,32 +30,15 @@ SOURCE = Path(__file__).with_name("coupling.cpp")
 KERNELS = {"linear": 2, "roma": 3, "cosine": 4, "peskin": 4}
 """Regularised delta functions and the lattice points that each covers along an axis."""
 
-WAYS = ("lists", "fixed point", "atomics")
-"""How a GPU adds up: as cores do, from lists that are kept; in whole multiples of a resolution; with
-plain atomics."""
-
-RESOLUTION = 2.0**-56
-"""What forces are whole multiples of in fixed point. Sums of up to 128 have room."""
-
 LEAST_HALO = 2
 """Points that a vertex of a rank's own box can reach beyond that box."""
 
 SIZES = {"THREADS_A_BLOCK": 256, "SCAN_BLOCKS": 256}
 """Constants of bins.hpp: threads of a GPU's blocks, blocks that add up bins."""
 
-# As in coupling_cores.hpp and coupling_tiles.hpp.
+# As in coupling_cores.hpp.
 _ROW = 4
 _VERTICES_A_BATCH = 32
-_TILE = (8, 8, 4)
-# Warps of a block that works on tiles.
-_WARPS = 4
-
-_SPREADING = {
-    "on cores": ("spread",),
-    "lists": (*MAKING, SUMMING),
-    "fixed point": (*("count_tiles", "sum_bins", "scan_bins", "fill_tiles"), "spread_fixed_point"),
-    "atomics": ("spread_atomically",),
-}
 
 # Vertices that a block of a GPU takes one after the other, where there are enough of them: neighbours in
 # a cell, which share what they read, and so few that processors end at about the same time.
@@ -122,7 +105,7 @@ class OwnBox:
 def kernel_file(target: Target, kernel: str, dtype: DTypeLike = np.float64) -> KernelFile:
     """The kernels of this module for a smoothed delta function and for arrays of a type."""
     real = "double" if np.dtype(dtype) == np.float64 else "float"
-    of_gpus = {} if target.kind == "cpu" else {**SIZES, "WARPS": _WARPS, **CONSTANTS}
+    of_gpus = {} if target.kind == "cpu" else {**SIZES, **CONSTANTS}
     return KernelFile(SOURCE, {"real": real, "DELTA": kernel.upper(), **of_gpus})
 
 
@@ -140,7 +123,7 @@ class Coupling:
     #
     # Spreading adds to own points only. At each point the shares are added in the order of calls,
     # and of vertices within a call, so that they are the same bits for any number of threads and
-    # any division into ranks (not with `way` "atomics").
+    # any division into ranks.
 
     def __init__(
         self,
@@ -152,13 +135,11 @@ class Coupling:
         *,
         kernel: str = "cosine",
         dtype: DTypeLike = np.float64,
-        way: str = WAYS[0],
     ) -> None:
-        for key, choice, allowed in (("kernel", kernel, KERNELS), ("way", way, WAYS)):
-            if choice not in allowed:
-                raise InputError(
-                    "unknown value", location=f"{key} = {choice!r}", allowed=", ".join(allowed)
-                )
+        if kernel not in KERNELS:
+            raise InputError(
+                "unknown value", location=f"kernel = {kernel!r}", allowed=", ".join(KERNELS)
+            )
         if halo < LEAST_HALO:
             raise InputError(
                 "too narrow for cells",
@@ -186,19 +167,13 @@ class Coupling:
         }
         # Only cores take rows.
         self._rows = device.from_host(row_starts(table)) if on_cores else None
-        spreading = "on cores" if on_cores else way
         source, constants = kernel_file(device, kernel, dtype)
         self._kernels = {
             name: device.kernel(source, name, constants)
-            for name in ("interpolate", *_SPREADING[spreading])
+            for name in ("interpolate", *(("spread",) if on_cores else (*MAKING, SUMMING)))
         }
-        self._bind_spread = {
-            "on cores": self._slabs,
-            "atomics": self._atomics,
-            "lists": self._listed,
-        }.get(spreading, self._tiles)
         self._lists: TileLists | None = None
-        if spreading == "lists":
+        if not on_cores:
             self._lists = TileLists(device, box, self._kernels, _WIDTH, _BLOCKS)
         self._launches: dict[tuple[object, ...], tuple[int, Callable[[], None]]] = {}
 
@@ -322,7 +297,8 @@ class Coupling:
         self, force: Array, positions: Array, forces: Array, count: int
     ) -> dict[str, Launch]:
         """The launches of :meth:`spread` by the names of their kernels, in turn."""
-        return self._bind_spread(force, positions, forces, count)
+        work = (force, positions, forces, count)
+        return self._slabs(*work) if self._lists is None else self._listed(*work)
 
     def _slabs(
         self, force: Array, positions: Array, forces: Array, count: int
@@ -351,61 +327,6 @@ class Coupling:
         fluid = {"force": force, **self._fluid}
         room = vertices_of(positions)
         return self._lists.bind(fluid, positions, forces, room, count, afresh=afresh)
-
-    def _atomics(
-        self, force: Array, positions: Array, forces: Array, count: int
-    ) -> dict[str, Launch]:
-        name = "spread_atomically"
-        launch = self._kernels[name].bind(
-            force=force,
-            **self._fluid,
-            positions=positions,
-            forces=forces,
-            vertices=vertices_of(positions),
-            count=count,
-            extent=(4 * count,),
-        )
-        return {name: launch}
-
-    def _tiles(
-        self, force: Array, positions: Array, forces: Array, count: int
-    ) -> dict[str, Launch]:
-        """Bins of vertices for each tile, then the sums of each."""
-        device = self.device
-        along = [-(-n // edge) for n, edge in zip(self.box.counts, _TILE, strict=True)]
-        bins = int(np.prod(along, dtype=np.int64))
-        counts, sums, starts = (
-            device.zeros((size,), np.int32) for size in (bins, _BLOCKS, bins + 1)
-        )
-        items = device.zeros((count * self.most_tiles(),), np.int32)
-        vertices = {"positions": positions, "vertices": vertices_of(positions)}
-        arguments = {"box_numbers": self._fluid["box_numbers"], **vertices, "count": count}
-        binned, lists = {"counts": counts, "bins": bins}, {"starts": starts, "items": items}
-        tiles = {"force": force, **self._fluid, **vertices, "forces": forces, "bins": bins}
-        wide, threads = _BLOCKS * _WIDTH, 32 * _WARPS
-        calls: dict[str, tuple[dict[str, Any], int, int]] = {
-            "count_tiles": ({**arguments, "counts": counts}, count, _WIDTH),
-            "sum_bins": ({**binned, "sums": sums}, wide, _WIDTH),
-            "scan_bins": ({**binned, "sums": sums, "starts": starts}, wide, _WIDTH),
-            "fill_tiles": ({**arguments, "counts": counts, **lists}, count, _WIDTH),
-            "spread_fixed_point": (
-                {**tiles, **lists, "unit": 1.0 / RESOLUTION},
-                bins * threads,
-                threads,
-            ),
-        }
-        return {
-            name: self._kernels[name].bind(**arguments, extent=(extent,), block=(block,))
-            for name, (arguments, extent, block) in calls.items()
-        }
-
-    def most_tiles(self) -> int:
-        """Most tiles of a GPU that one vertex can meet: those that its entries have room for."""
-        most = 1
-        for n, edge, points in zip(self.box.counts, _TILE, self.box.shape, strict=True):
-            # A narrow last tile may have a support that begins before it and ends in the first.
-            most *= 3 if n == points and n % edge in (1, 2) else 2
-        return most
 
 
 def vertices_of(positions: Array) -> int:

@@ -1,5 +1,5 @@
-// On a GPU: the velocities of vertices, and the plainest spreading. Four threads take a vertex, one
-// for each x, so that they read and write a row of points together.
+// On a GPU: the velocities of vertices. Four threads take a vertex, one for each x, so that they read a
+// row of points together.
 
 // The number of the i-th vertex that is wanted.
 INLINE long vertex_at(const int *cells, const int *span, long a_cell, long i) {
@@ -71,54 +71,5 @@ KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, INTERPOLATING_TOGETHER), interp
     const bool there = n < smaller(wanted, (b + 1) * in_turn);
     take_velocity(fluid, box, positions, velocities, vertices, there,
                   there ? vertex_at(cells, span, a_cell, n) : 0);
-  }
-}
-
-// What the support of a vertex has of the own box: numbers of own points along each axis (-1: of
-// another rank) and weights. False where it has nothing.
-INLINE bool own_support(const real *X, long vertices, long i, const Box &box, int at[3][SUPPORT],
-                        real phi[3][SUPPORT]) {
-  for (int d = 0; d < 3; d++) {
-    const real x = X[d * vertices + i];
-    if (!placeable(x)) return false;
-    const Axis &axis = box.axes[d];
-    const int from = from_first(delta_weights(x, phi[d]), axis);
-    int most = -1;
-    for (int a = 0; a < SUPPORT; a++) {
-      const int there = further(from, a, axis);
-      at[d][a] = is_own(there, axis) ? there : -1;
-      most = larger(most, at[d][a]);
-    }
-    if (most < 0) return false;
-  }
-  return true;
-}
-
-// In no order.
-KERNEL(spread_atomically, INOUT(real, force), LONG(stride), IN(int, points), IN(int, box_numbers),
-       LONG(halo), IN(real, positions), IN(real, forces), LONG(vertices), LONG(count)) {
-  const Box box = box_of(box_numbers);
-  const Table table = table_of(points, box, halo);
-  FOR_EACH(n, 4 * count) {
-    const long i = n / 4;
-    const int lane = n % 4;
-    int at[3][SUPPORT];
-    real phi[3][SUPPORT];
-    if (lane >= SUPPORT || !own_support(positions, vertices, i, box, at, phi)) continue;
-    int x = at[0][0];
-    real phi_x = phi[0][0];
-    for (int a = 1; a < SUPPORT; a++) {
-      x = lane == a ? at[0][a] : x;
-      phi_x = lane == a ? phi[0][a] : phi_x;
-    }
-    for (int k = 0; k < SUPPORT; k++)
-      for (int j = 0; j < SUPPORT; j++) {
-        if (x < 0 || at[1][j] < 0 || at[2][k] < 0) continue;
-        const int p = points[place_of(table, x, at[1][j], at[2][k])];
-        if (p < 0) continue;
-        const real w = phi[2][k] * phi[1][j];
-        for (int c = 0; c < 3; c++)
-          atomic_add(force + c * stride + p, w * forces[c * vertices + i] * phi_x);
-      }
   }
 }

@@ -7,15 +7,11 @@ closes on itself nor has a wall, the faces of its box count as walls: cells star
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-Distance = Callable[[np.ndarray], np.ndarray]
-"""Signed distances (n,) from the wall of points (n, 3), negative inside the vessel."""
 Flags = tuple[bool, bool, bool]
-_CHUNK = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,49 +28,6 @@ class Lumen:
     # Place of the first node, and distances between nodes along x, y, z, (3,).
     origin: np.ndarray
     spacing: np.ndarray
-
-    @classmethod
-    def from_distance(
-        cls,
-        lower: np.ndarray,
-        upper: np.ndarray,
-        periodic: Flags,
-        distance: Distance,
-        spacing: float,
-        volume: float | None = None,
-    ) -> Lumen:
-        """Vessel whose wall is the zero of a signed distance.
-
-        `distance`: signed distance of points, negative inside.
-        """
-        lower, upper = np.asarray(lower, np.float64), np.asarray(upper, np.float64)
-        intervals = np.maximum(np.ceil((upper - lower) / spacing - 1e-9), 1).astype(int)
-        step = (upper - lower) / intervals
-        nodes = [
-            low + h * np.arange(n if closed else n + 1)
-            for low, h, n, closed in zip(lower, step, intervals, periodic, strict=True)
-        ]
-        open_axes = [axis for axis in range(3) if not periodic[axis]]
-
-        def walled(points: np.ndarray) -> np.ndarray:
-            result = np.asarray(distance(points), np.float64)
-            for axis in open_axes:
-                sides = np.maximum(lower[axis] - points[:, axis], points[:, axis] - upper[axis])
-                result = np.maximum(result, sides)
-            return result
-
-        grid = np.empty([len(axis) for axis in reversed(nodes)], np.float32)
-        flat = grid.reshape(-1)
-        for begin, points in _grid_points(nodes):
-            flat[begin : begin + len(points)] = walled(points)
-        if volume is None:
-            centres = [a + 0.5 * h for a, h in zip(nodes, step, strict=True)]
-            centres = [c[c < high] for c, high in zip(centres, upper, strict=True)]
-            h, inside = float(step.min()), 0.0
-            for _, points in _grid_points(centres):
-                inside += float(np.clip(0.5 - walled(points) / h, 0.0, 1.0).sum())
-            volume = inside * float(step.prod())
-        return cls(lower, upper, periodic, volume, grid, lower, step)
 
     @classmethod
     def from_points(
@@ -141,15 +94,6 @@ class Lumen:
                     value = self.grid[nodes[2][k], nodes[1][j], nodes[0][i]]
                     result += parts[0][i] * parts[1][j] * parts[2][k] * value
         return result
-
-
-def _grid_points(nodes: list[np.ndarray]) -> Iterator[tuple[int, np.ndarray]]:
-    """Points of a grid in pieces, x fastest: the number of the first, and (n, 3) of them."""
-    nx, ny, nz = map(len, nodes)
-    for begin in range(0, nx * ny * nz, _CHUNK):
-        number = np.arange(begin, min(begin + _CHUNK, nx * ny * nz))
-        places = (number % nx, number // nx % ny, number // (nx * ny))
-        yield begin, np.stack([a[i] for a, i in zip(nodes, places, strict=True)], axis=1)
 
 
 def distance_from_points(

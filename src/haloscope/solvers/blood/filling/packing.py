@@ -102,15 +102,6 @@ class Cells:
         """Some of the cells, by number or flag."""
         return Cells(self.positions[which], self.quaternions[which], self.kinds[which], self.size)
 
-    def joined(self, other: Cells) -> Cells:
-        """These and then others."""
-        return Cells(
-            np.concatenate([self.positions, other.positions]),
-            np.concatenate([self.quaternions, other.quaternions]),
-            np.concatenate([self.kinds, other.kinds]),
-            self.size,
-        )
-
 
 def rotations(quaternions: np.ndarray) -> np.ndarray:
     """Matrices (n, 3, 3) that unit quaternions (w, x, y, z) of (n, 4) stand for."""

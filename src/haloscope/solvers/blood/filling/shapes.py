@@ -40,11 +40,6 @@ class CellShape:
         return cls(radius * outline)
 
     @classmethod
-    def sphere(cls, radius: float) -> CellShape:
-        """A capsule."""
-        return cls.oblate(radius, 1.0)
-
-    @classmethod
     def biconcave(cls, radius: float) -> CellShape:
         """A red cell (E. Evans, Y. C. Fung, Microvasc. Res. 4 (1972) 335, eq. 1)."""
         angle = np.linspace(0.0, math.pi / 2.0, _PROFILE_POINTS)

@@ -35,21 +35,6 @@ class CellShapes:
         covariance = covariance - mean[:, :, None] * mean[:, None, :]
         return cls(volume, area, first + mean, covariance, moments[11])
 
-    @property
-    def inertia(self) -> np.ndarray:
-        """(n, 3, 3) tensors of inertia about the centres at density 1."""
-        trace = np.trace(self.covariance, axis1=1, axis2=2)
-        tensor: np.ndarray = self.volume[:, None, None] * (
-            trace[:, None, None] * np.eye(3) - self.covariance
-        )
-        return tensor
-
-    @property
-    def semi_axes(self) -> np.ndarray:
-        """(n, 3) of the ellipsoids with the same moments, the longest first."""
-        axes: np.ndarray = np.sqrt(5 * np.linalg.eigvalsh(self.covariance)[:, ::-1])
-        return axes
-
     def taylor_deformation(self, flow: int = 0, gradient: int = 1) -> np.ndarray:
         """(n,) D = (L - B)/(L + B) from the axes of the ellipsoid in the plane of a shear flow."""
         long, short = self._in_plane(flow, gradient)

@@ -98,11 +98,6 @@ class Surface:
     normals: Floats  # Unit normals, outward of what the surface encloses, shaped as `points`
     weights: Floats  # (faces (N + 1)^2,): areas that the points stand for
 
-    @property
-    def area(self) -> float:
-        """Total area."""
-        return float(self.weights.sum())
-
     def values(self, fields: Floats) -> Floats:
         """Values at the points, (points, components), of fields (elements, components, nodes)."""
         taken = fields[self.faces[:, :1], :, self.nodes]

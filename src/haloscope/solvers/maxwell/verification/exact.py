@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,15 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError
-from haloscope.numerics.bessel import (
-    bessel,
-    bessel_derivative_zero,
-    bessel_zero,
-    riccati_derivative,
-    riccati_derivative_zero,
-    spherical_over_argument,
-    spherical_zero,
-)
 from haloscope.numerics.elements.basis import legendre
 from haloscope.solvers.maxwell.elements import Material
 
@@ -30,6 +22,8 @@ Complexes = NDArray[np.complex128]
 Solution = Callable[[Floats, float], Floats]
 
 TAU = 2 * np.pi
+# Of a spherical Bessel function's zeros, whose distance is at least about pi.
+_SCAN = 0.25
 Triple = tuple[int, int, int]
 Lengths = tuple[float, float, float]
 
@@ -118,19 +112,6 @@ def cavity(kind: str, numbers: Triple, size: Lengths = (1.0, 1.0, 1.0)) -> TimeH
     return TimeHarmonic(w, phasor)
 
 
-def plane_wave(wave_vector: Lengths, polarisation: Lengths) -> TimeHarmonic:
-    """Plane wave E = p cos(k . x - w t) in vacuum; the part of p along k is left out."""
-    k, p = np.array(wave_vector), np.array(polarisation)
-    w = float(np.linalg.norm(k))
-    p = p - k * (k @ p) / w**2
-    both = np.concatenate([p, np.cross(k, p) / w])
-
-    def phasor(points: Floats) -> Complexes:
-        return np.asarray(np.multiply.outer(both, np.exp(1j * np.tensordot(k, points, 1))))
-
-    return TimeHarmonic(w, phasor)
-
-
 def waveguide(
     kind: str,
     azimuthal: int = 0,
@@ -145,17 +126,19 @@ def waveguide(
     Pozar, Microwave Engineering, section 3.4: the axial field is J_m(K rho) cos(m phi) cos(w t - k
     z), w^2 = k^2 + K^2, K R a zero of J_m (``tm``: Ez) or of J_m' (``te``: Hz).
     """
+    from scipy.special import jn_zeros, jnp_zeros, jv
+
     # `azimuthal`, `radial`: m from 0, and which zero, from 1.
     m = azimuthal
-    K = (bessel_zero if kind == "tm" else bessel_derivative_zero)(m, radial) / radius
+    K = float((jn_zeros if kind == "tm" else jnp_zeros)(m, radial)[-1]) / radius
     k = TAU * periods / length
     w = float(np.hypot(k, K))
 
     def phasor(points: Floats) -> Complexes:
         x, y, z = points
         rho, phi = np.hypot(x, y), np.arctan2(y, x)
-        below, above = bessel(m - 1, K * rho), bessel(m + 1, K * rho)
-        axial = bessel(m, K * rho) * np.cos(m * phi)
+        below, above = jv(m - 1, K * rho), jv(m + 1, K * rho)
+        axial = jv(m, K * rho) * np.cos(m * phi)
         outward = K * (below - above) / 2 * np.cos(m * phi)
         around = -K * (below + above) / 2 * np.sin(m * phi) if m else np.zeros_like(x)
         dx = np.cos(phi) * outward - np.sin(phi) * around
@@ -174,8 +157,32 @@ def sphere_frequency(kind: str, degree: int = 1, radial: int = 1, radius: float 
     # w R is a zero of j_l (``te``) or of (x j_l)' (``tm``); Jackson, Classical Electrodynamics,
     # section 9.8 and problem 9.22. Lowest: TM11 2.743707269992269, TM21 3.870238580222165, TE11
     # 4.493409457909064.
-    zero = riccati_derivative_zero if kind == "tm" else spherical_zero
-    return zero(degree, radial) / radius
+    from scipy.optimize import brentq
+    from scipy.special import spherical_jn
+
+    function = _riccati_derivative if kind == "tm" else spherical_jn
+    # Zeros lie above l (DLMF 10.21.3) and less than pi + l apart.
+    steps = np.arange(1.0, math.ceil(radial * (math.pi + degree) / _SCAN) + 1)
+    x: Floats = degree + _SCAN * steps
+    values = function(degree, x)
+    before = np.flatnonzero(np.diff(np.signbit(values)))[radial - 1]
+    zero = brentq(lambda x: function(degree, x), x[before], x[before + 1], xtol=1e-15)
+    return float(zero) / radius
+
+
+def _over_argument(degree: int, x: Floats) -> Floats:
+    """j_l(x) / x for l from 1, also at x = 0: (j_(l-1) + j_(l+1)) / (2 l + 1), DLMF 10.51.1."""
+    from scipy.special import spherical_jn
+
+    both = spherical_jn(degree - 1, x) + spherical_jn(degree + 1, x)
+    return np.asarray(both / (2 * degree + 1))
+
+
+def _riccati_derivative(degree: int, x: Floats) -> Floats:
+    """(x j_l(x))' / x = j_(l-1) - l j_l / x for l from 1, DLMF 10.51.2; also at x = 0."""
+    from scipy.special import spherical_jn
+
+    return np.asarray(spherical_jn(degree - 1, x) - degree * _over_argument(degree, x))
 
 
 def sphere(kind: str, degree: int = 1, radial: int = 1, radius: float = 1.0) -> TimeHarmonic:
@@ -194,9 +201,9 @@ def sphere(kind: str, degree: int = 1, radial: int = 1, radius: float = 1.0) -> 
         by_r = 1 / np.where(middle, 1.0, r)
         cosine = z * by_r
         value, slope = legendre(degree, cosine), _legendre_slope(degree, cosine)
-        q = spherical_over_argument(degree, w * r)
+        q = _over_argument(degree, w * r)
         around = w * q * slope
-        across = riccati_derivative(degree, w * r)
+        across = _riccati_derivative(degree, w * r)
         outward = (many * q * value - across * slope * cosine) * by_r
         M = [-y * around, x * around, np.zeros_like(x)]
         N = [x * outward, y * outward, z * outward + across * slope]

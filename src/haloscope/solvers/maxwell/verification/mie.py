@@ -33,7 +33,7 @@ _LARGE = 1e200
 
 @dataclass(frozen=True, eq=False)
 class Sphere:
-    """Coefficients of the scattered wave; made by `dielectric_sphere` or `conducting_sphere`."""
+    """Coefficients of the scattered wave; made by `dielectric_sphere`."""
 
     size: float  # x = k a
     # a_n and b_n for n from 1 on (BH eq. 4.53), complex (terms,).
@@ -55,27 +55,6 @@ class Sphere:
         """Extinction efficiency: scattering and absorption (BH eq. 4.62)."""
         coefficients = (self.electric + self.magnetic).real
         return float(2 / self.size**2 * ((2 * self._degrees + 1) * coefficients).sum())
-
-    @property
-    def absorption(self) -> float:
-        """Absorption efficiency."""
-        return self.extinction - self.scattering
-
-    @property
-    def backscattering(self) -> float:
-        """Radar cross section over pi a^2: that of `cross_section` at theta = pi (BH sec. 4.6)."""
-        n = self._degrees
-        amplitude = ((2 * n + 1) * (-1) ** n * (self.electric - self.magnetic)).sum()
-        return float(abs(amplitude) ** 2 / self.size**2)
-
-    @property
-    def asymmetry(self) -> float:
-        """Mean cosine of the scattering angle (BH sec. 4.5)."""
-        n, a, b = self._degrees, self.electric, self.magnetic
-        m = n[:-1]
-        between = (a[:-1] * a[1:].conj() + b[:-1] * b[1:].conj()).real * m * (m + 2) / (m + 1)
-        within = (a * b.conj()).real * (2 * n + 1) / (n * (n + 1))
-        return float(4 / self.size**2 * (between.sum() + within.sum()) / self.scattering)
 
     def amplitudes(self, theta: ArrayLike) -> tuple[Complexes, Complexes]:
         """S1 (across the plane of scattering) and S2 (within it), BH eq. 4.74.
@@ -153,15 +132,6 @@ def dielectric_sphere(size: float, permittivity: complex, permeability: complex 
         return np.asarray(numerator / (inside * xi[1:] - xi[:-1]))
 
     return Sphere(size, coefficient(mu / index), coefficient(index / mu))
-
-
-def conducting_sphere(size: float) -> Sphere:
-    """Sphere of a perfect electric conductor: the limit of BH eq. 4.53 for a large permittivity."""
-    _require_size(size)
-    psi, xi = _riccati_bessel(size)
-    n = np.arange(1, len(psi))
-    slope, outgoing = psi[:-1] - n / size * psi[1:], xi[:-1] - n / size * xi[1:]
-    return Sphere(size, slope / outgoing, psi[1:] / xi[1:])
 
 
 def _require_size(size: float) -> None:
