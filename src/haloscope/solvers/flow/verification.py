@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.solvers.verification import Solve
+
 Floats = NDArray[np.float64]
 
 _A, _D = math.pi / 4, math.pi / 2
@@ -101,9 +103,6 @@ def circular_couette(
     pressure = pressure - (a * a - b * b) / 2
     return np.stack([-rate * x[:, 1], rate * x[:, 0], 0 * rate, pressure], axis=1)
 
-
-Solve = Callable[[dict[str, Any]], Any]
-"""Runs the data of a case to its end and gives the simulation."""
 
 SIDES = ("x_low", "x_high", "y_low", "y_high", "z_low", "z_high")
 # Points and weight of the quadrature of second degree on a tetrahedron.
