@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
 
 from haloscope.checks import bench
@@ -41,7 +39,7 @@ def test_a_size_that_is_too_small_is_told_before_anything_is_timed(
 
 @pytest.mark.parametrize("solver", registry.NAMES)
 def test_the_least_size_gives_every_solver_kernels_with_work(solver):
-    module = importlib.import_module(f"haloscope.solvers.{solver}.kernels")
-    for kernel in module.kernels(CpuDevice(), [bench._LEAST[solver]]):
+    module = registry.kernels(solver)
+    for kernel in module.kernels(CpuDevice(), [module.LEAST_SIZE]):
         kernel.launch()
         assert kernel.cells > 0

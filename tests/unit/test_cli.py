@@ -27,7 +27,7 @@ from haloscope.io.checkpoint import list_checkpoints
 from haloscope.run.summary import version
 from haloscope.solvers import registry
 from haloscope.solvers.cavity import checks
-from haloscope.solvers.interface import Check, Comparison
+from haloscope.solvers.verification import Check, Comparison
 
 _COMMANDS = ("run", "cases", "build", "verify", "bench", "scale", "info", "new")
 _SUMMARY_KEYS = {
@@ -138,7 +138,7 @@ def test_a_quiet_run_prints_nothing_but_warnings(case, call):
 
 def test_quiet_verification_prints_only_missed_comparisons(call, monkeypatch):
     rows = {"missed": Comparison(1.0, 2.0, 0.1), "hit": Comparison(1.0, 1.0, 0.1)}
-    check = Check("coarse", "a coarse grid", "nobody", False, lambda solve: rows)
+    check = Check("coarse", "a coarse grid", "nobody", lambda solve: rows)
     monkeypatch.setattr(checks, "CHECKS", (check,))
     code, out, err = call("verify", "coarse", "--quiet")
     assert (code, err) == (1, "")
@@ -546,7 +546,7 @@ def test_the_checks_are_listed_and_not_run(call, monkeypatch):
 def one_coarse_check(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The square cavity at Ra = 1e3 on grids that take no time, as the only check."""
     run = partial(checks.square_check, 1e3, (17, 25), 1e-4)
-    check = Check("coarse", "a coarse square", "G. de Vahl Davis", False, run)
+    check = Check("coarse", "a coarse square", "G. de Vahl Davis", run)
     for name in registry.NAMES:
         monkeypatch.setattr(registry.checks(name), "CHECKS", (check,) if name == "cavity" else ())
     yield

@@ -19,8 +19,8 @@ from haloscope.solvers import registry
 from haloscope.solvers.blood import checks as blood
 from haloscope.solvers.cavity import checks as cavity
 from haloscope.solvers.flow import checks as flow
-from haloscope.solvers.interface import Check, Comparison
 from haloscope.solvers.maxwell import checks as maxwell
+from haloscope.solvers.verification import Check, Comparison
 
 CHECKS = all_checks()
 QUICK_AMONG_QUICK = ("blood-channel", "cavity-2d-ra1e3", "flow-newton", "maxwell-layer")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import os
 import platform
@@ -21,9 +20,6 @@ from haloscope.solvers import registry
 
 _SECONDS = 0.25
 _REPEATS = 5
-# Fewest nodes along an axis that the kernels of each solver take: blood lays a cell into 20 points,
-# flow needs two elements, Maxwell two of order 14.
-_LEAST = {"blood": 20, "cavity": 6, "flow": 3, "maxwell": 30}
 
 
 def bench(
@@ -43,8 +39,7 @@ def bench(
     probe = CeilingProbe(opened)
     rows = []
     for name in names:
-        module = importlib.import_module(f"haloscope.solvers.{name}.kernels")
-        for kernel in module.kernels(opened, sizes):
+        for kernel in registry.kernels(name).kernels(opened, sizes):
             launches = 1
             opened.seconds(kernel.launch)
             once = opened.seconds(kernel.launch)
@@ -84,13 +79,13 @@ def bench(
 
 def _check_sizes(names: Sequence[str], sizes: Sequence[int]) -> None:
     """Refuse sizes that a solver's kernels do not take, before any of them is timed."""
-    largest = max(names, key=_LEAST.__getitem__)
+    least, largest = max((registry.kernels(name).LEAST_SIZE, name) for name in names)
     for size in sizes:
-        if size < _LEAST[largest]:
+        if size < least:
             raise InputError(
                 f"it is too small for the benchmarks of {largest}",
                 location=f"--nodes {size}",
-                allowed=f"{_LEAST[largest]} or more",
+                allowed=f"{least} or more",
                 remedy="name another solver" if len(names) > 1 else "",
             )
 

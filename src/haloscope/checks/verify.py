@@ -17,7 +17,7 @@ from haloscope.run import Simulation
 from haloscope.run.state import Progress, Silent
 from haloscope.run.summary import version
 from haloscope.solvers import registry
-from haloscope.solvers.interface import Check
+from haloscope.solvers.verification import Check, Solve
 
 _MOST_STEPS = 10_000_000
 
@@ -54,7 +54,7 @@ def select(names: Sequence[str], *, slow: bool) -> list[Check]:
     return list(chosen.values())
 
 
-def solve_with(device: str, progress: Progress) -> Callable[[dict[str, Any]], Simulation]:
+def solve_with(device: str, progress: Progress) -> Solve:
     """Function with which a check runs a case to its steady state."""
 
     def solve(data: dict[str, Any]) -> Simulation:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -16,6 +17,10 @@ from haloscope.io.vtk_arrays import CellArrays, MeshCells
 from haloscope.mesh.blocks import StructuredGrid
 
 if TYPE_CHECKING:
+    from haloscope.case.tables import CaseTable
+    from haloscope.device.interface import Device
+    from haloscope.device.program import Program
+    from haloscope.exchange.ranks.world import World
     from haloscope.io.figures.field_pictures import SlicesPicture
     from haloscope.io.figures.geometry_views import Geometry
     from haloscope.io.figures.pictures import PlanePicture
@@ -34,6 +39,12 @@ class Field:
     name: str
     unit: str
     meaning: str
+
+
+VELOCITIES = {
+    name: Field(name, "m/s", f"velocity along {axis}")
+    for name, axis in zip("uvw", "xyz", strict=True)
+}
 
 
 @dataclass(frozen=True)
@@ -111,8 +122,8 @@ class Monitor:
     file: str
     label: str
     title: str
-    steady: bool
-    limit: float
+    steady: bool = False
+    limit: float = math.inf
     settled: float = 1e-5
     warn_unsteady: bool = True
     first: float | None = None
@@ -139,6 +150,16 @@ class Results:
     files: Mapping[str, Path] = field(default_factory=dict)
     lines: Sequence[str] = ()
     notices: Sequence[str] = ()
+
+    @staticmethod
+    def joined(parts: Sequence[Results]) -> Results:
+        """Results of the parts of a solver, in their order."""
+        return Results(
+            {key: value for part in parts for key, value in part.summary.items()},
+            {key: value for part in parts for key, value in part.files.items()},
+            [line for part in parts for line in part.lines],
+            [notice for part in parts for notice in part.notices],
+        )
 
 
 class FieldLayout(Protocol):
@@ -221,70 +242,19 @@ class BenchKernel:
     launch: Callable[[], None]
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """A computed number beside its reference.
+class Solver(ABC):
+    """A simulation of one case on the ranks of a world.
 
-    Attributes
+    A solver defines the abstract methods, and the others where its answer is not the default.
+
+    Parameters
     ----------
-    value, reference
-        The two.
-    tolerance
-        Largest difference allowed, in the numbers' own unit.
-    """
-
-    value: float
-    reference: float
-    tolerance: float
-
-    @property
-    def ok(self) -> bool:
-        """Whether the difference is within the tolerance (never for NaN)."""
-        return abs(self.value - self.reference) <= self.tolerance
-
-    def as_dict(self) -> dict[str, float | bool]:
-        """As written to JSON."""
-        return {
-            "value": self.value,
-            "reference": self.reference,
-            "tolerance": self.tolerance,
-            "ok": self.ok,
-        }
-
-
-@dataclass(frozen=True)
-class Check:
-    """A verification check of a solver.
-
-    Attributes
-    ----------
-    name
-        What the user types.
-    about
-        The claim in one line.
-    source
-        Where the reference comes from.
-    slow
-        Left out unless asked for by name or with all.
-    run
-        Computes the comparisons; it is handed a function that runs the data of a case to its
-        steady state and gives the simulation.
+    case, device, world
+        The checked case, the device of this rank, and the ranks that share the case.
     """
 
     name: str
-    about: str
-    source: str
-    slow: bool
-    run: Callable[[Callable[[dict[str, Any]], Any]], dict[str, Comparison]]
-
-
-class Solver(Protocol):
-    """A simulation of one case on the ranks of a world."""
-
-    name: str
-    step: int
-    time: float | None
-    """Physical time in s, where steps have one for all."""
+    dtype: np.dtype
     fields: Mapping[str, Field]
     vectors: Mapping[str, Sequence[str]]
     """Fields that are components of a vector, by its name."""
@@ -292,48 +262,62 @@ class Solver(Protocol):
     """Names of all that a restart needs, as :meth:`owned` gives it."""
     layout: FieldLayout
     followed: Monitor
-    last_step: int
-    """Where the case ends."""
     work: Work
-    dtype: np.dtype
     kernel_hash: str
     transport: str
-    notices: Sequence[str]
-    """Assumptions, repairs and warnings of the set-up, a line each; a line that questions the
-    results begins with "warning: "."""
 
-    def derived(self) -> Sequence[DerivedNumber]:
-        """Numbers that follow from the case, printed before the first step."""
+    def __init__(self, case: CaseTable, device: Device, world: World) -> None:
+        self._case, self._device, self._world = case, device, world
+        self.step = 0
+        self.last_step = case.run.steps
+        """Where the case ends."""
+        self.notices: list[str] = []
+        """Assumptions, repairs and warnings of the set-up, a line each; a line that questions the
+        results begins with "warning: "."""
 
-    def time_step_limit(self) -> str:
-        """One clause: the time step, and which part of the case limits it."""
+    @property
+    def time(self) -> float | None:
+        """Physical time in s, where steps have one for all."""
+        return None
 
+    @property
+    def program(self) -> Program | None:
+        """The steps, or the first part of each, as a program; None where those of this case are none."""
+        return None
+
+    # Steps
+
+    @abstractmethod
     def advance(self, steps: int) -> None:
         """Take steps."""
 
+    @abstractmethod
     def follow(self) -> dict[str, float]:
         """Values of what is followed, the same on every rank; not finite when it broke."""
 
-    def sample(self, positions: Sequence[tuple[float, float, float]]) -> list[list[float]]:
-        """Values of all fields at points, the same on every rank."""
+    # Values
 
-    def diagnostics(self) -> dict[str, float]:
-        """The numbers that users of this solver look at first; the same on every rank."""
-
+    @abstractmethod
     def owned(self, name: str) -> np.ndarray:
         """Host copy of this rank's owned values of a field."""
 
     def relative(self, name: str) -> np.ndarray:
         """As `owned`, in the form that users see (a pressure relative to the centre's)."""
+        return self.owned(name)
+
+    @abstractmethod
+    def sample(self, positions: Sequence[tuple[float, float, float]]) -> list[list[float]]:
+        """Values of all fields at points, the same on every rank."""
+
+    # Restarts
 
     def scalars(self) -> dict[str, float]:
         """Numbers beside the fields that a restart needs."""
+        return {}
 
+    @abstractmethod
     def restore(
-        self,
-        step: int,
-        scalars: Mapping[str, float],
-        own: Callable[[str], np.ndarray],
+        self, step: int, scalars: Mapping[str, float], own: Callable[[str], np.ndarray]
     ) -> None:
         """Take over a state; `own` gives this rank's own values of what was stored."""
 
@@ -343,17 +327,20 @@ class Solver(Protocol):
         They must not depend on how the case is shared out over ranks. What other ranks return is
         not looked at.
         """
+        return {}
 
-    def restore_extras(self, extras: Mapping[str, np.ndarray]) -> None:
+    def restore_extras(self, extras: Mapping[str, np.ndarray]) -> None:  # noqa: B027
         """Take over on every rank what :meth:`extras` gave; called after :meth:`restore`."""
 
-    def at_restart(self, out: Path) -> None:
+    def at_restart(self, out: Path) -> None:  # noqa: B027
         """Bring tables of its own that are only in the run's folder back to the present step.
 
         All ranks call this, after :meth:`restore_extras`.
         """
 
-    def at_output(self, out: Path) -> None:
+    # Results
+
+    def at_output(self, out: Path) -> None:  # noqa: B027
         """Write what goes beside the fields' file of this step; all ranks call this."""
 
     def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
@@ -367,21 +354,56 @@ class Solver(Protocol):
             Rows of the probes' tables by name (step, time where there is one, all fields), the
             same on every rank.
         """
+        return Results()
+
+    # What people look at
+
+    def derived(self) -> Sequence[DerivedNumber]:
+        """Numbers that follow from the case, printed before the first step."""
+        return ()
+
+    def time_step_limit(self) -> str:
+        """One clause: the time step, and which part of the case limits it."""
+        return "set by run.steps"
 
     def advice(self) -> str:
         """Change of the case to try when the solution breaks."""
+        return ""
+
+    def diagnostics(self) -> dict[str, float]:
+        """The numbers that users of this solver look at first; the same on every rank."""
+        return {}
+
+    def headline(self, diagnostics: Mapping[str, float]) -> list[str]:
+        """Lines for people: the main results beside published ones where there are any."""
+        return []
 
     def picture(self) -> PlanePicture | SlicesPicture | None:
         """Picture of the present state, on rank 0; all ranks call this."""
+        return None
 
+    @abstractmethod
     def geometry(self) -> Geometry:
         """Own part of the boundaries and of what lies within, before the first step.
 
         All ranks call this; the picture of `haloscope run --check` shows it.
         """
 
-    def headline(self, diagnostics: Mapping[str, float]) -> list[str]:
-        """Lines for people: the main results beside published ones where there are any."""
+    # For solvers
+
+    def _sums(self, *counts: int) -> list[int]:
+        """Sums of own counts over all ranks."""
+        sums: list[int] = self._world.sum(np.array(counts, np.int64)).tolist()
+        return sums
+
+    def _require_finite(self, values: Iterable[np.ndarray]) -> None:
+        """Refuse a checkpoint's fields that are not finite on any rank; all ranks call this."""
+        if self._world.any(not all(np.isfinite(part).all() for part in values)):
+            raise InputError(
+                "its fields hold values that are not finite",
+                location="checkpoint",
+                remedy="restart from an earlier one",
+            )
 
 
 @runtime_checkable

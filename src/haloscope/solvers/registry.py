@@ -18,24 +18,21 @@ if TYPE_CHECKING:
     from haloscope.solvers.interface import Solver
     from haloscope.solvers.sweeping import Sweeping
 
-_PARTS = {
-    "blood": ("BloodCase", "BloodSolver"),
-    "cavity": ("CavityCase", "CavitySolver"),
-    "flow": ("FlowCase", "FlowSolver"),
-    "maxwell": ("MaxwellCase", "MaxwellSolver"),
-}
-
-NAMES = tuple(_PARTS)
+NAMES = ("blood", "cavity", "flow", "maxwell")
 
 
-def _part(solver: str, module: str, index: int) -> Any:
-    loaded = importlib.import_module(f"haloscope.solvers.{solver}.{module}")
-    return getattr(loaded, _PARTS[solver][index])
+def _module(solver: str, name: str) -> Any:
+    return importlib.import_module(f"haloscope.solvers.{check_name(solver)}.{name}")
+
+
+def _class(solver: str, module: str, ending: str) -> Any:
+    """A class of a solver, such as `FlowCase`."""
+    return getattr(_module(solver, module), f"{solver.capitalize()}{ending}")
 
 
 def check_name(name: str) -> str:
     """A solver's name, if there is such a solver."""
-    if name not in _PARTS:
+    if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, 1)
         raise InputError(
             "unknown solver",
@@ -48,7 +45,7 @@ def check_name(name: str) -> str:
 
 def case_model(name: str) -> type[CaseTable]:
     """Model of a solver's case files."""
-    model: type[CaseTable] = _part(check_name(name), "case", 0)
+    model: type[CaseTable] = _class(name, "case", "Case")
     return model
 
 
@@ -60,39 +57,40 @@ def make_solver(case: CaseTable, device: Device, world: World) -> Solver:
         gc.collect()
         world.barrier()
         device.release_shared()
-    make: Callable[..., Solver] = _part(check_name(case.solver), "solver", 1)
+    make: Callable[..., Solver] = _class(case.solver, "solver", "Solver")
     return make(case, device, world)
+
+
+def kernels(solver: str) -> Any:
+    """The module in which a solver lists its kernel files and the kernels to time."""
+    return _module(solver, "kernels")
 
 
 def manifest(case: CaseTable, target: Target, ranks: int) -> list[KernelFile]:
     """All kernel files that the ranks of a case need on a target, as the case says; some several times."""
-    module = importlib.import_module(f"haloscope.solvers.{check_name(case.solver)}.kernels")
-    return list(module.manifest(case, target, ranks))
+    return list(kernels(case.solver).manifest(case, target, ranks))
 
 
-def checks(name: str) -> Any:
+def checks(solver: str) -> Any:
     """The module in which a solver declares its verification checks."""
-    return importlib.import_module(f"haloscope.solvers.{check_name(name)}.checks")
+    return _module(solver, "checks")
 
 
 def estimate(case: CaseTable) -> dict[str, float]:
     """Memory in bytes and work of a case before anything is allocated."""
-    module = importlib.import_module(f"haloscope.solvers.{check_name(case.solver)}.sizing")
-    numbers: dict[str, float] = module.estimate(case)
+    numbers: dict[str, float] = _module(case.solver, "sizing").estimate(case)
     return numbers
 
 
 def check_ranks(case: CaseTable, ranks: int) -> None:
     """Refuse a rank count that a case's grid cannot be cut for, before any rank starts."""
-    module = importlib.import_module(f"haloscope.solvers.{check_name(case.solver)}.sizing")
-    module.check_ranks(case, ranks)
+    _module(case.solver, "sizing").check_ranks(case, ranks)
 
 
-def sweeping(name: str) -> Sweeping:
-    """The module that tells what studies sweep of a solver."""
-    module: Any = importlib.import_module(f"haloscope.solvers.{check_name(name)}.sizing")
-    solver_module: Sweeping = module
-    return solver_module
+def sweeping(solver: str) -> Sweeping[Any]:
+    """Axes, growth and columns of a solver's studies."""
+    studies: Sweeping[Any] = _class(solver, "sizing", "Sweeping")()
+    return studies
 
 
 def template(solver: str) -> str:

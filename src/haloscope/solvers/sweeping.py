@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
 
-from haloscope.case.tables import Machine
+from haloscope.case.tables import CaseTable, Machine, check
 from haloscope.errors import InputError
+
+Case = TypeVar("Case", bound=CaseTable)
 
 # Which transports work with a device.
 TRANSPORTS = {
@@ -59,30 +63,58 @@ class Layout:
     description: str  # In a few words
 
 
-class Sweeping(Protocol):
-    """A solver's module ``sweeping``."""
+class Sweeping(ABC, Generic[Case]):
+    """Studies of a solver, which gives what has no default here."""
 
+    CASE: type[Case]
     OWN_AXES: Sequence[str]  # Axes of a series that set keys of the solver's table
-    # Axes that set keys of the table machine, beside those that every solver heeds.
-    MACHINE_AXES: Sequence[str]
-    GROWTHS: Sequence[str]  # Ways in which its problems grow with the ranks
-    ALONE: Mapping[str, Any]  # What one rank has in the table machine beside device and threads
-    # Keys of the solver's table that say how it computes, and change no bit of what.
-    SAME_BITS: Sequence[str]
     COLUMNS: Columns  # Of its tables
+    # Axes that set keys of the table machine, beside those that every solver heeds.
+    MACHINE_AXES: Sequence[str] = ()
+    # Ways in which its problems grow with the ranks.
+    GROWTHS: Sequence[str] = ("strong",)
+    # What one rank has in the table machine beside device and threads.
+    ALONE: Mapping[str, Any] = MappingProxyType({})
+    # Keys of the solver's table that say how it computes, and change no bit of what.
+    SAME_BITS: Sequence[str] = ()
+    TRANSPORTS: Sequence[str] = ()  # Those that it takes beside the transports of its device
 
     def put(self, table: dict[str, Any], axis: str, value: Any) -> None:
         """Set an own axis in the solver's table of a case's data."""
+        table[axis] = plain(value)
+
+    def checked(self, data: dict[str, Any]) -> Case:
+        """The case of data."""
+        case = check(data, self.CASE, "case")
+        assert isinstance(case, self.CASE)
+        return case
 
     def lay_out(self, data: dict[str, Any], ranks: int, wanted: Any, growth: str) -> Layout:
         """Let the problem in a case's data grow, and see how ranks share it.
 
         `wanted` is the axis decomposition where it is given, else what the case has.
         """
+        case = self.checked(data)
+        if growth == "type1":
+            self.enlarge(case, data[case.solver], ranks)
+            case = self.checked(data)
+        return self.problem(case, ranks)
+
+    def enlarge(self, case: Case, table: dict[str, Any], ranks: int) -> None:
+        """Let the problem in the solver's table of a case's data grow: its growth ``type1``."""
+
+    @abstractmethod
+    def problem(self, case: Case, ranks: int) -> Layout:
+        """The problem of a case, and how ranks share it; refuses numbers of ranks."""
 
     def check_transport(self, machine: Machine, layout: Layout) -> None:
         """Refuse a transport that cannot do what is asked, before anything is started."""
+        if layout.parts != (1,):
+            device = machine.device
+            allowed = (*TRANSPORTS[device], *self.TRANSPORTS)
+            require_transport(machine.transport, allowed, f"device {device}")
 
+    @abstractmethod
     def rates(self, case: Mapping[str, Any], cells: int, seconds: float) -> dict[str, float]:
         """Values of :attr:`Columns.rates` but ssspnt, from a case's data and a step's time."""
 
@@ -136,15 +168,3 @@ def require_transport(name: str, allowed: Sequence[str], where: str) -> None:
             location=f"transport = {name}",
             allowed=", ".join(allowed),
         )
-
-
-def transport_check(*further: str) -> Callable[[Machine, Layout], None]:
-    """Make :meth:`Sweeping.check_transport` of a solver that takes every transport of its device."""
-
-    def check_transport(machine: Machine, layout: Layout) -> None:
-        if layout.parts != (1,):
-            device = machine.device
-            allowed = (*TRANSPORTS[device], *further)
-            require_transport(machine.transport, allowed, f"device {device}")
-
-    return check_transport

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from haloscope.device import open_device
-from haloscope.device.interface import Device
 from haloscope.solvers.blood.verification import (
     cells_in_shear,
     plasma,
@@ -19,9 +16,7 @@ from haloscope.solvers.blood.verification import (
     tubes,
 )
 from haloscope.solvers.blood.verification.plasma import error_of_layers
-from haloscope.solvers.interface import Check, Comparison
-
-Solve = Callable[[dict[str, Any]], Any]
+from haloscope.solvers.verification import Check, Comparison, Solve, below, device_of, relative
 
 _EXACT = 1e-11
 _TO_ROUNDING = 1e-14
@@ -56,25 +51,12 @@ _SHEAR = {
 }
 
 
-def _device(solve: Solve) -> Device:
-    """Where to compute: what the caller's function runs cases on, if it says so; else the cores."""
-    return open_device(getattr(solve, "device", "cpu"))
-
-
-def _below(value: float, most: float) -> Comparison:
-    return Comparison(value, 0.0, most)
-
-
-def _relative(value: float, reference: float, within: float) -> Comparison:
-    return Comparison(value, reference, within * abs(reference))
-
-
 def channel_check(solve: Solve) -> dict[str, Comparison]:
     """Two relaxation times are exact at points; one is of second order."""
     errors = [plasma.channel_error(n, solve, collision="bgk") for n in (8, 16)]
     return {
-        "error, trt, 8 points": _below(plasma.channel_error(8, solve), _EXACT),
-        "error, bgk, 8 points": _below(errors[0], 0.005),
+        "error, trt, 8 points": below(plasma.channel_error(8, solve), _EXACT),
+        "error, bgk, 8 points": below(errors[0], 0.005),
         "order, bgk": Comparison(plasma.observed_order(errors), 2.0, 0.05),
     }
 
@@ -91,20 +73,20 @@ def tube_check(solve: Solve) -> dict[str, Comparison]:
         errors = [plasma.tube_error(n, walls, solve, collision=collision) for n in _TUBES]
         slope = -float(np.polyfit(np.log(_TUBES), np.log(errors), 1)[0])
         comparisons[f"order, {name}"] = Comparison(slope, order, within)
-        comparisons[f"error, {name}, {_TUBES[-1]} points"] = _below(errors[-1], most)
+        comparisons[f"error, {name}, {_TUBES[-1]} points"] = below(errors[-1], most)
     return comparisons
 
 
 def couette_check(solve: Solve) -> dict[str, Comparison]:
     """Shear flow by a moving wall is exact."""
-    return {"error, 8 points": _below(plasma.couette_error(8, solve), _EXACT)}
+    return {"error, 8 points": below(plasma.couette_error(8, solve), _EXACT)}
 
 
 def pulsating_check(solve: Solve) -> dict[str, Comparison]:
     """A drive that is an expression of time."""
     errors = [plasma.pulsating_error(n, solve) for n in (24, 48)]
     return {
-        "error, 24 points": _below(errors[0], 5e-4),
+        "error, 24 points": below(errors[0], 5e-4),
         "order": Comparison(plasma.observed_order(errors), 2.2, 0.3),
     }
 
@@ -113,27 +95,27 @@ def open_check(solve: Solve) -> dict[str, Comparison]:
     """Velocity inlet, pressure outlet."""
     error, fall = plasma.open_channel(12, solve)
     return {
-        "error of the velocity": _below(error, 0.005),
+        "error of the velocity": below(error, 0.005),
         "fall of the pressure over the exact one": Comparison(fall, 1.0, 0.005),
     }
 
 
 def drag_check(grids: tuple[int, int], solve: Solve) -> dict[str, Comparison]:
     """Drag in arrays of spheres, and where it goes with the spacing at second order."""
-    device, comparisons = _device(solve), {}
+    device, comparisons = device_of(solve), {}
     for share, true in plasma.published().items():
         coarse, fine = (plasma.sphere_drag(device, share, n) for n in grids)
         limit = fine + (fine - coarse) / ((grids[1] / grids[0]) ** 2 - 1)
-        comparisons[f"drag at c = {share}, {grids[1]} points"] = _relative(fine, true, 0.015)
-        comparisons[f"drag at c = {share}, extrapolated"] = _relative(limit, true, 0.005)
+        comparisons[f"drag at c = {share}, {grids[1]} points"] = relative(fine, true, 0.015)
+        comparisons[f"drag at c = {share}, extrapolated"] = relative(limit, true, 0.005)
     return comparisons
 
 
 def contrast_check(solve: Solve) -> dict[str, Comparison]:
     """Layers of fluid with the viscosities inside and outside of cells, more and less viscous inside."""
     return {
-        f"error, viscosity ratio {ratio:g}": _below(
-            error_of_layers(_device(solve), ratio, 16), _EXACT
+        f"error, viscosity ratio {ratio:g}": below(
+            error_of_layers(device_of(solve), ratio, 16), _EXACT
         )
         for ratio in (5.0, 0.2)
     }
@@ -143,19 +125,19 @@ def spreading_check(solve: Solve) -> dict[str, Comparison]:
     """Vertices' forces equal those of points, with every smoothed delta function."""
     simulation = solve(spreading.pulled_cell())
     comparisons = {
-        "force missed in a run": _below(spreading.missed_in_a_run(simulation), _TO_ROUNDING),
+        "force missed in a run": below(spreading.missed_in_a_run(simulation), _TO_ROUNDING),
     }
     for name in spreading.kernels():
         missed = spreading.missed_with(simulation, name)
-        comparisons[f"force missed, {name}"] = _below(missed.force, _TO_ROUNDING)
-        comparisons[f"work missed, {name}"] = _below(missed.work, _TO_ROUNDING)
+        comparisons[f"force missed, {name}"] = below(missed.force, _TO_ROUNDING)
+        comparisons[f"work missed, {name}"] = below(missed.work, _TO_ROUNDING)
     return comparisons
 
 
 def stretching_check(solve: Solve) -> dict[str, Comparison]:
     """Diameters of a red cell inside the measured range at every force."""
     true = stretching.measured()
-    shapes = stretching.stretch(_device(solve), true.force)
+    shapes = stretching.stretch(device_of(solve), true.force)
     comparisons = {}
     for name, values, (low, high) in (
         ("axial", shapes.axial, true.axial_range),
@@ -195,10 +177,10 @@ def capsules_check(
             cells_in_shear.at_no_spacing(resolutions, [getattr(one, quantity) for one in shapes])
             for quantity in ("deformation", "angle")
         )
-        comparisons[f"deformation, {name}"] = _relative(deformation, true.deformation, _WITHIN[law])
+        comparisons[f"deformation, {name}"] = relative(deformation, true.deformation, _WITHIN[law])
         if not math.isnan(true.angle):
             comparisons[f"angle over pi, {name}"] = Comparison(angle, true.angle, _ANGLE_WITHIN)
-        comparisons[f"volume drift, {name}"] = _below(drifts[-1], _DRIFT)
+        comparisons[f"volume drift, {name}"] = below(drifts[-1], _DRIFT)
     return comparisons
 
 
@@ -221,7 +203,7 @@ def viscous_capsule_check(solve: Solve) -> dict[str, Comparison]:
     ratio = shapes[1].deformation / shapes[0].deformation
     turned = shapes[1].angle - shapes[0].angle
     return {
-        "deformation over that without viscosity": _relative(
+        "deformation over that without viscosity": relative(
             ratio, limits[1][0] / limits[0][0], 0.03
         ),
         "turned by, over pi": Comparison(
@@ -240,14 +222,14 @@ def tank_treading_check(solve: Solve) -> dict[str, Comparison]:
         *(float(np.mean([getattr(one, axis) for one in shapes])) for axis in ("long", "short"))
     )
     return {
-        "turns a unit of strain": _relative(turning.turns, rate, _TURNS_WITHIN),
+        "turns a unit of strain": relative(turning.turns, rate, _TURNS_WITHIN),
         "angle over pi stays above 0": Comparison(
             min(one.angle for one in shapes), _ANGLES, _ANGLES
         ),
-        "spread of the deformation over its mean": _below(
+        "spread of the deformation over its mean": below(
             float(np.ptp(deformation) / deformation.mean()), _STEADY
         ),
-        "volume drift": _below(shapes[-1].volume / shapes[0].volume - 1, _DRIFT),
+        "volume drift": below(shapes[-1].volume / shapes[0].volume - 1, _DRIFT),
     }
 
 
@@ -263,8 +245,8 @@ def viscosity_check(
         measured = tubes.measure(tube, solve)
         name = f"tube hematocrit {hematocrit:g}"
         reference = plasma.blood_in_tube(diameter, measured.discharged)
-        comparisons[f"apparent viscosity, {name}"] = _relative(measured.viscosity, reference, 0.1)
-        comparisons[f"change while measured, {name}"] = _below(
+        comparisons[f"apparent viscosity, {name}"] = relative(measured.viscosity, reference, 0.1)
+        comparisons[f"change while measured, {name}"] = below(
             measured.drift / measured.viscosity, _STILL
         )
     return comparisons
@@ -274,10 +256,10 @@ def feeding_check(hematocrit: float, solve: Solve) -> dict[str, Comparison]:
     """Cells come in at the hematocrit asked for, and none is lost."""
     measured = tubes.measure_fed_tube(hematocrit, solve)
     return {
-        "hematocrit of the tube": _relative(measured.hematocrit, hematocrit, _FED_WITHIN),
-        "cells missing": _below(float(measured.missing), 0.5),
-        "cells that left over those that came in": _relative(measured.passed, 1.0, _PASSED_WITHIN),
-        "flow out over flow in": _relative(measured.flow, 1.0, _FED_WITHIN),
+        "hematocrit of the tube": relative(measured.hematocrit, hematocrit, _FED_WITHIN),
+        "cells missing": below(float(measured.missing), 0.5),
+        "cells that left over those that came in": relative(measured.passed, 1.0, _PASSED_WITHIN),
+        "flow out over flow in": relative(measured.flow, 1.0, _FED_WITHIN),
     }
 
 
@@ -286,107 +268,96 @@ CHECKS = (
         "blood-channel",
         "flow between plates: exact with two relaxation times, second order with one",
         _POISEUILLE,
-        False,
         channel_check,
     ),
     Check(
         "blood-tube",
         "flow in a round tube with halfway and interpolated walls: observed orders",
         _POISEUILLE,
-        False,
         tube_check,
     ),
     Check(
         "blood-couette",
         "shear flow driven by a moving wall",
         "exact solution",
-        False,
         couette_check,
     ),
     Check(
         "blood-pulsating",
         "flow between plates under a pulsating pressure gradient, Womersley number 4",
         "J. R. Womersley, J. Physiol. 127 (1955) 553, between plates",
-        False,
         pulsating_check,
     ),
     Check(
         "blood-open-channel",
         "flow from a velocity inlet to a pressure outlet",
         _POISEUILLE,
-        False,
         open_check,
     ),
     Check(
         "blood-sphere-drag",
         "drag on fixed spheres in simple cubic arrays in slow flow",
         "A. A. Zick, G. M. Homsy, J. Fluid Mech. 115 (1982) 13",
-        False,
         partial(drag_check, (16, 32)),
     ),
     Check(
         "blood-contrast",
         "flow between plates with the viscosity of the inside of cells in the middle",
         _POISEUILLE,
-        False,
         contrast_check,
     ),
     Check(
         "blood-spreading",
         "conservation of force and work from vertices to lattice points with every smoothed delta function",
         "C. S. Peskin, Acta Numerica 11 (2002) 479",
-        False,
         spreading_check,
     ),
     Check(
         "blood-stretching",
         "diameters of a red cell under optical tweezers, at nine forces",
         "J. P. Mills et al., Mech. Chem. Biosyst. 1 (2004) 169",
-        False,
         stretching_check,
     ),
     Check(
         "blood-capsule",
         "capsules in simple shear, neo-Hookean at Ca = 0.075 and Skalak at Ca = 0.1",
         f"{_SHEAR['neo-hookean']}; {_SHEAR['skalak']}",
-        False,
         quick_capsules_check,
     ),
     Check(
         "blood-capsule-neo-hookean",
         "neo-Hookean capsules in simple shear at five capillary numbers",
         _SHEAR["neo-hookean"],
-        True,
         partial(capsules_check, "neo-hookean", None, _FINE, cells_in_shear.WIDE, _DELTA),
+        slow=True,
     ),
     Check(
         "blood-capsule-skalak",
         "Skalak capsules, C = 1, in simple shear at four capillary numbers",
         _SHEAR["skalak"],
-        True,
         partial(capsules_check, "skalak", None, _FINE, cells_in_shear.WIDE, _DELTA),
+        slow=True,
     ),
     Check(
         "blood-capsule-viscous",
         "a stiff capsule with a viscous membrane in simple shear",
         "D. Barthes-Biesel, J. M. Rallison, J. Fluid Mech. 113 (1981) 251, with a complex modulus",
-        False,
         viscous_capsule_check,
     ),
     Check(
         "blood-tank-treading",
         "tank treading of a red cell with the same viscosity inside and outside",
         "S. R. Keller, R. Skalak, J. Fluid Mech. 120 (1982) 27, for the axes that it has",
-        True,
         tank_treading_check,
+        slow=True,
     ),
     *(
         Check(
             f"blood-viscosity-{diameter}um",
             f"apparent viscosity in a tube of {diameter} um at two hematocrits",
             "A. R. Pries, D. Neuhaus, P. Gaehtgens, Am. J. Physiol. 263 (1992) H1770",
-            True,
             partial(viscosity_check, float(diameter), (0.2, 0.35)),
+            slow=True,
         )
         for diameter in (10, 20)
     ),
@@ -394,7 +365,7 @@ CHECKS = (
         "blood-feeding",
         "red cells enter an open tube of 16 um at a hematocrit of 0.42",
         "conservation of cells and of volume",
-        True,
         partial(feeding_check, 0.42),
+        slow=True,
     ),
 )

@@ -104,6 +104,8 @@ def _exchange_files(case: BloodCase) -> Iterator[KernelFile]:
         yield from shared_vertices.kernel_files()
 
 
+# Fewest nodes along an axis: a cell is laid into as many.
+LEAST_SIZE = 20
 _SIZES = {"cpu": (96, 160), "cuda": (256, 384)}
 _DOUBLE = 8
 _TAU = 0.8

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from haloscope.case.tables import check
 from haloscope.errors import InputError, counted
 from haloscope.solvers.blood.case import (
     DIRECTIONS,
@@ -21,7 +20,7 @@ from haloscope.solvers.blood.case import (
 from haloscope.solvers.blood.case_vessels import Channel, SurfaceFile, Tube
 from haloscope.solvers.blood.remedies import refusal_with_cause
 from haloscope.solvers.blood.vessels.vessels import implausible_file
-from haloscope.solvers.sweeping import Column, Columns, Layout, doublings, spelled, transport_check
+from haloscope.solvers.sweeping import Column, Columns, Layout, Sweeping, doublings, spelled
 
 # Of a surface: what no machine holds comes of a wrong unit.
 _MOST_POINTS = 1e12
@@ -100,112 +99,102 @@ def check_ranks(case: BloodCase, ranks: int) -> Any:
     return None
 
 
-OWN_AXES = ("spacing", "size", "hematocrit", "delta", "precision")
-MACHINE_AXES: tuple[str, ...] = ()
-GROWTHS = ("strong", "type1")
-ALONE: Mapping[str, Any] = {}
-SAME_BITS = ("streaming",)
-check_transport = transport_check("repacked")
-COLUMNS = Columns(
-    problem=(
-        Column("vessel", str),
-        Column("points", int),
-        Column("spacing", float, "spacing (um)"),
-        Column("hematocrit", float),
-    ),
-    options=(
-        *(Column(name, str) for name in ("transport", "transport_used")),
-        Column("overlap", bool),
-        Column("graphs", bool),
-        Column("threads", int),
-        Column("precision", str),
-        Column("collision", str),
-        Column("delta", str),
-        Column("streaming", str),
-    ),
-    rates=(Column("mlups", float, "MLUPS"), Column("gflop_s", float, "GFlop/s")),
-    energy=Column("joules_per_point_step", float, "nJ a point and step"),
-    panel=("mlups", "MLUPS"),
-    meaning=(
-        "A point is a lattice point inside the vessel. MLUPS are million point updates per second, with the time "
-        "for cells; GFlop/s counts the collisions of the fluid only. Efficiency is the rate per rank divided by "
-        "the rate of one rank."
-    ),
-    size="points",
-    peak="mlups",
-)
+class BloodSweeping(Sweeping[BloodCase]):
+    """Studies of blood."""
 
+    CASE = BloodCase
+    OWN_AXES = ("spacing", "size", "hematocrit", "delta", "precision")
+    GROWTHS = ("strong", "type1")
+    SAME_BITS = ("streaming",)
+    TRANSPORTS = ("repacked",)
+    COLUMNS = Columns(
+        problem=(
+            Column("vessel", str),
+            Column("points", int),
+            Column("spacing", float, "spacing (um)"),
+            Column("hematocrit", float),
+        ),
+        options=(
+            *(Column(name, str) for name in ("transport", "transport_used")),
+            Column("overlap", bool),
+            Column("graphs", bool),
+            Column("threads", int),
+            Column("precision", str),
+            Column("collision", str),
+            Column("delta", str),
+            Column("streaming", str),
+        ),
+        rates=(Column("mlups", float, "MLUPS"), Column("gflop_s", float, "GFlop/s")),
+        energy=Column("joules_per_point_step", float, "nJ a point and step"),
+        panel=("mlups", "MLUPS"),
+        meaning=(
+            "A point is a lattice point inside the vessel. MLUPS are million point updates per second, with the time "
+            "for cells; GFlop/s counts the collisions of the fluid only. Efficiency is the rate per rank divided by "
+            "the rate of one rank."
+        ),
+        size="points",
+        peak="mlups",
+    )
 
-def put(table: dict[str, Any], axis: str, value: Any) -> None:
-    """Set an axis in the table blood of a case's data."""
-    if axis == "spacing":
-        table["spacing_um"] = value
-    elif axis == "hematocrit":
-        if not table.get("cells"):
+    def put(self, table: dict[str, Any], axis: str, value: Any) -> None:
+        """Set an axis in the table blood of a case's data."""
+        if axis == "spacing":
+            table["spacing_um"] = value
+        elif axis == "hematocrit":
+            if not table.get("cells"):
+                raise InputError(
+                    "the case has no cells",
+                    location="hematocrit",
+                    remedy="add a [[blood.cells]] table to the case, or remove the axis",
+                )
+            table["cells"][0]["hematocrit"] = value
+        elif axis == "size":
+            if not isinstance(table.get("channel"), dict) or not isinstance(value, tuple):
+                raise InputError(
+                    "the axis gives the size of a channel",
+                    location="size",
+                    allowed="three lengths in um, each size in its own list: [[20.0, 20.0, 40.0]]",
+                    remedy="add a table blood.channel to the case, or remove the axis",
+                )
+            table["channel"]["size_um"] = list(value)
+        else:
+            super().put(table, axis, value)
+
+    def problem(self, case: BloodCase, ranks: int) -> Layout:
+        """The vessel of a case."""
+        check_ranks(case, ranks)
+        table = case.blood
+        points = round(table.vessel.points(table.spacing))
+        hematocrit = sum(kind.hematocrit for kind in table.cells)
+        vessel = type(table.vessel).__name__.lower()
+        if isinstance(table.vessel, Channel):
+            vessel = f"{spelled(table.vessel.size_um)} um"
+        columns = {
+            "vessel": vessel,
+            "points": points,
+            "spacing": table.spacing_um,
+            "hematocrit": hematocrit,
+        }
+        cells = f", hematocrit {hematocrit:g}" if table.cells else ""
+        return Layout((points,), (ranks,), columns, f"{vessel}, {points} points{cells}")
+
+    def enlarge(self, case: BloodCase, table: dict[str, Any], ranks: int) -> None:
+        """Double axes of a channel in turn, z first, or lengthen a tube."""
+        vessel = case.blood.vessel
+        if isinstance(vessel, Channel):
+            factors = doublings(ranks, (2, 1, 0))
+            sizes = zip(vessel.size_um, factors, strict=True)
+            table["channel"]["size_um"] = [size * factor for size, factor in sizes]
+        elif isinstance(vessel, Tube):
+            table["tube"]["length_um"] = vessel.length_um * ranks
+        else:
             raise InputError(
-                "the case has no cells",
-                location="hematocrit",
-                remedy="add a [[blood.cells]] table to the case, or remove the axis",
+                "only a channel or a tube can grow with the ranks",
+                location="growth = type1",
+                remedy="add a table blood.channel or blood.tube to the case",
             )
-        table["cells"][0]["hematocrit"] = value
-    elif axis == "size":
-        if not isinstance(table.get("channel"), dict) or not isinstance(value, tuple):
-            raise InputError(
-                "the axis gives the size of a channel",
-                location="size",
-                allowed="three lengths in um, each size in its own list: [[20.0, 20.0, 40.0]]",
-                remedy="add a table blood.channel to the case, or remove the axis",
-            )
-        table["channel"]["size_um"] = list(value)
-    else:
-        table[axis] = value
 
-
-def lay_out(data: dict[str, Any], ranks: int, wanted: Any, growth: str) -> Layout:
-    """Let the vessel of a case grow with its ranks: axes of a channel double in turn, z first."""
-    case = _checked(data)
-    if growth == "type1":
-        _enlarge(case.blood.vessel, data["blood"], ranks)
-        case = _checked(data)
-    check_ranks(case, ranks)
-    table = case.blood
-    points = round(table.vessel.points(table.spacing))
-    hematocrit = sum(kind.hematocrit for kind in table.cells)
-    vessel = type(table.vessel).__name__.lower()
-    if isinstance(table.vessel, Channel):
-        vessel = f"{spelled(table.vessel.size_um)} um"
-    columns = {
-        "vessel": vessel,
-        "points": points,
-        "spacing": table.spacing_um,
-        "hematocrit": hematocrit,
-    }
-    cells = f", hematocrit {hematocrit:g}" if table.cells else ""
-    return Layout((points,), (ranks,), columns, f"{vessel}, {points} points{cells}")
-
-
-def _enlarge(vessel: object, table: dict[str, Any], ranks: int) -> None:
-    if isinstance(vessel, Channel):
-        factors = doublings(ranks, (2, 1, 0))
-        sizes = zip(vessel.size_um, factors, strict=True)
-        table["channel"]["size_um"] = [size * factor for size, factor in sizes]
-    elif isinstance(vessel, Tube):
-        table["tube"]["length_um"] = vessel.length_um * ranks
-    else:
-        raise InputError(
-            "only a channel or a tube can grow with the ranks",
-            location="growth = type1",
-            remedy="add a table blood.channel or blood.tube to the case",
-        )
-
-
-def rates(case: Mapping[str, Any], cells: int, seconds: float) -> dict[str, float]:
-    """Point updates and operations a second."""
-    flops = FLOPS_A_POINT[case["blood"]["collision"]]
-    return {"mlups": cells / seconds / 1e6, "gflop_s": flops * cells / seconds / 1e9}
-
-
-def _checked(data: dict[str, Any]) -> BloodCase:
-    case = check(data, BloodCase, "case")
-    assert isinstance(case, BloodCase)
-    return case
+    def rates(self, case: Mapping[str, Any], cells: int, seconds: float) -> dict[str, float]:
+        """Point updates and operations a second."""
+        flops = FLOPS_A_POINT[case["blood"]["collision"]]
+        return {"mlups": cells / seconds / 1e6, "gflop_s": flops * cells / seconds / 1e9}

@@ -71,7 +71,15 @@ from haloscope.solvers.blood.vessels.vessels import (
     relative_velocities,
     wall_links,
 )
-from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, Work
+from haloscope.solvers.interface import (
+    VELOCITIES,
+    DerivedNumber,
+    Field,
+    Monitor,
+    Results,
+    Solver,
+    Work,
+)
 
 if TYPE_CHECKING:
     from haloscope.io.figures.field_pictures import SlicesPicture
@@ -98,9 +106,11 @@ _LITTLE = 0.25
 _POPULATIONS = tuple(f"f{i:02d}" for i in range(DIRECTIONS))
 
 
-class BloodSolver:
+class BloodSolver(Solver):
     """One rank's part of a blood case."""
 
+    _case: BloodCase
+    layout: PointFields
     name = "blood"
     followed = Monitor(
         name="change",
@@ -108,25 +118,16 @@ class BloodSolver:
         label="relative change of the velocity in a step",
         title="Convergence to a steady flow",
         steady=True,
-        limit=math.inf,
     )
 
     def __init__(self, case: BloodCase, device: Device, world: World) -> None:
-        self._case, self._device, self._world = case, device, world
+        super().__init__(case, device, world)
         self._table = table = case.blood
         self.units = table.units
-        self.step = 0
         self.dtype = np.dtype(np.float64 if table.precision == "double" else np.float32)
-        self.fields = {
-            **{
-                name: Field(name, "m/s", f"velocity along {axis}")
-                for name, axis in zip("uvw", "xyz", strict=True)
-            },
-            "p": Field("p", "Pa", "pressure above that of rest"),
-        }
+        self.fields = {**VELOCITIES, "p": Field("p", "Pa", "pressure above that of rest")}
         self.vectors = {"velocity": ["u", "v", "w"]}
         self.stored = _POPULATIONS
-        self.notices: list[str] = []
         self.last_step = table.steps(case.run.steps)
         with _SETUP:
             self._open()
@@ -425,12 +426,7 @@ class BloodSolver:
                 remedy="restart with the case that wrote it, or begin anew without --restart",
             )
         values = np.stack([own(name) for name in _POPULATIONS])
-        if not np.isfinite(values).all():
-            raise InputError(
-                "its fields hold values that are not finite",
-                location="checkpoint",
-                remedy="restart from an earlier one",
-            )
+        self._require_finite([values])
         self.fluid.set_populations(values)
         if _INSIDE in self.stored:
             flags = self._device.from_host((own(_INSIDE) != 0).astype(np.uint8))
@@ -645,7 +641,7 @@ class BloodSolver:
         # What feeds is updated as well as the vessel.
         count = sum(medium.lattice.count for medium in media)
         held = sum(medium.fluid.nbytes for medium in media)
-        memory = int(self._world.sum(np.array([held], np.int64))[0])
+        [memory] = self._sums(held)
         return Work(
             cells=count,
             size=count,

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from haloscope.solvers.cavity import diagnostics
-from haloscope.solvers.interface import Check, Comparison
-
-Solve = Callable[[dict[str, Any]], Any]
+from haloscope.solvers.verification import Check, Comparison, Solve, lid_driven_cube, relative
 
 _WITHIN = 0.01
 _DE_VAHL_DAVIS = "G. de Vahl Davis, Int. J. Numer. Meth. Fluids 3 (1983) 249-264"
@@ -22,7 +17,6 @@ _TRIC = "E. Tric, G. Labrosse, M. Betrouni, Int. J. Heat Mass Transfer 43 (2000)
 _ALBENSOEDER = "S. Albensoeder, H. C. Kuhlmann, J. Comput. Phys. 206 (2005) 536-558"
 _OUERTATANI = "N. Ouertatani et al., C. R. Mecanique 336 (2008) 464-470"
 _ONSET = "linear stability of a 2-D box of width 8 with rigid, adiabatic ends: critical Ra 1739"
-_LID = Path(__file__).with_name("lid_driven_cube_re1000.csv")
 
 # Mean Nusselt number, largest u on the vertical and v on the horizontal mid-line, in alpha / L.
 SQUARE = {
@@ -38,10 +32,6 @@ CUBE = {
     1e4: (2.0542, 2.2505, 16.720, 2.1566, 18.984),
     1e5: (4.3370, 4.6127, 43.904, 9.6973, 71.068),
 }
-
-
-def _relative(value: float, reference: float, within: float = _WITHIN) -> Comparison:
-    return Comparison(value, reference, within * abs(reference))
 
 
 def _case(dimensions: int, rayleigh: float, nodes: int, tolerance: float) -> dict[str, Any]:
@@ -96,7 +86,7 @@ def square_check(
     values = _on_grids(solve, 2, rayleigh, grids, tolerance)
     names = ("Nusselt number", "largest u at mid-width", "largest v at mid-height")
     pairs = zip(names, values, SQUARE[rayleigh], strict=True)
-    return {name: _relative(float(value), published) for name, value, published in pairs}
+    return {name: relative(float(value), published, _WITHIN) for name, value, published in pairs}
 
 
 def cube_check(
@@ -112,7 +102,7 @@ def cube_check(
         "largest v (vertical)",
     )
     pairs = zip(names, values, CUBE[rayleigh], strict=True)
-    return {name: _relative(float(value), published) for name, value, published in pairs}
+    return {name: relative(float(value), published, _WITHIN) for name, value, published in pairs}
 
 
 def lid_case(nodes: int, reynolds: float, tolerance: float) -> dict[str, Any]:
@@ -155,18 +145,17 @@ def lid_check(grids: tuple[int, int], tolerance: float, solve: Solve) -> dict[st
 
     Extrapolated from two grids: on 97 nodes alone the boundary layers miss by 4.5 %.
     """
-    with _LID.open(newline="") as file:
-        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
-    points = [(row["velocity"], float(row["position"])) for row in rows]
+    rows = lid_driven_cube()
+    points = [(name, position) for name, position, _ in rows]
     coarse, fine = (
         _lid_profiles(solve(lid_case(n, 1000.0, tolerance)).solver, points) for n in grids
     )
     values = _extrapolate(coarse, fine, (grids[1] - 1) / (grids[0] - 1))
     return {
         f"{name} at {'y' if name == 'u' else 'x'} = {position:g}": Comparison(
-            float(value), float(row["value"]), 0.02
+            float(value), published, 0.02
         )
-        for (name, position), value, row in zip(points, values, rows, strict=True)
+        for value, (name, position, published) in zip(values, rows, strict=True)
     }
 
 
@@ -207,9 +196,10 @@ def below_check(grids: tuple[int, int], solve: Solve) -> dict[str, Comparison]:
     coarse, fine = (solve(below_case(nodes)).diagnostics() for nodes in grids)
     ratio = (grids[1] - 1) / (grids[0] - 1)
     return {
-        f"Nusselt number of the {name} wall": _relative(
+        f"Nusselt number of the {name} wall": relative(
             float(_extrapolate(np.array(coarse[key]), np.array(fine[key]), ratio)),
             diagnostics.PUBLISHED_BELOW[1e4],
+            _WITHIN,
         )
         for name, key in (("hot", "nusselt_y_low"), ("cold", "nusselt_y_high"))
     }
@@ -248,7 +238,7 @@ def onset_check(rows: int, solve: Solve) -> dict[str, Comparison]:
     return {
         "rolls decay at Ra = 1600": Comparison(float(decay < 0), 1.0, 0.0),
         "rolls grow at Ra = 1800": Comparison(float(rise > 0), 1.0, 0.0),
-        "critical Rayleigh number": _relative(critical, 1739.0, 0.02),
+        "critical Rayleigh number": relative(critical, 1739.0, 0.02),
     }
 
 
@@ -257,77 +247,69 @@ CHECKS = (
         "cavity-2d-ra1e3",
         "square cavity, Ra = 1e3",
         _DE_VAHL_DAVIS,
-        False,
         partial(square_check, 1e3, (33, 49), 1e-6),
     ),
     Check(
         "cavity-2d-ra1e4",
         "square cavity, Ra = 1e4",
         _DE_VAHL_DAVIS,
-        False,
         partial(square_check, 1e4, (49, 65), 1e-6),
     ),
     Check(
         "cavity-2d-ra1e5",
         "square cavity, Ra = 1e5",
         _DE_VAHL_DAVIS,
-        False,
         partial(square_check, 1e5, (97, 129), 1e-6),
     ),
     Check(
         "cavity-2d-ra1e6",
         "square cavity, Ra = 1e6",
         _DE_VAHL_DAVIS,
-        True,
         partial(square_check, 1e6, (193, 257), 1e-5),
+        slow=True,
     ),
     Check(
         "cavity-3d-ra1e3",
         "cube with adiabatic side walls, Ra = 1e3",
         _TRIC,
-        False,
         partial(cube_check, 1e3, (25, 33), 1e-5),
     ),
     Check(
         "cavity-3d-ra1e4",
         "cube with adiabatic side walls, Ra = 1e4",
         _TRIC,
-        False,
         partial(cube_check, 1e4, (33, 49), 1e-5),
     ),
     Check(
         "cavity-3d-ra1e5",
         "cube with adiabatic side walls, Ra = 1e5",
         _TRIC,
-        True,
         partial(cube_check, 1e5, (65, 97), 1e-5),
+        slow=True,
     ),
     Check(
         "cavity-lid-re1000",
         "lid-driven cube, Re = 1000: velocities on the centre lines",
         _ALBENSOEDER,
-        True,
         partial(lid_check, (65, 97), 1e-4),
+        slow=True,
     ),
     Check(
         "cavity-below",
         "square heated from below, Ra = 1e4",
         _OUERTATANI,
-        False,
         partial(below_check, (33, 49)),
     ),
     Check(
         "cavity-onset",
         "onset of convection in a box 8 times as wide as high",
         _ONSET,
-        False,
         partial(onset_check, 25),
     ),
     Check(
         "cavity-order",
         "second order in space: three grids, square cavity, Ra = 1e3",
         "observed order of this program",
-        False,
         partial(order_check, (33, 65, 129), 1e-8),
     ),
 )

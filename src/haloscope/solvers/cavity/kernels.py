@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -39,6 +41,8 @@ def manifest(case: CavityCase, target: Target, ranks: int) -> Iterator[KernelFil
 
 
 # Kernels may have steps where powers of two have none, so one of them is another number.
+# Fewest nodes along an axis.
+LEAST_SIZE = 6
 _SIZES = {"cpu": (64, 100, 128, 256), "cuda": (64, 128, 220, 256, 512)}
 
 
@@ -56,15 +60,17 @@ def kernels(device: Device, sizes: Sequence[int] | None = None) -> Iterator[Benc
             solver = CavitySolver(case, device, World())
             cells = solver.work.cells
             size = f"{nodes}^3"
-            pair = [launches[0] for launches in solver.stepping.interior]
-            yield BenchKernel(f"update ({mode} step)", size, cells, 80.0, _alternate(pair))
+            # Launches that take turns, as the two buffers of a run do.
+            turns = itertools.cycle([launches[0] for launches in solver.stepping.interior])
+            update = partial(_launch_next, turns)
+            yield BenchKernel(f"update ({mode} step)", size, cells, 80.0, update)
             pairs = 20 if device.kind != "cpu" else 1
             yield BenchKernel(
                 f"whole step ({mode})",
                 size,
                 cells * 2 * pairs,
                 80.0,
-                _steps(solver, 2 * pairs),
+                partial(solver.stepping.take, 2 * pairs),
             )
         yield BenchKernel("walls", size, 6 * (nodes - 2) ** 2, 9 * 8.0, solver.walls.launches[0])
         yield from _exchange_kernels(device, nodes, size)
@@ -88,23 +94,5 @@ def _exchange_kernels(device: Device, nodes: int, size: str) -> Iterator[BenchKe
     )
 
 
-class _alternate:
-    """Launches that take turns, as the two buffers of a run do."""
-
-    def __init__(self, launches: list) -> None:  # type: ignore[type-arg]
-        self._launches = launches
-        self._turn = 0
-
-    def __call__(self) -> None:
-        self._launches[self._turn]()
-        self._turn = 1 - self._turn
-
-
-class _steps:
-    """A number of whole steps."""
-
-    def __init__(self, solver: CavitySolver, count: int) -> None:
-        self._solver, self._count = solver, count
-
-    def __call__(self) -> None:
-        self._solver.stepping.take(self._count)
+def _launch_next(launches: Iterator[Callable[[], None]]) -> None:
+    next(launches)()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +26,15 @@ from haloscope.solvers.cavity.physics import SOURCE, allocate
 from haloscope.solvers.cavity.stepping import Stepping, TimeStep
 from haloscope.solvers.cavity.updates import Ghosts, Updates
 from haloscope.solvers.cavity.walls import Walls
-from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, Work
+from haloscope.solvers.interface import (
+    VELOCITIES,
+    DerivedNumber,
+    Field,
+    Monitor,
+    Results,
+    Solver,
+    Work,
+)
 
 if TYPE_CHECKING:
     from haloscope.io.figures.geometry_views import Geometry
@@ -33,9 +42,7 @@ if TYPE_CHECKING:
 
 _FIELDS = {
     "p": Field("p", "Pa", "pressure minus the pressure at the centre"),
-    "u": Field("u", "m/s", "velocity along x"),
-    "v": Field("v", "m/s", "velocity along y"),
-    "w": Field("w", "m/s", "velocity along z"),
+    **VELOCITIES,
     "T": Field("T", "K", "temperature"),
 }
 _STEP_INTERVAL = 50
@@ -54,11 +61,12 @@ _HEAT_IMBALANCE = 0.05
 _TIME_STEP = Region("time step")
 
 
-class CavitySolver:
+class CavitySolver(Solver):
     """One rank's part of a cavity case."""
 
+    _case: CavityCase
+    layout: BlockFields
     name = "cavity"
-    time = None
     followed = Monitor(
         name="residual",
         file="residuals.csv",
@@ -70,10 +78,8 @@ class CavitySolver:
     )
 
     def __init__(self, case: CavityCase, device: Device, world: World) -> None:
-        self._case, self._device, self._world = case, device, world
+        super().__init__(case, device, world)
         self.flow = flow = Flow(case.cavity)
-        self.step = 0
-        self.last_step = case.run.steps
         self.dtype = np.dtype(np.float32 if case.cavity.precision == "single" else np.float64)
         names = [name for name in _FIELDS if name != "w" or case.cavity.dimensions == 3]
         self.fields = {name: _FIELDS[name] for name in names}
@@ -200,10 +206,9 @@ class CavitySolver:
             self.view(name, state)[...] = self._device.from_host(values)
 
     def _count_work(self) -> Work:
-        own = np.array([np.prod(self.nodes.box(*self.nodes.updated()))], np.int64)
-        cells = int(self._world.sum(own)[0])
+        own = math.prod(self.nodes.box(*self.nodes.updated()))
         held = sum(state.nbytes for state in self.operands.states)
-        memory = int(self._world.sum(np.array([held], np.int64))[0])
+        cells, memory = self._sums(own, held)
         values = 2 * len(self.fields) * self.dtype.itemsize
         flops = _FLOPS[self.flow.table.dimensions]
         size = int(np.prod(np.array(self.flow.nodes, np.int64)))
@@ -336,13 +341,6 @@ class CavitySolver:
         if table.time_step == "global" and not kept:
             self._set_time_step()
 
-    def extras(self) -> dict[str, np.ndarray]:
-        """Nothing: a restart needs the fields and the time step only."""
-        return {}
-
-    def restore_extras(self, extras: Mapping[str, np.ndarray]) -> None:
-        """Take over nothing."""
-
     # Results
 
     def diagnostics(self) -> dict[str, float]:
@@ -397,12 +395,6 @@ class CavitySolver:
         """The mean Nusselt number beside the published one, and the largest velocities."""
         settled = self._is_steady(max(self.follow().values()))
         return diagnostics.headline(self.flow, numbers, begun=self.step > 0, settled=settled)
-
-    def at_restart(self, out: Path) -> None:
-        """Nothing: checkpoints hold all."""
-
-    def at_output(self, out: Path) -> None:
-        """Nothing goes beside the fields."""
 
     def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
         """A warning if heat is not conserved; results are in the diagnostics."""

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from haloscope.solvers.flow import verification
-from haloscope.solvers.interface import Check, Comparison
-
-Solve = Callable[[dict[str, Any]], Any]
-
-_LID = Path(__file__).with_name("lid_driven_cube_re1000.csv")
+from haloscope.solvers.verification import (
+    Check,
+    Comparison,
+    Solve,
+    below,
+    lid_driven_cube,
+    relative,
+)
 
 # Relative L2 errors of velocity and pressure by cells along an edge: a separate P1/P1 code with the
 # same tau and BDF2, from the exact velocities at -dt and 0.
@@ -40,10 +41,6 @@ _QUADRATIC = "L. V. Kantorovich, Uspekhi Mat. Nauk 3 (1948) 89: Newton's method 
 _ALBENSOEDER = "S. Albensoeder, H. C. Kuhlmann, J. Comput. Phys. 206 (2005) 536-558"
 
 
-def _below(value: float, most: float) -> Comparison:
-    return Comparison(value, 0.0, most)
-
-
 def _second_order(order: float) -> Comparison:
     """An observed order that is at least 1.7; meshes that are still coarse may show more than 2."""
     return Comparison(min(order, 2.0), 2.0, 2.0 - _LEAST_ORDER)
@@ -54,17 +51,13 @@ def _third_order(order: float) -> Comparison:
     return Comparison(min(order, 3.0), 3.0, 3.0 - _LEAST_THIRD_ORDER)
 
 
-def _relative(value: float, reference: float, within: float) -> Comparison:
-    return Comparison(value, reference, within * abs(reference))
-
-
 def ethier_check(meshes: tuple[int, ...], solve: Solve) -> dict[str, Comparison]:
     """Errors on some meshes at or below the table's."""
     comparisons = {}
     for cells in meshes:
         velocity, pressure = verification.ethier_errors(cells, solve)
-        comparisons[f"velocity error, {cells}^3"] = _below(velocity, _ROUNDING * ETHIER[cells][0])
-        comparisons[f"pressure error, {cells}^3"] = _below(pressure, _ROUNDING * ETHIER[cells][1])
+        comparisons[f"velocity error, {cells}^3"] = below(velocity, _ROUNDING * ETHIER[cells][0])
+        comparisons[f"pressure error, {cells}^3"] = below(pressure, _ROUNDING * ETHIER[cells][1])
     return comparisons
 
 
@@ -86,8 +79,8 @@ def cylinder_check(
     """
     drag, pressure = verification.cylinder_coefficients(channel, solve, lsic=False)
     return {
-        "drag coefficient": _relative(drag, DRAG, of_drag),
-        "pressure difference in Pa": _relative(pressure, PRESSURE, of_pressure),
+        "drag coefficient": relative(drag, DRAG, of_drag),
+        "pressure difference in Pa": relative(pressure, PRESSURE, of_pressure),
     }
 
 
@@ -99,7 +92,7 @@ def taylor_green_check(solve: Solve) -> dict[str, Comparison]:
     return {
         "rate of decay over 4 nu, 16^2": Comparison(fine, 1.0, 0.05),
         "order of the rate": _second_order(math.log2((coarse - 1) / (fine - 1))),
-        "velocity error, 16^2": _below(error, 0.02),
+        "velocity error, 16^2": below(error, 0.02),
         "order of the velocity": _second_order(math.log2(before / error)),
     }
 
@@ -112,7 +105,7 @@ def slabs_check(solve: Solve) -> dict[str, Comparison]:
         f"order from {few} to {2 * few} slabs": _third_order(math.log2(before / now))
         for few, (before, now) in zip(slabs, itertools.pairwise(errors), strict=False)
     }
-    return comparisons | {f"velocity error in m/s, {slabs[-1]} slabs": _below(errors[-1], 5e-6)}
+    return comparisons | {f"velocity error in m/s, {slabs[-1]} slabs": below(errors[-1], 5e-6)}
 
 
 def newton_check(solve: Solve) -> dict[str, Comparison]:
@@ -121,7 +114,7 @@ def newton_check(solve: Solve) -> dict[str, Comparison]:
     falls = [now / before for before, now in itertools.pairwise(residuals[2:])]
     return {
         "order at first": _second_order(_order_of_fall(residuals[:3])),
-        "slowest fall after that": _below(max(falls), 0.01),
+        "slowest fall after that": below(max(falls), 0.01),
     }
 
 
@@ -132,8 +125,8 @@ def quadratic_check(solve: Solve) -> dict[str, Comparison]:
     over_squares = [now / before**2 for before, now in itertools.pairwise(tail)]
     return {
         "order of the tail": _second_order(_order_of_fall(tail[-3:])),
-        "largest over the square before": _below(max(over_squares), 1.0),
-        "last residual over the first": _below(residuals[-1], _LEAST_RESIDUAL),
+        "largest over the square before": below(max(over_squares), 1.0),
+        "last residual over the first": below(residuals[-1], _LEAST_RESIDUAL),
     }
 
 
@@ -145,21 +138,17 @@ def _order_of_fall(residuals: Sequence[float]) -> float:
 
 def lid_check(cells: int, to_walls: float, within: float, solve: Solve) -> dict[str, Comparison]:
     """Velocities on the centre lines of a lid-driven cube."""
-    with _LID.open(newline="") as file:
-        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    rows = lid_driven_cube()
     simulation = verification.lid_driven(cells, to_walls, solve)
     comparisons = {}
     for name, column, line in (
         ("u", 0, lambda at: (0.5, at, 0.5)),
         ("v", 1, lambda at: (at, 0.5, 0.5)),
     ):
-        own = [row for row in rows if row["velocity"] == name]
-        at = [line(float(row["position"])) for row in own]
+        at = [line(position) for velocity, position, _ in rows if velocity == name]
         values = np.array(simulation.solver.sample(at))[:, column]
-        wanted = np.array([float(row["value"]) for row in own])
-        comparisons[f"largest miss of {name}"] = _below(
-            float(np.abs(values - wanted).max()), within
-        )
+        wanted = np.array([value for velocity, _, value in rows if velocity == name])
+        comparisons[f"largest miss of {name}"] = below(float(np.abs(values - wanted).max()), within)
     return comparisons
 
 
@@ -175,70 +164,64 @@ CHECKS = (
         "flow-ethier-steinman",
         "exact unsteady flow in a cube with all terms, 8^3 and 16^3 cells: errors",
         _TURNING,
-        False,
         partial(ethier_check, (8, 16)),
     ),
     Check(
         "flow-ethier-steinman-order",
         "exact unsteady flow in a cube on 16^3 and 24^3 cells: errors, and order of the velocity",
         _TURNING,
-        True,
         ethier_order_check,
+        slow=True,
     ),
     Check(
         "flow-taylor-green",
         "decay of vortices between planes of symmetry: rate, and second order",
         _TAYLOR,
-        False,
         taylor_green_check,
     ),
     Check(
         "flow-space-time",
         "shear flow that rotates in time, in space-time slabs: third order at the ends of slabs",
         _SLABS,
-        False,
         slabs_check,
     ),
     Check(
         "flow-newton",
         "Newton residuals: quadratic convergence, then 100-fold an iteration with tau not linearised",
         _TAU,
-        False,
         newton_check,
     ),
     Check(
         "flow-newton-quadratic",
         "Newton residuals with flow.newton.linearise_tau: quadratic convergence down to rounding",
         _QUADRATIC,
-        False,
         quadratic_check,
     ),
     Check(
         "flow-cylinder",
         "cylinder in a channel at Re = 20, about 120,000 tetrahedra: drag, pressure difference",
         f"{_DFG}; {_BRAACK}",
-        False,
         partial(cylinder_check, {"resolution": 14, "layers": 15}, 0.02, 0.02),
     ),
     Check(
         "flow-cylinder-fine",
         "cylinder in a channel at Re = 20, about a million tetrahedra: drag, pressure difference",
         f"{_DFG}; {_BRAACK}",
-        True,
         partial(cylinder_check, {"resolution": 29}, 0.01, 0.015),
+        slow=True,
     ),
     Check(
         "flow-lid-cube",
         "lid-driven cube at Re = 1000: velocities on the centre lines",
         _ALBENSOEDER,
-        True,
         partial(lid_check, 32, 0.6, 0.02),
+        slow=True,
     ),
     Check(
         "flow-shedding",
         "cylinder in a thin slice of a channel at Re = 100: frequency of the vortices",
         _DFG,
-        True,
         shedding_check,
+        slow=True,
     ),
 )

@@ -115,6 +115,8 @@ def _exchange_files(table: FlowTable, size: int, target: Target) -> Iterator[Ker
             yield from entries.kernel_files(np.float64, size**2, math.inf)
 
 
+# Fewest nodes along an axis: those of two elements.
+LEAST_SIZE = 3
 _SIZES = {"cpu": (16, 32), "cuda": (32, 64)}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +27,15 @@ from haloscope.solvers.flow.results import RunResults, flow_picture, require_pla
 from haloscope.solvers.flow.scales import flow_scales, moving_wall_warnings
 from haloscope.solvers.flow.steps import SteadySteps, Steps, UnsteadySteps, WorkModel, start_state
 from haloscope.solvers.flow.system import make_system
-from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, Work
+from haloscope.solvers.interface import (
+    VELOCITIES,
+    DerivedNumber,
+    Field,
+    Monitor,
+    Results,
+    Solver,
+    Work,
+)
 
 if TYPE_CHECKING:
     from haloscope.io.figures.field_pictures import SlicesPicture
@@ -39,10 +46,7 @@ Floats = NDArray[np.float64]
 
 _SETUP = Region("set-up")
 _SOURCE = Path(__file__).with_name("equations") / "flow.cpp"
-_MEANINGS = {
-    **{name: ("m/s", f"velocity along {axis}") for name, axis in zip("uvw", "xyz", strict=True)},
-    "p": ("Pa", "pressure"),
-}
+_FIELDS = {**VELOCITIES, "p": Field("p", "Pa", "pressure")}
 _LARGEST_RESIDUAL = 1e6
 # Scalars of a checkpoint that those of before steps could change do not have.
 _NOT_IN_OLD_CHECKPOINTS = frozenset({"asked", "since", "begun", "step_before"})
@@ -55,17 +59,18 @@ KEPT: Mapping[str, tuple[str, ...]] = {
 """What the methods in time keep beside the state, 3 numbers a node: velocities before, du/dt."""
 
 
-class FlowSolver:
+class FlowSolver(Solver):
     """One rank's part of a flow case."""
 
+    _case: FlowCase
+    layout: NodeFields
     name = "flow"
 
     def __init__(self, case: FlowCase, device: Device, world: World) -> None:
-        self._case, self._device, self._world = case, device, world
+        super().__init__(case, device, world)
         self._table = table = case.flow
-        self.step = 0
         self.dtype = np.dtype(np.float64)
-        self.fields = {name: Field(name, *_MEANINGS[name]) for name in FIELD_NAMES}
+        self.fields = {name: _FIELDS[name] for name in FIELD_NAMES}
         self.vectors = {"velocity": ["u", "v", "w"]}
         self._kept = {
             f"{kept} {axis}": (kept, number)
@@ -75,7 +80,8 @@ class FlowSolver:
         self.stored = (*FIELD_NAMES, *self._kept)
         self.followed = replace(_followed(steady=table.steady), record=self._record)
         self._clock = None if table.steady else Clock.of(table)
-        self.last_step = case.run.steps if self._clock is None else self._clock.last_step
+        if self._clock is not None:
+            self.last_step = self._clock.last_step
         self._change: tuple[int, float, float, float] | None = None
         with _SETUP:
             self._open()
@@ -83,7 +89,7 @@ class FlowSolver:
     def _open(self) -> None:
         table, world = self._table, self._world
         self.system = system = make_system(table, self._case.machine, self._device, world)
-        self.notices = [*table.stopped(), *signal_notices(table), *system.lines]
+        self.notices += [*table.stopped(), *signal_notices(table), *system.lines]
         self.layout = NodeFields(world, system.part)
         if self._case.output.picture:
             require_plane(world, system.part.nodes, table.slice)
@@ -98,6 +104,7 @@ class FlowSolver:
         self._steps = self._make_steps()
         self.results = RunResults(table, system)
         self._model = WorkModel(system, table.linear.restart)
+        self.work = self._count_work()
         self._masses = self._device.from_host(self._lumped_masses())
         self._seconds, self._taken = 0.0, 0
         self._probes: dict[tuple[Position, ...], tuple[NDArray[np.int64], TetPoints]] = {}
@@ -125,8 +132,7 @@ class FlowSolver:
         """Time in s; None of steady flow."""
         return None if self._clock is None else self._clock.at(self.step)
 
-    @property
-    def work(self) -> Work:
+    def _count_work(self) -> Work:
         """Of a step with as many iterations as there were so far."""
         return self._model.of(self.results.done)
 
@@ -141,6 +147,7 @@ class FlowSolver:
             self._taken += 1
             self.step += 1
             self.results.record(self.step, self.time or 0.0, history, self._steps)
+            self.work = self._count_work()
 
     # State
 
@@ -160,10 +167,6 @@ class FlowSolver:
     def _rows(self) -> Array:
         return self.state.reshape(-1, UNKNOWNS)
 
-    def relative(self, name: str) -> np.ndarray:
-        """As :meth:`owned`."""
-        return self.owned(name)
-
     def scalars(self) -> dict[str, float]:
         """Numbers beside the fields that a restart needs."""
         return self._steps.scalars()
@@ -172,13 +175,8 @@ class FlowSolver:
         self, step: int, scalars: Mapping[str, float], own: Callable[[str], np.ndarray]
     ) -> None:
         """Take over a saved state; see :class:`haloscope.solvers.interface.Solver`."""
-        state = self._from_owners([own(name) for name in FIELD_NAMES])
-        if self._world.any(not np.isfinite(self._device.to_host(state)).all()):
-            raise InputError(
-                "its fields hold values that are not finite",
-                location="checkpoint",
-                remedy="restart from an earlier one",
-            )
+        values = [own(name) for name in FIELD_NAMES]
+        self._require_finite(values)
         if self._table.steady and "dt" in scalars:
             raise InputError(
                 "it is of unsteady flow, and the case is of steady flow",
@@ -200,7 +198,7 @@ class FlowSolver:
                 location="checkpoint",
                 remedy="restart with the case of this checkpoint",
             )
-        self.state[:] = state
+        self.state[:] = self._from_owners(values)
         self.step = step
         if self._clock is not None:
             self._clock = Clock.resumed(scalars, step, self._table)
@@ -240,11 +238,9 @@ class FlowSolver:
     def restore_extras(self, extras: Mapping[str, np.ndarray]) -> None:
         """Take them over."""
         self.results.restore(extras)
+        self.work = self._count_work()
         if self._change is not None:
             self.results.note_time_step(*self._change)
-
-    def at_restart(self, out: Path) -> None:
-        """Nothing: checkpoints hold all."""
 
     def at_output(self, out: Path) -> None:
         """Write the tables as they are now."""
@@ -267,12 +263,7 @@ class FlowSolver:
         more = shear_results(
             self._table, self.system, self.layout, state, path, self.time or float(self.step)
         )
-        return Results(
-            {**results.summary, **more.summary},
-            {**results.files, **more.files},
-            [*results.lines, *more.lines],
-            results.notices,
-        )
+        return Results.joined([results, more])
 
     def sample(self, positions: Sequence[Position]) -> list[list[float]]:
         """Values of all fields at points, the same on every rank."""
@@ -407,6 +398,4 @@ def _followed(*, steady: bool) -> Monitor:
         file="energy.csv",
         label="kinetic energy (J)",
         title="Kinetic energy",
-        steady=False,
-        limit=math.inf,
     )

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.solvers.verification import Solve
+
 Floats = NDArray[np.float64]
 
 _A, _D = math.pi / 4, math.pi / 2
@@ -49,9 +51,6 @@ def taylor_green(x: Floats, time: float, viscosity: float) -> Floats:
     pressure = decay**2 / 4 * (np.cos(2 * x[:, 0]) + np.cos(2 * x[:, 1]))
     return np.stack([u, v, 0 * u, pressure], axis=1)
 
-
-Solve = Callable[[dict[str, Any]], Any]
-"""Runs the data of a case to its end and gives the simulation."""
 
 SIDES = ("x_low", "x_high", "y_low", "y_high", "z_low", "z_high")
 # Points and weight of the quadrature of second degree on a tetrahedron.

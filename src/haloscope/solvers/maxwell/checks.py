@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
-from haloscope.device import open_device
 from haloscope.device.interface import Device
-from haloscope.solvers.interface import Check, Comparison
 from haloscope.solvers.maxwell.sizing import warped_energy
 from haloscope.solvers.maxwell.terms.media import Debye, Drude, Lorentz, Medium
 from haloscope.solvers.maxwell.verification import runs as resonance_runs
 from haloscope.solvers.maxwell.verification import runs as verification
 from haloscope.solvers.maxwell.verification.mie import mie_scattering
 from haloscope.solvers.maxwell.verification.runs import Errors
-
-Solve = Callable[[dict[str, Any]], Any]
+from haloscope.solvers.verification import Check, Comparison, Solve, below, device_of
 
 # Mean errors of NekCEM at t about 1 and a CFL number of 0.2, by order. Its figures have two digits
 # and its last time is not known to more, so that the same scheme may miss them by 5 %.
@@ -46,15 +42,6 @@ _JACKSON = "J. D. Jackson, Classical Electrodynamics, 3rd ed. (1999)"
 _BORN = "M. Born, E. Wolf, Principles of Optics, 7th ed. (1999)"
 
 
-def _device(solve: Solve) -> Device:
-    """Where to compute: what the caller's function runs cases on, if it says so; else the cores."""
-    return open_device(getattr(solve, "device", "cpu"))
-
-
-def _below(value: float, most: float) -> Comparison:
-    return Comparison(value, 0.0, most)
-
-
 def _state(order: int, errors: Errors) -> str:
     """Order and time step of a run; its mesh is in the title of the check."""
     return f"N = {order}, {errors.steps} steps of {errors.step:.3g}"
@@ -64,10 +51,10 @@ def errors_check(
     name: str, run: Callable[[int, Device], Errors], orders: tuple[int, ...], solve: Solve
 ) -> dict[str, Comparison]:
     """Mean errors at or below NekCEM's."""
-    device = _device(solve)
+    device = device_of(solve)
     runs = {order: run(order, device) for order in orders}
     return {
-        f"error at {_state(order, errors)}": _below(errors.mean, _ROUNDING * NEKCEM[name][order])
+        f"error at {_state(order, errors)}": below(errors.mean, _ROUNDING * NEKCEM[name][order])
         for order, errors in runs.items()
     }
 
@@ -76,19 +63,19 @@ def finest_check(
     name: str, run: Callable[[int, Device], Errors], solve: Solve
 ) -> dict[str, Comparison]:
     """The boxes at N = 9: mean error against NekCEM's, largest error below 1e-9."""
-    errors = run(9, _device(solve))
+    errors = run(9, device_of(solve))
     return {
-        f"error at {_state(9, errors)}": _below(errors.mean, _ROUNDING * NEKCEM[name][9]),
-        "largest error of any component": _below(errors.largest, _BOXES_BELOW),
+        f"error at {_state(9, errors)}": below(errors.mean, _ROUNDING * NEKCEM[name][9]),
+        "largest error of any component": below(errors.largest, _BOXES_BELOW),
     }
 
 
 def conducting_check(solve: Solve) -> dict[str, Comparison]:
     """Errors as by `errors_check`; and they fall as fast from order 5 to 7 as from 3 to 5."""
-    device = _device(solve)
+    device = device_of(solve)
     runs = {order: verification.conducting_box(order, device) for order in (3, 5, 7)}
     comparisons = {
-        f"error at {_state(order, run_errors)}": _below(
+        f"error at {_state(order, run_errors)}": below(
             run_errors.mean, _ROUNDING * NEKCEM["conducting box"][order]
         )
         for order, run_errors in runs.items()
@@ -103,9 +90,9 @@ def conducting_check(solve: Solve) -> dict[str, Comparison]:
 
 def dielectric_check(order: int, solve: Solve) -> dict[str, Comparison]:
     """Pulse on a half space of permittivity 4: fields, reflection and transmission."""
-    errors, r, t = verification.dielectric(order, _device(solve))
+    errors, r, t = verification.dielectric(order, device_of(solve))
     return {
-        f"largest error at {_state(order, errors)}": _below(errors.largest, _DIELECTRIC_BELOW),
+        f"largest error at {_state(order, errors)}": below(errors.largest, _DIELECTRIC_BELOW),
         "reflected over incident E": Comparison(r, -1 / 3, 1e-6),
         "transmitted over incident E": Comparison(t, 2 / 3, 1e-6),
     }
@@ -113,13 +100,13 @@ def dielectric_check(order: int, solve: Solve) -> dict[str, Comparison]:
 
 def dispersive_check(order: int, solve: Solve) -> dict[str, Comparison]:
     """Slabs of media with memory in a steady wave of angular frequency 5."""
-    device = _device(solve)
+    device = device_of(solve)
     errors = {
         name: verification.dispersive_slab(medium, order, device)
         for name, medium in DISPERSIVE.items()
     }
     return {
-        f"error, {name} medium, {run_errors.steps} steps of {run_errors.step:.3g}": _below(
+        f"error, {name} medium, {run_errors.steps} steps of {run_errors.step:.3g}": below(
             run_errors.mean, _DISPERSIVE_BELOW[name]
         )
         for name, run_errors in errors.items()
@@ -131,16 +118,16 @@ def sphere_check(
 ) -> dict[str, Comparison]:
     """Resonances of a sphere with a conducting wall."""
     return {
-        f"relative error of {mode.upper()}": _below(value / true - 1, _FREQUENCY_WITHIN)
-        for mode, (value, true) in measure(order, _device(solve)).items()
+        f"relative error of {mode.upper()}": below(value / true - 1, _FREQUENCY_WITHIN)
+        for mode, (value, true) in measure(order, device_of(solve)).items()
     }
 
 
 def layer_check(order: int, solve: Solve) -> dict[str, Comparison]:
     """A pulse on absorbing layers comes back below -60 dB, and whole without them."""
-    device = _device(solve)
+    device = device_of(solve)
     return {
-        "comes back from layers": _below(verification.reflected_pulse(order, device), 1e-3),
+        "comes back from layers": below(verification.reflected_pulse(order, device), 1e-3),
         "comes back without them": Comparison(
             verification.reflected_pulse(order, device, layers=False), 1.0, 0.1
         ),
@@ -149,16 +136,16 @@ def layer_check(order: int, solve: Solve) -> dict[str, Comparison]:
 
 def energy_check(order: int, solve: Solve) -> dict[str, Comparison]:
     """Random fields on warped elements: energy until T = 60 with the covariant curl."""
-    energy = warped_energy(order, 0.06, 60.0, False, _device(solve))
+    energy = warped_energy(order, 0.06, 60.0, False, device_of(solve))
     return {
-        "instants at which the energy has grown": _below(float(energy.grows), 0.0),
+        "instants at which the energy has grown": below(float(energy.grows), 0.0),
         "energy at the end over that at the begin": Comparison(energy.final, 0.5, 0.5),
     }
 
 
 def mie_check(solve: Solve) -> dict[str, Comparison]:
     """Bistatic cross section of a dielectric sphere beside the Mie series."""
-    return {"largest relative deviation from the series": _below(mie_scattering(solve), 0.01)}
+    return {"largest relative deviation from the series": below(mie_scattering(solve), 0.01)}
 
 
 CHECKS = (
@@ -166,84 +153,77 @@ CHECKS = (
         "maxwell-periodic-box",
         "standing wave in a periodic box, 4 x 4 x 8 elements, N = 3, 5, 7",
         _NEKCEM,
-        False,
         partial(errors_check, "periodic box", verification.periodic_box, (3, 5, 7)),
     ),
     Check(
         "maxwell-periodic-box-n9",
         "standing wave in a periodic box, N = 9: no error above 1e-9",
         _NEKCEM,
-        True,
         partial(finest_check, "periodic box", verification.periodic_box),
+        slow=True,
     ),
     Check(
         "maxwell-pec-box",
         "standing wave between conducting walls, 27 elements, N = 3, 5, 7: exponential convergence",
         _NEKCEM,
-        False,
         conducting_check,
     ),
     Check(
         "maxwell-pec-box-n9",
         "standing wave between conducting walls, N = 9: no error above 1e-9",
         _NEKCEM,
-        True,
         partial(finest_check, "conducting box", verification.conducting_box),
+        slow=True,
     ),
     Check(
         "maxwell-waveguide",
         "TM01 in a round waveguide, 50 curved elements, N = 3, 5, 7, 9",
         _NEKCEM,
-        False,
         partial(errors_check, "waveguide", verification.waveguide, (3, 5, 7, 9)),
     ),
     Check(
         "maxwell-dielectric",
         "pulse incident on a denser half space, 20 elements, N = 8",
         f"{_JACKSON}, section 7.3",
-        False,
         partial(dielectric_check, 8),
     ),
     Check(
         "maxwell-dispersive-slab",
         "slabs of a Drude, a Lorentz and a Debye medium in a steady wave, 12 elements, N = 8",
         f"{_BORN}, section 1.6.4; NekCEM's errors",
-        False,
         partial(dispersive_check, 8),
     ),
     Check(
         "maxwell-sphere",
         "frequencies of a conducting sphere on seven curved elements, N = 7, by projection",
         f"{_JACKSON}, section 9.8 and problem 9.22",
-        False,
         partial(sphere_check, resonance_runs.frequencies_by_projection, 7),
     ),
     Check(
         "maxwell-sphere-probe",
         "frequencies of the conducting sphere from a probe, by harmonic inversion",
         f"{_JACKSON}, section 9.8 and problem 9.22",
-        True,
         partial(sphere_check, resonance_runs.frequencies_by_probe, 7),
+        slow=True,
     ),
     Check(
         "maxwell-layer",
         "pulse on perfectly matched layers, N = 8: below -60 dB; whole without them",
         "J.-P. Berenger, J. Comput. Phys. 114 (1994) 185",
-        False,
         partial(layer_check, 8),
     ),
     Check(
         "maxwell-warped-energy",
         "energy of random fields on elements warped by 6 % never grows, N = 7, T = 60",
         "summation by parts of the covariant curl",
-        True,
         partial(energy_check, 7),
+        slow=True,
     ),
     Check(
         "maxwell-mie",
         "plane wave scattered by a dielectric sphere: cross section in all directions of two planes",
         "C. F. Bohren, D. R. Huffman, Absorption and Scattering of Light by Small Particles (1983)",
-        True,
         mie_check,
+        slow=True,
     ),
 )

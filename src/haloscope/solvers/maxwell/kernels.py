@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -51,6 +52,8 @@ def manifest(case: MaxwellCase, target: Target, ranks: int) -> Iterator[KernelFi
 
 
 _ORDERS = (3, 7, 14)
+# Fewest nodes along an axis: those of two elements of order 14.
+LEAST_SIZE = 30
 _SIZES = {"cpu": (40, 100), "cuda": (50, 100, 200)}
 _STAGES = 5
 _WARP = 0.02
@@ -71,15 +74,11 @@ def kernels(device: Device, sizes: Sequence[int] | None = None) -> Iterator[Benc
             stepping.set_fields(rng.standard_normal((mesh.count, 6, (order + 1) ** 3)))
             stepping.set_step(1e-6)
             steps = 2 if device.kind == "cpu" else 20
-
-            def launch(stepping: Stepping = stepping, steps: int = steps) -> None:
-                stepping.advance(steps)
-
             count = mesh.count * (order + 1) ** 3
             yield BenchKernel(
                 f"stage (order {order})",
                 f"{elements}^3 x {order + 1}^3",
                 _STAGES * steps * count,
                 bytes_a_step(order, single=False),
-                launch,
+                partial(stepping.advance, steps),
             )

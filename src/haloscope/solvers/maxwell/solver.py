@@ -23,7 +23,7 @@ from haloscope.numerics.elements.element_fields import ElementFields, LocatedPoi
 from haloscope.numerics.elements.element_maps import nodes
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.regions import Region, SetupPhase
-from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, Work
+from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, Solver, Work
 from haloscope.solvers.maxwell.case import FIELD_NAMES, MaxwellCase, bytes_a_step, flops_a_step
 from haloscope.solvers.maxwell.elements import AFFINE, CORNERS, FACES, STORED, known_by
 from haloscope.solvers.maxwell.meshes import SetUp, place_in, share_out
@@ -74,23 +74,22 @@ _LONG_STEP = 10.0
 _MANY_CROSSINGS = 1e4
 
 
-class MaxwellSolver:
+class MaxwellSolver(Solver):
     """One rank's part of a Maxwell case."""
 
+    _case: MaxwellCase
+    layout: ElementFields
     name = "maxwell"
     followed = Monitor(
         name="field_energy",
         file="energy.csv",
         label="energy",
         title="Energy of the fields",
-        steady=False,
-        limit=math.inf,
     )
 
     def __init__(self, case: MaxwellCase, device: Device, world: World) -> None:
-        self._case, self._device, self._world = case, device, world
+        super().__init__(case, device, world)
         self._table = table = case.maxwell
-        self.step = 0
         self.dtype = table.real
         self.fields = {
             name: Field(name, _MEANINGS[name[0]][0], f"{_MEANINGS[name[0]][1]} along {name[1]}")
@@ -98,7 +97,6 @@ class MaxwellSolver:
         }
         self.vectors = {kind: [f"{kind}{axis}" for axis in "xyz"] for kind in "EH"}
         self.stored = tuple(FIELD_NAMES)
-        self.notices: list[str] = []
         with _SETUP:
             self._open()
 
@@ -216,7 +214,6 @@ class MaxwellSolver:
             dt = table.time_step
             if not exponential:
                 require_stable(dt, bound, "s" if table.units == "si" else "")
-        self.last_step = self._case.run.steps
         if table.end_time is not None:
             self.last_step = max(1, math.ceil(table.end_time / dt * (1 - 1e-12)))
             dt = table.end_time / self.last_step
@@ -402,12 +399,7 @@ class MaxwellSolver:
         values = np.stack(
             [own(name).reshape(self.stepping.elements, -1) for name in FIELD_NAMES], axis=1
         )
-        if not np.isfinite(values).all():
-            raise InputError(
-                "its fields hold values that are not finite",
-                location="checkpoint",
-                remedy="restart from an earlier one",
-            )
+        self._require_finite([values])
         self.stepping.set_fields(values)
         if scalars["dt"] != self.dt:
             if self._exponential is None and scalars["dt"] > self.bound * (1 + 1e-12):
@@ -436,12 +428,6 @@ class MaxwellSolver:
     def restore_extras(self, extras: Mapping[str, np.ndarray]) -> None:
         """Take them over."""
         self.results.restore(extras, self.step)
-
-    def at_restart(self, out: Path) -> None:
-        """Nothing: checkpoints hold all."""
-
-    def at_output(self, out: Path) -> None:
-        """Nothing goes beside the fields."""
 
     def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
         """Spectra and resonances at probes, and the far field."""
@@ -600,8 +586,7 @@ class MaxwellSolver:
     def _count_work(self) -> Work:
         table = self._table
         count = self.part.whole * (table.order + 1) ** 3
-        own = np.array([self.stepping.shape_values, self.stepping.nbytes], np.int64)
-        shapes, memory = self._world.sum(own).tolist()
+        shapes, memory = self._sums(self.stepping.shape_values, self.stepping.nbytes)
         single = table.precision == "single"
         return Work(
             cells=count,

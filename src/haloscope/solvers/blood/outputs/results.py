@@ -203,12 +203,7 @@ class RunResults:
                         picture=self._case.output.picture,
                     )
                 )
-        return Results(
-            {key: value for result in results for key, value in result.summary.items()},
-            {key: value for result in results for key, value in result.files.items()},
-            [line for result in results for line in result.lines],
-            [line for result in results for line in result.notices],
-        )
+        return Results.joined(results)
 
     def _finish_walls(self, out: Path | None, step: int) -> Results:
         walls = self.wall_stress

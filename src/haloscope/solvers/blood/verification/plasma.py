@@ -5,7 +5,7 @@ from __future__ import annotations
 import cmath
 import csv
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
@@ -17,6 +17,7 @@ from haloscope.errors import SolutionError
 from haloscope.mesh.lattice.lattice_parts import LatticePart, take
 from haloscope.solvers.blood.fluid.fluid import Fluid, WallLinks
 from haloscope.solvers.blood.fluid.lattice import VELOCITIES
+from haloscope.solvers.verification import Solve
 
 Floats = NDArray[np.float64]
 
@@ -239,8 +240,6 @@ def _links(
     fractions = (b - np.sqrt(b**2 - a * ((away**2).sum(axis=1) - radius**2))) / a
     return WallLinks(points, rows + 1, np.clip(fractions, 1e-6, 1.0), np.zeros((len(points), 3)))
 
-
-Solve = Callable[[dict[str, Any]], Any]
 
 VISCOSITY, DENSITY = 1.2e-3, 1025.0
 """Of plasma, in Pa s and kg/m^3."""

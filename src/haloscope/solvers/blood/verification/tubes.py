@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from haloscope.solvers.blood.verification.plasma import MICRO, VISCOSITY, case_of
-
-Solve = Callable[[dict[str, Any]], Any]
+from haloscope.solvers.verification import Solve
 
 _DENSITY = 25 * 1025.0
 """In kg/m^3: inertia plays next to no part, and heavy fluid takes long steps at the same viscosity.

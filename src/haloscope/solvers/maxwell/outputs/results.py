@@ -181,12 +181,7 @@ class RunResults:
             results.append(self._spectra.finish(folder, probes, title, step))
         if self.radiation is not None:
             results.append(self._far_field(self.radiation, out, fields, step))
-        return Results(
-            {key: value for result in results for key, value in result.summary.items()},
-            {key: value for result in results for key, value in result.files.items()},
-            [line for result in results for line in result.lines],
-            [notice for result in results for notice in result.notices],
-        )
+        return Results.joined(results)
 
     def _far_field(
         self, radiation: Radiation, out: Path | None, fields: Array, step: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from haloscope.errors import InputError
 from haloscope.solvers.maxwell.case import LIGHT
 from haloscope.solvers.maxwell.outputs.far_field import FarField
 from haloscope.solvers.maxwell.solver import MaxwellSolver
+from haloscope.solvers.verification import Solve
 
 # Fields vary as exp(-i w t), so that an absorbing medium has a permittivity with a positive
 # imaginary part. The sphere's permittivity and permeability are relative to those of the medium
@@ -259,9 +260,7 @@ class Deviations:
     extinction: float
 
 
-def mie_deviations(
-    solve: Callable[[dict[str, Any]], Any], data: Mapping[str, Any] | None = None
-) -> Deviations:
+def mie_deviations(solve: Solve, data: Mapping[str, Any] | None = None) -> Deviations:
     """Run the sphere and compare it with the series."""
     case_data = dict(data or sphere_case())
     solver = solve(case_data).solver
@@ -298,9 +297,7 @@ def mie_deviations(
     return Deviations(*worst.tolist())
 
 
-def mie_scattering(
-    solve: Callable[[dict[str, Any]], Any], order: int = 5, permittivity: float = 4.0
-) -> float:
+def mie_scattering(solve: Solve, order: int = 5, permittivity: float = 4.0) -> float:
     """Largest relative deviation of the bistatic cross section from the series of Mie.
 
     Parameters as for `mie_deviations` and `sphere_case`.
