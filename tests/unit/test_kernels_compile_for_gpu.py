@@ -407,7 +407,6 @@ def test_no_kernel_file_is_left_out():
         "space_time.cpp",
         "two_level.cpp",
         "exchange.cpp",
-        "exchange.cpp",
         "ceilings.cpp",
         "cell_rows.cpp",
         "shared_vertices.cpp",

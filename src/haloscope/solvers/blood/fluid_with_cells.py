@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Device, Graph
+from haloscope.exchange.plan import to_root
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.lattice.lattice_parts import LatticePart
+from haloscope.mesh.lattice.lattice_parts import LatticePart, Region
 from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.solvers.blood.case import MICRO, BloodCase, bytes_beside_populations
 from haloscope.solvers.blood.cell_kinds import kind_of, vertices_of
-from haloscope.solvers.blood.cells.sharing import Region
 from haloscope.solvers.blood.cells.suspension import Suspension
 from haloscope.solvers.blood.coupling.repulsion import FAR_FROM_WALLS, RepulsionLaw
 from haloscope.solvers.blood.filling.packing import Cells
@@ -245,7 +245,7 @@ class FluidWithCells:
         )
         for number, kind in enumerate(kinds):
             vertices = vertices_of(cells, number, kind.mesh, self.lattice)
-            mine = suspension.owners(vertices) == self._world.rank
+            mine = suspension.ownership.owners(vertices) == self._world.rank
             suspension.place(number, np.flatnonzero(mine), vertices[mine])
         return suspension
 
@@ -282,14 +282,8 @@ class FluidWithCells:
         if self._table.inside_tau is not None:
             flags = self._device.to_host(self.fluid.inside[: part.owned])
             values = np.concatenate([values, flags[None].astype(values.dtype)])
-        parts: list[np.ndarray] = [np.empty(0, np.uint8)] * world.size
-        parts[0] = np.ascontiguousarray(part.numbers[: part.owned]).view(np.uint8)
-        numbers = world.exchange(parts)
-        parts[0] = np.ascontiguousarray(values.T).reshape(-1).view(np.uint8)
-        rows = world.exchange(parts)
-        order = np.argsort(np.frombuffer(b"".join(part.tobytes() for part in numbers), np.int64))
-        every = np.frombuffer(b"".join(row.tobytes() for row in rows), values.dtype)
-        return np.ascontiguousarray(every.reshape(-1, len(values))[order].T)
+        order = np.argsort(to_root(world, part.numbers[: part.owned]))
+        return np.ascontiguousarray(to_root(world, values.T)[order].T)
 
     def restore_points(self, values: np.ndarray) -> None:
         """Take over on every rank what :meth:`points` gave."""

@@ -11,7 +11,7 @@ _REAL, _INDEX, _LONG = 8, 4, 8
 _MOVED = 3 * _REAL
 
 ROOM = 1.25
-"""Cells that there is room for, over those that are there (migration.py)."""
+"""Cells that there is room for, over those that are there (ownership.py)."""
 NEAR_GROWTH = 1.5
 """Entries for what is near that a GPU has room for, over those that are needed at first."""
 OUTPUTS = 2 * _MOVED

@@ -17,7 +17,7 @@ from haloscope.io.figures.surface_pictures import (
     picture_view,
 )
 from haloscope.mesh.blocks import SIDES
-from haloscope.mesh.lattice.lattice_parts import LatticePart
+from haloscope.mesh.lattice.lattice_parts import LatticePart, Region
 from haloscope.mesh.lattice.shapes import Box, Tube
 from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.mesh.surfaces.surface_openings import walls_of
@@ -26,7 +26,6 @@ from haloscope.numerics.elements.element_fields import plane_axis
 from haloscope.solvers.blood.case import Slice
 from haloscope.solvers.blood.case_cells import MICRO
 from haloscope.solvers.blood.cells.local_cells import own_cells
-from haloscope.solvers.blood.cells.sharing import Region
 from haloscope.solvers.blood.cells.suspension import Suspension
 from haloscope.solvers.blood.units import LatticeUnits
 from haloscope.solvers.blood.vessels.vessels import Vessel

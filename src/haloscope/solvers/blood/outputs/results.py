@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from haloscope.device.interface import Device
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.lattice.lattice_parts import LatticePart
+from haloscope.mesh.lattice.lattice_parts import LatticePart, Region
 from haloscope.regions import Region as TimedRegion
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.cells.sharing import Region
 from haloscope.solvers.blood.cells.suspension import Suspension
 from haloscope.solvers.blood.compressibility import DensityRange
 from haloscope.solvers.blood.feeding.cell_in_outflow import CellInOutflow
