@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from haloscope.case.expressions import Expression, parse_quantity_or_expression
-from haloscope.case.tables import CaseFault, CaseTable, Table
+from haloscope.case.tables import CaseFault, CaseTable, Coordinate, Positive, Table
 from haloscope.solvers.blood.case_cells import MOST_HEMATOCRIT, CellsTable, RepulsionTable
 from haloscope.solvers.blood.case_exclusions import EXCLUSIONS
 from haloscope.solvers.blood.case_vessels import (
@@ -33,16 +33,12 @@ from haloscope.solvers.blood.footprint import (
 from haloscope.solvers.blood.signals import Signal, read_signal
 from haloscope.solvers.blood.units import LatticeUnits
 
-_LARGEST = 1e30
 MICRO = 1e-6
 LEAST_SPACING_UM = 1e-3
 LEAST_TAU, MOST_TAU = 0.5005, 5.0
 SOUND_TAU = (0.51, 2.0)
 """Relaxation times in steps: below a flow is near instability, above walls are inaccurate."""
 DIRECTIONS = 19
-
-Positive = Annotated[float, Field(gt=0.0, le=_LARGEST)]
-Component = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
 
 
 def _relaxing(value: Any) -> Any:
@@ -102,7 +98,7 @@ class Slice(Table):
 
     axis: Literal["auto", "x", "y", "z"] = "auto"
     """Axis of its normal; auto: the shortest side of the vessel, z if offset_um is set."""
-    offset_um: Component | None = None
+    offset_um: Coordinate | None = None
     """Coordinate of the plane on this axis; by default the middle of the vessel."""
 
 
@@ -147,7 +143,7 @@ class BloodTable(Table):
     room for cells; in place if a buffer takes 0.3 to 4 times the second-level cache and no wall moves or is
     interpolated.
     push, for studies: two buffers, populations are written to neighbours instead of read from them."""
-    pressure_gradient_pa_m: tuple[Component, Component, Component] = (0.0, 0.0, 0.0)
+    pressure_gradient_pa_m: tuple[Coordinate, Coordinate, Coordinate] = (0.0, 0.0, 0.0)
     """Body force per volume that drives the flow, along x, y, z."""
     drive: str | float = 1.0
     """Factor on pressure_gradient_pa_m: a number, an expression of t (s), or the path of a CSV file with

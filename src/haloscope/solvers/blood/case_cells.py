@@ -7,18 +7,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from haloscope.case.tables import CaseFault, Position, Table
+from haloscope.case.tables import LARGEST, CaseFault, NotNegative, Position, Positive, Table
 from haloscope.solvers.blood.units import SOUND_SPEED, LatticeUnits
 
-_LARGEST = 1e30
 MICRO = 1e-6
 RED_CELL_RADIUS = 3.91
 """In um (E. Evans, Y. C. Fung, Microvasc. Res. 4 (1972) 335)."""
 RED_CELL_VOLUME = 94.1
 """In um^3, of that shape."""
 
-Positive = Annotated[float, Field(gt=0.0, le=_LARGEST)]
-NotNegative = Annotated[float, Field(ge=0.0, le=_LARGEST)]
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_-]+$")]
 
 MOST_HEMATOCRIT = 0.7
@@ -58,7 +55,7 @@ def _modulus(value: Any, info: ValidationInfo) -> Any:
     return value
 
 
-Modulus = Annotated[float, BeforeValidator(_modulus), Field(ge=0.0, le=_LARGEST)]
+Modulus = Annotated[float, BeforeValidator(_modulus), Field(ge=0.0, le=LARGEST)]
 
 
 class Placed(Table):

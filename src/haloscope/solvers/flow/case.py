@@ -11,8 +11,11 @@ from haloscope.case.expressions import Expression, parse_quantity_or_expression
 from haloscope.case.tables import (
     CaseFault,
     CaseTable,
+    Coordinate,
     Exclusion,
+    Name,
     Position,
+    Positive,
     Run,
     Table,
     in_words,
@@ -21,12 +24,9 @@ from haloscope.solvers.flow.case_domain import (
     Boundary,
     BoundaryTable,
     Box,
-    Component,
     CylinderChannel,
     CylinderSlice,
     MeshFile,
-    Name,
-    Positive,
 )
 from haloscope.solvers.flow.equations.equations import Carreau, Medium
 from haloscope.solvers.flow.pump_mesh import Pump
@@ -245,7 +245,7 @@ class Slice(Table):
 
     axis: Literal["auto", "x", "y", "z"] = "auto"
     """Normal of the plane; auto: the shortest side of the mesh, z if offset is set."""
-    offset: Component | None = None
+    offset: Coordinate | None = None
     """Position of the plane on this axis in m; by default the middle of the mesh."""
     points: Annotated[int, Field(ge=2, le=2000)] = 400
     """Samples along the longer side of the plane."""
