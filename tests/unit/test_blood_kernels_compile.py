@@ -28,11 +28,12 @@ from haloscope.solvers.blood.fluid.boundaries import (
     split_links,
     wall_constants,
 )
-from haloscope.solvers.blood.fluid.fluid import SOURCE, Carreau, Fluid, Opening, WallLinks
+from haloscope.solvers.blood.fluid.fluid import SOURCE, Fluid, Opening, WallLinks
 from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant, fastest_way
 from haloscope.solvers.blood.fluid.lattice import share_out
 from haloscope.solvers.blood.kernels import manifest
 from haloscope.solvers.blood.vessels.vessels import open_vessel, wall_links
+from haloscope.solvers.carreau import Carreau
 
 
 def _nvrtc_is_there() -> bool:

@@ -32,6 +32,7 @@ from haloscope.solvers.blood.footprint import (
 )
 from haloscope.solvers.blood.signals import Signal, read_signal
 from haloscope.solvers.blood.units import LatticeUnits
+from haloscope.solvers.carreau import Carreau
 
 MICRO = 1e-6
 LEAST_SPACING_UM = 1e-3
@@ -69,7 +70,7 @@ class Initial(Table):
     """Pressure in Pa, relative to the fluid at rest."""
 
 
-class Carreau(Table):
+class CarreauTable(Table):
     """Viscosity that falls with the shear rate: mu_inf + (mu_0 - mu_inf)(1 + (lambda g)^2)^((n-1)/2)."""
 
     zero_shear_mpa_s: Positive = 56.0
@@ -82,7 +83,7 @@ class Carreau(Table):
     """n."""
 
     @model_validator(mode="after")
-    def _thinning(self) -> Carreau:
+    def _thinning(self) -> CarreauTable:
         if self.zero_shear_mpa_s < self.infinite_shear_mpa_s:
             raise CaseFault(
                 "the viscosity would rise with the shear rate",
@@ -91,6 +92,16 @@ class Carreau(Table):
                 remedy="swap the two keys",
             )
         return self
+
+    def law(self, units: LatticeUnits) -> Carreau:
+        """Kinematic viscosity in spacings^2 a step."""
+        factor = 1e-3 / units.density * units.time_step / units.spacing**2
+        return Carreau(
+            self.zero_shear_mpa_s * factor,
+            self.infinite_shear_mpa_s * factor,
+            self.time_s / units.time_step,
+            self.exponent,
+        )
 
 
 class Slice(Table):
@@ -162,7 +173,7 @@ class BloodTable(Table):
     """Boundary condition at walls, and velocities of the walls of a channel."""
     openings: Annotated[tuple[OpeningTable, ...], Field(max_length=64)] = ()
     """Inlets and outlets: [[blood.openings]] tables."""
-    carreau: Carreau | None = None
+    carreau: CarreauTable | None = None
     """Viscosity of whole blood in place of viscosity_mpa_s; only without cells."""
     cells: Annotated[tuple[CellsTable, ...], Field(max_length=16)] = ()
     """Kinds of cells: [[blood.cells]] tables."""

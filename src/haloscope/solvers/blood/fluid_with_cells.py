@@ -18,7 +18,7 @@ from haloscope.solvers.blood.cells.suspension import Suspension
 from haloscope.solvers.blood.coupling.repulsion import FAR_FROM_WALLS, RepulsionLaw
 from haloscope.solvers.blood.filling.packing import Cells
 from haloscope.solvers.blood.fluid.flow import Flow
-from haloscope.solvers.blood.fluid.fluid import Carreau, Fluid, Opening, WallLinks
+from haloscope.solvers.blood.fluid.fluid import Fluid, Opening, WallLinks
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, share_out, wanted_by_others
 from haloscope.solvers.blood.fluid.populations import choose_way
 
@@ -145,6 +145,8 @@ class FluidWithCells:
         part = self.part
         if world.size > 1:
             log(self.boxes.describe())
+        # Viscosity in lattice units where it depends on the shear rate.
+        self.law = None if table.carreau is None else table.carreau.law(table.units)
         links = walls(part)
         way = choose_way(
             device,
@@ -192,21 +194,6 @@ class FluidWithCells:
         self.suspension = None if cells is None else self._suspend(cells, distances)
         # What takes the steps of both.
         self.stepping = Stepping(device, self.flow, self.suspension, graphs=machine.graphs)
-
-    @property
-    def law(self) -> Carreau | None:
-        """Viscosity in lattice units where it depends on the rate of shear."""
-        carreau, units = self._table.carreau, self._table.units
-        if carreau is None:
-            return None
-        # nu in spacings^2 a step.
-        factor = 1e-3 / units.density * units.time_step / units.spacing**2
-        return Carreau(
-            carreau.zero_shear_mpa_s * factor,
-            carreau.infinite_shear_mpa_s * factor,
-            carreau.time_s / units.time_step,
-            carreau.exponent,
-        )
 
     def _work_of(self, cells: Cells) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Where cells start, on rank 0, and their work in that of points."""

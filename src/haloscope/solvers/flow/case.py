@@ -20,6 +20,7 @@ from haloscope.case.tables import (
     Table,
     in_words,
 )
+from haloscope.solvers.carreau import Carreau
 from haloscope.solvers.flow.case_domain import (
     Boundary,
     BoundaryTable,
@@ -28,7 +29,7 @@ from haloscope.solvers.flow.case_domain import (
     CylinderSlice,
     MeshFile,
 )
-from haloscope.solvers.flow.equations.equations import Carreau, Medium
+from haloscope.solvers.flow.equations.equations import Medium
 from haloscope.solvers.flow.pump_mesh import Pump
 
 FIELD_NAMES = ("u", "v", "w", "p")
@@ -456,14 +457,16 @@ class FlowTable(Table):
     def medium(self, zone: str) -> Medium:
         """The medium of a zone."""
         fluid, own = self.fluid, self.zones.get(zone, Zone())
-        law = fluid.carreau
+        law, viscosity = fluid.carreau, own.viscosity or fluid.viscosity
         return Medium(
             density=own.density or fluid.density,
-            viscosity=own.viscosity or fluid.viscosity,
+            viscosity=viscosity,
             force=fluid.force if own.force is None else own.force,
             rotation=own.rotation,
             centre=own.centre,
-            carreau=None if law is None else Carreau(law.at_high_shear, law.time, law.exponent),
+            carreau=None
+            if law is None
+            else Carreau(viscosity, law.at_high_shear, law.time, law.exponent),
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,8 +28,9 @@ from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant, fastest_way,
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, OPPOSITE, VELOCITIES, equilibrium
 from haloscope.solvers.blood.fluid.launches import Binder, orders
 from haloscope.solvers.blood.fluid.populations import HALF_SCALE, PARTS, Populations
+from haloscope.solvers.carreau import Carreau
 
-__all__ = ["EXACT_MAGIC", "SOURCE", "Carreau", "Fluid", "LatticePart", "Opening", "WallLinks"]
+__all__ = ["EXACT_MAGIC", "SOURCE", "Fluid", "LatticePart", "Opening", "WallLinks"]
 
 Floats = NDArray[np.float64]
 Real = Literal["double", "single"]
@@ -40,17 +41,6 @@ EXACT_MAGIC = 3 / 16
 
 # What ways have in common whose lists of neighbours and buffers are the same.
 _OF_LISTS = ("kinds", "compact", "buffers", "pushing")
-
-
-@dataclass(frozen=True)
-class Carreau:
-    """Shear-thinning viscosity nu_inf + (nu_0 - nu_inf) (1 + (lambda shear rate)^2)^((n - 1)/2)."""
-
-    # Kinematic viscosities in lattice units.
-    at_rest: float
-    at_high_shear: float
-    time: float  # lambda, in time steps
-    exponent: float  # n, between 0 and 1
 
 
 def stored_type(real: Real, storage: Storage) -> np.dtype[Any]:
