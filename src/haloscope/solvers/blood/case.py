@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from haloscope.case.expressions import Expression, parse_quantity_or_expression
 from haloscope.case.tables import CaseFault, CaseTable, Coordinate, Positive, Table
-from haloscope.solvers.blood.case_cells import MOST_HEMATOCRIT, CellsTable, RepulsionTable
+from haloscope.solvers.blood.case_cells import CellsTable, RepulsionTable
 from haloscope.solvers.blood.case_exclusions import EXCLUSIONS
 from haloscope.solvers.blood.case_vessels import (
     Bifurcation,
@@ -31,29 +31,21 @@ from haloscope.solvers.blood.footprint import (
     near_vertices,
 )
 from haloscope.solvers.blood.signals import Signal, read_signal
-from haloscope.solvers.blood.units import LatticeUnits
+from haloscope.solvers.blood.units import (
+    LEAST_SPACING_UM,
+    LEAST_TAU,
+    MICRO,
+    MOST_HEMATOCRIT,
+    MOST_TAU,
+    LatticeUnits,
+    within_limit,
+)
 from haloscope.solvers.carreau import Carreau
 
-MICRO = 1e-6
-LEAST_SPACING_UM = 1e-3
-LEAST_TAU, MOST_TAU = 0.5005, 5.0
-SOUND_TAU = (0.51, 2.0)
-"""Relaxation times in steps: below a flow is near instability, above walls are inaccurate."""
 DIRECTIONS = 19
 
 
-def _relaxing(value: Any) -> Any:
-    """Refuse a relaxation time out of range with all of the range."""
-    if type(value) in (int, float) and not LEAST_TAU <= value <= MOST_TAU:
-        raise CaseFault(
-            "out of range",
-            allowed=f"{LEAST_TAU:g} to {MOST_TAU:g} steps (recommended: {SOUND_TAU[0]:g} to {SOUND_TAU[1]:g})",
-            remedy="set blood.relaxation_time to 1, or leave it out and set blood.time_step_us",
-        )
-    return value
-
-
-RelaxationTime = Annotated[float, BeforeValidator(_relaxing), Field(ge=LEAST_TAU, le=MOST_TAU)]
+RelaxationTime = Annotated[float, BeforeValidator(within_limit), Field(ge=LEAST_TAU, le=MOST_TAU)]
 Shape = Channel | Tube | Bifurcation | Tree | SurfaceFile
 
 

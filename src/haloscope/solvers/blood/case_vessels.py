@@ -12,11 +12,11 @@ from haloscope.case.expressions import Expression, parse_quantity_or_expression
 from haloscope.case.expressions import Table as Tabulated
 from haloscope.case.tables import CaseFault, Coordinate, Name, Position, Positive, Table
 from haloscope.solvers.blood.signals import Signal, is_table, read_signal, read_table
+from haloscope.solvers.blood.units import MICRO
 
 if TYPE_CHECKING:
     from haloscope.mesh.surfaces.surfaces import Surface
 
-MICRO = 1e-6
 
 Axis = Literal["x", "y", "z"]
 SideName = Literal["x_low", "x_high", "y_low", "y_high", "z_low", "z_high"]

@@ -12,7 +12,6 @@ from haloscope.solvers.blood.case import (
     DIRECTIONS,
     FLOPS_A_POINT,
     LONGEST_SEGMENT,
-    MICRO,
     BloodCase,
     BloodTable,
     bytes_a_step,
@@ -20,6 +19,7 @@ from haloscope.solvers.blood.case import (
 )
 from haloscope.solvers.blood.case_vessels import Channel, SurfaceFile, Tube
 from haloscope.solvers.blood.remedies import refusal_with_cause
+from haloscope.solvers.blood.units import MICRO
 from haloscope.solvers.blood.vessels.vessels import implausible_file
 from haloscope.solvers.sweeping import Column, Columns, Layout, doublings, spelled, transport_check
 

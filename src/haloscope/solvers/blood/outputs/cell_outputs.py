@@ -19,11 +19,10 @@ from haloscope.exchange.ranks.world import World
 from haloscope.io.atomic import append_text, write_text
 from haloscope.io.vtk_arrays import CellArrays
 from haloscope.mesh.lattice.lattice_parts import Region
-from haloscope.solvers.blood.case_cells import MICRO
 from haloscope.solvers.blood.cells.local_cells import OwnCells, own_cells
 from haloscope.solvers.blood.cells.suspension import Suspension
 from haloscope.solvers.blood.outputs.cell_surfaces import membrane_arrays, write_cells
-from haloscope.solvers.blood.units import LatticeUnits
+from haloscope.solvers.blood.units import MICRO, LatticeUnits
 from haloscope.solvers.blood.vessels.vessels import Vessel
 from haloscope.solvers.interface import Results, saved_counts
 

@@ -25,10 +25,9 @@ from haloscope.mesh.surfaces.surface_openings import walls_of
 from haloscope.mesh.surfaces.surfaces import Surface, edges_of
 from haloscope.numerics.elements.element_fields import plane_axis
 from haloscope.solvers.blood.case import Slice
-from haloscope.solvers.blood.case_cells import MICRO
 from haloscope.solvers.blood.cells.local_cells import own_cells
 from haloscope.solvers.blood.cells.suspension import Suspension
-from haloscope.solvers.blood.units import LatticeUnits
+from haloscope.solvers.blood.units import MICRO, LatticeUnits
 from haloscope.solvers.blood.vessels.vessels import Vessel
 
 Floats = NDArray[np.float64]
