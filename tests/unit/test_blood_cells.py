@@ -101,17 +101,13 @@ def test_cells_migrate_to_all_ranks_that_they_reach_and_are_owned_once(monkeypat
         for time in range(5):
             membranes = [local.membranes for local in cells.kinds]
             for local, track, count in zip(cells.kinds, tracks, _COUNTS, strict=True):
-                local.total = count
                 if time == 0:
-                    mine = np.flatnonzero(region.owners(track[0].mean(axis=1)) == world.rank)
-                    vertices = track[0][mine]
-                    states = np.stack([vertices, np.zeros_like(vertices)], axis=1)
-                    cells.add(local, 3 * mine, states)
+                    cells.add(local, 3 * np.arange(count), track[0])
                 # All copies move alike, wherever they are.
                 _positions(local)[...] = track[time][local.ids // 3]
                 taken = [cell for when, cell in gone.items() if when <= time and cell < count]
                 local.disown(np.isin(local.ids, 3 * np.array(taken)))
-                local.total -= len(taken)
+                local.total = count - len(taken)
             membranes = [local.membranes for local in cells.kinds]
             travelled.clear()
             cells.migrate_kinds(cells.kinds)
@@ -160,11 +156,9 @@ def test_a_cell_that_others_believe_to_be_here_is_not_made_up():
     def work(world):
         cells = ownership(CpuDevice(threads=1), world, region, _TYPES[:1])
         (local,) = cells.kinds
-        count = int(world.rank == 0)
-        states = np.zeros((count, 2, _VERTICES, 3))
-        cells.add(local, np.full(count, 7), states)
-        local.holders = everywhere = np.ones((count, 4), bool)
-        decision = Decision(np.arange(count), np.zeros(count, np.int32), everywhere)
+        cells.add(local, np.array([7]), np.zeros((1, _VERTICES, 3)))
+        local.holders = everywhere = np.ones((local.count, 4), bool)
+        decision = Decision(np.arange(local.count), np.zeros(local.count, np.int32), everywhere)
         try:
             cells.exchange([local], [decision])
         except RuntimeError as error:

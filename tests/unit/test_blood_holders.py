@@ -44,9 +44,7 @@ class _Rank:
         for cells, count in zip(self.kinds, counts, strict=True):
             places = random.uniform(0, 1, (count, 1, 3)) * _SHAPE
             vertices = places + cells.kind.mesh.vertices
-            mine = self.region.owners(vertices.mean(axis=1)) == world.rank
-            states = np.stack([vertices, np.zeros_like(vertices)], axis=1)
-            self.ownership.place(cells, np.flatnonzero(mine), states[mine])
+            self.ownership.place(cells, np.arange(count), vertices)
 
     def move(self, step: np.ndarray) -> None:
         """All by as much, some cells farther; positions are what they are on any rank."""

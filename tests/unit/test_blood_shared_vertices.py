@@ -46,9 +46,7 @@ class _Rank:
         if not region.periodic[1]:
             places[..., 1] = random.uniform(0, 1, (cells, 1)) * _SHAPE[1]
         self.truth = places + kind.mesh.vertices
-        mine = region.owners(self.truth.mean(axis=1)) == world.rank
-        states = np.stack([self.truth, np.zeros_like(self.truth)], axis=1)
-        self.ownership.place(self.cells, np.flatnonzero(mine), states[mine])
+        self.ownership.place(self.cells, np.arange(cells), self.truth)
 
     def values(self, name: str) -> np.ndarray:
         """A view (n, V, 3) of positions, velocities or forces of the cells held."""

@@ -231,10 +231,9 @@ class FluidWithCells:
             repulsion=law,
             distances=from_walls,
         )
-        for number, kind in enumerate(kinds):
-            vertices = vertices_of(cells, number, kind.mesh, self.lattice)
-            mine = suspension.ownership.owners(vertices) == self._world.rank
-            suspension.place(number, np.flatnonzero(mine), vertices[mine])
+        for number, local in enumerate(suspension.kinds):
+            vertices = vertices_of(cells, number, local.kind.mesh, self.lattice)
+            suspension.ownership.place(local, np.arange(len(vertices)), vertices)
         return suspension
 
     def start(self) -> None:

@@ -55,6 +55,7 @@ class LocalCells:
 
     def clear(self) -> None:
         """Hold no cell from now on."""
+        self.total = 0
         self.ids, self.owners, self.holders = _nothing(self.holders.shape[1])
 
     def disown(self, gone: Flags) -> None:

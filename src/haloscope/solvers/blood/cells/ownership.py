@@ -209,9 +209,22 @@ class CellOwnership:
 
     # Who
 
-    def add(self, local: LocalCells, ids: np.ndarray, states: np.ndarray) -> None:
-        """Add own cells with states (n, arrays of the state, V, 3) on this rank alone, until they migrate."""
+    def add(
+        self,
+        local: LocalCells,
+        ids: np.ndarray,
+        vertices: np.ndarray,
+        states: np.ndarray | None = None,
+    ) -> None:
+        """Keep own ones of cells that all ranks know, on this rank alone until they migrate.
+
+        `vertices`: (n, V, 3); `states`: (n, arrays of the state, V, 3); None: of cells at rest.
+        """
         world, cells = self._world, local.membranes
+        mine = self.owners(vertices) == world.rank
+        states = cells.settled(vertices[mine]) if states is None else states[mine]
+        local.total += len(ids)
+        ids = np.asarray(ids, np.int64)[mine]
         every = np.concatenate([local.ids, ids])
         order = np.argsort(every, kind="stable")
         alone = np.zeros((len(ids), world.size), bool)
@@ -225,11 +238,16 @@ class CellOwnership:
         )
         self._arrange(local, arrival)
 
-    def place(self, local: LocalCells, ids: np.ndarray, states: np.ndarray) -> None:
-        """Put cells into the fluid, each of one rank: states (n, arrays of the state, V, 3); all ranks call this."""
+    def place(
+        self,
+        local: LocalCells,
+        ids: np.ndarray,
+        vertices: np.ndarray,
+        states: np.ndarray | None = None,
+    ) -> None:
+        """Put cells into the fluid, see :meth:`add`; all ranks call this."""
         self.complete([local])
-        local.total += int(self._world.sum(np.array([len(ids)]))[0])
-        self.add(local, np.asarray(ids, np.int64), states)
+        self.add(local, ids, vertices, states)
         self.migrate_kinds([local])
 
     def remove(self, local: LocalCells, gone: np.ndarray) -> int:

@@ -113,14 +113,6 @@ class Suspension:
 
     # Cells come and go
 
-    def place(self, kind: int, ids: np.ndarray, vertices: np.ndarray) -> None:
-        """Put cells into the fluid; all ranks call this, with any cells each, a cell once.
-
-        `vertices`: (n, V, 3) positions in lattice units.
-        """
-        local = self.kinds[kind]
-        self.ownership.place(local, ids, local.membranes.settled(vertices))
-
     def smooth(self, below: float, spared: Sequence[np.ndarray]) -> None:
         """Smooth creases out of cells whose worst triangle is poor; all ranks call this."""
         before = self.smoothed
@@ -139,8 +131,7 @@ class Suspension:
             # Springs in series with a viscosity begin at rest.
             states[:, 2:] = m.settled(states[:, 0])[:, 2:]
             self.ownership.remove(local, local.ids[poor])
-            mine = self.ownership.owners(states[:, 0]) == self._world.rank
-            self.ownership.place(local, creased[mine], states[mine])
+            self.ownership.place(local, creased, states[:, 0], states)
             self.smoothed += len(creased)
         if self.smoothed > before:
             self.migrate()
@@ -243,11 +234,9 @@ class Suspension:
                     location="checkpoint",
                     remedy="restart with the shape, size and spacing of the case that wrote it",
                 )
-            values = m.fitted(values)
-            mine = self.ownership.owners(values[:, 0]) == self._world.rank
             local.clear()
-            local.total = len(ids)
-            self.ownership.add(local, ids[mine], values[mine])
+            values = m.fitted(values)
+            self.ownership.add(local, ids, values[:, 0], values)
         (count,) = saved_counts(state, "creases smoothed", (1,))
         self.smoothed = int(count)
         self.ownership.migrate_kinds(self.kinds)

@@ -263,9 +263,8 @@ class PreInlet:
         )
         ids = next_ids[kind] + np.arange(len(sources))
         next_ids[kind] += len(sources)
-        there = self._there.ownership
-        mine = there.owners(states[:, 0]) == self._world.rank
-        there.place(self._there.kinds[kind], ids[mine], states[mine])
+        there = self._there.kinds[kind]
+        self._there.ownership.place(there, ids, states[:, 0], states)
         cells = self.entering[kind]
         cells.keep(np.concatenate([cells.ids, ids]), np.concatenate([cells.sources, sources]))
         return len(sources)
