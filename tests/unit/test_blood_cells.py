@@ -11,7 +11,7 @@ from thread_gpus import on_ranks
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.solvers.blood.cells.local_cells import CellKind
-from haloscope.solvers.blood.cells.ownership import CellOwnership, Decision, holders_of, pack_heads
+from haloscope.solvers.blood.cells.ownership import CellOwnership, Outlines, holders_of, pack_heads
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw
 from haloscope.solvers.blood.membranes.meshes import sphere
 
@@ -150,6 +150,18 @@ def test_cells_migrate_to_all_ranks_that_they_reach_and_are_owned_once(monkeypat
     assert all(sum(s[1][k][5] for s in stories) < 0.7 * n for k, n in enumerate(_COUNTS))
 
 
+def test_an_owner_holds_its_cell_wherever_that_reaches():
+    region = _region((False, False, False))
+    cells = ownership(CpuDevice(threads=1), region=region, kinds=_TYPES[:1])
+    (local,) = cells.kinds
+    cells.add(local, np.array([4]), np.zeros((1, _VERTICES, 3)))
+    corner, far = np.zeros((1, 3)), np.array([_SHAPE]) - 1.0
+    outlines = Outlines(corner, corner, far, corner, np.zeros(1), np.ones(1, bool))
+    owners, holders = cells.decide(local, outlines)
+    assert owners.tolist() == region.owners(far).tolist() == [3]
+    assert holders.tolist() == [[True, False, False, True]]
+
+
 def test_a_cell_that_others_believe_to_be_here_is_not_made_up():
     region = _region((True, True, True))
 
@@ -158,7 +170,7 @@ def test_a_cell_that_others_believe_to_be_here_is_not_made_up():
         (local,) = cells.kinds
         cells.add(local, np.array([7]), np.zeros((1, _VERTICES, 3)))
         local.holders = everywhere = np.ones((local.count, 4), bool)
-        decision = Decision(np.arange(local.count), np.zeros(local.count, np.int32), everywhere)
+        decision = np.zeros(local.count, np.int32), everywhere
         try:
             cells.exchange([local], [decision])
         except RuntimeError as error:

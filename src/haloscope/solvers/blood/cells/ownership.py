@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.interface import Array, Device
+from haloscope.device.interface import Array, Device, Kernel
 from haloscope.device.targets import KernelFile
 from haloscope.errors import FIELDS, SolutionError, counted
 from haloscope.exchange.plan import to_root
@@ -47,6 +47,8 @@ _HEAD, _BITS = 3, 64
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.integer[Any]]
+Decision = tuple[NDArray[np.int32], Flags]
+"""Owners (m,) and holders (m, ranks) of a rank's m own cells of a kind from now on."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +62,6 @@ class Outlines:
     velocity: Floats  # (n, 3) means of their vertices' velocities
     fastest: Floats  # (n,) largest component of a vertex' velocity
     finite: NDArray[np.bool_]  # (n,) whether all positions and velocities are finite numbers
-
-
-@dataclass(frozen=True, eq=False)
-class Decision:
-    """Next owners and holders of a rank's own cells of a kind."""
-
-    mine: Integers  # (m,) their rows
-    owners: NDArray[np.int32]  # (m,) ranks
-    holders: Flags  # (m, ranks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,9 +274,8 @@ class CellOwnership:
             for local, outlines in zip(kinds, all_outlines, strict=True)
         ]
         changed = not all_owned or any(
-            (decision.owners != local.rank).any()
-            or not np.array_equal(decision.holders, local.holders[decision.mine])
-            for local, decision in zip(kinds, decisions, strict=True)
+            (owners != local.rank).any() or not np.array_equal(holders, local.holders[local.own])
+            for local, (owners, holders) in zip(kinds, decisions, strict=True)
         )
         if all_owned and not self._world.any(changed):
             arrivals = [_unchanged(local) for local in kinds]
@@ -296,12 +288,12 @@ class CellOwnership:
 
     def decide(self, local: LocalCells, outlines: Outlines) -> Decision:
         """Decide by where own cells are who owns and who holds them from now on."""
-        mine = np.flatnonzero(local.own)
+        mine = local.own
         reach = self._reach + self.margin - MARGIN
         owners = self._region.owners(outlines.centre[mine])
         holders = self._region.reached(outlines.low[mine] - reach, outlines.high[mine] + reach)
-        holders[np.arange(len(mine)), owners] = True
-        return Decision(mine, owners, holders)
+        holders[np.arange(len(owners)), owners] = True
+        return owners, holders
 
     def exchange(self, kinds: Sequence[LocalCells], decisions: Sequence[Decision]) -> list[Arrival]:
         """Send numbers, owners and holders of own cells to their holders, and states to new ones.
@@ -328,9 +320,9 @@ class CellOwnership:
 
     def _pack(self, local: LocalCells, decision: Decision) -> list[list[np.ndarray]]:
         """Words for each rank: how many heads and states, heads, and states of what is new to it."""
-        mine, holders = decision.mine, decision.holders
+        mine, (owners, holders) = np.flatnonzero(local.own), decision
         new = holders & ~local.holders[mine]
-        heads = pack_heads(local.ids[mine], decision.owners, holders)
+        heads = pack_heads(local.ids[mine], owners, holders)
         travels = new.any(axis=1)
         states = self.states_of_rows(local.membranes, mine[travels])
         place = np.cumsum(travels) - 1
@@ -346,20 +338,21 @@ class CellOwnership:
 
     # In which rows
 
+    def _run(
+        self, kernel: Kernel, cells: Membranes, blocks: tuple[int, int], **arguments: Any
+    ) -> None:
+        """Run a kernel on rows of cells in so many blocks of so many threads."""
+        count, threads = blocks
+        arguments |= {"room": cells.capacity, "a_cell": cells.vertices}
+        kernel.bind(**arguments, extent=(count * threads,), block=(threads,))()
+
     def outlines_of(self, cells: Membranes, count: int) -> Outlines:
         """Where the first `count` cells are; sums run in an order of their own, the same anywhere."""
         outlines = self._device.zeros((_QUANTITIES * count,), "f8")
         if count:
-            self._outline.bind(
-                positions=cells.positions,
-                velocities=cells.velocities,
-                room=cells.capacity,
-                a_cell=cells.vertices,
-                count=count,
-                outlines=outlines,
-                extent=(_OUTLINE_BLOCK * count,),
-                block=(_OUTLINE_BLOCK,),
-            )()
+            arrays = {"positions": cells.positions, "velocities": cells.velocities}
+            arrays["outlines"] = outlines
+            self._run(self._outline, cells, (count, _OUTLINE_BLOCK), **arrays, count=count)
         table = self._device.to_host(outlines).reshape(_QUANTITIES, count)
         low, high, centre, velocity = (table[first : first + 3].T for first in (0, 3, 6, 9))
         return Outlines(low, high, centre, velocity, table[12], table[13] == 1)
@@ -370,20 +363,11 @@ class CellOwnership:
         if count == 0:
             return np.empty((0, fields, vertices))
         gathered = self._device.empty((count, fields, vertices), "f8")
+        blocks = _DIMENSIONS * count, _ROWS_BLOCK
         places = self._device.from_host(rows.astype(np.int32))
         for number, array in enumerate(cells.state):
-            self._give.bind(
-                array=array,
-                room=cells.capacity,
-                a_cell=vertices,
-                rows=places,
-                count=count,
-                states=gathered,
-                first=_DIMENSIONS * number,
-                fields=fields,
-                extent=(_DIMENSIONS * count * _ROWS_BLOCK,),
-                block=(_ROWS_BLOCK,),
-            )()
+            at = {"rows": places, "count": count, "first": _DIMENSIONS * number, "fields": fields}
+            self._run(self._give, cells, blocks, array=array, states=gathered, **at)
         states: Floats = self._device.to_host(gathered)
         return states
 
@@ -429,20 +413,9 @@ class CellOwnership:
         for number, (old, new) in enumerate(zip(cells.state, into.state, strict=True)):
             # Forces are set anew before they are used again.
             target: Array = into.forces if cells is into else new
-            self._take.bind(
-                old=old,
-                room=cells.capacity,
-                states=states,
-                first=_DIMENSIONS * number,
-                fields=fields,
-                a_cell=vertices,
-                rows=places,
-                count=count,
-                fresh=target,
-                fresh_room=into.capacity,
-                extent=(_DIMENSIONS * count * _ROWS_BLOCK,),
-                block=(_ROWS_BLOCK,),
-            )()
+            arrays = {"old": old, "states": states, "fresh": target, "fresh_room": into.capacity}
+            at = {"rows": places, "count": count, "first": _DIMENSIONS * number, "fields": fields}
+            self._run(self._take, cells, (_DIMENSIONS * count, _ROWS_BLOCK), **arrays, **at)
             if cells is into:
                 used = (slice(None), slice(count))
                 shape = (_DIMENSIONS, into.capacity, vertices)

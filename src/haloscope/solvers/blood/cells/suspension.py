@@ -10,9 +10,7 @@ import numpy as np
 
 from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError, SolutionError
-from haloscope.exchange.engine import Exchange
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.rows import Rows
 from haloscope.mesh.lattice.lattice_parts import LatticePart, Region
 from haloscope.regions import Region as TimedRegion
 from haloscope.solvers.blood.cells.entering import EnteringCells
@@ -79,16 +77,15 @@ class Suspension:
         repulsion: RepulsionLaw | None = None,
         distances: np.ndarray | None = None,
     ) -> None:
-        self.device, self._world, self._region = device, world, region
-        self._flow = flow
+        self.device, self._world, self._flow = device, world, flow
         self._box = box = OwnBox(*part.box, shape=region.shape, periodic=region.periodic)
         self._coupling = Coupling(
             device, box, part.halo, part.table, flow.fluid.stride, kernel=kernel
         )
-        self._reach = part.halo + MARGIN
+        reach = part.halo + MARGIN
         self._between_cells: list[Repulsion] = []
         if repulsion is not None:
-            self._reach += repulsion.cutoff
+            reach += repulsion.cutoff
             self._between_cells.append(Repulsion(device, box, repulsion))
         self._walls: list[WallRepulsion] = []
         if repulsion is not None and distances is not None:
@@ -102,7 +99,7 @@ class Suspension:
             world,
             region,
             kinds,
-            reach=self._reach,
+            reach=reach,
             transport=flow.transport,
             interval=interval,
             forget=self._forget,
@@ -298,11 +295,11 @@ class Suspension:
         """
         with self._aside():
             self._interpolate(SHARED)
-            self._start_sharing("velocities")
+            self._share("start", "velocities")
             self._interpolate(ALONE)
             self._lead(ALONE)
             self._advance(ALONE)
-            self._finish_sharing("velocities")
+            self._share("finish", "velocities")
         self._lead(SHARED)
         self._advance(SHARED)
         for local in self.kinds:
@@ -355,30 +352,17 @@ class Suspension:
         fills = self._coupling.fills_device(alone * local.membranes.vertices)
         return fills and 2 * alone >= sum(shared)
 
-    def _start_sharing(self, quantity: Literal["velocities", "forces"]) -> None:
-        """Begin to give each other what belongs to the vertices of cells that several ranks hold."""
-        shared = self._shared_by_ranks(quantity)
-        if shared:
-            with _SHARE[quantity]:
-                for rows, values in shared:
-                    rows.start(values)
-
-    def _finish_sharing(self, quantity: Literal["velocities", "forces"]) -> None:
-        shared = self._shared_by_ranks(quantity)
-        if shared:
-            with _SHARE[quantity]:
-                for rows, values in shared:
-                    rows.finish(values)
-
-    def _shared_by_ranks(
-        self, quantity: Literal["velocities", "forces"]
-    ) -> list[tuple[Exchange[Rows], Array]]:
-        pairs = ((local.shared, local.membranes) for local in self.kinds)
-        return [
-            (getattr(shared, quantity), getattr(cells, quantity))
-            for shared, cells in pairs
-            if shared is not None
+    def _share(
+        self, phase: Literal["start", "finish"], quantity: Literal["velocities", "forces"]
+    ) -> None:
+        """Give each other what belongs to the vertices of cells that several ranks hold."""
+        pairs = [
+            (local.shared, local.membranes) for local in self.kinds if local.shared is not None
         ]
+        if pairs:
+            with _SHARE[quantity]:
+                for shared, cells in pairs:
+                    getattr(getattr(shared, quantity), phase)(getattr(cells, quantity))
 
     def _advance(self, part: int) -> None:
         for local in self.kinds:
@@ -432,12 +416,12 @@ class Suspension:
         cells = self._repelling_cells()
         with self._aside():
             self._strain(OWN)
-            self._start_sharing("forces")
+            self._share("start", "forces")
             self._strain(ALONE)
             with _REPULSION:
                 for between in self._between_cells:
                     between.look(cells)
-            self._finish_sharing("forces")
+            self._share("finish", "forces")
         with _REPULSION:
             for between in self._between_cells:
                 between.apply(cells, looked=True)
