@@ -23,13 +23,6 @@ from haloscope.solvers.blood.case_vessels import (
 )
 from haloscope.solvers.blood.coupling.coupling import LEAST_HALO
 from haloscope.solvers.blood.coupling.repulsion import MOST_CUTOFF
-from haloscope.solvers.blood.coupling.repulsion_lists import MARGIN
-from haloscope.solvers.blood.footprint import (
-    OUTPUTS,
-    bytes_a_point,
-    bytes_a_vertex,
-    near_vertices,
-)
 from haloscope.solvers.blood.signals import Signal, read_signal
 from haloscope.solvers.blood.units import (
     LEAST_SPACING_UM,
@@ -456,26 +449,3 @@ class BloodCase(CaseTable):
                 remedy="leave one of the two keys out",
             )
         return self
-
-
-def bytes_beside_populations(table: BloodTable, points: float) -> float:
-    """Device memory of so many points beside their populations, of the cells among them and of outputs."""
-    repulsion = table.repulsion.strength_pn > 0
-    total = points * bytes_a_point(with_cells=bool(table.cells), repulsion=repulsion)
-    reach = table.repulsion.range_um * MICRO + MARGIN * table.spacing
-    for kind in table.cells:
-        near = near_vertices(kind.vertices, kind.volume, reach)
-        vertices = kind.count(points * table.spacing**3) * kind.vertices
-        viscous = kind.membrane_viscosity_un_s_m > 0
-        vertex_bytes = bytes_a_vertex(repulsion=repulsion, viscous=viscous, near=near)
-        total += vertices * (vertex_bytes + OUTPUTS * (2 if viscous else 1))
-    return total
-
-
-def bytes_a_step(table: BloodTable) -> float:
-    """Least bytes of a point and step: populations read and written; force and velocity."""
-    return 2 * DIRECTIONS * table.stored_bytes + (2 * 3 * 8 if table.cells else 0)
-
-
-FLOPS_A_POINT = {"bgk": 250, "trt": 290}
-"""Operations of a point and step, counted in the kernel's collision."""

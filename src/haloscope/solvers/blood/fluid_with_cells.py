@@ -12,7 +12,7 @@ from haloscope.exchange.plan import to_root
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.lattice.lattice_parts import LatticePart, Region
 from haloscope.mesh.lattice.voxels import Lattice
-from haloscope.solvers.blood.case import BloodCase, bytes_beside_populations
+from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.cell_kinds import kind_of, vertices_of
 from haloscope.solvers.blood.cells.suspension import Suspension
 from haloscope.solvers.blood.coupling.repulsion import FAR_FROM_WALLS, RepulsionLaw
@@ -21,6 +21,7 @@ from haloscope.solvers.blood.fluid.flow import Flow
 from haloscope.solvers.blood.fluid.fluid import Fluid, Opening, WallLinks
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, share_out, wanted_by_others
 from haloscope.solvers.blood.fluid.populations import choose_way
+from haloscope.solvers.blood.sizing import bytes_beside_populations
 from haloscope.solvers.blood.units import MICRO
 
 MANY = 20

@@ -37,8 +37,8 @@ _STILL = 1e-6
 
 SPARE = 1 / 64
 """Rows that are worked on beyond those of cells, over the number of these, on several ranks."""
-# Room for cells over the rows that are worked on.
-_ROOM = 1.25
+ROOM = 1.25
+"""Room for cells over the rows that are worked on."""
 # Beyond what kernels take for a place, and near enough for a cell to keep its shape.
 _PARKED = 2e9
 
@@ -430,7 +430,7 @@ class CellOwnership:
             if rows > count:
                 came = np.concatenate([came, _parked_state(local)])
             if rows > cells.capacity:
-                local.membranes = room_for(self._device, local.kind, int(_ROOM * rows) + 1)
+                local.membranes = room_for(self._device, local.kind, int(ROOM * rows) + 1)
                 self._forget(cells.positions)
                 if local.shared is not None:
                     local.shared.forget(cells)
