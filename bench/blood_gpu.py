@@ -38,9 +38,9 @@ from haloscope.solvers.blood.coupling.repulsion_lists import MARGIN
 from haloscope.solvers.blood.fluid.fluid import Fluid
 from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant, fastest_way, room_for_two
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, VELOCITIES, WEIGHTS
-from haloscope.solvers.blood.footprint import bytes_a_point, bytes_a_vertex, near_vertices
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import MembraneMesh, red_cell
+from haloscope.solvers.blood.sizing import bytes_a_point, bytes_a_vertex, near_vertices
 
 REPEATS = 7
 # Of steps that take a second.

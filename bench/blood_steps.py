@@ -131,7 +131,7 @@ def still(solver: BloodSolver) -> None:
         for cells_of_kind in suspension.kinds:
             if cells_of_kind.shared:
                 cells_of_kind.shared.velocities = cells_of_kind.shared.forces = _Still()
-        suspension._timetable.due = suspension._timetable.look_at = sys.maxsize
+        suspension.ownership.due = suspension.ownership.look_at = sys.maxsize
         # Creases that copies get now are nobody's, and smoothing would hand cells over.
         suspension.smooth = lambda *_: None
     # Graphs hold what was.

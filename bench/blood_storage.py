@@ -21,9 +21,9 @@ from haloscope.device import open_device
 from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
+from haloscope.solvers.blood.units import MICRO
 from haloscope.solvers.blood.verification import plasma
 from haloscope.solvers.blood.verification.plasma import (
-    MICRO,
     VISCOSITY,
     WIDTH,
     case_of,

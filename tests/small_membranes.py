@@ -7,6 +7,10 @@ import functools
 import numpy as np
 
 from haloscope.device import open_device
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.bisection import bisect
+from haloscope.mesh.lattice.lattice_parts import Region
+from haloscope.solvers.blood.cells.ownership import CellOwnership
 from haloscope.solvers.blood.membranes.membranes import Membranes
 from haloscope.solvers.blood.membranes.meshes import MembraneMesh
 
@@ -23,6 +27,23 @@ def membranes(mesh, law, *, elements="loop", count=1, capacity=None, device=None
     made = Membranes(device or one_core(), mesh, capacity or count, law, elements=elements)
     made.set_cells(0, np.repeat(mesh.vertices[None], count, axis=0))
     return made
+
+
+def full_region(shape, periodic=(True, True, True), parts=1) -> Region:
+    """A cuboid full of points, cut into so many boxes."""
+    coordinates = np.stack(np.unravel_index(np.arange(np.prod(shape)), shape[::-1])[::-1], 1)
+    return Region(shape, periodic, bisect(World(), coordinates, shape, parts=parts))
+
+
+def ownership(device, world=None, region=None, kinds=(), *, reach=1.0, interval=50, forget=None):
+    """The ownership of cells of which there are none yet."""
+    return CellOwnership(
+        *(device, world or World(), region or full_region((4, 4, 4)), kinds),
+        reach=reach,
+        transport="peer",
+        interval=interval,
+        forget=forget or (lambda array: None),
+    )
 
 
 # So stiff a spring that what is not linear in its strain does not count.

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_membranes import ownership
 
-from haloscope.solvers.blood.cells.migration import CellRows
 from haloscope.solvers.blood.coupling.coupling import KERNELS, Coupling, OwnBox, SomeCells
 from haloscope.solvers.blood.coupling.inside import Insides, Surfaces
 from haloscope.solvers.blood.coupling.repulsion import (
@@ -90,14 +90,16 @@ def test_rows_of_cells_agree(gpu, cores, assert_close, viscosity):
         cells, wider = (Membranes(device, mesh, n, law) for n in (11, 13))
         for array, values in zip(cells.state, (places, speeds, *springs), strict=False):
             array.reshape(3, 11, 162)[:, :count] = device.from_host(values)
-        handler = CellRows(device)
+        handler = ownership(device)
         arrays = {}
         for step, (source, into) in enumerate(((cells, cells), (cells, wider))):
-            arrays |= {f"{name} {step}": v for name, v in vars(handler.outlines(cells, 9)).items()}
+            arrays |= {
+                f"{name} {step}": v for name, v in vars(handler.outlines_of(cells, 9)).items()
+            }
             handler.rearrange(source, into, rows, came)
-            arrays[f"states {step}"] = handler.states(into, np.arange(len(rows)))
+            arrays[f"states {step}"] = handler.states_of_rows(into, np.arange(len(rows)))
         cells.positions[5], cells.velocities[162] = np.nan, np.inf
-        seen = handler.outlines(cells, 9).finite
+        seen = handler.outlines_of(cells, 9).finite
         assert seen.tolist() == [False, False] + 7 * [True]
         results.append({name: values.astype(float) for name, values in arrays.items()})
     assert_close(*results, _SAME_BITS)

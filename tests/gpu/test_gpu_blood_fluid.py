@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from lattice_tables import Part, box_part
 
-from haloscope.solvers.blood.fluid.fluid import Carreau, Fluid, Opening, WallLinks
+from haloscope.solvers.blood.fluid.fluid import Fluid, Opening, WallLinks
 from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant, fastest_way
 from haloscope.solvers.blood.fluid.lattice import WEIGHTS
+from haloscope.solvers.carreau import Carreau
 
 _PRECISIONS = [("double", 1e-12), ("single", 1e-5)]
 _SAME_BITS = 0.0

@@ -22,7 +22,8 @@ from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
 from haloscope.numerics.krylov.flexible_gmres import FlexibleGmres
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 from haloscope.run import load
-from haloscope.solvers.flow.equations.equations import Carreau, FlowEquations, Medium
+from haloscope.solvers.carreau import Carreau
+from haloscope.solvers.flow.equations.equations import FlowEquations, Medium
 from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
 from haloscope.solvers.flow.equations.time_steps import BackwardDifferences
 from haloscope.solvers.flow.verification import ethier_steinman
@@ -70,7 +71,7 @@ def alone(device: Any, nodes: int) -> SharedNodes:
     return SharedNodes(World(), device, np.arange(nodes))
 
 
-@pytest.mark.parametrize("carreau", [None, Carreau(0.002, 0.5, 0.6)])
+@pytest.mark.parametrize("carreau", [None, Carreau(VISCOSITY, 0.002, 0.5, 0.6)])
 def test_residual_and_matrix(gpu, cores, assert_close, carreau):
     """Of a state without sense, with two zones, one of which turns."""
     mesh = tet_box((7, 6, 5), (-1.0, -1.0, -1.0), (1.0, 1.0, 1.0))

@@ -10,7 +10,8 @@ from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
 from haloscope.numerics.shared_nodes import SharedNodes
-from haloscope.solvers.flow.equations.equations import Carreau, Medium
+from haloscope.solvers.carreau import Carreau
+from haloscope.solvers.flow.equations.equations import Medium
 from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
 from haloscope.solvers.flow.equations.space_time import SlabEquations, SpaceTimeSlabs
 from haloscope.solvers.flow.verification import ethier_steinman
@@ -18,7 +19,7 @@ from haloscope.solvers.flow.verification import ethier_steinman
 VISCOSITY, TIME_STEP = 0.01, 0.02
 
 
-@pytest.mark.parametrize("carreau", [None, Carreau(0.002, 0.5, 0.6)])
+@pytest.mark.parametrize("carreau", [None, Carreau(VISCOSITY, 0.002, 0.5, 0.6)])
 def test_residual_and_matrix(gpu, cores, assert_close, carreau):
     """Of a state without sense, with two zones, one of which turns."""
     mesh, rng = tet_box((7, 6, 5), (-1.0, -1.0, -1.0), (1.0, 1.0, 1.0)), np.random.default_rng(1)

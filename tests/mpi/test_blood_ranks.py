@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from haloscope.solvers.blood.cells import migration as holders
+from haloscope.solvers.blood.cells import ownership as cell_ownership
 
 _CHANNEL = {
     "spacing_um": 1.0,
@@ -81,7 +81,7 @@ _RUN = textwrap.dedent(
     from haloscope.exchange.ranks.world import World, open_world
     from haloscope.run import Simulation
     from haloscope.solvers.blood.feeding import pre_inlet as feeder
-    from haloscope.solvers.blood.cells import migration as holders
+    from haloscope.solvers.blood.cells import ownership as cell_ownership
     from haloscope.solvers.blood.case import BloodCase
 
     def copies_that_differ(suspension, tables):
@@ -100,7 +100,7 @@ _RUN = textwrap.dedent(
             different += np.not_equal(*bits).sum(), (~given.own).sum()
         return world.sum(different)
 
-    holders.SPARE = float(sys.argv[5])
+    cell_ownership.SPARE = float(sys.argv[5])
     if sys.argv[6] == "whole":
         # As on GPUs.
         feeder.sharing_of = lambda device, world: World()
@@ -127,7 +127,7 @@ _RUN = textwrap.dedent(
         _, old, new = np.intersect1d(started, cells[0][0], return_indices=True)
         places = before[old, 0], cells[0][1][new, 0]
         moved = np.abs(places[1] - places[0]).max(initial=0.0)
-        crossed = np.not_equal(*(solver.suspension.owners(each) for each in places)).sum()
+        crossed = np.not_equal(*(solver.suspension.ownership.owners(each) for each in places)).sum()
     different = copies_that_differ(solver.suspension, cells)
     told = json.dumps(solver.finish(None, {}).summary.get("profile")).encode()
     passed = 0 if solver.traffic is None else min(solver.traffic.left + solver.traffic.entered)
@@ -145,7 +145,7 @@ _RUN = textwrap.dedent(
 def _bits(run_ranks, ranks, out, steps, how="new", table=_CHANNEL, segment="shared"):
     """Bits, how far a vertex moved, cells, how many passed openings and how many have another owner."""
     # As many rows without cells as with them, where there is one of two ranks.
-    spare = 1 if ranks == 2 else holders.SPARE
+    spare = 1 if ranks == 2 else cell_ownership.SPARE
     arguments = ["-c", _RUN, out, str(steps), how, json.dumps(table), str(spare), segment]
     printed = run_ranks(ranks, arguments).stdout
     counted = " ".join(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from absent_device import AbsentDevice, AbsentKernel
+from small_membranes import ownership
 
 from haloscope.case.tables import check
 from haloscope.device import jit
@@ -19,7 +20,6 @@ from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.cell_kinds import kind_of
-from haloscope.solvers.blood.cells.migration import CellRows
 from haloscope.solvers.blood.coupling.coupling import Coupling, OwnBox
 from haloscope.solvers.blood.coupling.inside import Insides
 from haloscope.solvers.blood.coupling.repulsion import Repulsion, RepulsionLaw, WallRepulsion
@@ -132,7 +132,7 @@ class _Unfilled(BloodSolver):
             Repulsion(device, box, law)
             WallRepulsion(device, box, part.halo, part.table, np.zeros(part.count), law)
         Insides(device, box, part.halo, part.table)
-        CellRows(device)
+        ownership(device)
         for cell_table in table.cells:
             kind = kind_of(cell_table, self.units)
             membranes = Membranes(device, kind.mesh, 1, kind.law, elements=kind.elements)

@@ -6,18 +6,20 @@ import itertools
 
 import numpy as np
 import pytest
+from small_membranes import full_region, ownership
 from thread_gpus import on_ranks
 
-from haloscope.exchange.ranks.world import World
-from haloscope.mesh.bisection import bisect
-from haloscope.solvers.blood.cells.sharing import CellOwnership, Leaving, Region, migrate
+from haloscope.device.cpu import CpuDevice
+from haloscope.solvers.blood.cells.local_cells import CellKind
+from haloscope.solvers.blood.cells.ownership import CellOwnership, Outlines, holders_of, pack_heads
+from haloscope.solvers.blood.membranes.membranes import MembraneLaw
+from haloscope.solvers.blood.membranes.meshes import sphere
 
 _SHAPE = (20, 16, 12)
 
 
 def _region(periodic):
-    coordinates = np.stack(np.unravel_index(np.arange(np.prod(_SHAPE)), _SHAPE[::-1])[::-1], 1)
-    return Region(_SHAPE, periodic, bisect(World(), coordinates, _SHAPE, parts=4))
+    return full_region(_SHAPE, periodic, 4)
 
 
 @pytest.mark.parametrize("periodic", [(True, True, True), (True, False, False)])
@@ -56,127 +58,121 @@ def test_each_point_has_one_owner_whose_box_holds_its_image():
     assert set(owners) == {0, 1, 2, 3}
 
 
-_KINDS, _VERTICES, _REACH = (40, 15), 12, 1.0
+_COUNTS, _VERTICES, _REACH = (40, 15), 42, 1.0
+_TYPES = [
+    CellKind(name, sphere(_VERTICES, 1.0), MembraneLaw(1.0), "linear") for name in ("one", "two")
+]
 
 
 def _tracks(region, random):
-    """Vertices (cells, 3, V) of each kind at several times: cells move, all of one kind vanish."""
+    """Vertices (cells, V, 3) of each kind at several times: cells move."""
     tracks = []
-    for cells in _KINDS:
-        places = random.uniform(0, 1, (cells, 3, 1)) * np.array(_SHAPE)[:, None]
-        shapes = places + random.uniform(-2, 2, (cells, 3, _VERTICES))
-        speeds = random.uniform(-1.5, 1.5, (cells, 3, 1))
+    for cells in _COUNTS:
+        places = random.uniform(0, 1, (cells, 1, 3)) * np.array(_SHAPE)
+        shapes = places + random.uniform(-2, 2, (cells, _VERTICES, 3))
+        speeds = random.uniform(-1.5, 1.5, (cells, 1, 3))
         times = [shapes + step * speeds for step in (0, 1, 2, 2, 9)]
         tracks.append(times)
     return tracks
 
 
-class _Rank:
-    """A rank's cells of one kind: states (n, 3 V) beside what is known of them."""
-
-    def __init__(self, world):
-        self.world, self.held = world, CellOwnership.nothing(world.size)
-        self.states = np.zeros((0, 3 * _VERTICES))
-        self.travelled = 0
-
-    def leaving(self):
-        x = self.states.reshape(-1, 3, _VERTICES)
-        return Leaving(self.held, x.min(axis=2), x.max(axis=2), x.mean(axis=2), self.give)
-
-    def give(self, rows):
-        self.travelled += len(rows)
-        return self.states[rows]
-
-    def take(self, arrival):
-        old = np.concatenate([self.states, np.zeros((1, 3 * _VERTICES))])
-        new = arrival.rows < 0
-        self.states = old[np.where(new, 0, arrival.rows)]
-        self.states[new] = arrival.came[-1 - arrival.rows[new]]
-        self.held = arrival.held
+def _positions(local):
+    """A view (n, V, 3)."""
+    m = local.membranes
+    return np.moveaxis(m.positions.reshape(3, m.capacity, m.vertices)[:, : local.count], 0, 2)
 
 
-def test_cells_are_handed_to_all_that_they_reach_and_owned_once():
+def test_cells_migrate_to_all_ranks_that_they_reach_and_are_owned_once(monkeypatch):
     region = _region((True, True, True))
-    tracks = _tracks(region, np.random.default_rng(1))
-    gone = {2: 5, 4: 17}  # taken out before they are handed over again
+    tracks = _tracks(region, np.random.default_rng(2))
+    gone = {2: 5, 4: 17}  # taken out before they migrate again
+    # Copies need no messages here.
+    monkeypatch.setattr(CellOwnership, "_share", lambda self, kinds: None)
 
     def work(world):
-        ranks = [_Rank(world) for _ in _KINDS]
-        story = []
+        cells, travelled = ownership(CpuDevice(threads=1), world, region, _TYPES), {}
+        states_of_rows, story = cells.states_of_rows, []
+
+        def states(membranes, rows):
+            travelled[id(membranes)] = travelled.get(id(membranes), 0) + len(rows)
+            return states_of_rows(membranes, rows)
+
+        cells.states_of_rows = states
         for time in range(5):
-            for mine, track in zip(ranks, tracks, strict=True):
+            membranes = [local.membranes for local in cells.kinds]
+            for local, track, count in zip(cells.kinds, tracks, _COUNTS, strict=True):
                 if time == 0:
-                    ids = np.flatnonzero(region.owners(track[0].mean(axis=2)) == world.rank) * 3
-                    alone = np.arange(4) == np.full((len(ids), 1), world.rank)
-                    here = np.full(len(ids), world.rank)
-                    mine.held = CellOwnership(ids, np.ones(len(ids), bool), alone, here)
+                    cells.add(local, 3 * np.arange(count), track[0])
                 # All copies move alike, wherever they are.
-                mine.states = track[time][mine.held.ids // 3].reshape(-1, 3 * _VERTICES)
-                held = mine.held
-                stays = held.ids != 3 * gone.get(time, -1)
-                mine.held = CellOwnership(held.ids, held.own & stays, held.holders, held.owners)
-                mine.travelled = 0
-            leaving = [mine.leaving() for mine in ranks]
-            for mine, arrival in zip(ranks, migrate(world, region, leaving, _REACH), strict=True):
-                assert arrival.moves(mine.held.count) == (
-                    arrival.held.ids.tolist() != mine.held.ids.tolist()
-                )
-                mine.take(arrival)
+                _positions(local)[...] = track[time][local.ids // 3]
+                taken = [cell for when, cell in gone.items() if when <= time and cell < count]
+                local.disown(np.isin(local.ids, 3 * np.array(taken)))
+                local.total = count - len(taken)
+            membranes = [local.membranes for local in cells.kinds]
+            travelled.clear()
+            cells.migrate_kinds(cells.kinds)
             story.append(
-                [(m.held, m.states, m.travelled, m.held.shares(world.rank)) for m in ranks]
+                [
+                    (
+                        *(local.ids, local.own, local.owners, local.holders),
+                        *(_positions(local).copy(), travelled.get(id(m), 0), local.sharing()[0]),
+                    )
+                    for local, m in zip(cells.kinds, membranes, strict=True)
+                ]
             )
         return story
 
     stories = on_ranks(4, work)
     for time, kind in itertools.product(range(5), range(2)):
-        cells, truth = _KINDS[kind], tracks[kind][time]
+        cells, truth = _COUNTS[kind], tracks[kind][time]
         there = np.ones(cells, bool)
         there[[cell for when, cell in gone.items() if when <= time and cell < cells]] = False
-        low, high = truth.min(axis=2) - _REACH, truth.max(axis=2) + _REACH
+        low, high = truth.min(axis=1) - _REACH, truth.max(axis=1) + _REACH
         reached = region.reached(low, high)
-        owners = region.owners(truth.mean(axis=2))
+        owners = region.owners(truth.mean(axis=1))
         reached[np.arange(cells), owners] = True
         snapshots = [story[time][kind] for story in stories]
-        for rank, (held, states, _, shared) in enumerate(snapshots):
+        for rank, (ids, own, owner, holders, x, _, rows) in enumerate(snapshots):
             wanted = np.flatnonzero(reached[:, rank] & there)
-            assert held.ids.tolist() == (3 * wanted).tolist()
-            assert held.own.tolist() == (owners[wanted] == rank).tolist()
-            assert np.array_equal(held.owners, owners[wanted])
-            assert np.array_equal(held.holders, reached[wanted])
-            assert np.array_equal(states, truth[wanted].reshape(-1, 3 * _VERTICES))
-            for other, rows in shared.both.items():
-                there_too = snapshots[other][3]
-                for here, back in (
-                    (rows, there_too.both[rank]),
-                    (shared.sent[other], there_too.received[rank]),
-                ):
-                    assert held.ids[here].tolist() == snapshots[other][0].ids[back].tolist()
-                assert held.own[shared.sent[other]].all()
-                assert set(shared.sent[other]) | set(shared.received[other]) <= set(rows)
+            assert ids.tolist() == (3 * wanted).tolist()
+            assert own.tolist() == (owners[wanted] == rank).tolist()
+            assert np.array_equal(owner, owners[wanted])
+            assert np.array_equal(holders, reached[wanted])
+            assert np.array_equal(x, truth[wanted])
+            for other, both in rows.items():
+                there_too = snapshots[other]
+                assert ids[both].tolist() == there_too[0][there_too[6][rank]].tolist()
         assert reached.sum() > 1.2 * cells
-        travelled = [snapshot[2] for snapshot in snapshots]
+        travelled = [snapshot[5] for snapshot in snapshots]
         # Where nothing has moved nothing travels, and little where little has.
         assert (sum(travelled) == 0) == (time == 3)
         assert sum(travelled) <= cells
-    assert all(sum(s[1][k][2] for s in stories) < 0.7 * n for k, n in enumerate(_KINDS))
+    assert all(sum(s[1][k][5] for s in stories) < 0.7 * n for k, n in enumerate(_COUNTS))
+
+
+def test_an_owner_holds_its_cell_wherever_that_reaches():
+    region = _region((False, False, False))
+    cells = ownership(CpuDevice(threads=1), region=region, kinds=_TYPES[:1])
+    (local,) = cells.kinds
+    cells.add(local, np.array([4]), np.zeros((1, _VERTICES, 3)))
+    corner, far = np.zeros((1, 3)), np.array([_SHAPE]) - 1.0
+    outlines = Outlines(corner, corner, far, corner, np.zeros(1), np.ones(1, bool))
+    owners, holders = cells.decide(local, outlines)
+    assert owners.tolist() == region.owners(far).tolist() == [3]
+    assert holders.tolist() == [[True, False, False, True]]
 
 
 def test_a_cell_that_others_believe_to_be_here_is_not_made_up():
     region = _region((True, True, True))
-    centre = np.array([[0.5, 0.5, 0.5]])
 
     def work(world):
-        if world.rank:
-            held = CellOwnership.nothing(4)
-        else:
-            held = CellOwnership(
-                np.array([7]), np.array([True]), np.ones((1, 4), bool), np.array([0])
-            )
-        count = held.count
-        places = np.repeat(centre, count, axis=0)
-        leaving = Leaving(held, places, places, places, lambda rows: np.zeros((len(rows), 1)))
+        cells = ownership(CpuDevice(threads=1), world, region, _TYPES[:1])
+        (local,) = cells.kinds
+        cells.add(local, np.array([7]), np.zeros((1, _VERTICES, 3)))
+        local.holders = everywhere = np.ones((local.count, 4), bool)
+        decision = np.zeros(local.count, np.int32), everywhere
         try:
-            migrate(world, region, [leaving], 100.0)
+            cells.exchange([local], [decision])
         except RuntimeError as error:
             return str(error)
         return ""
@@ -188,23 +184,7 @@ def test_a_cell_that_others_believe_to_be_here_is_not_made_up():
 
 @pytest.mark.parametrize("ranks", [1, 63, 64, 65])
 def test_any_number_of_ranks_may_hold_a_cell(ranks):
-    coordinates = np.stack(np.unravel_index(np.arange(np.prod(_SHAPE)), _SHAPE[::-1])[::-1], 1)
-    boxes = bisect(World(), coordinates, _SHAPE, parts=ranks)
-    region = Region(_SHAPE, (False, False, False), boxes)
-
-    class First(World):
-        size = ranks
-
-        def exchange(self, parts):
-            return [parts[0].copy(), *(np.zeros(0, np.uint8) for _ in parts[1:])]
-
-    low, high = np.array([[2.0, 2.0, 2.0]]), np.array([[9.0, 7.0, 5.0]])
-    alone = np.arange(ranks)[None] == 0
-    held = CellOwnership(np.array([4]), np.array([True]), alone, np.array([0]))
-    # Its centre says that the first rank owns it.
-    leaving = Leaving(held, low, high, np.zeros((1, 3)), lambda rows: np.ones((len(rows), 2)))
-    (arrival,) = migrate(First(), region, [leaving], 0.5)
-    wanted = region.reached(low - 0.5, high + 0.5)
-    wanted[0, 0] = True
-    assert np.array_equal(arrival.held.holders, wanted)
-    assert arrival.rows.tolist() == [0]
+    holders = np.random.default_rng(ranks).random((5, ranks)) < 0.5
+    heads = pack_heads(np.arange(5), np.zeros(5, np.int32), holders)
+    assert heads.shape[1] == 3 + -(-ranks // 64)
+    assert np.array_equal(holders_of(heads, ranks), holders)

@@ -11,8 +11,9 @@ from lattice_tables import TwoArrays, box_part
 from small_fluids import fixture_device, obstacles, random_start, settled  # noqa: F401
 
 from haloscope.device.jit import DIALECT
-from haloscope.solvers.blood.fluid.fluid import SOURCE, Carreau, Fluid
+from haloscope.solvers.blood.fluid.fluid import SOURCE, Fluid
 from haloscope.solvers.blood.fluid.lattice import VELOCITIES, WEIGHTS
+from haloscope.solvers.carreau import Carreau
 
 
 @pytest.mark.parametrize("collision", ["bgk", "trt"])

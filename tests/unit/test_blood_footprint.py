@@ -14,7 +14,7 @@ from haloscope.commands import cli
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import MachineError
 from haloscope.run import Simulation
-from haloscope.solvers.blood.case import BloodCase, bytes_beside_populations
+from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.coupling.coupling import Coupling, OwnBox
 from haloscope.solvers.blood.coupling.inside import Insides
 from haloscope.solvers.blood.coupling.repulsion import (
@@ -26,15 +26,16 @@ from haloscope.solvers.blood.coupling.repulsion import (
 from haloscope.solvers.blood.fluid.fluid import Fluid
 from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS
-from haloscope.solvers.blood.footprint import (
+from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
+from haloscope.solvers.blood.membranes.meshes import sphere
+from haloscope.solvers.blood.sizing import (
     OUTPUTS,
     bytes_a_point,
     bytes_a_vertex,
+    bytes_beside_populations,
+    estimate,
     near_vertices,
 )
-from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
-from haloscope.solvers.blood.membranes.meshes import sphere
-from haloscope.solvers.blood.sizing import estimate
 
 HALO, DOUBLE = 2, 8
 

@@ -8,26 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_membranes import full_region, ownership
 from thread_gpus import ThreadGpu, on_ranks
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import SolutionError
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.bisection import bisect
-from haloscope.solvers.blood.cells import migration as holders
-from haloscope.solvers.blood.cells.local_cells import CellKind, LocalCells
-from haloscope.solvers.blood.cells.migration import CellMigration, room_for
+from haloscope.solvers.blood.cells import ownership as cell_ownership
+from haloscope.solvers.blood.cells.local_cells import CellKind
 from haloscope.solvers.blood.cells.shared_vertices import MARGIN, margin_for
-from haloscope.solvers.blood.cells.sharing import CellOwnership, Region
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw
 from haloscope.solvers.blood.membranes.meshes import sphere
 
 _SHAPE, _RANKS, _REACH = (60, 30, 20), 3, 4.0
-
-
-def _region(parts: int) -> Region:
-    coordinates = np.stack(np.unravel_index(np.arange(np.prod(_SHAPE)), _SHAPE[::-1])[::-1], 1)
-    return Region(_SHAPE, (True, True, True), bisect(World(), coordinates, _SHAPE, parts=parts))
 
 
 def _kinds() -> list[CellKind]:
@@ -41,22 +34,17 @@ class _Rank:
     """A rank's cells, which go along with all others of their kind."""
 
     def __init__(self, device: Any, world: World, counts: tuple[int, ...]) -> None:
-        self.device, self.world, self.region = device, world, _region(world.size)
+        self.region = full_region(_SHAPE, parts=world.size)
         self.forgotten: list[Any] = []
-        self.holders = CellMigration(
-            device, world, self.region, _REACH, "peer", lambda array: self.forgotten.append(array)
+        self.ownership = ownership(
+            *(device, world, self.region, _kinds()), reach=_REACH, forget=self.forgotten.append
         )
-        nothing = CellOwnership.nothing(world.size)
-        self.kinds = [LocalCells(kind, room_for(device, kind, 1), nothing) for kind in _kinds()]
+        self.kinds = self.ownership.kinds
         random = np.random.default_rng(11)
         for cells, count in zip(self.kinds, counts, strict=True):
             places = random.uniform(0, 1, (count, 1, 3)) * _SHAPE
             vertices = places + cells.kind.mesh.vertices
-            mine = self.region.owners(vertices.mean(axis=1)) == world.rank
-            cells.total = count
-            states = np.stack([vertices, np.zeros_like(vertices)], axis=1)
-            self.holders.add(cells, np.flatnonzero(mine), states[mine])
-        self.holders.migrate(self.kinds)
+            self.ownership.place(cells, np.arange(count), vertices)
 
     def move(self, step: np.ndarray) -> None:
         """All by as much, some cells farther; positions are what they are on any rank."""
@@ -73,7 +61,7 @@ class _Rank:
             wanted = _velocities(cells.ids, m.vertices, turn)
             u = m.velocities.reshape(3, m.capacity, m.vertices)
             u[:, : cells.count] = np.where(cells.own[:, None], wanted, 7.0)
-            self.holders.complete([cells])
+            self.ownership.complete([cells])
             assert np.array_equal(u[:, : cells.count], wanted)
 
     def snapshot(self) -> list[tuple[Any, ...]]:
@@ -81,7 +69,8 @@ class _Rank:
         for cells in self.kinds:
             m = cells.membranes
             x = m.positions.reshape(3, m.capacity, m.vertices)[:, : cells.count]
-            snapshots.append((cells.held, np.moveaxis(x, 1, 0).copy()))
+            x = np.moveaxis(x, 1, 0).copy()
+            snapshots.append((cells.ids, cells.own, cells.holders, x))
         return snapshots
 
 
@@ -109,12 +98,12 @@ def test_copies_stay_and_agree_while_cells_go_from_rank_to_rank(tmp_path):
         for turn, step in enumerate(steps):
             mine.share(turn)
             mine.move(step)
-            before = [(g.membranes, g.count, g.shared.whole, g.held.ids) for g in mine.kinds]
-            fastest = mine.holders.migrate(mine.kinds, all_owned=turn % 2 == 1)
+            before = [(g.membranes, g.count, g.shared.whole, g.ids) for g in mine.kinds]
+            fastest = mine.ownership.migrate_kinds(mine.kinds, all_owned=turn % 2 == 1)
             # Of all cells on any rank.
             fields = (_velocities(np.arange(n), v, turn) for n, v in ((25, 92), (60, 42)))
             assert fastest == max(np.abs(field).max() for field in fields)
-            after = [(g.membranes, g.count, g.shared.whole, g.held.ids) for g in mine.kinds]
+            after = [(g.membranes, g.count, g.shared.whole, g.ids) for g in mine.kinds]
             if turn == 5:
                 assert all(
                     a[:3] == b[:3] and np.array_equal(a[3], b[3])
@@ -125,23 +114,21 @@ def test_copies_stay_and_agree_while_cells_go_from_rank_to_rank(tmp_path):
                 cells.membranes.velocities[...] = 0
             mine.share(turn + 1)
             story.append(mine.snapshot())
-        assert mine.holders.margin == margin_for(fastest) > MARGIN
+        assert mine.ownership.margin == margin_for(fastest) > MARGIN
         rooms = [cells.membranes.capacity for cells in mine.kinds]
-        shared = [cells.shared.whole.rooms for cells in mine.kinds]
+        shared = [cells.shared.whole.index.rooms for cells in mine.kinds]
         return story, rooms, shared
 
     stories = _ranks(tmp_path, work)
-    region, kept = _region(_RANKS), 0
+    region, kept = full_region(_SHAPE, parts=_RANKS), 0
     # Cells are as fast from the first turn on.
     reach = _REACH + margin_for(1e5) - MARGIN
     for turn in range(len(steps)):
         for kind, count in enumerate((25, 60)):
             parts = [story[turn][kind] for story, _, _ in stories]
             truth: dict[int, np.ndarray] = {}
-            for rank, (held, x) in enumerate(parts):
-                for cell, own, ranks, vertices in zip(
-                    held.ids.tolist(), held.own, held.holders, x, strict=True
-                ):
+            for rank, part in enumerate(parts):
+                for cell, own, ranks, vertices in zip(*part, strict=True):
                     # Each copy is the others', to the last bit.
                     assert np.array_equal(truth.setdefault(cell, vertices), vertices)
                     low, high = vertices.min(axis=1)[None], vertices.max(axis=1)[None]
@@ -150,8 +137,8 @@ def test_copies_stay_and_agree_while_cells_go_from_rank_to_rank(tmp_path):
                     assert ranks[rank]
                     assert own == (region.owners(vertices.mean(axis=1)[None])[0] == rank)
             assert sorted(truth) == list(range(count))
-            assert sum(int(held.own.sum()) for held, _ in parts) == count
-            kept += sum(held.count for held, _ in parts) - count
+            assert sum(int(own.sum()) for _, own, _, _ in parts) == count
+            kept += sum(len(ids) for ids, *_ in parts) - count
     assert kept > 100
     # Both ranks of a pair have room for as many.
     for rank, (_, _, rooms) in enumerate(stories):
@@ -160,7 +147,7 @@ def test_copies_stay_and_agree_while_cells_go_from_rank_to_rank(tmp_path):
 
 
 def test_rows_without_cells_let_cells_come_and_go(tmp_path, monkeypatch):
-    monkeypatch.setattr(holders, "SPARE", 0.4)
+    monkeypatch.setattr(cell_ownership, "SPARE", 0.4)
     steps = np.random.default_rng(5).uniform(-1, 1, (15, 3))
 
     def work(device: Any, world: World) -> list[tuple[int, int, bool, float, float]]:
@@ -168,7 +155,7 @@ def test_rows_without_cells_let_cells_come_and_go(tmp_path, monkeypatch):
         small = mine.kinds[1]
         for turn, step in enumerate(steps):
             mine.move(step)
-            mine.holders.migrate(mine.kinds)
+            mine.ownership.migrate_kinds(mine.kinds)
             mine.share(turn)
             m = small.membranes
             x = m.positions.reshape(3, m.capacity, m.vertices)
@@ -200,7 +187,7 @@ def test_arrays_that_give_way_are_let_go(tmp_path):
         # All cells come together on the ranks that hold one place.
         x = old.positions.reshape(3, old.capacity, old.vertices)[:, : large.count]
         x += (np.array(_SHAPE) / 2)[:, None, None] - x.mean(axis=2, keepdims=True)
-        mine.holders.migrate([large])
+        mine.ownership.migrate_kinds([large])
         mine.share(3)
         forgotten = [array is old.positions for array in mine.forgotten]
         return large.membranes is not old, forgotten, large.membranes.capacity >= large.count
@@ -217,9 +204,11 @@ def test_a_cell_without_a_place_is_named_on_every_rank(tmp_path):
         m = small.membranes
         u = m.velocities.reshape(3, m.capacity, m.vertices)
         u[1, np.flatnonzero(small.ids == 7), 4] = np.nan
-        place = _region(world.size).wrapped(mine.snapshot()[1][1][small.ids == 7].mean(axis=-1))
+        place = full_region(_SHAPE, parts=world.size).wrapped(
+            mine.snapshot()[1][3][small.ids == 7].mean(axis=-1)
+        )
         with pytest.raises(SolutionError) as error:
-            mine.holders.migrate(mine.kinds)
+            mine.ownership.migrate_kinds(mine.kinds)
         return str(error.value), np.rint(place).astype(int).tolist()
 
     reports = _ranks(tmp_path, work)
@@ -235,10 +224,9 @@ def test_a_lost_cell_is_missed_on_every_rank(tmp_path, when):
     def work(device: Any, world: World) -> str:
         mine = _Rank(device, world, (6, 9))
         large = mine.kinds[0]
-        held = large.held
-        large.held = CellOwnership(held.ids, held.own & (held.ids != 2), held.holders, held.owners)
+        large.disown(large.ids == 2)
         with pytest.raises(SolutionError) as error:
-            getattr(mine.holders, when)(mine.kinds)
+            getattr(mine.ownership, when)()
         return str(error.value)
 
     assert set(_ranks(tmp_path, work)) == {"blood.cells large: 1 of 6 cells are lost"}
@@ -248,6 +236,7 @@ def test_one_rank_holds_all_and_shares_nothing():
     mine = _Rank(CpuDevice(threads=1), World(), (5, 7))
     assert [cells.count for cells in mine.kinds] == [5, 7]
     assert all(cells.own.all() and cells.shared is None for cells in mine.kinds)
-    states = mine.holders.own_states(mine.kinds[0])
+    ids, states = mine.ownership.table(mine.kinds[0])
+    assert ids.tolist() == list(range(5))
     assert states.shape == (5, 2, 92, 3)
     assert states[:, 0].std(axis=1).min() > 1

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from absent_device import AbsentDevice
 from lattice_tables import box_part
+from small_membranes import ownership
 
 from haloscope.case.tables import check
 from haloscope.device import jit
@@ -18,7 +19,6 @@ from haloscope.device.targets import KnownTarget
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.rows import open_rows
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.cells.migration import CellRows
 from haloscope.solvers.blood.cells.shared_vertices import KERNELS, kernels
 from haloscope.solvers.blood.coupling.coupling import Coupling, OwnBox, SomeCells
 from haloscope.solvers.blood.coupling.repulsion import Repulsion, RepulsionLaw, WallRepulsion
@@ -28,11 +28,12 @@ from haloscope.solvers.blood.fluid.boundaries import (
     split_links,
     wall_constants,
 )
-from haloscope.solvers.blood.fluid.fluid import SOURCE, Carreau, Fluid, Opening, WallLinks
+from haloscope.solvers.blood.fluid.fluid import SOURCE, Fluid, Opening, WallLinks
 from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant, fastest_way
 from haloscope.solvers.blood.fluid.lattice import share_out
 from haloscope.solvers.blood.kernels import manifest
 from haloscope.solvers.blood.vessels.vessels import open_vessel, wall_links
+from haloscope.solvers.carreau import Carreau
 
 
 def _nvrtc_is_there() -> bool:
@@ -151,7 +152,7 @@ def test_repulsion_compiles(dtype):
 
 def test_rows_of_cells_compile():
     device = AbsentGpu()
-    CellRows(device)
+    ownership(device)
     names = ("outline", "give_rows", "take_rows")
     assert device.kernels == {("cell_rows.cpp", name) for name in names}
 

@@ -20,10 +20,10 @@ from haloscope.io.figures.surface_pictures import SurfaceImage, View, round_leng
 from haloscope.io.vtk_arrays import TRIANGLE
 from haloscope.io.vtkhdf import POINTS, Block, Blocks, VtkhdfWriter
 from haloscope.mesh.bisection import bisect
+from haloscope.mesh.lattice.lattice_parts import Region
 from haloscope.mesh.lattice.shapes import Box, Tube
 from haloscope.mesh.lattice.voxels import voxelise
 from haloscope.solvers.blood.cells.local_cells import CellKind, LocalCells
-from haloscope.solvers.blood.cells.sharing import CellOwnership, Region
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import MembraneMesh, sphere
 from haloscope.solvers.blood.outputs.cell_outputs import NUMBERS, CellOutputs, cell_table
@@ -52,11 +52,10 @@ def _region(vessel: Vessel) -> Region:
 def _present(name: str, mesh: MembraneMesh, vertices: Any, velocities: Any, ids: Any) -> LocalCells:
     """Cells of a kind at given vertices (n, V, 3) in lattice units."""
     membranes = Membranes(CpuDevice(threads=1), mesh, max(1, len(ids)), LAW, elements="linear")
-    every = np.ones(len(ids), bool)
-    held = CellOwnership(
-        np.array(ids, np.int64), every, every[:, None], np.zeros(len(ids), np.int64)
-    )
-    cells = LocalCells(CellKind(name, mesh, LAW, "linear"), membranes, held, len(ids), len(ids))
+    numbers, none = np.array(ids, np.int64), np.zeros(len(ids), np.int64)
+    here = np.ones((len(ids), 1), bool)
+    kind = CellKind(name, mesh, LAW, "linear")
+    cells = LocalCells(kind, membranes, 0, numbers, none, here, len(ids), len(ids))
     membranes.set_cells(0, np.asarray(vertices, float))
     moving = membranes.velocities.reshape(3, membranes.capacity, membranes.vertices)
     moving[:, : len(ids)] = np.moveaxis(np.asarray(velocities, float), 2, 0)

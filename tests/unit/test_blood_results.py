@@ -17,9 +17,9 @@ from haloscope.case.tables import check
 from haloscope.device import open_device
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.bisection import bisect
+from haloscope.mesh.lattice.lattice_parts import Region
 from haloscope.numerics.reduce import exact_bin_sums, exact_sum, total
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.cells.sharing import Region
 from haloscope.solvers.blood.fluid.local_stress import viscous_stress
 from haloscope.solvers.blood.membranes.meshes import icosphere, red_cell
 from haloscope.solvers.blood.outputs.profiles import moved_volumes, outermost

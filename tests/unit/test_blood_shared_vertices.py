@@ -9,24 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 from gpu_branches import ThreadsGpu
+from small_membranes import full_region, ownership
 from thread_gpus import ThreadGpu, on_ranks
 
+from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.bisection import bisect
-from haloscope.solvers.blood.cells.local_cells import CellKind, LocalCells
-from haloscope.solvers.blood.cells.migration import CellMigration, CellTimetable, room_for
+from haloscope.mesh.lattice.lattice_parts import Region
+from haloscope.solvers.blood.cells.local_cells import CellKind
 from haloscope.solvers.blood.cells.shared_vertices import MARGIN, kernels, margin_for
-from haloscope.solvers.blood.cells.sharing import CellOwnership, Region
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw
 from haloscope.solvers.blood.membranes.meshes import sphere
 
 _SHAPE, _RANKS, _REACH, _CELLS, _VERTICES = (60, 26, 16), 3, 4.5, 60, 42
 _RADIUS = 4.0
-
-
-def _region(periodic: tuple[bool, bool, bool]) -> Region:
-    coordinates = np.stack(np.unravel_index(np.arange(np.prod(_SHAPE)), _SHAPE[::-1])[::-1], 1)
-    return Region(_SHAPE, periodic, bisect(World(), coordinates, _SHAPE, parts=_RANKS))
 
 
 def _outside(region: Region, rank: int, x: np.ndarray) -> np.ndarray:
@@ -42,21 +37,16 @@ def _outside(region: Region, rank: int, x: np.ndarray) -> np.ndarray:
 class _Rank:
     def __init__(self, device: Any, world: World, region: Region, cells: int = _CELLS) -> None:
         self.world, self.region = world, region
-        self.holders = CellMigration(device, world, region, _REACH, "peer", lambda array: None)
         kind = CellKind("cells", sphere(_VERTICES, _RADIUS), MembraneLaw(1.0), "linear")
-        self.cells = LocalCells(
-            kind, room_for(device, kind, 1), CellOwnership.nothing(world.size), cells
-        )
+        self.ownership = ownership(device, world, region, [kind], reach=_REACH)
+        (self.cells,) = self.ownership.kinds
         random = np.random.default_rng(4)
         # Some are a whole box away, some beyond the ends.
         places = random.uniform(-0.7, 1.7, (cells, 1, 3)) * _SHAPE
         if not region.periodic[1]:
             places[..., 1] = random.uniform(0, 1, (cells, 1)) * _SHAPE[1]
         self.truth = places + kind.mesh.vertices
-        mine = region.owners(self.truth.mean(axis=1)) == world.rank
-        states = np.stack([self.truth, np.zeros_like(self.truth)], axis=1)
-        self.holders.add(self.cells, np.flatnonzero(mine), states[mine])
-        self.holders.migrate([self.cells])
+        self.ownership.place(self.cells, np.arange(cells), self.truth)
 
     def values(self, name: str) -> np.ndarray:
         """A view (n, V, 3) of positions, velocities or forces of the cells held."""
@@ -98,11 +88,11 @@ def _on_ranks(tmp_path: Path, work: Any) -> list[Any]:
 
 @pytest.mark.parametrize("periodic", [(True, True, True), (True, False, True)])
 def test_what_travels_is_what_is_of_use(tmp_path, periodic):
-    region = _region(periodic)
+    region = full_region(_SHAPE, periodic, _RANKS)
 
     def work(device: Any, world: World) -> Any:
         mine = _Rank(device, world, region)
-        held = mine.cells.held
+        held = mine.cells
         return mine.truth, held.ids, held.owners, mine.listed(0), mine.listed(1)
 
     reports = _on_ranks(tmp_path, work)
@@ -140,17 +130,17 @@ def test_near_vertices_are_moved_alike_until_the_margin_is_used_up_and_the_rest_
 
     The margin grows with the first ones.
     """
-    region, steps = _region((True, True, True)), 5
+    region, steps = full_region(_SHAPE, parts=_RANKS), 5
 
     def work(device: Any, world: World) -> tuple[int, int, int]:
         mine, random = _Rank(device, world, region), np.random.default_rng(8)
         truth, behind, moved, margins = mine.truth.copy(), 0, 0, set()
         for turn in range(3):
-            drift, margin = random.uniform(-1, 1, (_CELLS, 1, 3)), mine.holders.margin
+            drift, margin = random.uniform(-1, 1, (_CELLS, 1, 3)), mine.ownership.margin
             margins.add(margin)
             for _ in range(steps):
-                cells, held = mine.cells, mine.cells.held
-                m, shared = cells.membranes, cells.shared
+                held = mine.cells
+                m, shared = held.membranes, held.shared
                 # At most the margin before cells are handed over; some do not move along an axis.
                 speed = (drift + random.uniform(-1, 1, truth.shape)) / 2 * margin / steps
                 speed[random.random(speed.shape) < 0.2] = 0.0
@@ -172,10 +162,10 @@ def test_near_vertices_are_moved_alike_until_the_margin_is_used_up_and_the_rest_
                 assert np.array_equal(u[known], speed[held.ids][known])
                 assert np.array_equal(f[known], force[held.ids][known])
                 behind += int((x != truth[held.ids]).any(axis=-1).sum())
-            before = mine.cells.held.ids
-            mine.holders.complete([mine.cells])
-            mine.holders.migrate([mine.cells], all_owned=turn > 0)
-            held = mine.cells.held
+            before = mine.cells.ids
+            mine.ownership.complete([mine.cells])
+            mine.ownership.migrate_kinds([mine.cells], all_owned=turn > 0)
+            held = mine.cells
             assert np.array_equal(mine.values("positions"), truth[held.ids])
             assert np.array_equal(mine.values("velocities"), speed[held.ids])
             moved += len(np.setxor1d(before, held.ids))
@@ -188,7 +178,7 @@ def test_near_vertices_are_moved_alike_until_the_margin_is_used_up_and_the_rest_
 
 
 def test_blocks_of_threads_make_the_lists_of_cores(tmp_path):
-    region = _region((True, False, True))
+    region = full_region(_SHAPE, (True, False, True), _RANKS)
 
     def work(device: Any, world: World) -> Any:
         mine = _Rank(device, world, region, cells=9)
@@ -208,23 +198,31 @@ def test_blocks_of_threads_make_the_lists_of_cores(tmp_path):
     assert all(np.array_equal(*both) for both in zip(lists_of_cores, again, strict=True))
 
 
+def _timetable(interval: int, ranks: int = 2) -> Any:
+    """Ownership of no cells, for its plan of looks and migrations."""
+    world = World()
+    world.size = ranks
+    return ownership(CpuDevice(threads=1), world, interval=interval)
+
+
 @pytest.mark.parametrize("hands_over", [True, False])
 def test_cells_are_handed_over_before_the_margin_can_be_used_up(hands_over):
     random = np.random.default_rng(3)
-    table, interval = CellTimetable(40, hands_over=hands_over), 40
-    table.handed_over(0, 0.0)
+    table, interval = _timetable(40, ranks=1 + hands_over), 40
+    table.plan_after_migration(0.0)
     moved, looks, hand_overs, speed = 0.0, 0, 0, 1e-4
     for step in range(1, 4000):
         # Between two looks speeds grow no faster than twice.
         moved += speed
+        table.step = step
         if step >= table.look_at:
             looks += 1
-            table.looked(step, speed)
+            table.plan_after_look(speed)
         elif step >= table.due:
             hand_overs += 1
             assert step == 4 or moved <= MARGIN
             moved = 0.0
-            table.handed_over(step, speed)
+            table.plan_after_migration(speed)
         else:
             assert min(table.look_at, table.due) <= step + interval
             continue
@@ -238,22 +236,25 @@ def test_margins_are_such_that_fast_cells_are_handed_over_every_forty_steps():
     slow, fast = (0.0, 0.02, 0.025), (0.03, 0.05, 0.06, 0.2)
     assert {margin_for(speed) for speed in slow} == {MARGIN}
     assert {margin_for(speed) for speed in fast} == {2 * MARGIN}
-    table = CellTimetable(50, hands_over=True)
-    table.handed_over(0, 0.0)
-    table.handed_over(4, 0.05, margin_for(0.05))
+    table = _timetable(50)
+    table.plan_after_migration(0.0)
+    table.step = 4
+    table.plan_after_migration(0.05, margin_for(0.05))
     # Speeds may double at each look, and looks be as far apart as that lets them be.
     while table.due > table.look_at:
-        table.looked(table.look_at, 0.05)
+        table.step = table.look_at
+        table.plan_after_look(0.05)
     assert table.due in (43, 44)  # to rounding
 
 
 def test_slow_cells_are_looked_at_but_not_handed_over():
-    table, events = CellTimetable(50, hands_over=True), []
-    table.handed_over(0, 0.0)
+    table, events = _timetable(50), []
+    table.plan_after_migration(0.0)
     for step in range(1, 2001):
+        table.step = step
         if step >= min(table.due, table.look_at):
             events.append(step >= table.due)
-            (table.handed_over if events[-1] else table.looked)(step, 1e-3)
+            (table.plan_after_migration if events[-1] else table.plan_after_look)(1e-3)
     # Once at the start, and when twice the speed has gone through the margin.
     assert sum(events) == 1 + (2000 - 4) // 1000
     assert len(events) < 2000 / 50 + 12

@@ -13,7 +13,6 @@ from haloscope.device.cpu import CpuDevice, CpuLaunch
 from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.cells.migration import CellTimetable
 from haloscope.solvers.blood.coupling.coupling import SomeCells
 from haloscope.solvers.blood.coupling.repulsion import Repulsion
 from haloscope.solvers.blood.drive import Drive
@@ -102,8 +101,9 @@ def test_steps_of_graphs_have_the_bits_of_others(monkeypatch, table, steps):
     if replayed.suspension is not None:
         suspension, look = replayed.suspension, replayed.suspension.look
         # As if there were others to hand cells over to: in the first step that is due.
-        suspension._timetable = CellTimetable(12, hands_over=True)
-        suspension.look = lambda: (looks.append(suspension._step), look())
+        ownership = suspension.ownership
+        ownership._interval, ownership.due = 12, 0
+        suspension.look = lambda: (looks.append(ownership.step), look())
         by_hand += 1
 
     replay(replayed, recorder)
@@ -213,7 +213,7 @@ def test_cells_that_come_or_go_are_in_no_old_graph(monkeypatch):
     replay(solver, recorder)
     for removed in (0, 1):
         for one in (solver, plain):
-            one.suspension.remove(0, np.array([removed]))
+            one.suspension.ownership.remove(one.suspension.kinds[0], np.array([removed]))
             one.advance(9)
         assert recorder.captured == 2 * (removed + 1)
     assert np.array_equal(plain.fluid.populations(), solver.fluid.populations())

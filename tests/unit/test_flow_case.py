@@ -17,8 +17,8 @@ from haloscope.case.tables import check, describe
 from haloscope.errors import InputError
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.solvers import registry
+from haloscope.solvers.carreau import Carreau
 from haloscope.solvers.flow.case import FlowCase
-from haloscope.solvers.flow.equations.equations import Carreau
 from haloscope.solvers.flow.meshes import elements_of, make_mesh
 
 SIDES = ("x_low", "x_high", "y_low", "y_high", "z_low", "z_high")
@@ -338,7 +338,7 @@ def test_zones_take_what_they_do_not_say_from_the_fluid():
     assert (other.viscosity, other.rotation) == (0.056, (0.0, 0.0, 0.0))
     assert (rotor.viscosity, rotor.rotation) == (0.004, (0.0, 0.0, 100.0))
     assert rotor.force == other.force == (0.0, 0.0, -9.81)
-    assert rotor.carreau == Carreau(3e-3, 3.3, 0.4)
+    assert rotor.carreau == Carreau(0.004, 3e-3, 3.3, 0.4)
 
 
 def test_studies_sweep_cells_and_let_a_box_grow():

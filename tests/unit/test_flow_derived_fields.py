@@ -11,6 +11,7 @@ from haloscope.mesh.tets.node_parts import node_part, share_nodes
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.mesh.tets.tets import area_vectors, make_tet_mesh
 from haloscope.numerics.shared_nodes import SharedNodes
+from haloscope.solvers.carreau import Carreau
 from haloscope.solvers.flow import derived_fields as module
 from haloscope.solvers.flow.derived_fields import (
     element_shear,
@@ -20,7 +21,7 @@ from haloscope.solvers.flow.derived_fields import (
     volume_shares,
     wall_shear,
 )
-from haloscope.solvers.flow.equations.equations import Carreau, Medium
+from haloscope.solvers.flow.equations.equations import Medium
 
 WATER = Medium(1000.0, 2e-3)
 
@@ -89,7 +90,7 @@ def test_a_rotation_shears_nothing_and_rests_in_its_own_frame(box):
 
 
 def test_a_thinning_fluid_has_the_stress_of_its_law(box):
-    blood = Medium(1060.0, 0.056, carreau=Carreau(0.00345, 3.313, 0.3568))
+    blood = Medium(1060.0, 0.056, carreau=Carreau(0.056, 0.00345, 3.313, 0.3568))
     shear = [[0, 0, 0], [12.0, 0, 0], [0, 0, 0]]
     blood_shear = element_shear(box[0], [blood], state_of(box[0], linear(shear)))
     mu = 0.00345 + (0.056 - 0.00345) * (1 + (3.313 * 12) ** 2) ** ((0.3568 - 1) / 2)

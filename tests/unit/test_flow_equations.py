@@ -16,7 +16,8 @@ from haloscope.numerics.krylov.block_ilu import BlockIlu
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.krylov.dense_blocks import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes
-from haloscope.solvers.flow.equations.equations import Carreau, FlowEquations, Medium
+from haloscope.solvers.carreau import Carreau
+from haloscope.solvers.flow.equations.equations import FlowEquations, Medium
 from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
 from haloscope.solvers.flow.equations.time_steps import BackwardDifferences
 from haloscope.solvers.flow.verification import ethier_steinman
@@ -28,7 +29,7 @@ ALPHA, BY_DT = 2.2, 3.0
 MEDIA = {
     "plain": Medium(1.3, 0.4, (0.1, 0.2, -0.3)),
     "turning": Medium(1.3, 0.4, (0.1, 0.2, -0.3), (0.5, -0.7, 0.9), (0.1, 0.2, 0.3)),
-    "Carreau": Medium(1.3, 0.4, carreau=Carreau(0.05, 2.0, 0.6)),
+    "Carreau": Medium(1.3, 0.4, carreau=Carreau(0.4, 0.05, 2.0, 0.6)),
 }
 
 

@@ -9,8 +9,8 @@ from gpu_branches import ThreadsGpu
 from haloscope.device.cpu import CpuDevice
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
+from haloscope.solvers.carreau import Carreau
 from haloscope.solvers.flow.equations.equations import (
-    Carreau,
     FlowEquations,
     MatrixFreeEquations,
     Medium,
@@ -88,7 +88,7 @@ def test_a_shear_thinning_medium_is_that_of_cores(devices):
     state, past = random.standard_normal(4 * len(nodes)), np.zeros(3 * len(nodes))
     for device in devices:
         rows = BlockRows(device, pattern_of(devices[1], tets, len(nodes)), 4)
-        medium = Medium(1.3, 0.4, carreau=Carreau(0.05, 2.0, 0.6))
+        medium = Medium(1.3, 0.4, carreau=Carreau(0.4, 0.05, 2.0, 0.6))
         equations, residual = FlowEquations(rows, nodes, [medium]), rows.vector()
         equations.set_time(2.2, 3.0)
         equations.linearise(device.from_host(state), device.from_host(past), residual)

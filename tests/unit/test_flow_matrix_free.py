@@ -11,9 +11,9 @@ from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.krylov.dense_blocks import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
+from haloscope.solvers.carreau import Carreau
 from haloscope.solvers.flow.boundaries.outlets import LoadedEquations, Resistances
 from haloscope.solvers.flow.equations.equations import (
-    Carreau,
     FlowEquations,
     MatrixFreeEquations,
     Medium,
@@ -25,7 +25,7 @@ from haloscope.solvers.flow.verification import ethier_steinman
 
 TURNING = Medium(1.3, 0.4, (0.1, 0.2, -0.3), (0.5, -0.7, 0.9), (0.1, 0.2, 0.3))
 ZONES = [TURNING, Medium(0.7, 0.2)]
-THINNING = [TURNING, Medium(0.9, 0.3, carreau=Carreau(0.05, 2.0, 0.6))]
+THINNING = [TURNING, Medium(0.9, 0.3, carreau=Carreau(0.3, 0.05, 2.0, 0.6))]
 
 
 class Problem:

@@ -17,9 +17,10 @@ from haloscope.numerics.krylov.block_ilu import BlockIlu
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.run.state import Silent
+from haloscope.solvers.carreau import Carreau
 from haloscope.solvers.flow.checks import slabs_check
 from haloscope.solvers.flow.equations import space_time
-from haloscope.solvers.flow.equations.equations import Carreau, Medium
+from haloscope.solvers.flow.equations.equations import Medium
 from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
 from haloscope.solvers.flow.equations.space_time import SlabEnds, SlabEquations, SpaceTimeSlabs
 from haloscope.solvers.flow.verification import ethier_steinman
@@ -33,7 +34,7 @@ BY_DT = 3.0
 MEDIA = {
     "plain": Medium(1.3, 0.4, (0.1, 0.2, -0.3)),
     "turning": Medium(0.9, 0.3, (0.1, 0.2, -0.3), (0.5, -0.7, 0.9), (0.1, 0.2, 0.3)),
-    "Carreau": Medium(1.3, 0.4, carreau=Carreau(0.05, 2.0, 0.6)),
+    "Carreau": Medium(1.3, 0.4, carreau=Carreau(0.4, 0.05, 2.0, 0.6)),
 }
 TET = np.array([[0, 0, 0], [0.7, 0.1, 0.1], [0.1, 0.6, -0.1], [0.1, 0.1, 0.8]])
 

@@ -41,11 +41,11 @@ from haloscope.solvers.blood.filling import packing
 from haloscope.solvers.blood.kernels import manifest as files_of_blood
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import sphere
+from haloscope.solvers.carreau import Carreau
 from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.solver import CavitySolver
 from haloscope.solvers.flow.boundaries import outlets
 from haloscope.solvers.flow.equations.equations import (
-    Carreau,
     FlowEquations,
     MatrixFreeEquations,
     Medium,
@@ -303,7 +303,7 @@ def test_the_two_level_preconditioner_compiles(size, single):
     assert names == set(declared.kernels)
 
 
-@pytest.mark.parametrize("carreau", [None, Carreau(0.05, 2.0, 0.6)])
+@pytest.mark.parametrize("carreau", [None, Carreau(0.4, 0.05, 2.0, 0.6)])
 def test_the_flow_equations_compile(carreau):
     device = _AbsentGpu()
     rows = BlockRows(device, pattern_of(device, np.array([[0, 1, 2, 3]]), 4), 4)
@@ -314,7 +314,7 @@ def test_the_flow_equations_compile(carreau):
     assert {("flow.cpp", name) for name in ("residuals", "linearise")} <= device.kernels
 
 
-@pytest.mark.parametrize("carreau", [None, Carreau(0.05, 2.0, 0.6)])
+@pytest.mark.parametrize("carreau", [None, Carreau(0.4, 0.05, 2.0, 0.6)])
 def test_products_without_a_matrix_compile(carreau):
     device = _AbsentGpu()
     rows = UnstoredRows(device, pattern_of(device, np.array([[0, 1, 2, 3]]), 4))
@@ -327,7 +327,7 @@ def test_products_without_a_matrix_compile(carreau):
     assert {("matrix_free.cpp", name) for name in wanted} <= device.kernels
 
 
-@pytest.mark.parametrize("carreau", [None, Carreau(0.05, 2.0, 0.6)])
+@pytest.mark.parametrize("carreau", [None, Carreau(0.4, 0.05, 2.0, 0.6)])
 def test_space_time_slabs_compile(carreau):
     device = _AbsentGpu()
     rows = BlockRows(device, pattern_of(device, np.array([[0, 1, 2, 3]]), 4), 8)

@@ -27,9 +27,13 @@ from haloscope.case.toml_files import beginning, read_toml, too_deep, too_many_d
 from haloscope.errors import InputError, WithFields
 
 PositiveInt = Annotated[int, Field(ge=1, le=2**40)]
-_LARGEST = 1e30
-# What lies beyond is a slip of the pen, and its products may be no numbers.
-Coordinate = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+# What lies beyond is a slip of the pen, and its squares and products may be no numbers.
+SMALLEST, LARGEST = 1e-30, 1e30
+Positive = Annotated[float, Field(ge=SMALLEST, le=LARGEST)]
+NotNegative = Annotated[float, Field(ge=0.0, le=LARGEST)]
+Coordinate = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
 Position = tuple[Coordinate, Coordinate, Coordinate]
 
 

@@ -66,21 +66,21 @@ def rows_on_root(
     `values`: (n, ...): this rank's rows out of that range; `numbers`: (n,): which they are; each
     row of the range is on one rank.
     """
-    places, rows = _to_root(world, numbers), _to_root(world, values)
-    if places is None or rows is None:
+    places, rows = to_root(world, numbers), to_root(world, values)
+    if not world.is_root:
         return None
     result = np.empty((end - begin, *values.shape[1:]), values.dtype)
     result[places - begin] = rows
     return result
 
 
-def _to_root(world: World, values: np.ndarray) -> np.ndarray | None:
-    """Rows of all ranks one after the other on rank 0; None elsewhere."""
+def to_root(world: World, values: np.ndarray) -> np.ndarray:
+    """Rows of all ranks one after the other on rank 0; none elsewhere; all ranks call this."""
     none = np.empty(0, np.uint8)
     mine = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
     came = world.exchange([mine, *[none] * (world.size - 1)])
     if not world.is_root:
-        return None
+        return values[:0]
     return np.concatenate(came).view(values.dtype).reshape(-1, *values.shape[1:])
 
 

@@ -29,6 +29,52 @@ _LARGEST = 2**31 - 1
 _ALONG = 1e-9
 
 
+@dataclass(frozen=True)
+class Region:
+    """The bounding cuboid of a lattice and how ranks share it."""
+
+    shape: tuple[int, int, int]  # Points along x, y, z
+    periodic: tuple[bool, bool, bool]  # Axes along which it closes on itself
+    boxes: Boxes  # Of the ranks; they tile the cuboid
+
+    def wrapped(self, points: np.ndarray) -> np.ndarray:
+        """Points (n, 3) in the cuboid, which begins half a spacing before its first lattice point."""
+        result = np.array(points, np.float64)
+        for axis, count in enumerate(self.shape):
+            if self.periodic[axis]:
+                result[:, axis] -= count * np.floor((result[:, axis] + 0.5) / count)
+        return result
+
+    def owners(self, points: np.ndarray) -> np.ndarray:
+        """Ranks in whose boxes points (n, 3) lie; those outside count for the nearest box."""
+        ranks: np.ndarray = self.boxes.owners(np.floor(self.wrapped(points) + 0.5))
+        return ranks
+
+    def reached(self, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        """Which boxes cells reach into, themselves or their periodic images.
+
+        `low`, `high`: corners of the cells' bounding boxes, (n, 3), not wrapped; Returns: (n,
+        ranks), bool.
+        """
+        result = np.ones((len(low), len(self.boxes.lo)), bool)
+        for axis, count in enumerate(self.shape):
+            if ((self.boxes.hi - self.boxes.lo)[:, axis] == count).all():
+                # No cut goes across this axis.
+                continue
+            begin, end = self.boxes.lo[:, axis] - 0.5, self.boxes.hi[:, axis] - 0.5
+            bottom, top = low[:, axis, None], high[:, axis, None]
+            if not self.periodic[axis]:
+                # What lies outside of the cuboid belongs to the boxes at its sides.
+                bottom = np.minimum(bottom, count - 0.5 - 1e-9)
+                top = np.maximum(top, -0.5)
+                result &= (bottom < end) & (top >= begin)
+                continue
+            # The image whose top is the first past the box's begin.
+            ahead = top - count * np.floor((top - begin) / count)
+            result &= ahead - (top - bottom) < end
+        return result
+
+
 @dataclass(frozen=True, eq=False)
 class LatticePart:
     """Points of one rank: bulk, openings, ghosts; in raster order within each of the three.

@@ -27,7 +27,8 @@ from haloscope.mesh.lattice.openings import (
     grid_of,
     narrow_place,
 )
-from haloscope.mesh.lattice.shapes import Grid, Shape, crossings
+from haloscope.mesh.lattice.shapes import Grid, Shape
+from haloscope.mesh.surfaces.crossings import crossings
 from haloscope.mesh.surfaces.surfaces import Surface, check, require_closed, require_ends
 
 Floats = NDArray[np.float64]

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from haloscope.mesh.blocks import Triple
 from haloscope.mesh.lattice.lattice_runs import raster, unraster
-from haloscope.mesh.lattice.shapes import Shape, crossings
+from haloscope.mesh.lattice.shapes import Shape
 from haloscope.mesh.lattice.voxels import Lattice, inside_runs
+from haloscope.mesh.surfaces.crossings import crossings
 from haloscope.mesh.surfaces.surface_openings import walls_of
 from haloscope.mesh.surfaces.surfaces import Surface, spread
 

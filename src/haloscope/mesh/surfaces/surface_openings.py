@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from haloscope.mesh.lattice.lattice_runs import Runs, raster
 from haloscope.mesh.lattice.openings import ALONG, Opening
 from haloscope.mesh.lattice.voxels import Lattice, inside_runs
-from haloscope.mesh.surfaces.surfaces import Surface, connected_parts
+from haloscope.mesh.surfaces.crossings import cut_by_plane
+from haloscope.mesh.surfaces.surfaces import Surface, connected_parts, edges_of, paired
 
 Floats = NDArray[np.float64]
 
@@ -52,13 +53,8 @@ def flat_ends(surface: Surface) -> list[SurfaceEnd]:
     count, points = len(triangles), len(surface.points)
     areas = np.linalg.norm(surface.normals, axis=1)
     units = surface.normals / np.where(areas > 0, areas, 1.0)[:, None]
-    tail = triangles.ravel()
-    head = np.roll(triangles, -1, axis=1).ravel()
-    key = np.minimum(tail, head) * points + np.maximum(tail, head)
-    order = np.argsort(key, kind="stable")
-    first = np.flatnonzero(np.append(True, key[order][1:] != key[order][:-1]))
-    pairs = first[np.diff(np.append(first, len(key))) == 2]
-    one, other = order[pairs], order[pairs + 1]
+    tail, head, key = edges_of(triangles, points)
+    one, other = paired(key)
     a, b = one // 3, other // 3
     cosine = np.einsum("ij,ij->i", units[a], units[b])
     within = cosine > _COPLANAR
@@ -115,7 +111,8 @@ def vessel_direction(
         centre = middle - share * radius * normal
         height = (surface.corners - centre) @ normal
         crossed = np.flatnonzero((height.min(axis=1) < 0) & (height.max(axis=1) > 0))
-        ends = _cut(surface.corners[crossed], height[crossed])
+        # A corner on the plane counts as inside.
+        ends = cut_by_plane(surface.corners[crossed], -height[crossed], 0.0)
         length = np.linalg.norm(ends[:, 1] - ends[:, 0], axis=1)
         distance = np.linalg.norm(ends.mean(axis=1) - centre, axis=1)
         near = distance < _NEAR * radius
@@ -126,19 +123,6 @@ def vessel_direction(
         return None
     direction: Floats = vectors[:, 0]
     return direction if direction @ normal >= 0 else -direction
-
-
-def _cut(corners: Floats, height: Floats) -> Floats:
-    """Ends (n, 2, 3) of the lines in which triangles (n, 3, 3) cross the plane of height 0."""
-    # The corner that is alone on its side of the plane comes first.
-    above = height > 0
-    alone = np.where(above.sum(axis=1) == 1, above.argmax(axis=1), (~above).argmax(axis=1))
-    order = (alone[:, None] + np.arange(3)) % 3
-    corners = np.take_along_axis(corners, order[:, :, None], axis=1)
-    height = np.take_along_axis(height, order, axis=1)
-    share = height[:, :1] / (height[:, :1] - height[:, 1:])
-    result: Floats = corners[:, :1] + share[:, :, None] * (corners[:, 1:] - corners[:, :1])
-    return result
 
 
 # Spacings beyond an opening within which a cap is its own: farther than walls are looked for.

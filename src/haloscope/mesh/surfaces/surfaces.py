@@ -41,6 +41,21 @@ def spread(counts: ArrayLike) -> tuple[Integers, Integers]:
     return group, np.arange(len(group)) - first[group]
 
 
+def edges_of(triangles: Integers, points: int) -> tuple[Integers, Integers, Integers]:
+    """Tails, heads and keys of the three edges of each triangle, flat; an edge has one key both ways."""
+    tail, head = triangles.ravel(), np.roll(triangles, -1, axis=1).ravel()
+    return tail, head, np.minimum(tail, head) * points + np.maximum(tail, head)
+
+
+def paired(key: Integers) -> tuple[Integers, Integers]:
+    """Places of edges that exactly two triangles have: in one of them, and in the other."""
+    order = np.argsort(key, kind="stable")
+    ascending = key[order]
+    first = np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1]))
+    pairs = first[np.diff(np.append(first, len(key))) == 2]
+    return order[pairs], order[pairs + 1]
+
+
 Flags = NDArray[np.bool_]
 
 
@@ -63,14 +78,8 @@ def orientation(triangles: Integers, areas: NDArray[np.float64], points: int) ->
     # nodes of a graph, as it is and turned; an edge joins the two pairs of nodes that face the same
     # way. A part is then two components that mirror each other, and one if it is twisted.
     count = len(triangles)
-    tail = triangles.ravel()
-    head = np.roll(triangles, -1, axis=1).ravel()
-    key = np.minimum(tail, head) * points + np.maximum(tail, head)
-    order = np.argsort(key, kind="stable")
-    sorted_key = key[order]
-    first = np.flatnonzero(np.append(True, sorted_key[1:] != sorted_key[:-1]))
-    pairs = first[np.diff(np.append(first, len(key))) == 2]
-    one, other = order[pairs], order[pairs + 1]
+    tail, head, key = edges_of(triangles, points)
+    one, other = paired(key)
     forward = tail < head
     opposed = forward[one] == forward[other]
     none = np.zeros(count, bool)
@@ -309,8 +318,7 @@ def check(surface: Surface) -> SurfaceCheck:
     """Find the faults that keep a surface from enclosing a volume."""
     triangles = surface.triangles.astype(np.int64)
     count = len(surface.points)
-    tail, head = triangles.ravel(), np.roll(triangles, -1, axis=1).ravel()
-    key = np.minimum(tail, head) * count + np.maximum(tail, head)
+    tail, head, key = edges_of(triangles, count)
     edges, inverse, met = np.unique(key, return_inverse=True, return_counts=True)
     inverse = inverse.reshape(-1)
     middle = surface.points[np.stack([edges // count, edges % count])].mean(axis=0)

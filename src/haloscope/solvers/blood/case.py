@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from haloscope.case.expressions import Expression, parse_quantity_or_expression
-from haloscope.case.tables import CaseFault, CaseTable, Table
-from haloscope.solvers.blood.case_cells import MOST_HEMATOCRIT, CellsTable, RepulsionTable
+from haloscope.case.tables import CaseFault, CaseTable, Coordinate, Positive, Table
+from haloscope.solvers.blood.case_cells import CellsTable, RepulsionTable
 from haloscope.solvers.blood.case_exclusions import EXCLUSIONS
 from haloscope.solvers.blood.case_vessels import (
     Bifurcation,
@@ -23,40 +23,22 @@ from haloscope.solvers.blood.case_vessels import (
 )
 from haloscope.solvers.blood.coupling.coupling import LEAST_HALO
 from haloscope.solvers.blood.coupling.repulsion import MOST_CUTOFF
-from haloscope.solvers.blood.coupling.repulsion_lists import MARGIN
-from haloscope.solvers.blood.footprint import (
-    OUTPUTS,
-    bytes_a_point,
-    bytes_a_vertex,
-    near_vertices,
-)
 from haloscope.solvers.blood.signals import Signal, read_signal
-from haloscope.solvers.blood.units import LatticeUnits
+from haloscope.solvers.blood.units import (
+    LEAST_SPACING_UM,
+    LEAST_TAU,
+    MICRO,
+    MOST_HEMATOCRIT,
+    MOST_TAU,
+    LatticeUnits,
+    within_limit,
+)
+from haloscope.solvers.carreau import Carreau
 
-_LARGEST = 1e30
-MICRO = 1e-6
-LEAST_SPACING_UM = 1e-3
-LEAST_TAU, MOST_TAU = 0.5005, 5.0
-SOUND_TAU = (0.51, 2.0)
-"""Relaxation times in steps: below a flow is near instability, above walls are inaccurate."""
 DIRECTIONS = 19
 
-Positive = Annotated[float, Field(gt=0.0, le=_LARGEST)]
-Component = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
 
-
-def _relaxing(value: Any) -> Any:
-    """Refuse a relaxation time out of range with all of the range."""
-    if type(value) in (int, float) and not LEAST_TAU <= value <= MOST_TAU:
-        raise CaseFault(
-            "out of range",
-            allowed=f"{LEAST_TAU:g} to {MOST_TAU:g} steps (recommended: {SOUND_TAU[0]:g} to {SOUND_TAU[1]:g})",
-            remedy="set blood.relaxation_time to 1, or leave it out and set blood.time_step_us",
-        )
-    return value
-
-
-RelaxationTime = Annotated[float, BeforeValidator(_relaxing), Field(ge=LEAST_TAU, le=MOST_TAU)]
+RelaxationTime = Annotated[float, BeforeValidator(within_limit), Field(ge=LEAST_TAU, le=MOST_TAU)]
 Shape = Channel | Tube | Bifurcation | Tree | SurfaceFile
 
 
@@ -73,7 +55,7 @@ class Initial(Table):
     """Pressure in Pa, relative to the fluid at rest."""
 
 
-class Carreau(Table):
+class CarreauTable(Table):
     """Viscosity that falls with the shear rate: mu_inf + (mu_0 - mu_inf)(1 + (lambda g)^2)^((n-1)/2)."""
 
     zero_shear_mpa_s: Positive = 56.0
@@ -86,7 +68,7 @@ class Carreau(Table):
     """n."""
 
     @model_validator(mode="after")
-    def _thinning(self) -> Carreau:
+    def _thinning(self) -> CarreauTable:
         if self.zero_shear_mpa_s < self.infinite_shear_mpa_s:
             raise CaseFault(
                 "the viscosity would rise with the shear rate",
@@ -96,13 +78,23 @@ class Carreau(Table):
             )
         return self
 
+    def law(self, units: LatticeUnits) -> Carreau:
+        """Kinematic viscosity in spacings^2 a step."""
+        factor = 1e-3 / units.density * units.time_step / units.spacing**2
+        return Carreau(
+            self.zero_shear_mpa_s * factor,
+            self.infinite_shear_mpa_s * factor,
+            self.time_s / units.time_step,
+            self.exponent,
+        )
+
 
 class Slice(Table):
     """The plane of the picture."""
 
     axis: Literal["auto", "x", "y", "z"] = "auto"
     """Axis of its normal; auto: the shortest side of the vessel, z if offset_um is set."""
-    offset_um: Component | None = None
+    offset_um: Coordinate | None = None
     """Coordinate of the plane on this axis; by default the middle of the vessel."""
 
 
@@ -147,7 +139,7 @@ class BloodTable(Table):
     room for cells; in place if a buffer takes 0.3 to 4 times the second-level cache and no wall moves or is
     interpolated.
     push, for studies: two buffers, populations are written to neighbours instead of read from them."""
-    pressure_gradient_pa_m: tuple[Component, Component, Component] = (0.0, 0.0, 0.0)
+    pressure_gradient_pa_m: tuple[Coordinate, Coordinate, Coordinate] = (0.0, 0.0, 0.0)
     """Body force per volume that drives the flow, along x, y, z."""
     drive: str | float = 1.0
     """Factor on pressure_gradient_pa_m: a number, an expression of t (s), or the path of a CSV file with
@@ -166,7 +158,7 @@ class BloodTable(Table):
     """Boundary condition at walls, and velocities of the walls of a channel."""
     openings: Annotated[tuple[OpeningTable, ...], Field(max_length=64)] = ()
     """Inlets and outlets: [[blood.openings]] tables."""
-    carreau: Carreau | None = None
+    carreau: CarreauTable | None = None
     """Viscosity of whole blood in place of viscosity_mpa_s; only without cells."""
     cells: Annotated[tuple[CellsTable, ...], Field(max_length=16)] = ()
     """Kinds of cells: [[blood.cells]] tables."""
@@ -457,26 +449,3 @@ class BloodCase(CaseTable):
                 remedy="leave one of the two keys out",
             )
         return self
-
-
-def bytes_beside_populations(table: BloodTable, points: float) -> float:
-    """Device memory of so many points beside their populations, of the cells among them and of outputs."""
-    repulsion = table.repulsion.strength_pn > 0
-    total = points * bytes_a_point(with_cells=bool(table.cells), repulsion=repulsion)
-    reach = table.repulsion.range_um * MICRO + MARGIN * table.spacing
-    for kind in table.cells:
-        near = near_vertices(kind.vertices, kind.volume, reach)
-        vertices = kind.count(points * table.spacing**3) * kind.vertices
-        viscous = kind.membrane_viscosity_un_s_m > 0
-        vertex_bytes = bytes_a_vertex(repulsion=repulsion, viscous=viscous, near=near)
-        total += vertices * (vertex_bytes + OUTPUTS * (2 if viscous else 1))
-    return total
-
-
-def bytes_a_step(table: BloodTable) -> float:
-    """Least bytes of a point and step: populations read and written; force and velocity."""
-    return 2 * DIRECTIONS * table.stored_bytes + (2 * 3 * 8 if table.cells else 0)
-
-
-FLOPS_A_POINT = {"bgk": 250, "trt": 290}
-"""Operations of a point and step, counted in the kernel's collision."""

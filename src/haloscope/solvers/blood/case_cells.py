@@ -3,62 +3,27 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from haloscope.case.tables import CaseFault, Position, Table
-from haloscope.solvers.blood.units import SOUND_SPEED, LatticeUnits
+from haloscope.case.tables import LARGEST, CaseFault, NotNegative, Position, Positive, Table
+from haloscope.solvers.blood.units import (
+    MICRO,
+    MOST_HEMATOCRIT,
+    SOUND_SPEED,
+    LatticeUnits,
+    within_limit,
+)
 
-_LARGEST = 1e30
-MICRO = 1e-6
 RED_CELL_RADIUS = 3.91
 """In um (E. Evans, Y. C. Fung, Microvasc. Res. 4 (1972) 335)."""
 RED_CELL_VOLUME = 94.1
 """In um^3, of that shape."""
 
-Positive = Annotated[float, Field(gt=0.0, le=_LARGEST)]
-NotNegative = Annotated[float, Field(ge=0.0, le=_LARGEST)]
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_-]+$")]
 
-MOST_HEMATOCRIT = 0.7
-
-# Outside of these ranges a number is in another unit or of another law.
-_MODULI = {
-    "shear_modulus_un_m": (1e-3, 1e6, "uN/m (red cell: 2.4 to 2.75 with the Skalak law)"),
-    "bending_modulus_j": (1e-24, 1e-12, "J (red cell: 2e-19)"),
-    "volume_modulus_pa": (1e-3, 1e9, "Pa (default: the compressibility of the fluid)"),
-    "area_modulus_un_m": (1e-3, 1e9, "uN/m (red cell: 100)"),
-    "membrane_viscosity_un_s_m": (1e-6, 1e3, "uN s/m (red cell: about 0.5)"),
-}
-
-
-def _share(value: Any) -> Any:
-    """Refuse a hematocrit that is no share, or denser than cells pack."""
-    if isinstance(value, int | float) and value >= MOST_HEMATOCRIT:
-        raise CaseFault(
-            "out of range",
-            allowed=f"a volume fraction below {MOST_HEMATOCRIT:g} (red cells pack to about 0.5)",
-            remedy="write 0.45 for 45 %",
-        )
-    return value
-
-
-def _modulus(value: Any, info: ValidationInfo) -> Any:
-    """Refuse a modulus that is negative or in another unit, with the unit and what is usual."""
-    name = str(info.field_name)
-    least, most, unit = _MODULI[name]
-    none = name != "shear_modulus_un_m"
-    if type(value) in (int, float) and not (least <= value <= most or (none and value == 0)):
-        raise CaseFault(
-            "out of range",
-            allowed=f"{'0 or ' if none else ''}{least:g} to {most:g} {unit}",
-            remedy=f"check the unit{' and the sign' if value < 0 else ''}",
-        )
-    return value
-
-
-Modulus = Annotated[float, BeforeValidator(_modulus), Field(ge=0.0, le=_LARGEST)]
+Modulus = Annotated[float, BeforeValidator(within_limit), Field(ge=0.0, le=LARGEST)]
 
 
 class Placed(Table):
@@ -83,7 +48,9 @@ class CellsTable(Table):
     """Ratio of the short to the long axis of an oblate cell."""
     vertices: Annotated[int, Field(ge=42, le=200_000)] = 642
     """Vertices of the mesh: 10 n^2 + 2 (42, 92, 162, 252, 362, 492, 642, ...)."""
-    hematocrit: Annotated[float, BeforeValidator(_share), Field(ge=0.0, lt=MOST_HEMATOCRIT)] = 0.0
+    hematocrit: Annotated[
+        float, BeforeValidator(within_limit), Field(ge=0.0, lt=MOST_HEMATOCRIT)
+    ] = 0.0
     """Volume fraction of the vessel that these cells fill at the start."""
     placed: Annotated[tuple[Placed, ...], Field(max_length=100_000)] = ()
     """Cells at chosen positions, in place of hematocrit: [[blood.cells.placed]] tables."""

@@ -10,18 +10,14 @@ from pydantic import Field, model_validator
 
 from haloscope.case.expressions import Expression, parse_quantity_or_expression
 from haloscope.case.expressions import Table as Tabulated
-from haloscope.case.tables import CaseFault, Position, Table
+from haloscope.case.tables import CaseFault, Coordinate, Name, Position, Positive, Table
 from haloscope.solvers.blood.signals import Signal, is_table, read_signal, read_table
+from haloscope.solvers.blood.units import MICRO
 
 if TYPE_CHECKING:
     from haloscope.mesh.surfaces.surfaces import Surface
 
-_LARGEST = 1e30
-MICRO = 1e-6
 
-Positive = Annotated[float, Field(gt=0.0, le=_LARGEST)]
-Component = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
-Name = Annotated[str, Field(min_length=1, max_length=200)]
 Axis = Literal["x", "y", "z"]
 SideName = Literal["x_low", "x_high", "y_low", "y_high", "z_low", "z_high"]
 Sizes = tuple[Positive, Positive, Positive]
@@ -182,7 +178,7 @@ class OpeningTable(Table):
     """Velocity profile: parabolic (zero at the wall, as in fully developed flow), uniform, or the velocity
     relative to `value`: an expression of x, y, z in m, or the path of a CSV file with two columns:
     distance from the middle of the opening in m, value."""
-    value: Component = 0.0
+    value: Coordinate = 0.0
     """Mean velocity into the vessel in m/s, or pressure in Pa. The mean is over the lattice points of the
     opening, each with the area of a spacing squared: their area differs from a round section by up to some
     percent."""

@@ -15,7 +15,7 @@ from haloscope.errors import FIELDS, InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.lattice.lattice_runs import raster
 from haloscope.mesh.lattice.voxels import Lattice
-from haloscope.solvers.blood.case_cells import MICRO, CellsTable
+from haloscope.solvers.blood.case_cells import CellsTable
 from haloscope.solvers.blood.cells.local_cells import CellKind
 from haloscope.solvers.blood.filling.filling import Filling, cell_counts, check_cells, fill
 from haloscope.solvers.blood.filling.lumen import Lumen
@@ -23,7 +23,7 @@ from haloscope.solvers.blood.filling.packing import Cells, neighbour_pairs, rota
 from haloscope.solvers.blood.filling.shapes import CellShape
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw
 from haloscope.solvers.blood.membranes.meshes import MembraneMesh, platelet, red_cell, sphere
-from haloscope.solvers.blood.units import LatticeUnits
+from haloscope.solvers.blood.units import MICRO, LatticeUnits
 
 Floats = NDArray[np.float64]
 

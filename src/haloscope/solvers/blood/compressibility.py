@@ -16,10 +16,10 @@ from haloscope.errors import InputError, SolutionError
 from haloscope.mesh.lattice.openings import Opening
 from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.solvers.blood.case import BloodTable
-from haloscope.solvers.blood.case_vessels import MICRO, Channel, OpeningTable, SurfaceFile, Tube
+from haloscope.solvers.blood.case_vessels import Channel, OpeningTable, SurfaceFile, Tube
 from haloscope.solvers.blood.drive import hydrostatic_pressures
 from haloscope.solvers.blood.remedies import rounded_down, shorter_step_or
-from haloscope.solvers.blood.units import SOUND_SPEED
+from haloscope.solvers.blood.units import MICRO, SOUND_SPEED
 from haloscope.solvers.blood.vessels.straight_vessels import duct_permeability, tube_permeability
 from haloscope.solvers.blood.vessels.vessels import (
     Vessel,

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.mesh.surfaces.surfaces import Surface
-from haloscope.solvers.blood.case import SOUND_TAU, BloodTable
-from haloscope.solvers.blood.case_cells import MICRO
+from haloscope.solvers.blood.case import BloodTable
 from haloscope.solvers.blood.case_vessels import Channel, SurfaceFile
 from haloscope.solvers.blood.compressibility import SOUND_CHANGE, density_change
 from haloscope.solvers.blood.soundness import (
@@ -20,7 +19,7 @@ from haloscope.solvers.blood.soundness import (
     capillary_number,
     stiffness,
 )
-from haloscope.solvers.blood.units import SOUND_SPEED
+from haloscope.solvers.blood.units import MICRO, SOUND_SPEED, SOUND_TAU
 from haloscope.solvers.blood.vessels.vessels import Vessel, surface_diameter
 from haloscope.solvers.interface import DerivedNumber
 

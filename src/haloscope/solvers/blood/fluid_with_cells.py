@@ -8,19 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Device, Graph
+from haloscope.exchange.plan import to_root
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.lattice.lattice_parts import LatticePart
+from haloscope.mesh.lattice.lattice_parts import LatticePart, Region
 from haloscope.mesh.lattice.voxels import Lattice
-from haloscope.solvers.blood.case import MICRO, BloodCase, bytes_beside_populations
+from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.cell_kinds import kind_of, vertices_of
-from haloscope.solvers.blood.cells.sharing import Region
 from haloscope.solvers.blood.cells.suspension import Suspension
 from haloscope.solvers.blood.coupling.repulsion import FAR_FROM_WALLS, RepulsionLaw
 from haloscope.solvers.blood.filling.packing import Cells
 from haloscope.solvers.blood.fluid.flow import Flow
-from haloscope.solvers.blood.fluid.fluid import Carreau, Fluid, Opening, WallLinks
+from haloscope.solvers.blood.fluid.fluid import Fluid, Opening, WallLinks
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, share_out, wanted_by_others
 from haloscope.solvers.blood.fluid.populations import choose_way
+from haloscope.solvers.blood.sizing import bytes_beside_populations
+from haloscope.solvers.blood.units import MICRO
 
 MANY = 20
 """Steps of one graph where nothing else is to be done between them: each graph costs a GPU 2 to 3 us."""
@@ -145,6 +147,8 @@ class FluidWithCells:
         part = self.part
         if world.size > 1:
             log(self.boxes.describe())
+        # Viscosity in lattice units where it depends on the shear rate.
+        self.law = None if table.carreau is None else table.carreau.law(table.units)
         links = walls(part)
         way = choose_way(
             device,
@@ -192,21 +196,6 @@ class FluidWithCells:
         # What takes the steps of both.
         self.stepping = Stepping(device, self.flow, self.suspension, graphs=machine.graphs)
 
-    @property
-    def law(self) -> Carreau | None:
-        """Viscosity in lattice units where it depends on the rate of shear."""
-        carreau, units = self._table.carreau, self._table.units
-        if carreau is None:
-            return None
-        # nu in spacings^2 a step.
-        factor = 1e-3 / units.density * units.time_step / units.spacing**2
-        return Carreau(
-            carreau.zero_shear_mpa_s * factor,
-            carreau.infinite_shear_mpa_s * factor,
-            carreau.time_s / units.time_step,
-            carreau.exponent,
-        )
-
     def _work_of(self, cells: Cells) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Where cells start, on rank 0, and their work in that of points."""
         lattice = self.lattice
@@ -242,10 +231,9 @@ class FluidWithCells:
             repulsion=law,
             distances=from_walls,
         )
-        for number, kind in enumerate(kinds):
-            vertices = vertices_of(cells, number, kind.mesh, self.lattice)
-            mine = suspension.owners(vertices) == self._world.rank
-            suspension.place(number, np.flatnonzero(mine), vertices[mine])
+        for number, local in enumerate(suspension.kinds):
+            vertices = vertices_of(cells, number, local.kind.mesh, self.lattice)
+            suspension.ownership.place(local, np.arange(len(vertices)), vertices)
         return suspension
 
     def start(self) -> None:
@@ -281,14 +269,8 @@ class FluidWithCells:
         if self._table.inside_tau is not None:
             flags = self._device.to_host(self.fluid.inside[: part.owned])
             values = np.concatenate([values, flags[None].astype(values.dtype)])
-        parts: list[np.ndarray] = [np.empty(0, np.uint8)] * world.size
-        parts[0] = np.ascontiguousarray(part.numbers[: part.owned]).view(np.uint8)
-        numbers = world.exchange(parts)
-        parts[0] = np.ascontiguousarray(values.T).reshape(-1).view(np.uint8)
-        rows = world.exchange(parts)
-        order = np.argsort(np.frombuffer(b"".join(part.tobytes() for part in numbers), np.int64))
-        every = np.frombuffer(b"".join(row.tobytes() for row in rows), values.dtype)
-        return np.ascontiguousarray(every.reshape(-1, len(values))[order].T)
+        order = np.argsort(to_root(world, part.numbers[: part.owned]))
+        return np.ascontiguousarray(to_root(world, values.T)[order].T)
 
     def restore_points(self, values: np.ndarray) -> None:
         """Take over on every rank what :meth:`points` gave."""

@@ -16,7 +16,7 @@ from haloscope.mesh.lattice.shapes import Tube
 from haloscope.mesh.lattice.voxels import voxelise
 from haloscope.solvers.blood.case import BloodCase, BloodTable
 from haloscope.solvers.blood.cell_kinds import mesh_of
-from haloscope.solvers.blood.cells import entering, migration, shared_vertices
+from haloscope.solvers.blood.cells import entering, ownership, shared_vertices
 from haloscope.solvers.blood.coupling import coupling, inside, repulsion
 from haloscope.solvers.blood.coupling.coupling import LEAST_HALO, Coupling, OwnBox
 from haloscope.solvers.blood.filling import packing
@@ -74,7 +74,7 @@ def _cell_files(table: BloodTable, target: Target) -> Iterator[KernelFile]:
     if table.repulsion.strength_pn > 0:
         yield repulsion.kernel_file(target)
     yield inside.kernel_file()
-    yield migration.kernel_file()
+    yield ownership.kernel_file()
     for kind in table.cells:
         yield membranes.kernel_file(
             target,

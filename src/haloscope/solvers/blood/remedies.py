@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from haloscope.errors import InputError, error_text
-from haloscope.solvers.blood.case import LEAST_SPACING_UM, LEAST_TAU, SOUND_TAU, BloodTable
-from haloscope.solvers.blood.case_cells import MICRO
+from haloscope.solvers.blood.case import BloodTable
+from haloscope.solvers.blood.units import LEAST_SPACING_UM, LEAST_TAU, MICRO, SOUND_TAU
 
 
 @dataclass

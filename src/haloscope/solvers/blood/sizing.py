@@ -7,20 +7,88 @@ from collections.abc import Mapping
 from typing import Any
 
 from haloscope.errors import InputError, counted
-from haloscope.solvers.blood.case import (
-    DIRECTIONS,
-    FLOPS_A_POINT,
-    LONGEST_SEGMENT,
-    MICRO,
-    BloodCase,
-    BloodTable,
-    bytes_a_step,
-    bytes_beside_populations,
-)
+from haloscope.solvers.blood.case import DIRECTIONS, LONGEST_SEGMENT, BloodCase, BloodTable
 from haloscope.solvers.blood.case_vessels import Channel, SurfaceFile, Tube
+from haloscope.solvers.blood.cells.ownership import ROOM
+from haloscope.solvers.blood.coupling.repulsion_lists import MARGIN
+from haloscope.solvers.blood.coupling.repulsion_lists_gpu import NEAR_GROWTH
 from haloscope.solvers.blood.remedies import refusal_with_cause
+from haloscope.solvers.blood.units import MICRO
 from haloscope.solvers.blood.vessels.vessels import implausible_file
 from haloscope.solvers.sweeping import Column, Columns, Layout, Sweeping, doublings, spelled
+
+# The arrays that grow with the case, as a GPU has them. Cores keep other lists, of about the same size.
+_REAL, _INDEX, _LONG = 8, 4, 8
+_MOVED = 3 * _REAL
+
+OUTPUTS = 2 * _MOVED
+"""Bytes of a vertex that outputs and checkpoints take for a while: positions and velocities by cell; as
+many again of viscous membranes."""
+
+# Of the vertices within reach that a plane like a membrane would have. Counted on the cells of
+# bench/blood_gpu.py: hematocrit 0.4, 642 vertices a cell, reach 1.4 um.
+_FACING = 0.22
+_TILES_A_VERTEX = 8
+
+
+def bytes_a_point(*, with_cells: bool, repulsion: bool) -> int:
+    """Bytes of a lattice point beside its populations."""
+    # Which neighbours it has; with cells the fluid's force and velocity, a table of points to
+    # couple them and another one, with steps along rows, to find what is inside; for repulsion
+    # bins, and a table, distances and flags of what is near walls.
+    total = _INDEX
+    if with_cells:
+        total += 2 * _MOVED + _INDEX + 2 * _INDEX
+    if with_cells and repulsion:
+        total += 2 * _INDEX + _INDEX + _REAL + 1
+    return total
+
+
+def bytes_a_vertex(
+    *, repulsion: bool, viscous: bool = False, near: float = 0.0, room: float = ROOM
+) -> float:
+    """Bytes of a vertex."""
+    # Positions, velocities now and before, and forces; where it was in single precision, and tiles that it is near.
+    total = 4 * _MOVED * room + _MOVED / 2 + _TILES_A_VERTEX * _INDEX
+    if viscous:
+        # Natural metrics of the elements, in two arrays like the others.
+        total += 2 * _MOVED * room
+    if repulsion:
+        # Position and cell now, where it was, and its place among bins with its cell there.
+        total += 4 * _REAL + _MOVED / 2 + 2 * _INDEX
+        # Its list: whose it is, how long, where it begins, and what it holds.
+        total += 2 * _INDEX + _LONG + _INDEX * (NEAR_GROWTH * near + 1)
+    return total
+
+
+def near_vertices(vertices: int, volume: float, reach: float) -> float:
+    """Vertices of other cells that are near one in a crowd, about."""
+    least_area = math.cbrt(36 * math.pi * volume**2)
+    return _FACING * math.pi * reach**2 * vertices / least_area
+
+
+def bytes_beside_populations(table: BloodTable, points: float) -> float:
+    """Device memory of so many points beside their populations, of the cells among them and of outputs."""
+    repulsion = table.repulsion.strength_pn > 0
+    total = points * bytes_a_point(with_cells=bool(table.cells), repulsion=repulsion)
+    reach = table.repulsion.range_um * MICRO + MARGIN * table.spacing
+    for kind in table.cells:
+        near = near_vertices(kind.vertices, kind.volume, reach)
+        vertices = kind.count(points * table.spacing**3) * kind.vertices
+        viscous = kind.membrane_viscosity_un_s_m > 0
+        vertex_bytes = bytes_a_vertex(repulsion=repulsion, viscous=viscous, near=near)
+        total += vertices * (vertex_bytes + OUTPUTS * (2 if viscous else 1))
+    return total
+
+
+def bytes_a_step(table: BloodTable) -> float:
+    """Least bytes of a point and step: populations read and written; force and velocity."""
+    return 2 * DIRECTIONS * table.stored_bytes + (2 * 3 * 8 if table.cells else 0)
+
+
+FLOPS_A_POINT = {"bgk": 250, "trt": 290}
+"""Operations of a point and step, counted in the kernel's collision."""
+
 
 # Of a surface: what no machine holds comes of a wrong unit.
 _MOST_POINTS = 1e12

@@ -20,11 +20,7 @@ from haloscope.io.vtk_arrays import CellArrays
 from haloscope.mesh.lattice.point_fields import PointFields, Position
 from haloscope.regions import Region as TimedRegion
 from haloscope.regions import SetupPhase
-from haloscope.solvers.blood.case import (
-    FLOPS_A_POINT,
-    BloodCase,
-    bytes_a_step,
-)
+from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.cell_kinds import starting_cells
 from haloscope.solvers.blood.compressibility import (
     DensityRange,
@@ -54,6 +50,7 @@ from haloscope.solvers.blood.outputs.pictures import (
     slice_axis,
 )
 from haloscope.solvers.blood.outputs.results import Flows, RunResults, flow_lines
+from haloscope.solvers.blood.sizing import FLOPS_A_POINT, bytes_a_step
 from haloscope.solvers.blood.soundness import (
     REFUSED_MACH,
     check_mach,

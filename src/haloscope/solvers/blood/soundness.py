@@ -13,8 +13,8 @@ from haloscope.errors import InputError, SolutionError
 from haloscope.mesh.lattice.openings import Opening
 from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.mesh.surfaces.surfaces import Surface
-from haloscope.solvers.blood.case import LEAST_TAU, SOUND_TAU, BloodTable
-from haloscope.solvers.blood.case_cells import MICRO, CellsTable
+from haloscope.solvers.blood.case import BloodTable
+from haloscope.solvers.blood.case_cells import CellsTable
 from haloscope.solvers.blood.case_vessels import Channel, OpeningTable, SurfaceFile, Tube
 from haloscope.solvers.blood.compressibility import (
     REFUSED_CHANGE,
@@ -35,7 +35,7 @@ from haloscope.solvers.blood.remedies import (
     step_key,
     step_text,
 )
-from haloscope.solvers.blood.units import SOUND_SPEED
+from haloscope.solvers.blood.units import LEAST_TAU, MICRO, SOUND_SPEED, SOUND_TAU
 from haloscope.solvers.blood.vessels.vessels import (
     Vessel,
     implausible_vessel,

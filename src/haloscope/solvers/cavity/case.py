@@ -11,7 +11,17 @@ import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from haloscope.case.expressions import Expression, parse_quantity_or_expression
-from haloscope.case.tables import CaseFault, CaseTable, Exclusion, Table
+from haloscope.case.tables import (
+    LARGEST,
+    SMALLEST,
+    CaseFault,
+    CaseTable,
+    Coordinate,
+    Exclusion,
+    NotNegative,
+    Positive,
+    Table,
+)
 from haloscope.mesh.blocks import SIDES, Side, Triple
 from haloscope.solvers.cavity.heating import (
     NAMED_TEMPERATURES,
@@ -34,19 +44,13 @@ _ROOM_TEMPERATURE = 300.0
 # Ra 1.7e3 in a box 8 times as wide as high, at Ra 1e5 in a square. With 0.3 neither does.
 _KAPPA, _KAPPA_BELOW = 0.1, 0.3
 
-# What lies beyond is a slip of the pen, and its squares and products may be no numbers.
-_SMALLEST, _LARGEST = 1e-30, 1e30
-
-Positive = Annotated[float, Field(ge=_SMALLEST, le=_LARGEST)]
-Component = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
-
 
 class Wall(Table):
     """One wall of the box."""
 
     temperature: float | str = "adiabatic"
     """In K: a number, an expression of x, y, z, "hot", "cold", or "adiabatic"."""
-    velocity: tuple[Component, Component, Component] = (0.0, 0.0, 0.0)
+    velocity: tuple[Coordinate, Coordinate, Coordinate] = (0.0, 0.0, 0.0)
     """Velocity of the wall in m/s, [u, v, w]; its component normal to the wall must be 0."""
 
 
@@ -109,7 +113,7 @@ class CavityTable(Table):
     """Rayleigh number g beta dT L^3 / (nu alpha). It sets the temperature difference of walls named
     "hot" and "cold". L is the distance between the hot and the cold wall that face each other, else
     the height. Set this or temperature_difference; by default 1e5."""
-    temperature_difference: Annotated[float, Field(ge=0.0, le=_LARGEST)] | None = None
+    temperature_difference: NotNegative | None = None
     """Temperature difference of the walls named "hot" and "cold" in K. Walls in kelvin define it
     themselves."""
     prandtl: Positive | None = None
@@ -120,9 +124,9 @@ class CavityTable(Table):
     """nu in m^2/s (air at 300 K)."""
     density: Positive = 1.177
     """rho in kg/m^3 (air at 300 K)."""
-    expansion: Annotated[float, Field(ge=0.0, le=_LARGEST)] = 1.0 / 300.0
+    expansion: NotNegative = 1.0 / 300.0
     """Thermal expansion beta_T in 1/K."""
-    gravity: tuple[Component, Component, Component] = (0.0, -9.81, 0.0)
+    gravity: tuple[Coordinate, Coordinate, Coordinate] = (0.0, -9.81, 0.0)
     """Acceleration of gravity in m/s^2."""
     reference_temperature: Positive | None = None
     """Temperature without buoyancy in K, midway between walls named "hot" and "cold". By default
@@ -150,8 +154,8 @@ class CavityTable(Table):
     @field_validator("size")
     @classmethod
     def _positive_sizes(cls, size: object) -> object:
-        if isinstance(size, tuple) and not all(_SMALLEST <= s <= _LARGEST for s in size):
-            raise CaseFault("out of range", allowed=f"lengths from {_SMALLEST:g} to {_LARGEST:g} m")
+        if isinstance(size, tuple) and not all(SMALLEST <= s <= LARGEST for s in size):
+            raise CaseFault("out of range", allowed=f"lengths from {SMALLEST:g} to {LARGEST:g} m")
         return size
 
     @model_validator(mode="after")
@@ -209,7 +213,7 @@ class CavityTable(Table):
         )
         for name in ("p", "u", "v", "w", "T"):
             flow.initial(name)
-        if not _SMALLEST <= flow.reference_velocity <= _LARGEST:
+        if not SMALLEST <= flow.reference_velocity <= LARGEST:
             raise CaseFault(
                 "nothing drives a flow",
                 remedy="give two walls different temperatures (cavity.rayleigh > 0 with a wall "

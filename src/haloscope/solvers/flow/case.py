@@ -11,24 +11,25 @@ from haloscope.case.expressions import Expression, parse_quantity_or_expression
 from haloscope.case.tables import (
     CaseFault,
     CaseTable,
+    Coordinate,
     Exclusion,
+    Name,
     Position,
+    Positive,
     Run,
     Table,
     in_words,
 )
+from haloscope.solvers.carreau import Carreau
 from haloscope.solvers.flow.case_domain import (
     Boundary,
     BoundaryTable,
     Box,
-    Component,
     CylinderChannel,
     CylinderSlice,
     MeshFile,
-    Name,
-    Positive,
 )
-from haloscope.solvers.flow.equations.equations import Carreau, Medium
+from haloscope.solvers.flow.equations.equations import Medium
 from haloscope.solvers.flow.pump_mesh import Pump
 
 FIELD_NAMES = ("u", "v", "w", "p")
@@ -245,7 +246,7 @@ class Slice(Table):
 
     axis: Literal["auto", "x", "y", "z"] = "auto"
     """Normal of the plane; auto: the shortest side of the mesh, z if offset is set."""
-    offset: Component | None = None
+    offset: Coordinate | None = None
     """Position of the plane on this axis in m; by default the middle of the mesh."""
     points: Annotated[int, Field(ge=2, le=2000)] = 400
     """Samples along the longer side of the plane."""
@@ -456,14 +457,16 @@ class FlowTable(Table):
     def medium(self, zone: str) -> Medium:
         """The medium of a zone."""
         fluid, own = self.fluid, self.zones.get(zone, Zone())
-        law = fluid.carreau
+        law, viscosity = fluid.carreau, own.viscosity or fluid.viscosity
         return Medium(
             density=own.density or fluid.density,
-            viscosity=own.viscosity or fluid.viscosity,
+            viscosity=viscosity,
             force=fluid.force if own.force is None else own.force,
             rotation=own.rotation,
             centre=own.centre,
-            carreau=None if law is None else Carreau(law.at_high_shear, law.time, law.exponent),
+            carreau=None
+            if law is None
+            else Carreau(viscosity, law.at_high_shear, law.time, law.exponent),
         )
 
 

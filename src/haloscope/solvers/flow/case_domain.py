@@ -7,14 +7,17 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from haloscope.case.expressions import SPACE_AND_TIME, Expression, parse_quantity_or_expression
-from haloscope.case.tables import CaseFault, Position, Table
+from haloscope.case.tables import (
+    CaseFault,
+    Coordinate,
+    Count,
+    Name,
+    NotNegative,
+    Position,
+    Positive,
+    Table,
+)
 
-_LARGEST = 1e30
-
-Positive = Annotated[float, Field(ge=1e-30, le=_LARGEST)]
-Component = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
-Name = Annotated[str, Field(min_length=1, max_length=200)]
-Count = Annotated[int, Field(ge=1, le=1_000_000)]
 _Ratio = Annotated[float, Field(ge=1.0, le=1000.0)]
 _Resolution = Annotated[int, Field(ge=4, le=10_000)]
 _TETS_OF_A_BRICK = 6
@@ -94,12 +97,11 @@ class MeshFile(Table):
 
 Plain = Literal["no-slip", "slip", "open"]
 """Boundaries that need no numbers."""
-Quantity = Component | Annotated[str, Field(min_length=1)]
+Quantity = Coordinate | Annotated[str, Field(min_length=1)]
 _KINDS = ("velocity", "speed", "flow_rate", "moving", "pressure", "traction", "resistance")
 _OF_TIME = ("speed", "flow_rate")
 _WITH_SIGNAL = (*_OF_TIME, "pressure")
 _OPEN = ("pressure", "traction", "resistance")
-_NotNegative = Annotated[float, Field(ge=0.0, le=1e30)]
 
 
 class Moving(Table):
@@ -129,15 +131,15 @@ class ResistanceTable(Table):
     c is the pressure across the compliance and the distal resistance.
     """
 
-    proximal: _NotNegative
+    proximal: NotNegative
     """Proximal resistance in Pa s/m^3."""
-    distal: _NotNegative = 0.0
+    distal: NotNegative = 0.0
     """Distal resistance in Pa s/m^3."""
-    compliance: _NotNegative = 0.0
+    compliance: NotNegative = 0.0
     """Compliance in m^3/Pa."""
-    outside: Component = 0.0
+    outside: Coordinate = 0.0
     """Outside pressure in Pa."""
-    start: Component = 0.0
+    start: Coordinate = 0.0
     """c at the start, in Pa."""
 
     @model_validator(mode="after")

@@ -204,8 +204,7 @@ def _viscosities(media: Sequence[Medium], zones: NDArray[np.integer], rate: Floa
         law = medium.carreau
         if law is not None:
             inside = zones == zone
-            falls = (1 + (law.time * rate[inside]) ** 2) ** ((law.exponent - 1) / 2)
-            viscosities[inside] = law.at_high_shear + (medium.viscosity - law.at_high_shear) * falls
+            viscosities[inside] = law.viscosity(rate[inside])
     return np.asarray(viscosities)
 
 

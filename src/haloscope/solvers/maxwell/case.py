@@ -15,7 +15,19 @@ from pydantic import (
 )
 
 from haloscope.case.expressions import Expression, parse_quantity_or_expression
-from haloscope.case.tables import CaseFault, CaseTable, Exclusion, Position, Table, in_words
+from haloscope.case.tables import (
+    CaseFault,
+    CaseTable,
+    Coordinate,
+    Count,
+    Exclusion,
+    Name,
+    NotNegative,
+    Position,
+    Positive,
+    Table,
+    in_words,
+)
 from haloscope.solvers.maxwell.case_exclusions import (
     EXCLUSIONS,
     require_no_contradiction,
@@ -35,10 +47,6 @@ from haloscope.solvers.maxwell.terms.layers import Layer
 from haloscope.solvers.maxwell.terms.sources import Current
 from haloscope.solvers.maxwell.verification.exact import TimeHarmonic, named
 
-_SMALLEST, _LARGEST = 1e-30, 1e30
-Positive = Annotated[float, Field(ge=_SMALLEST, le=_LARGEST)]
-NotNegative = Annotated[float, Field(ge=0.0, le=_LARGEST)]
-Name = Annotated[str, Field(min_length=1, max_length=200)]
 Degrees = Annotated[float, Field(ge=-360.0, le=360.0)]
 
 
@@ -112,8 +120,6 @@ _PLACE = ("x", "y", "z")
 # Of a node: coordinates, a Jacobian and a share of the mesh.
 _HOST_BYTES = 5 * 8.0
 
-Component = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
-Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Triple = tuple[Count, Count, Count]
 Axis = Literal["x", "y", "z"]
 
@@ -140,9 +146,9 @@ class Cylinder(Table):
 
     radius: Positive
     """Radius in m."""
-    bottom: Component = 0.0
+    bottom: Coordinate = 0.0
     """Lower end along z in m."""
-    top: Component
+    top: Coordinate
     """Upper end along z in m."""
     core: Count = 2
     """Elements along each side of the square core."""
@@ -240,7 +246,7 @@ class Slice(Table):
 
     axis: Literal["auto", "x", "y", "z"] = "auto"
     """Normal of the plane; auto: the shortest side of the mesh, z if offset is set."""
-    offset: Component | None = None
+    offset: Coordinate | None = None
     """Position on the axis in m; by default the middle of the mesh."""
     points: Annotated[int, Field(ge=2, le=2000)] = 200
     """Samples along the longer side."""

@@ -11,7 +11,16 @@ import numpy as np
 from pydantic import Field
 
 from haloscope.case.expressions import parse_quantity_or_expression
-from haloscope.case.tables import CaseFault, Position, Table
+from haloscope.case.tables import (
+    SMALLEST,
+    CaseFault,
+    Coordinate,
+    Name,
+    NotNegative,
+    Position,
+    Positive,
+    Table,
+)
 from haloscope.errors import InputError
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.terms.incident import PlaneWave
@@ -33,11 +42,6 @@ from haloscope.solvers.maxwell.terms.waveforms import (
 )
 from haloscope.solvers.maxwell.terms.waveforms import Table as Sampled
 
-_SMALLEST, _LARGEST = 1e-30, 1e30
-Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
-Positive = Annotated[float, Field(ge=_SMALLEST, le=_LARGEST)]
-NotNegative = Annotated[float, Field(ge=0.0, le=_LARGEST)]
-Name = Annotated[str, Field(min_length=1, max_length=200)]
 Density = tuple[float | str, float | str, float | str]
 _PLACE = ("x", "y", "z")
 _LEAST_SAMPLES = 4
@@ -76,7 +80,7 @@ class PoleTable(Table):
     """drude: plasma frequency in rad/s."""
     collision_rate: NotNegative | None = None
     """drude: collision rate in 1/s; 0 by default."""
-    strength: Number | None = None
+    strength: Coordinate | None = None
     """lorentz and debye: contribution to the static permittivity."""
     resonance: Positive | None = None
     """lorentz: resonance frequency in rad/s."""
@@ -145,9 +149,9 @@ class MaterialTable(Table):
 
     region: Annotated[str, Field(max_length=200)] = ""
     """Name of a volume of the mesh; not needed in a mesh with one region."""
-    permittivity: Annotated[float, Field(ge=_SMALLEST, le=1e12)] = 1.0
+    permittivity: Annotated[float, Field(ge=SMALLEST, le=1e12)] = 1.0
     """Relative; of a medium with poles, the limit at high frequency."""
-    permeability: Annotated[float, Field(ge=_SMALLEST, le=1e12)] = 1.0
+    permeability: Annotated[float, Field(ge=SMALLEST, le=1e12)] = 1.0
     """Relative."""
     conductivity: NotNegative = 0.0
     """In S/m."""
@@ -179,13 +183,13 @@ class WaveformTable(Table):
     centre) + phase); ricker: second derivative of a Gaussian, (1 - 2 s**2) exp(-s**2) with s = pi
     frequency (t - centre); sine: sin(2 pi frequency t + phase), which rises smoothly within rise;
     expression: a formula of t; table: values of a CSV file."""
-    centre: Number | None = None
+    centre: Coordinate | None = None
     """Time of the centre of a pulse, in s."""
     width: Positive | None = None
     """Width of a Gaussian, in s."""
     frequency: Positive | None = None
     """Frequency in Hz."""
-    phase: Number | None = None
+    phase: Coordinate | None = None
     """Phase in radians; 0 by default."""
     rise: Positive | None = None
     """Time in s in which a sine reaches its full amplitude."""
@@ -252,7 +256,7 @@ class SourceTable(Table):
     """true: a magnetic current, which drives H; its units have V in place of A."""
     position: Position | None = None
     """dipole: position in m."""
-    moment: tuple[Number, Number, Number] | None = None
+    moment: tuple[Coordinate, Coordinate, Coordinate] | None = None
     """dipole: current times length, in A m."""
     density: Density | None = None
     """volume (A/m**2) and sheet (A/m): current density, numbers or expressions of x, y, z."""
@@ -299,9 +303,9 @@ class SourceTable(Table):
 class WaveTable(Table):
     """An incident plane wave. Set one of inside, box and boundaries."""
 
-    direction: tuple[Number, Number, Number]
+    direction: tuple[Coordinate, Coordinate, Coordinate]
     """Direction of propagation, of any length."""
-    polarisation: tuple[Number, Number, Number]
+    polarisation: tuple[Coordinate, Coordinate, Coordinate]
     """Electric field in V/m for a waveform of 1; normal to the direction."""
     waveform: WaveformTable
     """Amplitude over time."""

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.device.targets import KernelFile
 from haloscope.solvers.blood.cells.local_cells import LocalCells
-from haloscope.solvers.blood.cells.sharing import CellOwnership
 from haloscope.solvers.blood.membranes.membranes import ALONE, SHARED, Membranes
 
 SOURCE = Path(__file__).with_name("entering.cpp")
@@ -66,7 +65,7 @@ class EnteringCells:
         self.ids: Integers = np.zeros(0, np.int64)
         # Numbers of the cells of the segment that they were made of, (n,).
         self.sources: Integers = np.zeros(0, np.int64)
-        self._listed: tuple[CellOwnership, Integers] | None = None
+        self._listed: Integers | None = None  # Numbers of the cells present when rows were listed
         self._times_made = 0
         self._make_room(_ROOM)
 
@@ -99,13 +98,13 @@ class EnteringCells:
 
     def list(self) -> None:
         """Find the rows of these cells, where others than before may be present."""
-        held = self._local.held
-        if self._listed is not None and self._listed[0] is held:
+        local = self._local
+        if self._listed is local.ids:
             return
-        self._listed = held, self.ids
-        places = np.flatnonzero(np.isin(self.ids, held.ids))
-        rows = np.searchsorted(held.ids, self.ids[places])
-        shared = held.holders[rows].sum(axis=1) > 1
+        self._listed = local.ids
+        places = np.flatnonzero(np.isin(self.ids, local.ids))
+        rows = np.searchsorted(local.ids, self.ids[places])
+        shared = local.holders[rows].sum(axis=1) > 1
         for part, chosen in zip(_PARTS, (~shared, shared), strict=True):
             count = int(chosen.sum())
             values = np.zeros((2, self.room), np.int32)

@@ -16,7 +16,7 @@ from haloscope.exchange import rows as row_exchange
 from haloscope.exchange.engine import Exchange
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.rows import Rows, open_rows
-from haloscope.solvers.blood.cells.sharing import CellOwnership, Region, Shares
+from haloscope.mesh.lattice.lattice_parts import Region
 from haloscope.solvers.blood.membranes.membranes import COPIES, OWN, SHARED, Membranes
 
 SOURCE = Path(__file__).with_name("shared_vertices.cpp")
@@ -36,6 +36,7 @@ _GROWTH, _SPARE_LINES = 1.15, 4
 _DIMENSIONS = 3
 
 RowNumbers = NDArray[np.int64]
+RowsOfRanks = Mapping[int, RowNumbers]
 Counts = Mapping[int, int]
 
 
@@ -97,14 +98,22 @@ class SharedVertices:
         """Bytes of the messages of a step, with the room that they have."""
         return sum(exchange.bytes_sent for exchange in self.exchanges if exchange is not None)
 
-    def fits(self, shares: Shares) -> bool:
-        """Whether there is room for the cells that are shared."""
-        counts = _counts(shares.sent), _counts(shares.received)
+    def fits(self, cells: RowsOfRanks, owners: RowNumbers) -> bool:
+        """Whether there is room for cells: rows of those that each other rank holds, and owners of all."""
+        counts = map(_counts, self._sent_and_received(cells, owners))
         return self.whole is not None and self.whole.index.fits(*counts)
 
-    def open(self, shares: Shares) -> None:
+    def _sent_and_received(
+        self, cells: RowsOfRanks, owners: RowNumbers
+    ) -> tuple[RowsOfRanks, RowsOfRanks]:
+        """Rows that this rank owns, and rows that the other rank owns, of those that both hold."""
+        rank = self._world.rank
+        sent = {other: rows[owners[rows] == rank] for other, rows in cells.items()}
+        return sent, {other: rows[owners[rows] == other] for other, rows in cells.items()}
+
+    def open(self, cells: RowsOfRanks, owners: RowNumbers) -> None:
         """Make room for the cells that are shared; all ranks call this."""
-        sent, received = _counts(shares.sent), _counts(shares.received)
+        sent, received = map(_counts, self._sent_and_received(cells, owners))
         self.whole = self._opened(sent, received, self._vertices, self.whole, False)
         ranks, boxes = [*self.whole.index.rooms[0], self._world.rank], self._region.boxes
         table = np.concatenate([boxes.lo[ranks] - 0.5, (boxes.hi - boxes.lo)[ranks]], axis=1)
@@ -115,17 +124,17 @@ class SharedVertices:
         self._on_device = self._device.zeros((_LISTS * max(1, len(ranks) - 1),), np.int32)
         self._room = -1
 
-    def renew(self, held: CellOwnership, shares: Shares, margin: float = MARGIN) -> None:
+    def renew(self, cells: RowsOfRanks, owners: RowNumbers, margin: float) -> None:
         """Share these cells from now on, of which no vertex moves by more than a margin."""
         assert self.whole is not None
         self._margin = margin
         rank = self._world.rank
-        row_exchange.renew(self.whole, shares.sent, shares.received)
+        row_exchange.renew(self.whole, *self._sent_and_received(cells, owners))
         lines, begins = [], [0]
         for message, other in enumerate(self.whole.index.rooms[0]):
-            rows = shares.both.get(other, np.zeros(0, np.int64))
-            owners = held.owners[rows]
-            who = np.where(owners == rank, _HERE, np.where(owners == other, _THERE, _ELSEWHERE))
+            rows = cells.get(other, np.zeros(0, np.int64))
+            owner = owners[rows]
+            who = np.where(owner == rank, _HERE, np.where(owner == other, _THERE, _ELSEWHERE))
             lines.append(np.stack([np.full(len(rows), message), rows, who], axis=1))
             begins.append(begins[-1] + len(rows))
         count = begins[-1]
@@ -292,5 +301,5 @@ def kernels(device: Device) -> list[Any]:
     return [device.kernel(source, name, constants) for name in KERNELS]
 
 
-def _counts(rows: Mapping[int, RowNumbers]) -> dict[int, int]:
+def _counts(rows: RowsOfRanks) -> dict[int, int]:
     return {rank: len(listed) for rank, listed in rows.items()}

@@ -1,4 +1,4 @@
-"""All cells of a run: their step with the fluid, their number, and who holds them."""
+"""All cells of a run: their step with the fluid, and their state."""
 
 from __future__ import annotations
 
@@ -10,22 +10,13 @@ import numpy as np
 
 from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError, SolutionError
-from haloscope.exchange.engine import Exchange
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.rows import Rows
-from haloscope.mesh.lattice.lattice_parts import LatticePart
+from haloscope.mesh.lattice.lattice_parts import LatticePart, Region
 from haloscope.regions import Region as TimedRegion
 from haloscope.solvers.blood.cells.entering import EnteringCells
 from haloscope.solvers.blood.cells.local_cells import CellKind, LocalCells
-from haloscope.solvers.blood.cells.migration import (
-    CellMigration,
-    CellTimetable,
-    Outlines,
-    raise_together,
-    room_for,
-)
+from haloscope.solvers.blood.cells.ownership import CellOwnership, raise_together
 from haloscope.solvers.blood.cells.shared_vertices import MARGIN
-from haloscope.solvers.blood.cells.sharing import CellOwnership, Region
 from haloscope.solvers.blood.coupling.coupling import Coupling, OwnBox, SomeCells
 from haloscope.solvers.blood.coupling.inside import Insides, Surfaces
 from haloscope.solvers.blood.coupling.repulsion import (
@@ -86,16 +77,15 @@ class Suspension:
         repulsion: RepulsionLaw | None = None,
         distances: np.ndarray | None = None,
     ) -> None:
-        self.device, self._world, self._region = device, world, region
-        self._flow = flow
+        self.device, self._world, self._flow = device, world, flow
         self._box = box = OwnBox(*part.box, shape=region.shape, periodic=region.periodic)
         self._coupling = Coupling(
             device, box, part.halo, part.table, flow.fluid.stride, kernel=kernel
         )
-        self._reach = part.halo + MARGIN
+        reach = part.halo + MARGIN
         self._between_cells: list[Repulsion] = []
         if repulsion is not None:
-            self._reach += repulsion.cutoff
+            reach += repulsion.cutoff
             self._between_cells.append(Repulsion(device, box, repulsion))
         self._walls: list[WallRepulsion] = []
         if repulsion is not None and distances is not None:
@@ -103,47 +93,22 @@ class Suspension:
             self._walls.append(walls)
         self._insides = Insides(device, box, part.halo, part.table)
         self._triangles = [device.from_host(kind.mesh.triangles.astype(np.int32)) for kind in kinds]
-        self._holders = CellMigration(
-            device, world, region, self._reach, flow.transport, self._forget
+        # Who owns and holds which cells.
+        self.ownership = CellOwnership(
+            device,
+            world,
+            region,
+            kinds,
+            reach=reach,
+            transport=flow.transport,
+            interval=interval,
+            forget=self._forget,
         )
-        nothing = CellOwnership.nothing(world.size)
-        self.kinds = [LocalCells(kind, room_for(device, kind, 1), nothing) for kind in kinds]
+        self.kinds = self.ownership.kinds
         self.entering: list[EnteringCells] = []  # Such as are on their way in, and are led
         self.smoothed = 0  # How often creases were smoothed out of a cell
-        self._timetable = CellTimetable(interval, hands_over=world.size > 1)
-        self._step = 0
-        # By kind, for the cells that were present and the step.
-        self._outlines: dict[int, tuple[CellOwnership, int, Outlines]] = {}
 
     # Cells come and go
-
-    def place(self, kind: int, ids: np.ndarray, vertices: np.ndarray) -> None:
-        """Put cells into the fluid; all ranks call this, with any cells each, a cell once.
-
-        `vertices`: (n, V, 3) positions in lattice units.
-        """
-        self.place_states(kind, ids, self.kinds[kind].membranes.settled(vertices))
-
-    def place_states(self, kind: int, ids: np.ndarray, states: np.ndarray) -> None:
-        """As :meth:`place`, of cells that move and have a past: (n, arrays of the state, V, 3)."""
-        local = self.kinds[kind]
-        self._holders.complete([local])
-        local.total += int(self._world.sum(np.array([len(ids)]))[0])
-        self._holders.add(local, np.asarray(ids, np.int64), states)
-        self._holders.migrate([local])
-
-    def remove(self, kind: int, gone: np.ndarray) -> int:
-        """Take out own cells by their numbers; all ranks call this. Returns how many in all."""
-        local = self.kinds[kind]
-        self._holders.complete([local])
-        removed = int(self._world.sum(np.array([len(gone)]))[0])
-        local.total -= removed
-        held = local.held
-        # What nobody owns is held by nobody after a hand-over.
-        own = held.own & ~np.isin(held.ids, gone)
-        local.held = CellOwnership(held.ids, own, held.holders, held.owners)
-        self._holders.migrate([local])
-        return removed
 
     def smooth(self, below: float, spared: Sequence[np.ndarray]) -> None:
         """Smooth creases out of cells whose worst triangle is poor; all ranks call this."""
@@ -157,14 +122,13 @@ class Suspension:
             creased = self._of_all_ranks(local.ids[poor])
             if not len(creased):
                 continue
-            states = self.states_of(kind, creased)
+            states = self.ownership.states_of(local, creased)
             for state in states:
                 state[0] = smoothed(state[0], m.mesh)
             # Springs in series with a viscosity begin at rest.
             states[:, 2:] = m.settled(states[:, 0])[:, 2:]
-            self.remove(kind, local.ids[poor])
-            mine = self.owners(states[:, 0]) == self._world.rank
-            self.place_states(kind, creased[mine], states[mine])
+            self.ownership.remove(local, local.ids[poor])
+            self.ownership.place(local, creased, states[:, 0], states)
             self.smoothed += len(creased)
         if self.smoothed > before:
             self.migrate()
@@ -176,23 +140,6 @@ class Suspension:
         parts = self._world.exchange([mine] * self._world.size)
         return np.sort(np.frombuffer(b"".join(part.tobytes() for part in parts), np.int64))
 
-    def states_of(self, kind: int, numbers: np.ndarray) -> np.ndarray:
-        """States (n, arrays of the state, V, 3) of cells by their numbers, on every rank; all ranks call this."""
-        local = self.kinds[kind]
-        m = local.membranes
-        states = np.zeros((len(numbers), len(m.state), m.vertices, 3))
-        here = np.flatnonzero(np.isin(numbers, local.ids[local.own]))
-        if here.size:
-            rows = np.searchsorted(local.ids, numbers[here])
-            for number, array in enumerate(m.state):
-                states[here, number] = m.on_host(array, local.count)[rows]
-        # Each is one rank's, and 0 on the others.
-        return self._world.sum(states)
-
-    def owners(self, vertices: np.ndarray) -> np.ndarray:
-        """Ranks of cells with vertices (n, V, 3) in lattice units."""
-        return self._region.owners(vertices.mean(axis=1))
-
     def _forget(self, positions: Array) -> None:
         self._coupling.forget(positions)
         for between in self._between_cells:
@@ -203,13 +150,8 @@ class Suspension:
     def migrate(self) -> None:
         """Give cells to all ranks that they reach now, and count them; all ranks call this."""
         with _HAND_OVER:
-            if self._world.size == 1:
-                # All cells are here, and stay.
-                self._timetable.handed_over(self._step, self._holders.look(self.kinds)[1])
-            else:
-                self._holders.complete(self.kinds)
-                fastest = self._holders.migrate(self.kinds, all_owned=True)
-                self._timetable.handed_over(self._step, fastest, self._holders.margin)
+            self.ownership.migrate()
+            if self._world.size > 1:
                 # Who has other cells, or copies that were left behind, needs new lists, and others
                 # would wait for that: from now on all make theirs in step, as far as vertices are as
                 # fast.
@@ -221,7 +163,7 @@ class Suspension:
     def look(self) -> None:
         """See that all cells have places, and how fast they are; all ranks call this."""
         with _LOOK:
-            self._timetable.looked(self._step, self._holders.look(self.kinds)[1])
+            self.ownership.look()
             self._let_lists_grow()
 
     def _let_lists_grow(self) -> None:
@@ -229,40 +171,14 @@ class Suspension:
         for between in self._between_cells:
             between.grow(cells)
 
-    def outlines(self, kind: int) -> Outlines:
-        """Where the cells of a kind are that are present; of others' copies only what is near here counts."""
-        local = self.kinds[kind]
-        held, step, outlines = self._outlines.get(kind, (None, -1, None))
-        if outlines is None or held is not local.held or step != self._step:
-            outlines = self._holders.outlines(local)
-            self._outlines[kind] = local.held, self._step, outlines
-        return outlines
-
     def complete(self) -> None:
         """Put copies of others' cells where these are, as a whole; all ranks call this."""
         with _COMPLETE:
-            self._holders.complete(self.kinds)
+            self.ownership.complete(self.kinds)
 
     def table(self, kind: int) -> tuple[np.ndarray, np.ndarray]:
-        """All cells of a kind on rank 0, by number; all ranks call this.
-
-        ids: (n,); none on other ranks; state: (n, arrays of the membranes' state, V, 3): positions
-        and velocities of vertices in lattice units, first of all.
-        """
-        local = self.kinds[kind]
-        state = self._holders.own_states(local)
-        nothing = np.empty(0, np.uint8)
-        parts = [nothing] * self._world.size
-        parts[0] = np.ascontiguousarray(local.ids[local.own]).view(np.uint8)
-        ids = self._world.exchange(parts)
-        parts[0] = np.ascontiguousarray(state).reshape(-1).view(np.uint8)
-        states = self._world.exchange(parts)
-        # Bytes that arrive may begin anywhere.
-        table = np.frombuffer(b"".join(part.tobytes() for part in ids), np.int64)
-        values = np.frombuffer(b"".join(part.tobytes() for part in states))
-        order = np.argsort(table, kind="stable")
-        cells = local.membranes
-        return table[order], values.reshape(-1, len(cells.state), cells.vertices, 3)[order]
+        """Numbers and states of all cells of a kind; see :meth:`CellOwnership.table`."""
+        return self.ownership.table(self.kinds[kind])
 
     def state(self) -> dict[str, np.ndarray]:
         """State for a restart, whole on rank 0; all ranks call this."""
@@ -315,14 +231,12 @@ class Suspension:
                     location="checkpoint",
                     remedy="restart with the shape, size and spacing of the case that wrote it",
                 )
+            local.clear()
             values = m.fitted(values)
-            mine = self.owners(values[:, 0]) == self._world.rank
-            local.held = CellOwnership.nothing(self._world.size)
-            local.total = len(ids)
-            self._holders.add(local, ids[mine], values[mine])
+            self.ownership.add(local, ids, values[:, 0], values)
         (count,) = saved_counts(state, "creases smoothed", (1,))
         self.smoothed = int(count)
-        self._holders.migrate(self.kinds)
+        self.ownership.migrate_kinds(self.kinds)
         self.put_forces()
 
     # A step
@@ -339,14 +253,14 @@ class Suspension:
             self.count_step()
             return
         self._move()
-        self._step += 1
+        self.ownership.step += 1
         self.migrate()
         self.put_forces()
 
     @property
     def due(self) -> bool:
         """Whether cells are handed over in the next step."""
-        return self._step + 1 >= self._timetable.due
+        return self.ownership.step + 1 >= self.ownership.due
 
     @property
     def bound_to(self) -> tuple[object, ...]:
@@ -381,11 +295,11 @@ class Suspension:
         """
         with self._aside():
             self._interpolate(SHARED)
-            self._start_sharing("velocities")
+            self._share("start", "velocities")
             self._interpolate(ALONE)
             self._lead(ALONE)
             self._advance(ALONE)
-            self._finish_sharing("velocities")
+            self._share("finish", "velocities")
         self._lead(SHARED)
         self._advance(SHARED)
         for local in self.kinds:
@@ -405,8 +319,8 @@ class Suspension:
 
     def count_step(self) -> None:
         """Take note that a step was done, and look at cells when it is time."""
-        self._step += 1
-        if self._step >= self._timetable.look_at:
+        self.ownership.step += 1
+        if self.ownership.step >= self.ownership.look_at:
             self.look()
 
     def _interpolate(self, part: int) -> None:
@@ -438,30 +352,17 @@ class Suspension:
         fills = self._coupling.fills_device(alone * local.membranes.vertices)
         return fills and 2 * alone >= sum(shared)
 
-    def _start_sharing(self, quantity: Literal["velocities", "forces"]) -> None:
-        """Begin to give each other what belongs to the vertices of cells that several ranks hold."""
-        shared = self._shared_by_ranks(quantity)
-        if shared:
-            with _SHARE[quantity]:
-                for rows, values in shared:
-                    rows.start(values)
-
-    def _finish_sharing(self, quantity: Literal["velocities", "forces"]) -> None:
-        shared = self._shared_by_ranks(quantity)
-        if shared:
-            with _SHARE[quantity]:
-                for rows, values in shared:
-                    rows.finish(values)
-
-    def _shared_by_ranks(
-        self, quantity: Literal["velocities", "forces"]
-    ) -> list[tuple[Exchange[Rows], Array]]:
-        pairs = ((local.shared, local.membranes) for local in self.kinds)
-        return [
-            (getattr(shared, quantity), getattr(cells, quantity))
-            for shared, cells in pairs
-            if shared is not None
+    def _share(
+        self, phase: Literal["start", "finish"], quantity: Literal["velocities", "forces"]
+    ) -> None:
+        """Give each other what belongs to the vertices of cells that several ranks hold."""
+        pairs = [
+            (local.shared, local.membranes) for local in self.kinds if local.shared is not None
         ]
+        if pairs:
+            with _SHARE[quantity]:
+                for shared, cells in pairs:
+                    getattr(getattr(shared, quantity), phase)(getattr(cells, quantity))
 
     def _advance(self, part: int) -> None:
         for local in self.kinds:
@@ -515,12 +416,12 @@ class Suspension:
         cells = self._repelling_cells()
         with self._aside():
             self._strain(OWN)
-            self._start_sharing("forces")
+            self._share("start", "forces")
             self._strain(ALONE)
             with _REPULSION:
                 for between in self._between_cells:
                     between.look(cells)
-            self._finish_sharing("forces")
+            self._share("finish", "forces")
         with _REPULSION:
             for between in self._between_cells:
                 between.apply(cells, looked=True)

@@ -1,5 +1,4 @@
 """Forces and velocities between vertices and the lattice, repulsion, points inside cells.
 
-Imported by cells, feeding, outputs, verification and the blood solver; imports device and
-footprint.
+Imported by cells, feeding, outputs, verification and the blood solver; imports device.
 """

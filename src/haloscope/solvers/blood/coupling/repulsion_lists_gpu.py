@@ -15,11 +15,12 @@ import numpy as np
 
 from haloscope.device.interface import Array, Device, Kernel, Launch
 from haloscope.solvers.blood.coupling.repulsion_lists import POSITION, VerticesOfKind
-from haloscope.solvers.blood.footprint import NEAR_GROWTH
 
 LAUNCHED = ("watch", "place_all", "sum_all", "scan_all", "fill_all", "list_all", "repel_near")
 """Kernels of repulsion_lists_gpu.hpp."""
 
+NEAR_GROWTH = 1.5
+"""Entries for what is near that a GPU has room for, over those that are needed at first."""
 # A little less than a half, for rounding.
 _HALF = 0.499
 # Blocks a processor that look whether lists are wanted.

@@ -92,7 +92,7 @@ class CellInOutflow:
             if self._world.any(bool(gone.any())):
                 counts = np.bincount(through[gone], minlength=len(self._names)).astype(np.int64)
                 self.left_through[:, number] += self._world.sum(counts)
-                self.left[number] += self._suspension.remove(number, local.ids[gone])
+                self.left[number] += self._suspension.ownership.remove(local, local.ids[gone])
         for name, feeder in self.feeders.items():
             came = feeder.look(inflow[name], self._next)
             self.entered = [a + b for a, b in zip(self.entered, came, strict=True)]
@@ -107,7 +107,7 @@ class CellInOutflow:
         """
         local, lattice = self._suspension.kinds[kind], self._lattice
         through = np.full(local.count, -1)
-        outlines = self._suspension.outlines(kind)
+        outlines = self._suspension.ownership.outlines(local)
         low, high, speeds = outlines.low.T, outlines.high.T, outlines.velocity.T
         openings = zip(self._names, lattice.openings, strict=True)
         for number, (name, opening) in enumerate(openings):

@@ -17,12 +17,13 @@ from haloscope.mesh.lattice.openings import Opening
 from haloscope.mesh.lattice.shapes import Grid
 from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.solvers.blood.case import LONGEST_SEGMENT
-from haloscope.solvers.blood.case_cells import MICRO, CellsTable
+from haloscope.solvers.blood.case_cells import CellsTable
 from haloscope.solvers.blood.cell_kinds import filling_of
 from haloscope.solvers.blood.cells import entering
 from haloscope.solvers.blood.filling.lumen import distance_from_points
 from haloscope.solvers.blood.fluid.flow import permeability
 from haloscope.solvers.blood.fluid_with_cells import FluidWithCells
+from haloscope.solvers.blood.units import MICRO
 
 Floats = NDArray[np.float64]
 

@@ -231,7 +231,7 @@ class PreInlet:
         """How far the foremost vertices of all cells are past the opening's plane, and turns of the segment."""
         local, segment = self._cells.kinds[kind], self.segment
         own_fronts = np.zeros(local.total)
-        outlines, own = self._cells.outlines(kind), local.own
+        outlines, own = self._cells.ownership.outlines(local), local.own
         foremost = outlines.high if segment.sign > 0 else outlines.low
         ahead = foremost[own, segment.axis] + segment.offset[segment.axis]
         own_fronts[local.ids[own]] = segment.sign * (ahead - self.opening.plane)
@@ -255,7 +255,7 @@ class PreInlet:
         if not chosen:
             return 0
         sources = np.array(chosen, np.int64)
-        states = self._cells.states_of(kind, sources)
+        states = self._cells.ownership.states_of(self._cells.kinds[kind], sources)
         shift = self.segment.offset.astype(np.float64)
         states[:, 0] += shift
         states[:, 0, :, self.segment.axis] -= (
@@ -263,8 +263,8 @@ class PreInlet:
         )
         ids = next_ids[kind] + np.arange(len(sources))
         next_ids[kind] += len(sources)
-        mine = self._there.owners(states[:, 0]) == self._world.rank
-        self._there.place_states(kind, ids[mine], states[mine])
+        there = self._there.kinds[kind]
+        self._there.ownership.place(there, ids, states[:, 0], states)
         cells = self.entering[kind]
         cells.keep(np.concatenate([cells.ids, ids]), np.concatenate([cells.sources, sources]))
         return len(sources)
@@ -280,7 +280,7 @@ class PreInlet:
             here = np.flatnonzero(np.isin(cells.ids, local.ids[local.own]))
             if here.size:
                 rows = np.searchsorted(local.ids, cells.ids[here])
-                outlines, at = self._there.outlines(kind), cells.threshold
+                outlines, at = self._there.ownership.outlines(local), cells.threshold
                 hindmost = outlines.low if at.sign > 0 else outlines.high
                 least = at.sign * (hindmost[rows, at.axis] - at.plane)
                 counts[0, here], counts[1, here] = 1, least >= at.deep + at.fade

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -30,8 +30,9 @@ from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant, fastest_way,
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, OPPOSITE, VELOCITIES, equilibrium
 from haloscope.solvers.blood.fluid.launches import Binder, Calls, orders
 from haloscope.solvers.blood.fluid.populations import HALF_SCALE, PARTS, Populations, Turn
+from haloscope.solvers.carreau import Carreau
 
-__all__ = ["EXACT_MAGIC", "SOURCE", "Carreau", "Fluid", "LatticePart", "Opening", "WallLinks"]
+__all__ = ["EXACT_MAGIC", "SOURCE", "Fluid", "LatticePart", "Opening", "WallLinks"]
 
 Floats = NDArray[np.float64]
 Real = Literal["double", "single"]
@@ -58,17 +59,6 @@ class PartExchange(NamedTuple):
 
 
 _ExchangesOf = Callable[[Turn], Iterable[PartExchange]]
-
-
-@dataclass(frozen=True)
-class Carreau:
-    """Shear-thinning viscosity nu_inf + (nu_0 - nu_inf) (1 + (lambda shear rate)^2)^((n - 1)/2)."""
-
-    # Kinematic viscosities in lattice units.
-    at_rest: float
-    at_high_shear: float
-    time: float  # lambda, in time steps
-    exponent: float  # n, between 0 and 1
 
 
 def stored_type(real: Real, storage: Storage) -> np.dtype[Any]:

@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 
 from haloscope.device.interface import Device
 from haloscope.mesh.lattice.lattice_parts import LatticePart
-from haloscope.solvers.blood.fluid.fluid import Carreau, Fluid
+from haloscope.solvers.blood.fluid.fluid import Fluid
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, OPPOSITE, VELOCITIES, equilibrium
+from haloscope.solvers.carreau import Carreau
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -65,12 +66,12 @@ def _carreau_time(law: Carreau, pi: Floats, density: Floats) -> Floats:
     """Relaxation times, as `carreau_tau` in lattice.hpp: the shear rate is K / tau."""
     square = (pi[:3] ** 2).sum(axis=0) + 2 * (pi[3:] ** 2).sum(axis=0)
     reduced = 4.5 * square / density**2 * law.time**2
-    power, span = (law.exponent - 1) / 2, 3 * (law.at_rest - law.at_high_shear)
+    span = 3 * (law.at_rest - law.at_high_shear)
     tau = np.full(len(density), 3 * law.at_rest + 0.5)
     for _ in range(_TURNS):
         x = reduced / tau**2
-        thin = span * (1 + x) ** power
-        slope = 1 + 2 * power * thin * x / ((1 + x) * tau)
+        thin = span * law.thinning(x)
+        slope = 1 + 2 * law.power * thin * x / ((1 + x) * tau)
         tau = tau - (tau - 3 * law.at_high_shear - 0.5 - thin) / slope
     return tau
 

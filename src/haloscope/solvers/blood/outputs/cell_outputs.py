@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError, MachineError, counted
+from haloscope.exchange.plan import to_root
 from haloscope.exchange.ranks.world import World
 from haloscope.io.atomic import append_text, write_text
 from haloscope.io.vtk_arrays import CellArrays
-from haloscope.solvers.blood.case_cells import MICRO
+from haloscope.mesh.lattice.lattice_parts import Region
 from haloscope.solvers.blood.cells.local_cells import OwnCells, own_cells
-from haloscope.solvers.blood.cells.sharing import Region
 from haloscope.solvers.blood.cells.suspension import Suspension
-from haloscope.solvers.blood.outputs.cell_surfaces import at_root, membrane_arrays, write_cells
-from haloscope.solvers.blood.units import LatticeUnits
+from haloscope.solvers.blood.outputs.cell_surfaces import membrane_arrays, write_cells
+from haloscope.solvers.blood.units import MICRO, LatticeUnits
 from haloscope.solvers.blood.vessels.vessels import Vessel
 from haloscope.solvers.interface import Results, saved_counts
 
@@ -176,10 +176,10 @@ def cell_table(
     tables = []
     for local in suspension.kinds:
         cells = own_cells(local, region)
-        ids = at_root(world, cells.ids, np.dtype(np.int64))
-        values = at_root(world, cell_numbers(cells, origin, units), np.dtype(np.float64))
+        ids = to_root(world, cells.ids)
+        values = to_root(world, cell_numbers(cells, origin, units))
         order = np.argsort(ids, kind="stable")
-        tables.append((ids[order], values.reshape(-1, len(NUMBERS))[order]))
+        tables.append((ids[order], values[order]))
     return tables
 
 

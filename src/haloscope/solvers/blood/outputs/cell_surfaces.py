@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.exchange.plan import to_root
 from haloscope.exchange.ranks.world import World
 from haloscope.io.vtk_arrays import TRIANGLE, CellArrays
 from haloscope.io.vtkhdf import POINTS, Block, Blocks, VtkhdfWriter
+from haloscope.mesh.lattice.lattice_parts import Region
 from haloscope.solvers.blood.cells.local_cells import OwnCells, own_cells
-from haloscope.solvers.blood.cells.sharing import Region
 from haloscope.solvers.blood.cells.suspension import Suspension
 from haloscope.solvers.blood.units import LatticeUnits
 
@@ -101,7 +101,7 @@ def _bodies(
     All ranks go through the second.
     """
     own = [own_cells(local, region) for local in suspension.kinds]
-    ids = [np.sort(at_root(world, cells.ids, np.dtype(np.int64))) for cells in own]
+    ids = [np.sort(to_root(world, cells.ids)) for cells in own]
     portions = _portions(world, [(cells.ids, _state(cells, origin, units)) for cells in own])
     kinds = [
         Block(len(numbers), local.membranes.vertices, local.kind.mesh.triangles)
@@ -140,11 +140,3 @@ def _portions(
             if count:
                 numbers = world.receive((count,), np.int64, rank)
                 yield kind, numbers, world.receive((count, *state.shape[1:]), np.float32, rank)
-
-
-def at_root(world: World, values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Values of all ranks one after the other on rank 0, flat; none elsewhere."""
-    parts = [np.empty(0, np.uint8)] * world.size
-    parts[0] = np.ascontiguousarray(values, dtype).reshape(-1).view(np.uint8)
-    # Bytes that arrive may begin anywhere.
-    return np.frombuffer(b"".join(part.tobytes() for part in world.exchange(parts)), dtype)

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from haloscope.exchange.ranks.world import World
 from haloscope.io.figures.geometry_views import Geometry, Part, box_side
 from haloscope.mesh.blocks import SIDES
+from haloscope.mesh.lattice.lattice_parts import Region
 from haloscope.mesh.lattice.openings import Opening
 from haloscope.mesh.lattice.shapes import Box, Tube
 from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.mesh.surfaces.surface_openings import walls_of
 from haloscope.mesh.surfaces.surfaces import Surface
-from haloscope.solvers.blood.cells.sharing import Region
 from haloscope.solvers.blood.cells.suspension import Suspension
 from haloscope.solvers.blood.vessels.vessels import Vessel
 

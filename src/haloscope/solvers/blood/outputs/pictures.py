@@ -17,18 +17,17 @@ from haloscope.io.figures.surface_pictures import (
     picture_view,
 )
 from haloscope.mesh.blocks import SIDES
-from haloscope.mesh.lattice.lattice_parts import LatticePart
+from haloscope.mesh.lattice.lattice_parts import LatticePart, Region
 from haloscope.mesh.lattice.shapes import Box, Tube
 from haloscope.mesh.lattice.voxels import Lattice
+from haloscope.mesh.surfaces.crossings import cut_by_plane
 from haloscope.mesh.surfaces.surface_openings import walls_of
-from haloscope.mesh.surfaces.surfaces import Surface
+from haloscope.mesh.surfaces.surfaces import Surface, edges_of
 from haloscope.numerics.elements.element_fields import plane_axis
 from haloscope.solvers.blood.case import Slice
-from haloscope.solvers.blood.case_cells import MICRO
 from haloscope.solvers.blood.cells.local_cells import own_cells
-from haloscope.solvers.blood.cells.sharing import Region
 from haloscope.solvers.blood.cells.suspension import Suspension
-from haloscope.solvers.blood.units import LatticeUnits
+from haloscope.solvers.blood.units import MICRO, LatticeUnits
 from haloscope.solvers.blood.vessels.vessels import Vessel
 
 Floats = NDArray[np.float64]
@@ -149,8 +148,7 @@ def _box(box: Box) -> Walls:
 
 def rims(points: Floats, triangles: Integers) -> Floats:
     """Edges (n, 2, 3) of a surface that have one triangle only."""
-    tail, head = triangles.ravel(), np.roll(triangles, -1, axis=1).ravel()
-    edges = np.minimum(tail, head) * len(points) + np.maximum(tail, head)
+    _, _, edges = edges_of(triangles, len(points))
     keys, met = np.unique(edges, return_counts=True)
     rims: Floats = points[np.stack(np.divmod(keys[met == 1], len(points)), axis=1)]
     return rims
@@ -321,17 +319,6 @@ def cut_triangles(corners: Floats, axis: int, height: float) -> Floats:
     """Lines (m, 2, 2) along which the plane at a height on an axis cuts triangles (..., 3, 3)."""
     corners = corners.reshape(-1, 3, 3)
     above = corners[:, :, axis] >= height
-    count = above.sum(axis=1)
-    cut = (count == 1) | (count == 2)
-    corners, above, count = corners[cut], above[cut], count[cut]
-    # The corner that is alone on its side of the plane.
-    alone = np.argmax(above == (count == 1)[:, None], axis=1)
-    rows = np.arange(len(corners))
-    tip = corners[rows, alone]
-    across = [other for other in range(3) if other != axis]
-    ends = []
-    for turn in (1, 2):
-        other = corners[rows, (alone + turn) % 3]
-        share = (height - tip[:, axis]) / (other[:, axis] - tip[:, axis])
-        ends.append((tip + share[:, None] * (other - tip))[:, across])
-    return np.stack(ends, axis=1)
+    crossed = corners[above.any(axis=1) & ~above.all(axis=1)]
+    ends = cut_by_plane(crossed, crossed[:, :, axis], height)
+    return np.delete(ends, axis, axis=2)

@@ -10,9 +10,9 @@ import numpy as np
 
 from haloscope.io.figures.spectrum_pictures import write_columns
 from haloscope.solvers.blood.case import BloodTable
-from haloscope.solvers.blood.case_vessels import MICRO
 from haloscope.solvers.blood.outputs.profiles import MeanProfiles
 from haloscope.solvers.blood.outputs.steadiness import Steadiness
+from haloscope.solvers.blood.units import MICRO
 from haloscope.solvers.blood.vessels.straight_vessels import StraightVessel, pries_viscosity
 from haloscope.solvers.interface import Results
 

@@ -14,7 +14,7 @@ from haloscope.exchange.ranks.world import World
 from haloscope.mesh.lattice.lattice_parts import LatticePart
 from haloscope.numerics.reduce import exact_bin_sums, exact_sum, total
 from haloscope.solvers.blood.case import BloodTable, Profile
-from haloscope.solvers.blood.cells.migration import raise_together
+from haloscope.solvers.blood.cells.ownership import raise_together
 from haloscope.solvers.blood.cells.suspension import Suspension
 from haloscope.solvers.blood.coupling.coupling import OwnBox
 from haloscope.solvers.blood.coupling.inside import ClosedCells, inside_flags

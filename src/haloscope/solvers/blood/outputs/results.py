@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 
 from haloscope.device.interface import Device
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.lattice.lattice_parts import LatticePart
+from haloscope.mesh.lattice.lattice_parts import LatticePart, Region
 from haloscope.regions import Region as TimedRegion
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.cells.sharing import Region
 from haloscope.solvers.blood.cells.suspension import Suspension
 from haloscope.solvers.blood.compressibility import DensityRange
 from haloscope.solvers.blood.feeding.cell_in_outflow import CellInOutflow
-from haloscope.solvers.blood.fluid.fluid import Carreau, Fluid
+from haloscope.solvers.blood.fluid.fluid import Fluid
 from haloscope.solvers.blood.outputs.cell_outputs import CellOutputs
 from haloscope.solvers.blood.outputs.profile_files import profile_results
 from haloscope.solvers.blood.outputs.profiles import Profiles, samples_left_out
 from haloscope.solvers.blood.outputs.wall_stress import WallStress
 from haloscope.solvers.blood.units import SOUND_SPEED, LatticeUnits
 from haloscope.solvers.blood.vessels.vessels import Vessel
+from haloscope.solvers.carreau import Carreau
 from haloscope.solvers.interface import Results
 
 Floats = NDArray[np.float64]

@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from haloscope.device.interface import Device
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.lattice.lattice_parts import WALL, LatticePart
+from haloscope.mesh.lattice.lattice_parts import WALL, LatticePart, Region
 from haloscope.mesh.lattice.point_fields import PointFields
 from haloscope.mesh.lattice.wall_links import wall_distances
 from haloscope.mesh.surfaces.surfaces import Surface
-from haloscope.solvers.blood.cells.sharing import Region
-from haloscope.solvers.blood.fluid.fluid import Carreau, Fluid
+from haloscope.solvers.blood.fluid.fluid import Fluid
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, VELOCITIES
 from haloscope.solvers.blood.fluid.local_stress import COMPONENTS, ChosenPoints, viscous_stress
 from haloscope.solvers.blood.units import LatticeUnits
 from haloscope.solvers.blood.vessels.vessels import Vessel
+from haloscope.solvers.carreau import Carreau
 from haloscope.solvers.interface import saved_counts, saved_numbers
 
 Floats = NDArray[np.float64]

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from haloscope.errors import SolutionError
 from haloscope.solvers.blood.membranes.meshes import sphere
-from haloscope.solvers.blood.verification.plasma import DENSITY, MICRO, VISCOSITY, case_of, step_of
+from haloscope.solvers.blood.units import MICRO
+from haloscope.solvers.blood.verification.plasma import DENSITY, VISCOSITY, case_of, step_of
 
 Floats = NDArray[np.float64]
 Box = tuple[float, float, float]

@@ -17,6 +17,7 @@ from haloscope.errors import SolutionError
 from haloscope.mesh.lattice.lattice_parts import LatticePart, take
 from haloscope.solvers.blood.fluid.fluid import Fluid, WallLinks
 from haloscope.solvers.blood.fluid.lattice import VELOCITIES
+from haloscope.solvers.blood.units import MICRO
 from haloscope.solvers.verification import Solve
 
 Floats = NDArray[np.float64]
@@ -243,7 +244,6 @@ def _links(
 
 VISCOSITY, DENSITY = 1.2e-3, 1025.0
 """Of plasma, in Pa s and kg/m^3."""
-MICRO = 1e-6
 WIDTH = 8.0
 """Of channels and tubes in um."""
 # Largest velocities on the lattice, far below its speed of sound.

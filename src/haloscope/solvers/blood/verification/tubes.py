@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from haloscope.solvers.blood.verification.plasma import MICRO, VISCOSITY, case_of
+from haloscope.solvers.blood.units import MICRO
+from haloscope.solvers.blood.verification.plasma import VISCOSITY, case_of
 from haloscope.solvers.verification import Solve
 
 _DENSITY = 25 * 1025.0

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from haloscope.errors import InputError
 from haloscope.solvers.blood.case import BloodTable
-from haloscope.solvers.blood.case_vessels import MICRO, Channel, Tube
+from haloscope.solvers.blood.case_vessels import Channel, Tube
 from haloscope.solvers.blood.fluid.flow import permeability
+from haloscope.solvers.blood.units import MICRO
 from haloscope.solvers.blood.vessels.vessels import Vessel
 
 _REFERENCE_HEMATOCRIT = 0.45

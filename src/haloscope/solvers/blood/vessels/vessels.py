@@ -30,7 +30,7 @@ from haloscope.solvers.blood.fluid.flow import solved_for_ones
 from haloscope.solvers.blood.fluid.fluid import Opening, WallLinks
 from haloscope.solvers.blood.fluid.lattice import OPPOSITE, VELOCITIES
 from haloscope.solvers.blood.remedies import ImplausibleNumber, refusal_with_cause
-from haloscope.solvers.blood.units import LatticeUnits
+from haloscope.solvers.blood.units import MICRO, LatticeUnits
 
 Vessels = keys.Channel | keys.Tube | keys.Bifurcation | keys.Tree | keys.SurfaceFile
 
@@ -49,10 +49,10 @@ def surface_diameter(surface: Surface) -> float:
 
 def implausible_surface(table: keys.SurfaceFile, surface: Surface) -> ImplausibleNumber | None:
     """The scale of a surface whose unit of length must be wrong; None where its size is plausible."""
-    diameter = surface_diameter(surface) / keys.MICRO
+    diameter = surface_diameter(surface) / MICRO
     if not math.isfinite(diameter) or _LEAST <= diameter <= _MOST:
         return None
-    extent = " x ".join(f"{side / keys.MICRO:.3g}" for side in np.ptp(surface.bounds, axis=0))
+    extent = " x ".join(f"{side / MICRO:.3g}" for side in np.ptp(surface.bounds, axis=0))
     assumed = next((unit for unit, scale in _UNITS.items() if scale == table.scale_um), "")
     assumption = f" (a file in {assumed})" if assumed else ""
     raw = diameter / table.scale_um
@@ -95,7 +95,6 @@ def implausible_vessel(table: Vessels, surface: Surface | None = None) -> Implau
 
 
 Floats = NDArray[np.float64]
-MICRO = keys.MICRO
 _ENDS = {-1: "inlet", 1: "outlet"}
 # Of developed profiles, relative to what drives the flow.
 _RESIDUAL = 1e-12

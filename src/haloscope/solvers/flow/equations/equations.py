@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Array, Device, Kernel, Launch
 from haloscope.device.targets import KernelFile
 from haloscope.numerics.krylov.block_rows import BlockPattern, BlockRows, RowRange
+from haloscope.solvers.carreau import Carreau
 
 Floats = NDArray[np.float64]
 Vector = tuple[float, float, float]
@@ -27,18 +28,6 @@ _MOST_ZONES = 256
 
 
 @dataclass(frozen=True)
-class Carreau:
-    """mu = mu_inf + (mu_0 - mu_inf) (1 + (time * rate)^2)^((exponent - 1)/2), in Pa s and s.
-
-    P. J. Carreau, Trans. Soc. Rheol. 16 (1972) 99. mu_0 is the medium's viscosity.
-    """
-
-    at_high_shear: float
-    time: float
-    exponent: float
-
-
-@dataclass(frozen=True)
 class Medium:
     """The medium of a zone, and its frame of reference."""
 
@@ -50,7 +39,7 @@ class Medium:
     # those of the frame at rest.
     rotation: Vector = (0.0, 0.0, 0.0)
     centre: Vector = (0.0, 0.0, 0.0)
-    carreau: Carreau | None = None  # How the viscosity falls with the shear rate
+    carreau: Carreau | None = None  # How the viscosity falls from that with the shear rate
 
 
 def medium_values(
@@ -66,9 +55,7 @@ def medium_values(
         values += [medium.density, medium.viscosity, alpha, by_dt]
         values += [*medium.force, *medium.rotation, *medium.centre]
         values += [VISCOUS_CONSTANT, float(lsic)]
-        values += [0.0] * 3 if law is None else [
-            law.at_high_shear, law.time**2, (law.exponent - 1) / 2
-        ]  # fmt: skip
+        values += [0.0] * 3 if law is None else [law.at_high_shear, law.time**2, law.power]
     return np.array(values)
 
 
