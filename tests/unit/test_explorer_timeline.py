@@ -15,23 +15,19 @@ from synthetic_traces import write_synthetic
 
 from haloscope.scope.explorer import preparation
 from haloscope.scope.explorer import tiles as reading
-from haloscope.scope.explorer.lines import Ends, match
 from haloscope.scope.explorer.preparation import prepare
 from haloscope.scope.explorer.report import Report
 from haloscope.scope.explorer.tiles import (
     BINS,
     EXACT,
     FACTOR,
-    State,
-    epoch_of,
     levels,
-    pieces,
     segments,
-    starts_of,
 )
 from haloscope.scope.explorer.timeline import Timeline
 from haloscope.scope.explorer.view import Preparing, TimelineView
 from haloscope.scope.replay import logical_clock
+from haloscope.scope.replay.messages import match_messages
 from haloscope.scope.trace import measurement as clocks
 from haloscope.scope.trace.measurement import open_measurement
 from haloscope.scope.trace.trace import (
@@ -39,8 +35,11 @@ from haloscope.scope.trace.trace import (
     DefinitionsWriter,
     EventsWriter,
     Kind,
+    Position,
+    decode,
     iterate,
     read_events,
+    read_pieces,
 )
 
 NOTHING = reading.NOTHING
@@ -99,28 +98,26 @@ def _random_events(folder: Path, count: int, seed: int) -> Path:
 def test_innermost_nodes_are_those_of_a_stack(tmp_path: Path, seed: int, words: int) -> None:
     path = _random_events(tmp_path, 700, seed)
     table = [3, 1, 4, 1, 5, 9, 2, -1]  # the ninth node is not defined
-    epoch = epoch_of(path)
-    state = State(0, epoch)
+    stack: list[int] = []
     changes: list[tuple[int, int]] = []
-    for piece in pieces(path, epoch, state, words):
-        ticks, nodes = segments(piece, state, np.array(table))
+    for piece in read_pieces(path, words):
+        ticks, nodes = segments(piece, stack, np.array(table))
         changes += zip(ticks.tolist(), nodes.tolist(), strict=True)
     assert changes == _by_hand(path, table)
 
 
 def test_reading_can_begin_at_any_piece(tmp_path: Path) -> None:
     path = _random_events(tmp_path, 900, 11)
-    epoch, table = epoch_of(path), np.arange(9)
-    state = State(0, epoch)
+    table, stack = np.arange(9), []
     begun, whole = [], []
-    for piece in pieces(path, epoch, state, 50):
-        begun.append((State(state.offset, state.tick, list(state.stack)), len(whole)))
-        ticks, nodes = segments(piece, state, table)
+    for piece in read_pieces(path, 50):
+        begun.append((piece.begin, list(stack), len(whole)))
+        ticks, nodes = segments(piece, stack, table)
         whole += list(zip(ticks.tolist(), nodes.tolist(), strict=True))
-    for start, known in begun[:: len(begun) // 7]:
+    for begin, open_nodes, known in begun[:: len(begun) // 7]:
         rest: list[tuple[int, int]] = []
-        for piece in pieces(path, epoch, start, 50):
-            ticks, nodes = segments(piece, start, table)
+        for piece in read_pieces(path, 50, begin):
+            ticks, nodes = segments(piece, open_nodes, table)
             rest += zip(ticks.tolist(), nodes.tolist(), strict=True)
         assert rest == whole[known:]
 
@@ -133,20 +130,20 @@ def test_more_left_than_entered_is_taken_as_nothing_open(tmp_path: Path) -> None
         ]:  # fmt: skip
             writer.write(tick, kind, node)
     path = tmp_path / "rank-00000.0.events"
-    state = State(0, 0)
+    stack: list[int] = []
     innermost = [
         node
-        for piece in pieces(path, 0, state, 4)
-        for node in segments(piece, state, np.arange(9))[1].tolist()
+        for piece in read_pieces(path, 4)
+        for node in segments(piece, stack, np.arange(9))[1].tolist()
     ]
     assert innermost == [NOTHING, NOTHING, 1, NOTHING, NOTHING, 4]
-    assert state.stack == [4]
+    assert stack == [4]
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_first_words_are_found_among_words_that_look_alike(seed: int) -> None:
     random = np.random.default_rng(seed)
-    kinds = np.flatnonzero(WORDS_OF_KIND >= 0)[1:27]
+    kinds = np.flatnonzero(WORDS_OF_KIND >= 0)[2:27]
     words: list[int] = []
     expected = []
     for kind in random.choice(kinds, 300).tolist():
@@ -154,22 +151,26 @@ def test_first_words_are_found_among_words_that_look_alike(seed: int) -> None:
         words.append(int(kind) | int(random.integers(1, 1 << 50)) << 6)
         further = random.integers(0, 36, int(WORDS_OF_KIND[kind]))  # each looks like an event
         words += [int(word) for word in further]
-    starts, consumed, goes_on = starts_of(np.array(words, np.uint64))
-    assert goes_on
+    events = decode(np.array(words, np.uint64), 0, Position(0, 0))
+    assert events.whole
     torn = WORDS_OF_KIND[words[expected[-1]] & 63]
-    assert consumed == len(words)
-    assert starts.tolist() == expected
+    assert events.end.offset == len(words)
+    assert events.starts.tolist() == expected
     # Without its last word, the last event waits for the next piece.
-    starts, consumed, goes_on = starts_of(np.array(words[:-1], np.uint64))
-    assert consumed == (expected[-1] if torn else len(words) - 1)
+    events = decode(np.array(words[:-1], np.uint64), 0, Position(0, 0))
+    assert events.whole == (not torn)
+    assert events.end.offset == (expected[-1] if torn else len(words) - 1)
 
 
-@pytest.mark.parametrize("damage", [0, 63, 40])
+@pytest.mark.parametrize(
+    "damage", [0, 64, 30, 40, 63, 1], ids=["zero", "end", "gap", "beyond", "last", "back in time"]
+)
 def test_stream_ends_at_a_word_that_is_no_event(damage: int) -> None:
     words = np.array([int(Kind.ENTER) | 64, int(Kind.LEAVE) | 64, damage, int(Kind.ENTER)], "<u8")
-    starts, _, goes_on = starts_of(words)
-    assert starts.tolist() == [0, 1]
-    assert not goes_on
+    events = decode(words, 0, Position(0, 0))
+    assert events.starts.tolist() == [0, 1]
+    assert events.whole == (damage == 0)
+    assert events.end == Position(2, 2)
 
 
 # -- tiles ----------------------------------------------------------------------------------------
@@ -477,6 +478,10 @@ def test_every_message_of_a_run_has_its_two_ends(tmp_path: Path) -> None:
 
 def test_nonblocking_receives_match_in_the_order_in_which_they_were_posted(tmp_path: Path) -> None:
     # Two sends from 0 to 1; both receives are posted, the second completes first.
+    for rank in (0, 1):
+        with DefinitionsWriter(tmp_path, rank, 2) as definitions:
+            definitions.comm("00", "world")
+            definitions.end(100)
     with EventsWriter(tmp_path, 0) as writer:
         writer.write(10, Kind.ISEND, 1, (0, 100, 1))
         writer.write(20, Kind.ISEND, 1, (0, 200, 2))
@@ -491,21 +496,11 @@ def test_nonblocking_receives_match_in_the_order_in_which_they_were_posted(tmp_p
     with EventsWriter(tmp_path, 0, 1) as writer:
         writer.write(65, Kind.SEND, 1, (0, 300))
         writer.write(66, Kind.SEND, 0xFFFFFFFF, (0, 300))
-    sends, receives = [], []
-    for place, (rank, number) in enumerate([(0, 0), (0, 1), (1, 0)]):
-        ends = Ends(place, rank, np.array([0]))
-        path = tmp_path / f"rank-{rank:05d}.{number}.events"
-        for piece in pieces(path, 0, State(0, 0), 5 if rank else 1 << 10):
-            ends.take(piece)
-        tables = ends.finish()
-        for table in tables:
-            table["time"] = table["tick"]
-        sends.append(tables[0])
-        receives.append(tables[1])
-    lines = match(np.concatenate(sends), np.concatenate(receives))
-    assert [(line["bytes"], line["sent"], line["received"]) for line in lines] == [
+    table = match_messages(open_measurement(tmp_path))
+    assert table.messages[["bytes", "sent", "received"]].tolist() == [
         (100, 10, 60), (200, 20, 50), (300, 65, 80),
     ]  # fmt: skip
+    assert (table.sends, table.receives, table.ends.tolist()) == (3, 3, [2, 2, 3])
 
 
 def test_messages_of_a_stretch_are_those_under_way_in_it(tmp_path: Path) -> None:

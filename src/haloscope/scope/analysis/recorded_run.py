@@ -14,7 +14,7 @@ from haloscope.scope.analysis.analyze import measurement_in, result_of
 from haloscope.scope.analysis.metrics import BY_NAME, METRICS
 from haloscope.scope.analysis.result import FILE, Result
 from haloscope.scope.trace.measurement import Location, Measurement, open_measurement
-from haloscope.scope.trace.trace import WORDS_OF_KIND, Kind, read_events
+from haloscope.scope.trace.trace import Kind, read_events
 
 Table = dict[str, NDArray[Any]]
 """Columns of equal length by name; ``pandas.DataFrame(table)`` makes a data frame of it."""
@@ -247,14 +247,12 @@ class RecordedRun:
             if own < len(nodes) and nodes[own] >= 0:
                 paths[index] = "/".join(self._measurement.path_of(int(nodes[own])))
         names = {int(kind): kind.name for kind in Kind}
-        further = WORDS_OF_KIND[events.kinds]
-        words = np.where(np.arange(4) < further[:, None], events.words, 0)
         return {
             "seconds": seconds,
             "kind": _texts(names[kind] for kind in events.kinds.tolist()),
             "path": _texts(paths),
             "payload": events.payloads,
-            "words": words,
+            "words": events.words,
         }
 
     def _location(self, rank: int, number: int) -> Location:

@@ -371,7 +371,7 @@ def _load() -> Any:
         [_REPLAYS / "whatif.cpp"],
         [
             *HEADERS,
-            *(_REPLAYS / f"{n}.h" for n in ("causal", "costs", "prediction", "team")),
+            *(_REPLAYS / f"{n}.h" for n in ("channels", "causal", "costs", "prediction", "team")),
             EVENTS_HEADER,
         ],
         flags=("-fvisibility-inlines-hidden",),

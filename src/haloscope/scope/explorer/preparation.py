@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from haloscope.errors import HaloscopeError, InputError
 from haloscope.io.atomic import atomic_folder
-from haloscope.scope.explorer.lines import LINES, Ends, match
-from haloscope.scope.explorer.tiles import State, epoch_of, levels, pieces, segments
+from haloscope.scope.explorer.lines import LINES, lines_of
+from haloscope.scope.explorer.tiles import levels, segments
 from haloscope.scope.explorer.timeline import (
     ABOUT,
     CHUNK_WORDS,
@@ -26,7 +26,9 @@ from haloscope.scope.explorer.timeline import (
     tile_key,
 )
 from haloscope.scope.replay.logical_clock import correct
+from haloscope.scope.replay.messages import match_messages
 from haloscope.scope.trace.measurement import Location, Measurement, open_measurement
+from haloscope.scope.trace.trace import epoch_of, read_pieces
 
 FOLDER = "explorer-cache"
 _MOST_LINES = 30_000_000
@@ -119,9 +121,8 @@ class _Preparation:
         self.places: list[Place] = []
         self.chunks: list[tuple[Any, ...]] = []
         self.stacks: list[int] = []
-        self.ends: list[tuple[NDArray[np.void], NDArray[np.void]]] = []
         self.line_count = 0
-        self.knots: list[NDArray[np.void]] = []
+        self.knots: list[NDArray[np.void]] = []  # by place
 
     def run(self) -> dict[str, Any]:
         """Write tiles, chunks and lines; returns what describes them."""
@@ -177,7 +178,7 @@ class _Preparation:
     def _read(
         self, location: Location, shifts: NDArray[np.int64] | None
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Segments of one location; its chunks and the ends of its messages are kept."""
+        """Segments of one location; its chunks are kept."""
         assert location.events is not None
         said = self.measurement.ranks[location.rank]
         rate, zero = self.measurement.ticks_to_seconds(location.rank)
@@ -203,33 +204,28 @@ class _Preparation:
         knots = np.zeros(0 if shifts is None else len(shifts), KNOTS)
         if shifts is not None:
             knots["place"], knots["tick"], knots["shift"] = number, shifts[:, 0], shifts[:, 1]
-            self.knots.append(knots)
-        ends = Ends(number, location.rank, said.comms)
-        state = State(0, epoch)
+        self.knots.append(knots)
+        stack: list[int] = []
         ticks, active = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-        for piece in pieces(location.events, epoch, state, CHUNK_WORDS):
-            begin = place.seconds(piece.ticks[:1], knots)
+        for piece in read_pieces(location.events, CHUNK_WORDS):
+            if piece.end == piece.begin:
+                continue
+            start = piece.begin
+            begin = place.seconds(np.append(piece.ticks, start.tick)[:1], knots)
             self.chunks.append(
                 (
                     number,
-                    len(state.stack),
+                    len(stack),
                     len(self.stacks),
-                    state.offset,
-                    state.tick,
-                    float(begin[0]) if state.offset and len(begin) else -np.inf,
+                    start.offset,
+                    start.tick,
+                    float(begin[0]) if start.offset else -np.inf,
                 )
             )
-            self.stacks += state.stack
-            at, node = segments(piece, state, said.nodes)
+            self.stacks += stack
+            at, node = segments(piece, stack, said.nodes)
             ticks.append(at)
             active.append(node)
-            if self.line_count <= _MOST_LINES:
-                ends.take(piece)
-        sends, receives = ends.finish()
-        for table in (sends, receives):
-            table["time"] = place.seconds(table["tick"], knots)
-        self.line_count += len(sends)
-        self.ends.append((sends, receives))
         times = place.seconds(np.concatenate(ticks), knots)
         # A clock that ran backwards would break every search in it.
         times = np.maximum.accumulate(times) if len(times) else times
@@ -239,17 +235,20 @@ class _Preparation:
         return times, nodes
 
     def _write_lines(self) -> None:
-        if self.line_count > _MOST_LINES:
+        table = match_messages(self.measurement, _MOST_LINES)
+        if table.sends > _MOST_LINES:
             self.notes.append(
                 f"the timeline leaves out the lines of more than {_MOST_LINES:,} messages"
             )
             lines = np.zeros(0, LINES)
         else:
-            sends = np.concatenate([pair[0] for pair in self.ends])
-            receives = np.concatenate([pair[1] for pair in self.ends])
-            self.ends.clear()
-            lines = match(sends, receives)
-            lost = max(len(sends), len(receives)) - len(lines)
+            has_events = [place.events is not None for place in self.measurement.locations]
+            lines = lines_of(
+                table,
+                np.cumsum(has_events) - 1,
+                lambda place, ticks: self.places[place].seconds(ticks, self.knots[place]),
+            )
+            lost = max(table.sends, table.receives) - len(lines)
             if lost:
                 self.notes.append(f"{lost:,} sends or receives have no counterpart in the trace")
         np.save(self.part / "lines.npy", lines)

@@ -2,151 +2,26 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.scope.trace.measurement import HEADER_WORDS
-from haloscope.scope.trace.trace import MOST_DELTA, WORDS_OF_KIND, Kind
-
-# Reading can begin at any piece whose state is known: how far it is in the file, the time, and the
-# nodes of the call tree that are open there. A node's ancestors need not have been entered.
+from haloscope.scope.trace.trace import Events, Kind
 
 NOTHING = -1  # node of a segment in which nothing is active, or nothing is recorded
-_WORDS = WORDS_OF_KIND.astype(np.int64)
-_KINDS = len(_WORDS)
 
 
-@dataclass
-class State:
-    """Where reading stands: words read after the header, tick, and open nodes, innermost last."""
-
-    offset: int
-    tick: int
-    stack: list[int] = field(default_factory=list)
-
-    @property
-    def node(self) -> int:
-        """The innermost call-path node."""
-        return self.stack[-1] if self.stack else NOTHING
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Events of a stretch of a file."""
-
-    # Of each event, absolute times included, shape (n,).
-    ticks: NDArray[np.int64]
-    kinds: NDArray[np.int64]
-    payloads: NDArray[np.int64]
-    first: NDArray[np.int64]  # Place of each event's first word in `words`
-    words: NDArray[np.uint64]  # The words of the stretch
-
-    def further(self, which: NDArray[np.int64], number: int) -> NDArray[np.uint64]:
-        """The further word of a number (from 0) of some events."""
-        return np.asarray(self.words[self.first[which] + 1 + number])
-
-
-def epoch_of(path: Path) -> int:
-    """Tick from which a file of events counts its times."""
-    with path.open("rb") as file:
-        return int(struct.unpack("<8Q", file.read(8 * HEADER_WORDS))[2])
-
-
-def starts_of(words: NDArray[np.uint64]) -> tuple[NDArray[np.int64], int, bool]:
-    """Places of the first words of events, words consumed, and whether the stream goes on.
-
-    The last event is left for the next piece where its words are not all there. The stream ends
-    at a zero word or at a kind that is not known.
-    """
-    kinds = (words & np.uint64(63)).astype(np.int64)
-    unknown = kinds >= _KINDS
-    further = _WORDS[np.where(unknown, 0, kinds)]
-    long = np.flatnonzero(further)
-    reach = long + further[long]
-    # A word beyond the reach of all before it is a first word; only the others need a look at
-    # those before, one by one.
-    true = long > np.maximum.accumulate(np.append(-1, reach))[:-1]
-    unsure = np.flatnonzero(~true)
-    skip, last = -1, -2
-    for number, place, end, end_before in zip(
-        unsure.tolist(),
-        long[unsure].tolist(),
-        reach[unsure].tolist(),
-        reach[unsure - 1].tolist(),
-        strict=True,
-    ):
-        if number != last + 1:
-            skip = end_before
-        last = number
-        if place > skip:
-            true[number] = True
-            skip = end
-    owners = long[true]
-    consumed = len(words)
-    if len(owners) and owners[-1] + further[owners[-1]] >= consumed:
-        consumed = int(owners[-1])
-        owners = owners[:-1]
-    within = np.zeros(len(words), bool)
-    for number in range(1, int(_WORDS.max()) + 1):
-        within[owners[further[owners] >= number] + number] = True
-    starts = np.flatnonzero(~within[:consumed])
-    bad = np.flatnonzero(unknown[starts] | (kinds[starts] == Kind.END))
-    if len(bad):
-        return starts[: bad[0]], int(starts[bad[0]]), False
-    return starts, consumed, True
-
-
-def pieces(
-    path: Path, epoch: int, state: State, words_at_once: int = 1 << 20, pieces_most: int = 1 << 62
-) -> Iterator[Piece]:
-    """Read on from a state, which is kept up to date: it is that before the piece's first event.
-
-    After the last piece it is that at the end.
-    """
-    with path.open("rb") as file:
-        file.seek(8 * (HEADER_WORDS + state.offset))
-        goes_on = True
-        while goes_on and pieces_most > 0:
-            words = np.fromfile(file, "<u8", words_at_once)
-            if not len(words):
-                break
-            starts, consumed, goes_on = starts_of(words)
-            if not consumed:
-                break
-            file.seek(8 * (HEADER_WORDS + state.offset + consumed))
-            first = words[starts]
-            kinds = (first & np.uint64(63)).astype(np.int64)
-            ticks = _ticks(first, kinds, state.tick, epoch)
-            yield Piece(ticks, kinds, (first >> np.uint64(32)).astype(np.int64), starts, words)
-            state.offset += consumed
-            if len(ticks):
-                state.tick = int(ticks[-1])
-            pieces_most -= 1
-
-
-def _ticks(
-    first: NDArray[np.uint64], kinds: NDArray[np.int64], before: int, epoch: int
-) -> NDArray[np.int64]:
-    """Absolute ticks: differences added up since the last absolute time."""
-    is_time = kinds == Kind.TIME
-    delta = ((first >> np.uint64(6)) & np.uint64(MOST_DELTA)).astype(np.int64)
-    total = np.cumsum(np.where(is_time, 0, delta))
-    if not is_time.any():
-        return total + before
-    since = np.where(is_time, (first >> np.uint64(6)).astype(np.int64) + epoch - total, 0)
-    last = np.maximum.accumulate(np.where(is_time, np.arange(len(first)), -1))
-    return total + np.where(last >= 0, since[np.maximum(last, 0)], before)
+def innermost_of(stack: list[int]) -> int:
+    """The innermost of the open nodes of the call tree, whose ancestors need not be open."""
+    return stack[-1] if stack else NOTHING
 
 
 def segments(
-    piece: Piece, state: State, table: NDArray[np.int64]
+    piece: Events, stack: list[int], table: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where a piece changes what is innermost: tick and node; moves the open nodes on."""
+    """Where a piece changes what is innermost: tick and node; `stack` becomes that at its end."""
     kinds = piece.kinds
     # A pause is entered and left as if it were a node in which nothing is active.
     push = (kinds == Kind.ENTER) | (kinds == Kind.PAUSE)
@@ -154,14 +29,14 @@ def segments(
     known = np.append(table, NOTHING)
     entered = known[np.minimum(piece.payloads[changes], len(table))]
     entered = np.where(kinds[changes] == Kind.ENTER, entered, NOTHING)
-    before = len(state.stack)
+    before = len(stack)
     push = np.append(np.ones(before, bool), push[changes])
-    nodes = np.append(np.array(state.stack, np.int64), entered)
+    nodes = np.append(np.array(stack, np.int64), entered)
     depth = np.cumsum(np.where(push, 1, -1))
     if len(depth) and depth.min() < 0:
         # More was left than was entered, as where the begin of a file is missing.
         depth -= np.minimum(0, np.minimum.accumulate(depth))
-    innermost, state.stack = _innermost(push, nodes, depth)
+    innermost, stack[:] = _innermost(push, nodes, depth)
     return piece.ticks[changes], innermost[before:]
 
 

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from haloscope.errors import InputError
 from haloscope.scope.explorer.lines import LINES
-from haloscope.scope.explorer.tiles import BINS, FACTOR, LAST_LEVEL, State, pieces, segments
+from haloscope.scope.explorer.tiles import BINS, FACTOR, LAST_LEVEL, innermost_of, segments
+from haloscope.scope.trace.trace import Position, read_pieces
 
 FORMAT = 2
 ABOUT = "timeline.json"
@@ -194,14 +195,13 @@ class Timeline:
         place = self.places[int(chunk["place"])]
         first, depth = int(chunk["stack"]), int(chunk["depth"])
         stack = np.clip(self._stacks[max(0, first) :][: max(0, depth)], -1, len(self.nodes) - 1)
-        state = State(max(0, int(chunk["offset"])), int(chunk["tick"]), stack.tolist())
-        before = State(state.offset, state.tick, state.stack)
-        ticks: NDArray[np.int64] = np.zeros(0, np.int64)
-        nodes: NDArray[np.int64] = np.zeros(0, np.int64)
-        for piece in pieces(self.folder / place.file, place.epoch, state, CHUNK_WORDS, 1):
-            ticks, nodes = segments(piece, state, self._tables[int(chunk["place"])])
-        if before.offset:
-            ticks, nodes = np.append(before.tick, ticks), np.append(before.node, nodes)
+        begin = Position(max(0, int(chunk["offset"])), int(chunk["tick"]))
+        active: list[int] = stack.tolist()
+        before = innermost_of(active)
+        piece = next(read_pieces(self.folder / place.file, CHUNK_WORDS, begin))
+        ticks, nodes = segments(piece, active, self._tables[int(chunk["place"])])
+        if begin.offset:
+            ticks, nodes = np.append(begin.tick, ticks), np.append(before, nodes)
         knots = self._knots_of.get(int(chunk["place"]), np.zeros(0, KNOTS))
         times = place.seconds(ticks, knots)
         times = np.maximum.accumulate(times) if len(times) else times

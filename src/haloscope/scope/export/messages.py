@@ -12,17 +12,9 @@ from haloscope.errors import InputError
 from haloscope.scope.analysis.result import Result
 from haloscope.scope.record import prototypes
 from haloscope.scope.replay.logical_clock import correct
-from haloscope.scope.trace.measurement import Location, Measurement
-from haloscope.scope.trace.trace import (
-    NOBODY,
-    SKIPPED_COUNT,
-    SKIPPED_RECEIVED,
-    SKIPPED_SENT,
-    SKIPPED_UNSURE,
-    Events,
-    Kind,
-    read_pieces,
-)
+from haloscope.scope.replay.messages import by_location, match_messages
+from haloscope.scope.trace.measurement import Measurement
+from haloscope.scope.trace.trace import Kind
 
 
 def check_call_tree(result: Result) -> None:
@@ -196,163 +188,32 @@ def otf2_role_of(paradigm: str, role: str) -> str:
     return OTF2_ROLES.get((paradigm, role)) or OTF2_ROLES.get((paradigm, ""), "FUNCTION")
 
 
-# Messages match in order by sender, receiver, communicator and tag; a non-blocking receive takes its
-# turn where it was posted. Messages that were not recorded take their turns, too. Launches of kernels
-# and their execution match by correlation.
-
-_LAUNCHES = -1  # stands for a communicator
-_SENT = (Kind.SEND, Kind.ISEND, Kind.LAUNCH)
-_RECEIVED = (Kind.RECV, Kind.IRECV_DONE, Kind.EXECUTE)
-ENDS = frozenset((*_SENT, *_RECEIVED))
-# Columns of a table of ends of messages: what they match by, when they were posted (a rank's first
-# event has number 0), and which end of which location they are.
-# The last column counts messages that were not recorded; it is 0 for one that was.
-_SENDER, _RECEIVER, _COMM, _TAG, _IS_SENT, _TURN, _POSTED, _PLACE, _INDEX, _INSIDE = range(10)
-_SKIPPED = 10
-_COLUMNS = 11
-_Table = NDArray[np.int64]
+ENDS = frozenset(
+    (Kind.SEND, Kind.ISEND, Kind.LAUNCH, Kind.RECV, Kind.IRECV_DONE, Kind.EXECUTE)
+)  # of messages and launches
 
 
-def match_messages(
-    measurement: Measurement, places: list[Location], clock: RunClock, begin: int, end: int
+def number_messages(
+    measurement: Measurement, clock: RunClock, begin: int, end: int
 ) -> list[NDArray[np.int64]]:
-    """Number the messages whose both ends lie in a window of time.
+    """Numbers of the messages at their ends, by location: from 1, 0 where the other end is missing.
 
-    `begin`, `end`: nanoseconds on it.
+    `begin`, `end`: nanoseconds of the window that both ends must lie in.
     """
-    by_rank: dict[int, list[int]] = {}
-    for number, place in enumerate(places):
-        by_rank.setdefault(place.rank, []).append(number)
-    counts = [0] * len(places)
-    tables: list[_Table] = []
-    for numbers in by_rank.values():
-        tables_here = []
-        for number in numbers:
-            table = _ends_of(measurement, places[number], number, clock, begin, end)
-            counts[number] = int((table[:, _SKIPPED] == 0).sum())
-            tables_here.append(table)
-        table = _with_turns(np.concatenate(tables_here))
-        tables.append(table[table[:, _INSIDE] != 0])
-    empty = np.zeros((0, _COLUMNS), np.int64)
-    ends = _matched(np.concatenate(tables) if tables else empty)
-    numbers_of = [np.zeros(count, np.int64) for count in counts]
-    for number, table in enumerate(numbers_of):
-        here = ends[ends[:, 0] == number]
-        table[here[:, 1]] = here[:, 2]
-    return numbers_of
-
-
-def _ends_of(
-    measurement: Measurement,
-    place: Location,
-    number: int,
-    clock: RunClock,
-    begin: int,
-    end: int,
-) -> _Table:
-    """All ends of messages of one location, in order."""
-    if place.events is None:
-        return np.zeros((0, _COLUMNS), np.int64)
-    comms = measurement.ranks[place.rank].comms
-    posted: dict[int, int] = {}  # ticks by request
-    pieces = []
-    for events in read_pieces(place.events):
-        is_skipped, is_skipped_send = _skipped(events)
-        is_end = np.isin(events.kinds, list(ENDS)) | is_skipped
-        table = np.zeros((int(is_end.sum()), _COLUMNS), np.int64)
-        kinds, payloads = events.kinds[is_end], events.payloads[is_end]
-        words = events.words[is_end]
-        skipped = is_skipped[is_end]
-        is_sent = np.isin(kinds, _SENT) | is_skipped_send[is_end]
-        is_gpu = (kinds == Kind.LAUNCH) | (kinds == Kind.EXECUTE)
-        own = (words[:, 0] & np.uint64(NOBODY)).astype(np.int64)
-        known = (own < len(comms)) & ~is_gpu
-        comm = np.where(is_gpu, _LAUNCHES, np.where(known, 0, -2))
-        comm[known] = comms[own[known]]
-        peers = np.where(is_gpu, place.rank, payloads)
-        table[:, _SENDER] = np.where(is_sent, place.rank, peers)
-        table[:, _RECEIVER] = np.where(is_sent, peers, place.rank)
-        table[:, _COMM] = comm
-        tags = (words[:, 0] >> np.uint64(32)).astype(np.int64)
-        table[:, _TAG] = np.where(is_gpu, np.where(is_sent, words[:, 0], payloads), tags)
-        table[:, _IS_SENT] = is_sent
-        table[:, _POSTED] = events.ticks[is_end]
-        _post(events, is_end, table, posted)
-        table[:, _PLACE] = number
-        times = clock.nanoseconds(place.rank, events.ticks[is_end])
-        table[:, _INSIDE] = (times >= begin) & (times <= end) & (comm != -2) & ~skipped
-        count = (words[:, 1] & np.uint64(SKIPPED_COUNT)).astype(np.int64)
-        table[:, _SKIPPED] = np.where(skipped, count, 0)
-        pieces.append(table)
-    table = np.concatenate(pieces)
-    recorded = table[:, _SKIPPED] == 0
-    table[:, _INDEX] = np.cumsum(recorded) - recorded
-    return table
-
-
-def _skipped(events: Events) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which events are of messages that were not recorded, and which of these of sends."""
-    word = events.words[:, 1]
-    sent = (word & np.uint64(SKIPPED_SENT)) != 0
-    is_skipped = events.kinds == Kind.SKIPPED
-    is_skipped &= sent | ((word & np.uint64(SKIPPED_RECEIVED)) != 0)
-    is_skipped &= (word & np.uint64(SKIPPED_UNSURE)) == 0
-    is_skipped &= (word & np.uint64(SKIPPED_COUNT)) > 0
-    return is_skipped, is_skipped & sent
-
-
-def _post(events: Events, is_end: NDArray[np.bool_], table: _Table, posted: dict[int, int]) -> None:
-    """Give receives that are completed the time at which they were posted."""
-    is_done = (events.kinds == Kind.IRECV_DONE) | (
-        _skipped(events)[0] & (events.words[:, 2] < np.uint64(NOBODY))
-    )
-    wanted = np.flatnonzero((events.kinds == Kind.IRECV) | is_done)
-    is_posted = (events.kinds[wanted] == Kind.IRECV).tolist()
-    requests = np.where(
-        is_posted, events.payloads[wanted], events.words[wanted, 2].astype(np.int64)
-    )
-    ticks = events.ticks[wanted].tolist()
-    rows = (np.cumsum(is_end) - 1)[wanted].tolist()
-    for first, request, tick, row in zip(is_posted, requests.tolist(), ticks, rows, strict=True):
-        if first:
-            posted[request] = tick
-        elif request in posted:
-            table[row, _POSTED] = posted.pop(request)
-
-
-def _with_turns(table: _Table) -> _Table:
-    """Count each end among those of its rank that match by the same."""
-    if len(table) == 0:
-        return table
-    order = np.lexsort(
-        (
-            table[:, _SKIPPED] == 0,
-            table[:, _INDEX],
-            table[:, _PLACE],
-            table[:, _POSTED],
-            *(table[:, column] for column in (_IS_SENT, _TAG, _COMM, _RECEIVER, _SENDER)),
-        )
-    )
-    table = table[order]
-    keys = table[:, [_SENDER, _RECEIVER, _COMM, _TAG, _IS_SENT]]
-    begins = np.ones(len(table), bool)
-    begins[1:] = np.any(keys[1:] != keys[:-1], axis=1)
-    first = np.flatnonzero(begins)
-    before = np.cumsum(np.maximum(table[:, _SKIPPED], 1)) - np.maximum(table[:, _SKIPPED], 1)
-    table[:, _TURN] = before - before[first[np.cumsum(begins) - 1]]
-    return table
-
-
-def _matched(table: _Table) -> _Table:
-    """Rows (location, index, number) of ends that have another one."""
-    columns = [_SENDER, _RECEIVER, _COMM, _TAG, _TURN]
-    order = np.lexsort((table[:, _IS_SENT], *(table[:, column] for column in reversed(columns))))
-    table = table[order]
-    keys = table[:, columns]
-    pair = np.all(keys[1:] == keys[:-1], axis=1) & (table[1:, _IS_SENT] > table[:-1, _IS_SENT])
-    first = np.flatnonzero(pair)
-    numbers = np.arange(1, len(first) + 1)
-    both = np.concatenate([first, first + 1])
-    return np.column_stack(
-        [table[both, _PLACE], table[both, _INDEX], np.concatenate([numbers, numbers])]
-    )
+    table = match_messages(measurement)
+    messages = table.messages
+    is_inside = np.ones(len(messages), bool)
+    for side, time in (("sender", "sent"), ("receiver", "received")):
+        for location, which in by_location(messages[side]):
+            rank = measurement.locations[location].rank
+            times = clock.nanoseconds(rank, messages[time][which])
+            is_inside[which] &= (times >= begin) & (times <= end)
+    messages = messages[is_inside]
+    ranks = np.array([place.rank for place in measurement.locations])
+    sender, receiver = ranks[messages["sender"]], ranks[messages["receiver"]]
+    messages = messages[np.lexsort((messages["tag"], messages["comm"], receiver, sender))]
+    numbers = [np.zeros(count, np.int64) for count in table.ends.tolist()]
+    for side, place in (("sender", "send_number"), ("receiver", "receive_number")):
+        for location, which in by_location(messages[side]):
+            numbers[location][messages[place][which]] = which + 1
+    return numbers

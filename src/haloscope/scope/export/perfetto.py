@@ -21,7 +21,7 @@ from haloscope.errors import InputError, MachineError
 from haloscope.io.atomic import atomic_path
 from haloscope.scope.analysis.metrics import METRICS
 from haloscope.scope.analysis.result import Result
-from haloscope.scope.export.messages import ENDS, RunClock, check_call_tree, match_messages
+from haloscope.scope.export.messages import ENDS, RunClock, check_call_tree, number_messages
 from haloscope.scope.trace.measurement import Location, Measurement
 from haloscope.scope.trace.trace import BYTES_UNKNOWN, NOBODY, Events, Kind, Operation, read_pieces
 
@@ -134,7 +134,13 @@ def _write(
     clock = RunClock(measurement)
     begin = round(window[0] * _NANOSECONDS)
     end = round(window[1] * _NANOSECONDS) if math.isfinite(window[1]) else 1 << 62
-    numbers = match_messages(measurement, places, clock, begin, end)
+    numbers = [
+        numbers
+        for place, numbers in zip(
+            measurement.locations, number_messages(measurement, clock, begin, end), strict=True
+        )
+        if place.events is not None
+    ]
     sizes = [place.events.stat().st_size if place.events else 0 for place in places]
     writer.raw('{"displayTimeUnit": "ns", "traceEvents": [\n')
     writer.events(list(_names(measurement, places)))

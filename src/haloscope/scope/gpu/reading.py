@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.scope.explorer.tiles import Piece, State, epoch_of, pieces, segments
+from haloscope.scope.explorer.tiles import innermost_of, segments
 from haloscope.scope.trace.measurement import Location, Measurement
-from haloscope.scope.trace.trace import Kind
+from haloscope.scope.trace.trace import Events, Kind, read_pieces
 
 # All that is asked of a GPU's busy times is a difference of such measures: what lies between two
 # moments, what of one set lies outside of another.
@@ -96,6 +96,7 @@ def is_among(values: NDArray[Any], ordered: NDArray[Any]) -> NDArray[np.bool_]:
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 _BESIDE = " +"  # of locations for what overlaps on a stream: "GPU 0 stream 7 +1"
+_PIECE_WORDS = 1 << 20
 _CHANGES = (Kind.ENTER, Kind.LEAVE, Kind.PAUSE, Kind.RESUME)
 
 
@@ -177,9 +178,8 @@ def read_work(measurement: Measurement, place: Location, clock: Clock) -> Work:
     """Read the events of a stream."""
     assert place.events is not None
     table = np.append(measurement.ranks[place.rank].nodes, -1)
-    epoch = epoch_of(place.events)
     parts: list[tuple[Integers, ...]] = []
-    for piece in pieces(place.events, epoch, State(0, epoch)):
+    for piece in read_pieces(place.events, _PIECE_WORDS):
         kept = np.flatnonzero(
             np.isin(piece.kinds, (Kind.ENTER, Kind.LEAVE, Kind.EXECUTE, Kind.COPY))
         )
@@ -236,17 +236,16 @@ def read_thread(
     """Go through the events of a thread."""
     assert place.events is not None
     table = measurement.ranks[place.rank].nodes
-    epoch = epoch_of(place.events)
-    state = State(0, epoch)
+    stack: list[int] = []
     open_since: tuple[float, int] | None = None
     last_enter = 0.0
     waits: list[tuple[Floats, Floats, Integers]] = []
     launches: list[tuple[Floats, Integers, Integers]] = []
     left: list[tuple[Floats, Integers]] = []
-    for piece in pieces(place.events, epoch, state):
-        before = state.node
+    for piece in read_pieces(place.events, _PIECE_WORDS):
+        before = innermost_of(stack)
         times = clock.seconds(piece.ticks)
-        changed, nodes = segments(piece, state, table)
+        changed, nodes = segments(piece, stack, table)
         moments = clock.seconds(changed)
         if len(moments):
             if open_since is not None:
@@ -292,7 +291,7 @@ def _by_node(times: Floats, nodes: Integers) -> dict[int, Floats]:
 class _Inside:
     """The innermost call path at events of a piece."""
 
-    def __init__(self, piece: Piece, table: Integers, nodes: Integers, before: int) -> None:
+    def __init__(self, piece: Events, table: Integers, nodes: Integers, before: int) -> None:
         self._changes = np.flatnonzero(np.isin(piece.kinds, _CHANGES))
         self._nodes = np.append(nodes, before)
         self.enters = np.flatnonzero(piece.kinds == Kind.ENTER)
@@ -305,7 +304,7 @@ class _Inside:
 
 
 def _waits_in(
-    piece: Piece, times: Floats, inside: _Inside, last_enter: float
+    piece: Events, times: Floats, inside: _Inside, last_enter: float
 ) -> tuple[Floats, Floats, Integers]:
     """Calls that waited: from their enter to the event, which has the time of their leave."""
     at = np.flatnonzero(piece.kinds == Kind.DEVICE_WAIT)
@@ -323,7 +322,9 @@ def _waits_in(
     return begins, times[at], piece.payloads[at]
 
 
-def _launches_in(piece: Piece, times: Floats, inside: _Inside) -> tuple[Floats, Integers, Integers]:
+def _launches_in(
+    piece: Events, times: Floats, inside: _Inside
+) -> tuple[Floats, Integers, Integers]:
     """Launches, each with the call path that was innermost."""
     at = np.flatnonzero(piece.kinds == Kind.LAUNCH)
     return times[at], inside.at(at), piece.further(at, 0).astype(np.int64)

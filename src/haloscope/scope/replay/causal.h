@@ -13,84 +13,12 @@
 #include <queue>
 #include <vector>
 
-#include "decoder.h"
+#include "channels.h"
+#include "run.h"
 
 namespace causal {
 
 enum class Step { GO_ON, BLOCKED };
-
-// ---- a table with open addressing, from which one can erase ----
-
-inline uint64_t mixed(uint64_t a, uint64_t b) {
-  uint64_t h = a * 0x9e3779b97f4a7c15ull ^ (b + 0x632be59bd9b4e019ull) * 0xc2b2ae3d27d4eb4full;
-  h ^= h >> 32;
-  return h * 0xd6e8feb86659fd93ull ^ h >> 29;
-}
-
-struct Key {
-  uint64_t a = 0, b = 0;
-  bool operator==(const Key &other) const { return a == other.a && b == other.b; }
-};
-
-template <class Value>
-class Table {
- public:
-  Value *find(const Key &key) {
-    for (uint64_t at = home(key);; at = (at + 1) & mask_) {
-      if (!used_[at]) return nullptr;
-      if (slots_[at].first == key) return &slots_[at].second;
-    }
-  }
-  Value &get(const Key &key) {  // made where there is none
-    if (Value *existing = find(key)) return *existing;
-    if ((count_ + 1) * 3 > (mask_ + 1) * 2) grow();
-    uint64_t at = home(key);
-    while (used_[at]) at = (at + 1) & mask_;
-    used_[at] = 1;
-    slots_[at] = {key, Value()};
-    count_++;
-    return slots_[at].second;
-  }
-  void erase(const Key &key) {
-    uint64_t hole = home(key);
-    while (used_[hole] && !(slots_[hole].first == key)) hole = (hole + 1) & mask_;
-    if (!used_[hole]) return;
-    for (uint64_t at = (hole + 1) & mask_; used_[at]; at = (at + 1) & mask_) {
-      const uint64_t wanted = home(slots_[at].first);
-      if (((at - wanted) & mask_) >= ((at - hole) & mask_)) {
-        slots_[hole] = slots_[at];
-        hole = at;
-      }
-    }
-    used_[hole] = 0;
-    count_--;
-  }
-  void clear() {
-    std::fill(used_.begin(), used_.end(), 0);
-    count_ = 0;
-  }
-  uint64_t size() const { return count_; }
-
- private:
-  uint64_t home(const Key &key) const { return mixed(key.a, key.b) & mask_; }
-  void grow() {
-    std::vector<std::pair<Key, Value>> slots(slots_.size() * 2);
-    std::vector<uint8_t> used(used_.size() * 2, 0);
-    slots.swap(slots_);
-    used.swap(used_);
-    mask_ = slots_.size() - 1;
-    for (size_t i = 0; i < slots.size(); i++) {
-      if (!used[i]) continue;
-      uint64_t at = home(slots[i].first);
-      while (used_[at]) at = (at + 1) & mask_;
-      used_[at] = 1;
-      slots_[at] = slots[i];
-    }
-  }
-  uint64_t mask_ = 15, count_ = 0;
-  std::vector<std::pair<Key, Value>> slots_ = std::vector<std::pair<Key, Value>>(16);
-  std::vector<uint8_t> used_ = std::vector<uint8_t>(16, 0);
-};
 
 // ---- events of one or several locations that share a clock, in the order of time ----
 
@@ -209,11 +137,7 @@ class Foresight {
   Table<int64_t> open_;
 };
 
-// ---- messages: sends and posted receives of a channel meet in order ----
-
-inline Key channel_key(uint32_t sender, uint32_t receiver, int32_t comm, uint64_t tag) {
-  return {(uint64_t)sender << 32 | receiver, (uint64_t)(uint32_t)comm << 32 | (uint32_t)tag};
-}
+// ---- messages: a send and a posted receive that have met are one ----
 
 enum MessageState : uint8_t { SENT = 1, POSTED = 2, RECEIVER_DONE = 4, SENDER_DONE = 8 };
 
@@ -221,26 +145,26 @@ template <class Send, class Post>
 struct Message {
   Send send;
   Post post;
-  int32_t next = -1;
+  int64_t next = kNone, left = 1;
   int32_t receiver_waits = -1, sender_waits = -1;  // units
   uint8_t state = 0;
   bool unseen = false;  // its other side was not recorded
-  int64_t left = 0;     // of messages that were not recorded: those still without a partner
+  bool skipped = false;
 };
 
 template <class Send, class Post>
 class Messages {
  public:
   using One = Message<Send, Post>;
-  One &operator[](int32_t number) { return pool_[number]; }
+  One &operator[](int64_t number) { return pool_[number]; }
 
   int32_t send(const Key &channel, const Send &send) {
-    const int32_t number = meet(channel, SENT);
+    const int32_t number = enter(channel, SENT);
     pool_[number].send = send;
     return number;
   }
   int32_t post(const Key &channel, const Post &post) {
-    const int32_t number = meet(channel, POSTED);
+    const int32_t number = enter(channel, POSTED);
     pool_[number].post = post;
     return number;
   }
@@ -255,99 +179,78 @@ class Messages {
   }
   // Skips messages of which one side was not recorded; `wake` gets each unit that waits for them.
   template <class Wake>
-  void skip(const Key &channel, MessageState side, int64_t count, Wake wake) {
-    count = std::min(count, kMostSkipped);
-    Queue &queue = queues_.get(channel);
-    while (count > 0 && queue.first >= 0 && !(pool_[queue.first].state & side)) {
-      const int32_t number = queue.first;
-      One &one = pool_[number];
-      const int64_t met = one.left > 0 ? std::min(one.left, count) : 1;
-      count -= met;
-      if (one.left > met) {
-        one.left -= met;
-        break;
+  void skip(const Key &key, MessageState side, int64_t count, Wake wake) {
+    One own;
+    own.state = side;
+    own.skipped = true;
+    own.left = std::min(count, kMostSkipped);
+    Channel &channel = channels_.get(key);
+    meet(own, partners(channel, side), *this, [&](int64_t number, One &other) {
+      if (other.skipped) {
+        give_back(number, other);
+        return;
       }
-      queue.first = one.next;
-      if (one.left > 0) {
-        give_back(number);
-        continue;
-      }
-      one.state |= side;
-      one.unseen = true;
-      wake(one.receiver_waits);
-      wake(one.sender_waits);
-      done(number, side == SENT ? SENDER_DONE : RECEIVER_DONE);
-    }
-    if (count > 0) {
-      const int32_t number = fresh();
-      pool_[number].state = side;
-      pool_[number].left = count;
-      append(queue, number);
-    } else if (queue.first < 0) {
-      queues_.erase(channel);
-    }
+      other.state |= side;
+      other.unseen = true;
+      wake(other.receiver_waits);
+      wake(other.sender_waits);
+      done((int32_t)number, side == SENT ? SENDER_DONE : RECEIVER_DONE);
+    });
+    if (own.left > 0) wait_in(of(channel, side), *this, fresh(own));
+    if (channel.is_empty()) channels_.erase(key);
   }
   // Sends that nobody has received, once all is done.
   int64_t unmatched() {
     int64_t count = 0;
     for (const One &one : pool_)
-      if ((one.state & SENT) && !(one.state & POSTED) && one.left == 0) count++;
+      if ((one.state & SENT) && !(one.state & POSTED) && !one.skipped) count++;
     return count;
   }
 
  private:
-  struct Queue {
-    int32_t first = -1, last = -1;
-  };
-  int32_t meet(const Key &channel, MessageState side) {
-    Queue &queue = queues_.get(channel);
-    if (queue.first >= 0 && !(pool_[queue.first].state & side)) {
-      const int32_t number = queue.first;
-      if (pool_[number].left > 0) return meet_unseen(channel, queue, side);
-      pool_[number].state |= side;
-      queue.first = pool_[number].next;
-      if (queue.first < 0) queues_.erase(channel);
-      return number;
-    }
-    const int32_t number = fresh();
-    pool_[number].state = side;
-    append(queue, number);
-    return number;
+  static Queue &of(Channel &channel, MessageState side) { return side == SENT ? channel.sends : channel.receives; }
+  static Queue &partners(Channel &channel, MessageState side) { return of(channel, side == SENT ? POSTED : SENT); }
+
+  // The message that a send or receive belongs to: that of its partner, where there is one.
+  int32_t enter(const Key &key, MessageState side) {
+    Channel &channel = channels_.get(key);
+    One own;
+    own.state = side;
+    int64_t number = kNone;
+    meet(own, partners(channel, side), *this, [&](int64_t other_number, One &other) {
+      if (other.skipped) {
+        own.state = (uint8_t)(SENT | POSTED | (side == SENT ? RECEIVER_DONE : SENDER_DONE));
+        own.unseen = true;
+        give_back(other_number, other);
+      } else {
+        other.state |= side;
+        number = other_number;
+      }
+    });
+    const bool waits = own.left > 0;
+    if (number == kNone) number = fresh(own);
+    if (waits) wait_in(of(channel, side), *this, number);
+    if (channel.is_empty()) channels_.erase(key);
+    return (int32_t)number;
   }
-  int32_t meet_unseen(const Key &channel, Queue &queue, MessageState side) {
-    const int32_t unseen = queue.first;
-    if (--pool_[unseen].left == 0) {
-      queue.first = pool_[unseen].next;
-      give_back(unseen);
-      if (queue.first < 0) queues_.erase(channel);
-    }
-    const int32_t number = fresh();
-    pool_[number].state = (uint8_t)(SENT | POSTED | (side == SENT ? RECEIVER_DONE : SENDER_DONE));
-    pool_[number].unseen = true;
-    return number;
-  }
-  int32_t fresh() {
+  int32_t fresh(const One &one) {
     if (free_.empty()) {
-      pool_.emplace_back();
+      pool_.push_back(one);
       return (int32_t)pool_.size() - 1;
     }
     const int32_t number = free_.back();
     free_.pop_back();
-    pool_[number] = One();
+    pool_[number] = one;
     return number;
   }
-  void give_back(int32_t number) {
-    pool_[number] = One();
-    free_.push_back(number);
-  }
-  void append(Queue &queue, int32_t number) {
-    if (queue.first < 0) queue.first = number;
-    else pool_[queue.last].next = number;
-    queue.last = number;
+  void give_back(int64_t number, One &skipped) {
+    if (skipped.left > 0) return;
+    skipped = One();
+    free_.push_back((int32_t)number);
   }
   std::vector<One> pool_;
   std::vector<int32_t> free_;
-  Table<Queue> queues_;
+  Table<Channel> channels_;
 };
 
 // ---- collectives: the n-th of a communicator on each of its members belong together ----

@@ -16,6 +16,7 @@ from haloscope.device.cpu import available_cores
 from haloscope.errors import MachineError
 from haloscope.scope.replay.shifts import Shifts, find_shifts
 from haloscope.scope.trace.measurement import HEADER_WORDS, Measurement, line_through, run_begin
+from haloscope.scope.trace.trace import DECODER
 
 Bytes = NDArray[np.uint8]
 
@@ -94,9 +95,9 @@ class PeersOf:
             return None
 
 
-# The structures are those of ``run.h``.
+# The structures are those of ``run.h`` and ``decoder.h``.
 
-HEADERS = tuple(Path(__file__).with_name(name) for name in ("run.h", "decoder.h"))
+HEADERS = (Path(__file__).with_name("run.h"), DECODER)
 
 _NO_THREADS = 2
 _ROLES = {
@@ -128,7 +129,7 @@ def role_number(paradigm: str, role: str) -> int:
 
 
 class LocationInput(ctypes.Structure):
-    """``LocationInput`` of ``run.h``."""
+    """``LocationInput`` of ``decoder.h``."""
 
     _fields_ = (
         ("words", ctypes.c_void_p),

@@ -124,7 +124,7 @@ class Clock {
       case HS_EVENT_ISEND:
         if (d.payload < (uint32_t)run_.rank_count) {
           const int32_t number = messages_.send(
-              causal::channel_key(u.rank, d.payload, d.comm((uint32_t)d.words[0]), d.words[0] >> 32),
+              channel_key(u.rank, d.payload, d.comm((uint32_t)d.words[0]), d.words[0] >> 32),
               moment(u, d));
           if (messages_[number].state & causal::POSTED) replay_.wake(messages_[number].receiver_waits);
           messages_.done(number, causal::SENDER_DONE);
@@ -224,13 +224,13 @@ class Clock {
   Request &request(Rank &u, uint32_t number) { return requests_[u.rank].get({number, 0}); }
   int32_t post(Rank &u, uint32_t sender, uint64_t channel) {
     const int32_t comm = u.stream.now().comm((uint32_t)channel);
-    return messages_.post(causal::channel_key(sender, u.rank, comm, channel >> 32), Nothing());
+    return messages_.post(channel_key(sender, u.rank, comm, channel >> 32), Nothing());
   }
   Step receive(Rank &u, Decoder &d) {
     const uint32_t sender = d.payload;
     if (sender >= (uint32_t)run_.rank_count) return Step::GO_ON;
     if (u.message < 0 && d.kind == HS_EVENT_IRECV_DONE) {
-      const causal::Key key{(uint32_t)d.words[2], 0};
+      const Key key{(uint32_t)d.words[2], 0};
       if (const Request *pending = requests_[u.rank].find(key)) u.message = pending->message;
       requests_[u.rank].erase(key);
     }
@@ -268,7 +268,7 @@ class Clock {
     const uint64_t flags = d.words[1];
     const int64_t count = (int64_t)(flags & HS_SKIPPED_COUNT);
     const bool has_request = d.words[2] < HS_NOBODY;
-    const causal::Key key{(uint32_t)d.words[2], 0};
+    const Key key{(uint32_t)d.words[2], 0};
     if (const Request *pending = has_request ? requests_[u.rank].find(key) : nullptr) {
       const Request one = *pending;
       requests_[u.rank].erase(key);
@@ -282,7 +282,7 @@ class Clock {
       if (d.payload >= (uint32_t)run_.rank_count) return;
       const bool sent = flags & HS_SKIPPED_SENT;
       const uint32_t from = sent ? (uint32_t)u.rank : d.payload, to = sent ? d.payload : (uint32_t)u.rank;
-      messages_.skip(causal::channel_key(from, to, comm, d.words[0] >> 32),
+      messages_.skip(channel_key(from, to, comm, d.words[0] >> 32),
                      sent ? causal::SENT : causal::POSTED, count,
                      [&](int32_t number) { replay_.wake(number); });
     } else if (!has_request && d.payload == HS_NOBODY) {
@@ -384,8 +384,8 @@ class Clock {
   std::vector<RankClock> &clocks_;
   std::vector<LocationInput> locations_;
   std::vector<double> rates_;  // by rank: seconds a tick
-  std::vector<causal::Table<Request>> requests_;
-  causal::Table<Ways> ways_;
+  std::vector<Table<Request>> requests_;
+  Table<Ways> ways_;
   causal::Messages<Moment, Nothing> messages_;
   causal::Collectives<Entry> collectives_;
   causal::Replay<Clock, Rank> replay_;

@@ -120,7 +120,7 @@ def _load() -> Any:
     """The compiled replay, with its functions' types set."""
     path = compile_library(
         [_HERE / "logical_clock.cpp"],
-        [*HEADERS, _HERE / "causal.h", _HERE / "ramps.h", EVENTS_HEADER],
+        [*HEADERS, _HERE / "channels.h", _HERE / "causal.h", _HERE / "ramps.h", EVENTS_HEADER],
         flags=("-fvisibility-inlines-hidden",),
     )
     library = ctypes.CDLL(str(path))

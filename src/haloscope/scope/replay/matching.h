@@ -11,12 +11,13 @@ constexpr size_t kMostHeld = 65536;  // receives of a rank that wait for ones po
 constexpr double kEver = 1e300;
 
 struct Matching : Reading {
-  // Pairs messages of the send that has this number here with a receive: one, where either was
-  // recorded. A side that was not recorded does not name its partner.
+  static Key channel_of(int32_t sender, int32_t comm, int32_t tag, int32_t family) {
+    return {(uint64_t)(uint32_t)sender << 32 | (uint32_t)comm, (uint64_t)(uint32_t)tag << 32 | (uint32_t)family};
+  }
+
+  // The send that has this number here, and a receive. A side that was not recorded does not name
+  // its partner.
   void pair_up(int thread, RankState &to, int32_t receiver, int64_t number, Send &s, Receive &m) {
-    const int64_t count = s.skipped && m.skipped ? std::min(s.left, m.left) : 1;
-    s.left -= count;
-    m.left -= count;
     if (!s.skipped && !m.skipped) {
       match(thread, number, s, m);
       note_pair(to, receiver, s, m, m.sender);
@@ -85,25 +86,15 @@ struct Matching : Reading {
       const int64_t number = r.held[done];
       Receive &m = r.receives[number];
       if (done >= forced && m.order >= r.posted.head) break;
-      Channel &c = r.channels.get(m.sender, m.comm, m.tag, m.family);
+      Channel &c = r.channels.get(channel_of(m.sender, m.comm, m.tag, m.family));
       RankState &source = ranks[m.sender];
-      while (c.first_receive == kNone && m.left > 0) {
-        while (c.first_send != kNone && source.sends[c.first_send].cancelled) {
-          source.sends[c.first_send].queued = false;
-          c.first_send = source.sends[c.first_send].next;
-        }
-        if (c.first_send == kNone) break;
-        const int64_t sent = c.first_send;
-        Send &s = source.sends[sent];
-        pair_up(thread, r, rank, sent, s, m);
-        if (s.left == 0) c.first_send = s.next;
-      }
-      if (m.left > 0) {
-        m.next = kNone;
-        if (c.first_receive == kNone) c.first_receive = number;
-        else r.receives[c.last_receive].next = number;
-        c.last_receive = number;
-      }
+      meet(m, c.sends, source.sends,
+           [&](int64_t sent, Send &s) { pair_up(thread, r, rank, sent, s, m); },
+           [](Send &s) {
+             s.queued &= !s.cancelled;
+             return s.cancelled;
+           });
+      if (m.left > 0) wait_in(c.receives, r.receives, number);
     }
     r.held.erase(r.held.begin(), r.held.begin() + done);
     r.posted.drop_before(r.posted.head);
@@ -117,19 +108,13 @@ struct Matching : Reading {
         RankState &source = ranks[note.sender], &target = ranks[note.receiver];
         Send &s = source.sends[note.number];
         if (s.cancelled) continue;
-        Channel &c = target.channels.get(note.sender, s.comm, s.tag, s.family);
+        Channel &c = target.channels.get(channel_of(note.sender, s.comm, s.tag, s.family));
         // Receives may already wait for it.
-        while (c.first_receive != kNone && s.left > 0) {
-          Receive &m = target.receives[c.first_receive];
-          pair_up(thread, target, note.receiver, note.number, s, m);
-          if (m.left == 0) c.first_receive = m.next;
-        }
+        meet(s, c.receives, target.receives,
+             [&](int64_t, Receive &m) { pair_up(thread, target, note.receiver, note.number, s, m); });
         if (s.left > 0) {
-          s.next = kNone;
           s.queued = true;
-          if (c.first_send == kNone) c.first_send = note.number;
-          else source.sends[c.last_send].next = note.number;
-          c.last_send = note.number;
+          wait_in(c.sends, source.sends, note.number);
         }
       }
       box.clear();

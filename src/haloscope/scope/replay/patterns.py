@@ -88,6 +88,7 @@ def load() -> Any:
                 _HERE / name
                 for name in (
                     "wait_analysis.h",
+                    "channels.h",
                     "records.h",
                     "reading.h",
                     "peers.h",

@@ -92,7 +92,7 @@ inline std::vector<Parcel> gather(const Peers &peers, const Parcel &own) {
     for (Parcel &one : parcels) one.put((int64_t)(next < size));  // more to come
     if (done < next) parcels[0].bytes.insert(parcels[0].bytes.end(), own.bytes.begin() + done, own.bytes.begin() + next);
     bool more = false;
-    const std::vector<Parcel> came = exchange(peers, parcels);
+    const std::vector<Parcel> came = ::exchange(peers, parcels);
     for (int32_t p = 0; p < peers.count; p++) {
       int64_t flag;
       std::memcpy(&flag, came[p].bytes.data(), sizeof flag);

@@ -10,10 +10,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "decoder.h"
+#include "channels.h"
+#include "run.h"
 #include "wait_analysis.h"
-
-constexpr int64_t kNone = -1;
 
 enum Family : int32_t { MESSAGE = 0, POST_START = 1, POST_COMPLETE = 2, COMPLETE_WAIT = 3 };
 
@@ -134,45 +133,6 @@ struct Window {
   }
 };
 
-struct Channel {
-  int32_t sender, comm, tag, family;
-  int64_t first_send = kNone, last_send = kNone, first_receive = kNone, last_receive = kNone;
-};
-
-// Channels of a receiver: open addressing on sender, communicator, tag and family.
-struct Channels {
-  std::vector<int32_t> slots = std::vector<int32_t>(64, -1);
-  std::vector<Channel> list;
-  static uint64_t mix(int32_t sender, int32_t comm, int32_t tag, int32_t family) {
-    uint64_t h = (uint64_t)(uint32_t)sender * 0x9e3779b97f4a7c15ull;
-    h ^= ((uint64_t)(uint32_t)comm << 32 | (uint32_t)tag) * 0xc2b2ae3d27d4eb4full;
-    h += (uint64_t)family * 0x165667b19e3779f9ull;
-    return h ^ h >> 29;
-  }
-  Channel &get(int32_t sender, int32_t comm, int32_t tag, int32_t family) {
-    uint64_t place = mix(sender, comm, tag, family) & (slots.size() - 1);
-    while (slots[place] >= 0) {
-      Channel &channel = list[slots[place]];
-      if (channel.sender == sender && channel.comm == comm && channel.tag == tag &&
-          channel.family == family)
-        return channel;
-      place = (place + 1) & (slots.size() - 1);
-    }
-    slots[place] = (int32_t)list.size();
-    list.push_back({sender, comm, tag, family});
-    if (list.size() * 2 > slots.size()) {
-      slots.assign(slots.size() * 4, -1);
-      for (size_t i = 0; i < list.size(); i++) {
-        uint64_t p = mix(list[i].sender, list[i].comm, list[i].tag, list[i].family);
-        p &= slots.size() - 1;
-        while (slots[p] >= 0) p = (p + 1) & (slots.size() - 1);
-        slots[p] = (int32_t)i;
-      }
-    }
-    return list.back();
-  }
-};
-
 struct Request {
   double enter = 0;
   int64_t send = kNone, order = -1;
@@ -290,7 +250,7 @@ struct RankState {
   Window<uint8_t> posted;     // receives by the order of posting: 1 while they are open
   std::vector<int64_t> held;  // receives completed before others that were posted earlier
   Requests requests;
-  Channels channels;
+  Table<Channel> channels;    // of its receives, by sender, communicator, tag and family
   std::unordered_set<int32_t> unsure_comms;   // of its receives
   std::unordered_set<int64_t> unsure_sends;   // comm, receiver
   PairTable pairs;

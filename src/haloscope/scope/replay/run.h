@@ -5,6 +5,8 @@
 #pragma once
 #include <cstdint>
 
+#include "decoder.h"
+
 extern "C" {
 
 // Roles that replays tell apart; inputs.py gives each node one of these.
@@ -20,33 +22,6 @@ enum Role : int32_t {
   ROLE_MEASUREMENT = 8,  // the tracer's own work
   ROLE_GPU = 9,          // host calls of the GPU's driver, and work on streams
   ROLE_OPENMP = 10,
-};
-
-struct Knot {  // of a correction of clocks: from `tick` on, `shift` ticks are added, growing or
-  int64_t tick;  // shrinking linearly to the next knot
-  int64_t shift;
-};
-
-struct LocationInput {
-  const uint64_t *words;  // the stream, header left out
-  int64_t count;          // words
-  int64_t epoch;          // ticks
-  double rate, zero;      // seconds on the run's clock = ticks * rate + zero
-  int32_t rank;
-  int32_t is_stream;      // of a GPU
-  const int32_t *nodes;   // the run's node by the rank's own, -1 for none
-  int64_t node_count;
-  const int32_t *comms;   // the run's communicator by the rank's own
-  const int32_t *places;  // this rank's number in that communicator, -1 where it is no member
-  int64_t comm_count;
-  const int32_t *windows;  // the run's communicator by the rank's own window
-  const int32_t *window_numbers;  // the run's window by the rank's own
-  int64_t window_count;
-  const int32_t *group_starts;  // members of the rank's own groups: group_members[starts[g]] ...
-  const int32_t *group_members;
-  int64_t group_count;
-  const Knot *knots;
-  int64_t knot_count;
 };
 
 struct RunInput {

@@ -35,7 +35,7 @@ struct Sharing : Settling {
       parcels[p].put(accesses);
     }
     total = 0;
-    for (const Parcel &parcel : exchange(peers, parcels)) {
+    for (const Parcel &parcel : ::exchange(peers, parcels)) {
       ParcelReader reader(parcel.bytes.data(), (int64_t)parcel.bytes.size());
       total += reader.one<int64_t>();
       alive |= reader.one<bool>();
@@ -60,7 +60,7 @@ struct Sharing : Settling {
       }
       parcels[p].put(matches);
     }
-    for (const Parcel &parcel : exchange(peers, parcels)) {
+    for (const Parcel &parcel : ::exchange(peers, parcels)) {
       ParcelReader reader(parcel.bytes.data(), (int64_t)parcel.bytes.size());
       for (const ForeignMatch &one : reader.list<ForeignMatch>()) {
         Send &s = ranks[one.sender].sends[one.number];

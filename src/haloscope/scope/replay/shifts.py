@@ -10,7 +10,6 @@ are those of the member that has most.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,9 +27,10 @@ from haloscope.scope.trace.trace import (
     SKIPPED_RECEIVED,
     SKIPPED_SENT,
     SKIPPED_UNSURE,
-    WORDS_OF_KIND,
     Kind,
     Operation,
+    Position,
+    decode,
     read_pieces,
 )
 
@@ -78,16 +78,10 @@ class Shifts:
         return np.concatenate([*parts, stream[begun:]])
 
 
-def _resumes(stream: NDArray[np.uint64]) -> Iterator[int]:
+def _resumes(stream: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Places right behind each RESUME."""
-    place, count = 0, len(stream)
-    kinds = (stream & np.uint64(63)).astype(np.uint8).tolist()
-    further = WORDS_OF_KIND.tolist()
-    while place < count and 0 < kinds[place] < len(further):
-        is_resume = kinds[place] == Kind.RESUME
-        place += 1 + further[kinds[place]]
-        if is_resume:
-            yield place
+    events = decode(stream, 0, Position(0, 0))
+    return events.starts[events.kinds == Kind.RESUME] + 1
 
 
 def find_shifts(measurement: Measurement) -> Shifts:

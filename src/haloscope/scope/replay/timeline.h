@@ -3,7 +3,7 @@
 #pragma once
 #include <vector>
 
-#include "decoder.h"
+#include "run.h"
 #include "wait_analysis.h"
 
 // Ticks by node, and which nodes have been added to. Without branches: a processor cannot

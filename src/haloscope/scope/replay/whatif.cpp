@@ -230,7 +230,7 @@ class WhatIf {
       sent.arrives = u.link_free + set_.latency;
     }
     const int32_t number = messages_.send(
-        causal::channel_key(u.rank, d.payload, d.comm((uint32_t)d.words[0]), d.words[0] >> 32), sent);
+        channel_key(u.rank, d.payload, d.comm((uint32_t)d.words[0]), d.words[0] >> 32), sent);
     if (messages_[number].state & causal::POSTED) replay_.wake(messages_[number].receiver_waits);
     bool kept = !learnt_ || flags(u.node) & SYNCHRONOUS || learnt_->waits((int64_t)bytes);
     kept = kept && !u.frames.empty();
@@ -240,7 +240,7 @@ class WhatIf {
   }
   int32_t post(Line &u, const Decoder &d, uint32_t sender, uint64_t channel, const Moment &at) {
     const int32_t number = messages_.post(
-        causal::channel_key(sender, u.rank, d.comm((uint32_t)channel), channel >> 32), at);
+        channel_key(sender, u.rank, d.comm((uint32_t)channel), channel >> 32), at);
     auto &m = messages_[number];
     if (m.state & causal::SENT) {
       replay_.wake(m.sender_waits);
@@ -255,7 +255,7 @@ class WhatIf {
     Frame *frame = u.frames.empty() ? nullptr : &u.frames.back();
     if (u.message < 0) {
       if (posted_before) {
-        const causal::Key key{(uint32_t)d.words[2], 0};
+        const Key key{(uint32_t)d.words[2], 0};
         const Request *request = requests_[u.rank].find(key);
         if (request && !request->sends) u.message = request->message;
         requests_[u.rank].erase(key);
@@ -349,7 +349,7 @@ class WhatIf {
       if (d.payload >= (uint32_t)run_.rank_count) return;
       const bool sent = flags & HS_SKIPPED_SENT;
       const uint32_t from = sent ? (uint32_t)u.rank : d.payload, to = sent ? d.payload : (uint32_t)u.rank;
-      messages_.skip(causal::channel_key(from, to, comm, d.words[0] >> 32),
+      messages_.skip(channel_key(from, to, comm, d.words[0] >> 32),
                      sent ? causal::SENT : causal::POSTED, count, wake);
     } else if (!has_request && d.payload == HS_NOBODY) {
       collectives_.skip(comm, d.place_in((uint32_t)d.words[0]), count, [&](auto &one) { wake_members(one); });
@@ -568,7 +568,7 @@ class WhatIf {
   const bool recorded_;
   std::vector<Visits> visits_;
   std::vector<double> means_;  // by visit
-  std::vector<causal::Table<Request>> requests_;  // by rank
+  std::vector<Table<Request>> requests_;  // by rank
   causal::Messages<Sent, Moment> messages_;
   causal::Collectives<Entry> collectives_;
   causal::Replay<WhatIf, Line> replay_;

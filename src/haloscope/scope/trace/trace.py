@@ -1,26 +1,31 @@
 """Events as arrays: reads a file of events piece by piece, and writes one.
 
-The layout is that of ``events.h``. The replay reads files by itself; this is for everything that
-is written in Python: exports, imports, tests, synthetic traces.
+The layout is that of ``events.h``; ``decoder.h`` reads it, here and in the replay.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.scope.record.build import EVENTS_HEADER, compile_library
 from haloscope.scope.trace.measurement import FORMAT, HEADER_WORDS, MAGIC
 
+_HERE = Path(__file__).parent
+DECODER = _HERE / "decoder.h"
 NOBODY = 0xFFFFFFFF
 MOST_DELTA = (1 << 26) - 1
+_BROKEN = 2  # the `End` of tables.cpp
 
 
 class Kind(IntEnum):
@@ -120,110 +125,111 @@ for _kind, _further in {
     Kind.COPY: 1,
 }.items():
     WORDS_OF_KIND[_kind] = _further
+_MOST_WORDS = 4
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where reading stands in a file of events: words after the header, and the tick there."""
+
+    offset: int
+    tick: int
 
 
 @dataclass(frozen=True)
 class Events:
-    """Events of one location, in order."""
+    """Events of a stretch of one location, in order."""
 
     ticks: NDArray[np.int64]  # When, absolute (the epoch is added), shape (n,)
     kinds: NDArray[np.int64]  # :class:`Kind` of each, shape (n,)
     payloads: NDArray[np.int64]  # Shape (n,), unsigned
-    words: NDArray[np.uint64]  # The further words, shape (n, 4), zero where an event has fewer
+    starts: NDArray[np.int64]  # Place of each event's first word in `stream`, shape (n,)
+    stream: NDArray[np.uint64]  # The words of the stretch
+    begin: Position  # Of the stretch
+    end: Position
     whole: bool  # False where the file ends within an event or holds a kind that is not known
 
     def __len__(self) -> int:
         return len(self.ticks)
 
+    def further(self, which: NDArray[Any], number: int) -> NDArray[np.uint64]:
+        """The further word of a number (from 0) of chosen events, which must have it."""
+        return np.asarray(self.stream[self.starts[which] + 1 + number])
 
-def read_events(path: Path, most: int | None = None) -> Events:
-    """Read a file of events (at most the first `most` words of it)."""
+    @cached_property
+    def words(self) -> NDArray[np.uint64]:
+        """The further words, shape (n, 4), zero where an event has fewer."""
+        words = np.zeros((len(self), _MOST_WORDS), np.uint64)
+        for number in range(_MOST_WORDS):
+            has = WORDS_OF_KIND[self.kinds] > number
+            words[has, number] = self.further(has, number)
+        return words
+
+
+def epoch_of(path: Path) -> int:
+    """Tick from which a file of events counts its times."""
     with path.open("rb") as file:
-        header = struct.unpack("<8Q", file.read(8 * HEADER_WORDS))
-        stream = np.fromfile(file, "<u8", -1 if most is None else most)
-    return decode(stream, int(header[2]))
+        return int(struct.unpack("<8q", file.read(8 * HEADER_WORDS))[2])
 
 
-def read_pieces(path: Path, words: int = 1 << 18) -> Iterator[Events]:
-    """Read a file of events in pieces of about so many words, in bounded memory.
+def read_events(path: Path) -> Events:
+    """Read a file of events at once."""
+    epoch = epoch_of(path)
+    stream = np.fromfile(path, "<u8", offset=8 * HEADER_WORDS)
+    return decode(stream, epoch, Position(0, epoch))
 
-    Only the last piece may be one that is not whole.
+
+def read_pieces(
+    path: Path, words: int = 1 << 18, begin: Position | None = None
+) -> Iterator[Events]:
+    """Read a file of events in pieces of so many words, in bounded memory.
+
+    `begin`: where to begin, between two events. Only the last piece may be one that is not whole.
     """
+    epoch = epoch_of(path)
+    begin = begin or Position(0, epoch)
+    words = max(words, 1 + _MOST_WORDS)
     with path.open("rb") as file:
-        header = struct.unpack("<8Q", file.read(8 * HEADER_WORDS))
-        ticks = int(header[2])
-        rest = np.zeros(0, "<u8")
-        while True:
-            fresh = np.fromfile(file, "<u8", words)
-            stream = np.concatenate([rest, fresh])
-            starts, end = _starts(stream)
-            is_last = len(fresh) < words or (end < len(stream) and not _is_cut(stream, end))
-            whole = end >= len(stream) or stream[end] == 0
-            events, ticks = _events(stream, starts, int(header[2]), ticks, whole or not is_last)
-            yield events
-            if is_last:
-                return
-            rest = stream[end:]
+        is_last = False
+        while not is_last:
+            file.seek(8 * (HEADER_WORDS + begin.offset))
+            stream = np.fromfile(file, "<u8", words)
+            events = decode(stream, epoch, begin)
+            consumed = events.end.offset - begin.offset
+            # An event that the end of a piece cuts is the first of the next one.
+            is_cut = len(stream) == words and consumed > 0
+            is_last = len(stream) < words or (consumed < words and (events.whole or not is_cut))
+            yield events if is_last else replace(events, whole=True)
+            begin = events.end
 
 
-def decode(stream: NDArray[np.uint64], epoch: int) -> Events:
-    """Turn a stream of words, header left out, into events."""
-    starts, end = _starts(stream)
-    whole = end >= len(stream) or stream[end] == 0
-    return _events(stream, starts, epoch, epoch, whole)[0]
-
-
-def _starts(stream: NDArray[np.uint64]) -> tuple[list[int], int]:
-    """Where events begin, and the first word that is none or begins one that is not whole."""
-    kinds = (stream & np.uint64(63)).astype(np.uint8).tolist()
-    starts: list[int] = []
-    place, count = 0, len(stream)
-    further = WORDS_OF_KIND.tolist()
-    zero = (stream == 0).tolist()
-    while place < count:
-        kind = kinds[place]
-        if zero[place] or kind == 0 or kind >= len(further) or place + further[kind] >= count:
-            break
-        starts.append(place)
-        place += 1 + further[kind]
-    return starts, place
-
-
-def _is_cut(stream: NDArray[np.uint64], end: int) -> bool:
-    """Whether the event that begins at a word goes on after the stream."""
-    kind = int(stream[end]) & 63
-    return 0 < kind < len(WORDS_OF_KIND) and end + int(WORDS_OF_KIND[kind]) >= len(stream)
-
-
-def _events(
-    stream: NDArray[np.uint64], starts: list[int], epoch: int, before: int, whole: bool
-) -> tuple[Events, int]:
-    """Events that begin at these words, the tick of the one before them given; and the last tick."""
-    at = np.array(starts, np.int64)
-    first = stream[at] if len(at) else np.zeros(0, np.uint64)
-    kind_of = (first & np.uint64(63)).astype(np.int64)
-    is_time = kind_of == Kind.TIME
-    delta = ((first >> np.uint64(6)) & np.uint64(MOST_DELTA)).astype(np.int64)
-    # Since the last TIME event before it, deltas add up.
-    steps = np.where(is_time, 0, delta)
-    total = np.cumsum(steps)
-    absolute = np.where(is_time, (first >> np.uint64(6)).astype(np.int64) + epoch - total, 0)
-    last = np.maximum.accumulate(np.where(is_time, np.arange(len(at)), -1)) if len(at) else at
-    base = np.where(last >= 0, absolute[np.maximum(last, 0)], before) if len(at) else at
-    ticks = total + base
-    words = np.zeros((len(at), 4), np.uint64)
-    for column in range(4):
-        has = WORDS_OF_KIND[kind_of] > column
-        words[has, column] = stream[at[has] + 1 + column]
-    keep = ~is_time
-    events = Events(
-        ticks[keep],
-        kind_of[keep],
-        (first >> np.uint64(32)).astype(np.int64)[keep],
-        words[keep],
-        whole,
+def decode(stream: NDArray[np.uint64], epoch: int, begin: Position) -> Events:
+    """Turn words of a file of events, from a position on, into events."""
+    stream = np.ascontiguousarray(stream, np.uint64)
+    ticks, kinds, payloads, starts = np.empty((4, len(stream)), np.int64)
+    position = np.array([0, begin.tick, 0], np.int64)
+    count = _library().decode_events(
+        *(stream.ctypes.data, len(stream), epoch, position.ctypes.data),
+        *(array.ctypes.data for array in (ticks, kinds, payloads, starts)),
     )
-    return events, int(ticks[-1]) if len(at) else before
+    consumed, tick, ending = position.tolist()
+    return Events(
+        *(ticks[:count], kinds[:count], payloads[:count], starts[:count]),
+        stream,
+        begin,
+        Position(begin.offset + consumed, tick),
+        ending != _BROKEN,
+    )
+
+
+@cache
+def _library() -> Any:
+    """The compiled decoder, with its function's types set."""
+    library = ctypes.CDLL(str(compile_library([_HERE / "tables.cpp"], [DECODER, EVENTS_HEADER])))
+    pointer, integer = ctypes.c_void_p, ctypes.c_int64
+    library.decode_events.restype = integer
+    library.decode_events.argtypes = (pointer, integer, integer, *(pointer,) * 5)
+    return library
 
 
 class EventsWriter:

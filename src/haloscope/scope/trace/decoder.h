@@ -7,9 +7,48 @@
 #include <cstdint>
 
 #include "events.h"
-#include "run.h"
 
-constexpr int kFurther[HS_EVENT_KINDS] = HS_WORDS_OF_KINDS;
+extern "C" {
+
+struct Knot {  // of a correction of clocks: from `tick` on, `shift` ticks are added, growing or
+  int64_t tick;  // shrinking linearly to the next knot
+  int64_t shift;
+};
+
+// Words of a location in memory, its clock, and the run's numbers for those of its rank.
+struct LocationInput {
+  const uint64_t *words;  // the stream, header left out
+  int64_t count;          // words
+  int64_t epoch;          // ticks
+  double rate, zero;      // seconds on the run's clock = ticks * rate + zero
+  int32_t rank;
+  int32_t is_stream;      // of a GPU
+  const int32_t *nodes;   // the run's node by the rank's own, -1 for none
+  int64_t node_count;
+  const int32_t *comms;   // the run's communicator by the rank's own
+  const int32_t *places;  // this rank's number in that communicator, -1 where it is no member
+  int64_t comm_count;
+  const int32_t *windows;  // the run's communicator by the rank's own window
+  const int32_t *window_numbers;  // the run's window by the rank's own
+  int64_t window_count;
+  const int32_t *group_starts;  // members of the rank's own groups: group_members[starts[g]] ...
+  const int32_t *group_members;
+  int64_t group_count;
+  const Knot *knots;
+  int64_t knot_count;
+};
+}
+
+// Further words by kind: of kinds that do not exist more than any file has.
+struct FurtherWords {
+  int32_t of_kind[HS_EVENT_KINDS] = HS_WORDS_OF_KINDS;
+  constexpr FurtherWords() {
+    of_kind[HS_EVENT_END] = INT32_MAX;
+    for (int kind = HS_EVENT_SKIPPED + 1; kind < HS_EVENT_LAUNCH; kind++) of_kind[kind] = INT32_MAX;
+  }
+  constexpr int64_t operator[](int kind) const { return of_kind[kind]; }
+};
+constexpr FurtherWords kFurther;
 
 // More messages or collectives than any program skips; nobody counts further.
 constexpr int64_t kMostSkipped = int64_t(1) << 40, kMostInstances = int64_t(1) << 60;
