@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from haloscope.errors import InputError, MachineError, counted
 from haloscope.exchange.plan import first_fault, refuse_together
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.hexes.hexes import FACES
-from haloscope.mesh.partition import METHODS, Method, Partition, bisect, choose, require_parts
+from haloscope.mesh.partition import ElementGraph, Method, Partition, partition
 from haloscope.mesh.surfaces.surfaces import spread
-from haloscope.mesh.tets.tets import CORNERS, Floats, Numbers, TetMesh
+from haloscope.mesh.tets.tets import Floats, Numbers, TetMesh
 
 # E. Cuthill and J. McKee, "Reducing the bandwidth of sparse symmetric matrices", 1969; reversed, as
 # A. George found it to fill in less; begun from nodes far out, as A. George and J. W. H. Liu, "An
@@ -96,17 +95,10 @@ def partition_tets(mesh: TetMesh, parts: int, method: Method = "auto") -> Partit
     `method`: ``graph`` (METIS), ``coordinates`` or ``auto``, as for
     :func:`haloscope.mesh.partition.partition`.
     """
-    require_parts(parts, mesh.count)
-    if method not in METHODS:
-        raise InputError(
-            "unknown method", location=f"partition method '{method}'", allowed=", ".join(METHODS)
-        )
-    # The graph is made from six neighbours an element: tetrahedra have two less.
-    neighbours = np.full((mesh.count, FACES), -1, np.int32)
-    neighbours[:, :CORNERS] = mesh.neighbours
-    load = np.ones(mesh.count)
-    partitions = [] if method == "graph" else [("coordinates", bisect(mesh.centres, parts, load))]
-    return choose(neighbours, parts, load, method, partitions)
+    elements = np.arange(mesh.count)
+    graph = ElementGraph(elements, mesh.neighbours.astype(np.int64), mesh.centres, mesh.count)
+    weights = np.ones(mesh.count)
+    return partition(World(), graph, weights, method, parts=parts, largest_graph=mesh.count)
 
 
 @dataclass(frozen=True, eq=False)

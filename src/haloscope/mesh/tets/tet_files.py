@@ -70,7 +70,7 @@ class TetQuality:
 
     def sliver_text(self) -> str:
         """Which elements are slivers, and where."""
-        named = elements_text(np.arange(len(self.slivers)), self.sliver_centres, self.slivers)
+        named = elements_text(self.slivers, self.sliver_centres)
         number = counted(len(self.slivers), "sliver")
         return f"{number} with SICN below {self.smallest:g}: {named}"
 
