@@ -366,7 +366,7 @@ _CASES = textwrap.dedent(
     }
     if world.size > 2:
         few = {"box": box | {"elements": [1, 1, 2]}}
-        wrong["3 parts are out of range for a mesh of 2 elements; allowed are 1 to 2"] = few
+        wrong["3 parts for a mesh of 2 elements; allowed: 1 to 2"] = few
     for words, changes in wrong.items():
         try:
             opened(**{"box": box, "boundaries": walls, **changes})

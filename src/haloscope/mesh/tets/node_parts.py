@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import json
+import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -284,13 +283,6 @@ def _neighbours(
     }
 
 
-Array = NDArray[Any]
-
-# Types of a part's arrays by number, as they are told before they are sent.
-_TYPES = (np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.int32))
-_DIMENSIONS = 2
-
-
 def node_part_on_ranks(
     world: World, make: Callable[[], TetMesh], method: Method = "auto"
 ) -> tuple[NodePart, tuple[str, ...]]:
@@ -298,9 +290,6 @@ def node_part_on_ranks(
 
     Rank 0 holds the whole mesh, and one part at a time beside it.
     """
-    if world.size == 1:
-        mesh, shares, lines = _shared_out(make, world.size, method)
-        return node_part(mesh, shares, world.rank), lines
     fault: InputError | None = None
     missing: MachineError | None = None
     if world.is_root:
@@ -324,60 +313,29 @@ def _shared_out(
     make: Callable[[], TetMesh], ranks: int, method: Method
 ) -> tuple[TetMesh, NodeShares, tuple[str, ...]]:
     mesh = make()
-    partition = partition_tets(mesh, ranks, method)
-    shares = share_nodes(mesh, partition.parts, ranks)
+    shared = partition_tets(mesh, ranks, method)
+    shares = share_nodes(mesh, shared.parts, ranks)
     lines = (mesh.describe(), *mesh.notes)
     if ranks > 1:
-        lines = (*lines, partition.describe(), shares.describe())
+        lines = (*lines, shared.describe(), shares.describe())
     return mesh, shares, lines
 
 
 def _send(world: World, part: NodePart) -> None:
-    """Sends an array after its description: a text, whose length goes first."""
-    text, arrays = _taken_apart(part)
-    packed = np.frombuffer(text.encode(), np.uint8)
-    world.send(np.array([len(packed), len(arrays)]), part.rank)
-    world.send(packed, part.rank)
-    shapes = np.zeros((len(arrays), 1 + _DIMENSIONS), np.int64)
-    for row, array in zip(shapes, arrays, strict=True):
-        row[0] = _TYPES.index(array.dtype)
-        row[1 : 1 + array.ndim] = array.shape
-        row[1 + array.ndim :] = -1
-    world.send(shapes, part.rank)
-    for array in arrays:
-        world.send(array, part.rank)
+    """Send the sizes of a part's description and arrays, then these: the arrays are not copied."""
+    arrays: list[pickle.PickleBuffer] = []
+    text = pickle.dumps(part, protocol=5, buffer_callback=arrays.append)
+    blocks = [np.frombuffer(text, np.uint8)]
+    blocks += [np.frombuffer(array.raw(), np.uint8) for array in arrays]
+    world.send(np.array([len(blocks)]), part.rank)
+    world.send(np.array([len(block) for block in blocks]), part.rank)
+    for block in blocks:
+        world.send(block, part.rank)
 
 
 def _receive(world: World) -> NodePart:
-    length, count = world.receive((2,), np.int64, 0).tolist()
-    text = world.receive((length,), np.uint8, 0).tobytes().decode()
-    shapes = world.receive((count, 1 + _DIMENSIONS), np.int64, 0).tolist()
-    arrays = [
-        world.receive(tuple(size for size in shape if size >= 0), _TYPES[kind], 0)
-        for kind, *shape in shapes
-    ]
-    return _put_together(text, arrays)
-
-
-_PLAIN = ("rank", "ranks", "whole_nodes", "whole_tets", "interior", "outer_tets", "zone_names")
-_ARRAYS = ("nodes", "node_numbers", "tets", "tet_numbers", "multiplicity", "owners", "zones")
-_TABLES = ("neighbours", "boundaries", "boundary_tets", "surfaces", "surface_tets")
-
-
-def _taken_apart(part: NodePart) -> tuple[str, list[Array]]:
-    fields = {name: getattr(part, name) for name in _PLAIN}
-    fields |= {name: list(getattr(part, name)) for name in _TABLES}
-    arrays = [getattr(part, name) for name in _ARRAYS]
-    for name in _TABLES:
-        arrays += getattr(part, name).values()
-    return json.dumps(fields), arrays
-
-
-def _put_together(text: str, arrays: list[Array]) -> NodePart:
-    fields = json.loads(text)
-    fields["zone_names"] = tuple(fields["zone_names"])
-    waiting = iter(arrays)
-    fields |= {name: next(waiting) for name in _ARRAYS}
-    for name in _TABLES:
-        fields[name] = {key: next(waiting) for key in fields[name]}
-    return NodePart(**fields)
+    count = int(world.receive((1,), np.int64, 0)[0])
+    sizes = world.receive((count,), np.int64, 0).tolist()
+    text, *arrays = (world.receive((size,), np.uint8, 0) for size in sizes)
+    part: NodePart = pickle.loads(text.tobytes(), buffers=arrays)
+    return part
