@@ -28,6 +28,7 @@ from digests import REDUCTIONS
 from doc_blocks import ROOT, Block, Line, Printed, commands
 from explorer_samples import write_sample
 from small_cavities import TEXT as SMALL_CAVITY
+from written_meshes import write_tets
 
 import haloscope
 import haloscope.run
@@ -38,7 +39,6 @@ from haloscope.commands import cli
 from haloscope.commands import options as commands_world
 from haloscope.device.ceilings import Ceilings
 from haloscope.io.checkpoint import list_checkpoints
-from haloscope.mesh.tets.tet_files import write_tets
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.mesh.tets.tets import make_tet_mesh
 from haloscope.solvers import registry

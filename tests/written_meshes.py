@@ -1,16 +1,21 @@
-"""Gmsh files written by hand, without a library: bricks of first order, with what is wrong with them."""
+"""Mesh files: bricks of first order written by hand, also faulty ones, and tetrahedra written by meshio."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from haloscope.mesh.hexes.hexes import FACE_CORNERS, HexMesh
+from haloscope.mesh.tets.tets import TetMesh
 
 _ROUND = [0, 1, 3, 2]
 _CORNERS = [0, 1, 3, 2, 4, 5, 7, 6]
+Form = Literal["gmsh22", "gmsh41", "vtu", "vtk"]
+
+_FORMS = {"gmsh22": "gmsh22", "gmsh41": "gmsh", "vtu": "vtu", "vtk": "vtk42"}
 
 
 def write_gmsh(
@@ -54,3 +59,41 @@ def write_gmsh(
     text += ["$EndNodes", "$Elements", str(len(lines))]
     text += [f"{number} {line}" for number, line in enumerate(lines, 1)] + ["$EndElements", ""]
     path.write_text("\n".join(text))
+
+
+def write_tets(mesh: TetMesh, path: Path | str, form: Form = "gmsh22", binary: bool = True) -> None:
+    """Write a mesh with its names; those of VTK files are numbers, from 1 in the mesh's order.
+
+    Elements are written zone after zone.
+    """
+    import meshio
+
+    surfaces = list(mesh.boundaries)
+    surfaces += [name for name in mesh.surfaces if name not in mesh.boundaries]
+    cells: list[tuple[str, np.ndarray]] = []
+    groups: list[tuple[int, int]] = []
+    for number, name in enumerate(surfaces, 1):
+        parts = [every[name] for every in (mesh.boundaries, mesh.surfaces) if name in every]
+        cells.append(("triangle", np.concatenate(parts)))
+        groups.append((number, 2))
+    for number in range(len(mesh.zone_names)):
+        tets = mesh.tets[mesh.zones == number]
+        if len(tets):
+            cells.append(("tetra", tets))
+            groups.append((len(surfaces) + number + 1, 3))
+    tags = [
+        np.full(len(part), number, np.int32)
+        for (_, part), (number, _) in zip(cells, groups, strict=True)
+    ]
+    data = {"gmsh:physical": tags, "gmsh:geometrical": tags}
+    names = [*surfaces, *mesh.zone_names]
+    fields = {names[number - 1]: np.array([number, size]) for number, size in groups}
+    file = meshio.Mesh(mesh.nodes, cells, cell_data=data, field_data=fields)
+    if form == "gmsh41":
+        # Version 4.1 keeps groups with its entities, which meshio makes from tags of points: one
+        # point of each group's is enough.
+        of_points = np.tile([3, groups[-1][0]], (len(mesh.nodes), 1))
+        of_points[: len(groups)] = [(size, number) for number, size in groups]
+        file.point_data["gmsh:dim_tags"] = of_points
+    options = {"binary": binary} if form.startswith("gmsh") else {}
+    file.write(Path(path), file_format=_FORMS[form], **options)

@@ -11,10 +11,10 @@ import meshio
 import numpy as np
 import pytest
 from refusals import refused
+from written_meshes import write_tets
 
 from haloscope.case.tables import check, describe
 from haloscope.errors import InputError
-from haloscope.mesh.tets.tet_files import write_tets
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.solvers import registry
 from haloscope.solvers.flow.case import FlowCase

@@ -8,10 +8,11 @@ import math
 import numpy as np
 import pytest
 from refusals import refused
+from written_meshes import write_tets
 
 from haloscope.case.tables import Table, check
 from haloscope.errors import InputError, MachineError
-from haloscope.mesh.tets.tet_files import tet_quality, write_tets
+from haloscope.mesh.tets.tet_files import tet_quality
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.mesh.tets.tets import make_tet_mesh
 from haloscope.solvers.flow import pump_mesh as module

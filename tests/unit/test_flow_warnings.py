@@ -9,11 +9,11 @@ import math
 import numpy as np
 import pytest
 from refusals import refused
+from written_meshes import write_tets
 
 from haloscope.case.tables import check
 from haloscope.device.ceilings import Ceilings
 from haloscope.errors import SolutionError
-from haloscope.mesh.tets.tet_files import write_tets
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.mesh.tets.tets import make_tet_mesh
 from haloscope.run import Simulation

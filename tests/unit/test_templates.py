@@ -8,14 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from written_meshes import write_gmsh
+from written_meshes import write_gmsh, write_tets
 
 import haloscope
 from haloscope.case.tables import read_case
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.mesh.surfaces.surface_files import write_stl
 from haloscope.mesh.surfaces.surface_generators import tube
-from haloscope.mesh.tets.tet_files import write_tets
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.mesh.tets.tets import make_tet_mesh
 from haloscope.solvers import registry

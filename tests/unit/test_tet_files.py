@@ -7,11 +7,12 @@ import sys
 import numpy as np
 import pytest
 from refusals import refused
+from written_meshes import write_tets
 
 from haloscope.errors import InputError, MachineError
 from haloscope.mesh.files.gmsh import count_gmsh_hexahedra, count_gmsh_tetrahedra
 from haloscope.mesh.files.mesh_groups import choose_groups
-from haloscope.mesh.tets.tet_files import read_tets, write_tets
+from haloscope.mesh.tets.tet_files import read_tets
 from haloscope.mesh.tets.tet_generators import BOX_SIDES, tet_box
 from haloscope.mesh.tets.tets import TetMesh, area_vectors, make_tet_mesh
 
@@ -182,12 +183,10 @@ def test_mirrored_files_are_turned_and_unused_nodes_dropped_with_notes(meshio, t
     assert (mesh.volumes > 0).all()
 
 
-def test_without_meshio_it_says_what_to_install(monkeypatch, two, tmp_path):
+def test_without_meshio_it_says_what_to_install(monkeypatch, two):
     monkeypatch.setitem(sys.modules, "meshio", None)
     with refused(MachineError, remedy=r"pip install -e '[^']*\[mesh\]'"):
         read_tets(two())
-    with refused(MachineError, remedy=r"pip install -e '[^']*\[mesh\]'"):
-        write_tets(tet_box((1, 1, 1)), tmp_path / "box.msh")
 
 
 @pytest.mark.parametrize(
@@ -457,18 +456,3 @@ def test_a_damaged_binary_file_never_gets_further_than_an_error(meshio, tmp_path
             assert "\n" not in str(error)
         else:
             assert (mesh.volumes > 0).all()
-
-
-def test_what_cannot_be_written_is_refused(meshio, tmp_path):
-    box = tet_box((1, 1, 1))
-    with refused(location="format 'stl'", problem="unknown", allowed="gmsh22, gmsh41, vtu"):
-        write_tets(box, tmp_path / "box.stl", "stl")
-    with refused(problem="cannot be written.*No such file"):
-        write_tets(box, tmp_path / "no" / "box.msh")
-    one = make_tet_mesh(
-        box.nodes[[0, 1, 3, 7]], np.array([[0, 1, 2, 3]]), {"abcd"[n]: np.delete(np.arange(4), n) for n in range(4)}
-    )  # fmt: skip
-    write_tets(one, tmp_path / "one.msh")
-    assert read_tets(tmp_path / "one.msh").count == 1
-    with refused(problem="4 nodes has 5 groups, .*Gmsh 4.1$", remedy="gmsh22"):
-        write_tets(one, tmp_path / "one.msh", "gmsh41")

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
-from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,26 +14,24 @@ from haloscope.errors import InputError, counted
 from haloscope.exchange.plan import refuse_together
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.files.gmsh import count_gmsh_hexahedra
-from haloscope.mesh.files.mesh_groups import (
-    CellGroups,
-    ChosenGroups,
-    choose_groups,
-    dimension,
-    equal_cells,
-    zones_of,
-)
-from haloscope.mesh.files.meshio_files import (
-    HEX_ENDINGS,
-    block_nodes,
-    read_with_meshio,
-    require_meshio,
-)
+from haloscope.mesh.files.mesh_groups import VolumeKind, in_file, read_volumes, volume_blocks
+from haloscope.mesh.files.meshio_files import HEX_ENDINGS, read_with_meshio, require_meshio
 from haloscope.mesh.hexes.hexes import Floats, Integers, in_tensor, node_table
 from haloscope.mesh.hexes.mesh_parts import ElementRows, unconnected
 from haloscope.mesh.hexes.shared_meshes import NamedQuads, connect, range_ends, range_of
 
 # Corners of a VTK or Gmsh hexahedron in the order of ours.
 _CORNERS = [0, 1, 3, 2, 4, 5, 7, 6]
+_HEXAHEDRA = VolumeKind(
+    "hexahedra",
+    r"hexahedron\d*|VTK_LAGRANGE_HEXAHEDRON",
+    "only hexahedra",
+    "in Gmsh, use transfinite or extruded volumes, or Mesh.SubdivisionAlgorithm 2",
+    HEX_ENDINGS,
+    r"quad\d*|VTK_LAGRANGE_QUAD.*",
+    4,
+    "quadrilaterals",
+)
 # Products of three lengths must be numbers, too.
 _LARGEST = 1e30
 
@@ -45,7 +40,6 @@ _LARGEST = 1e30
 class FileCells:
     """The hexahedra of a file and the quadrilaterals that name their faces, not connected yet."""
 
-    path: Path  # The file
     points: Floats  # (points, 3) in the file's unit of length
     scale: float  # Factor from that to metres
     cells: Integers  # int64 (elements, nodes): numbers of points in the file's order
@@ -105,10 +99,8 @@ def read_mesh(
             fault = error
     refuse_together(world, fault)
     notes = file[0].notes if file else ()
-    try:
+    with in_file(path):
         rows = _hand_out(world, file)
-    except InputError as error:
-        raise error.within(f"mesh file {path}") from None
     return replace(rows, mesh=replace(rows.mesh, notes=notes))
 
 
@@ -123,47 +115,33 @@ def read_cells(
     # by those of its hexahedra; a group without a name goes by its number. A face or element in
     # several groups goes to the smallest for which the case has a condition or a material, else to
     # the smallest; `HexMesh.notes` says so.
-    path = Path(path)
-    if not (math.isfinite(scale) and scale > 0):
-        raise InputError("out of range", location=f"scale = {scale:g}", allowed="a factor above 0")
-    file = read_with_meshio(path, HEX_ENDINGS)
-    points = np.asarray(file.points, np.float64)
-    if points.ndim != 2 or points.shape[1] != 3:
-        raise InputError("it has no points in three dimensions", location=f"mesh file {path}")
-    kind, blocks = _hexahedra(file, path)
-    cells = np.concatenate([block_nodes(file, block, path) for block in blocks])
-    _require_finite(points, cells, path)
-    table = node_table(points, cells, kind)
+    file = read_volumes(_HEXAHEDRA, path, scale, conditions, materials)
+    points, cells = file.points, file.cells
+    _require_finite(points, cells, file.path)
+    table = node_table(points, cells, file.kind)
     if table is None:
         raise InputError(
-            f"the order of cells '{kind}' of {cells.shape[1]} nodes is not the same along all "
+            f"the order of cells '{file.kind}' of {cells.shape[1]} nodes is not the same along all "
             "directions",
             location=f"mesh file {path}",
             remedy="save the mesh with one order",
         )
-    groups = CellGroups(file, path)
-    try:
-        cells, regions = zones_of(groups, blocks, cells, materials)
-    except InputError as error:
-        raise error.within(f"mesh file {path}") from None
     # Points that are no corners get no number, so that face keys stay small.
     used = np.zeros(len(points), bool)
     used[cells[:, _CORNERS]] = True
     numbers = np.where(used, np.cumsum(used) - 1, -1)
-    quads, surfaces = _named_quads(file, groups, path, conditions)
     return FileCells(
-        path,
         points,
         scale,
         cells,
         table,
         numbers,
-        regions.numbers,
-        regions.names,
-        quads,
-        surfaces.numbers,
-        surfaces.names,
-        (*regions.notes, *surfaces.notes),
+        file.zones.numbers,
+        file.zones.names,
+        file.faces,
+        file.face_groups.numbers,
+        file.face_groups.names,
+        (*file.zones.notes, *file.face_groups.notes),
     )
 
 
@@ -175,43 +153,8 @@ def count_elements(path: Path | str) -> int:
         if count:
             return count
     file = read_with_meshio(path, HEX_ENDINGS)
-    return sum(len(file.cells[block].data) for block in _hexahedra(file, path)[1])
-
-
-def _is_hexahedron(kind: str) -> bool:
-    return kind.startswith("hexahedron") or kind == "VTK_LAGRANGE_HEXAHEDRON"
-
-
-def _hexahedra(file: Any, path: Path) -> tuple[str, list[int]]:
-    """Type of the hexahedra and the numbers of their blocks; nothing else may fill space."""
-    counts: Counter[str] = Counter()
-    for block in file.cells:
-        if dimension(block.type) == 3 and len(block.data):
-            counts[block.type] += len(block.data)
-    listed = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-    if not all(_is_hexahedron(kind) for kind in counts):
-        raise InputError(
-            f"it holds {listed}",
-            location=f"mesh file {path}",
-            allowed="only hexahedra",
-            remedy="in Gmsh, use transfinite or extruded volumes, or Mesh.SubdivisionAlgorithm 2",
-        )
-    if not counts:
-        surface = Counter(block.type for block in file.cells if len(block.data))
-        raise InputError(
-            f"it holds no hexahedra, only {', '.join(sorted(surface)) or 'points'}",
-            location=f"mesh file {path}",
-            remedy="in Gmsh, put the volumes into a physical group, so that they are saved",
-        )
-    blocks = [n for n, block in enumerate(file.cells) if _is_hexahedron(block.type)]
-    blocks = [n for n in blocks if len(file.cells[n].data)]
-    if len({(file.cells[n].type, np.shape(file.cells[n].data)[1]) for n in blocks}) > 1:
-        raise InputError(
-            f"it mixes hexahedra of several orders ({listed})",
-            location=f"mesh file {path}",
-            remedy="save the mesh with one order",
-        )
-    return file.cells[blocks[0]].type, blocks
+    with in_file(path):
+        return sum(len(file.cells[block].data) for block in volume_blocks(_HEXAHEDRA, file))
 
 
 def _require_finite(points: Floats, cells: Integers, path: Path) -> None:
@@ -224,37 +167,6 @@ def _require_finite(points: Floats, cells: Integers, path: Path) -> None:
             location=f"mesh file {path}",
             allowed=f"finite numbers up to {_LARGEST:g}",
         )
-
-
-def _named_quads(
-    file: Any, groups: CellGroups, path: Path, conditions: Collection[str]
-) -> tuple[Integers, ChosenGroups]:
-    """Corners (n, 4) of the quadrilaterals that have a group, each once, and one of its groups."""
-    blocks = [
-        number
-        for number, block in enumerate(file.cells)
-        if dimension(block.type) == 2 and groups.any_in(number) is not None
-    ]
-    for number in blocks:
-        kind = file.cells[number].type
-        if not kind.startswith(("quad", "VTK_LAGRANGE_QUAD")):
-            raise InputError(
-                f"the surface '{groups.any_in(number)}' is made of {kind} cells",
-                location=f"mesh file {path}",
-                allowed="quadrilaterals",
-            )
-    corners = [block_nodes(file, number, path)[:, :4] for number in blocks]
-    quads = np.concatenate([np.empty((0, 4), np.int64), *corners])
-    first, place = equal_cells(quads)
-    cells, numbers = groups.pairs(blocks)
-    try:
-        chosen = choose_groups(
-            place[cells], numbers, groups.names, len(first), conditions, "face", "condition"
-        )
-    except InputError as error:
-        raise error.within(f"mesh file {path}") from None
-    named = chosen.numbers >= 0
-    return quads[first[named]], replace(chosen, numbers=chosen.numbers[named])
 
 
 def _hand_out(world: World, held: list[FileCells]) -> ElementRows:
