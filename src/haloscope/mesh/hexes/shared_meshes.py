@@ -250,7 +250,7 @@ def _owners(world: World, high: Integers, low: Integers) -> Integers:
 
 @dataclass(frozen=True, eq=False)
 class _Matched:
-    """What owners answer about a rank's faces and quadrilaterals."""
+    """Answers of the owners about a rank's faces and quadrilaterals."""
 
     partners: Integers  # (faces,): word of the other face with the same corners, or _NOTHING
     names: NDArray[np.int32]  # (faces,)

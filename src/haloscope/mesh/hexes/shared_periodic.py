@@ -92,7 +92,7 @@ class _Side:
         return np.asarray(corners[np.arange(len(self.faces))[:, None], FACE_CORNERS[self.faces]])
 
     def of(self, rows: Integers) -> _Side:
-        """Some of them."""
+        """The side's faces by rows."""
         return _Side(self.elements[rows], self.faces[rows], self.coordinates[rows])
 
 
