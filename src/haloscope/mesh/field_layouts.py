@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,6 @@ from numpy.typing import NDArray
 from haloscope.exchange.plan import rows_on_root
 from haloscope.exchange.ranks.world import World
 from haloscope.io.vtk_arrays import MeshCells
-from haloscope.mesh.blocks import StructuredGrid
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -31,6 +31,34 @@ _PIECE_BYTES = 1 << 26
 _GAP_BYTES = 1 << 16
 # Global numbers of single values that are made at once.
 _NUMBERS_AT_ONCE = 1 << 23
+
+
+@dataclass(frozen=True)
+class StructuredGrid:
+    """Coordinates of the planes of a regular grid in m, and where a field's values are on it."""
+
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    z: NDArray[np.float64]
+    # (n, 3): place (x, y, z) of each value; None where a field has the shape (z, y, x) itself.
+    places: NDArray[np.int64] | None = None
+
+    def points(self) -> NDArray[np.float64]:
+        """Where the values are: (n, 3), or (nz, ny, nx, 3) of a field that fills the grid."""
+        if self.places is not None:
+            x, y, z = self.places.T
+            return np.stack([self.x[x], self.y[y], self.z[z]], axis=-1)
+        z, y, x = np.meshgrid(self.z, self.y, self.x, indexing="ij")
+        return np.stack([x, y, z], axis=-1)
+
+    def spread(self, values: np.ndarray) -> np.ndarray:
+        """A field as an array (nz, ny, nx); nan where the grid has no value."""
+        if self.places is None:
+            return values
+        whole = np.full((len(self.z), len(self.y), len(self.x)), np.nan, values.dtype)
+        x, y, z = self.places.T
+        whole[z, y, x] = values
+        return whole
 
 
 class Piece(NamedTuple):

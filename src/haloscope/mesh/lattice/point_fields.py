@@ -20,8 +20,7 @@ from haloscope.exchange.plan import by_number
 from haloscope.exchange.ranks.world import World
 from haloscope.io.vtkhdf import ImageWriter
 from haloscope.io.vtkhdf_cells import CellWriter
-from haloscope.mesh.blocks import StructuredGrid
-from haloscope.mesh.field_layouts import Piece, Position, RowLayout, ranges
+from haloscope.mesh.field_layouts import Piece, Position, RowLayout, StructuredGrid, ranges
 from haloscope.mesh.lattice.lattice_parts import Integers, Triple, raster_coordinates
 
 _INSIDE = "inside"
