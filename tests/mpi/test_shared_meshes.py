@@ -25,7 +25,9 @@ _PARTS = textwrap.dedent(
     from turned_meshes import turned
     from haloscope.mesh.hexes.hex_boxes import box_elements
     from haloscope.mesh.hexes.hex_generators import box, sphere
-    from haloscope.mesh.hexes.mesh_parts import rows_of, take
+    from haloscope.errors import InputError
+    from haloscope.mesh.hexes.mesh_parts import mesh_of, rows_of, take
+    from haloscope.numerics.elements.element_maps import check_jacobians
     from haloscope.mesh.partition import bisect, graph_of, partition
     from haloscope.mesh.hexes.shared_meshes import move, range_of, range_ranks, surroundings
     from haloscope.exchange.ranks.world import World, open_world
@@ -109,6 +111,19 @@ _PARTS = textwrap.dedent(
         behind, behind_face = near[element, face], around.mesh.neighbour_faces[element, face]
         assert np.array_equal(near[behind, behind_face], element)
         assert np.array_equal(mesh.neighbours[numbers[element], face], numbers[behind])
+
+    # Elements inside out are counted over all ranks.
+    mirrored = mesh_of(bricks, np.arange(bricks.count))
+    object.__setattr__(mirrored, "coordinates", bricks.coordinates * [-1.0, 1.0, 1.0])
+    object.__setattr__(mirrored, "mapping", None)
+    refusals = []
+    for ranks in (World(), world):
+        try:
+            check_jacobians(ranks, take(mirrored, range_of(ranks, bricks.count)), 2)
+        except InputError as error:
+            refusals.append(str(error))
+    assert len(refusals) == 2 and refusals[0] == refusals[1], refusals
+    assert "in 60 of 60 elements (60 of them are negative" in refusals[0]
     print("all the same", flush=True)
     """
 )

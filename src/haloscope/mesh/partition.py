@@ -81,7 +81,8 @@ class ElementGraph:
 
 def graph_of(part: MeshPart) -> ElementGraph:
     """The graph of a rank's part of a mesh of hexahedra."""
-    neighbours = np.where(part.behind >= 0, part.behind // FACES, -1)
+    behind = part.behind
+    neighbours = np.where(behind >= 0, behind // FACES, -1)
     return ElementGraph(part.elements, neighbours, part.mesh.centres, part.whole)
 
 
