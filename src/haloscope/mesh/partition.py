@@ -129,6 +129,10 @@ def partition(
     metis = None if method == "coordinates" else find_metis(required=method == "graph")
     if method == "auto" and (graph.whole > largest_graph or world.any(metis is None)):
         method = "coordinates"
+    if count == 1:
+        load = world.sum(np.array([weights.sum()]))
+        name = "graph" if method == "graph" else "coordinates"
+        return Partition(np.zeros(len(weights), np.int32), 1, name, load, 0, graph.whole)
     ways = []
     if method != "graph":
         owners = bisect(world, graph.centres, graph.elements, weights, count)
@@ -207,8 +211,6 @@ def _cut_graph(
     pymetis: Any, neighbours: NDArray[np.integer], parts: int, weights: Floats
 ) -> NDArray[np.int32]:
     """Parts by METIS, with elements moved to those that it leaves empty."""
-    if parts == 1:
-        return np.zeros(len(neighbours), np.int32)
     starts, others, faces = dual_graph(neighbours)
     scaled = np.clip(weights / weights.mean() * _MEAN_WEIGHT, 1, _LARGEST_WEIGHT)
     _, owners = pymetis.part_graph(
