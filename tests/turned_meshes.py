@@ -6,7 +6,10 @@ import itertools
 
 import numpy as np
 
-from haloscope.mesh.hexes.hexes import FACE_CORNERS, HexMesh, connect, face_nodes, face_permutation
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.hexes.hexes import FACE_CORNERS, HexMesh, face_nodes, face_permutation
+from haloscope.mesh.hexes.mesh_parts import ElementRows, rows_of, unconnected
+from haloscope.mesh.hexes.shared_meshes import connect
 from haloscope.numerics.elements.element_maps import nodes
 
 # A turn: which old direction each new one is, and whether it is reversed. All 24 without mirrors.
@@ -16,6 +19,27 @@ TURNS = [
     for flips in itertools.product((False, True), repeat=3)
     if np.linalg.det(np.eye(3)[list(axes)]) * (-1) ** sum(flips) > 0
 ]
+
+
+def connected(
+    coordinates: np.ndarray,
+    vertices: np.ndarray,
+    *,
+    boundaries: np.ndarray | None = None,
+    boundary_names: tuple[str, ...] = (),
+    regions: np.ndarray | None = None,
+    region_names: tuple[str, ...] = ("volume",),
+) -> HexMesh:
+    """A whole mesh of elements whose faces are matched on one rank."""
+    count = len(vertices)
+    regions = np.zeros(count, np.int32) if regions is None else regions
+    mesh = unconnected(coordinates, vertices, regions, region_names, boundary_names, boundaries)
+    return connect(World(), mesh, np.arange(count), count, int(vertices.max()) + 1).whole_mesh()
+
+
+def whole_rows(mesh: HexMesh) -> ElementRows:
+    """All elements of a mesh, as one rank has them."""
+    return rows_of(mesh, np.arange(mesh.count))
 
 
 def turn(values: np.ndarray, axes: tuple[int, ...], flips: tuple[bool, ...]) -> np.ndarray:
@@ -37,9 +61,9 @@ def turned(mesh: HexMesh, seed: int = 0) -> HexMesh:
         corners = mesh.vertices[chosen].reshape(-1, 2, 2, 2)
         vertices[chosen] = turn(corners, axes, flips).reshape(-1, 8)
     # Names of faces go by their corners, which keep their numbers.
-    result = connect(coordinates, vertices, regions=mesh.regions, region_names=mesh.region_names)
+    result = connected(coordinates, vertices, regions=mesh.regions, region_names=mesh.region_names)
     names = named_like(mesh, result)
-    return connect(
+    return connected(
         coordinates,
         vertices,
         boundaries=names,

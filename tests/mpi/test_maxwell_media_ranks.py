@@ -18,8 +18,8 @@ _STEPS = textwrap.dedent(
     from haloscope.device.cpu import CpuDevice
     from haloscope.mesh.hexes.hex_generators import box
     from haloscope.mesh.hexes.mesh_parts import take
-    from haloscope.mesh.partition import partition
-    from haloscope.exchange.ranks.world import open_world
+    from haloscope.mesh.partition import bisect
+    from haloscope.exchange.ranks.world import World, open_world
     from haloscope.numerics.elements.element_maps import nodes
     from haloscope.solvers.maxwell.terms.additions import PointwiseAdditions, place
     from haloscope.solvers.maxwell.terms.sources import PointDipole, SheetCurrent, VolumeCurrent
@@ -47,7 +47,8 @@ _STEPS = textwrap.dedent(
         ),
         waves=(PlaneWave((1, 2, 2), (2, -2, 1), pulse, box=((1, 0, 1), (2, 2, 2))),),
     )
-    parts = partition(mesh, world.size, method="coordinates").parts
+    every = np.arange(mesh.count)
+    parts = bisect(World(), mesh.centres, every, np.ones(mesh.count), world.size)
     part = take(mesh, np.flatnonzero(parts == world.rank), placed.concerned.astype(int))
     places = nodes(mesh, order, part.elements)
     stepping = Stepping(

@@ -20,8 +20,8 @@ _STEPS = textwrap.dedent(
     from haloscope.device.cpu import CpuDevice
     from haloscope.mesh.hexes.hex_generators import box
     from haloscope.mesh.hexes.mesh_parts import take
-    from haloscope.mesh.partition import partition
-    from haloscope.exchange.ranks.world import open_world
+    from haloscope.mesh.partition import bisect
+    from haloscope.exchange.ranks.world import World, open_world
     from haloscope.numerics.elements.element_maps import nodes
     from haloscope.solvers.maxwell.elements import Material
     from haloscope.solvers.maxwell.stepping import Stepping
@@ -29,7 +29,8 @@ _STEPS = textwrap.dedent(
     world, device, order = open_world(), CpuDevice(threads=1), 4
     mesh = turned(box((3, 3, 2), warp=0.03), 3)
     object.__setattr__(mesh, "regions", (np.arange(mesh.count) % 3 == 0).astype(np.int32))
-    parts = partition(mesh, world.size, method="coordinates").parts
+    every = np.arange(mesh.count)
+    parts = bisect(World(), mesh.centres, every, np.ones(mesh.count), world.size)
     part = take(mesh, np.flatnonzero(parts == world.rank), np.arange(mesh.count) % 2)
     walls = dict.fromkeys(("x-", "x+", "y-"), "pec")
     walls |= {"y+": "pmc", "z-": "absorbing", "z+": 0.3}

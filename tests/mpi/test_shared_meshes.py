@@ -25,11 +25,12 @@ _PARTS = textwrap.dedent(
     from turned_meshes import turned
     from haloscope.mesh.hexes.hex_boxes import box_elements
     from haloscope.mesh.hexes.hex_generators import box, sphere
-    from haloscope.mesh.hexes.mesh_parts import rows_of, take
-    from haloscope.mesh.partition import bisect, partition
+    from haloscope.errors import InputError
+    from haloscope.mesh.hexes.mesh_parts import mesh_of, rows_of, take
+    from haloscope.numerics.elements.element_maps import check_jacobians
+    from haloscope.mesh.partition import bisect, graph_of, partition
     from haloscope.mesh.hexes.shared_meshes import move, range_of, range_ranks, surroundings
-    from haloscope.mesh.partition import bisect_on_ranks, partition_on_ranks
-    from haloscope.exchange.ranks.world import open_world
+    from haloscope.exchange.ranks.world import World, open_world
 
     world = open_world()
 
@@ -54,8 +55,8 @@ _PARTS = textwrap.dedent(
         one = np.ones(count)
         for weights in (one, random.integers(2, 4, count) / 2, np.where(one.cumsum() == 1, 1e6, 1)):
             for parts in (2, 5):
-                wanted = bisect(centres, parts, weights)
-                found = bisect_on_ranks(world, centres[own], own, weights[own], parts)
+                wanted = bisect(World(), centres, np.arange(count), weights, parts)
+                found = bisect(world, centres[own], own, weights[own], parts)
                 assert np.array_equal(found, wanted[own]), (count, parts)
 
     # Parts, what was moved and what lies around it.
@@ -77,16 +78,17 @@ _PARTS = textwrap.dedent(
         same_mesh(part.mesh, take(mesh, range_here).mesh)
         weights = np.where(mesh.centres[:, 0] > 0.3, 1.5, 1.0)
         for method in methods:
-            wanted = partition(mesh, world.size, weights, method)
-            found = partition_on_ranks(world, part, weights[part.elements], method)
+            graph = graph_of(take(mesh, np.arange(mesh.count)))
+            wanted = partition(World(), graph, weights, method, parts=world.size)
+            found = partition(world, graph_of(part), weights[part.elements], method)
             assert np.array_equal(found.parts, wanted.parts[part.elements]), method
             assert found.describe() == wanted.describe()
             assert np.array_equal(found.loads, wanted.loads)
-        few = partition_on_ranks(world, part, weights[part.elements], largest_graph=10)
+        few = partition(world, graph_of(part), weights[part.elements], largest_graph=10)
         assert few.method == "coordinates"
         told = 7 * part.elements
         moved, ranks, (came,) = move(world, part, found.parts, [told])
-        own = wanted.elements(world.rank)
+        own = np.flatnonzero(wanted.parts == world.rank)
         assert np.array_equal(moved.elements, own) and np.array_equal(came, 7 * own)
         neighbours = mesh.neighbours[own]
         behind = np.where(neighbours >= 0, wanted.parts[neighbours], -1)
@@ -109,6 +111,19 @@ _PARTS = textwrap.dedent(
         behind, behind_face = near[element, face], around.mesh.neighbour_faces[element, face]
         assert np.array_equal(near[behind, behind_face], element)
         assert np.array_equal(mesh.neighbours[numbers[element], face], numbers[behind])
+
+    # Elements inside out are counted over all ranks.
+    mirrored = mesh_of(bricks, np.arange(bricks.count))
+    object.__setattr__(mirrored, "coordinates", bricks.coordinates * [-1.0, 1.0, 1.0])
+    object.__setattr__(mirrored, "mapping", None)
+    refusals = []
+    for ranks in (World(), world):
+        try:
+            check_jacobians(ranks, take(mirrored, range_of(ranks, bricks.count)), 2)
+        except InputError as error:
+            refusals.append(str(error))
+    assert len(refusals) == 2 and refusals[0] == refusals[1], refusals
+    assert "in 60 of 60 elements (60 of them are negative" in refusals[0]
     print("all the same", flush=True)
     """
 )
@@ -121,17 +136,15 @@ _MADE = textwrap.dedent(
     sys.path.insert(0, sys.argv[1])
     from turned_meshes import turned
     from written_meshes import write_gmsh
-    from haloscope.mesh.files import mesh_files as shared_files
     from haloscope.mesh.hexes.hex_generators import box, cylinder, cylinder_parts, sphere, sphere_parts
-    from haloscope.mesh.hexes.hexes import check_boundaries
     from haloscope.mesh.files.mesh_files import read_mesh
+    from haloscope.mesh.hexes.hexes import FACE_CORNERS
     from haloscope.mesh.hexes.mesh_parts import rows_of, mesh_of
     from haloscope.mesh.hexes.shared_periodic import join_periodic
-    from haloscope.mesh.hexes.shared_meshes import NamedQuads, connect_on_ranks
-    from haloscope.mesh.files.mesh_files import read_mesh_on_ranks
+    from haloscope.mesh.hexes.shared_meshes import NamedQuads, check_boundaries, connect
     from haloscope.mesh.hexes.shared_meshes import range_of
     from haloscope.errors import InputError
-    from haloscope.exchange.ranks.world import open_world
+    from haloscope.exchange.ranks.world import World, open_world
 
     world = open_world()
     folder = Path(sys.argv[2])
@@ -161,14 +174,14 @@ _MADE = textwrap.dedent(
         for periodic in (False, True):
             given = {"core": core, "rings": rings, "layers": layers, "periodic": periodic}
             parts = cylinder_parts(0.5, -1, 2, **given, order=3)
-            same(parts.on_ranks(world), cylinder(0.5, -1, 2, **given, order=3), given)
+            same(parts.rows(world), cylinder(0.5, -1, 2, **given, order=3), given)
     for given in (
         {"core": 1, "rings": 1},
         {"core": 3, "outer_radius": 2.0, "outer_rings": 3},
         {"core": 2, "box_half_width": 2.0, "outer_rings": 1, "margin": 1.0, "margin_layers": 1},
         {"core": 1, "box_half_width": 2.0, "margin": 1.0, "margin_layers": 3},
     ):
-        same(sphere_parts(1.0, **given).on_ranks(world), sphere(1.0, **given), given)
+        same(sphere_parts(1.0, **given).rows(world), sphere(1.0, **given), given)
 
     # Elements that do not fit, one on each rank.
     bricks = box((1, 1, 3))
@@ -181,18 +194,29 @@ _MADE = textwrap.dedent(
         "collapsed": [good[0], good[1], np.append(good[2][:7], good[2][6])],
     }
     quads = [good[0][:4], good[2][4:]]
-    stray = [good[0][:4], [*good[2][4:7], 103]]
-    for what, vertices in {"good": good, "stray": good, **faulty}.items():
+    stray = [[*good[2][4:7], 103], *(good[element][FACE_CORNERS[face]] for element in (0, 2) for face in range(4))]
+    all_own = np.arange(3)
+
+    def refusal(world, own, quads, vertices):
         rows = mesh_of(bricks, own)
         object.__setattr__(rows, "vertices", np.array(vertices)[own])
+        # As from a file: rank 0 has them.
+        corners = np.array(quads)[: len(quads) * world.is_root]
+        names = np.zeros(len(corners), np.int32)
+        centres = np.tile(np.arange(len(corners)), (3, 1)).T.astype(float)
         try:
-            corners = np.array(stray if what == "stray" else quads)[world.rank :: world.size]
-            names = np.zeros(len(corners), np.int32)
-            connect_on_ranks(world, rows, own, 3, 104, NamedQuads(corners, names))
+            connect(world, rows, own, 3, 104, NamedQuads(corners, names, centres))
         except InputError as error:
-            assert "do not fit" in error.problem and what != "good"
-        else:
-            assert what == "good", what
+            return str(error)
+
+    for what, vertices in {"good": good, "stray": good, **faulty}.items():
+        named = stray if what == "stray" else quads
+        error = refusal(world, own, named, vertices)
+        assert error == refusal(World(), all_own, named, vertices), error
+        if what == "stray":
+            assert "1 of 9 quadrilaterals" in error and "(0, 0, 0)" in error, error
+        assert (error is None) == (what == "good"), what
+        assert len(set(world.gather_texts(str(error)))) == 1
 
     # A file with elements turned anyhow, two regions, a named sheet inside, and pairs.
     def write(name, mesh, drop=(), twice=False, **wrong):
@@ -213,27 +237,27 @@ _MADE = textwrap.dedent(
     path = write("good.msh", mesh)
     pairs = [("x-", "x+", (3.0, 0.0, 0.0)), ("z+", "z-", None)]
 
-    def wanted(path, pairs, scale=1.0):
-        whole = read_mesh(path, scale)
+    def read(world, path, pairs, scale=1.0):
+        rows = read_mesh(world, path, scale)
         for pair in pairs:
-            whole = join_periodic(whole, *pair)
-        check_boundaries(whole)
-        return whole
+            rows = join_periodic(world, rows, pair)
+        check_boundaries(world, rows)
+        return rows
+
+    def wanted(path, pairs, scale=1.0):
+        return read(World(), path, pairs, scale).whole_mesh()
 
     for some in ([], pairs[:1], pairs):
         here = [(a, b, None if t is None else tuple(np.array(t) / 2)) for a, b, t in some]
         whole = wanted(path, here, 0.5)
         assert "sheet" in whole.surfaces and len(whole.region_names) == 2
-        held = shared_files.read_mesh
-        shared_files.read_mesh = None
-        same(read_mesh_on_ranks(world, path, 0.5, here), whole, some)
-        shared_files.read_mesh = held
+        same(read(world, path, here, 0.5), whole, some)
 
     few = write("few.msh", box((1, 1, 2)))
-    same(read_mesh_on_ranks(world, few), wanted(few, []), "fewer elements than ranks")
+    same(read_mesh(world, few), wanted(few, []), "fewer elements than ranks")
     # A face in two groups.
     twice = write("twice.msh", mesh, twice=True)
-    rows = read_mesh_on_ranks(world, twice)
+    rows = read_mesh(world, twice)
     same(rows, wanted(twice, []), "twice")
     assert len(rows.mesh.notes) == (1 if world.is_root else 0)
     wrong = [
@@ -246,9 +270,9 @@ _MADE = textwrap.dedent(
     ]
     for path, pairs in wrong:
         said = []
-        for read in (lambda: wanted(path, pairs), lambda: read_mesh_on_ranks(world, path, 1.0, pairs)):
+        for ranks in (World(), world):
             try:
-                read()
+                read(ranks, path, pairs)
             except InputError as error:
                 said.append(str(error))
         assert len(said) == 2 and said[0] == said[1], (path, said)
@@ -271,7 +295,6 @@ _CASES = textwrap.dedent(
     from haloscope.errors import InputError
     from haloscope.exchange.ranks.world import open_world
     from haloscope.run import Simulation
-    from haloscope.solvers.maxwell import meshes
     from haloscope.solvers.maxwell.case import MaxwellCase
 
     world = open_world()
@@ -327,17 +350,8 @@ _CASES = textwrap.dedent(
     }
 
     folder = Path(sys.argv[1])
-    made = meshes.box
-
-    def refuse(*_, **__):
-        raise AssertionError("a rank has made the whole mesh")
-
-    meshes.box = refuse
-    if world.size > 1:
-        meshes.open_mesh = refuse
     print(bits(opened(box=box, boundaries=walls, **sources,
                       initial={"Ex": "sin(5*y)", "Hz": "cos(4*x)"})), flush=True)
-    meshes.box = made
     if importlib.util.find_spec("meshio"):
         mesh = {"file": sys.argv[2], "periodic": [{"first": "z-", "second": "z+"}]}
         print(bits(opened(mesh=mesh, boundaries=dict.fromkeys(sides[:4], "pec"), initial={
@@ -369,7 +383,7 @@ _CASES = textwrap.dedent(
     }
     if world.size > 2:
         few = {"box": box | {"elements": [1, 1, 2]}}
-        wrong["3 parts are out of range for a mesh of 2 elements; allowed are 1 to 2"] = few
+        wrong["3 parts for a mesh of 2 elements; allowed: 1 to 2"] = few
     for words, changes in wrong.items():
         try:
             opened(**{"box": box, "boundaries": walls, **changes})

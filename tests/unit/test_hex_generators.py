@@ -9,8 +9,9 @@ import math
 import numpy as np
 import pytest
 from refusals import refused
-from turned_meshes import face_gap
+from turned_meshes import connected, face_gap, whole_rows
 
+from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hex_boxes import box_elements
 from haloscope.mesh.hexes.hex_generators import (
     SIDE_NAMES,
@@ -21,7 +22,9 @@ from haloscope.mesh.hexes.hex_generators import (
     sphere,
 )
 from haloscope.mesh.hexes.hex_mappings import gordon_hall
-from haloscope.mesh.hexes.hexes import HexMesh, check_boundaries, connect, face_nodes
+from haloscope.mesh.hexes.hexes import HexMesh, face_nodes
+from haloscope.mesh.hexes.mesh_parts import take
+from haloscope.mesh.hexes.shared_meshes import check_boundaries
 from haloscope.mesh.hexes.shared_periodic import join_periodic
 from haloscope.numerics.elements.basis import gll_weights
 from haloscope.numerics.elements.element_maps import (
@@ -77,8 +80,8 @@ def test_boxes_have_their_volume_and_closed_elements(mesh, order):
     assert _volume(mesh, order) == pytest.approx(exact, rel=tolerance)
     # Cross products of degree N in each direction are integrated exactly.
     assert _closure(mesh, order) < 1e-13
-    check_boundaries(mesh)
-    check_jacobians(mesh, order)
+    check_boundaries(World(), whole_rows(mesh))
+    check_jacobians(World(), take(mesh, np.arange(mesh.count)), order)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +117,7 @@ def test_round_meshes_have_positive_jacobians_and_no_needles(core, rings):
     tube, ball = cylinder(1, 0, 1, core=core, rings=rings), sphere(1, core=core, rings=rings)
     for mesh, least, directions in ((tube, 0.4, 2), (ball, 0.15, 3)):
         assert jacobian_ratios(mesh, 5).min() > least
-        check_jacobians(mesh, 7)
+        check_jacobians(World(), take(mesh, np.arange(mesh.count)), 7)
         sizes = thickness(nodes(mesh, 5))[:, :directions]
         # Elements are as flat as the numbers of layers ask for, and no flatter.
         flatness = (sizes.max(axis=1) / sizes.min(axis=1)).max()
@@ -135,7 +138,7 @@ def test_a_cylinder_names_its_wall_and_ends():
 def test_a_periodic_cylinder_has_only_its_wall(layers):
     mesh = cylinder(1.0, 0.0, 1.0, layers=layers, periodic=True)
     assert mesh.boundary_names == ("wall",)
-    check_boundaries(mesh)
+    check_boundaries(World(), whole_rows(mesh))
     assert face_gap(mesh, 3, np.array([1e9, 1e9, 1.0])) < 1e-14
 
 
@@ -152,7 +155,7 @@ def test_a_sphere_in_a_sphere_has_two_regions_that_meet_at_the_radius():
     flat = nodes(mesh, 6).reshape(mesh.count, -1, 3)
     skin = flat[element[between][:, None], face_nodes(6)[face[between]]]
     assert np.abs(np.linalg.norm(skin, axis=2) - 1).max() < 1e-14
-    check_jacobians(mesh, 9)
+    check_jacobians(World(), take(mesh, np.arange(mesh.count)), 9)
 
 
 def test_a_sphere_in_a_box_may_have_a_margin_of_bricks():
@@ -167,8 +170,8 @@ def test_a_sphere_in_a_box_may_have_a_margin_of_bricks():
     assert _volume(mesh, 3, 2) == pytest.approx(6**3 - 4**3, rel=1e-14)
     assert (_on_surface(mesh, 3, "x+")[:, 0] == 8).all()
     assert face_gap(mesh, 6) < 1e-14
-    check_boundaries(mesh)
-    check_jacobians(mesh, 9)
+    check_boundaries(World(), whole_rows(mesh))
+    check_jacobians(World(), take(mesh, np.arange(mesh.count)), 9)
     bricks = mesh.corners[mesh.regions == 2]
     assert np.abs(bricks - np.array([5, 0, 0])).max(axis=2).min() >= 2 - 1e-12
 
@@ -307,7 +310,7 @@ def test_what_lies_behind_a_brick_is_what_matching_its_corners_finds(settings):
     periodic = settings.get("periodic", (False, False, False))
     # Sides of a box that is not closed yet go by the places of their centres.
     wide = box(settings["elements"], grading=settings.get("grading", (1.0, 1.0, 1.0)))
-    wanted = connect(
+    wanted = connected(
         mesh.coordinates,
         mesh.vertices,
         boundaries=wide.boundaries,
@@ -316,7 +319,8 @@ def test_what_lies_behind_a_brick_is_what_matching_its_corners_finds(settings):
     for axis in range(3):
         if periodic[axis]:
             x, y, z = np.eye(3)[axis]
-            wanted = join_periodic(wanted, "xyz"[axis] + "-", "xyz"[axis] + "+", (x, y, z))
+            pair = "xyz"[axis] + "-", "xyz"[axis] + "+", (x, y, z)
+            wanted = join_periodic(World(), whole_rows(wanted), pair).whole_mesh()
     assert mesh.boundary_names == wanted.boundary_names
     for name in ("neighbours", "neighbour_faces", "orientations", "boundaries"):
         actual, expected = getattr(mesh, name), getattr(wanted, name)

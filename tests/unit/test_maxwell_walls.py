@@ -11,7 +11,6 @@ import pytest
 
 from haloscope.errors import InputError
 from haloscope.mesh.hexes.hex_generators import box
-from haloscope.mesh.hexes.hexes import connect
 from haloscope.solvers.maxwell.case import LIGHT
 from haloscope.solvers.maxwell.outputs.far_field import (
     MirrorPlane,
@@ -27,6 +26,7 @@ from haloscope.solvers.maxwell.outputs.radiation import Powers
 from haloscope.solvers.maxwell.outputs.radiation_files import _differing_powers
 from haloscope.solvers.maxwell.verification.mie import sphere_case
 from tests.short_antennas import SIDES, antenna, opened
+from tests.turned_meshes import connected
 from tests.written_meshes import write_gmsh
 
 K = 2.5
@@ -192,7 +192,7 @@ def _without(mesh, removed, name):
     numbers = np.unique(mesh.vertices[keep], return_inverse=True)[1].reshape(len(keep), 8)
     boundaries = mesh.boundaries[keep].copy()
     boundaries[np.isin(mesh.neighbours[keep], removed)] = len(mesh.boundary_names)
-    return connect(
+    return connected(
         mesh.coordinates[keep],
         numbers,
         boundaries=boundaries,

@@ -13,8 +13,10 @@ import pytest
 from refusals import refused
 from written_meshes import write_tets
 
+from haloscope.exchange.ranks.world import World
 from haloscope.mesh.files.file_sizes import unpacked_size
 from haloscope.mesh.files.mesh_files import read_mesh
+from haloscope.mesh.hexes.mesh_parts import ElementRows
 from haloscope.mesh.tets.tet_files import read_tets
 from haloscope.mesh.tets.tet_generators import tet_box
 
@@ -27,6 +29,10 @@ compressor="vtkZLibDataCompressor"><UnstructuredGrid><Piece NumberOfPoints="{poi
 <DataArray type="UInt8" Name="types" format="ascii">10</DataArray></Cells></Piece></UnstructuredGrid>
 """
 _HEXAHEDRON = np.array([[i, j, k] for k in (0, 1) for j in (0, 1) for i in (0, 1)], float)
+
+
+def _read_hexes(path: Path) -> ElementRows:
+    return read_mesh(World(), path)
 
 
 @pytest.fixture
@@ -144,14 +150,14 @@ def hexahedron(meshio, tmp_path):
 
 @pytest.mark.parametrize("ending", ["xdmf", "med", "inp", "mesh", "bdf", "su2", "avs"])
 def test_formats_beside_gmsh_and_vtk_are_read(hexahedron, ending):
-    assert read_mesh(hexahedron(f"one.{ending}")).count == 1
+    assert _read_hexes(hexahedron(f"one.{ending}")).whole == 1
 
 
 @pytest.mark.parametrize("name", ["a.cgns", "a.exo", "a.e", "a.h5m", "a.vol.gz", "a.node"])
 def test_other_formats_are_refused_with_those_that_are_read(tmp_path, name):
     path = tmp_path / name
     path.write_bytes(b"abc")
-    for read in (read_mesh, read_tets):
+    for read in (_read_hexes, read_tets):
         _refused(read, path, "unknown ending", ".msh, .vtu, .vtk", "netCDF4")
     _refused(read_tets, tmp_path, "it is a folder; give a file in it that ends in .msh")
 
@@ -161,36 +167,36 @@ def test_damaged_heavy_data_is_refused_with_its_file(hexahedron):
     heavy = path.with_suffix(".h5")
     whole = heavy.read_bytes()
     heavy.write_bytes(whole[: len(whole) // 2])
-    _refused(read_mesh, path, "one.h5: it is cut off or damaged")
+    _refused(_read_hexes, path, "one.h5: it is cut off or damaged")
     heavy.unlink()
-    _refused(read_mesh, path, "one.h5: it does not exist")
+    _refused(_read_hexes, path, "one.h5: it does not exist")
     text = path.read_text()
     path.write_text(text.replace("</Grid>", "", 1))
-    _refused(read_mesh, path, "line", "as XML")
+    _refused(_read_hexes, path, "line", "as XML")
     path.write_text(
         text.replace('Format="HDF"', 'Format="XML"').replace('"8 3"', '"99999999999 3"')
     )
-    _refused(read_mesh, path, "states 299999999997 values")
+    _refused(_read_hexes, path, "states 299999999997 values")
 
 
 def test_hdf5_data_that_unfold_to_more_than_is_stored_are_refused(meshio, tmp_path):
     other = tmp_path / "other.med"
     with h5py.File(other, "w") as file:
         file["a"] = 1
-    _refused(read_mesh, other, "it lacks 'ENS_MAA'")
+    _refused(_read_hexes, other, "it lacks 'ENS_MAA'")
     path = tmp_path / "a.med"
     with h5py.File(path, "w") as file:
         file.create_dataset("a", (10**9,), "f8")
-    _refused(read_mesh, path, "data set /a: it states 8000000000 bytes")
+    _refused(_read_hexes, path, "data set /a: it states 8000000000 bytes")
     with h5py.File(path, "w") as file:
         data = file.create_dataset("b", (1024,), "u1", chunks=(1024,), compression="gzip")
         data.id.write_direct_chunk((0,), zlib.compress(b"\0" * _MEGABYTE))
-    _refused(read_mesh, path, "data set /b: a chunk unpacks to more than the 1028 bytes")
+    _refused(_read_hexes, path, "data set /b: a chunk unpacks to more than the 1028 bytes")
     with h5py.File(path, "w") as file:
         file.create_dataset("c", data=np.zeros(100), compression="lzf")
-    _refused(read_mesh, path, "packed by HDF5's filter 32000")
+    _refused(_read_hexes, path, "packed by HDF5's filter 32000")
     with h5py.File(path, "w") as file:
         file["ENS_MAA"] = h5py.ExternalLink("other.med", "/a")
-    _refused(read_mesh, path, "/ENS_MAA lies in another file")
+    _refused(_read_hexes, path, "/ENS_MAA lies in another file")
     path.write_bytes(path.read_bytes()[:700])
-    _refused(read_mesh, path, "cut off or damaged")
+    _refused(_read_hexes, path, "cut off or damaged")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +13,8 @@ from numpy.typing import NDArray
 from haloscope.errors import InputError, counted
 from haloscope.exchange.plan import Box, Message, Plan
 from haloscope.exchange.ranks.world import World
+from haloscope.io.vtkhdf import Image, VtkhdfWriter
+from haloscope.mesh.field_layouts import FieldLayout, Read, StructuredGrid
 
 # Triples are in the order (x, y, z), x fastest in memory; arrays are indexed (z, y, x).
 
@@ -337,51 +337,16 @@ def interpolation(
     return corners, np.array(weights)
 
 
-@dataclass(frozen=True)
-class StructuredGrid:
-    """Coordinates of the planes of a regular grid in m, and where a field's values are on it."""
-
-    x: NDArray[np.float64]
-    y: NDArray[np.float64]
-    z: NDArray[np.float64]
-    # (n, 3): place (x, y, z) of each value; None where a field has the shape (z, y, x) itself.
-    places: NDArray[np.int64] | None = None
-
-    def points(self) -> NDArray[np.float64]:
-        """Where the values are: (n, 3), or (nz, ny, nx, 3) of a field that fills the grid."""
-        if self.places is not None:
-            x, y, z = self.places.T
-            return np.stack([self.x[x], self.y[y], self.z[z]], axis=-1)
-        z, y, x = np.meshgrid(self.z, self.y, self.x, indexing="ij")
-        return np.stack([x, y, z], axis=-1)
-
-    def spread(self, values: np.ndarray) -> np.ndarray:
-        """A field as an array (nz, ny, nx); nan where the grid has no value."""
-        if self.places is None:
-            return values
-        whole = np.full((len(self.z), len(self.y), len(self.x)), np.nan, values.dtype)
-        x, y, z = self.places.T
-        whole[z, y, x] = values
-        return whole
-
-
-_SLAB_BYTES = 1 << 28
-
-Read = Callable[[tuple[slice, ...]], np.ndarray]
-
-
-class BlockFields:
-    """Where the values of fields on a grid lie: in space, on ranks, in files.
+class BlockFields(FieldLayout):
+    """Fields on a grid.
 
     A field as a whole has the shape (nz, ny, nx); a rank's own values that of its block.
     `spacing`: distances of nodes in m.
     """
 
     def __init__(self, world: World, blocks: Blocks, spacing: tuple[float, float, float]) -> None:
-        self._world, self._blocks, self._spacing = world, blocks, spacing
-        nx, ny, nz = blocks.nodes
-        self.shape = (nz, ny, nx)
-        self.parts = list(blocks.parts)
+        super().__init__(world, tuple(reversed(blocks.nodes)), list(blocks.parts))
+        self._blocks, self._spacing = blocks, spacing
 
     def describe(self) -> str:
         """Text that describes the grid."""
@@ -397,11 +362,6 @@ class BlockFields:
         part = (region[0], region[1], slice(begin, end))
         return collect(self._world, self._blocks, owned, part)
 
-    def points(self) -> NDArray[np.float64] | None:
-        """Positions of all nodes on rank 0, (nz, ny, nx, 3) in m."""
-        grid = self.grid()
-        return None if grid is None else grid.points()
-
     def grid(self) -> StructuredGrid | None:
         """Coordinates of the nodes along the axes, on rank 0."""
         if not self._world.is_root:
@@ -411,10 +371,6 @@ class BlockFields:
             for spacing, nodes in zip(self._spacing, self._blocks.nodes, strict=True)
         )
         return StructuredGrid(x, y, z)
-
-    def cells(self) -> None:
-        """None: the nodes are on a regular grid."""
-        return None
 
     def own(self, read: Read) -> np.ndarray:
         """Own values of a field on this rank, which `read` gives by slices of its axes."""
@@ -436,10 +392,6 @@ class BlockFields:
         """Nodes, and their distances."""
         distances = " x ".join(f"{h:.9g}" for h in self._spacing)
         return f"{' x '.join(map(str, self._blocks.nodes))} nodes, {distances} m apart"
-
-    def landmarks(self) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.float64]]]:
-        """None: the description tells where all nodes lie."""
-        return iter(())
 
     def require_inside(self, location: str, position: tuple[float, float, float]) -> None:
         """Refuse a point outside."""
@@ -463,76 +415,10 @@ class BlockFields:
             samples.append(float(node_values(self._world, self._blocks, owned, corners) @ weights))
         return samples
 
-    def write(
-        self,
-        path: Path,
-        values: Mapping[str, Callable[[], np.ndarray]],
-        vectors: Mapping[str, Sequence[str]],
-        time: float,
-    ) -> None:
-        """Write fields as VTKHDF, gathered on rank 0 some planes at a time."""
-        from haloscope.io.vtkhdf import Image, VtkhdfWriter
+    def _open(self, path: Path, time: float) -> VtkhdfWriter:
+        """A file of an image."""
+        nz, ny, nx = self.shape
+        return VtkhdfWriter(path, Image((nz, ny, nx), (0.0, 0.0, 0.0), self._spacing), time)
 
-        with contextlib.ExitStack() as stack:
-            writer = None
-            if self._world.is_root:
-                image = Image(self.shape, (0.0, 0.0, 0.0), self._spacing)
-                writer = stack.enter_context(VtkhdfWriter(path, image, time))
-            for name, begin, part in arrays_of(self, values, vectors, writer, axis=-1):
-                if writer is not None:
-                    writer.write(name, begin, part)
-
-
-class Creating(Protocol):
-    """A writer of files."""
-
-    def create(self, name: str, dtype: np.dtype, components: int = 1) -> None:
-        """Add an array of scalars or vectors."""
-
-
-class Collected(Protocol):
-    """Fields that can be gathered on rank 0."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of a whole field."""
-
-    def collect(self, owned: np.ndarray, begin: int, end: int) -> np.ndarray | None:
-        """Part of a field's slowest axis on rank 0; None on other ranks."""
-
-
-def gathered(fields: Collected, owned: np.ndarray) -> Iterator[tuple[int, np.ndarray | None]]:
-    """A field in ranges of its slowest axis of about 256 MiB, gathered on rank 0.
-
-    Yields where each begins and the values; None on other ranks, all of which must go through it.
-    """
-    row = int(np.prod(fields.shape[1:], dtype=np.int64)) * owned.dtype.itemsize
-    step = max(1, _SLAB_BYTES // row)
-    for begin in range(0, fields.shape[0], step):
-        end = min(begin + step, fields.shape[0])
-        yield begin, fields.collect(owned, begin, end)
-
-
-def arrays_of(
-    fields: Collected,
-    values: Mapping[str, Callable[[], np.ndarray]],
-    vectors: Mapping[str, Sequence[str]],
-    writer: Creating | None,
-    *,
-    axis: int,
-) -> Iterator[tuple[str, int, np.ndarray]]:
-    """Arrays of a file: scalars and vectors piece by piece, each array made before its first."""
-    components = {name for group in vectors.values() for name in group}
-    groups = {name: (name,) for name in values if name not in components}
-    for array, names in {**groups, **vectors}.items():
-        owned = [values[name]() for name in names]
-        if writer is not None:
-            writer.create(array, owned[0].dtype, 1 if array in groups else 3)
-        for pieces in zip(*(gathered(fields, own) for own in owned), strict=True):
-            arrays = [part for _, part in pieces if part is not None]
-            if not arrays:
-                continue
-            if array not in groups:
-                arrays += [np.zeros_like(arrays[0])] * (3 - len(arrays))
-            part = arrays[0] if array in groups else np.stack(arrays, axis=axis)
-            yield array, pieces[0][0], part
+    def _write_places(self, writer: VtkhdfWriter | None) -> None:
+        """None: an image has the places of its nodes."""

@@ -1,25 +1,27 @@
-"""Partition of elements: few faces between parts and equal work, on one rank or when each rank knows only some elements."""
+"""Partition of elements, of which each rank has some: few faces between parts and equal work."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from haloscope.errors import InputError, MachineError, counted, install_command
 from haloscope.exchange.plan import ask_rows, give_rows
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.hexes.hexes import FACES, Floats, HexMesh, Integers
-from haloscope.mesh.hexes.mesh_parts import MeshPart
+from haloscope.mesh.hexes.hexes import FACES, Floats, Integers
+from haloscope.mesh.hexes.mesh_parts import MeshPart, row_of
 from haloscope.mesh.hexes.shared_meshes import range_ranks
 
 # Two ways, each with the same answer every time: METIS (pymetis, where it is installed) cuts the
 # graph whose edges are the faces that elements share; recursive bisection halves the elements across
 # the longest side of the box around their centres. Each wins on some meshes, on boxes the second.
+# Bisection needs histograms only, which all ranks add up: digit by digit they find the element at
+# which a cut falls. METIS needs the whole graph: up to a size rank 0 gathers its numbers, no more
+# than six an element.
 
 Method = Literal["auto", "graph", "coordinates"]
 METHODS: tuple[Method, ...] = ("auto", "graph", "coordinates")
@@ -36,7 +38,7 @@ _SPARE_LOAD = 0.03
 class Partition:
     """Which part each element is in."""
 
-    # int32 (elements,): of all elements, or of those that one rank of several has brought.
+    # int32 (own,): of the elements that the rank has brought.
     parts: NDArray[np.int32]
     count: int  # Number of parts
     method: str  # ``graph`` (METIS) or ``coordinates`` (recursive bisection)
@@ -48,10 +50,6 @@ class Partition:
     def imbalance(self) -> float:
         """Largest load over the mean, less 1."""
         return float(self.loads.max() / self.loads.mean()) - 1
-
-    def elements(self, part: int) -> Integers:
-        """Elements of a part, ascending."""
-        return np.flatnonzero(self.parts == part)
 
     def describe(self) -> str:
         """One line for a report."""
@@ -71,13 +69,30 @@ def require_parts(parts: int, elements: int) -> None:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class ElementGraph:
+    """A rank's elements as a partition sees them; the ranks have ranges of all numbers."""
+
+    elements: Integers  # int64 (own,): numbers in the whole mesh, in any order
+    neighbours: Integers  # int64 (own, faces): number of the element behind each face, or -1
+    centres: Floats  # (own, 3)
+    whole: int  # Elements of the whole mesh
+
+
+def graph_of(part: MeshPart) -> ElementGraph:
+    """The graph of a rank's part of a mesh of hexahedra."""
+    behind = part.behind
+    neighbours = np.where(behind >= 0, behind // FACES, -1)
+    return ElementGraph(part.elements, neighbours, part.mesh.centres, part.whole)
+
+
 def dual_graph(neighbours: NDArray[np.integer]) -> tuple[Integers, Integers, Integers]:
     """Graph of elements that share faces, in compressed rows.
 
-    `neighbours`: (elements, 6), as of a mesh.
+    `neighbours`: (elements, faces), as of a mesh.
     """
     count = len(neighbours)
-    element = np.repeat(np.arange(count), FACES)
+    element = np.repeat(np.arange(count), neighbours.shape[1])
     other = neighbours.reshape(-1).astype(np.int64)
     real = (other >= 0) & (other != element)
     key, faces = np.unique(element[real] * count + other[real], return_counts=True)
@@ -85,63 +100,80 @@ def dual_graph(neighbours: NDArray[np.integer]) -> tuple[Integers, Integers, Int
     return starts, key % count, faces
 
 
-def partition(
-    mesh: HexMesh, parts: int, weights: ArrayLike | None = None, method: Method = "auto"
-) -> Partition:
-    """Share the elements out.
+LARGEST_GRAPH = 1_000_000
+"""Elements up to which rank 0 gathers the graph for METIS: it needs about 0.4 kB an element."""
 
-    `weights`: work of each element (elements,), above 0; None: all the same.
+
+def partition(
+    world: World,
+    graph: ElementGraph,
+    weights: Floats,
+    method: Method = "auto",
+    *,
+    parts: int | None = None,
+    largest_graph: int = LARGEST_GRAPH,
+) -> Partition:
+    """Share the elements of all ranks out; all ranks call this.
+
+    `weights`: work of each of the rank's elements (own,), above 0; `parts`: by default one a rank.
     """
-    # `method`: ``graph`` needs pymetis, ``coordinates`` does not; ``auto`` does what is possible
-    # and keeps the one that cuts fewer faces at about the same imbalance.
-    require_parts(parts, mesh.count)
+    # `method`: ``graph`` needs pymetis, ``coordinates`` does not; ``auto`` does both where it can
+    # and keeps the one that cuts fewer faces at about the same imbalance. Above `largest_graph`
+    # elements ``auto`` is ``coordinates``.
+    count = world.size if parts is None else parts
+    require_parts(count, graph.whole)
     if method not in METHODS:
         raise InputError(
             "unknown method", location=f"partition method '{method}'", allowed=", ".join(METHODS)
         )
-    load = np.ones(mesh.count) if weights is None else np.asarray(weights, np.float64)
-    if load.shape != (mesh.count,) or not (np.isfinite(load) & (load > 0)).all():
-        raise InputError(
-            "wrong values",
-            location="weights of elements",
-            allowed=f"{mesh.count} finite numbers above 0, one an element",
-        )
-    bisected = [] if method == "graph" else [("coordinates", bisect(mesh.centres, parts, load))]
-    return choose(mesh.neighbours, parts, load, method, bisected)
-
-
-def choose(
-    neighbours: NDArray[np.integer],
-    parts: int,
-    load: Floats,
-    method: Method,
-    partitions: Sequence[tuple[str, NDArray[np.int32]]],
-) -> Partition:
-    """The best of some ways to share elements out, and of METIS unless only coordinates count.
-
-    `neighbours`: (elements, 6), as of a mesh.
-    """
-    ways = [measure(name, neighbours, owners, load, parts) for name, owners in partitions]
-    pymetis = None if method == "coordinates" else find_metis(required=method == "graph")
-    if pymetis is not None:
-        cut = _cut_graph(pymetis, neighbours, parts, load)
-        ways.append(measure("graph", neighbours, cut, load, parts))
+    metis = None if method == "coordinates" else find_metis(required=method == "graph")
+    if method == "auto" and (graph.whole > largest_graph or world.any(metis is None)):
+        method = "coordinates"
+    if count == 1:
+        load = world.sum(np.array([weights.sum()]))
+        name = "graph" if method == "graph" else "coordinates"
+        return Partition(np.zeros(len(weights), np.int32), 1, name, load, 0, graph.whole)
+    ways = []
+    if method != "graph":
+        owners = bisect(world, graph.centres, graph.elements, weights, count)
+        ways.append(_measured(world, graph, weights, owners, count, "coordinates"))
+    if method != "coordinates":
+        owners = _cut_on_root(world, metis, graph, weights, count)
+        ways.append(_measured(world, graph, weights, owners, count, "graph"))
     evenest = min(way.imbalance for way in ways)
     even = [way for way in ways if way.imbalance <= evenest + _SPARE_LOAD]
     return min(even, key=lambda way: way.edge_cut)
 
 
-def measure(
+def _measured(
+    world: World,
+    graph: ElementGraph,
+    weights: Floats,
+    parts: NDArray[np.int32],
+    count: int,
     method: str,
-    neighbours: NDArray[np.integer],
-    result: NDArray[np.int32],
-    load: Floats,
-    parts: int,
 ) -> Partition:
-    """Measures of a partition with a part for each element."""
-    cut = (neighbours >= 0) & (result[neighbours] != result[:, None])
-    loads = np.asarray(np.bincount(result, load, parts), np.float64)
-    return Partition(result, parts, method, loads, int(cut.sum()) // 2, len(result))
+    """Measures of a partition, from each rank's share of it; all ranks call this."""
+    elements, neighbours = graph.elements, graph.neighbours
+    other = np.unique(neighbours[neighbours >= 0])
+    wanted = other[row_of(np.sort(elements), other) < 0]
+    holders = range_ranks(world, graph.whole, wanted)
+    (neighbour_parts,) = ask_rows(world, wanted, holders, elements, [parts])
+    known = np.concatenate([elements, wanted])
+    of = np.concatenate([parts, neighbour_parts])
+    order = np.argsort(known)
+    row = order[np.searchsorted(known[order], np.maximum(neighbours, known[order][0]))]
+    cut = int(((neighbours >= 0) & (of[row] != parts[:, None])).sum())
+    loads = np.rint(np.bincount(parts, weights, count) / _WEIGHT_UNIT).astype(np.int64)
+    total = world.sum(np.append(loads, cut))
+    return Partition(
+        parts,
+        count,
+        method,
+        np.asarray(total[:-1] * _WEIGHT_UNIT),
+        int(total[-1]) // 2,
+        graph.whole,
+    )
 
 
 def find_metis(required: bool) -> Any | None:
@@ -157,41 +189,28 @@ def find_metis(required: bool) -> Any | None:
         return None
 
 
-def bisect(centres: Floats, parts: int, weights: Floats) -> NDArray[np.int32]:
-    """Recursive coordinate bisection.
-
-    Each step sorts the elements along the longest side of the box around their centres and cuts
-    where the weights are nearest to the shares of the two sides; every part gets an element.
-    """
-    # `centres`: (elements, 3).
-    # `weights`: (elements,).
-    result = np.zeros(len(centres), np.int32)
-    waiting = [(np.arange(len(centres)), 0, parts)]
-    while waiting:
-        elements, first, count = waiting.pop()
-        if count == 1:
-            result[elements] = first
-            continue
-        places = centres[elements]
-        axis = int(np.ptp(places, axis=0).argmax())
-        # Elements in one plane follow each other along the other axes, not at random.
-        keys = [places[:, (axis + step) % 3] for step in (2, 1, 0)]
-        elements = elements[np.lexsort(keys)]
-        low = count // 2
-        sums = np.cumsum(weights[elements])
-        at = int(np.abs(sums - sums[-1] * low / count).argmin()) + 1
-        at = min(max(at, low), len(elements) - (count - low))
-        waiting.append((elements[:at], first, low))
-        waiting.append((elements[at:], first + low, count - low))
-    return result
+def _cut_on_root(
+    world: World, pymetis: Any, graph: ElementGraph, weights: Floats, parts: int
+) -> NDArray[np.int32]:
+    """Parts of the rank's elements by METIS, which rank 0 runs on the whole graph."""
+    fit = np.int32 if graph.whole < np.iinfo(np.int32).max else np.int64
+    rows = [graph.elements.astype(fit), graph.neighbours.astype(fit), weights]
+    (numbers, neighbours, load), counts = give_rows(
+        world, rows, np.zeros(len(graph.elements), np.int64)
+    )
+    back = np.empty(len(numbers), np.int32)
+    if world.is_root:
+        order = np.argsort(numbers, kind="stable")
+        back[order] = _cut_graph(pymetis, neighbours[order], parts, load[order])
+    # Each rank's rows came in the order in which it has its elements, and so they go back.
+    (own,), _ = give_rows(world, [back], np.repeat(np.arange(world.size), counts))
+    return own
 
 
 def _cut_graph(
     pymetis: Any, neighbours: NDArray[np.integer], parts: int, weights: Floats
 ) -> NDArray[np.int32]:
     """Parts by METIS, with elements moved to those that it leaves empty."""
-    if parts == 1:
-        return np.zeros(len(neighbours), np.int32)
     starts, others, faces = dual_graph(neighbours)
     scaled = np.clip(weights / weights.mean() * _MEAN_WEIGHT, 1, _LARGEST_WEIGHT)
     _, owners = pymetis.part_graph(
@@ -211,13 +230,6 @@ def _cut_graph(
     return result
 
 
-# Recursive coordinate bisection needs histograms only, which all ranks add up: digit by digit they
-# find the element at which a cut falls, so that the parts are those of `partition.bisect` to the last
-# element. METIS wants the whole graph: up to a size rank 0 gathers what it needs of it, no more than
-# six numbers an element.
-
-LARGEST_GRAPH = 1_000_000
-"""Elements up to which rank 0 gathers the graph for METIS: it needs about 0.4 kB an element."""
 # Weights count in units of this, so that their sums are exact.
 _WEIGHT_UNIT = 2.0**-16
 _DIGIT_BITS = 8
@@ -225,88 +237,21 @@ _DIGITS = 1 << _DIGIT_BITS
 _KEY_BITS = 64
 
 
-def partition_on_ranks(
-    world: World,
-    part: MeshPart,
-    weights: Floats,
-    method: Method = "auto",
-    largest_graph: int = LARGEST_GRAPH,
-) -> Partition:
-    """Share the elements of all ranks out, one part a rank; all ranks call this.
-
-    `weights`: work of each of them (own,), above 0.
-    """
-    # `method`: as for :func:`haloscope.mesh.partition.partition`; above `largest_graph` elements
-    # ``auto`` is ``coordinates``.
-    require_parts(world.size, part.whole)
-    metis = find_metis(required=method == "graph")
-    if method == "auto" and (part.whole > largest_graph or world.any(metis is None)):
-        method = "coordinates"
-    partitions: list[NDArray[np.int32]] = []
-    if method != "graph":
-        partitions.append(bisect_on_ranks(world, part.mesh.centres, part.elements, weights))
-    if method == "coordinates":
-        return _measured(world, part, weights, partitions[0])
-    # Rank 0 has the graph alone, decides, and tells each rank its elements' parts.
-    element = np.where(part.behind >= 0, part.behind // FACES, -1)
-    fit = np.int32 if part.whole < np.iinfo(np.int32).max else np.int64
-    rows = [part.elements.astype(fit), element.astype(fit), weights, *partitions]
-    (numbers, neighbours, load, *parts), counts = give_rows(
-        world, rows, np.zeros(part.mesh.count, np.int64)
-    )
-    back = np.empty(len(numbers), np.int32)
-    report = np.zeros(2 + world.size)
-    if world.is_root:
-        order = np.argsort(numbers, kind="stable")
-        known = [("coordinates", one[order]) for one in parts]
-        best = choose(neighbours[order], world.size, load[order], method, known)
-        back[order] = best.parts
-        report[:] = [best.method == "graph", best.edge_cut, *best.loads]
-    # Each rank's rows came in the order in which it has its elements, and so they go back.
-    (own,), _ = give_rows(world, [back], np.repeat(np.arange(world.size), counts))
-    graph, cut, *loads = world.broadcast(report).tolist()
-    name = "graph" if graph else "coordinates"
-    return Partition(own, world.size, name, np.array(loads), int(cut), part.whole)
-
-
-def _measured(world: World, part: MeshPart, weights: Floats, parts: NDArray[np.int32]) -> Partition:
-    """Measures of a partition by coordinates, from each rank's share of it."""
-    behind = part.behind
-    other = np.unique(behind[behind >= 0] // FACES)
-    wanted = other[~np.isin(other, part.elements)]
-    holders = range_ranks(world, part.whole, wanted)
-    (neighbour_parts,) = ask_rows(world, wanted, holders, part.elements, [parts])
-    known = np.concatenate([part.elements, wanted])
-    of = np.concatenate([parts, neighbour_parts])
-    order = np.argsort(known)
-    row = order[np.searchsorted(known[order], np.maximum(behind // FACES, known[order][0]))]
-    cut = int(((behind >= 0) & (of[row] != parts[:, None])).sum())
-    loads = np.rint(np.bincount(parts, weights, world.size) / _WEIGHT_UNIT).astype(np.int64)
-    total = world.sum(np.append(loads, cut))
-    return Partition(
-        parts,
-        world.size,
-        "coordinates",
-        np.asarray(total[:-1] * _WEIGHT_UNIT),
-        int(total[-1]) // 2,
-        part.whole,
-    )
-
-
-def bisect_on_ranks(
-    world: World, centres: Floats, numbers: Integers, weights: Floats, parts: int | None = None
+def bisect(
+    world: World, centres: Floats, numbers: Integers, weights: Floats, parts: int
 ) -> NDArray[np.int32]:
     """Recursive coordinate bisection of the elements of all ranks; all ranks call this.
 
-    The cuts are those of :func:`haloscope.mesh.partition.bisect`; weights are rounded to 2^-16.
-    `centres`: (own, 3), of this rank's elements; `weights`: (own,).
+    `centres`: (own, 3); `numbers`: (own,), they decide between equal centres; `weights`: (own,),
+    rounded to 2^-16.
     """
-    # `numbers`: (own,), of the elements; they decide between equal centres.
-    # `parts`: how many; by default one a rank.
+    # Each step orders the elements along the longest side of the box around their centres, then
+    # along the other axes, and cuts where the weights are nearest to the shares of the two sides;
+    # every part gets an element.
     result = np.zeros(len(centres), np.int32)
     load = np.maximum(1, np.rint(weights / _WEIGHT_UNIT)).astype(np.int64)
     bits = _ascending_bits(centres)
-    active = [(0, world.size if parts is None else parts)]
+    active = [(0, parts)]
     while active := [domain for domain in active if domain[1] > 1]:
         firsts = np.array([first for first, _ in active])
         counts = np.array([count for _, count in active])

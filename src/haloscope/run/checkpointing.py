@@ -11,7 +11,6 @@ import numpy as np
 
 from haloscope.errors import InputError, counted
 from haloscope.io import checkpoint as checkpoints
-from haloscope.mesh.blocks import gathered
 from haloscope.numerics.elements.locate import same_grid
 from haloscope.run.records import probe_header, rewrite_tables
 from haloscope.run.state import CHECKPOINT, Progress, RunState
@@ -51,7 +50,7 @@ def write_state(state: RunState, path: Path) -> None:
 
 
 def _store(state: RunState, write: Any, name: str, owned: np.ndarray) -> None:
-    parts = gathered(state.solver.layout, owned)
+    parts = state.solver.layout.gathered(owned)
     if write is not None:
         write(name, owned.dtype, ((begin, p) for begin, p in parts if p is not None))
     else:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from haloscope.errors import InputError, imported
 from haloscope.io.vtk_arrays import ImageArrays, VtkArrays
-from haloscope.mesh.blocks import StructuredGrid
+from haloscope.mesh.field_layouts import StructuredGrid
 from haloscope.run.state import RunState
 
 INSIDE = "inside"

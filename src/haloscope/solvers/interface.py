@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError
-from haloscope.io.vtk_arrays import CellArrays, MeshCells
-from haloscope.mesh.blocks import StructuredGrid
+from haloscope.io.vtk_arrays import CellArrays
+from haloscope.mesh.field_layouts import FieldLayout
 
 if TYPE_CHECKING:
     from haloscope.case.tables import CaseTable
@@ -160,63 +160,6 @@ class Results:
             [line for part in parts for line in part.lines],
             [notice for part in parts for notice in part.notices],
         )
-
-
-class FieldLayout(Protocol):
-    """Where the values of a solver's fields lie: in space, on ranks, in files."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of a whole field, slowest axis first; checkpoints hold it so."""
-
-    @property
-    def parts(self) -> list[int]:
-        """How it is shared out over ranks, for summaries."""
-
-    def describe(self) -> str:
-        """Text that describes the layout."""
-
-    def describe_parts(self) -> str:
-        """How it is shared out, for people."""
-
-    def collect(self, owned: np.ndarray, begin: int, end: int) -> np.ndarray | None:
-        """Part `begin` to `end` of a field's slowest axis on rank 0; None on other ranks."""
-
-    def points(self) -> NDArray[np.float64] | None:
-        """Where the values of a whole field lie, (*shape, 3) in m, on rank 0; all ranks call this."""
-
-    def grid(self) -> StructuredGrid | None:
-        """The axes of values on a regular grid, on rank 0; None of meshes. All ranks call this."""
-
-    def cells(self) -> MeshCells | None:
-        """Cells of a mesh as :meth:`write` writes them, on rank 0; None of regular grids.
-
-        All ranks call this.
-        """
-
-    def own(self, read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
-        """Own values of a field on this rank, which `read` gives by slices of its axes."""
-
-    def numbers(self) -> Iterator[NDArray[np.uint64]]:
-        """Global numbers of own values in their order, as arrays one after the other."""
-
-    def describe_grid(self) -> str:
-        """As :class:`haloscope.numerics.elements.locate.Grid`."""
-
-    def landmarks(self) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.float64]]]:
-        """As :class:`haloscope.numerics.elements.locate.Grid`."""
-
-    def require_inside(self, location: str, position: tuple[float, float, float]) -> None:
-        """Refuse a point outside; `location`, such as a key, begins the message."""
-
-    def write(
-        self,
-        path: Path,
-        values: Mapping[str, Callable[[], np.ndarray]],
-        vectors: Mapping[str, Sequence[str]],
-        time: float,
-    ) -> None:
-        """Write fields for ParaView from what gives each one's own values; some become vectors."""
 
 
 @dataclass(frozen=True)

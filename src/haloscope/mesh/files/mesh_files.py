@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
-from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,39 +14,24 @@ from haloscope.errors import InputError, counted
 from haloscope.exchange.plan import refuse_together
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.files.gmsh import count_gmsh_hexahedra
-from haloscope.mesh.files.mesh_groups import (
-    CellGroups,
-    ChosenGroups,
-    choose_groups,
-    dimension,
-    equal_cells,
-    zones_of,
-)
-from haloscope.mesh.files.meshio_files import (
-    HEX_ENDINGS,
-    block_nodes,
-    read_with_meshio,
-    require_meshio,
-)
-from haloscope.mesh.hexes.hexes import (
-    FACE_CORNERS,
-    FACES,
-    Floats,
-    HexMesh,
-    Integers,
-    check_boundaries,
-    connect,
-    face_keys,
-    in_tensor,
-    node_table,
-    point_text,
-)
+from haloscope.mesh.files.mesh_groups import VolumeKind, in_file, read_volumes, volume_blocks
+from haloscope.mesh.files.meshio_files import HEX_ENDINGS, read_with_meshio, require_meshio
+from haloscope.mesh.hexes.hexes import Floats, Integers, in_tensor, node_table
 from haloscope.mesh.hexes.mesh_parts import ElementRows, unconnected
-from haloscope.mesh.hexes.shared_meshes import NamedQuads, connect_on_ranks, range_ends, range_of
-from haloscope.mesh.hexes.shared_periodic import PeriodicPair, join_periodic, join_periodic_on_ranks
+from haloscope.mesh.hexes.shared_meshes import NamedQuads, connect, range_ends, range_of
 
 # Corners of a VTK or Gmsh hexahedron in the order of ours.
 _CORNERS = [0, 1, 3, 2, 4, 5, 7, 6]
+_HEXAHEDRA = VolumeKind(
+    "hexahedra",
+    r"hexahedron\d*|VTK_LAGRANGE_HEXAHEDRON",
+    "only hexahedra",
+    "in Gmsh, use transfinite or extruded volumes, or Mesh.SubdivisionAlgorithm 2",
+    HEX_ENDINGS,
+    r"quad\d*|VTK_LAGRANGE_QUAD.*",
+    4,
+    "quadrilaterals",
+)
 # Products of three lengths must be numbers, too.
 _LARGEST = 1e30
 
@@ -58,7 +40,6 @@ _LARGEST = 1e30
 class FileCells:
     """The hexahedra of a file and the quadrilaterals that name their faces, not connected yet."""
 
-    path: Path  # The file
     points: Floats  # (points, 3) in the file's unit of length
     scale: float  # Factor from that to metres
     cells: Integers  # int64 (elements, nodes): numbers of points in the file's order
@@ -88,33 +69,39 @@ class FileCells:
         nodes, places = np.unique(cells, return_inverse=True)
         return in_tensor(self.points[nodes] * self.scale, places.reshape(cells.shape), self.table)
 
+    def named_quads(self) -> NamedQuads:
+        """The named quadrilaterals; a corner that no hexahedron has gets a number above all others."""
+        numbers = self.numbers[self.quads]
+        numbers = np.where(numbers >= 0, numbers, self.corners)
+        centres = (self.points[self.quads] * self.scale).mean(axis=1)
+        return NamedQuads(numbers, self.quad_names, centres)
+
 
 def read_mesh(
+    world: World,
     path: Path | str,
     scale: float = 1.0,
     conditions: Collection[str] = (),
     materials: Collection[str] = (),
-) -> HexMesh:
-    """Read a mesh of hexahedra.
+) -> ElementRows:
+    """The range of a file's elements with which a rank begins; all ranks call this.
 
-    `scale`: factor from the file's unit of length to metres.
+    Rank 0 reads the file, and gives the others their parts. `scale`: factor from the file's unit of
+    length to metres.
     """
-    # Surfaces are named by the physical groups (Gmsh) or sets of the file's quadrilaterals, regions
-    # by those of its hexahedra; a group without a name goes by its number. A face or element in
-    # several groups goes to the smallest for which the case has a condition or a material, else to
-    # the smallest; `HexMesh.notes` says so.
-    file = read_cells(path, scale, conditions, materials)
-    every = slice(len(file.cells))
-    vertices = file.vertices(every)
-    mesh = connect(
-        file.coordinates(every),
-        vertices,
-        boundaries=_boundaries(file, vertices),
-        boundary_names=file.surface_names,
-        regions=file.regions,
-        region_names=file.region_names,
-    )
-    return replace(mesh, notes=file.notes)
+    require_meshio()
+    file: list[FileCells] = []
+    fault: InputError | None = None
+    if world.is_root:
+        try:
+            file.append(read_cells(path, scale, conditions, materials))
+        except InputError as error:
+            fault = error
+    refuse_together(world, fault)
+    notes = file[0].notes if file else ()
+    with in_file(path):
+        rows = _hand_out(world, file)
+    return replace(rows, mesh=replace(rows.mesh, notes=notes))
 
 
 def read_cells(
@@ -123,48 +110,38 @@ def read_cells(
     conditions: Collection[str] = (),
     materials: Collection[str] = (),
 ) -> FileCells:
-    """Read what a file holds of a mesh; see :func:`read_mesh` for all but faces that do not fit."""
-    path = Path(path)
-    if not (math.isfinite(scale) and scale > 0):
-        raise InputError("out of range", location=f"scale = {scale:g}", allowed="a factor above 0")
-    file = read_with_meshio(path, HEX_ENDINGS)
-    points = np.asarray(file.points, np.float64)
-    if points.ndim != 2 or points.shape[1] != 3:
-        raise InputError("it has no points in three dimensions", location=f"mesh file {path}")
-    kind, blocks = _hexahedra(file, path)
-    cells = np.concatenate([block_nodes(file, block, path) for block in blocks])
-    _require_finite(points, cells, path)
-    table = node_table(points, cells, kind)
+    """Read what a file holds of a mesh of hexahedra."""
+    # Surfaces are named by the physical groups (Gmsh) or sets of the file's quadrilaterals, regions
+    # by those of its hexahedra; a group without a name goes by its number. A face or element in
+    # several groups goes to the smallest for which the case has a condition or a material, else to
+    # the smallest; `HexMesh.notes` says so.
+    file = read_volumes(_HEXAHEDRA, path, scale, conditions, materials)
+    points, cells = file.points, file.cells
+    _require_finite(points, cells, file.path)
+    table = node_table(points, cells, file.kind)
     if table is None:
         raise InputError(
-            f"the order of cells '{kind}' of {cells.shape[1]} nodes is not the same along all "
+            f"the order of cells '{file.kind}' of {cells.shape[1]} nodes is not the same along all "
             "directions",
             location=f"mesh file {path}",
             remedy="save the mesh with one order",
         )
-    groups = CellGroups(file, path)
-    try:
-        cells, regions = zones_of(groups, blocks, cells, materials)
-    except InputError as error:
-        raise error.within(f"mesh file {path}") from None
     # Points that are no corners get no number, so that face keys stay small.
     used = np.zeros(len(points), bool)
     used[cells[:, _CORNERS]] = True
     numbers = np.where(used, np.cumsum(used) - 1, -1)
-    quads, surfaces = _named_quads(file, groups, path, conditions)
     return FileCells(
-        path,
         points,
         scale,
         cells,
         table,
         numbers,
-        regions.numbers,
-        regions.names,
-        quads,
-        surfaces.numbers,
-        surfaces.names,
-        (*regions.notes, *surfaces.notes),
+        file.zones.numbers,
+        file.zones.names,
+        file.faces,
+        file.face_groups.numbers,
+        file.face_groups.names,
+        (*file.zones.notes, *file.face_groups.notes),
     )
 
 
@@ -176,43 +153,8 @@ def count_elements(path: Path | str) -> int:
         if count:
             return count
     file = read_with_meshio(path, HEX_ENDINGS)
-    return sum(len(file.cells[block].data) for block in _hexahedra(file, path)[1])
-
-
-def _is_hexahedron(kind: str) -> bool:
-    return kind.startswith("hexahedron") or kind == "VTK_LAGRANGE_HEXAHEDRON"
-
-
-def _hexahedra(file: Any, path: Path) -> tuple[str, list[int]]:
-    """Type of the hexahedra and the numbers of their blocks; nothing else may fill space."""
-    counts: Counter[str] = Counter()
-    for block in file.cells:
-        if dimension(block.type) == 3 and len(block.data):
-            counts[block.type] += len(block.data)
-    listed = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-    if not all(_is_hexahedron(kind) for kind in counts):
-        raise InputError(
-            f"it holds {listed}",
-            location=f"mesh file {path}",
-            allowed="only hexahedra",
-            remedy="in Gmsh, use transfinite or extruded volumes, or Mesh.SubdivisionAlgorithm 2",
-        )
-    if not counts:
-        surface = Counter(block.type for block in file.cells if len(block.data))
-        raise InputError(
-            f"it holds no hexahedra, only {', '.join(sorted(surface)) or 'points'}",
-            location=f"mesh file {path}",
-            remedy="in Gmsh, put the volumes into a physical group, so that they are saved",
-        )
-    blocks = [n for n, block in enumerate(file.cells) if _is_hexahedron(block.type)]
-    blocks = [n for n in blocks if len(file.cells[n].data)]
-    if len({(file.cells[n].type, np.shape(file.cells[n].data)[1]) for n in blocks}) > 1:
-        raise InputError(
-            f"it mixes hexahedra of several orders ({listed})",
-            location=f"mesh file {path}",
-            remedy="save the mesh with one order",
-        )
-    return file.cells[blocks[0]].type, blocks
+    with in_file(path):
+        return sum(len(file.cells[block].data) for block in volume_blocks(_HEXAHEDRA, file))
 
 
 def _require_finite(points: Floats, cells: Integers, path: Path) -> None:
@@ -227,123 +169,6 @@ def _require_finite(points: Floats, cells: Integers, path: Path) -> None:
         )
 
 
-def _named_quads(
-    file: Any, groups: CellGroups, path: Path, conditions: Collection[str]
-) -> tuple[Integers, ChosenGroups]:
-    """Corners (n, 4) of the quadrilaterals that have a group, each once, and one of its groups."""
-    blocks = [
-        number
-        for number, block in enumerate(file.cells)
-        if dimension(block.type) == 2 and groups.any_in(number) is not None
-    ]
-    for number in blocks:
-        kind = file.cells[number].type
-        if not kind.startswith(("quad", "VTK_LAGRANGE_QUAD")):
-            raise InputError(
-                f"the surface '{groups.any_in(number)}' is made of {kind} cells",
-                location=f"mesh file {path}",
-                allowed="quadrilaterals",
-            )
-    corners = [block_nodes(file, number, path)[:, :4] for number in blocks]
-    quads = np.concatenate([np.empty((0, 4), np.int64), *corners])
-    first, place = equal_cells(quads)
-    cells, numbers = groups.pairs(blocks)
-    try:
-        chosen = choose_groups(
-            place[cells], numbers, groups.names, len(first), conditions, "face", "condition"
-        )
-    except InputError as error:
-        raise error.within(f"mesh file {path}") from None
-    named = chosen.numbers >= 0
-    return quads[first[named]], replace(chosen, numbers=chosen.numbers[named])
-
-
-def _boundaries(file: FileCells, vertices: Integers) -> NDArray[np.int32]:
-    """Names of faces (elements, 6), from quadrilaterals with the same four corners."""
-    path, names, numbers = file.path, file.surface_names, file.quad_names
-    corners, points = file.quads, file.points * file.scale
-    boundaries = np.full(len(vertices) * FACES, -1, np.int32)
-    # A corner that no hexahedron has gets the number of another; it is refused below.
-    place = np.maximum(file.numbers[corners], 0)
-    quad_high, quad_low = face_keys(place, file.corners)
-    order = np.lexsort((quad_low, quad_high))
-    quad_high, quad_low = quad_high[order], quad_low[order]
-    high, low = face_keys(vertices[:, FACE_CORNERS].reshape(-1, 4), file.corners)
-    begin, end = np.searchsorted(quad_high, high, "left"), np.searchsorted(quad_high, high, "right")
-    met = np.zeros(len(order), bool)
-    for step in range(int((end - begin).max(initial=0))):
-        open_pairs = np.flatnonzero(begin + step < end)
-        open_pairs = open_pairs[quad_low[begin[open_pairs] + step] == low[open_pairs]]
-        boundaries[open_pairs] = numbers[order[begin[open_pairs] + step]]
-        met[begin[open_pairs] + step] = True
-    stray: NDArray[np.bool_] = (file.numbers[corners] < 0).max(axis=1, initial=False)
-    stray[order[~met]] = True
-    if stray.any():
-        first = int(stray.argmax())
-        raise InputError(
-            f"{stray.sum()} of {len(corners)} quadrilaterals of named surfaces are no face of a "
-            f"hexahedron, the first, of '{names[numbers[first]]}', at "
-            f"{point_text(points[corners[first]].mean(axis=0))}",
-            location=f"mesh file {path}",
-            remedy="put only surfaces of the meshed volumes into physical groups",
-        )
-    return boundaries.reshape(-1, FACES)
-
-
-def read_mesh_on_ranks(
-    world: World,
-    path: Path | str,
-    scale: float = 1.0,
-    pairs: Sequence[PeriodicPair] = (),
-    conditions: Collection[str] = (),
-    materials: Collection[str] = (),
-) -> ElementRows:
-    """The range of a file's elements with which a rank begins; all ranks call this.
-
-    Rank 0 holds what the file says while it gives that to the others. What is wrong with faces and
-    pairs all ranks find together; then rank 0 alone connects the whole to say where.
-    """
-    require_meshio()
-    file: list[FileCells] = []
-    _on_root(world, lambda: file.append(read_cells(path, scale, conditions, materials)))
-    notes = file[0].notes if file else ()
-    try:
-        rows = _hand_out(world, file)
-        for pair in pairs:
-            rows = join_periodic_on_ranks(world, rows, pair)
-        outer = rows.behind < 0
-        if world.any(bool((outer & (rows.mesh.boundaries < 0)).any())):
-            raise InputError("some faces at the edge of the mesh have no boundary name")
-    except InputError:
-        _on_root(world, lambda: _whole(pairs, path, scale, conditions, materials))
-        raise
-    return replace(rows, mesh=replace(rows.mesh, notes=notes))
-
-
-def _whole(
-    pairs: Sequence[PeriodicPair],
-    path: Path | str,
-    scale: float,
-    conditions: Collection[str],
-    materials: Collection[str],
-) -> None:
-    mesh = read_mesh(path, scale, conditions, materials)
-    for first, second, translation in pairs:
-        mesh = join_periodic(mesh, first, second, translation)
-    check_boundaries(mesh)
-
-
-def _on_root(world: World, task: Callable[[], None]) -> None:
-    """Do something on rank 0, and refuse on all ranks what it refuses."""
-    fault: InputError | None = None
-    if world.is_root:
-        try:
-            task()
-        except InputError as error:
-            fault = error
-    refuse_together(world, fault)
-
-
 def _hand_out(world: World, held: list[FileCells]) -> ElementRows:
     """Give ranges of elements to the ranks, and connect them; what rank 0 holds is let go."""
     file = held.pop() if held else None
@@ -355,13 +180,13 @@ def _hand_out(world: World, held: list[FileCells]) -> ElementRows:
     own = range_of(world, elements)
     count = len(own)
     shape = (order + 1, order + 1, order + 1, 3)
-    quads = NamedQuads(np.empty((0, 4), np.int64), np.empty(0, np.int32))
+    quads = NamedQuads(np.empty((0, 4), np.int64), np.empty(0, np.int32), np.empty((0, 3)))
     if file is None:
         coordinates = world.receive((count, *shape), np.float64, 0)
         vertices = world.receive((count, 8), np.int64, 0)
         numbers = world.receive((count,), np.int32, 0)
     else:
-        quads = NamedQuads(_corner_numbers(file, corners), file.quad_names)
+        quads = file.named_quads()
         for rank in range(1, world.size):
             begin, end = range_ends(world, elements, rank)
             rows = slice(begin, end)
@@ -374,10 +199,4 @@ def _hand_out(world: World, held: list[FileCells]) -> ElementRows:
         del file
     mesh = unconnected(coordinates, vertices, numbers, tuple(regions), tuple(surfaces))
     # One number more, for what is no corner.
-    return connect_on_ranks(world, mesh, own, elements, corners + 1, quads)
-
-
-def _corner_numbers(file: FileCells, corners: int) -> Integers:
-    """Corners of the named quadrilaterals; one that no hexahedron has gets a number of its own."""
-    numbers = file.numbers[file.quads]
-    return np.where(numbers >= 0, numbers, corners)
+    return connect(world, mesh, own, elements, corners + 1, quads)

@@ -1,9 +1,13 @@
-"""The groups that the cells of a mesh file belong to: physical groups, references, sets."""
+"""Cells of a mesh file that fill space, the cells that name their faces, and the groups of both."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+import contextlib
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ from numpy.typing import NDArray
 
 from haloscope.errors import InputError, counted
 from haloscope.mesh.files.gmsh import read_gmsh_groups
+from haloscope.mesh.files.meshio_files import block_nodes, read_with_meshio
 
 Numbers = NDArray[np.int32]
 Integers = NDArray[np.int64]
@@ -274,3 +279,119 @@ def zones_of(
     names = chosen.names if UNNAMED_ZONE in chosen.names else (*chosen.names, UNNAMED_ZONE)
     zones = np.where(without, names.index(UNNAMED_ZONE), chosen.numbers).astype(np.int32)
     return cells, ChosenGroups(zones, names, chosen.notes)
+
+
+@dataclass(frozen=True)
+class VolumeKind:
+    """The cells that a mesh is made of."""
+
+    plural: str
+    cells: str  # Pattern of meshio's types
+    allowed: str
+    remedy: str
+    endings: tuple[str, ...]  # Of files
+    # Pattern of the types of cells that name faces, their corners, and what they are called.
+    faces: str
+    corners: int
+    faces_text: str
+
+
+@dataclass(frozen=True, eq=False)
+class VolumeCells:
+    """The cells of a file that fill space, each once, and the faces that have a name."""
+
+    path: Path
+    points: NDArray[np.float64]  # (points, 3) in the file's unit of length
+    kind: str  # meshio's type of the cells
+    cells: Integers  # (elements, nodes): numbers of points in the file's order
+    zones: ChosenGroups
+    faces: Integers  # (n, corners): points of the named faces, each once
+    face_groups: ChosenGroups  # Of these faces
+
+
+def read_volumes(
+    kind: VolumeKind,
+    path: Path | str,
+    scale: float,
+    conditions: Collection[str],
+    settings: Collection[str],
+) -> VolumeCells:
+    """Read the cells of a mesh file, which all must be of a kind.
+
+    `conditions`, `settings`: names of faces and of zones that the case uses.
+    """
+    path = Path(path)
+    if not (math.isfinite(scale) and scale > 0):
+        raise InputError("out of range", location=f"scale = {scale:g}", allowed="a factor above 0")
+    file = read_with_meshio(path, kind.endings)
+    points = np.asarray(file.points, np.float64)
+    with in_file(path):
+        if points.ndim != 2 or points.shape[1] != 3:
+            raise InputError("it has no points in three dimensions")
+        blocks = volume_blocks(kind, file)
+        cells = np.concatenate([block_nodes(file, block, path) for block in blocks])
+        groups = CellGroups(file, path)
+        cells, zones = zones_of(groups, blocks, cells, settings)
+        faces, face_groups = _named_faces(kind, file, groups, path, conditions)
+    return VolumeCells(path, points, file.cells[blocks[0]].type, cells, zones, faces, face_groups)
+
+
+@contextlib.contextmanager
+def in_file(path: Path | str) -> Iterator[None]:
+    """Put a mesh file before the location of an error that does not name it."""
+    location = f"mesh file {path}"
+    try:
+        yield
+    except InputError as error:
+        raise (error if error.location.startswith(location) else error.within(location)) from None
+
+
+def volume_blocks(kind: VolumeKind, file: Any) -> list[int]:
+    """Numbers of the blocks of cells of a kind; nothing else may fill space."""
+    counts: Counter[str] = Counter()
+    for block in file.cells:
+        if dimension(block.type) == 3 and len(block.data):
+            counts[block.type] += len(block.data)
+    listed = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+    if not counts:
+        surface = Counter(block.type for block in file.cells if len(block.data))
+        raise InputError(
+            f"it holds no {kind.plural}, only {', '.join(sorted(surface)) or 'points'}",
+            remedy="in Gmsh, put the volumes into a physical group, so that they are saved",
+        )
+    if not all(re.fullmatch(kind.cells, name) for name in counts):
+        raise InputError(f"it holds {listed}", allowed=kind.allowed, remedy=kind.remedy)
+    blocks = [n for n, block in enumerate(file.cells) if block.type in counts and len(block.data)]
+    if len({(file.cells[n].type, np.shape(file.cells[n].data)[1]) for n in blocks}) > 1:
+        raise InputError(
+            f"it mixes {kind.plural} of several orders ({listed})",
+            remedy="save the mesh with one order",
+        )
+    return blocks
+
+
+def _named_faces(
+    kind: VolumeKind, file: Any, groups: CellGroups, path: Path, conditions: Collection[str]
+) -> tuple[Integers, ChosenGroups]:
+    """Corners of the faces that have a group, each once, and one of its groups."""
+    blocks = [
+        number
+        for number, block in enumerate(file.cells)
+        if dimension(block.type) == 2 and groups.any_in(number) is not None
+    ]
+    for number in blocks:
+        name = file.cells[number].type
+        if not re.fullmatch(kind.faces, name):
+            raise InputError(
+                f"the surface '{groups.any_in(number)}' is made of {name} cells",
+                allowed=kind.faces_text,
+            )
+    rows = [block_nodes(file, number, path)[:, : kind.corners] for number in blocks]
+    faces = np.concatenate([np.empty((0, kind.corners), np.int64), *rows])
+    first, place = equal_cells(faces)
+    cells, numbers = groups.pairs(blocks)
+    chosen = choose_groups(
+        place[cells], numbers, groups.names, len(first), conditions, "face", "condition"
+    )
+    named = chosen.numbers >= 0
+    return faces[first[named]], replace(chosen, numbers=chosen.numbers[named])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -184,13 +183,7 @@ def box_of_planes(
     # period along a periodic axis and half a period, zero at both walls, along another.
     lines = _checked_lines(planes, warp)
     count = math.prod(len(line) - 1 for line in lines)
-    rows = _selected_bricks(lines, periodic, warp, np.arange(count))
-    real = rows.behind >= 0
-    return replace(
-        rows.mesh,
-        neighbours=np.where(real, rows.behind // FACES, -1),
-        neighbour_faces=np.where(real, rows.behind % FACES, -1).astype(np.int8),
-    )
+    return _selected_bricks(lines, periodic, warp, np.arange(count)).whole_mesh()
 
 
 def _checked_lines(planes: Sequence[Sequence[float] | Floats], warp: float) -> list[Floats]:

@@ -39,10 +39,9 @@ from haloscope.mesh.hexes.hex_mappings import (
     placed,
     round_surface,
 )
-from haloscope.mesh.hexes.hexes import FACES, Floats, HexMesh, Integers, connect
+from haloscope.mesh.hexes.hexes import FACES, Floats, HexMesh, Integers
 from haloscope.mesh.hexes.mesh_parts import ElementRows, unconnected
-from haloscope.mesh.hexes.shared_meshes import connect_on_ranks, drop_unused_names, range_of
-from haloscope.mesh.hexes.shared_periodic import join_periodic
+from haloscope.mesh.hexes.shared_meshes import connect, drop_unused_names, range_of
 
 # A core of nx x ny x nz cells stands in the middle. Around some of its axes' faces lie layers of
 # shells, and around those, where wanted, a margin of plain boxes. All vertices are numbered by
@@ -259,32 +258,16 @@ class Arrangement:
             mapping,
         )
 
-    def whole(self) -> HexMesh:
-        """All elements, connected."""
-        all_elements = self.mesh_of(np.arange(self.count))
-        mesh = connect(
-            all_elements.coordinates,
-            all_elements.vertices,
-            boundaries=all_elements.boundaries,
-            boundary_names=all_elements.boundary_names,
-            regions=all_elements.regions,
-            region_names=all_elements.region_names,
-            mapping=all_elements.mapping,
-        )
-        return (
-            join_periodic(mesh, self._end_names[0], self._end_names[1]) if self._periodic else mesh
-        )
-
-    def on_ranks(self, world: World) -> ElementRows:
+    def rows(self, world: World) -> ElementRows:
         """The elements with which a rank begins; all ranks call this."""
         numbers = range_of(world, self.count)
-        rows = connect_on_ranks(world, self.mesh_of(numbers), numbers, self.count, self.points)
+        rows = connect(world, self.mesh_of(numbers), numbers, self.count, self.points)
         return self._joined(world, rows) if self._periodic else rows
 
     def _joined(self, world: World, rows: ElementRows) -> ElementRows:
         """Join the ends along z: columns of elements begin and end in the same block."""
         mesh = rows.mesh
-        assert isinstance(mesh.mapping, BlockMapping)
+        assert mesh.mapping is not None
         column = np.array([block.column for block in self._blocks])[mesh.mapping.blocks]
         length = (self._cells[2] - 1) * column
         behind, boundaries = rows.behind.copy(), mesh.boundaries.copy()
@@ -433,7 +416,7 @@ def _whole(arrange: Callable[P, Arrangement]) -> Callable[P, HexMesh]:
 
     @wraps(arrange)
     def make(*args: P.args, **named: P.kwargs) -> HexMesh:
-        return arrange(*args, **named).whole()
+        return arrange(*args, **named).rows(World()).whole_mesh()
 
     return make
 

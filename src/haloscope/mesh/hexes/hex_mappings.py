@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from haloscope.mesh.hexes.hexes import Floats, Integers
-
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 # Elements at once: a map takes several times the memory of its result.
 _AT_ONCE = 1 << 10
 
@@ -43,12 +44,6 @@ class BlockMapping:
                 # Not lower + w (upper - lower): both ends must be met to the last bit.
                 result[points] = self.maps[block](lower * (1 - weight) + upper * weight)
         return result
-
-    def of(self, elements: Integers) -> BlockMapping:
-        """The shape of some elements, numbered anew in the given order."""
-        return BlockMapping(
-            self.blocks[elements], self.lower[elements], self.upper[elements], self.maps
-        )
 
 
 def gordon_hall(surface: BlockMap, axes: tuple[int, ...] = (0, 1, 2)) -> BlockMap:

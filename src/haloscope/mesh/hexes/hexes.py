@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.errors import InputError, counted
+from haloscope.mesh.hexes.hex_mappings import BlockMapping
 
 # Conventions, used wherever hexahedra appear:
 #
@@ -26,8 +26,6 @@ from haloscope.errors import InputError, counted
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-ElementMapping = Callable[[Integers, Floats], Floats]
-"""Places of reference points (points, 3) in elements (n,): (n, points, 3)."""
 
 FACES = 6
 FACE_CORNERS = np.array(
@@ -75,7 +73,7 @@ class HexMesh:
     # both sides.
     surfaces: Mapping[str, Integers] = field(default_factory=dict)
     # Exact shape where it is known (generated meshes); None: the polynomial of `coordinates`.
-    mapping: ElementMapping | None = None
+    mapping: BlockMapping | None = None
     notes: tuple[str, ...] = ()  # Assumptions and repairs of the reader, a line each, for the user
 
     @property
@@ -115,14 +113,13 @@ def point_text(point: Floats) -> str:
     return "(" + ", ".join(f"{value:.6g}" for value in point) + ")"
 
 
-def elements_text(elements: Integers, centres: Floats, numbers: Integers | None = None) -> str:
-    """The first few elements and where they are; they count from 0, or have other numbers."""
+def elements_text(numbers: Integers, centres: Floats, count: int | None = None) -> str:
+    """The first few elements of `count` and where they are; `numbers` (n,) and `centres` (n, 3)."""
     shown = [
-        f"element {element if numbers is None else numbers[element]} at "
-        f"{point_text(centres[element])}"
-        for element in elements[:_SHOWN]
+        f"element {number} at {point_text(centre)}"
+        for number, centre in zip(numbers[:_SHOWN].tolist(), centres, strict=False)
     ]
-    more = len(elements) - len(shown)
+    more = (len(numbers) if count is None else count) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
@@ -161,13 +158,6 @@ def face_nodes(order: int) -> Integers:
     return result
 
 
-def face_numbers(mesh: HexMesh) -> Integers:
-    """One number for each face, the same seen from both sides: int64 (elements, 6)."""
-    own = np.arange(mesh.count * FACES).reshape(-1, FACES)
-    partner = mesh.neighbours * FACES + mesh.neighbour_faces
-    return np.where(mesh.neighbours >= 0, np.minimum(own, partner), own)
-
-
 def orientation_of(own: Integers, partner: Integers) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
     """Orientation of faces from the numbers of their corners.
 
@@ -201,141 +191,6 @@ def face_keys(corners: Integers, vertices: int) -> tuple[Integers, Integers]:
     ordered = np.sort(corners, axis=1)
     high = ordered[:, 0] * vertices + ordered[:, 1]
     return high, ordered[:, 2] * vertices + ordered[:, 3]
-
-
-def _equal_faces(vertices: Integers) -> tuple[Integers, Integers]:
-    """Faces sorted so that equal ones follow each other, and where each run of them begins."""
-    corners = vertices[:, FACE_CORNERS].reshape(-1, 4)
-    high, low = face_keys(corners, int(vertices.max()) + 1)
-    order = np.lexsort((low, high))
-    high, low = high[order], low[order]
-    first = np.ones(len(order), bool)
-    first[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
-    return order, np.flatnonzero(first)
-
-
-def _refuse(pairs: Integers, centres: Floats, problem: str, remedy: str) -> None:
-    """Raise an error that names the first of pairs (n, 2) of elements."""
-    text = elements_text(pairs[0], centres).replace(", element", " and element")
-    more = f" ({len(pairs)} such pairs)" if len(pairs) > 1 else ""
-    raise InputError(f"{problem}{more}", location=text, remedy=remedy)
-
-
-def connect(
-    coordinates: Floats,
-    vertices: Integers,
-    *,
-    boundaries: NDArray[np.int32] | None = None,
-    boundary_names: tuple[str, ...] = (),
-    regions: NDArray[np.int32] | None = None,
-    region_names: tuple[str, ...] = ("volume",),
-    mapping: ElementMapping | None = None,
-) -> HexMesh:
-    """Make a mesh: find the element behind every face.
-
-    `vertices`: (elements, 8) vertex numbers from 0; `boundaries`: (elements, 6) index into
-    `boundary_names` or -1. Names of faces that turn out to lie inside go to `HexMesh.surfaces`.
-    """
-    elements = len(vertices)
-    coordinates = np.ascontiguousarray(coordinates, np.float64)
-    vertices = np.ascontiguousarray(vertices, np.int64)
-    if elements == 0:
-        raise InputError("the mesh has no hexahedra", allowed="at least one")
-    centres = corner_coordinates(coordinates).mean(axis=1)
-    ordered = np.sort(vertices, axis=1)
-    collapsed = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
-    if len(collapsed):
-        raise InputError(
-            "one vertex is two corners of the element",
-            location=elements_text(collapsed, centres),
-            allowed="hexahedra with 8 distinct corners",
-            remedy="mesh the place without collapsed hexahedra",
-        )
-    order, starts = _equal_faces(vertices)
-    lengths = np.diff(starts, append=len(order))
-    crowded = starts[lengths > 2]
-    if len(crowded):
-        sharing = np.sort(order[crowded[0] : crowded[0] + lengths[lengths > 2][0]] // FACES)
-        raise InputError(
-            f"{len(sharing)} elements share one face ({counted(len(crowded), 'such face')})",
-            location=elements_text(sharing, centres),
-            allowed="at most 2 elements at a face",
-        )
-    paired = starts[lengths == 2]
-    first, second = order[paired], order[paired + 1]
-    own, partner = np.concatenate([first, second]), np.concatenate([second, first])
-    quads = vertices[:, FACE_CORNERS].reshape(-1, 4)
-    codes, fits = orientation_of(quads[own], quads[partner])
-    pairs = np.stack([own, partner], axis=1)[: len(first)] // FACES
-    twisted = ~fits[: len(first)]
-    if twisted.any():
-        _refuse(
-            pairs[twisted],
-            centres,
-            "the elements share the four corners of a face but not their order around it: one is "
-            "twisted",
-            "correct the node order of the file",
-        )
-    inward = ~faces_turn_away(own % FACES, partner % FACES, codes)[: len(first)]
-    if inward.any():
-        _refuse(
-            pairs[inward],
-            centres,
-            "the elements lie on the same side of the face that they share: they overlap, or the "
-            "corners of one of them are numbered inside out",
-            "correct the elements or the numbering of their corners",
-        )
-    behind = np.full(elements * FACES, -1)
-    neighbour_faces = np.full(elements * FACES, -1, np.int8)
-    orientations = np.zeros(elements * FACES, np.int8)
-    behind[own], neighbour_faces[own] = partner // FACES, partner % FACES
-    orientations[own] = codes
-    neighbours = behind.reshape(-1, FACES)
-    if boundaries is None:
-        boundaries = np.full((elements, FACES), -1, np.int32)
-    inside = neighbours >= 0
-    surfaces = {
-        name: np.argwhere(inside & (boundaries == number))
-        for number, name in enumerate(boundary_names)
-        if (inside & (boundaries == number)).any()
-    }
-    outer, names = outer_names(np.where(inside, -1, boundaries), boundary_names)
-    return HexMesh(
-        order=coordinates.shape[1] - 1,
-        coordinates=coordinates,
-        vertices=vertices,
-        neighbours=neighbours,
-        neighbour_faces=neighbour_faces.reshape(-1, FACES),
-        orientations=orientations.reshape(-1, FACES),
-        boundaries=outer,
-        boundary_names=names,
-        regions=np.zeros(elements, np.int32) if regions is None else regions.astype(np.int32),
-        region_names=region_names,
-        surfaces=surfaces,
-        mapping=mapping,
-    )
-
-
-def outer_names(
-    boundaries: NDArray[np.signedinteger], names: tuple[str, ...]
-) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Number the names anew, without those that no face bears."""
-    used = np.bincount(boundaries.ravel() + 1, minlength=len(names) + 1)[1:] > 0
-    renumbered = np.append(np.cumsum(used) - 1, -1).astype(np.int32)
-    return renumbered[boundaries], tuple(np.array(names, object)[used].tolist())
-
-
-def check_boundaries(mesh: HexMesh) -> None:
-    """Refuse a mesh with outer faces that have no name."""
-    unnamed = mesh.outer_faces(None)
-    if len(unnamed):
-        element = unnamed[0, 0]
-        raise InputError(
-            f"{counted(len(unnamed), 'face')} at the edge of the mesh without a boundary name, the "
-            f"first at {point_text(mesh.face_centres(unnamed[:1])[0])} on element {element}",
-            remedy="put every outer surface in a named (physical) group; where the place lies inside, "
-            "merge duplicate nodes, since the elements there do not share nodes",
-        )
 
 
 # A table lists the place (i, j, k), from 0 to the order, of each node of a cell in the file.

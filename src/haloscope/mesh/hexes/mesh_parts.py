@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.mesh.hexes.hex_mappings import BlockMapping
-from haloscope.mesh.hexes.hexes import FACES, ElementMapping, Floats, HexMesh, Integers
+from haloscope.mesh.hexes.hexes import FACES, Floats, HexMesh, Integers
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,15 @@ class ElementRows:
     behind: Integers
     whole: int  # Elements of the whole mesh
 
+    def whole_mesh(self) -> HexMesh:
+        """All elements as a mesh, where one rank has them in the order of their numbers."""
+        real = self.behind >= 0
+        return replace(
+            self.mesh,
+            neighbours=np.where(real, self.behind // FACES, -1),
+            neighbour_faces=np.where(real, self.behind % FACES, -1).astype(np.int8),
+        )
+
     def part(self, kinds: NDArray[np.integer] | None = None) -> MeshPart:
         """These elements as a rank's part of the mesh.
 
@@ -106,7 +118,7 @@ def unconnected(
     region_names: tuple[str, ...],
     boundary_names: tuple[str, ...] = (),
     boundaries: NDArray[np.int32] | None = None,
-    mapping: ElementMapping | None = None,
+    mapping: BlockMapping | None = None,
 ) -> HexMesh:
     """Elements that know nothing of each other yet, as a mesh; see `HexMesh` for the parameters."""
     none = np.full((len(vertices), FACES), -1)
@@ -133,30 +145,45 @@ def row_of(ascending: Integers, numbers: Integers) -> Integers:
     return np.where(ascending[at] == numbers, at, -1)
 
 
-def mesh_of(mesh: HexMesh, elements: Integers) -> HexMesh:
-    """Elements of a mesh, in the given order, as a mesh in which none has a neighbour yet."""
-    place = np.full(mesh.count, -1)
-    place[elements] = np.arange(len(elements))
-    mapping = mesh.mapping
+def element_arrays(mesh: HexMesh) -> list[NDArray[Any]]:
+    """All arrays with a row for each element by itself."""
+    arrays: list[NDArray[Any]] = [mesh.coordinates, mesh.vertices, mesh.orientations]
+    arrays += [mesh.boundaries, mesh.regions]
+    if mesh.mapping is not None:
+        arrays += [mesh.mapping.blocks, mesh.mapping.lower, mesh.mapping.upper]
+    return arrays
+
+
+def with_arrays(
+    like: HexMesh,
+    arrays: Sequence[NDArray[Any]],
+    surfaces: Mapping[str, Integers] = MappingProxyType({}),
+) -> HexMesh:
+    """A mesh of elements without neighbours from their :func:`element_arrays`; the rest as in `like`."""
+    coordinates, vertices, orientations, boundaries, regions, *shape = arrays
     return replace(
-        mesh,
-        coordinates=mesh.coordinates[elements],
-        vertices=mesh.vertices[elements],
-        neighbours=np.full((len(elements), FACES), -1),
-        neighbour_faces=np.full((len(elements), FACES), -1, np.int8),
-        orientations=mesh.orientations[elements],
-        boundaries=mesh.boundaries[elements],
-        regions=mesh.regions[elements],
-        surfaces={name: _renumbered(faces, place) for name, faces in mesh.surfaces.items()},
-        mapping=None if mapping is None else _mapping_of(mapping, elements),
+        like,
+        coordinates=coordinates,
+        vertices=vertices,
+        orientations=orientations,
+        boundaries=boundaries,
+        regions=regions,
+        neighbours=np.full((len(vertices), FACES), -1),
+        neighbour_faces=np.full((len(vertices), FACES), -1, np.int8),
+        surfaces=surfaces,
+        mapping=like.mapping and BlockMapping(shape[0], shape[1], shape[2], like.mapping.maps),
     )
 
 
-def _mapping_of(mapping: ElementMapping, elements: Integers) -> ElementMapping:
-    # A block mapping of the whole would keep what it knows of all other elements.
-    if isinstance(mapping, BlockMapping):
-        return mapping.of(elements)
-    return lambda wanted, at: mapping(elements[wanted], at)
+def mesh_of(mesh: HexMesh, elements: Integers) -> HexMesh:
+    """Elements of a mesh, in the order of `elements`, as a mesh in which none has a neighbour yet."""
+    place = np.full(mesh.count, -1)
+    place[elements] = np.arange(len(elements))
+    surfaces = {}
+    for name, faces in mesh.surfaces.items():
+        own = faces[place[faces[:, 0]] >= 0]
+        surfaces[name] = np.stack([place[own[:, 0]], own[:, 1]], axis=1)
+    return with_arrays(mesh, [array[elements] for array in element_arrays(mesh)], surfaces)
 
 
 def rows_of(mesh: HexMesh, elements: Integers) -> ElementRows:
@@ -175,9 +202,3 @@ def take(mesh: HexMesh, elements: Integers, kinds: NDArray[np.integer] | None = 
     """
     own = None if kinds is None else np.asarray(kinds)[elements]
     return rows_of(mesh, elements).part(own)
-
-
-def _renumbered(faces: Integers, local: Integers) -> Integers:
-    """Faces (n, 2) of own elements, in the part's numbers."""
-    own = faces[local[faces[:, 0]] >= 0]
-    return np.stack([local[own[:, 0]], own[:, 1]], axis=1)

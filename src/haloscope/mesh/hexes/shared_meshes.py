@@ -1,32 +1,40 @@
-"""A mesh of hexahedra that no rank has as a whole: elements move between ranks, faces are matched by their corners."""
+"""Meshes of hexahedra on one rank or several: faces matched by their corners, elements moved, copies of neighbours."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.errors import InputError
-from haloscope.exchange.plan import ask_rows, give_rows
+from haloscope.errors import InputError, counted
+from haloscope.exchange.plan import all_rows, ask_rows, give_rows, refuse_together
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.hexes.hex_mappings import BlockMapping
 from haloscope.mesh.hexes.hexes import (
     FACE_CORNERS,
     FACES,
+    Floats,
     HexMesh,
     Integers,
+    corner_coordinates,
+    elements_text,
     face_keys,
     faces_turn_away,
     orientation_of,
+    point_text,
 )
-from haloscope.mesh.hexes.mesh_parts import ElementRows, MeshPart, row_of
+from haloscope.mesh.hexes.mesh_parts import (
+    ElementRows,
+    MeshPart,
+    element_arrays,
+    row_of,
+    with_arrays,
+)
 
-# Each rank tells the owner of a face, a rank chosen by its sorted corner numbers, of all faces that it
-# has; owners answer who has them too, and how they are called. No rank ever holds more than the faces
-# of its own elements and about as many again.
+# Each rank sends its faces to their owners, ranks chosen by the sorted corner numbers; owners answer
+# with the other face and the name. No rank ever holds more than the faces of its own elements and
+# about as many again. One rank owns all faces, and sends them to itself.
 
 # Elements whose faces' corners are laid out at once.
 _AT_ONCE = 1 << 13
@@ -38,15 +46,20 @@ _NOTHING = -1
 _SPREAD = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0x243F6A8885A308D3))
 
 
+# Rows of each rank that may be named in a message.
+_SHOWN = 3
+
+
 @dataclass(frozen=True, eq=False)
 class NamedQuads:
-    """Quadrilaterals that name faces with the same corners."""
+    """Quadrilaterals of a rank that name faces with the same corners."""
 
     corners: Integers  # int64 (n, 4): numbers of vertices, in any order
     names: NDArray[np.int32]  # int32 (n,): index into the mesh's `boundary_names`
+    centres: Floats  # (n, 3): middles, for messages
 
 
-def connect_on_ranks(
+def connect(
     world: World,
     mesh: HexMesh,
     elements: Integers,
@@ -54,32 +67,140 @@ def connect_on_ranks(
     vertices: int,
     quads: NamedQuads | None = None,
 ) -> ElementRows:
-    """Find what lies behind the faces of all ranks' elements; all ranks call this."""
+    """Find the elements behind the faces of all ranks' elements; all ranks call this.
+
+    `elements`: numbers of the rank's elements; `whole`, `vertices`: how many elements and vertices
+    all ranks have; `quads`: they name faces instead of `mesh.boundaries`.
+    """
+    # Names of faces that turn out to lie inside go to `HexMesh.surfaces`.
     ordered = np.sort(mesh.vertices, axis=1)
-    faulty = bool((ordered[:, 1:] == ordered[:, :-1]).any())
+    collapsed = elements[(ordered[:, 1:] == ordered[:, :-1]).any(axis=1)]
     del ordered
     high, low, word = _faces(mesh.vertices, elements, vertices)
-    partner, named, wrong = _ask(world, (high, low, word), vertices, quads)
+    matched = _match(world, (high, low, word), vertices, quads)
     del high, low
-    faulty |= wrong
+    partner = matched.partners
     behind = np.where(partner == _NOTHING, -1, partner >> _ORDER_BITS).reshape(-1, FACES)
     orientations = np.zeros(len(word), np.int8)
+    twisted, inward = [np.empty((0, 2), np.int64)], [np.empty((0, 2), np.int64)]
     for begin in range(0, len(word), _AT_ONCE * FACES):
         rows = begin + np.flatnonzero(partner[begin : begin + _AT_ONCE * FACES] != _NOTHING)
         codes, fits = orientation_of(_order(word[rows]), _order(partner[rows]))
-        own, other = (word[rows] >> _ORDER_BITS) % FACES, (partner[rows] >> _ORDER_BITS) % FACES
-        faulty |= not (fits.all() and faces_turn_away(own, other, codes).all())
+        own, other = word[rows] >> _ORDER_BITS, partner[rows] >> _ORDER_BITS
+        away = faces_turn_away(own % FACES, other % FACES, codes)
+        for pairs, wrong in ((twisted, ~fits), (inward, fits & ~away)):
+            at = wrong & (own < other)
+            pairs.append(np.stack([own[at], other[at]], axis=1))
         orientations[rows] = codes
-    if world.any(faulty):
-        raise InputError(
-            "the elements of the mesh do not fit together: a face is twisted, collapsed, shared by more "
-            "than two elements, or in a named surface but in no element",
-            remedy="correct the mesh",
-        )
+    misfits = (collapsed[:, None], matched.crowded, np.concatenate(twisted), np.concatenate(inward))
+    if world.any(any(len(rows) for rows in misfits)):
+        _refuse_misfits(world, mesh, elements, misfits)
     connected = replace(mesh, orientations=orientations.reshape(-1, FACES))
     if quads is not None:
-        connected = replace(connected, boundaries=named.reshape(-1, FACES))
+        _refuse_stray(world, mesh, quads, matched.stray)
+        connected = replace(connected, boundaries=matched.names.reshape(-1, FACES))
     return ElementRows(_name(world, connected, behind >= 0), elements, behind, whole)
+
+
+def first_rows(world: World, rows: Integers) -> tuple[Integers, int]:
+    """The first few of all ranks' different rows (n, k), ascending, and how many there are.
+
+    All ranks call this, and get the same.
+    """
+    ordered = np.unique(rows, axis=0)
+    count = int(world.sum(np.array([len(ordered)]))[0])
+    return np.unique(all_rows(world, ordered[:_SHOWN]), axis=0)[:_SHOWN], count
+
+
+def centres_of(world: World, mesh: HexMesh, elements: Integers, numbers: Integers) -> Floats:
+    """Centres (n, 3) of elements by their numbers, on every rank; all ranks call this.
+
+    `elements`: numbers of the rank's own elements, those of `mesh`.
+    """
+    ascending = np.argsort(elements, kind="stable")
+    row = row_of(elements[ascending], numbers)
+    own, centres = row >= 0, np.zeros((len(numbers), 3))
+    corners = corner_coordinates(mesh.coordinates[ascending[row[own]]])
+    centres[own] = corners.mean(axis=1)
+    # One rank has each: all other terms are zero, so the sum is exact.
+    return world.sum(centres)
+
+
+def _refuse_misfits(
+    world: World, mesh: HexMesh, elements: Integers, misfits: Sequence[Integers]
+) -> None:
+    """Refuse elements that do not fit together; all ranks raise the same."""
+
+    def places(numbers: Integers, count: int | None = None) -> str:
+        return elements_text(numbers, centres_of(world, mesh, elements, numbers), count)
+
+    (collapsed, crowded, twisted, inward) = (first_rows(world, rows) for rows in misfits)
+    first, count = collapsed
+    if count:
+        raise InputError(
+            "one vertex is two corners of the element",
+            location=places(first[:, 0], count),
+            allowed="hexahedra with 8 distinct corners",
+            remedy="mesh the place without collapsed hexahedra",
+        )
+    first, count = crowded
+    if count:
+        sharing = int(first[0, -1])
+        raise InputError(
+            f"{sharing} elements share one face ({counted(count, 'such face')})",
+            location=places(first[0, :-1], sharing),
+            allowed="at most 2 elements at a face",
+        )
+    (first, count), problem, remedy = twisted, _TWISTED, "correct the node order of the file"
+    if not count:
+        (first, count), problem = inward, _INWARD
+        remedy = "correct the elements or the numbering of their corners"
+    more = f" ({count} such pairs)" if count > 1 else ""
+    location = places(first[0] // FACES).replace(", element", " and element")
+    raise InputError(f"{problem}{more}", location=location, remedy=remedy)
+
+
+_TWISTED = (
+    "the elements share the four corners of a face but not their order around it: one is twisted"
+)
+_INWARD = (
+    "the elements lie on the same side of the face that they share: they overlap, or the corners of "
+    "one of them are numbered inside out"
+)
+
+
+def _refuse_stray(world: World, mesh: HexMesh, quads: NamedQuads, stray: NDArray[np.bool_]) -> None:
+    """Refuse quadrilaterals that are no faces; all ranks call this."""
+    fault: InputError | None = None
+    if stray.any():
+        first = int(stray.argmax())
+        fault = InputError(
+            f"{stray.sum()} of {len(stray)} quadrilaterals of named surfaces are no face of a "
+            f"hexahedron, the first, of '{mesh.boundary_names[quads.names[first]]}', at "
+            f"{point_text(quads.centres[first])}",
+            remedy="put only surfaces of the meshed volumes into physical groups",
+        )
+    refuse_together(world, fault)
+
+
+def check_boundaries(world: World, rows: ElementRows) -> None:
+    """Refuse a mesh with outer faces that have no name; all ranks call this."""
+    mesh = rows.mesh
+    element, face = np.nonzero((rows.behind < 0) & (mesh.boundaries < 0))
+    first, count = first_rows(world, rows.elements[element] * FACES + face)
+    if not count:
+        return
+    element, face = np.divmod(first[0], FACES)
+    own = rows.elements == element
+    centre = np.zeros(3)
+    if own.any():
+        centre = mesh.face_centres(np.array([[own.argmax(), face]]))[0]
+    raise InputError(
+        f"{counted(count, 'face')} at the edge of the mesh without a boundary name, the first at "
+        f"{point_text(world.sum(centre))} on element {element}",
+        remedy="put every outer surface in a named (physical) group; where the place lies inside, "
+        "merge duplicate nodes, since the elements there do not share nodes",
+    )
 
 
 def drop_unused_names(world: World, mesh: HexMesh) -> HexMesh:
@@ -122,38 +243,59 @@ def _order(word: Integers) -> Integers:
 
 
 def _owners(world: World, high: Integers, low: Integers) -> Integers:
-    """The rank to which each face is told."""
+    """The rank that owns each face."""
     mixed = high.view(np.uint64) * _SPREAD[0] ^ low.view(np.uint64) * _SPREAD[1]
     return ((mixed >> np.uint64(32)) % np.uint64(world.size)).astype(np.int64)
 
 
-def _ask(
+@dataclass(frozen=True, eq=False)
+class _Matched:
+    """Answers of the owners about a rank's faces and quadrilaterals."""
+
+    partners: Integers  # (faces,): word of the other face with the same corners, or _NOTHING
+    names: NDArray[np.int32]  # (faces,)
+    stray: NDArray[np.bool_]  # (quads,): whether it is no face
+    # Faces of more than two elements that this rank owns: the first three elements, and how many.
+    crowded: Integers
+
+
+def _match(
     world: World, faces: tuple[Integers, ...], vertices: int, quads: NamedQuads | None
-) -> tuple[Integers, NDArray[np.int32], bool]:
-    """The word of what lies behind each face, its name, and whether an owner found a fault."""
+) -> _Matched:
+    """Pair the faces of all ranks, and name them; all ranks call this."""
     high, low, _ = faces
     owner = _owners(world, high, low)
     (first, second, word), counts = give_rows(world, faces, owner)
     order = np.lexsort((second, first))
-    starts, run = _runs(first[order], second[order])
+    starts, _ = _runs(first[order], second[order])
     lengths = np.diff(starts, append=len(order))
-    faulty = bool((lengths > 2).any())
+    begin = starts[lengths > 2]
+    sharing = (word[order[begin[:, None] + np.arange(3)]] >> _ORDER_BITS) // FACES
+    crowded = np.column_stack([sharing, lengths[lengths > 2]])
     partner = np.full(len(word), _NOTHING)
     pairs = starts[lengths == 2]
     one, other = order[pairs], order[pairs + 1]
     partner[one], partner[other] = word[other], word[one]
-    names = np.full(len(word), -1, np.int32)
+    names, stray = np.full(len(word), -1, np.int32), np.empty(0, bool)
     if quads is not None:
         key = face_keys(quads.corners, vertices)
-        (senders, more, name), _ = give_rows(world, [*key, quads.names], _owners(world, *key))
-        # Quads sort behind the faces with the same corners, and so into their runs.
-        faulty |= _take_names(names, (first, second), (senders, more), name)
+        to = _owners(world, *key)
+        (senders, more, name), came = give_rows(world, [*key, quads.names], to)
+        names, stray = _name_faces((first, second), (senders, more), name)
+        (stray,), _ = give_rows(world, [stray], np.repeat(np.arange(world.size), came))
+        stray = stray[_places(to)]
+    del first, second, word, order
     back = np.repeat(np.arange(world.size), counts)
-    del first, second, word, order, run
     answers, _ = give_rows(world, [partner, names], back)
-    place = np.empty(len(owner), np.int64)
-    place[np.argsort(owner, kind="stable")] = np.arange(len(owner))
-    return answers[0][place], answers[1][place], faulty
+    place = _places(owner)
+    return _Matched(answers[0][place], answers[1][place], stray, crowded)
+
+
+def _places(ranks: Integers) -> Integers:
+    """Where the answers to rows that went to `ranks` stand: they come in the order of the ranks."""
+    place = np.empty(len(ranks), np.int64)
+    place[np.argsort(ranks, kind="stable")] = np.arange(len(ranks))
+    return place
 
 
 def _runs(high: Integers, low: Integers) -> tuple[Integers, Integers]:
@@ -163,25 +305,22 @@ def _runs(high: Integers, low: Integers) -> tuple[Integers, Integers]:
     return np.flatnonzero(new), np.cumsum(new) - 1
 
 
-def _take_names(
-    names: NDArray[np.int32],
+def _name_faces(
     faces: tuple[Integers, Integers],
     quads: tuple[Integers, Integers],
-    name_numbers: NDArray[np.int32],
-) -> bool:
-    """Enter the names of quads into those of faces; whether a quad is no face, or a face has two."""
+    quad_names: NDArray[np.int32],
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Names of faces by the quads with the same corners, or -1; whether each quad is no face."""
+    count = len(faces[0])
     high, low = (np.concatenate(pair) for pair in zip(faces, quads, strict=True))
     order = np.lexsort((low, high))
-    starts, run = _runs(high[order], low[order])
-    is_quad = order >= len(names)
-    of_run = run[is_quad]
-    name = name_numbers[order[is_quad] - len(names)]
-    best = np.full(len(starts), -1, np.int32)
-    best[of_run] = name
-    faulty = bool((best[of_run] != name).any())
-    names[order[~is_quad]] = best[run[~is_quad]]
-    held = np.bincount(run[~is_quad], minlength=len(starts)) > 0
-    return faulty or not bool(held[of_run].all())
+    starts, in_order = _runs(high[order], low[order])
+    run = np.empty(len(order), np.int64)
+    run[order] = in_order
+    name = np.full(len(starts), -1, np.int32)
+    name[run[count:]] = quad_names
+    sides = np.bincount(run[:count], minlength=len(starts))
+    return name[run[:count]], sides[run[count:]] == 0
 
 
 # Each rank begins with a range of the elements' numbers, in which it is known who has what. From
@@ -228,7 +367,7 @@ def move(
     holders = range_ranks(world, part.whole, wanted)
     (values,) = ask_rows(world, wanted, holders, part.elements, [np.asarray(to, np.int64)])
     ranks[away] = values[back]
-    sent = [part.elements, behind, ranks, *more, *_arrays(part.mesh)]
+    sent = [part.elements, behind, ranks, *more, *element_arrays(part.mesh)]
     came, _ = give_rows(world, sent, np.asarray(to))
     order = np.argsort(came[0], kind="stable")
     elements, behind, ranks, *rest = (array[order] for array in came)
@@ -239,7 +378,7 @@ def move(
         (own,), _ = give_rows(world, [numbered], np.asarray(to)[faces[:, 0]])
         own[:, 0] = np.searchsorted(elements, own[:, 0])
         surfaces[name] = own[np.lexsort((own[:, 1], own[:, 0]))]
-    mesh = replace(_mesh_of(part.mesh, rest[len(more) :]), surfaces=surfaces)
+    mesh = with_arrays(part.mesh, rest[len(more) :], surfaces)
     return ElementRows(mesh, elements, behind, part.whole), ranks, rest[: len(more)]
 
 
@@ -267,14 +406,14 @@ def surroundings(world: World, part: MeshPart, ranks: Ranks) -> Surroundings:
     """
     mesh, own = part.mesh, part.mesh.count
     outside = part.partners >= 0
-    if not outside.any() and world.size == 1:
+    if not world.any(bool(outside.any())):
         return Surroundings(mesh, part.elements, replace(part, elements=np.arange(own), whole=own))
     numbers, first, copy = np.unique(
         part.partners[outside] // FACES, return_index=True, return_inverse=True
     )
-    arrays = _arrays(mesh)
+    arrays = element_arrays(mesh)
     copies = ask_rows(world, numbers, ranks[outside][first], part.elements, arrays)
-    around = _mesh_of(
+    around = with_arrays(
         mesh, [np.concatenate([mine, other]) for mine, other in zip(arrays, copies, strict=True)]
     )
     element, face = np.nonzero(outside)
@@ -289,35 +428,4 @@ def surroundings(world: World, part: MeshPart, ranks: Ranks) -> Surroundings:
         replace(around, surfaces=mesh.surfaces),
         np.concatenate([part.elements, numbers]),
         replace(part, elements=np.arange(own), whole=around.count, partners=partners),
-    )
-
-
-def _arrays(mesh: HexMesh) -> list[NDArray[Any]]:
-    """All that is known of each element by itself."""
-    arrays: list[NDArray[Any]] = [mesh.coordinates, mesh.vertices, mesh.orientations]
-    arrays += [mesh.boundaries, mesh.regions]
-    if mesh.mapping is not None:
-        if not isinstance(mesh.mapping, BlockMapping):
-            raise TypeError("only the shapes of generated blocks can be sent to other ranks")
-        arrays += [mesh.mapping.blocks, mesh.mapping.lower, mesh.mapping.upper]
-    return arrays
-
-
-def _mesh_of(like: HexMesh, arrays: Sequence[NDArray[Any]]) -> HexMesh:
-    """Elements out of their :func:`_arrays`, without neighbours; the rest is that of another mesh."""
-    coordinates, vertices, orientations, boundaries, regions, *shape = arrays
-    mapping = like.mapping
-    if isinstance(mapping, BlockMapping):
-        mapping = BlockMapping(shape[0], shape[1], shape[2], mapping.maps)
-    return replace(
-        like,
-        coordinates=coordinates,
-        vertices=vertices,
-        orientations=orientations,
-        boundaries=boundaries,
-        regions=regions,
-        neighbours=np.full((len(vertices), FACES), -1),
-        neighbour_faces=np.full((len(vertices), FACES), -1, np.int8),
-        surfaces={},
-        mapping=mapping,
     )

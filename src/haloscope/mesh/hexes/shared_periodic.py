@@ -1,9 +1,9 @@
-"""Joins periodic faces, of a whole mesh and of parts on ranks."""
+"""Joins two outer surfaces of a mesh on one rank or several to a periodic pair."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,16 +15,15 @@ from haloscope.mesh.hexes.hexes import (
     FACE_CORNERS,
     FACES,
     Floats,
-    HexMesh,
     Integers,
+    corner_coordinates,
     face_nodes,
     face_permutation,
     faces_turn_away,
     orientation_of,
-    outer_names,
     point_text,
 )
-from haloscope.mesh.hexes.mesh_parts import ElementRows, unconnected
+from haloscope.mesh.hexes.mesh_parts import ElementRows
 from haloscope.mesh.hexes.shared_meshes import drop_unused_names
 
 PeriodicPair = tuple[str, str, tuple[float, float, float] | None]
@@ -72,27 +71,40 @@ def _match(wanted: Floats, points: Floats, reach: Floats) -> Integers:
     return partners
 
 
-def _corners(mesh: HexMesh, faces: Integers) -> Floats:
-    return np.asarray(mesh.corners[faces[:, :1], FACE_CORNERS[faces[:, 1]]])
-
-
 def _sizes(corners: Floats) -> Floats:
     """Shortest edge of faces (n, 4, 3)."""
     edges = corners[:, [1, 3, 2, 0]] - corners[:, [0, 1, 3, 2]]
     return np.asarray(np.linalg.norm(edges, axis=2).min(axis=1))
 
 
-def join_periodic(
-    mesh: HexMesh,
-    first: str,
-    second: str,
-    translation: tuple[float, float, float] | None = None,
-    tolerance: float = _TOLERANCE,
-) -> HexMesh:
-    """Make two outer surfaces each other's continuation.
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """Faces of one surface of a periodic pair."""
 
-    `tolerance`: largest distance of two points that meet, in units of the face's shortest edge.
+    elements: Integers  # (n,): numbers of their elements
+    faces: Integers  # (n,)
+    coordinates: Floats  # Of these elements, [face, k, j, i, xyz]
+
+    @property
+    def corners(self) -> Floats:
+        """(n, 4, 3)."""
+        corners = corner_coordinates(self.coordinates)
+        return np.asarray(corners[np.arange(len(self.faces))[:, None], FACE_CORNERS[self.faces]])
+
+    def of(self, rows: Integers) -> _Side:
+        """The side's faces by rows."""
+        return _Side(self.elements[rows], self.faces[rows], self.coordinates[rows])
+
+
+def join_periodic(
+    world: World, rows: ElementRows, pair: PeriodicPair, tolerance: float = _TOLERANCE
+) -> ElementRows:
+    """Make two outer surfaces each other's continuation; all ranks call this.
+
+    Rank 0 gathers the elements at the two surfaces, and no others. `tolerance`: largest distance of
+    two points that meet, in units of the face's shortest edge.
     """
+    mesh, (first, second, translation) = rows.mesh, pair
     for name in (first, second):
         if name not in mesh.boundary_names:
             raise InputError(
@@ -107,9 +119,49 @@ def join_periodic(
             allowed="two boundaries",
             remedy="name the opposite one as well",
         )
-    here, there = mesh.outer_faces(first), mesh.outer_faces(second)
-    pair = f"periodic pair '{first}', '{second}'"
-    corners, others = _corners(mesh, here), _corners(mesh, there)
+    here, holders = _gather_side(world, rows, first)
+    there, other_holders = _gather_side(world, rows, second)
+    joined, fault = [np.empty(0, np.int64)] * 3, None
+    holder = joined[0]
+    if world.is_root:
+        location = f"periodic pair '{first}', '{second}'"
+        try:
+            joined, partner = _join(location, here, there, translation, tolerance)
+            holder = np.concatenate([holders, other_holders[partner]])
+        except InputError as error:
+            fault = error
+    refuse_together(world, fault)
+    (own, behind, codes), _ = give_rows(world, joined, holder)
+    ascending = np.argsort(rows.elements, kind="stable")
+    row = ascending[np.searchsorted(rows.elements[ascending], own // FACES)]
+    place = (row, own % FACES)
+    all_behind, orientations = rows.behind.copy(), mesh.orientations.copy()
+    boundaries = mesh.boundaries.copy()
+    all_behind[place], orientations[place], boundaries[place] = behind, codes, -1
+    joined_mesh = replace(mesh, orientations=orientations, boundaries=boundaries)
+    return replace(rows, mesh=drop_unused_names(world, joined_mesh), behind=all_behind)
+
+
+def _gather_side(world: World, rows: ElementRows, name: str) -> tuple[_Side, Integers]:
+    """All faces of a surface on rank 0, ascending, and the rank of each; all ranks call this."""
+    mesh = rows.mesh
+    number = mesh.boundary_names.index(name)
+    element, face = np.nonzero((mesh.boundaries == number) & (rows.behind < 0))
+    sent = [rows.elements[element], face, mesh.coordinates[element]]
+    came, counts = give_rows(world, sent, np.zeros(len(face), np.int64))
+    order = np.lexsort((came[1], came[0]))
+    return _Side(*(array[order] for array in came)), np.repeat(np.arange(world.size), counts)[order]
+
+
+def _join(
+    pair: str,
+    here: _Side,
+    there: _Side,
+    translation: tuple[float, float, float] | None,
+    tolerance: float,
+) -> tuple[list[Integers], Integers]:
+    """Faces of both surfaces, the faces behind them and orientations; the partner of each first one."""
+    corners, others = here.corners, there.corners
     centres, other_centres = corners.mean(axis=1), others.mean(axis=1)
     shift = (
         other_centres.mean(axis=0) - centres.mean(axis=0)
@@ -118,49 +170,38 @@ def join_periodic(
     )
     reach = tolerance * np.maximum(_sizes(corners), np.finfo(float).tiny / tolerance)
     partner = _match(centres + shift, other_centres, reach)
-    _require_partners(pair, partner, centres, other_centres, shift, mesh, (here, there))
-    own_ids = np.broadcast_to(np.arange(4), (len(here), 4))
+    _require_partners(pair, partner, centres, other_centres, shift, (here, there))
+    own_ids = np.broadcast_to(np.arange(4), (len(partner), 4))
     distance = np.linalg.norm(
         (corners + shift)[:, :, None] - others[partner][:, None, :, :], axis=3
     )
-    partner_ids = np.full((len(here), 4), -1)
+    partner_ids = np.full((len(partner), 4), -1)
     nearest = distance.argmin(axis=2)
     np.put_along_axis(partner_ids, nearest, own_ids, axis=1)
     codes, fits = orientation_of(own_ids, partner_ids)
-    joined = there[partner]
-    gap = _largest_gap(mesh, here, joined, codes, shift)
+    joined = there.of(partner)
+    gap = _largest_gap(here, joined, codes, shift)
     wrong = np.flatnonzero(~fits | (gap > reach))
     if len(wrong):
         face = wrong[0]
         raise InputError(
             f"{counted(len(wrong), 'face')} of another shape than the partner, the first on "
-            f"element {here[face, 0]} at {point_text(centres[face])} and element {joined[face, 0]}",
+            f"element {here.elements[face]} at {point_text(centres[face])} and element "
+            f"{joined.elements[face]}",
             location=pair,
             allowed="surfaces that are translated copies of each other",
         )
-    if not faces_turn_away(here[:, 1], joined[:, 1], codes).all():
+    if not faces_turn_away(here.faces, joined.faces, codes).all():
         raise InputError(
             "both surfaces bound the mesh on the same side",
             location=pair,
             allowed="surfaces on opposite sides",
             remedy="name two opposite surfaces",
         )
-    neighbours, faces = mesh.neighbours.copy(), mesh.neighbour_faces.copy()
-    orientations, boundaries = mesh.orientations.copy(), mesh.boundaries.copy()
     back, _ = orientation_of(partner_ids, own_ids)
-    for own, other, code in ((here, joined, codes), (joined, here, back)):
-        place = (own[:, 0], own[:, 1])
-        neighbours[place], faces[place] = other[:, 0], other[:, 1]
-        orientations[place], boundaries[place] = code, -1
-    boundaries, names = outer_names(boundaries, mesh.boundary_names)
-    return replace(
-        mesh,
-        neighbours=neighbours,
-        neighbour_faces=faces,
-        orientations=orientations,
-        boundaries=boundaries,
-        boundary_names=names,
-    )
+    own, other = (side.elements * FACES + side.faces for side in (here, joined))
+    faces, behind = np.concatenate([own, other]), np.concatenate([other, own])
+    return [faces, behind, np.concatenate([codes, back]).astype(np.int64)], partner
 
 
 def _require_partners(
@@ -169,8 +210,7 @@ def _require_partners(
     centres: Floats,
     other_centres: Floats,
     shift: Floats,
-    mesh: HexMesh,
-    faces: tuple[Integers, Integers],
+    sides: tuple[_Side, _Side],
 ) -> None:
     """Refuse a pair in which a face has no partner, or shares it with another."""
     missing = np.flatnonzero(partner < 0)
@@ -178,8 +218,8 @@ def _require_partners(
         face = missing[0]
         raise InputError(
             f"{len(missing)} of {counted(len(partner), 'face')} of the first surface have no partner; the "
-            f"first is on element {faces[0][face, 0]} at {point_text(centres[face])}, and no face is at "
-            f"{point_text(centres[face] + shift)} (translation {point_text(shift)})",
+            f"first is on element {sides[0].elements[face]} at {point_text(centres[face])}, and no face "
+            f"is at {point_text(centres[face] + shift)} (translation {point_text(shift)})",
             location=pair,
             remedy="mesh the second surface as a translated copy of the first",
         )
@@ -190,67 +230,18 @@ def _require_partners(
         raise InputError(
             f"{len(alone)} of {counted(len(other_centres), 'face')} of the second surface have "
             f"{'no' if uses[face] == 0 else 'several'} partners; the first is on element "
-            f"{faces[1][face, 0]} at {point_text(other_centres[face])}",
+            f"{sides[1].elements[face]} at {point_text(other_centres[face])}",
             location=pair,
             remedy="mesh the second surface as a translated copy of the first",
         )
 
 
-def _largest_gap(
-    mesh: HexMesh, here: Integers, there: Integers, codes: NDArray[np.int8], shift: Floats
-) -> Floats:
+def _largest_gap(here: _Side, there: _Side, codes: NDArray[np.int8], shift: Floats) -> Floats:
     """Largest distance of geometry nodes that meet, for each pair of faces."""
-    nodes = face_nodes(mesh.order)
-    flat = mesh.coordinates.reshape(mesh.count, -1, 3)
-    permutations = np.stack([face_permutation(mesh.order, code) for code in range(8)])
-    own = flat[here[:, :1], nodes[here[:, 1]]] + shift
-    other = flat[there[:, :1], np.take_along_axis(nodes[there[:, 1]], permutations[codes], axis=1)]
-    return np.asarray(np.linalg.norm(own - other, axis=2).max(axis=1))
-
-
-def join_periodic_on_ranks(world: World, rows: ElementRows, pair: PeriodicPair) -> ElementRows:
-    """Make two outer surfaces each other's continuation; all ranks call this.
-
-    Rank 0 gathers the elements at the two surfaces, and no others.
-    """
-    mesh, (first, second, translation) = rows.mesh, pair
-    numbers = [mesh.boundary_names.index(n) for n in (first, second) if n in mesh.boundary_names]
-    at_pair = np.isin(mesh.boundaries, numbers)
-    own = np.flatnonzero(at_pair.any(axis=1))
-    boundaries = np.where(at_pair[own], mesh.boundaries[own], -1).astype(np.int32)
-    sent: list[np.ndarray] = [rows.elements[own], mesh.coordinates[own], boundaries]
-    to_root = np.zeros(len(own), np.int64)
-    (elements, coordinates, boundaries), counts = give_rows(world, sent, to_root)
-    holder, *faces = (np.empty(0, np.int64) for _ in range(4))
-    fault: InputError | None = None
-    if world.is_root:
-        order = np.argsort(elements, kind="stable")
-        gathered = unconnected(
-            coordinates[order],
-            np.zeros((len(order), 8), np.int64),
-            np.zeros(len(order), np.int32),
-            ("volume",),
-            mesh.boundary_names,
-            boundaries[order],
-        )
-        try:
-            joined = join_periodic(gathered, first, second, translation)
-        except InputError as error:
-            fault = error
-        else:
-            row, face = np.nonzero(joined.neighbours >= 0)
-            behind = elements[order][joined.neighbours[row, face]] * FACES
-            behind += joined.neighbour_faces[row, face]
-            here = elements[order][row] * FACES + face
-            faces = [here, behind, joined.orientations[row, face].astype(np.int64)]
-            holder = np.repeat(np.arange(world.size), counts)[order][row]
-    refuse_together(world, fault)
-    (here, behind, codes), _ = give_rows(world, faces, holder)
-    ascending = np.argsort(rows.elements, kind="stable")
-    row = ascending[np.searchsorted(rows.elements[ascending], here // FACES)]
-    place = (row, here % FACES)
-    all_behind, orientations = rows.behind.copy(), mesh.orientations.copy()
-    boundaries = mesh.boundaries.copy()
-    all_behind[place], orientations[place], boundaries[place] = behind, codes, -1
-    joined_mesh = replace(mesh, orientations=orientations, boundaries=boundaries)
-    return replace(rows, mesh=drop_unused_names(world, joined_mesh), behind=all_behind)
+    order = here.coordinates.shape[1] - 1
+    nodes, row = face_nodes(order), np.arange(len(codes))[:, None]
+    permutations = np.stack([face_permutation(order, code) for code in range(8)])
+    own, other = (side.coordinates.reshape(len(codes), -1, 3) for side in (here, there))
+    turned = np.take_along_axis(nodes[there.faces], permutations[codes], axis=1)
+    gaps = own[row, nodes[here.faces]] + shift - other[row, turned]
+    return np.asarray(np.linalg.norm(gaps, axis=2).max(axis=1))

@@ -6,22 +6,22 @@ point stands in it depends on the lattice alone, not on how the lattice is share
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError
-from haloscope.exchange.plan import by_number, rows_on_root
+from haloscope.exchange.plan import by_number
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.blocks import StructuredGrid
+from haloscope.io.vtk_arrays import HEXAHEDRON
+from haloscope.io.vtkhdf import POINTS, Block, Blocks, Image, VtkhdfWriter
+from haloscope.mesh.field_layouts import Piece, Position, RowLayout, StructuredGrid, ranges
 from haloscope.mesh.lattice.lattice_parts import Integers, Triple, raster_coordinates
-
-Position = tuple[float, float, float]
-Values = Mapping[str, Callable[[], np.ndarray]]
 
 _INSIDE = "inside"
 # A file holds all places of the bounding box where at least this share of them is points.
@@ -35,11 +35,10 @@ _CORNERS = np.stack(np.meshgrid(*[(-0.5, 0.5)] * 3, indexing="ij")[::-1], axis=-
 _CUBE = np.array([[0, 1, 3, 2, 4, 5, 7, 6]])
 
 
-class PointFields:
-    """Where the values of fields at a lattice's points lie: in space, on ranks, in files.
+class PointFields(RowLayout):
+    """Fields at a lattice's points.
 
-    All ranks make it, and call each of its methods, together. It keeps 32 bytes for an own point
-    and needs 40 more at first.
+    All ranks make it. It keeps 40 bytes for an own point and needs 40 more at first.
     """
 
     # `numbers`: int64 (owned,): raster numbers x + nx (y + ny z) of this rank's points, in the
@@ -56,14 +55,11 @@ class PointFields:
         spacing: float = 1.0,
         periodic: tuple[bool, bool, bool] = (False, False, False),
     ) -> None:
-        self._world, self._lattice, self._periodic = world, shape, periodic
+        self._lattice, self._periodic = shape, periodic
         self._origin, self._spacing = np.array(origin), spacing
         self._numbers = np.ascontiguousarray(numbers, np.int64)
-        self._places, total = _raster_order(world, self._numbers, int(np.prod(shape)))
-        self._sorted = np.argsort(self._places, kind="stable")
-        self.shape = (total,)
-        self.parts = [world.size]
-        self._counts = world.sum(np.bincount([world.rank], [len(numbers)], world.size)).astype(int)
+        places, total = _raster_order(world, self._numbers, int(np.prod(shape)))
+        super().__init__(world, places, total, (), len(numbers), "points")
         x, y, z = raster_coordinates(self._numbers, shape).T
         held = [
             np.flatnonzero(world.sum(np.bincount(places, minlength=n)))
@@ -85,20 +81,6 @@ class PointFields:
             f"{' x '.join(str(extent) for extent in extents)}"
         )
 
-    def describe_parts(self) -> str:
-        """How it is shared out, for people."""
-        return f"{self._world.size} parts of {self._counts.min()} to {self._counts.max()} points"
-
-    def collect(self, owned: np.ndarray, begin: int, end: int) -> np.ndarray | None:
-        """Places `begin` to `end` of a field on rank 0, from all ranks' own values."""
-        order = self._sorted[self._cut(begin, end)]
-        return rows_on_root(self._world, owned[order], self._places[order], begin, end)
-
-    def points(self) -> NDArray[np.float64] | None:
-        """Positions of all points on rank 0, (points, 3) in m."""
-        grid = self.grid()
-        return None if grid is None else grid.points()
-
     def grid(self) -> StructuredGrid | None:
         """The planes of the bounding box, and where the points are in it, on rank 0."""
         numbers = self.collect(self._numbers, 0, self.shape[0])
@@ -111,35 +93,6 @@ class PointFields:
         )
         return StructuredGrid(x, y, z, raster_coordinates(numbers, self._lattice) - start)
 
-    def cells(self) -> None:
-        """None: the points are on a regular grid."""
-        return None
-
-    def own(self, read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
-        """Own values of a field on this rank, which `read` gives by slices of its axes.
-
-        It reads the stretch between the first and the last own point, some of it at a time.
-        """
-        step = _PIECE_BYTES // 8
-        result: np.ndarray | None = None
-        for begin in range(0, self.shape[0], step):
-            order = self._sorted[self._cut(begin, begin + step)]
-            if not len(order):
-                continue
-            places = self._places[order]
-            first = int(places[0])
-            part = read((slice(first, int(places[-1]) + 1),))
-            if result is None:
-                result = np.empty(len(self._places), part.dtype)
-            result[order] = part[places - first]
-        return np.empty(0) if result is None else result
-
-    def numbers(self) -> Iterator[NDArray[np.uint64]]:
-        """Global numbers of own values in their order, as arrays one after the other."""
-        step = _PIECE_BYTES // 8
-        for begin in range(0, len(self._places), step):
-            yield self._places[begin : begin + step].astype(np.uint64)
-
     def describe_grid(self) -> str:
         """How far points are apart, and which axes are closed."""
         closed = "".join(
@@ -149,11 +102,9 @@ class PointFields:
 
     def landmarks(self) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.float64]]]:
         """Places of own points in the whole field, and where they lie, in spacings."""
-        step = _PIECE_BYTES // 8
-        for begin in range(0, len(self._places), step):
-            span = slice(begin, begin + step)
-            positions = raster_coordinates(self._numbers[span], self._lattice)
-            yield self._places[span].astype(np.uint64), positions.astype(np.float64)
+        for begin, end in ranges(len(self._rows), _PIECE_BYTES // 8):
+            positions = raster_coordinates(self._numbers[begin:end], self._lattice)
+            yield self._rows[begin:end].astype(np.uint64), positions.astype(np.float64)
 
     def require_inside(self, location: str, position: Position) -> None:
         """Refuse a place with no point of the lattice around it."""
@@ -166,9 +117,9 @@ class PointFields:
         least = float(distances.min(initial=np.inf))
         near = -self._world.largest(-least)
         # Of points as near as each other the first in raster order is named.
-        mine = self._places[distances == near].min(initial=self.shape[0])
+        mine = self._rows[distances == near].min(initial=self.shape[0])
         first = int(-self._world.largest(-float(mine)))
-        matches = np.flatnonzero(self._places == first)
+        matches = np.flatnonzero(self._rows == first)
         x, y, z = self._world.sum(own[matches[0]] if len(matches) else np.zeros(3))
         position_text = ", ".join(f"{p:g}" for p in position)
         raise InputError(
@@ -198,129 +149,93 @@ class PointFields:
             ).tolist()
         return result
 
-    def write(
-        self, path: Path, values: Values, vectors: Mapping[str, Sequence[str]], time: float
-    ) -> None:
-        """Write fields as VTKHDF, gathered on rank 0 some points at a time."""
-        # Where at least a third of the bounding box is points the file holds an image of it, in
-        # which nan stands where there is none, and the array ``inside`` tells which is which.
-        # Elsewhere it holds a cube around each point, with scalars in cells and vectors at corners.
-        depth, height, width = (end - begin for begin, end in reversed(self._box))
-        share = self.shape[0] / (depth * height * width)
+    # Where at least a third of the bounding box is points a file holds an image of it, in which nan
+    # stands where there is none, and the array ``inside`` tells which is which. Elsewhere it holds a
+    # cube around each point, with scalars in cells and vectors at corners.
+
+    @property
+    def _extent(self) -> Triple:
+        """Points of the bounding box along z, y and x."""
+        width, height, depth = (end - begin for begin, end in self._box)
+        return depth, height, width
+
+    @property
+    def _as_image(self) -> bool:
         # An image must have two points along x and y.
-        if share >= _FULL and min(height, width) > 1:
-            self._write_image(path, values, vectors, time, (depth, height, width))
-        else:
-            self._write_cells(path, values, vectors, time)
+        share = self.shape[0] / math.prod(self._extent)
+        return share >= _FULL and min(self._extent[1:]) > 1
 
-    def _write_image(
-        self,
-        path: Path,
-        values: Values,
-        vectors: Mapping[str, Sequence[str]],
-        time: float,
-        shape: Triple,
-    ) -> None:
-        from haloscope.io.vtkhdf import Image, VtkhdfWriter
-
+    def _open(self, path: Path, time: float) -> VtkhdfWriter:
+        """A file of an image or of cubes."""
+        if not self._as_image:
+            cubes = Blocks(HEXAHEDRON, [Block(self.shape[0], len(_CORNERS), _CUBE)])
+            return VtkhdfWriter(path, cubes, time)
         start = np.array([begin for begin, _ in self._box])
-        with contextlib.ExitStack() as stack:
-            writer = None
-            if self._world.is_root:
-                origin = self._origin + self._spacing * start
-                image = Image(shape, origin.tolist(), (self._spacing,) * 3)
-                writer = stack.enter_context(VtkhdfWriter(path, image, time))
-                writer.create(_INSIDE, np.float32)
-            for plane, bounds in self._slabs(shape):
-                numbers = self.collect(self._numbers, *bounds)
-                if writer is not None and numbers is not None:
-                    mask = np.ones(len(numbers), np.float32)
-                    writer.write(_INSIDE, plane, self._block(shape, plane, numbers, mask, 0))
-            for name, columns in _arrays(values, vectors).items():
-                owned = [values[column]() for column in columns]
-                if writer is not None:
-                    writer.create(name, owned[0].dtype, 3 if name in vectors else 1)
-                for plane, bounds in self._slabs(shape):
-                    numbers = self.collect(self._numbers, *bounds)
-                    rows = self._rows(owned, *bounds, vector=name in vectors)
-                    if writer is not None and numbers is not None and rows is not None:
-                        block = self._block(shape, plane, numbers, rows, np.nan)
-                        writer.write(name, plane, block)
+        image = Image(
+            self._extent, (self._origin + self._spacing * start).tolist(), (self._spacing,) * 3
+        )
+        return VtkhdfWriter(path, image, time)
 
-    def _slabs(self, shape: Triple) -> Iterator[tuple[int, tuple[int, int]]]:
-        """Planes of the bounding box that are written at once: the first, and their points."""
-        step = self._slab(shape)
+    def _write_places(self, writer: VtkhdfWriter | None) -> None:
+        """Write where points are: a mask, or the corners of cubes."""
+        image = self._as_image
+        if image and writer is not None:
+            writer.create(_INSIDE, np.float32)
+        for piece in self._pieces(np.dtype(float)):
+            numbers = self.collect(self._numbers, *piece.rows)
+            if writer is None or numbers is None:
+                continue
+            if image:
+                mask = np.ones(len(numbers), np.float32)
+                writer.write(_INSIDE, piece.place, self._block(piece, numbers, mask, 0))
+            else:
+                middle = raster_coordinates(numbers, self._lattice)[:, None]
+                corners = self._origin + self._spacing * (middle + _CORNERS)
+                writer.write(POINTS, piece.place, corners)
+
+    def _create(self, writer: Any, name: str, dtype: np.dtype[Any], *, vector: bool) -> None:
+        if self._as_image:
+            super()._create(writer, name, dtype, vector=vector)
+        else:
+            writer.create(name, dtype, 3 if vector else 1, per_cell=not vector)
+
+    def _pieces(self, dtype: np.dtype[Any]) -> Iterator[Piece]:
+        """Points of some planes of an image, or so many cubes."""
+        if not self._as_image:
+            for begin, end in ranges(self.shape[0], _CELLS_AT_ONCE):
+                yield Piece(begin, (begin, end))
+            return
         first = self._box[2][0]
-        for plane in range(0, shape[0], step):
-            end = min(plane + step, shape[0])
-            yield plane, (int(self._planes[first + plane]), int(self._planes[first + end]))
+        for plane, end in ranges(self._extent[0], self._planes_at_once):
+            rows = int(self._planes[first + plane]), int(self._planes[first + end])
+            yield Piece(plane, rows)
 
-    def _slab(self, shape: Triple) -> int:
-        return max(1, _PIECE_BYTES // (8 * shape[1] * shape[2]))
+    @property
+    def _planes_at_once(self) -> int:
+        _, height, width = self._extent
+        return max(1, _PIECE_BYTES // (8 * height * width))
 
-    def _block(
-        self, shape: Triple, plane: int, numbers: Integers, rows: np.ndarray, empty: float
-    ) -> np.ndarray:
-        """Values at points as a block of the image (z, y, x, ...), from a plane on."""
-        grid = (min(self._slab(shape), shape[0] - plane), *shape[1:])
+    def _write_part(
+        self, writer: Any | None, name: str, piece: Piece, part: np.ndarray | None
+    ) -> None:
+        if self._as_image:
+            numbers = self.collect(self._numbers, *piece.rows)
+            if numbers is not None and part is not None:
+                part = self._block(piece, numbers, part, np.nan)
+        elif part is not None and part.ndim > 1:
+            part = np.broadcast_to(part[:, None], (len(part), len(_CORNERS), 3))
+        super()._write_part(writer, name, piece, part)
+
+    def _block(self, piece: Piece, numbers: Integers, rows: np.ndarray, empty: float) -> np.ndarray:
+        """Values at points as a block of the image (z, y, x, ...)."""
+        depth, height, width = self._extent
+        plane = piece.place
+        grid = (min(self._planes_at_once, depth - plane), height, width)
         left, front, bottom = (begin for begin, _ in self._box)
-        start = (left, front, bottom + plane)
-        x, y, z = (raster_coordinates(numbers, self._lattice) - start).T
+        x, y, z = (raster_coordinates(numbers, self._lattice) - (left, front, bottom + plane)).T
         block: np.ndarray = np.full((*grid, *rows.shape[1:]), empty, rows.dtype)
         block[z, y, x] = rows
         return block
-
-    def _write_cells(
-        self, path: Path, values: Values, vectors: Mapping[str, Sequence[str]], time: float
-    ) -> None:
-        from haloscope.io.vtk_arrays import HEXAHEDRON
-        from haloscope.io.vtkhdf import POINTS, Block, Blocks, VtkhdfWriter
-
-        with contextlib.ExitStack() as stack:
-            writer = None
-            if self._world.is_root:
-                cubes = Blocks(HEXAHEDRON, [Block(self.shape[0], 8, _CUBE)])
-                writer = stack.enter_context(VtkhdfWriter(path, cubes, time))
-            for begin, end in self._pieces():
-                numbers = self.collect(self._numbers, begin, end)
-                if writer is not None and numbers is not None:
-                    middle = raster_coordinates(numbers, self._lattice)[:, None]
-                    writer.write(POINTS, begin, self._origin + self._spacing * (middle + _CORNERS))
-            for name, columns in _arrays(values, vectors).items():
-                owned = [values[column]() for column in columns]
-                vector = name in vectors
-                if writer is not None:
-                    writer.create(name, owned[0].dtype, *(3,) * vector, per_cell=not vector)
-                for begin, end in self._pieces():
-                    rows = self._rows(owned, begin, end, vector=vector)
-                    if writer is None or rows is None:
-                        continue
-                    if vector:
-                        rows = np.broadcast_to(rows[:, None], (len(rows), 8, 3))
-                    writer.write(name, begin, rows)
-
-    def _pieces(self) -> Iterator[tuple[int, int]]:
-        """Places of the whole field that become cells at once."""
-        for begin in range(0, self.shape[0], _CELLS_AT_ONCE):
-            yield begin, min(begin + _CELLS_AT_ONCE, self.shape[0])
-
-    def _rows(
-        self, owned: Sequence[np.ndarray], begin: int, end: int, *, vector: bool
-    ) -> np.ndarray | None:
-        """Values of places of the whole field on rank 0, those of a vector side by side."""
-        rows = [self.collect(own, begin, end) for own in owned]
-        columns = [column for column in rows if column is not None]
-        if not columns:
-            return None
-        if not vector:
-            return columns[0]
-        columns += [np.zeros_like(columns[0])] * (3 - len(columns))
-        return np.stack(columns, axis=1)
-
-    def _cut(self, begin: int, end: int) -> slice:
-        """Which of the own points, in raster order, have these places in the whole field."""
-        first, last = np.searchsorted(self._places, (begin, end), sorter=self._sorted)
-        return slice(int(first), int(last))
 
     def _around(self, positions: Sequence[Position]) -> tuple[Integers, NDArray[np.float64]]:
         """Raster numbers (n, 8) of the places around positions, -1: none; and their weights."""
@@ -363,9 +278,3 @@ def _raster_order(world: World, numbers: Integers, places: int) -> tuple[Integer
     result = np.empty(len(numbers), np.int64)
     result[order] = np.frombuffer(b"".join(part.tobytes() for part in answers), np.int64)
     return result, int(counts.sum())
-
-
-def _arrays(values: Values, vectors: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
-    """The fields of each array of a file: of a scalar one, of a vector its components."""
-    components = {name for group in vectors.values() for name in group}
-    return {**{name: (name,) for name in values if name not in components}, **vectors}

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from haloscope.errors import InputError, MachineError, counted
 from haloscope.exchange.plan import first_fault, refuse_together
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.hexes.hexes import FACES
-from haloscope.mesh.partition import METHODS, Method, Partition, bisect, choose, require_parts
+from haloscope.mesh.partition import ElementGraph, Method, Partition, partition
 from haloscope.mesh.surfaces.surfaces import spread
-from haloscope.mesh.tets.tets import CORNERS, Floats, Numbers, TetMesh
+from haloscope.mesh.tets.tets import Floats, Numbers, TetMesh
 
 # E. Cuthill and J. McKee, "Reducing the bandwidth of sparse symmetric matrices", 1969; reversed, as
 # A. George found it to fill in less; begun from nodes far out, as A. George and J. W. H. Liu, "An
@@ -95,17 +94,10 @@ def partition_tets(mesh: TetMesh, parts: int, method: Method = "auto") -> Partit
     `method`: ``graph`` (METIS), ``coordinates`` or ``auto``, as for
     :func:`haloscope.mesh.partition.partition`.
     """
-    require_parts(parts, mesh.count)
-    if method not in METHODS:
-        raise InputError(
-            "unknown method", location=f"partition method '{method}'", allowed=", ".join(METHODS)
-        )
-    # The graph is made from six neighbours an element: tetrahedra have two less.
-    neighbours = np.full((mesh.count, FACES), -1, np.int32)
-    neighbours[:, :CORNERS] = mesh.neighbours
-    load = np.ones(mesh.count)
-    partitions = [] if method == "graph" else [("coordinates", bisect(mesh.centres, parts, load))]
-    return choose(neighbours, parts, load, method, partitions)
+    elements = np.arange(mesh.count)
+    graph = ElementGraph(elements, mesh.neighbours.astype(np.int64), mesh.centres, mesh.count)
+    weights = np.ones(mesh.count)
+    return partition(World(), graph, weights, method, parts=parts, largest_graph=mesh.count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,13 +283,6 @@ def _neighbours(
     }
 
 
-Array = NDArray[Any]
-
-# Types of a part's arrays by number, as they are told before they are sent.
-_TYPES = (np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.int32))
-_DIMENSIONS = 2
-
-
 def node_part_on_ranks(
     world: World, make: Callable[[], TetMesh], method: Method = "auto"
 ) -> tuple[NodePart, tuple[str, ...]]:
@@ -305,9 +290,6 @@ def node_part_on_ranks(
 
     Rank 0 holds the whole mesh, and one part at a time beside it.
     """
-    if world.size == 1:
-        mesh, shares, lines = _shared_out(make, world.size, method)
-        return node_part(mesh, shares, world.rank), lines
     fault: InputError | None = None
     missing: MachineError | None = None
     if world.is_root:
@@ -331,12 +313,18 @@ def _shared_out(
     make: Callable[[], TetMesh], ranks: int, method: Method
 ) -> tuple[TetMesh, NodeShares, tuple[str, ...]]:
     mesh = make()
-    partition = partition_tets(mesh, ranks, method)
-    shares = share_nodes(mesh, partition.parts, ranks)
+    shared = partition_tets(mesh, ranks, method)
+    shares = share_nodes(mesh, shared.parts, ranks)
     lines = (mesh.describe(), *mesh.notes)
     if ranks > 1:
-        lines = (*lines, partition.describe(), shares.describe())
+        lines = (*lines, shared.describe(), shares.describe())
     return mesh, shares, lines
+
+
+Array = NDArray[Any]
+# Of the arrays of a part.
+_TYPES = (np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.int32))
+_DIMENSIONS = 2
 
 
 def _send(world: World, part: NodePart) -> None:

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import math
-from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from haloscope.errors import InputError, counted
-from haloscope.mesh.files.mesh_groups import (
-    CellGroups,
-    choose_groups,
-    dimension,
-    equal_cells,
-    zones_of,
-)
-from haloscope.mesh.files.meshio_files import block_nodes, read_with_meshio
+from haloscope.mesh.files.mesh_groups import VolumeKind, in_file, read_volumes
+from haloscope.mesh.files.meshio_files import ENDINGS
 from haloscope.mesh.hexes.hexes import elements_text
 from haloscope.mesh.tets.tets import (
     CORNERS,
@@ -69,7 +60,7 @@ class TetQuality:
 
     def sliver_text(self) -> str:
         """Which elements are slivers, and where."""
-        named = elements_text(np.arange(len(self.slivers)), self.sliver_centres, self.slivers)
+        named = elements_text(self.slivers, self.sliver_centres)
         number = counted(len(self.slivers), "sliver")
         return f"{number} with SICN below {self.smallest:g}: {named}"
 
@@ -133,6 +124,18 @@ def _dihedral_angles(nodes: Floats, tets: Integers) -> Floats:
     return np.stack([angles.min(axis=0), angles.max(axis=0)], axis=1)
 
 
+_TETRAHEDRA = VolumeKind(
+    "tetrahedra",
+    "tetra",
+    f"only tetrahedra of {CORNERS} nodes",
+    "in Gmsh, set Mesh.ElementOrder = 1 and do not recombine",
+    ENDINGS,
+    "triangle",
+    3,
+    "triangles of 3 nodes",
+)
+
+
 def read_tets(
     path: Path | str,
     scale: float = 1.0,
@@ -145,75 +148,9 @@ def read_tets(
     # groups are the cell data ``gmsh:physical``, ``CellEntityIds``, ``region`` or ``material``. A
     # face or element in several groups goes to the smallest for which the case has a condition or a
     # setting, else to the smallest; `TetMesh.notes` says so.
-    path = Path(path)
-    if not (math.isfinite(scale) and scale > 0):
-        raise InputError("out of range", location=f"scale = {scale:g}", allowed="a factor above 0")
-    file = read_with_meshio(path)
-    points = np.asarray(file.points, np.float64)
-    if points.ndim != 2 or points.shape[1] != 3:
-        raise InputError("it has no points in three dimensions", location=f"mesh file {path}")
-    blocks = _tetrahedra(file, path)
-    tets = np.concatenate([block_nodes(file, block, path, CORNERS) for block in blocks])
-    groups = CellGroups(file, path)
-    try:
-        tets, zones = zones_of(groups, blocks, tets, settings)
-        named, notes = _named_triangles(file, groups, path, conditions)
-        with np.errstate(over="ignore"):
-            points = points * scale
-        mesh = make_tet_mesh(points, tets, named, zones.numbers, zones.names)
-        return replace(mesh, notes=(*zones.notes, *notes, *mesh.notes))
-    except InputError as error:
-        location = f"mesh file {path}"
-        raise (error if error.location.startswith(location) else error.within(location)) from None
-
-
-def _tetrahedra(file: Any, path: Path) -> list[int]:
-    """Numbers of the blocks of tetrahedra; nothing else may fill space."""
-    counts: Counter[str] = Counter()
-    for block in file.cells:
-        if dimension(block.type) == 3 and len(block.data):
-            counts[block.type] += len(block.data)
-    listed = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-    if not counts:
-        surface = Counter(block.type for block in file.cells if len(block.data))
-        raise InputError(
-            f"it holds no tetrahedra, only {', '.join(sorted(surface)) or 'points'}",
-            location=f"mesh file {path}",
-            remedy="in Gmsh, put the volumes into a physical group, so that they are saved",
-        )
-    if set(counts) != {"tetra"}:
-        raise InputError(
-            f"it holds {listed}",
-            location=f"mesh file {path}",
-            allowed=f"only tetrahedra of {CORNERS} nodes",
-            remedy="in Gmsh, set Mesh.ElementOrder = 1 and do not recombine",
-        )
-    return [n for n, block in enumerate(file.cells) if block.type == "tetra" and len(block.data)]
-
-
-def _named_triangles(
-    file: Any, groups: CellGroups, path: Path, conditions: Collection[str]
-) -> tuple[NamedTriangles, tuple[str, ...]]:
-    """Each triangle that has a group once, with one of its groups; and notes."""
-    blocks = [
-        number
-        for number, block in enumerate(file.cells)
-        if dimension(block.type) == 2 and groups.any_in(number) is not None
-    ]
-    for number in blocks:
-        kind = file.cells[number].type
-        if kind != "triangle":
-            raise InputError(
-                f"the surface '{groups.any_in(number)}' is made of {kind} cells",
-                allowed="triangles of 3 nodes",
-            )
-    corners = [block_nodes(file, number, path, 3) for number in blocks]
-    triangles = np.concatenate([np.empty((0, 3), np.int64), *corners])
-    first, place = equal_cells(triangles)
-    cells, numbers = groups.pairs(blocks)
-    chosen = choose_groups(
-        place[cells], numbers, groups.names, len(first), conditions, "face", "condition"
-    )
-    named = chosen.numbers >= 0
-    faces = NamedTriangles(triangles[first[named]], chosen.numbers[named], chosen.names)
-    return faces, chosen.notes
+    file = read_volumes(_TETRAHEDRA, path, scale, conditions, settings)
+    groups, zones = file.face_groups, file.zones
+    named = NamedTriangles(file.faces, groups.numbers, groups.names)
+    with in_file(path), np.errstate(over="ignore"):
+        mesh = make_tet_mesh(file.points * scale, file.cells, named, zones.numbers, zones.names)
+    return replace(mesh, notes=(*zones.notes, *groups.notes, *mesh.notes))

@@ -48,8 +48,7 @@ def six_volumes(nodes: Floats, tets: NDArray[np.integer]) -> tuple[Floats, Float
 
 def tets_text(nodes: Floats, tets: Integers, elements: Integers) -> str:
     """The first few of some elements, and where they are, for messages."""
-    centres = tet_centres(nodes, tets[elements])
-    return elements_text(np.arange(len(elements)), centres, elements)
+    return elements_text(elements, tet_centres(nodes, tets[elements]))
 
 
 # Three node numbers below this fit into one number of 63 bits.

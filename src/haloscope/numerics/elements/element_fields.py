@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError, counted
-from haloscope.exchange.plan import rows_on_root
 from haloscope.exchange.ranks.world import World
 from haloscope.io.vtk_arrays import CellArrays, MeshCells
 from haloscope.io.vtkhdf import POINTS, VtkhdfWriter
-from haloscope.mesh.blocks import arrays_of
+from haloscope.mesh.field_layouts import Piece, Position, RowLayout, ranges
 from haloscope.mesh.hexes.hexes import Floats, HexMesh, Integers
 from haloscope.mesh.hexes.mesh_parts import MeshPart
 from haloscope.numerics.elements.basis import element_cells
@@ -184,7 +182,6 @@ def joined(parts: Sequence[Floats]) -> Floats:
     return result
 
 
-Position = tuple[float, float, float]
 _REGION = "region"
 # Elements whose nodes are computed and sent at once.
 _AT_ONCE = 512
@@ -200,22 +197,19 @@ class LocatedPoints:
     weights: Floats
 
 
-class ElementFields:
-    """Where the values of fields at the GLL nodes of elements lie: in space, on ranks, in files.
+class ElementFields(RowLayout):
+    """Fields at the GLL nodes of elements.
 
     A field as a whole has the shape (elements, N + 1, N + 1, N + 1), indexed [element, k, j, i]. No
     rank knows more than its own elements of it; all ranks make one.
     """
 
+    _component_axis = 1
+
     def __init__(self, world: World, part: MeshPart, order: int) -> None:
-        self._world, self._mesh, self._order = world, part.mesh, order
-        self._part = part
-        self._elements = part.elements
-        self._sorted = np.argsort(part.elements, kind="stable")
-        self.shape = (part.whole, *(order + 1,) * 3)
-        self.parts = [world.size]
-        own = part.mesh.count
-        self._fewest, self._most = -int(world.largest(-own)), int(world.largest(own))
+        row = (order + 1,) * 3
+        super().__init__(world, part.elements, part.whole, row, part.mesh.count, "elements")
+        self._mesh, self._part, self._order = part.mesh, part, order
         self._locator: PartLocator | None = None
 
     def describe(self) -> str:
@@ -223,29 +217,15 @@ class ElementFields:
         whole = self.shape[0]
         return f"{counted(whole, 'element')} of order {self._order}, {whole * (self._order + 1) ** 3} nodes"
 
-    def describe_parts(self) -> str:
-        """How it is shared out, for people."""
-        return f"{self._world.size} parts of {self._fewest} to {self._most} elements"
-
-    def collect(self, owned: np.ndarray, begin: int, end: int) -> np.ndarray | None:
-        """Elements `begin` to `end` of a field on rank 0, from all ranks' own values."""
-        rows = self._between(begin, end)
-        return self._on_root(owned[rows], rows, begin, end)
-
     def points(self) -> Floats | None:
         """Positions of all nodes on rank 0, (elements, N + 1, N + 1, N + 1, 3) in m."""
-        rows = np.arange(len(self._elements))
+        rows = np.arange(len(self._rows))
         return self.collect(nodes(self._mesh, self._order, rows), 0, self.shape[0])
-
-    def grid(self) -> None:
-        """None: the elements are curved."""
-        return None
 
     def cells(self) -> MeshCells | None:
         """A Lagrange cell of each element, and its region, on rank 0; elements share no points."""
         places = self.points()
-        rows = self._between(0, self.shape[0])
-        regions = self._on_root(self._mesh.regions[rows].astype(np.int32), rows, 0, self.shape[0])
+        regions = self.collect(self._mesh.regions.astype(np.int32), 0, self.shape[0])
         if places is None or regions is None:
             return None
         cells = element_cells(self._order)
@@ -255,58 +235,23 @@ class ElementFields:
         arrays = CellArrays(points, ids, layout.cell_type, cell_data={_REGION: regions})
         return MeshCells(arrays, lambda values: cells.at_points(values).reshape(-1))
 
-    def _between(self, begin: int, end: int) -> Integers:
-        """Own elements with numbers from `begin` to `end`, ascending."""
-        cut = np.searchsorted(self._elements[self._sorted], (begin, end))
-        return self._sorted[slice(*cut)]
-
-    def _on_root(
-        self, values: np.ndarray, rows: Integers, begin: int, end: int
-    ) -> np.ndarray | None:
-        """Values of all elements `begin` to `end` on rank 0, from those of own ones."""
-        return rows_on_root(self._world, values, self._elements[rows], begin, end)
-
-    def own(self, read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
-        """Own values of a field on this rank, which `read` gives by slices of its axes."""
-        numbers = self._elements[self._sorted]
-        ends = np.append(np.flatnonzero(np.diff(numbers) != 1) + 1, len(numbers))
-        rest = (slice(None),) * 3
-        result: np.ndarray | None = None
-        begin = 0
-        for end in ends.tolist():
-            if end == begin:
-                continue
-            part = read((slice(int(numbers[begin]), int(numbers[end - 1]) + 1), *rest))
-            if result is None:
-                result = np.empty((len(numbers), *self.shape[1:]), part.dtype)
-            result[self._sorted[begin:end]] = part
-            begin = end
-        return np.empty((0, *self.shape[1:])) if result is None else result
-
-    def numbers(self) -> Iterator[NDArray[np.uint64]]:
-        """Global numbers of own values, an element at a time."""
-        within = np.arange(int(np.prod(self.shape[1:])), dtype=np.uint64).reshape(self.shape[1:])
-        for element in self._elements.astype(np.uint64):
-            yield within + element * np.uint64(within.size)
-
     def describe_grid(self) -> str:
         """Of elements and fields, the orders."""
         return f"elements of order {self._mesh.order}, fields of order {self._order}"
 
     def landmarks(self) -> Iterator[tuple[NDArray[np.uint64], Floats]]:
         """Nodes of own elements, an element's one after the other, and where they lie in m."""
-        nodes = self._mesh.coordinates.reshape(len(self._elements), -1, 3)
+        nodes = self._mesh.coordinates.reshape(len(self._rows), -1, 3)
         within = np.arange(nodes.shape[1], dtype=np.uint64)
-        for begin in range(0, len(nodes), _AT_ONCE):
-            span = slice(begin, begin + _AT_ONCE)
-            numbers = self._elements[span, None].astype(np.uint64) * np.uint64(len(within)) + within
-            yield numbers.ravel(), nodes[span].reshape(-1, 3)
+        for begin, end in ranges(len(nodes), _AT_ONCE):
+            first = self._rows[begin:end, None].astype(np.uint64) * np.uint64(len(within))
+            yield (first + within).ravel(), nodes[begin:end].reshape(-1, 3)
 
     @property
     def locator(self) -> PartLocator:
         """Finds points in own elements."""
         if self._locator is None:
-            self._locator = PartLocator(self._mesh, self._order, self._elements)
+            self._locator = PartLocator(self._mesh, self._order, self._rows)
         return self._locator
 
     def locate(self, positions: Sequence[Position]) -> LocatedPoints:
@@ -339,29 +284,27 @@ class ElementFields:
         own = samples.values(faces.smooth(values(rows)))
         return raster, joined_on_root(self._world, own)
 
-    def write(
-        self,
-        path: Path,
-        values: Mapping[str, Callable[[], np.ndarray]],
-        vectors: Mapping[str, Sequence[str]],
-        time: float,
+    def _open(self, path: Path, time: float) -> VtkhdfWriter:
+        """A file of Lagrange cells."""
+        return VtkhdfWriter(path, element_cells(self._order).layout(self.shape[0]), time)
+
+    def _write_places(self, writer: VtkhdfWriter | None) -> None:
+        """Write nodes and regions, gathered on rank 0 some elements at a time."""
+        cells = element_cells(self._order)
+        if writer is not None:
+            writer.create(_REGION, np.int32, per_cell=True)
+        for begin, end in ranges(self.shape[0], _AT_ONCE):
+            rows = self._between(begin, end)
+            regions = self._on_root(self._mesh.regions[rows], rows, begin, end)
+            places = self._on_root(nodes(self._mesh, self._order, rows), rows, begin, end)
+            if writer is not None and regions is not None and places is not None:
+                writer.write(_REGION, begin, regions)
+                writer.write(POINTS, begin, cells.at_points(np.moveaxis(places, -1, 1)))
+
+    def _write_part(
+        self, writer: Any | None, name: str, piece: Piece, part: np.ndarray | None
     ) -> None:
-        """Write fields as VTKHDF Lagrange cells, gathered on rank 0 some elements at a time."""
-        with contextlib.ExitStack() as stack:
-            writer, whole = None, self.shape[0]
-            cells = element_cells(self._order)
-            if self._world.is_root:
-                writer = stack.enter_context(VtkhdfWriter(path, cells.layout(whole), time))
-                writer.create(_REGION, np.int32, per_cell=True)
-            for begin in range(0, whole, _AT_ONCE):
-                end = min(begin + _AT_ONCE, whole)
-                rows = self._between(begin, end)
-                places = nodes(self._mesh, self._order, rows)
-                regions = self._on_root(self._mesh.regions[rows], rows, begin, end)
-                everywhere = self._on_root(places, rows, begin, end)
-                if writer is not None and regions is not None and everywhere is not None:
-                    writer.write(_REGION, begin, regions)
-                    writer.write(POINTS, begin, cells.at_points(np.moveaxis(everywhere, -1, 1)))
-            for name, begin, part in arrays_of(self, values, vectors, writer, axis=1):
-                if writer is not None:
-                    writer.write(name, begin, cells.at_points(part))
+        """Write some elements at the points of their cells."""
+        if part is not None:
+            part = element_cells(self._order).at_points(part)
+        super()._write_part(writer, name, piece, part)

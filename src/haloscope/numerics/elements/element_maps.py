@@ -10,7 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError, counted
+from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hexes import FACES, Floats, HexMesh, Integers, elements_text, face_nodes
+from haloscope.mesh.hexes.mesh_parts import MeshPart
+from haloscope.mesh.hexes.shared_meshes import centres_of, first_rows
 from haloscope.numerics.elements.basis import (
     derivative_matrix,
     equispaced_to_gll,
@@ -299,14 +302,18 @@ def jacobian_ratios(mesh: HexMesh, order: int) -> NDArray[np.float64]:
     return result
 
 
-def check_jacobians(mesh: HexMesh, order: int, smallest: float = SMALLEST_JACOBIAN) -> None:
-    """Refuse a mesh with elements that are inside out or nearly flat."""
-    ratios = jacobian_ratios(mesh, order)
-    bad = np.flatnonzero(ratios < smallest)
-    if not len(bad):
+def check_jacobians(
+    world: World, part: MeshPart, order: int, smallest: float = SMALLEST_JACOBIAN
+) -> None:
+    """Refuse a mesh with elements that are inside out or nearly flat; all ranks call this."""
+    ratios = jacobian_ratios(part.mesh, order)
+    bad = ratios < smallest
+    if not world.any(bool(bad.any())):
         return
-    inverted = int((ratios[bad] <= 0).sum())
-    worst = ratios[bad].min()
+    inverted = int(world.sum(np.array([(ratios[bad] <= 0).sum()]))[0])
+    worst = -world.largest(float(-ratios[bad].min(initial=np.inf)))
+    first, count = first_rows(world, part.elements[bad])
+    centres = centres_of(world, part.mesh, part.elements, first)
     problem = (
         counted(inverted, "of them is negative", "of them are negative")
         if inverted
@@ -314,8 +321,8 @@ def check_jacobians(mesh: HexMesh, order: int, smallest: float = SMALLEST_JACOBI
     )
     least = "an element is inside out" if np.isneginf(worst) else f"the least is {worst:.3g}"
     raise InputError(
-        f"the Jacobian determinant is below {smallest:g} of its mean at order {order} in {len(bad)} "
-        f"of {counted(mesh.count, 'element')} ({problem}; {least})",
-        location=elements_text(bad, mesh.centres),
+        f"the Jacobian determinant is below {smallest:g} of its mean at order {order} in {count} "
+        f"of {counted(part.whole, 'element')} ({problem}; {least})",
+        location=elements_text(first, centres, count),
         remedy="mesh these places anew",
     )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from haloscope.exchange.plan import rows_on_root
 from haloscope.exchange.ranks.world import World
 from haloscope.io.vtk_arrays import TETRAHEDRON, CellArrays, MeshCells
 from haloscope.io.vtkhdf import CONNECTIVITY, POINTS, Mesh, VtkhdfWriter
-from haloscope.mesh.blocks import arrays_of
+from haloscope.mesh.field_layouts import Position, RowLayout, ranges
 from haloscope.mesh.tets.node_parts import NodePart
 from haloscope.numerics.elements.element_fields import PlaneRaster, joined_on_root, raster_on_ranks
 from haloscope.numerics.elements.locate import BoxBins, held_points, refuse_outside
@@ -114,53 +113,35 @@ def _cross(a: Floats, b: Floats) -> Floats:
     )
 
 
-Position = tuple[float, float, float]
-
 _ZONE = "zone"
 # Rows of files that are read, and elements that are sent, at once.
 _AT_ONCE = 1 << 20
 
 
-class NodeFields:
-    """Where the values of fields at nodes lie: in space, on ranks, in files.
+class NodeFields(RowLayout):
+    """Fields at the nodes of tetrahedra.
 
     A field as a whole has the shape (nodes,). A rank's own values are those of the nodes that it
     owns, ascending in their global numbers; all ranks make one.
     """
 
     def __init__(self, world: World, part: NodePart) -> None:
-        self._world, self._part = world, part
         owned = np.flatnonzero(part.owned)
         # int64: places of the own nodes in this rank's arrays.
         self.own_nodes: Integers = owned[np.argsort(part.node_numbers[owned])]
-        self._numbers = part.node_numbers[self.own_nodes]
+        numbers = part.node_numbers[self.own_nodes]
+        super().__init__(world, numbers, part.whole_nodes, (), len(part.tets), "tetrahedra")
+        self._part = part
         self._tets = np.argsort(part.tet_numbers)
-        self.shape = (part.whole_nodes,)
-        self.parts = [world.size]
-        own = len(part.tets)
-        self._fewest, self._most = -int(world.largest(-own)), int(world.largest(own))
         self._locator: TetLocator | None = None
 
     def describe(self) -> str:
         """Text that describes the mesh."""
         return f"{self._part.whole_tets} tetrahedra, {self._part.whole_nodes} nodes"
 
-    def describe_parts(self) -> str:
-        """How it is shared out, for people."""
-        return f"{self._world.size} parts of {self._fewest} to {self._most} tetrahedra"
-
-    def collect(self, owned: np.ndarray, begin: int, end: int) -> np.ndarray | None:
-        """Nodes `begin` to `end` of a field on rank 0, from all ranks' own values."""
-        span = slice(*np.searchsorted(self._numbers, (begin, end)))
-        return rows_on_root(self._world, owned[span], self._numbers[span], begin, end)
-
     def points(self) -> Floats | None:
         """Positions of all nodes on rank 0, (nodes, 3) in m."""
         return self.collect(self._part.nodes[self.own_nodes], 0, self.shape[0])
-
-    def grid(self) -> None:
-        """None: nodes are those of tetrahedra."""
-        return None
 
     def cells(self) -> MeshCells | None:
         """The tetrahedra and their zones, on rank 0."""
@@ -174,7 +155,7 @@ class NodeFields:
     def _tets_on_root(self, begin: int, end: int) -> tuple[Integers | None, np.ndarray | None]:
         """Nodes (n, 4) and zones (n,) of tetrahedra `begin` to `end` on rank 0."""
         part = self._part
-        span = np.searchsorted(part.tet_numbers[self._tets], (begin, end))
+        span = np.searchsorted(part.tet_numbers, (begin, end), sorter=self._tets)
         tets = self._tets[slice(*span)]
         numbers = part.tet_numbers[tets]
         corners = np.asarray(part.node_numbers[part.tets[tets]], np.int64)
@@ -182,30 +163,15 @@ class NodeFields:
         zones = part.zones[tets].astype(np.int32)
         return nodes, rows_on_root(self._world, zones, numbers, begin, end)
 
-    def own(self, read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
-        """Own values of a field on this rank, which `read` gives by slices of its axes."""
-        parts = []
-        for begin in range(0, self.shape[0], _AT_ONCE):
-            end = min(begin + _AT_ONCE, self.shape[0])
-            numbers = self._numbers[slice(*np.searchsorted(self._numbers, (begin, end)))]
-            if len(numbers):
-                first = int(numbers[0])
-                parts.append(read((slice(first, int(numbers[-1]) + 1),))[numbers - first])
-        return np.concatenate(parts) if parts else np.empty(0)
-
-    def numbers(self) -> Iterator[NDArray[np.uint64]]:
-        """Global numbers of own values."""
-        yield self._numbers.astype(np.uint64)
-
     def describe_grid(self) -> str:
         """Tetrahedra that nodes are joined to."""
         return f"{self._part.whole_tets} tetrahedra"
 
     def landmarks(self) -> Iterator[tuple[NDArray[np.uint64], Floats]]:
         """Own nodes, and where they lie in m."""
-        for begin in range(0, len(self._numbers), _AT_ONCE):
-            span = slice(begin, begin + _AT_ONCE)
-            yield self._numbers[span].astype(np.uint64), self._part.nodes[self.own_nodes[span]]
+        for begin, end in ranges(len(self._rows), _AT_ONCE):
+            places = self._part.nodes[self.own_nodes[begin:end]]
+            yield self._rows[begin:end].astype(np.uint64), places
 
     @property
     def locator(self) -> TetLocator:
@@ -249,32 +215,22 @@ class NodeFields:
         own = np.ascontiguousarray(flat.T).reshape(-1, *raster.shape)
         return raster, joined_on_root(self._world, own)
 
-    def write(
-        self,
-        path: Path,
-        values: Mapping[str, Callable[[], np.ndarray]],
-        vectors: Mapping[str, Sequence[str]],
-        time: float,
-    ) -> None:
-        """Write fields as VTKHDF tetrahedra, gathered on rank 0 piece by piece."""
+    def _open(self, path: Path, time: float) -> VtkhdfWriter:
+        """A file of tetrahedra."""
         part = self._part
-        with contextlib.ExitStack() as stack:
-            writer = None
-            if self._world.is_root:
-                mesh = Mesh(TETRAHEDRON, 4, part.whole_nodes, part.whole_tets)
-                writer = stack.enter_context(VtkhdfWriter(path, mesh, time))
-                writer.create(_ZONE, np.int32, per_cell=True)
-            for begin in range(0, part.whole_nodes, _AT_ONCE):
-                end = min(begin + _AT_ONCE, part.whole_nodes)
-                places = self.collect(part.nodes[self.own_nodes], begin, end)
-                if writer is not None and places is not None:
-                    writer.write(POINTS, begin, places)
-            for begin in range(0, part.whole_tets, _AT_ONCE):
-                end = min(begin + _AT_ONCE, part.whole_tets)
-                nodes, zones = self._tets_on_root(begin, end)
-                if writer is not None and nodes is not None and zones is not None:
-                    writer.write(CONNECTIVITY, begin, nodes.astype(np.int64))
-                    writer.write(_ZONE, begin, zones)
-            for name, begin, piece in arrays_of(self, values, vectors, writer, axis=1):
-                if writer is not None:
-                    writer.write(name, begin, piece)
+        mesh = Mesh(TETRAHEDRON, 4, part.whole_nodes, part.whole_tets)
+        return VtkhdfWriter(path, mesh, time)
+
+    def _write_places(self, writer: VtkhdfWriter | None) -> None:
+        """Write nodes, elements and zones, gathered on rank 0 piece by piece."""
+        if writer is not None:
+            writer.create(_ZONE, np.int32, per_cell=True)
+        for begin, end in ranges(self._part.whole_nodes, _AT_ONCE):
+            places = self.collect(self._part.nodes[self.own_nodes], begin, end)
+            if writer is not None and places is not None:
+                writer.write(POINTS, begin, places)
+        for begin, end in ranges(self._part.whole_tets, _AT_ONCE):
+            nodes, zones = self._tets_on_root(begin, end)
+            if writer is not None and nodes is not None and zones is not None:
+                writer.write(CONNECTIVITY, begin, nodes.astype(np.int64))
+                writer.write(_ZONE, begin, zones)

@@ -17,7 +17,8 @@ from haloscope.device.program import Program
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.io.vtk_arrays import CellArrays
-from haloscope.mesh.lattice.point_fields import PointFields, Position
+from haloscope.mesh.field_layouts import Position
+from haloscope.mesh.lattice.point_fields import PointFields
 from haloscope.regions import Region as TimedRegion
 from haloscope.regions import SetupPhase
 from haloscope.solvers.blood.case import BloodCase

@@ -13,27 +13,23 @@ from numpy.typing import NDArray
 
 from haloscope.device.interface import Device
 from haloscope.errors import InputError
-from haloscope.exchange.plan import refuse_together
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.files.mesh_files import count_elements, read_mesh, read_mesh_on_ranks
+from haloscope.mesh.files.mesh_files import count_elements, read_mesh
 from haloscope.mesh.hexes.hex_boxes import box_elements
-from haloscope.mesh.hexes.hex_generators import box, cylinder, cylinder_parts, sphere, sphere_parts
-from haloscope.mesh.hexes.hexes import FACES, Floats, HexMesh, Integers, check_boundaries
-from haloscope.mesh.hexes.mesh_parts import ElementRows, MeshPart, rows_of
+from haloscope.mesh.hexes.hex_generators import cylinder_parts, sphere_parts
+from haloscope.mesh.hexes.hexes import FACES, Floats, HexMesh, Integers
+from haloscope.mesh.hexes.mesh_parts import ElementRows, MeshPart
 from haloscope.mesh.hexes.shared_meshes import (
     Surroundings,
+    check_boundaries,
     move,
     range_of,
     range_ranks,
     surroundings,
 )
 from haloscope.mesh.hexes.shared_periodic import join_periodic
-from haloscope.mesh.partition import LARGEST_GRAPH, partition_on_ranks, require_parts
-from haloscope.numerics.elements.element_maps import (
-    SMALLEST_JACOBIAN,
-    check_jacobians,
-    jacobian_ratios,
-)
+from haloscope.mesh.partition import LARGEST_GRAPH, graph_of, partition, require_parts
+from haloscope.numerics.elements.element_maps import check_jacobians
 from haloscope.solvers.maxwell.case import MaxwellTable, generated_elements
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.terms.additions import PlacedAdditions
@@ -43,22 +39,10 @@ from haloscope.solvers.maxwell.terms.placing import place_on_ranks
 _OF_BOX = {"lower", "upper", "grading", "warp"}
 
 
-def open_mesh(table: MaxwellTable) -> HexMesh:
-    """Make or read the mesh of a case; the last one is kept until :func:`forget_mesh`."""
-    text = table.model_dump_json(include={"box", "cylinder", "sphere", "mesh"})
-    changed = None
-    if table.mesh is not None and Path(table.mesh.file).is_file():
-        changed = Path(table.mesh.file).stat().st_mtime_ns
-    mesh = _opened(text, changed, *_names(table))
-    _require_names(table, mesh)
-    return mesh
-
-
 def open_rows(table: MaxwellTable, world: World) -> ElementRows:
     """The range of elements of a case's mesh with which a rank begins; all ranks call this.
 
-    Generated meshes are made in these parts. Rank 0 reads a file and gives the others theirs; where
-    there are no others, the mesh is that of :func:`open_mesh`.
+    Generated meshes are made in these parts. Rank 0 reads a file, and gives the others theirs.
     """
     if table.box is not None:
         brick = table.box
@@ -66,20 +50,16 @@ def open_rows(table: MaxwellTable, world: World) -> ElementRows:
         own = range_of(world, math.prod(brick.elements))
         shape = brick.model_dump(include=_OF_BOX)
         rows = box_elements(own, brick.elements, **shape, periodic=(x, y, z))
-        _require_names(table, rows.mesh)
-        return rows
-    if world.size == 1:
-        mesh = open_mesh(table)
-        forget_mesh()
-        return rows_of(mesh, range_of(world, mesh.count))
-    if table.cylinder is not None:
-        rows = cylinder_parts(**table.cylinder.model_dump()).on_ranks(world)
+    elif table.cylinder is not None:
+        rows = cylinder_parts(**table.cylinder.model_dump()).rows(world)
     elif table.sphere is not None:
-        rows = sphere_parts(**table.sphere.model_dump()).on_ranks(world)
+        rows = sphere_parts(**table.sphere.model_dump()).rows(world)
     else:
         assert table.mesh is not None
-        pairs = [(pair.first, pair.second, pair.translation) for pair in table.mesh.periodic]
-        rows = read_mesh_on_ranks(world, table.mesh.file, table.mesh.scale, pairs, *_names(table))
+        rows = read_mesh(world, table.mesh.file, table.mesh.scale, *_names(table))
+        for pair in table.mesh.periodic:
+            rows = join_periodic(world, rows, (pair.first, pair.second, pair.translation))
+        check_boundaries(world, rows)
     _require_names(table, rows.mesh)
     return rows
 
@@ -97,34 +77,6 @@ def elements_of(table: MaxwellTable) -> int:
 @lru_cache(maxsize=1)
 def _counted(path: Path, changed: int | None) -> int:
     return count_elements(path)
-
-
-def forget_mesh() -> None:
-    """Keep no mesh any more."""
-    _opened.cache_clear()
-
-
-@lru_cache(maxsize=1)
-def _opened(
-    text: str, changed: int | None, surfaces: tuple[str, ...], regions: tuple[str, ...]
-) -> HexMesh:
-    table = MaxwellTable.model_validate_json(text)
-    if table.box is not None:
-        brick = table.box
-        x, y, z = (axis in brick.periodic for axis in "xyz")
-        shape = brick.model_dump(include=_OF_BOX)
-        mesh = box(brick.elements, **shape, periodic=(x, y, z))
-    elif table.cylinder is not None:
-        mesh = cylinder(**table.cylinder.model_dump())
-    elif table.sphere is not None:
-        mesh = sphere(**table.sphere.model_dump())
-    else:
-        assert table.mesh is not None
-        mesh = read_mesh(table.mesh.file, table.mesh.scale, surfaces, regions)
-        for pair in table.mesh.periodic:
-            mesh = join_periodic(mesh, pair.first, pair.second, pair.translation)
-    check_boundaries(mesh)
-    return mesh
 
 
 def _names(table: MaxwellTable) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -233,7 +185,7 @@ def share_out(table: MaxwellTable, world: World) -> Share:
     notices = mesh_notices(table, rows.mesh)
     share = rows.part()
     del rows
-    _check_shapes(table, world, share)
+    check_jacobians(world, share, table.order)
     element = np.where(share.behind >= 0, share.behind // FACES, -1)
     around = surroundings(world, share, range_ranks(world, share.whole, element))
     placed = place_in(table, world, around, materials)
@@ -249,7 +201,7 @@ def share_out(table: MaxwellTable, world: World) -> Share:
                 "element there"
             )
         weights = np.where(concerned, _WEIGHT_OF_ADDITIONS, 1.0)
-        shared = partition_on_ranks(world, share, weights, table.partition)
+        shared = partition(world, graph_of(share), weights, table.partition)
         notices.append(shared.describe())
         to = shared.parts
     moved, ranks, (added,) = move(world, share, to, [concerned])
@@ -274,16 +226,3 @@ def place_in(
         currents=currents,
         waves=waves,
     )
-
-
-def _check_shapes(table: MaxwellTable, world: World, share: MeshPart) -> None:
-    """Refuse bad elements; rank 0 makes the message of the whole mesh, to count those of all."""
-    bad = (jacobian_ratios(share.mesh, table.order) < SMALLEST_JACOBIAN).any()
-    if world.any(bool(bad)):
-        fault: InputError | None = None
-        if world.is_root:
-            try:
-                check_jacobians(open_mesh(table), table.order)
-            except InputError as error:
-                fault = error
-        refuse_together(world, fault)

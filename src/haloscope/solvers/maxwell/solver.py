@@ -17,9 +17,10 @@ from haloscope.device.program import Program
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.io.figures.axis_labels import length_unit
+from haloscope.mesh.field_layouts import Position
 from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.mesh.hexes.mesh_parts import MeshPart
-from haloscope.numerics.elements.element_fields import ElementFields, LocatedPoints, Position
+from haloscope.numerics.elements.element_fields import ElementFields, LocatedPoints
 from haloscope.numerics.elements.element_maps import nodes
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.regions import Region, SetupPhase

@@ -263,7 +263,7 @@ def check_waves(
             raise InputError(
                 "the surface of the plane wave runs through an absorbing layer, or a medium that conducts "
                 "or has memory",
-                location=elements_text(bad, mesh.centres, numbers),
+                location=elements_text(bad if numbers is None else numbers[bad], mesh.centres[bad]),
                 remedy="move the surface",
             )
         of = (values[wave.concerned] for values in (placed.permittivity, placed.permeability))
