@@ -81,7 +81,7 @@ class Shifts:
 def _resumes(stream: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Places right behind each RESUME."""
     events = decode(stream, 0, Position(0, 0))
-    return events.starts[events.kinds == Kind.RESUME] + 1
+    return np.asarray(events.starts[events.kinds == Kind.RESUME] + 1)
 
 
 def find_shifts(measurement: Measurement) -> Shifts:
