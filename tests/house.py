@@ -42,7 +42,7 @@ DOCSTRING_LINES = 3  # of text, for internal functions and classes
 WALK_BARS = {
     "a temperature value from case file to picture over two GPUs": 12,
     "a red cell that migrates between ranks": 20,
-    "one MPI_Send from wrapper to finding": 20,
+    "one MPI_Send from wrapper to finding": 14,
     "one GMRES iteration": 12,
 }
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from made_results import Made, all_pairs, of_metric, one_late_rank
 
-from haloscope.scope.diagnosis import MOST, answer, diagnose
+from haloscope.scope.diagnosis import answer, diagnose
+from haloscope.scope.diagnosis.findings import MOST
 
 
 def test_what_is_recorded_of_a_run_is_told_where_it_is_a_part() -> None:

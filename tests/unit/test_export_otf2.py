@@ -435,24 +435,35 @@ def test_events_of_what_is_not_defined_are_left_out_and_counted(tmp_path: Path) 
     assert imported.events == written.events
 
 
-def test_time_that_runs_backwards_stands_still_and_is_told(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
+def _write_four_events(folder: Path, epoch: int = 0) -> Path:
+    folder.mkdir()
     with (
-        DefinitionsWriter(tmp_path / "a", 0, 1) as lines,
-        EventsWriter(tmp_path / "a", 0) as events,
+        DefinitionsWriter(folder, 0, 1) as lines,
+        EventsWriter(folder, 0, 0, epoch) as events,
     ):
         lines.node(-1, lines.region("program", "program"))
         lines.end(1)
         for tick, kind in ((10, Kind.ENTER), (70_000, Kind.PAUSE), (70_010, Kind.RESUME)):
-            events.write(tick, kind)
-        events.write(70_020, Kind.LEAVE)
-    path = tmp_path / "a" / "rank-00000.0.events"
+            events.write(epoch + tick, kind)
+        events.write(epoch + 70_020, Kind.LEAVE)
+    return folder / "rank-00000.0.events"
+
+
+def test_events_end_where_time_runs_backwards(tmp_path: Path) -> None:
+    path = _write_four_events(tmp_path / "a")
     words = np.fromfile(path, "<u8")
     # An absolute time in front of the last but one event, before that of the one ahead of it.
     back = int(Kind.TIME) | 50 << 6
     np.insert(words, np.flatnonzero(words & 63 == int(Kind.RESUME))[-1], back).tofile(path)
     written = export(tmp_path / "a", tmp_path / "b")
-    assert written.left_out == Counter({"decreasing times": 2})
+    assert written.left_out == Counter({"events after a damaged event": 1})
+    assert written.events == 2
+
+
+def test_time_beyond_the_range_of_numbers_stands_still_and_is_told(tmp_path: Path) -> None:
+    _write_four_events(tmp_path / "a", 2**63 - 50_000)
+    written = export(tmp_path / "a", tmp_path / "b")
+    assert written.left_out == Counter({"decreasing times": 3})
     with otf2.reader.open(str(written.anchor)) as trace:
         times = [event.time for _, event in trace.events]
     assert len(times) == written.events == 4

@@ -11,10 +11,6 @@ from haloscope.scope.diagnosis import conditions, costs, message_costs, waits
 from haloscope.scope.diagnosis import findings as wording
 from haloscope.scope.diagnosis.findings import Finding, View
 
-MOST = 7
-FEWEST = 3
-WORTH_TELLING = 0.01  # share of all time
-NEGLIGIBLE = 0.002  # share below which a finding is none, even if there is no other
 _MOST_OF_IT = 0.9  # of the run: with less, the report states the recorded part
 
 
@@ -24,9 +20,6 @@ def diagnose(result: Result) -> list[Finding]:
     A wait with a known cause is reported as that cause. Time of messages is reported with the waits
     that it causes; empty messages have a finding of their own.
     """
-    # Returns: most expensive first: those worth a hundredth of all time, at most :data:`MOST`; if
-    # these are fewer than :data:`FEWEST`, smaller ones down to :data:`NEGLIGIBLE`. What is spent
-    # once in the run, however long that is, comes last, unless nothing else is worth a hundredth.
     # Where ranks lack cores for :data:`haloscope.scope.diagnosis.conditions.MUCH` of their time, that
     # alone. A call of MPI_Abort comes first.
     view = View.of(result)
@@ -35,24 +28,16 @@ def diagnose(result: Result) -> list[Finding]:
     aborted = conditions.abort_findings(view)
     if conditions.lacks_cores(result):
         return [conditions.core_finding(view), *aborted]
-    return [*aborted, *_ranked(view)]
+    return [*aborted, *_findings(view)]
 
 
-def _ranked(view: View) -> list[Finding]:
+def _findings(view: View) -> list[Finding]:
     beside = message_costs.carries_nothing(view)
     findings = [*message_costs.findings(view), *costs.findings(view)]
     for one in findings:
         waits.take_delays(view, one, beside)
     findings += waits.findings(view, beside, message_costs.waiting_in_empty_messages(view))
-    findings.sort(key=lambda one: (-one.seconds, one.metric, one.call_path))
-    steps = [one for one in findings if not one.once]
-    large = [one for one in steps if one.share >= WORTH_TELLING]
-    if len(large) < FEWEST:
-        large = [one for one in steps if one.share >= NEGLIGIBLE][:FEWEST]
-    once = [one for one in findings if one.once and one.share >= WORTH_TELLING]
-    if not large or large[0].share < WORTH_TELLING:
-        return [*once, *large]
-    return [*large[: MOST - len(once)], *once]
+    return wording.ranked(findings)
 
 
 def answer(result: Result, findings: list[Finding]) -> list[str]:

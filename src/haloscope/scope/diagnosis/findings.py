@@ -215,6 +215,30 @@ class Finding:
         return path(self.call_path) if self.call_path else ""
 
 
+MOST = 7
+FEWEST = 3
+WORTH_TELLING = 0.01  # share of all time
+NEGLIGIBLE = 0.002  # share below which a finding is none, even if there is no other
+
+
+def ranked(findings: list[Finding]) -> list[Finding]:
+    """Findings worth a hundredth of all time, at most `MOST`, most expensive first.
+
+    If these are fewer than `FEWEST`, smaller ones follow, down to `NEGLIGIBLE`.
+    """
+    # What is spent once in the run, however long that is, comes last, unless nothing else is worth a
+    # hundredth.
+    findings = sorted(findings, key=lambda one: (-one.seconds, one.metric, one.call_path))
+    steps = [one for one in findings if not one.once]
+    large = [one for one in steps if one.share >= WORTH_TELLING]
+    if len(large) < FEWEST:
+        large = [one for one in steps if one.share >= NEGLIGIBLE][:FEWEST]
+    once = [one for one in findings if one.once and one.share >= WORTH_TELLING]
+    if not large or large[0].share < WORTH_TELLING:
+        return [*once, *large]
+    return [*large[: MOST - len(once)], *once]
+
+
 def headings(once: Iterable[bool]) -> list[str]:
     """Heading above each finding; empty except where one-off costs begin."""
     names = list(once)

@@ -1,8 +1,9 @@
 """Replay of a trace, all ranks side by side: waits, partners and causes.
 
 :func:`analyse` is the entry: ``inputs.py`` maps a measurement into memory, ``waits.cpp`` finds wait
-states, ``causes.cpp`` their causes, ``patterns.py`` fills the result. Imported by analysis,
-explorer and export; imports record, trace, gpu and analysis/result.
+states, ``causes.cpp`` their causes, ``patterns.py`` fills the result. ``messages.py`` makes a table
+of messages; all match them in ``channels.h``. Imported by analysis, explorer and export; imports
+record, trace, gpu and analysis/result.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ struct Decoder {
       start = place;
       words = stream + place + 1;
       place += 1 + kFurther[kind];
-      now = in->epoch + ticks;
+      now = (int64_t)((uint64_t)in->epoch + (uint64_t)ticks);  // an epoch may be any number
       if (__builtin_expect(in->knot_count > 0, 0)) now += shift();
       return true;
     }

@@ -12,7 +12,7 @@ extern "C" int64_t decode_events(const uint64_t *words, int64_t count, int64_t e
   in.count = count;
   in.epoch = epoch;
   Decoder d;
-  d.open_at(in, 0, position[1] - epoch);
+  d.open_at(in, 0, (int64_t)((uint64_t)position[1] - (uint64_t)epoch));
   int64_t events = 0;
   for (; d.next(); events++) {
     ticks[events] = d.now;
@@ -21,7 +21,7 @@ extern "C" int64_t decode_events(const uint64_t *words, int64_t count, int64_t e
     starts[events] = d.start;
   }
   position[0] = d.place;
-  position[1] = epoch + d.ticks;
+  position[1] = (int64_t)((uint64_t)epoch + (uint64_t)d.ticks);
   position[2] = d.broken ? BROKEN : d.place < count ? ZERO_WORD : ALL_WORDS;
   return events;
 }
