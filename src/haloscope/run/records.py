@@ -337,7 +337,8 @@ def write_last(
                         tolerance,
                         solver.last_step,
                     )
-            files["picture"] = str(path)
+            if plane is not None or not state.world.is_root:
+                files["picture"] = str(path)
         except Exception as error:
             failure = error
     if output.frames:

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -199,7 +200,7 @@ class Solver(ABC):
     name: str
     dtype: np.dtype
     fields: Mapping[str, Field]
-    vectors: Mapping[str, Sequence[str]]
+    vectors: Mapping[str, Sequence[str]] = MappingProxyType({})
     """Fields that are components of a vector, by its name."""
     stored: Sequence[str]
     """Names of all that a restart needs, as :meth:`owned` gives it."""
@@ -207,7 +208,7 @@ class Solver(ABC):
     followed: Monitor
     work: Work
     kernel_hash: str
-    transport: str
+    transport: str = "none"
 
     def __init__(self, case: CaseTable, device: Device, world: World) -> None:
         self._case, self._device, self._world = case, device, world

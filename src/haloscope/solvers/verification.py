@@ -17,19 +17,11 @@ Solve = Callable[[dict[str, Any]], Any]
 
 @dataclass(frozen=True)
 class Comparison:
-    """A computed number beside its reference.
-
-    Attributes
-    ----------
-    value, reference
-        The two.
-    tolerance
-        Largest difference allowed, in the numbers' own unit.
-    """
+    """A computed number beside its reference."""
 
     value: float
     reference: float
-    tolerance: float
+    tolerance: float  # Largest difference allowed, in the numbers' own unit
 
     @property
     def ok(self) -> bool:
@@ -38,37 +30,18 @@ class Comparison:
 
     def as_dict(self) -> dict[str, float | bool]:
         """As written to JSON."""
-        return {
-            "value": self.value,
-            "reference": self.reference,
-            "tolerance": self.tolerance,
-            "ok": self.ok,
-        }
+        return {**vars(self), "ok": self.ok}
 
 
 @dataclass(frozen=True)
 class Check:
-    """A verification check of a solver.
+    """A verification check of a solver."""
 
-    Attributes
-    ----------
-    name
-        What the user types.
-    about
-        The claim in one line.
-    source
-        Where the reference comes from.
-    run
-        Computes the comparisons with a function that runs cases.
-    slow
-        Left out unless asked for by name or with all.
-    """
-
-    name: str
-    about: str
-    source: str
+    name: str  # On the command line
+    about: str  # The claim in one line
+    source: str  # Where the reference comes from
     run: Callable[[Solve], dict[str, Comparison]]
-    slow: bool = False
+    slow: bool = False  # Left out unless asked for by name or with all
 
 
 def below(value: float, most: float) -> Comparison:
