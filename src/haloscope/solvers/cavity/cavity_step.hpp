@@ -151,7 +151,8 @@ INLINE Node advance(const Physics &k, const Star &p, const Tips &q, const Star &
 }
 
 // Walls: p extrapolated to the wall and to the ghost node beyond it, T on adiabatic walls; 1, 2, ...
-// count nodes from the wall inwards.
+// count nodes from the wall inwards. Callers: kernel walls (wall_by_four on GPUs) and update_twice;
+// _extrapolate of walls.py repeats the formulas for outputs.
 INLINE real wall_pressure(real p1, real p2) { return fused((real)2, p1, -p2); }
 
 // The ghost that makes the central fourth difference at node 1 the one-sided one.

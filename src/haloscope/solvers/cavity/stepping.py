@@ -147,7 +147,7 @@ _SLOTS = 24
 _TRIALS = 3
 
 
-def bind(flow: Flow, operands: Operands) -> list[Launch]:
+def bind_update_twice(flow: Flow, operands: Operands) -> list[Launch]:
     """Launches of two steps in one pass, from the first state to the second and back.
 
     None where it cannot pay or cannot be done. The block must be the whole grid.
@@ -258,7 +258,7 @@ class Stepping:
             self._add_step(step, turn, fresh)
         # Launches of two steps in one pass, by the state that they read; empty where steps are
         # taken one by one.
-        self.twice = bind(flow, operands) if self._exchange is None else []
+        self.twice = bind_update_twice(flow, operands) if self._exchange is None else []
 
     def _add_step(self, step: Step, turn: int, fresh: Field) -> None:
         """One step: nodes that neighbours wait for, messages, the other nodes, walls."""

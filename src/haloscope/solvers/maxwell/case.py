@@ -435,7 +435,7 @@ class MaxwellTable(Table):
             return named(exact.solution, radius=exact.radius, length=exact.length, size=exact.size)
 
     def kinds(self) -> dict[str, str | float]:
-        """Boundaries as the kernels know them."""
+        """Of each boundary a name of `BOUNDARIES`, or its surface impedance over that of vacuum."""
         return {
             name: kind if isinstance(kind, str) else kind.impedance / self.impedance
             for name, kind in self.boundaries.items()

@@ -27,6 +27,7 @@ _ROUNDING = 64
 # How much of the electric field a boundary reflects. Behind it lies the own trace times this, the
 # magnetic one with the other sign, so that upwind flux lets this share of the outgoing wave return.
 BOUNDARIES = {"pec": -1.0, "pmc": 1.0, "absorbing": 0.0}
+ALLOWED_KINDS = "pec, pmc, absorbing or { impedance = ... }"
 
 
 @dataclass(frozen=True)
@@ -195,6 +196,7 @@ def faces(
     """
     # `impedance`: of each element, (elements,).
     # `behind`: of what lies behind a face on another rank, (elements, 6).
+    # `kinds`: of each boundary a name of BOUNDARIES, or its surface impedance.
     mesh, elsewhere = part.mesh, part.partners >= 0
     result = np.zeros((mesh.count, FACES), face_type(real))
     own = np.arange(mesh.count * FACES).reshape(-1, FACES)
@@ -215,7 +217,7 @@ def faces(
             raise InputError(
                 f"the boundary {name!r} of the mesh has no kind",
                 location=f"boundaries.{name}",
-                allowed=", ".join(BOUNDARIES),
+                allowed=ALLOWED_KINDS,
             )
         kind = kinds[name]
         if isinstance(kind, str):

@@ -31,7 +31,7 @@ from haloscope.mesh.hexes.shared_periodic import join_periodic
 from haloscope.mesh.partition import LARGEST_GRAPH, graph_of, partition, require_parts
 from haloscope.numerics.elements.element_maps import check_jacobians
 from haloscope.solvers.maxwell.case import MaxwellTable, generated_elements
-from haloscope.solvers.maxwell.elements import Material
+from haloscope.solvers.maxwell.elements import ALLOWED_KINDS, Material
 from haloscope.solvers.maxwell.terms.additions import PlacedAdditions
 from haloscope.solvers.maxwell.terms.layers import PlacedLayer
 from haloscope.solvers.maxwell.terms.placing import place_on_ranks
@@ -124,7 +124,7 @@ def _require_names(table: MaxwellTable, mesh: HexMesh) -> None:
             raise InputError(
                 f"the surface {name!r} of the mesh has no kind",
                 location=f"maxwell.boundaries.{name}",
-                allowed="pec, pmc, absorbing or { impedance = ... }",
+                allowed=ALLOWED_KINDS,
                 remedy="add the key",
             )
     only = len(mesh.region_names) == 1

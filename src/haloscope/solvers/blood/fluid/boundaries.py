@@ -64,8 +64,8 @@ class WallLinks:
     # How far on this way, above 0 and up to 1 (Bouzidi, Firdaouss and Lallemand, Phys. Fluids 13
     # (2001) 3452, linear). Where x + c_i is no fluid point the link is taken as halfway.
     fractions: Floats
-    # (links, 3) of the wall where the link meets it (Ladd, J. Fluid Mech. 271 (1994) 285, with the
-    # mean density).
+    # (links, 3) of the wall where the link meets it, in the middle of a step (Ladd, J. Fluid Mech. 271
+    # (1994) 285, with the mean density).
     velocities: Floats
     # Whether walls of the vessel move, if none of these does: ranks have the same kernels.
     moving: bool = False

@@ -5,7 +5,7 @@
 // weights; delta = rho - 1; j momentum, u velocity, g force density; tau relaxation time, `plus` and
 // `minus` the relaxation rates of the even and odd parts of a pair of opposite directions.
 //
-// Pair n holds directions 2 n + 1 and 2 n + 2, which are opposite; d3q19.py has the same order.
+// Pair n holds directions 2 n + 1 and 2 n + 2, which are opposite; lattice.py has the same order.
 // PAIR_BY_PAIR: a pair at a time, as fluid_lanes.hpp and fluid_threads.hpp say.
 
 #define Q 19

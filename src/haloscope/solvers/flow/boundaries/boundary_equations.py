@@ -31,11 +31,9 @@ from haloscope.solvers.flow.equations.equations import UNKNOWNS, FlowEquations
 class BoundaryConditions:
     """The equations with boundary conditions; all ranks make one together."""
 
-    # A step in time is then::
-    #
-    #     conditions.begin(steps.level * dt)
-    #     history = steps.step(given.numbers, values, loads)
-    #     conditions.end(dt, steps.state)
+    # `begin` and `end` enclose a step in time: UnsteadySteps.advance of steps.py. Terms that depend on
+    # the state at an outlet's nodes belong in LoadedEquations, those that are fixed in
+    # BoundaryValues.loads.
 
     def __init__(
         self,

@@ -64,7 +64,7 @@ class Slip:
 class OutsidePressure:
     """A pressure that acts from outside, with no friction; 0: an open end."""
 
-    pressure: float | Signal = 0.0  # In Pa, or what tells it at places and times
+    pressure: float | Signal = 0.0  # In Pa, or a function of positions and time
     # Whether the fluid crosses at right angles, as it does in a long straight pipe.
     straight: bool = False
     # From 0 to 1: see :class:`haloscope.solvers.flow.boundaries.outlets.LoadedEquations`.
@@ -75,7 +75,7 @@ class OutsidePressure:
 class Traction:
     """A stress that acts from outside, (n, 3) in Pa: -p n for a pressure p."""
 
-    stress: Profile  # What tells it at places and times
+    stress: Profile  # A function of positions and time
     backflow: float = 0.0  # As for an outside pressure
 
 

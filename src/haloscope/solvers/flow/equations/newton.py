@@ -79,7 +79,7 @@ def rounds(target: Target, linear_tolerance: float) -> bool:
 
 
 class Newton:
-    """Solves for the state at which the residual vanishes where nothing is given.
+    """Solves for the state at which the residual vanishes, but for prescribed unknowns.
 
     `product`: of the equations' matrix with more than its rows hold; by default the rows' own.
     """
