@@ -81,12 +81,7 @@ class Shifts:
 def _resumes(stream: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Places right behind each RESUME."""
     events = decode(stream, 0, Position(0, 0))
-<<<<<<< HEAD
-    places: NDArray[np.int64] = events.starts[events.kinds == Kind.RESUME] + 1
-    return places
-=======
     return np.asarray(events.starts[events.kinds == Kind.RESUME] + 1)
->>>>>>> wt-scope
 
 
 def find_shifts(measurement: Measurement) -> Shifts:
