@@ -114,7 +114,7 @@ class _Still:
     def __init__(self, stream: Any = None) -> None:
         self.stream = stream
 
-    def start(self, state: Any, **parts: Any) -> None:
+    def start(self, *states: Any, **parts: Any) -> None:
         pass
 
     finish = prepare = name_parts = start

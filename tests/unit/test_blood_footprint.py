@@ -11,6 +11,7 @@ from refusals import refused
 
 from haloscope.case.tables import check
 from haloscope.commands import cli
+from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import MachineError
 from haloscope.run import Simulation
@@ -55,8 +56,10 @@ class Counted(CpuDevice):
         self.held += array.nbytes
         return array
 
-    def kernel(self, *_: Any) -> Any:
+    def kernel(self, file: Any, name: str, constants: Any) -> Any:
         class Kernel:
+            declaration = jit.declarations(file, constants, on_gpu=True).kernels[name]
+
             def bind(self, *_: Any, **__: Any) -> Any:
                 return lambda: None
 
