@@ -203,7 +203,7 @@ class NodePart:
     def numbers(self) -> Integers:
         """A number from 1 for each shared node, the same on all ranks; 0 for others: (own,).
 
-        What :func:`haloscope.exchange.entries.open_sums` takes.
+        :func:`haloscope.exchange.entries.open_sums` takes these numbers.
         """
         numbers = self.node_numbers + 1
         numbers[: self.interior] = 0
