@@ -1,4 +1,4 @@
-"""Mesh files for tests: bricks as Gmsh text, also with faults; tetrahedra by meshio; surfaces as STL."""
+"""Mesh files for tests: bricks as Gmsh text, also with faults; tetrahedra by meshio."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from haloscope.mesh.hexes.hexes import FACE_CORNERS, HexMesh
-from haloscope.mesh.surfaces.surfaces import Surface
 from haloscope.mesh.tets.tets import TetMesh
 
 _ROUND = [0, 1, 3, 2]
@@ -96,25 +95,3 @@ def write_tets(mesh: TetMesh, path: Path, form: str = "gmsh22", binary: bool = T
         file.point_data["gmsh:dim_tags"] = of_points
     options = {"binary": binary} if form.startswith("gmsh") else {}
     file.write(path, file_format=_FORMS[form], **options)
-
-
-def write_stl(surface: Surface, path: Path | str) -> None:
-    """Write a surface as a text STL file in m, one solid a group.
-
-    Text keeps the names of the groups, and all digits.
-    """
-    normals = surface.normals
-    lengths = np.linalg.norm(normals, axis=1, keepdims=True)
-    normals = normals / np.where(lengths > 0, lengths, 1)
-    corners = surface.corners
-    with Path(path).open("w", encoding="utf-8") as file:
-        for number, name in enumerate(surface.names):
-            file.write(f"solid {name}\n")
-            for triangle in np.flatnonzero(surface.groups == number):
-                n, (a, b, c) = normals[triangle], corners[triangle].tolist()
-                file.write(
-                    f"facet normal {n[0]:.6g} {n[1]:.6g} {n[2]:.6g}\nouter loop\n"
-                    f"vertex {a[0]!r} {a[1]!r} {a[2]!r}\nvertex {b[0]!r} {b[1]!r} {b[2]!r}\n"
-                    f"vertex {c[0]!r} {c[1]!r} {c[2]!r}\nendloop\nendfacet\n"
-                )
-            file.write(f"endsolid {name}\n")

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from closed_surfaces import tube
 from refusals import refused
-from written_meshes import write_stl
 
 from haloscope.case.tables import check
 from haloscope.device import open_device
 from haloscope.errors import SolutionError
 from haloscope.exchange.ranks.world import World
+from haloscope.mesh.surfaces.surface_files import write_stl
 from haloscope.solvers import registry
 from haloscope.solvers.blood import soundness
 from haloscope.solvers.blood.case import BloodCase
@@ -116,7 +116,7 @@ def test_pressures_of_openings_count_with_their_difference():
 
 def test_of_a_surface_the_estimate_is_a_warning(tmp_path):
     path = tmp_path / "tube.stl"
-    write_stl(tube(5e-6, 40e-6, step=1e-6), path)
+    write_stl(path, tube(5e-6, 40e-6, step=1e-6))
     ends = [
         {"name": "inlet", "kind": "velocity", "value": 0.2},
         {"name": "outlet", "kind": "pressure"},

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from closed_surfaces import tube
 from refusals import refused
-from written_meshes import write_stl
 
 from haloscope.case.tables import check
 from haloscope.device import open_device
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.bisection import bisect
 from haloscope.mesh.lattice.lattice_parts import Region
+from haloscope.mesh.surfaces.surface_files import write_stl
 from haloscope.numerics.reduce import exact_bin_sums, exact_sum, total
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.fluid.local_stress import viscous_stress
@@ -272,7 +272,7 @@ def test_layers_before_openings_have_the_wall_stress_of_the_others(tmp_path, axi
         for opening, place, direction in zip(openings, places, (-1.0, 1.0), strict=True):
             opening["position_um"] = np.roll([place, 0.0, 0.0], axis).tolist()
             opening["normal"] = np.roll([direction, 0.0, 0.0], axis).tolist()
-    write_stl(surface, tmp_path / "tube.stl")
+    write_stl(tmp_path / "tube.stl", surface)
     solver, results = begin({"surface": {"file": str(tmp_path / "tube.stl")}, "openings": openings})
     solver.advance(400)
     results.wall_stress.sample(np.zeros(3))

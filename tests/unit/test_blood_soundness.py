@@ -7,10 +7,10 @@ import re
 import pytest
 from closed_surfaces import tube
 from refusals import refused
-from written_meshes import write_stl
 
 from haloscope.case.tables import check
 from haloscope.exchange.ranks.world import World
+from haloscope.mesh.surfaces.surface_files import write_stl
 from haloscope.solvers.blood import soundness
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.derived_numbers import derived_numbers
@@ -430,7 +430,7 @@ def test_openings_that_cannot_balance_each_other_are_told():
 
 def test_an_inlet_that_is_cut_off_from_pressures_is_told(tmp_path):
     path = tmp_path / "tube.stl"
-    write_stl(tube(5.0, 20.0, step=1.0), path)
+    write_stl(path, tube(5.0, 20.0, step=1.0))
     low, high = ({"position_um": [x, 0.0, 0.0], "kind": "pressure"} for x in (4.0, 16.0))
     high |= {"name": "out", "normal": [1.0, 0.0, 0.0]}
     for direction, count in ((1.0, 1), (-1.0, 0)):

@@ -14,8 +14,8 @@ from refusals import refused
 from written_meshes import write_tets
 
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.files.file_sizes import unpacked_size
 from haloscope.mesh.files.mesh_files import read_mesh
+from haloscope.mesh.files.vtk_xml import unpacked_size
 from haloscope.mesh.hexes.mesh_parts import ElementRows
 from haloscope.mesh.tets.tet_files import read_tets
 from haloscope.mesh.tets.tet_generators import tet_box

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from closed_surfaces import tube
 from refusals import refused
-from written_meshes import write_stl
 
 from haloscope.mesh.files.meshio_files import MICROMETRE
 from haloscope.mesh.lattice.openings import grid_of
-from haloscope.mesh.surfaces.surface_files import read_surface
+from haloscope.mesh.surfaces.surface_files import read_surface, write_stl
 from haloscope.mesh.surfaces.surface_generators import (
     bifurcation,
     cone_distances,
@@ -100,7 +99,7 @@ def test_solids_of_a_text_stl_are_groups_and_survive_writing(tmp_path: Path) -> 
     assert surface.names == NAMES
     np.testing.assert_allclose(surface.normals[surface.group("inlet")].sum(axis=0), [0, 0, -1])
     moved = Surface(surface.points / 3, surface.triangles, surface.groups, surface.names)
-    write_stl(moved, tmp_path / "again.stl")
+    write_stl(tmp_path / "again.stl", moved)
     again = read_surface(tmp_path / "again.stl", tolerance=0.0)
     assert again.names == NAMES
     order = np.argsort(surface.groups, kind="stable")
@@ -125,7 +124,7 @@ def test_obj_with_polygons_groups_and_counts_from_the_end(tmp_path: Path) -> Non
     marked.write_bytes(b"\xef\xbb\xbf" + text)
     np.testing.assert_array_equal(read_surface(marked).corners, surface.corners)
     stl = tmp_path / "marked.stl"
-    write_stl(surface, stl)
+    write_stl(stl, surface)
     plain = read_surface(stl)
     stl.write_bytes(b"\xef\xbb\xbf" + stl.read_bytes())
     np.testing.assert_array_equal(read_surface(stl).corners, plain.corners)
@@ -162,7 +161,7 @@ _FACET = _text(CUBE_POINTS[CUBE[:1]])
         ("a.obj", (_V + "f 1 x 2").encode(), "'x' is not a point"),
         ("a.obj", (_V + "v 1 2\n").encode(), "three coordinates"),
         ("a.obj", (_V + "f 1 1 2").encode(), "no triangle has an area"),
-        ("a.ply", b"ply", "ending '.ply' is unknown"),
+        ("a.3ds", b"3ds", "ending '.3ds' is unknown"),
     ],
 )
 def test_damaged_files_are_refused_in_one_line(

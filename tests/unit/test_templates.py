@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from closed_surfaces import tube
-from written_meshes import write_gmsh, write_stl, write_tets
+from written_meshes import write_gmsh, write_tets
 
 import haloscope
 from haloscope.case.tables import read_case
 from haloscope.mesh.hexes.hex_generators import box
+from haloscope.mesh.surfaces.surface_files import write_stl
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.mesh.tets.tets import make_tet_mesh
 from haloscope.solvers import registry
@@ -85,7 +86,7 @@ def uncommented(text: list[str], alternative: Alternative) -> str:
 def _write_meshes(folder: Path) -> None:
     """Files that the templates name, with the surfaces and zones that they name."""
     pytest.importorskip("meshio")
-    write_stl(tube(0.01, 0.042), folder / "vessel.stl")
+    write_stl(folder / "vessel.stl", tube(0.01, 0.042))
     mesh = box((6, 4, 4), (0.0, 0.0, 0.0), (300.0, 200.0, 200.0))
     sides = {name: mesh.outer_faces(name) for name in mesh.boundary_names}
     antenna = sides.pop("x-")

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TextIO, cast
 
 import typer
 
-from haloscope.commands import analyze, formats, measure, run, show
+from haloscope.commands import analyze, formats, measure, run, show, surface
 from haloscope.commands.ending import (
     fail,
     fail_without_output,
@@ -70,6 +70,7 @@ _UsageError: Any = typer.BadParameter.__base__
 
 
 run.register(app)
+surface.register(app)
 
 
 @app.command()

@@ -161,7 +161,8 @@ def _view(points: Floats, most: tuple[int, int]) -> View:
     return View.of_points(points, pixels, azimuth=_AZIMUTH, elevation=_ELEVATION, upright=1)
 
 
-_UNITS = {"um": 1e6, "mm": 1e3, "m": 1.0}
+# Units of a file whose unit of length is not known are drawn as they are.
+_UNITS = {"um": 1e6, "mm": 1e3, "m": 1.0, "units": 1.0}
 
 
 def unit_of(geometry: Geometry, lower: Floats, upper: Floats) -> tuple[float, str]:

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError, MachineError, counted, install_command
-from haloscope.mesh.files.file_sizes import check_hdf5, check_vtk, check_vtu, check_xdmf
+from haloscope.mesh.files.file_sizes import check_hdf5, check_vtk, check_xdmf
 from haloscope.mesh.files.gmsh import check_gmsh_counts
+from haloscope.mesh.files.vtk_xml import check_vtu
 from haloscope.mesh.hexes.hexes import point_text
 
 

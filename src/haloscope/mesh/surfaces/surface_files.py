@@ -1,17 +1,20 @@
-"""Surfaces of triangles read from STL and OBJ files."""
+"""Surfaces of triangles read from files: STL and OBJ here, PLY and VTP beside it."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from haloscope.errors import InputError, counted
+from haloscope.io.atomic import atomic_path
 from haloscope.mesh.files.meshio_files import METRE, LengthUnit
+from haloscope.mesh.surfaces.ply_files import read_ply
 from haloscope.mesh.surfaces.surfaces import Floats, Surface, make_surface
+from haloscope.mesh.surfaces.vtp_files import GROUP_ARRAYS, read_vtp
 
 UNNAMED = "wall"
 _HEADER = 80
@@ -32,22 +35,28 @@ def read_surface(
 ) -> Surface:
     """Read a surface of triangles.
 
-    Groups are the solids of a text STL file, or the groups (``g``) and objects (``o``) of an OBJ
-    file; triangles outside any are in the group 'wall', as are all of a binary STL file.
+    Groups: solids of a text STL file, groups and objects of an OBJ file, face ids of a VTP file; other
+    triangles are in the group 'wall'.
     """
     # `tolerance`: distance in m within which points are one; without it 1e-6 of the bounding box's
     # diagonal.
     path = Path(path)
     if not (math.isfinite(scale) and scale > 0):
         raise InputError("out of range", location=f"scale = {scale:g}", allowed="numbers above 0")
-    readers = {".stl": _read_stl, ".obj": _read_obj}
+    readers: dict[str, Callable[[Path], _Read]] = {
+        ".stl": _read_stl,
+        ".obj": _read_obj,
+        ".ply": lambda path: read_ply(path, UNNAMED),
+        ".vtp": lambda path: read_vtp(path, _location(path), UNNAMED, _MOST_GROUPS),
+    }
     reader = readers.get(path.suffix.lower())
     if reader is None:
         raise InputError(
             f"the ending {path.suffix!r} is unknown",
             location=_location(path),
-            allowed=".stl and .obj",
-            remedy="save the surface as text STL (one solid for each group) or OBJ",
+            allowed=", ".join(readers),
+            remedy="save the surface as text STL (one solid for each group) or as VTP with a cell array "
+            f"{GROUP_ARRAYS[0]}",
         )
     if not path.is_file():
         if path.is_dir():
@@ -70,7 +79,9 @@ def read_surface(
             remedy="check its permissions",
         ) from None
     except InputError as error:
-        raise error.within(_location(path)) from None
+        # Where it does not name the file itself.
+        named = str(path) in (error.location or "")
+        raise (error if named else error.within(_location(path))) from None
     if not len(corners):
         raise InputError(
             "it holds no triangles", location=_location(path), remedy="save a closed surface"
@@ -255,3 +266,25 @@ def _obj_point(line: int, word: str, points: int) -> int:
             remedy=_SAVE_AGAIN,
         )
     return index
+
+
+def write_stl(path: Path | str, surface: Surface, scale: float = 1.0) -> None:
+    """Write a surface as a text STL file, one solid a group; `scale`: the file's unit of length in m.
+
+    Text keeps the names of the groups, and all digits.
+    """
+    normals = surface.normals
+    lengths = np.linalg.norm(normals, axis=1, keepdims=True)
+    normals = normals / np.where(lengths > 0, lengths, 1)
+    corners = surface.corners if scale == 1.0 else surface.corners / scale
+    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        for number, name in enumerate(surface.names):
+            file.write(f"solid {name}\n")
+            for triangle in np.flatnonzero(surface.groups == number):
+                n, (a, b, c) = normals[triangle], corners[triangle].tolist()
+                file.write(
+                    f"facet normal {n[0]:.6g} {n[1]:.6g} {n[2]:.6g}\nouter loop\n"
+                    f"vertex {a[0]!r} {a[1]!r} {a[2]!r}\nvertex {b[0]!r} {b[1]!r} {b[2]!r}\n"
+                    f"vertex {c[0]!r} {c[1]!r} {c[2]!r}\nendloop\nendfacet\n"
+                )
+            file.write(f"endsolid {name}\n")

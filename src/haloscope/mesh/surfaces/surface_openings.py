@@ -12,7 +12,7 @@ from haloscope.mesh.lattice.lattice_runs import Runs, raster
 from haloscope.mesh.lattice.openings import ALONG, Opening
 from haloscope.mesh.lattice.voxels import Lattice, inside_runs
 from haloscope.mesh.surfaces.crossings import cut_by_plane
-from haloscope.mesh.surfaces.surfaces import Surface, connected_parts, edges_of, paired
+from haloscope.mesh.surfaces.surfaces import Integers, Surface, connected_parts, edges_of, paired
 
 Floats = NDArray[np.float64]
 
@@ -23,6 +23,8 @@ _LEAST_COMPACT = 0.6
 # Mean cosine between the normal of an end and those of the wall around it: 1 within a wall.
 _MOST_LEVEL = 0.5
 _MERGED = 1e-9
+# Share of its group's area from which on an end is its group.
+_WHOLE_GROUP = 0.99
 # Planes across a vessel on which its wall is looked at, in radii of the opening from its plane.
 _PLANES = (0.3, 0.6, 0.9)
 # Radii of the opening from its middle within which the wall is that of its vessel.
@@ -40,11 +42,17 @@ class SurfaceEnd:
     middle: Floats
     normal: Floats
     area: float  # In m^2
+    triangles: Integers  # Its triangles, shape (n,)
 
     @property
     def diameter(self) -> float:
         """In m, of a circle of that area."""
         return 2 * math.sqrt(self.area / math.pi)
+
+    def is_group(self, surface: Surface) -> bool:
+        """Whether its group holds nothing else, so that the group's name can stand for it."""
+        areas = np.linalg.norm(surface.normals[surface.group(self.group)], axis=1)
+        return self.area >= _WHOLE_GROUP * float(areas.sum())
 
 
 def flat_ends(surface: Surface) -> list[SurfaceEnd]:
@@ -83,9 +91,8 @@ def flat_ends(surface: Surface) -> list[SurfaceEnd]:
         groups = np.bincount(surface.groups[own], areas[own], len(surface.names))
         middle = (areas[own, None] * corners[own]).sum(axis=0) / area[number]
         direction = normal[number] / np.linalg.norm(normal[number])
-        result.append(
-            SurfaceEnd(surface.names[int(groups.argmax())], middle, direction, float(area[number]))
-        )
+        group = surface.names[int(groups.argmax())]
+        result.append(SurfaceEnd(group, middle, direction, float(area[number]), own))
     return result
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -123,13 +125,24 @@ class Tree(Table):
 class SurfaceFile(Table):
     """A closed surface of triangles from a file; its groups name inlets and outlets.
 
-    Positions are the coordinates in the file times scale_um.
+    Positions are the coordinates in the file times scale_um. Holes are closed, open ends capped flat, and flat
+    ends without a group of their own called cap-1, cap-2, ... by falling area.
     """
 
     file: Name
-    """Path of an STL or OBJ file, relative to the current folder of the command."""
-    scale_um: Positive = 1.0
-    """Unit of length of the file in micrometres: 1000 for millimetres."""
+    """Path of an STL, OBJ, PLY or VTP file, relative to the current folder of the command."""
+    scale_um: Positive | None = None
+    """Unit of length of the file in micrometres: 1000 for millimetres. Without it the file is taken to be in
+    micrometres, with a warning."""
+    extend_radii: Annotated[float, Field(ge=0.0, le=100.0)] = 0.0
+    """Length by which each flat end is extended along its normal, in its radii."""
+    closed: bool = False
+    """true: the vessel has no openings."""
+
+    @property
+    def scale(self) -> float:
+        """Unit of length of the file in micrometres."""
+        return 1.0 if self.scale_um is None else self.scale_um
 
     def points(self, spacing: float) -> float:
         """How many lattice points its volume holds."""
@@ -141,11 +154,25 @@ class SurfaceFile(Table):
         return x, y, z
 
     def surface(self) -> Surface:
-        """The triangles in the file, in metres."""
-        from haloscope.mesh.files.meshio_files import MICROMETRE
-        from haloscope.mesh.surfaces.surface_files import read_surface
+        """The triangles in the file, mended, in metres."""
+        path = Path(self.file)
+        state = path.stat() if path.is_file() else None
+        version = (0, 0) if state is None else (state.st_mtime_ns, state.st_size)
+        return _mended(self.file, self.scale * MICRO, self.extend_radii, version)
 
-        return read_surface(self.file, self.scale_um * MICRO, unit=MICROMETRE)
+
+@lru_cache(maxsize=2)
+def _mended(file: str, scale: float, extend_radii: float, version: tuple[int, int]) -> Surface:
+    """The surface in a file; `version`: time and size, by which a changed file is read anew."""
+    from haloscope.mesh.files.meshio_files import MICROMETRE
+    from haloscope.mesh.surfaces.intersections import require_uncrossed
+    from haloscope.mesh.surfaces.mending import extended, mended
+    from haloscope.mesh.surfaces.surface_files import read_surface
+
+    del version
+    surface = extended(mended(read_surface(file, scale, unit=MICROMETRE)), extend_radii)
+    require_uncrossed(surface)
+    return surface
 
 
 class WallsTable(Table):

@@ -8,8 +8,6 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.mesh.surfaces.surface_openings import flat_ends
-from haloscope.mesh.surfaces.surfaces import Surface
 from haloscope.solvers.blood.case import BloodTable
 from haloscope.solvers.blood.case_vessels import Channel, OpeningTable, SurfaceFile, Tube
 from haloscope.solvers.blood.fluid.fluid import Fluid
@@ -89,9 +87,6 @@ class Drive:
 
 
 Floats = NDArray[np.float64]
-
-_MOST_LISTED = 4
-_ROUNDING = 1e-6
 
 
 def hydrostatic_pressures(
@@ -193,31 +188,4 @@ def _remedy_for_undriven(table: BloodTable, vessel: Vessel) -> str:
         )
     if not isinstance(shape, SurfaceFile):
         return "set blood.pressure_gradient_pa_m along the axis of the tube"
-    return f"the vessel in {shape.file} is closed; add [[blood.openings]]{_ends(vessel)}"
-
-
-def _ends(vessel: Vessel) -> str:
-    """The flat ends of a surface, as places for openings."""
-    surface = vessel.geometry
-    assert isinstance(surface, Surface)
-    ends = flat_ends(surface)
-    if not ends:
-        return " with planes (position_um and normal) that cut it"
-    unit = surface.unit
-    texts = [
-        f"{unit.place(_without_rounding(end.middle, end.diameter))} with the normal {_direction(end.normal)} and the "
-        f"diameter {end.diameter / unit.metres:.3g} {unit.name} (group '{end.group}')"
-        for end in ends[:_MOST_LISTED]
-    ]
-    more = f", and {len(ends) - _MOST_LISTED} more" if len(ends) > _MOST_LISTED else ""
-    return f" at its flat ends: {', '.join(texts)}{more}"
-
-
-def _without_rounding(place: Floats, size: float) -> Floats:
-    """A place without what rounding makes of 0."""
-    return np.where(np.abs(place) < _ROUNDING * size, 0.0, place)
-
-
-def _direction(normal: Floats) -> str:
-    # Adding 0 makes 0 of -0.
-    return "({:g}, {:g}, {:g})".format(*(np.round(normal, 3) + 0.0).tolist())
+    return f"the vessel in {shape.file} is closed; leave blood.surface.closed out, and add [[blood.openings]]"

@@ -124,7 +124,7 @@ def _too_large(table: BloodTable, surface: SurfaceFile, points: float) -> InputE
     return InputError(
         f"{surface.file} is {size} um and holds about {points:.2g} lattice points at blood.spacing_um = "
         f"{table.spacing_um:g}",
-        location=f"blood.surface.scale_um = {surface.scale_um:g}",
+        location=f"blood.surface.scale_um = {surface.scale:g}",
         allowed=allowed,
         remedy="check blood.surface.scale_um (1 for a file in um, 1000 for one in mm), or raise blood.spacing_um",
     )

@@ -21,6 +21,7 @@ from haloscope.mesh.lattice.shapes import Box, Ends, Shape, Tube
 from haloscope.mesh.lattice.voxels import Lattice, voxelise
 from haloscope.mesh.lattice.wall_links import link_fractions, wall_distances
 from haloscope.mesh.surfaces import surface_generators
+from haloscope.mesh.surfaces.mending import end_text, surface_ends
 from haloscope.mesh.surfaces.surface_openings import flat_ends, vessel_direction, wall_diameter
 from haloscope.mesh.surfaces.surfaces import Surface
 from haloscope.solvers.blood import case_vessels as keys
@@ -53,9 +54,9 @@ def implausible_surface(table: keys.SurfaceFile, surface: Surface) -> Implausibl
     if not math.isfinite(diameter) or _LEAST <= diameter <= _MOST:
         return None
     extent = " x ".join(f"{side / MICRO:.3g}" for side in np.ptp(surface.bounds, axis=0))
-    assumed = next((unit for unit, scale in _UNITS.items() if scale == table.scale_um), "")
+    assumed = next((unit for unit, scale in _UNITS.items() if scale == table.scale), "")
     assumption = f" (a file in {assumed})" if assumed else ""
-    raw = diameter / table.scale_um
+    raw = diameter / table.scale
     fitting = [
         (unit, scale) for unit, scale in _UNITS.items() if _LEAST_PLAUSIBLE <= raw * scale <= _MOST
     ]
@@ -64,7 +65,7 @@ def implausible_surface(table: keys.SurfaceFile, surface: Surface) -> Implausibl
         unit, scale = fitting[0]
         remedy = f"for a file in {unit} set blood.surface.scale_um to {_SCALES[scale]}"
     return ImplausibleNumber(
-        f"blood.surface.scale_um = {table.scale_um:g}{assumption}",
+        f"blood.surface.scale_um = {table.scale:g}{assumption}",
         f"{table.file} is {extent} um: its diameter of {diameter:.2g} um is implausible",
         f"vessels of {_LEAST:g} to {_MOST:g} um",
         remedy,
@@ -96,6 +97,7 @@ def implausible_vessel(table: Vessels, surface: Surface | None = None) -> Implau
 
 Floats = NDArray[np.float64]
 _ENDS = {-1: "inlet", 1: "outlet"}
+_MOST_LISTED = 4
 # Of developed profiles, relative to what drives the flow.
 _RESIDUAL = 1e-12
 
@@ -131,6 +133,8 @@ def open_vessel(table: BloodTable, world: World) -> Vessel:
                 raise
             # A wrong unit comes first: it is the cause of most other refusals.
             raise refusal_with_cause([implausible], error) from None
+        if isinstance(table.vessel, keys.SurfaceFile):
+            _require_way_in(table, table.vessel, geometry)
         return Vessel(lattice, geometry, table.openings)
     lattice = voxelise(geometry, table.spacing, world=world, unit=MICROMETRE)
     tube = isinstance(table.vessel, keys.Tube)
@@ -141,6 +145,25 @@ def open_vessel(table: BloodTable, world: World) -> Vessel:
     ]
     matched = _match(table.openings, names)
     return Vessel(lattice, geometry, tuple(matched[name] for name in names))
+
+
+def _require_way_in(table: BloodTable, file: keys.SurfaceFile, surface: Surface) -> None:
+    """Refuse a closed vessel of a file that was not asked for."""
+    if table.openings or file.closed:
+        return
+    implausible = implausible_surface(file, surface)
+    ends = surface_ends(surface)
+    texts = [f"{end_text(surface, end)} (name = '{end.group}')" for end in ends[:_MOST_LISTED]]
+    more = f" and {len(ends) - _MOST_LISTED} more" if len(ends) > _MOST_LISTED else ""
+    at = f" for its flat ends: {'; '.join(texts)}{more}"
+    refusal = InputError(
+        f"the vessel in {file.file} is closed, so nothing can flow through it",
+        location="blood.openings",
+        remedy="add [[blood.openings]]"
+        + (at if ends else " with planes (position_um and normal) that cut it")
+        + "; for a liquid at rest set blood.surface.closed = true",
+    )
+    raise refusal if implausible is None else refusal_with_cause([implausible], refusal)
 
 
 def _match(
@@ -365,8 +388,6 @@ def distances_from_walls(vessel: Vessel, part: LatticePart, reach: float) -> Flo
 
 # Between the normal of an opening and its vessel.
 _OBLIQUE_DEG, _REFUSED_DEG = 20.0, 50.0
-# A group is flat if its end makes up this share of its area.
-_FLAT_SHARE = 0.99
 
 
 def on_surface_openings(table: BloodTable, vessel: Vessel) -> list[str]:
@@ -375,6 +396,11 @@ def on_surface_openings(table: BloodTable, vessel: Vessel) -> list[str]:
     if not isinstance(surface, Surface) or not isinstance(shape, SurfaceFile):
         return []
     lines = []
+    if shape.scale_um is None:
+        lines.append(
+            f"blood.surface.scale_um is missing, so {shape.file} is taken to be in micrometres: its largest end "
+            f"is {surface_diameter(surface) / MICRO:.3g} um wide; set it, as it will be required"
+        )
     for points, opening in zip(vessel.lattice.openings, vessel.openings, strict=True):
         positions = vessel.lattice.positions(points.numbers)
         radius = math.sqrt(len(positions) / math.pi) * table.spacing
@@ -416,6 +442,5 @@ def closed_groups(surface: Surface, openings: Sequence[str]) -> list[str]:
         if end.group not in openings
         and not end.group.lower().startswith("wall")
         and len(surface.names) > 1
-        and end.area
-        >= _FLAT_SHARE * np.linalg.norm(surface.normals[surface.group(end.group)], axis=1).sum()
+        and end.is_group(surface)
     ]

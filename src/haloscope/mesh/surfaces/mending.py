@@ -1,0 +1,391 @@
+"""Mends a vessel's surface: closes holes, caps open ends flat, and makes each flat end a group."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.errors import InputError, counted
+from haloscope.mesh.surfaces.surface_openings import SurfaceEnd, flat_ends, vessel_direction
+from haloscope.mesh.surfaces.surfaces import Floats, Integers, Surface, edges_of, make_surface
+
+# A loop of open edges is a hole, not an end, if its cap would continue the surface around it: by the
+# mean cosine between their normals, 1 in a smooth wall and 0 at the end of a tube.
+_LEVEL = 0.5
+# Root mean square of the distances of an end's rim from its plane, over its diameter: above it the
+# end is cut off.
+_FLAT_RIM = 0.02
+# Where an end is cut, in diameters from its rim; and how far a cut stays from points.
+_CUT = 1.0
+# From there to the planes on which the vessel's direction is looked at, in diameters.
+_BESIDE = 0.25
+_CLEAR = 1e-6
+# Areas that differ by less count as equal: then the place gives the order.
+_EQUAL_AREAS = 1e-3
+_REPAIR = "close it with a mesh repair tool"
+
+
+def mended(surface: Surface) -> Surface:
+    """A surface without holes, whose open ends are capped flat; each repair is a notice.
+
+    Flat ends that are only a part of their group become groups named cap-1, cap-2, ... by falling
+    area.
+    """
+    notices = list(surface.notices)
+    caps: list[str] = []
+    loops = open_loops(surface)
+    for loop in sorted(loops, key=lambda loop: loop.is_end):
+        if loop.is_end:
+            surface, line, name = _capped(surface, loop)
+            caps.append(name)
+        else:
+            surface, line = _closed(surface, loop)
+        notices.append(f"{surface.location}: {line}")
+    surface, renamed = _named(surface, caps)
+    for old, new in renamed:
+        if old in caps:
+            notices = [line.replace(f"'{old}'", f"'{new}'") for line in notices]
+    for old, new in renamed:
+        if old not in caps:
+            about = end_text(surface, _end_of(surface, new))
+            line = f"a flat end of the group '{old}' is called '{new}': {about}"
+            notices.append(f"{surface.location}: {line}")
+    return replace(surface, notices=tuple(notices))
+
+
+def end_text(surface: Surface, end: SurfaceEnd) -> str:
+    """Diameter, place and direction of an end, in messages."""
+    x, y, z = (0.0 if abs(part) < 5e-4 else part for part in end.normal)
+    diameter = surface.unit.length(float(f"{end.diameter:.3g}"))
+    scale = float(np.linalg.norm(np.ptp(surface.points, axis=0)))
+    middle = np.where(np.abs(end.middle) < 1e-6 * scale, 0.0, end.middle)
+    return f"{diameter} wide at {surface.unit.place(middle)}, facing ({x:.3f}, {y:.3f}, {z:.3f})"
+
+
+def surface_ends(surface: Surface) -> list[SurfaceEnd]:
+    """Flat ends, the largest first; of equal ones those at smaller x, y, z."""
+    return _ordered(flat_ends(surface))
+
+
+def _ordered(ends: Sequence[SurfaceEnd]) -> list[SurfaceEnd]:
+    falling = sorted(ends, key=lambda end: -end.area)
+    result: list[SurfaceEnd] = []
+    while falling:
+        alike = [end for end in falling if end.area >= falling[0].area * (1 - _EQUAL_AREAS)]
+        result += sorted(alike, key=lambda end: tuple(end.middle))
+        falling = falling[len(alike) :]
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """A closed line of edges that have a triangle on one side only."""
+
+    points: Integers  # In the order in which a cap has them, seen from outside
+    middle: Floats  # Position in m
+    normal: Floats  # Of the plane next to its points, out of the vessel
+    diameter: float  # In m, of a circle of its area
+    roughness: float  # Root mean square of its points' distances from the plane, in m
+    is_end: bool  # Whether it is the open end of a vessel, not a hole in its wall
+    group: int  # Group of most of the triangles around it
+
+
+def open_loops(surface: Surface) -> list[Loop]:
+    """Loops of open edges, in the order of their first points."""
+    tail, head, key = edges_of(surface.triangles.astype(np.int64), len(surface.points))
+    _, inverse, met = np.unique(key, return_inverse=True, return_counts=True)
+    open_edges = np.flatnonzero(met[inverse.reshape(-1)] == 1)
+    # A cap has the edges the other way round.
+    begins, ends = head[open_edges], tail[open_edges]
+    order = np.argsort(begins, kind="stable")
+    begins, ends, triangle = begins[order], ends[order], open_edges[order] // 3
+    twice = np.flatnonzero(np.diff(begins) == 0)
+    if len(twice) or len(np.unique(ends)) != len(ends):
+        at = begins[twice[0]] if len(twice) else ends[0]
+        raise InputError(
+            f"holes touch at {surface.unit.place(surface.points[at])}",
+            location=surface.location,
+            remedy=f"{_REPAIR}, or remesh the surface there",
+        )
+    following = np.searchsorted(begins, ends)
+    unseen = np.ones(len(begins), bool)
+    loops = []
+    for first in range(len(begins)):
+        if not unseen[first]:
+            continue
+        members = [first]
+        while (new := int(following[members[-1]])) != first:
+            members.append(new)
+        unseen[members] = False
+        loops.append(_loop(surface, begins[members], triangle[members]))
+    return loops
+
+
+def _loop(surface: Surface, points: Integers, triangles: Integers) -> Loop:
+    places = surface.points[points]
+    middle = places.mean(axis=0)
+    spokes = places - middle
+    after = np.roll(spokes, -1, axis=0)
+    area = np.cross(spokes, after).sum(axis=0) / 2
+    normal = np.linalg.svd(spokes)[2][2]
+    normal = normal if normal @ area >= 0 else -normal
+    lengths = np.linalg.norm(after - spokes, axis=1)
+    around = surface.normals[triangles]
+    around = around / np.linalg.norm(around, axis=1)[:, None]
+    level = float(lengths @ (around @ normal)) / float(lengths.sum())
+    return Loop(
+        points,
+        middle,
+        normal,
+        2 * math.sqrt(float(np.linalg.norm(area)) / math.pi),
+        float(np.sqrt(np.mean((spokes @ normal) ** 2))),
+        level < _LEVEL,
+        int(np.bincount(surface.groups[triangles]).argmax()),
+    )
+
+
+def _closed(surface: Surface, loop: Loop) -> tuple[Surface, str]:
+    """The surface with a hole filled, and its notice."""
+    width, place = _sizes(surface, loop)
+    filled = _filled(surface, loop, loop.group)
+    if filled is None:
+        raise InputError(
+            f"a hole {width} wide at {place} is too crooked to be closed",
+            location=surface.location,
+            remedy=_REPAIR,
+        )
+    edges = counted(len(loop.points), "open edge")
+    return filled, f"closed a hole of {edges}, {width} wide, at {place}"
+
+
+def _capped(surface: Surface, loop: Loop) -> tuple[Surface, str, str]:
+    """The surface with an end capped flat, its notice, and the name of the cap's group for now."""
+    width, place = _sizes(surface, loop)
+    cut = ""
+    if loop.roughness > _FLAT_RIM * loop.diameter:
+        surface, loop = _cut_flat(surface, loop)
+        cut = (
+            f", cut off {surface.unit.length(float(f'{loop.diameter:.3g}'))} before its uneven rim"
+        )
+    name = _free_name(surface.names, "open end")
+    capped = _filled(replace(surface, names=(*surface.names, name)), loop, len(surface.names))
+    if capped is None:
+        raise InputError(
+            f"an open end {width} wide at {place} has a crooked rim that cannot be capped flat",
+            location=surface.location,
+            remedy="cut it flat, or close it with a mesh repair tool",
+        )
+    return capped, f"capped an open end '{name}' flat, {width} wide, at {place}{cut}", name
+
+
+def _sizes(surface: Surface, loop: Loop) -> tuple[str, str]:
+    scale = float(np.linalg.norm(np.ptp(surface.points, axis=0)))
+    middle = np.where(np.abs(loop.middle) < 1e-6 * scale, 0.0, loop.middle)
+    return surface.unit.length(float(f"{loop.diameter:.3g}")), surface.unit.place(middle)
+
+
+def _filled(surface: Surface, loop: Loop, group: int) -> Surface | None:
+    """The surface with triangles over a loop; None if the loop crosses itself seen along its normal."""
+    one = np.cross(loop.normal, np.eye(3)[np.abs(loop.normal).argmin()])
+    one /= np.linalg.norm(one)
+    other = np.cross(loop.normal, one)
+    flat = (surface.points[loop.points] - loop.middle) @ np.stack([one, other], axis=1)
+    ears = clipped_ears(flat)
+    if ears is None:
+        return None
+    triangles = loop.points[ears].astype(surface.triangles.dtype)
+    return replace(
+        surface,
+        triangles=np.concatenate([surface.triangles, triangles]),
+        groups=np.concatenate([surface.groups, np.full(len(ears), group, surface.groups.dtype)]),
+    )
+
+
+def clipped_ears(polygon: Floats) -> Integers | None:
+    """Triangles (n - 2, 3) of a counter-clockwise polygon (n, 2); None where it crosses itself.
+
+    The ear with the shortest third side goes first (G. H. Meisters, Am. Math. Mon. 82 (1975) 648).
+    """
+    ring = np.arange(len(polygon))
+    ears = []
+    while len(ring) > 3:
+        before, after = polygon[np.roll(ring, 1)], polygon[np.roll(ring, -1)]
+        here = polygon[ring]
+        turn = _turn(before, here, after)
+        third = ((after - before) ** 2).sum(axis=1)
+        reflex = ring[turn <= 0]
+        for at in np.argsort(third, kind="stable"):
+            if turn[at] <= 0:
+                continue
+            ear = np.array([ring[at - 1], ring[at], ring[(at + 1) % len(ring)]])
+            others = polygon[reflex[~np.isin(reflex, ear)]]
+            a, b, c = polygon[ear]
+            inside = (_turn(a, b, others) >= 0) & (_turn(b, c, others) >= 0)
+            if not (inside & (_turn(c, a, others) >= 0)).any():
+                ears.append(ear)
+                ring = np.delete(ring, at)
+                break
+        else:
+            return None
+    ears.append(ring)
+    return np.array(ears) if _turn(*polygon[ring]) > 0 else None
+
+
+def _turn(a: Floats, b: Floats, c: Floats) -> Floats:
+    """Twice the area of triangles, positive where they are counter-clockwise."""
+    ab, ac = b - a, c - a
+    return np.asarray(ab[..., 0] * ac[..., 1] - ab[..., 1] * ac[..., 0])
+
+
+def _cut_flat(surface: Surface, loop: Loop) -> tuple[Surface, Loop]:
+    """The surface cut off a diameter before an uneven end, and the new end."""
+    scale = loop.diameter
+    base = loop.middle - _CUT * scale * loop.normal
+    # Across the vessel there: the plane next to an uneven rim may be askew.
+    normal = vessel_direction(surface, base + _BESIDE * scale * loop.normal, loop.normal, scale / 2)
+    normal = loop.normal if normal is None else normal
+    height = (surface.points - base) @ normal
+    # A plane through a point would give triangles without area.
+    while (np.abs(height) < _CLEAR * scale).any():
+        height += 2 * _CLEAR * scale
+    triangles = surface.triangles.astype(np.int64)
+    gone = _reached(triangles, loop.points, height > 0)
+    removed = gone[triangles]
+    count = removed.sum(axis=1)
+    if (height[loop.points] <= 0).any():
+        raise _cannot_cut(surface, loop)
+    # Turned so that the corner that is alone on its side comes first.
+    mixed = (count == 1) | (count == 2)
+    alone = np.where(count == 1, removed.argmax(axis=1), (~removed).argmax(axis=1))[mixed]
+    turned = triangles[mixed][np.arange(len(alone))[:, None], (alone[:, None] + np.arange(3)) % 3]
+    ends = np.stack([turned[:, [0, 1]], turned[:, [0, 2]]], axis=1)
+    pairs, new = np.unique(np.sort(ends.reshape(-1, 2), axis=1), axis=0, return_inverse=True)
+    new = new.reshape(-1, 2) + len(surface.points)
+    low, high = height[pairs].T
+    share = (low / (low - high))[:, None]
+    points = surface.points[pairs[:, 0]] + share * np.diff(surface.points[pairs], axis=1)[:, 0]
+    one_kept = count[mixed] == 2
+    tip, left, right = turned.T
+    parts = [
+        np.stack([tip, new[:, 0], new[:, 1]], axis=1)[one_kept],
+        np.stack([new[:, 0], left, right], axis=1)[~one_kept],
+        np.stack([new[:, 0], right, new[:, 1]], axis=1)[~one_kept],
+    ]
+    own = np.flatnonzero(mixed)
+    before = {loop.points.min() for loop in open_loops(surface)}
+    groups = surface.groups
+    surface = replace(
+        surface,
+        points=np.concatenate([surface.points, points]),
+        triangles=np.concatenate([triangles[count == 0], *parts]).astype(surface.triangles.dtype),
+        groups=np.concatenate(
+            [groups[count == 0], groups[own[one_kept]], *[groups[own[~one_kept]]] * 2]
+        ),
+    )
+    ends_now = [one for one in open_loops(surface) if one.points.min() not in before]
+    if len(ends_now) != 1 or ends_now[0].roughness > _FLAT_RIM * scale:
+        raise _cannot_cut(surface, loop)
+    return surface, ends_now[0]
+
+
+def _cannot_cut(surface: Surface, loop: Loop) -> InputError:
+    width, place = _sizes(surface, loop)
+    return InputError(
+        f"the open end {width} wide at {place} has an uneven rim and cannot be cut flat a diameter before it",
+        location=surface.location,
+        remedy="cut the vessel flat across its axis",
+    )
+
+
+def _reached(triangles: Integers, start: Integers, allowed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Points connected with `start` by edges between allowed points."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import breadth_first_order
+
+    count = len(allowed)
+    tail, head, _ = edges_of(triangles, count)
+    both = allowed[tail] & allowed[head]
+    # A node beside all points of the start.
+    rows = np.concatenate([tail[both], np.full(len(start), count)])
+    columns = np.concatenate([head[both], start])
+    graph = coo_array((np.ones(len(rows), np.int8), (rows, columns)), (count + 1, count + 1))
+    order = breadth_first_order(graph.tocsr(), count, directed=False, return_predecessors=False)
+    reached = np.zeros(count + 1, bool)
+    reached[order] = True
+    return reached[:count]
+
+
+def _free_name(names: Sequence[str], stem: str) -> str:
+    number = 1
+    while f"{stem}-{number}" in names:
+        number += 1
+    return f"{stem}-{number}"
+
+
+def _named(surface: Surface, caps: Sequence[str]) -> tuple[Surface, list[tuple[str, str]]]:
+    """Give caps and flat ends within larger groups groups of their own, and list old and new names."""
+    parts = [
+        end for end in flat_ends(surface) if end.group not in caps and not end.is_group(surface)
+    ]
+    parts += [_end_of(surface, name) for name in caps]
+    kept = [name for name in surface.names if name not in caps]
+    names = list(kept)
+    groups = np.array([kept.index(n) if n in kept else -1 for n in surface.names])[surface.groups]
+    renamed = []
+    for end in _ordered(parts):
+        name = _free_name(names, "cap")
+        groups[end.triangles] = len(names)
+        names.append(name)
+        renamed.append((end.group, name))
+    return replace(surface, groups=groups.astype(np.int32), names=tuple(names)), renamed
+
+
+def _end_of(surface: Surface, group: str) -> SurfaceEnd:
+    """A group as an end."""
+    own = surface.group(group)
+    normals = surface.normals[own]
+    areas = np.linalg.norm(normals, axis=1)
+    middle = areas @ surface.corners[own].mean(axis=1) / areas.sum()
+    normal = normals.sum(axis=0)
+    area = float(np.linalg.norm(normal))
+    return SurfaceEnd(group, middle, normal / area, area, own)
+
+
+def extended(surface: Surface, radii: float) -> Surface:
+    """Lengthen a vessel along the normals of its flat ends by so many radii of each."""
+    if not radii:
+        return surface
+    corners, groups = [surface.corners.copy()], [surface.groups]
+    for end in surface_ends(surface):
+        own = end.triangles
+        shift = radii * end.diameter / 2 * end.normal
+        triangles = surface.triangles.astype(np.int64)
+        tail, head, key = edges_of(triangles[own], len(surface.points))
+        _, inverse, met = np.unique(key, return_inverse=True, return_counts=True)
+        rim = met[inverse.reshape(-1)] == 1
+        low, high = surface.points[tail[rim]], surface.points[head[rim]]
+        corners[0][own] += shift
+        corners.append(np.stack([low, high, high + shift], axis=1))
+        corners.append(np.stack([low, high + shift, low + shift], axis=1))
+        beside = _group_beside(surface, own, key[rim])
+        groups += [beside, beside]
+    result = make_surface(
+        np.concatenate(corners),
+        np.concatenate(groups),
+        surface.names,
+        file=surface.file,
+        unit=surface.unit,
+    )
+    return replace(result, notices=(*surface.notices, *result.notices))
+
+
+def _group_beside(surface: Surface, own: Integers, keys: Integers) -> NDArray[np.int32]:
+    """Groups of the triangles on the other side of edges of an end."""
+    others = np.setdiff1d(np.arange(len(surface.triangles)), own)
+    _, _, key = edges_of(surface.triangles[others].astype(np.int64), len(surface.points))
+    order = np.argsort(key, kind="stable")
+    return surface.groups[others[order[np.searchsorted(key[order], keys)] // 3]]
