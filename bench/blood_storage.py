@@ -22,8 +22,8 @@ from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.units import MICRO
-from haloscope.solvers.blood.verification import plasma
-from haloscope.solvers.blood.verification.plasma import (
+from haloscope.solvers.blood.verification import flows
+from haloscope.solvers.blood.verification.flows import (
     VISCOSITY,
     WIDTH,
     case_of,
@@ -63,9 +63,9 @@ def errors_of(
     solver.advance(solver.last_step)
     x, u = places_and_velocities(simulation)
     if shape == "channel":
-        true = plasma.between_plates(x[:, 1], width, gradient, VISCOSITY)
+        true = flows.between_plates(x[:, 1], width, gradient, VISCOSITY)
     else:
-        true = plasma.in_tube(np.hypot(x[:, 1], x[:, 2]), width / 2, gradient, VISCOSITY)
+        true = flows.in_tube(np.hypot(x[:, 1], x[:, 2]), width / 2, gradient, VISCOSITY)
     error = np.sqrt(((u[:, 0] - true) ** 2).sum() / (true**2).sum())
     return float(error), float(solver.fluid.moments()[0].mean() - 1)
 

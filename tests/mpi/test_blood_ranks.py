@@ -80,7 +80,7 @@ _RUN = textwrap.dedent(
     from haloscope.device import open_device
     from haloscope.exchange.ranks.world import World, open_world
     from haloscope.run import Simulation
-    from haloscope.solvers.blood.feeding import pre_inlet as feeder
+    from haloscope.solvers.blood import cell_in_outflow as feeder
     from haloscope.solvers.blood.cells import ownership as cell_ownership
     from haloscope.solvers.blood.case import BloodCase
 

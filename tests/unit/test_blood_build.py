@@ -19,10 +19,10 @@ from haloscope.exchange.engine import ENTRIES, ROWS
 from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.cell_kinds import kind_of
 from haloscope.solvers.blood.coupling.coupling import Coupling, OwnBox
 from haloscope.solvers.blood.coupling.inside import Insides
 from haloscope.solvers.blood.coupling.repulsion import Repulsion, RepulsionLaw, WallRepulsion
+from haloscope.solvers.blood.filling.filling import kind_of
 from haloscope.solvers.blood.kernels import manifest
 from haloscope.solvers.blood.membranes.membranes import Membranes
 from haloscope.solvers.blood.solver import BloodSolver

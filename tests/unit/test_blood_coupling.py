@@ -15,13 +15,14 @@ from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.jit import DECLARATIONS
 from haloscope.solvers.blood.coupling.coupling import (
+    CONSTANTS,
     KERNELS,
     SOURCE,
     Coupling,
     OwnBox,
     SomeCells,
+    TileLists,
 )
-from haloscope.solvers.blood.coupling.vertex_lists import CONSTANTS, TileLists
 
 HALO = 2
 SHAPE = (11, 9, 13)

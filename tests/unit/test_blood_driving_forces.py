@@ -19,7 +19,7 @@ from haloscope.mesh.surfaces.surfaces import make_surface
 from haloscope.solvers import registry
 from haloscope.solvers.blood import soundness
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.derived_numbers import (
+from haloscope.solvers.blood.sizing import (
     becomes_steady,
     derived_numbers,
     settled_change,

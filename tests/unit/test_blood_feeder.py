@@ -14,9 +14,9 @@ from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.blocks import SIDES
 from haloscope.solvers.blood.case_cells import CellsTable
-from haloscope.solvers.blood.cell_kinds import filling_of
-from haloscope.solvers.blood.feeding.periodic_flow import best_length, segment_of, whole_cells
-from haloscope.solvers.blood.feeding.pre_inlet import PreInlet
+from haloscope.solvers.blood.cell_in_outflow import PreInlet
+from haloscope.solvers.blood.filling.filling import filling_of
+from haloscope.solvers.blood.periodic_flow import best_length, segment_of, whole_cells
 from haloscope.solvers.blood.sizing import estimate
 from haloscope.solvers.blood.solver import BloodSolver
 
@@ -316,7 +316,7 @@ def test_the_inlet_that_feeds_is_named_where_cells_do_not_fit(monkeypatch):
     def refuse(*arguments: Any, **more: Any) -> None:
         raise InputError("0.12 is beyond packing", location="hematocrit")
 
-    monkeypatch.setattr("haloscope.solvers.blood.feeding.pre_inlet.starting_cells", refuse)
+    monkeypatch.setattr("haloscope.solvers.blood.cell_in_outflow.starting_cells", refuse)
     with refused(
         location="^blood.openings inlet, periodic flow that feeds cells: hematocrit$",
         problem="beyond packing",

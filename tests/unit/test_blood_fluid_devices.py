@@ -13,12 +13,12 @@ from small_fluids import fixture_device, obstacles, random_start  # noqa: F401
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.jit import assemble
 from haloscope.mesh.lattice.lattice_parts import raster_coordinates, take
-from haloscope.solvers.blood.fluid import boundaries, gpu_layout, launches
+from haloscope.solvers.blood.fluid import boundaries, gpu_layout, populations
 from haloscope.solvers.blood.fluid.fluid import SOURCE, WALLS, Fluid, Opening, WallLinks
 from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant, neighbours
 from haloscope.solvers.blood.fluid.lattice import VELOCITIES
-from haloscope.solvers.blood.fluid.local_stress import ChosenPoints
 from haloscope.solvers.blood.fluid.populations import stride_of
+from haloscope.solvers.blood.outputs.wall_stress import ChosenPoints
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
@@ -206,7 +206,7 @@ def test_kernels_for_gpus_give_the_bits_of_those_for_cores(
     device, passing_for_gpu, monkeypatch, real, storage, way
 ):
     """Their code is run by one thread of a core, on a part that has ghosts or on the whole."""
-    monkeypatch.setattr(launches, "LINE", 32)
+    monkeypatch.setattr(populations, "LINE", 32)
     whole, _, parts = whole_and_parts()
     # Where nobody fetches what ghosts need, each buffer has its own.
     part = parts[0] if way.buffers == 1 else whole
@@ -233,7 +233,7 @@ def test_two_buffers_on_several_ranks_give_the_bits_of_one_on_one(
     device, tmp_path, passing_for_gpu, monkeypatch, pushing, real, compact, by_warps
 ):
     # So short that parts as small as these have lines without points of the edge.
-    monkeypatch.setattr(launches, "LINE", 32)
+    monkeypatch.setattr(populations, "LINE", 32)
     whole, owner, parts = whole_and_parts()
     start, way = random_start(whole), KernelVariant(buffers=2, pushing=pushing, compact=compact)
     one = Fluid(device, whole, real=real, **options_of_all_kinds(whole))

@@ -14,9 +14,14 @@ from haloscope.errors import SolutionError
 from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.membranes.cell_shapes import fault, fold_onset
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
-from haloscope.solvers.blood.membranes.meshes import MembraneMesh, platelet, red_cell
+from haloscope.solvers.blood.membranes.meshes import (
+    MembraneMesh,
+    fault,
+    fold_onset,
+    platelet,
+    red_cell,
+)
 
 KINDS = ("loop", "linear")
 # A guard beside which the rest is nothing.

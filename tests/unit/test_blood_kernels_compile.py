@@ -20,9 +20,8 @@ from haloscope.exchange.ranks.world import World
 from haloscope.exchange.rows import open_rows
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.cells.shared_vertices import KERNELS, kernels
-from haloscope.solvers.blood.coupling.coupling import Coupling, OwnBox, SomeCells
+from haloscope.solvers.blood.coupling.coupling import SUMMING, Coupling, OwnBox, SomeCells
 from haloscope.solvers.blood.coupling.repulsion import Repulsion, RepulsionLaw, WallRepulsion
-from haloscope.solvers.blood.coupling.vertex_lists import SUMMING
 from haloscope.solvers.blood.fluid.boundaries import (
     WallLinkTables,
     split_links,

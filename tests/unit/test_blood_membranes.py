@@ -12,7 +12,7 @@ from small_membranes import ALL, KINDS, RIGID, disturbed, forces, membranes, one
 from haloscope.errors import SolutionError
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import MembraneMesh, red_cell, sphere
-from haloscope.solvers.blood.verification.stretching import measured, stretch
+from haloscope.solvers.blood.verification.single_cells import measured, stretch
 
 
 def rotation(seed: int = 3) -> np.ndarray:

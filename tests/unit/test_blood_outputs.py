@@ -26,7 +26,7 @@ from haloscope.mesh.lattice.voxels import voxelise
 from haloscope.solvers.blood.cells.local_cells import CellKind, LocalCells
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import MembraneMesh, sphere
-from haloscope.solvers.blood.outputs.cell_outputs import NUMBERS, CellOutputs, cell_table
+from haloscope.solvers.blood.outputs.cell_outputs import NUMBERS, CellOutputs
 from haloscope.solvers.blood.outputs.pictures import cell_outlines, cut_triangles, vessel_walls
 from haloscope.solvers.blood.units import LatticeUnits
 from haloscope.solvers.blood.vessels.vessels import Vessel
@@ -101,7 +101,7 @@ def scene() -> Any:
 def fixture_outlines(scene: Any) -> Any:
     """Lines on the middle plane across z, in spacings from the middle of the tube."""
     lattice = scene.vessel.lattice
-    lines = cell_outlines(World(), scene.suspension, scene.region, lattice, 2, None)
+    lines = cell_outlines(_medium(scene, scene.suspension), 2, None)
     places = (lines - lattice.origin[:2]) / lattice.spacing
     return places - [0.0, scene.middle]
 
@@ -137,8 +137,14 @@ def test_a_plane_cuts_a_triangle_once_or_not_at_all() -> None:
 
 
 def test_a_vessel_without_cells_has_no_outlines(scene: Any) -> None:
-    lines = cell_outlines(World(), None, scene.region, scene.vessel.lattice, 2, None)
+    lines = cell_outlines(_medium(scene, None), 2, None)
     assert lines.shape == (0, 2, 2)
+
+
+def _medium(scene: Any, suspension: Any) -> Any:
+    return SimpleNamespace(
+        world=World(), suspension=suspension, region=scene.region, lattice=scene.vessel.lattice
+    )
 
 
 def _columns(values: np.ndarray) -> dict[str, np.ndarray]:
@@ -147,7 +153,8 @@ def _columns(values: np.ndarray) -> dict[str, np.ndarray]:
 
 def test_the_table_tells_places_axes_and_speeds_of_stretched_spheres(scene: Any) -> None:
     origin = scene.vessel.lattice.origin
-    tables = cell_table(scene.suspension, scene.region, origin, UNITS, World())
+    outputs = CellOutputs(scene.suspension, scene.vessel, scene.region, UNITS, World(), "")
+    tables = outputs.table()
     (ids, values), (none, nothing) = tables
     assert ids.tolist() == [3, 8]
     assert (none.size, nothing.shape) == (0, (0, len(NUMBERS)))
@@ -180,8 +187,9 @@ def test_a_swollen_sphere_has_the_energy_and_the_stress_of_its_tension(scene: An
     s, mesh = 1.1, scene.mesh
     vertices = s * mesh.vertices[None] + np.array([20.0, scene.middle, scene.middle])
     kinds = [_present("capsule", mesh, vertices, np.zeros((1, 162, 3)), [0])]
-    origin = scene.vessel.lattice.origin
-    ((_, values),) = cell_table(SimpleNamespace(kinds=kinds), scene.region, origin, UNITS, World())
+    suspension = SimpleNamespace(kinds=kinds)
+    outputs = CellOutputs(suspension, scene.vessel, scene.region, UNITS, World(), "")
+    ((_, values),) = outputs.table()
     columns = _columns(values)
 
     def energy(s: float) -> float:

@@ -12,7 +12,6 @@ from refusals import refused
 from haloscope.device import open_device
 from haloscope.solvers.blood.filling import filling
 from haloscope.solvers.blood.filling.filling import Filling, cell_counts, check_cells, fill
-from haloscope.solvers.blood.filling.lumen import Lumen, distance_from_points
 from haloscope.solvers.blood.filling.packing import (
     Cells,
     Packing,
@@ -22,7 +21,7 @@ from haloscope.solvers.blood.filling.packing import (
     rotations,
     turned,
 )
-from haloscope.solvers.blood.filling.shapes import CellShape
+from haloscope.solvers.blood.filling.shapes import CellShape, Lumen, distance_from_points
 
 RADIUS = 3.91
 RED = CellShape.biconcave(RADIUS)

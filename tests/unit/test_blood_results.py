@@ -15,16 +15,17 @@ from refusals import refused
 from haloscope.case.tables import check
 from haloscope.device import open_device
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.bisection import bisect
-from haloscope.mesh.lattice.lattice_parts import Region
 from haloscope.mesh.surfaces.surface_files import write_stl
 from haloscope.numerics.reduce import exact_bin_sums, exact_sum, total
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.fluid.local_stress import viscous_stress
+from haloscope.solvers.blood.coupling.inside import moved_volumes, outermost
 from haloscope.solvers.blood.membranes.meshes import icosphere, red_cell
-from haloscope.solvers.blood.outputs.profiles import moved_volumes, outermost
 from haloscope.solvers.blood.outputs.results import RunResults
-from haloscope.solvers.blood.outputs.wall_stress import distances_and_normals, wall_points
+from haloscope.solvers.blood.outputs.wall_stress import (
+    distances_and_normals,
+    viscous_stress,
+    wall_points,
+)
 from haloscope.solvers.blood.solver import BloodSolver
 from haloscope.solvers.blood.vessels.straight_vessels import (
     duct_permeability,
@@ -38,22 +39,7 @@ def begin(blood):
     case = check({"solver": "blood", "blood": {"spacing_um": 1.0, **blood}}, BloodCase, "test")
     device, world = open_device("cpu", threads=1), World()
     solver = BloodSolver(case, device, world)
-    lattice = solver.vessel.lattice
-    boxes = bisect(
-        world, lattice.coordinates(lattice.points), lattice.shape, periodic=lattice.periodic
-    )
-    results = RunResults(
-        case,
-        vessel=solver.vessel,
-        part=solver.part,
-        region=Region(lattice.shape, lattice.periodic, boxes),
-        fluid=solver.fluid,
-        suspension=solver.suspension,
-        units=solver.units,
-        world=world,
-        device=device,
-        law=solver.medium.law,
-    )
+    results = RunResults(case, solver.medium, solver.vessel)
     return solver, results
 
 

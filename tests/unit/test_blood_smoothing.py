@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 from open_vessels import CELLS, cells_there, ends, solver_of, tube, volumes
 
-from haloscope.solvers.blood.membranes.cell_shapes import (
+from haloscope.solvers.blood.membranes.meshes import (
     COLLAPSING,
     CREASED,
     SMOOTHING_STEPS,
+    red_cell,
     smoothed,
+    sphere,
     triangle_normals,
 )
-from haloscope.solvers.blood.membranes.meshes import red_cell, sphere
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from haloscope.exchange.ranks.world import World
 from haloscope.mesh.surfaces.surface_files import write_stl
 from haloscope.solvers.blood import soundness
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.derived_numbers import derived_numbers
+from haloscope.solvers.blood.sizing import derived_numbers
 from haloscope.solvers.blood.vessels.vessels import open_vessel
 
 _CELL = {"hematocrit": 0.2}

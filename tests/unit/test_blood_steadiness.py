@@ -13,7 +13,7 @@ from haloscope.device import open_device
 from haloscope.exchange.ranks.world import World
 from haloscope.numerics.reduce import exact_sum
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.outputs.steadiness import (
+from haloscope.solvers.blood.outputs.profiles import (
     STRETCHES,
     Steadiness,
     add_sample,

@@ -13,8 +13,8 @@ from haloscope.checks.verify import select, solve_with
 from haloscope.device.cpu import CpuDevice
 from haloscope.run.state import Silent
 from haloscope.solvers.blood import checks
-from haloscope.solvers.blood.verification import cells_in_shear, plasma, spreading, stretching
-from haloscope.solvers.blood.verification.plasma import error_of_layers
+from haloscope.solvers.blood.verification import flows, single_cells
+from haloscope.solvers.blood.verification.flows import error_of_layers
 
 CORE = CpuDevice(threads=1)
 
@@ -35,7 +35,7 @@ def test_viscosity_of_blood_in_tubes_is_as_published():
     table = {8: (1.10, 1.16, 1.27), 10: (1.10, 1.17, 1.33), 20: (1.18, 1.31, 1.59)}
     table |= {40: (1.29, 1.49, 1.92), 100: (1.46, 1.78, 2.44), 500: (1.67, 2.14, 3.11)}
     for diameter, values in table.items():
-        viscosities = [plasma.blood_in_tube(diameter, h) for h in (0.2, 0.3, 0.45)]
+        viscosities = [flows.blood_in_tube(diameter, h) for h in (0.2, 0.3, 0.45)]
         assert viscosities == pytest.approx(values, abs=0.0051)
 
 
@@ -43,7 +43,7 @@ def test_pulsating_flow_obeys_its_equation():
     y, h = np.linspace(0.0, 1.0, 201), 1e-3
     arguments = (1.0, 3.0, 0.4, 1.7, 0.9)
     before, now, after = (
-        plasma.pulsating_between_plates(y, t, *arguments) for t in (0.3 - h, 0.3, 0.3 + h)
+        flows.pulsating_between_plates(y, t, *arguments) for t in (0.3 - h, 0.3, 0.3 + h)
     )
     drive = 3.0 * math.cos(2 * math.pi * 0.9 * 0.3)
     bent = np.diff(now, 2) / np.diff(y)[0] ** 2
@@ -53,85 +53,85 @@ def test_pulsating_flow_obeys_its_equation():
 
 
 def test_tank_treading_of_a_sphere_is_rigid_rotation():
-    assert plasma.tank_treading(1.0, 1.0) == pytest.approx((math.pi / 4, 1 / (4 * math.pi)))
-    angle, turns = plasma.tank_treading(2.0, 1.0)
+    assert flows.tank_treading(1.0, 1.0) == pytest.approx((math.pi / 4, 1 / (4 * math.pi)))
+    angle, turns = flows.tank_treading(2.0, 1.0)
     assert (angle, turns) == pytest.approx((math.atan(0.5), 0.2 / math.pi))
 
 
 def test_channels_are_exact_and_another_magic_number_is_not():
-    assert plasma.channel_error(5, solve) < 1e-12
-    assert plasma.channel_error(5, solve, magic=0.25) > 1e-3
-    assert plasma.couette_error(5, solve) < 1e-12
+    assert flows.channel_error(5, solve) < 1e-12
+    assert flows.channel_error(5, solve, magic=0.25) > 1e-3
+    assert flows.couette_error(5, solve) < 1e-12
 
 
 def test_tubes_are_better_with_walls_where_they_are():
     interpolated, halfway = (
-        plasma.tube_error(8, walls, solve) for walls in ("interpolated", "halfway")
+        flows.tube_error(8, walls, solve) for walls in ("interpolated", "halfway")
     )
     assert interpolated < 0.01 < 0.03 < halfway
 
 
 def test_pulsating_and_open_channels_follow_the_exact_flow(monkeypatch):
-    assert plasma.pulsating_error(8, solve) < 0.015
-    error, fall = plasma.open_channel(6, solve)
+    assert flows.pulsating_error(8, solve) < 0.015
+    error, fall = flows.open_channel(6, solve)
     assert error < 0.02
     assert fall == pytest.approx(1.0, abs=0.02)
     # With a gradient half as steep the same run fails.
-    right = plasma.pulsating_between_plates
-    monkeypatch.setattr(plasma, "pulsating_between_plates", lambda *a: 0.5 * right(*a))
-    assert plasma.pulsating_error(8, solve) > 0.5
+    right = flows.pulsating_between_plates
+    monkeypatch.setattr(flows, "pulsating_between_plates", lambda *a: 0.5 * right(*a))
+    assert flows.pulsating_error(8, solve) > 0.5
 
 
 def test_drag_on_spheres_is_as_published_and_that_on_half_of_them_is_not():
-    published = plasma.published()
+    published = flows.published()
     assert len(published) == 4
     # Hasimoto's expansion for few spheres: J. Fluid Mech. 5 (1959) 317.
     c = 0.027
     dilute = 1 / (1 - 1.7601 * c ** (1 / 3) + c - 1.5593 * c**2)
     assert published[c] == pytest.approx(dilute, rel=2e-3)
-    drag = plasma.sphere_drag(CORE, 0.216, 12)
+    drag = flows.sphere_drag(CORE, 0.216, 12)
     assert drag == pytest.approx(published[0.216], rel=0.1)
-    assert plasma.sphere_drag(CORE, 0.125, 12) < 0.65 * drag
+    assert flows.sphere_drag(CORE, 0.125, 12) < 0.65 * drag
 
 
 @pytest.mark.parametrize("ratio", [5.0, 0.2])
 def test_layers_flow_as_viscous_as_they_are_and_not_as_others(ratio, monkeypatch):
     assert error_of_layers(CORE, ratio, 8) < 1e-11
-    right = plasma.layers
-    monkeypatch.setattr(plasma, "layers", lambda *a: right(*a[:-1], 1.1 * a[-1]))
+    right = flows.layers
+    monkeypatch.setattr(flows, "layers", lambda *a: right(*a[:-1], 1.1 * a[-1]))
     assert error_of_layers(CORE, ratio, 8) > 1e-3
 
 
 def test_forces_that_are_not_spread_are_missed():
-    simulation = solve(spreading.pulled_cell())
-    assert spreading.missed_in_a_run(simulation) < 1e-14
-    for kernel in spreading.kernels():
-        errors = spreading.missed_with(simulation, kernel)
+    simulation = solve(single_cells.pulled_cell())
+    assert single_cells.missed_in_a_run(simulation) < 1e-14
+    for kernel in single_cells.kernels():
+        errors = single_cells.missed_with(simulation, kernel)
         assert 0 <= max(errors.force, errors.work) < 1e-14
     simulation.solver.fluid.force[:] *= 1 + 1e-3
     simulation.solver.fluid.force[0, 0] += 1e-3
-    assert spreading.missed_in_a_run(simulation) > 1e-8
+    assert single_cells.missed_in_a_run(simulation) > 1e-8
 
 
 def test_a_soft_capsule_is_strained_with_the_fluid():
-    flow = cells_in_shear.capsule(
+    flow = single_cells.capsule(
         "neo-hookean", 200.0, 4.0, box=(6.0, 6.0, 5.0), reynolds=0.05, strain=0.6
     )
     simulation = solve(flow.case)
-    shape = cells_in_shear.shape_of(simulation)
+    shape = single_cells.shape_of(simulation)
     # A sphere in homogeneous simple shear: its longest axis grows as L - 1/L = strain.
     assert shape.deformation == pytest.approx(0.6 / math.hypot(2, 0.6), rel=0.02)
-    assert shape.volume == pytest.approx(cells_in_shear.volume_at_rest(4.0), rel=0.005)
+    assert shape.volume == pytest.approx(single_cells.volume_at_rest(4.0), rel=0.005)
     assert 0 < shape.angle < 0.25
-    stiff = cells_in_shear.capsule(
+    stiff = single_cells.capsule(
         "skalak", 0.05, 4.0, box=(6.0, 6.0, 5.0), reynolds=0.05, strain=0.6
     )
-    assert cells_in_shear.shape_of(solve(stiff.case)).deformation < 0.6 * shape.deformation
+    assert single_cells.shape_of(solve(stiff.case)).deformation < 0.6 * shape.deformation
 
 
 def test_membranes_that_turn_are_timed(monkeypatch):
     """A rigid ellipse of points that goes around once in 10 units of strain."""
-    flow = cells_in_shear.capsule("skalak", 0.1, 4.0)
+    flow = single_cells.capsule("skalak", 0.1, 4.0)
     angle = np.linspace(0, 2 * np.pi, 12, endpoint=False)
 
     class Solver:
@@ -144,31 +144,31 @@ def test_membranes_that_turn_are_timed(monkeypatch):
         at = angle - 2 * np.pi * solver.strain / 10
         return np.stack([2 * np.cos(at), np.sin(at), 0 * at], axis=1)
 
-    monkeypatch.setattr(cells_in_shear, "_vertices", vertices)
-    monkeypatch.setattr(cells_in_shear, "shape_of", lambda simulation: None)
-    turning = cells_in_shear.turning(flow, SimpleNamespace(solver=Solver()), 20.0)
+    monkeypatch.setattr(single_cells, "_vertices", vertices)
+    monkeypatch.setattr(single_cells, "shape_of", lambda simulation: None)
+    turning = single_cells.turning(flow, SimpleNamespace(solver=Solver()), 20.0)
     assert turning.turns == pytest.approx(0.1, rel=0.01)
     with refused(
-        cells_in_shear.SolutionError,
+        single_cells.SolutionError,
         problem="less than half a revolution at a strain of 4",
         remedy="higher shear rate",
     ):
-        cells_in_shear.turning(flow, SimpleNamespace(solver=Solver()), 4.0)
+        single_cells.turning(flow, SimpleNamespace(solver=Solver()), 4.0)
 
 
 def test_values_that_fall_with_the_spacing_are_followed_to_their_limit():
     resolutions = (6.0, 9.0)
-    assert cells_in_shear.at_no_spacing(resolutions, [3 + 2 / r for r in resolutions]) == (
+    assert single_cells.at_no_spacing(resolutions, [3 + 2 / r for r in resolutions]) == (
         pytest.approx(3.0)
     )
 
 
 def test_stretched_cells_outside_the_measured_range_fail(monkeypatch):
-    true = stretching.measured()
+    true = single_cells.measured()
 
     def pulled(factor):
         shapes = SimpleNamespace(axial=factor * true.axial, transverse=true.transverse)
-        monkeypatch.setattr(stretching, "stretch", lambda *_: shapes)
+        monkeypatch.setattr(single_cells, "stretch", lambda *_: shapes)
         return [comparison.ok for comparison in checks.stretching_check(solve).values()]
 
     assert all(pulled(1.0))

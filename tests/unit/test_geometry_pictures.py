@@ -26,7 +26,7 @@ from haloscope.io.figures.geometry_views import (
 )
 from haloscope.mesh.blocks import SIDES
 from haloscope.run.geometry import save_geometry_picture
-from haloscope.solvers.blood.outputs.geometry import opening_squares
+from haloscope.solvers.blood.outputs.pictures import opening_squares
 
 _SIDES = [f"{axis}{sign}" for axis in "xyz" for sign in "-+"]
 _MAXWELL = {

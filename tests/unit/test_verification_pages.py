@@ -79,16 +79,16 @@ def _without_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
     capsule = SimpleNamespace(case={})
     shape = SimpleNamespace(deformation=1.0, angle=1.0, volume=1.0, long=2.0, short=1.0)
     turning = SimpleNamespace(turns=1.0, shapes=[shape, shape])
-    cells = blood.cells_in_shear
+    cells = blood.single_cells
     monkeypatch.setattr(cells, "capsule", lambda *args, **options: capsule)
     monkeypatch.setattr(cells, "shape_of", lambda simulation: shape)
     monkeypatch.setattr(cells, "volume_at_rest", lambda resolution: 1.0)
     monkeypatch.setattr(cells, "red_cell", lambda: capsule)
     monkeypatch.setattr(cells, "turning", lambda *args: turning)
     tube = SimpleNamespace(viscosity=1.0, discharged=0.3, drift=0.0)
-    monkeypatch.setattr(blood.tubes, "measure", lambda *args: tube)
+    monkeypatch.setattr(blood.flows, "measure", lambda *args: tube)
     fed = SimpleNamespace(hematocrit=1.0, missing=0, passed=1.0, flow=1.0)
-    monkeypatch.setattr(blood.tubes, "measure_fed_tube", lambda *args: fed)
+    monkeypatch.setattr(blood.flows, "measure_fed_tube", lambda *args: fed)
 
 
 def _run_of(check: Check) -> Callable[..., dict[str, Comparison]]:

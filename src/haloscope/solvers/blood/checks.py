@@ -8,14 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from haloscope.solvers.blood.verification import (
-    cells_in_shear,
-    plasma,
-    spreading,
-    stretching,
-    tubes,
-)
-from haloscope.solvers.blood.verification.plasma import error_of_layers
+from haloscope.solvers.blood.verification import flows, single_cells
+from haloscope.solvers.blood.verification.flows import error_of_layers
 from haloscope.solvers.verification import Check, Comparison, Solve, below, device_of, relative
 
 _EXACT = 1e-11
@@ -53,11 +47,11 @@ _SHEAR = {
 
 def channel_check(solve: Solve) -> dict[str, Comparison]:
     """Two relaxation times are exact at points; one is of second order."""
-    errors = [plasma.channel_error(n, solve, collision="bgk") for n in (8, 16)]
+    errors = [flows.channel_error(n, solve, collision="bgk") for n in (8, 16)]
     return {
-        "error, trt, 8 points": below(plasma.channel_error(8, solve), _EXACT),
+        "error, trt, 8 points": below(flows.channel_error(8, solve), _EXACT),
         "error, bgk, 8 points": below(errors[0], 0.005),
-        "order, bgk": Comparison(plasma.observed_order(errors), 2.0, 0.05),
+        "order, bgk": Comparison(flows.observed_order(errors), 2.0, 0.05),
     }
 
 
@@ -70,7 +64,7 @@ def tube_check(solve: Solve) -> dict[str, Comparison]:
         ("halfway walls, trt", "halfway", 1.2, 0.3, 0.02),
     ):
         collision = name[-3:]
-        errors = [plasma.tube_error(n, walls, solve, collision=collision) for n in _TUBES]
+        errors = [flows.tube_error(n, walls, solve, collision=collision) for n in _TUBES]
         slope = -float(np.polyfit(np.log(_TUBES), np.log(errors), 1)[0])
         comparisons[f"order, {name}"] = Comparison(slope, order, within)
         comparisons[f"error, {name}, {_TUBES[-1]} points"] = below(errors[-1], most)
@@ -79,21 +73,21 @@ def tube_check(solve: Solve) -> dict[str, Comparison]:
 
 def couette_check(solve: Solve) -> dict[str, Comparison]:
     """Shear flow by a moving wall is exact."""
-    return {"error, 8 points": below(plasma.couette_error(8, solve), _EXACT)}
+    return {"error, 8 points": below(flows.couette_error(8, solve), _EXACT)}
 
 
 def pulsating_check(solve: Solve) -> dict[str, Comparison]:
     """A drive that is an expression of time."""
-    errors = [plasma.pulsating_error(n, solve) for n in (24, 48)]
+    errors = [flows.pulsating_error(n, solve) for n in (24, 48)]
     return {
         "error, 24 points": below(errors[0], 5e-4),
-        "order": Comparison(plasma.observed_order(errors), 2.2, 0.3),
+        "order": Comparison(flows.observed_order(errors), 2.2, 0.3),
     }
 
 
 def open_check(solve: Solve) -> dict[str, Comparison]:
     """Velocity inlet, pressure outlet."""
-    error, fall = plasma.open_channel(12, solve)
+    error, fall = flows.open_channel(12, solve)
     return {
         "error of the velocity": below(error, 0.005),
         "fall of the pressure over the exact one": Comparison(fall, 1.0, 0.005),
@@ -103,8 +97,8 @@ def open_check(solve: Solve) -> dict[str, Comparison]:
 def drag_check(grids: tuple[int, int], solve: Solve) -> dict[str, Comparison]:
     """Drag in arrays of spheres, and where it goes with the spacing at second order."""
     device, comparisons = device_of(solve), {}
-    for share, true in plasma.published().items():
-        coarse, fine = (plasma.sphere_drag(device, share, n) for n in grids)
+    for share, true in flows.published().items():
+        coarse, fine = (flows.sphere_drag(device, share, n) for n in grids)
         limit = fine + (fine - coarse) / ((grids[1] / grids[0]) ** 2 - 1)
         comparisons[f"drag at c = {share}, {grids[1]} points"] = relative(fine, true, 0.015)
         comparisons[f"drag at c = {share}, extrapolated"] = relative(limit, true, 0.005)
@@ -123,12 +117,12 @@ def contrast_check(solve: Solve) -> dict[str, Comparison]:
 
 def spreading_check(solve: Solve) -> dict[str, Comparison]:
     """Vertices' forces equal those of points, with every smoothed delta function."""
-    simulation = solve(spreading.pulled_cell())
+    simulation = solve(single_cells.pulled_cell())
     comparisons = {
-        "force missed in a run": below(spreading.missed_in_a_run(simulation), _TO_ROUNDING),
+        "force missed in a run": below(single_cells.missed_in_a_run(simulation), _TO_ROUNDING),
     }
-    for name in spreading.kernels():
-        missed = spreading.missed_with(simulation, name)
+    for name in single_cells.kernels():
+        missed = single_cells.missed_with(simulation, name)
         comparisons[f"force missed, {name}"] = below(missed.force, _TO_ROUNDING)
         comparisons[f"work missed, {name}"] = below(missed.work, _TO_ROUNDING)
     return comparisons
@@ -136,8 +130,8 @@ def spreading_check(solve: Solve) -> dict[str, Comparison]:
 
 def stretching_check(solve: Solve) -> dict[str, Comparison]:
     """Diameters of a red cell inside the measured range at every force."""
-    true = stretching.measured()
-    shapes = stretching.stretch(device_of(solve), true.force)
+    true = single_cells.measured()
+    shapes = single_cells.stretch(device_of(solve), true.force)
     comparisons = {}
     for name, values, (low, high) in (
         ("axial", shapes.axial, true.axial_range),
@@ -155,26 +149,26 @@ def capsules_check(
     law: str,
     numbers: Sequence[float] | None,
     resolutions: tuple[float, float],
-    box: cells_in_shear.Box,
+    box: single_cells.Box,
     delta: str,
     solve: Solve,
 ) -> dict[str, Comparison]:
     """Deformation of capsules where the spacing goes to 0, their angle, and their volume."""
     comparisons = {}
-    for true in cells_in_shear.published(law):
+    for true in single_cells.published(law):
         if numbers is not None and true.capillary_number not in numbers:
             continue
         shapes, drifts = [], []
         for resolution in resolutions:
-            flow = cells_in_shear.capsule(
+            flow = single_cells.capsule(
                 law, true.capillary_number, resolution, box=box, delta=delta
             )
-            shapes.append(cells_in_shear.shape_of(solve(flow.case)))
-            rest = cells_in_shear.volume_at_rest(resolution)
+            shapes.append(single_cells.shape_of(solve(flow.case)))
+            rest = single_cells.volume_at_rest(resolution)
             drifts.append(shapes[-1].volume / rest - 1)
         name = f"Ca = {true.capillary_number:g}"
         deformation, angle = (
-            cells_in_shear.at_no_spacing(resolutions, [getattr(one, quantity) for one in shapes])
+            single_cells.at_no_spacing(resolutions, [getattr(one, quantity) for one in shapes])
             for quantity in ("deformation", "angle")
         )
         comparisons[f"deformation, {name}"] = relative(deformation, true.deformation, _WITHIN[law])
@@ -188,7 +182,7 @@ def quick_capsules_check(solve: Solve) -> dict[str, Comparison]:
     """Stiff capsules of both laws, on coarse lattices."""
     comparisons: dict[str, Comparison] = {}
     for law, number in (("neo-hookean", 0.075), ("skalak", 0.1)):
-        compared = capsules_check(law, (number,), _COARSE, cells_in_shear.NEAR, "peskin", solve)
+        compared = capsules_check(law, (number,), _COARSE, single_cells.NEAR, "peskin", solve)
         comparisons |= {f"{name}, {law}": one for name, one in compared.items()}
     return comparisons
 
@@ -197,9 +191,9 @@ def viscous_capsule_check(solve: Solve) -> dict[str, Comparison]:
     """By how much a membrane's viscosity makes a capsule rounder, and turns it."""
     shapes, limits = [], []
     for viscous in (0.0, 1.0):
-        flow, late = cells_in_shear.viscous_capsule(viscous)
-        shapes.append(cells_in_shear.shape_of(solve(flow.case)))
-        limits.append(plasma.viscous_capsule(cells_in_shear.STIFF, _SKALAK_DILATION, viscous, late))
+        flow, late = single_cells.viscous_capsule(viscous)
+        shapes.append(single_cells.shape_of(solve(flow.case)))
+        limits.append(flows.viscous_capsule(single_cells.STIFF, _SKALAK_DILATION, viscous, late))
     ratio = shapes[1].deformation / shapes[0].deformation
     turned = shapes[1].angle - shapes[0].angle
     return {
@@ -214,11 +208,11 @@ def viscous_capsule_check(solve: Solve) -> dict[str, Comparison]:
 
 def tank_treading_check(solve: Solve) -> dict[str, Comparison]:
     """A red cell's membrane goes around at a steady shape."""
-    flow = cells_in_shear.red_cell()
-    turning = cells_in_shear.turning(flow, solve(flow.case), _MOST_STRAIN)
+    flow = single_cells.red_cell_in_shear()
+    turning = single_cells.turning(flow, solve(flow.case), _MOST_STRAIN)
     shapes = turning.shapes
     deformation = np.array([one.deformation for one in shapes])
-    _, rate = plasma.tank_treading(
+    _, rate = flows.tank_treading(
         *(float(np.mean([getattr(one, axis) for one in shapes])) for axis in ("long", "short"))
     )
     return {
@@ -241,10 +235,10 @@ def viscosity_check(
     for hematocrit in hematocrits:
         # In the wider tube a crowd is 11 % too viscous at 0.5 um, more than is allowed, and 8 % at 0.4 um.
         spacing = 0.5 if diameter < 15 else 0.4
-        tube = tubes.Tube(diameter, 2 * diameter, hematocrit, spacing)
-        measured = tubes.measure(tube, solve)
+        tube = flows.Tube(diameter, 2 * diameter, hematocrit, spacing)
+        measured = flows.measure(tube, solve)
         name = f"tube hematocrit {hematocrit:g}"
-        reference = plasma.blood_in_tube(diameter, measured.discharged)
+        reference = flows.blood_in_tube(diameter, measured.discharged)
         comparisons[f"apparent viscosity, {name}"] = relative(measured.viscosity, reference, 0.1)
         comparisons[f"change while measured, {name}"] = below(
             measured.drift / measured.viscosity, _STILL
@@ -254,7 +248,7 @@ def viscosity_check(
 
 def feeding_check(hematocrit: float, solve: Solve) -> dict[str, Comparison]:
     """Cells come in at the hematocrit asked for, and none is lost."""
-    measured = tubes.measure_fed_tube(hematocrit, solve)
+    measured = flows.measure_fed_tube(hematocrit, solve)
     return {
         "hematocrit of the tube": relative(measured.hematocrit, hematocrit, _FED_WITHIN),
         "cells missing": below(float(measured.missing), 0.5),
@@ -328,14 +322,14 @@ CHECKS = (
         "blood-capsule-neo-hookean",
         "neo-Hookean capsules in simple shear at five capillary numbers",
         _SHEAR["neo-hookean"],
-        partial(capsules_check, "neo-hookean", None, _FINE, cells_in_shear.WIDE, _DELTA),
+        partial(capsules_check, "neo-hookean", None, _FINE, single_cells.WIDE, _DELTA),
         slow=True,
     ),
     Check(
         "blood-capsule-skalak",
         "Skalak capsules, C = 1, in simple shear at four capillary numbers",
         _SHEAR["skalak"],
-        partial(capsules_check, "skalak", None, _FINE, cells_in_shear.WIDE, _DELTA),
+        partial(capsules_check, "skalak", None, _FINE, single_cells.WIDE, _DELTA),
         slow=True,
     ),
     Check(

@@ -11,11 +11,12 @@ from haloscope.device.interface import Device, Graph
 from haloscope.exchange.plan import to_root
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.lattice.lattice_parts import LatticePart, Region
+from haloscope.mesh.lattice.point_fields import PointFields
 from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.cell_kinds import kind_of, vertices_of
 from haloscope.solvers.blood.cells.suspension import Suspension
 from haloscope.solvers.blood.coupling.repulsion import FAR_FROM_WALLS, RepulsionLaw
+from haloscope.solvers.blood.filling.filling import kind_of, vertices_of
 from haloscope.solvers.blood.filling.packing import Cells
 from haloscope.solvers.blood.fluid.flow import Flow
 from haloscope.solvers.blood.fluid.fluid import Fluid, Opening, WallLinks
@@ -139,7 +140,7 @@ class FluidWithCells:
     ) -> None:
         table, machine = case.blood, case.machine
         # The points, how ranks share them, this rank's, and the cuboid in which they lie.
-        self.lattice, self._table, self._device, self._world = lattice, table, device, world
+        self.lattice, self.table, self.device, self.world = lattice, table, device, world
         work = None if cells is None else self._work_of(cells)
         # Coupling takes points along x side by side, and GPUs gain nothing from other rows.
         by_rows = device.kind == "cpu" and not table.cells
@@ -199,9 +200,9 @@ class FluidWithCells:
     def _work_of(self, cells: Cells) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Where cells start, on rank 0, and their work in that of points."""
         lattice = self.lattice
-        chosen = np.arange(cells.count if self._world.is_root else 0)
+        chosen = np.arange(cells.count if self.world.is_root else 0)
         places = np.rint((cells.positions[chosen] * MICRO - lattice.origin) / lattice.spacing)
-        vertices = np.array([kind.vertices for kind in self._table.cells])
+        vertices = np.array([kind.vertices for kind in self.table.cells])
         work = _POINTS_A_VERTEX * vertices[cells.kinds[chosen]]
         last = np.array(lattice.shape) - 1
         return np.clip(places.astype(np.int64), 0, last), work.astype(np.int64)
@@ -210,7 +211,7 @@ class FluidWithCells:
         self, cells: Cells, distances: Callable[[LatticePart, float], Floats]
     ) -> Suspension:
         """Put cells where they start."""
-        table = self._table
+        table = self.table
         kinds = [kind_of(cell_table, table.units) for cell_table in table.cells]
         law, from_walls = None, None
         if table.repulsion.strength_pn > 0:
@@ -220,8 +221,8 @@ class FluidWithCells:
             )
             from_walls = distances(self.part, law.cutoff + FAR_FROM_WALLS)
         suspension = Suspension(
-            self._device,
-            self._world,
+            self.device,
+            self.world,
             self.part,
             self.region,
             self.flow,
@@ -248,26 +249,39 @@ class FluidWithCells:
 
     def begin(self) -> None:
         """Begin a step, on several ranks in order with all else; see :meth:`Stepping.begin`."""
-        self.stepping.begin(beside=self._world.size == 1)
+        self.stepping.begin(beside=self.world.size == 1)
 
     def end(self) -> None:
         """Let what comes follow the step that was begun, if one was."""
         self.stepping.end()
 
+    def layout_of(self, points: slice | NDArray[np.int64]) -> PointFields:
+        """Layout of fields at some own points in the lattice."""
+        lattice = self.lattice
+        x, y, z = lattice.origin.tolist()
+        return PointFields(
+            self.world,
+            self.part.numbers[points],
+            lattice.shape,
+            origin=(x, y, z),
+            spacing=lattice.spacing,
+            periodic=lattice.periodic,
+        )
+
     @property
     def points_shape(self) -> tuple[int, int]:
         """Of what :meth:`points` gives: a row for each population, and one of flags where cells are viscous."""
-        return DIRECTIONS + (self._table.inside_tau is not None), self.lattice.count
+        return DIRECTIONS + (self.table.inside_tau is not None), self.lattice.count
 
     def points(self) -> np.ndarray:
         """Values that the next step of all points depends on, by their numbers, on rank 0; all ranks call this.
 
         Populations as :meth:`Fluid.populations` has them, and whether a point is inside of a cell.
         """
-        part, world = self.part, self._world
+        part, world = self.part, self.world
         values = self.fluid.populations()
-        if self._table.inside_tau is not None:
-            flags = self._device.to_host(self.fluid.inside[: part.owned])
+        if self.table.inside_tau is not None:
+            flags = self.device.to_host(self.fluid.inside[: part.owned])
             values = np.concatenate([values, flags[None].astype(values.dtype)])
         order = np.argsort(to_root(world, part.numbers[: part.owned]))
         return np.ascontiguousarray(to_root(world, values.T)[order].T)
@@ -277,11 +291,11 @@ class FluidWithCells:
         own = self.part.numbers[: self.part.owned]
         mine = values[:, np.searchsorted(self.lattice.runs.numbers(), own)]
         self.fluid.set_populations(mine[:DIRECTIONS])
-        if self._table.inside_tau is not None:
-            flags = self._device.from_host((mine[DIRECTIONS] != 0).astype(np.uint8))
+        if self.table.inside_tau is not None:
+            flags = self.device.from_host((mine[DIRECTIONS] != 0).astype(np.uint8))
             self.fluid.inside[: self.part.owned] = flags
 
     def mark_inside(self) -> None:
         """Flag the points inside of cells where these are of another viscosity."""
-        if self.suspension is not None and self._table.inside_tau is not None:
+        if self.suspension is not None and self.table.inside_tau is not None:
             self.suspension.mark_inside()

@@ -15,11 +15,11 @@ from haloscope.mesh.lattice.lattice_parts import LatticePart, take
 from haloscope.mesh.lattice.shapes import Tube
 from haloscope.mesh.lattice.voxels import voxelise
 from haloscope.solvers.blood.case import BloodCase, BloodTable
-from haloscope.solvers.blood.cell_kinds import mesh_of
-from haloscope.solvers.blood.cells import entering, ownership, shared_vertices
+from haloscope.solvers.blood.cells import local_cells, ownership, shared_vertices
 from haloscope.solvers.blood.coupling import coupling, inside, repulsion
 from haloscope.solvers.blood.coupling.coupling import LEAST_HALO, Coupling, OwnBox
 from haloscope.solvers.blood.filling import packing
+from haloscope.solvers.blood.filling.filling import mesh_of
 from haloscope.solvers.blood.fluid import fluid
 from haloscope.solvers.blood.fluid.fluid import Fluid
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, VELOCITIES
@@ -86,9 +86,9 @@ def _cell_files(table: BloodTable, target: Target) -> Iterator[KernelFile]:
     # Cells are packed on cores, whatever computes the flow.
     yield HostFile(*packing.kernel_file())
     if any(opening.feeds for opening in table.openings):
-        yield entering.kernel_file()
+        yield local_cells.kernel_file()
     if any(opening.feeds and opening.profile == "parabolic" for opening in table.openings):
-        yield entering.kernel_file("double" if table.precision == "double" else "float")
+        yield local_cells.kernel_file("double" if table.precision == "double" else "float")
 
 
 def _exchange_files(case: BloodCase) -> Iterator[KernelFile]:

@@ -22,36 +22,35 @@ from haloscope.mesh.lattice.point_fields import PointFields
 from haloscope.regions import Region as TimedRegion
 from haloscope.regions import SetupPhase
 from haloscope.solvers.blood.case import BloodCase
-from haloscope.solvers.blood.cell_kinds import starting_cells
+from haloscope.solvers.blood.cell_in_outflow import CellInOutflow
 from haloscope.solvers.blood.compressibility import (
     DensityRange,
     range_line,
     range_warnings,
     require_small_range,
 )
-from haloscope.solvers.blood.derived_numbers import (
-    becomes_steady,
-    derived_numbers,
-    settled_change,
-    time_step_limit,
-)
 from haloscope.solvers.blood.drive import Drive
-from haloscope.solvers.blood.feeding.cell_in_outflow import CellInOutflow
+from haloscope.solvers.blood.filling.filling import starting_cells
 from haloscope.solvers.blood.filling.packing import Cells
 from haloscope.solvers.blood.fluid.fluid import SOURCE
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS
 from haloscope.solvers.blood.fluid_with_cells import MANY, FluidWithCells
-from haloscope.solvers.blood.membranes.cell_shapes import COLLAPSING, SMOOTHING_STEPS
+from haloscope.solvers.blood.membranes.meshes import COLLAPSING, SMOOTHING_STEPS
 from haloscope.solvers.blood.outputs.cell_outputs import CellOutputs
-from haloscope.solvers.blood.outputs.geometry import vessel_geometry
 from haloscope.solvers.blood.outputs.pictures import (
-    cell_outlines,
-    plane_of,
+    flow_picture,
     require_plane,
-    slice_axis,
+    vessel_geometry,
 )
 from haloscope.solvers.blood.outputs.results import Flows, RunResults, flow_lines
-from haloscope.solvers.blood.sizing import FLOPS_A_POINT, bytes_a_step
+from haloscope.solvers.blood.sizing import (
+    FLOPS_A_POINT,
+    becomes_steady,
+    bytes_a_step,
+    derived_numbers,
+    settled_change,
+    time_step_limit,
+)
 from haloscope.solvers.blood.soundness import (
     REFUSED_MACH,
     check_mach,
@@ -160,20 +159,10 @@ class BloodSolver(Solver):
         )
         self.part, self.fluid, self.flow = medium.part, medium.fluid, medium.flow
         self.suspension = medium.suspension
-        x, y, z = lattice.origin.tolist()
-        self.layout = PointFields(
-            world,
-            self.part.numbers[: self.part.owned],
-            lattice.shape,
-            origin=(x, y, z),
-            spacing=lattice.spacing,
-            periodic=lattice.periodic,
-        )
+        self.layout = medium.layout_of(slice(self.part.owned))
         self.transport = self.flow.transport or "none"
         self.kernel_hash = jit.kernel_hash(SOURCE, self.fluid.constants)
-        self._flows = Flows(
-            world, vessel, self.part, self.units, with_cells=self.suspension is not None
-        )
+        self._flows = Flows(medium, vessel)
         with _FEEDING:
             self.traffic = self._open_traffic()
         self._drive = Drive(
@@ -240,17 +229,10 @@ class BloodSolver(Solver):
         """Get ready for what is worked out of the run."""
         self._results = RunResults(
             self._case,
-            vessel=self.vessel,
-            part=self.part,
-            region=self.medium.region,
-            fluid=self.fluid,
-            suspension=self.suspension,
-            units=self.units,
-            world=self._world,
-            device=self._device,
+            self.medium,
+            self.vessel,
             cell_outputs=self._cell_outputs,
             traffic=self.traffic,
-            law=self.medium.law,
         )
 
     def _steps_between_looks(self) -> int:
@@ -576,44 +558,14 @@ class BloodSolver(Solver):
 
     def geometry(self) -> Geometry:
         """Walls, openings and the cells at the start."""
-        conditions = self._case.boundary_conditions()
-        return vessel_geometry(
-            self.vessel, self.suspension, self.medium.region, conditions, self._world
-        )
+        return vessel_geometry(self.medium, self.vessel, self._case.boundary_conditions())
 
     def picture(self) -> SlicesPicture | None:
         """Velocity and pressure on a plane, with the outlines of cells."""
-        table = self._table.slice
-        axis = slice_axis(self.vessel.lattice, table)
-        normal, lattice = "xyz".index(axis), self.vessel.lattice
-        offset = None if table.offset_um is None else table.offset_um * 1e-6
-        plane = plane_of(self._world, lattice, self.part, self._moments(), normal, offset)
-        outlines = cell_outlines(
-            self._world, self.suspension, self.medium.region, lattice, normal, offset
+        subtitle = f"time {self.time * 1e3:.4g} ms, {self.layout.describe()}"
+        return flow_picture(
+            self.medium, self._moments(), self._table.slice, self._case.title, subtitle
         )
-        if plane is None:
-            return None
-        first, second = ("xyz"[other] for other in range(3) if "xyz"[other] != axis)
-        speed = np.sqrt((plane.values[:3] ** 2).sum(axis=0))
-        return {
-            "x": plane.x * 1e6,
-            "y": plane.y * 1e6,
-            "x_label": f"{first} (um)",
-            "y_label": f"{second} (um)",
-            "panels": [
-                {
-                    "values": speed * 1e3,
-                    "label": "speed (mm/s)",
-                    "quantity": "speed",
-                    "scale": "magnitude",
-                },
-                {"values": plane.values[3], "label": "pressure (Pa)", "scale": "range"},
-            ],
-            "outlines": outlines * 1e6,
-            "title": self._case.title or "Blood flow",
-            "subtitle": f"{axis} = {plane.offset * 1e6:.4g} um, time {self.time * 1e3:.4g} ms, "
-            f"{self.layout.describe()}",
-        }
 
     def headline(self, numbers: Mapping[str, float]) -> list[str]:
         """Time, speed and flow."""

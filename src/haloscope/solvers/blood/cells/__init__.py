@@ -1,5 +1,5 @@
 """Cells in the fluid of a rank: their steps, ownership, and messages between ranks.
 
-Imported by the blood solver, outputs and feeding; imports coupling, fluid, membranes, mesh/lattice
+Imported by filling, fluid_with_cells and all above; imports coupling, fluid, membranes, mesh/lattice
 and exchange.
 """

@@ -13,8 +13,7 @@ from haloscope.errors import InputError, SolutionError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.lattice.lattice_parts import LatticePart, Region
 from haloscope.regions import Region as TimedRegion
-from haloscope.solvers.blood.cells.entering import EnteringCells
-from haloscope.solvers.blood.cells.local_cells import CellKind, LocalCells
+from haloscope.solvers.blood.cells.local_cells import CellKind, EnteringCells, LocalCells
 from haloscope.solvers.blood.cells.ownership import CellOwnership, raise_together
 from haloscope.solvers.blood.cells.shared_vertices import MARGIN
 from haloscope.solvers.blood.coupling.coupling import Coupling, OwnBox, SomeCells
@@ -26,8 +25,8 @@ from haloscope.solvers.blood.coupling.repulsion import (
     WallRepulsion,
 )
 from haloscope.solvers.blood.fluid.flow import Flow
-from haloscope.solvers.blood.membranes.cell_shapes import smoothed
 from haloscope.solvers.blood.membranes.membranes import ALONE, OWN, SHARED
+from haloscope.solvers.blood.membranes.meshes import smoothed
 from haloscope.solvers.interface import saved_counts, saved_numbers
 
 _INTERPOLATE = TimedRegion("interpolate")
@@ -389,15 +388,24 @@ class Suspension:
         same, and does not come near own points there.
         """
         with _INSIDE:
-            cells = [
-                Surfaces(m.positions, local.count, m.vertices, triangles)
-                for local, m, triangles in (
-                    (local, local.membranes, triangles)
-                    for local, triangles in zip(self.kinds, self._triangles, strict=True)
-                )
-                if local.kind.contrast
+            cells = self._surfaces()
+            viscous = [
+                one for local, one in zip(self.kinds, cells, strict=True) if local.kind.contrast
             ]
-            self._insides.mark(cells, self._flow.fluid.inside)
+            self._insides.mark(viscous, self._flow.fluid.inside)
+
+    def flags_inside(self, owned: int) -> np.ndarray:
+        """Whether own points lie inside cells, on the host: (owned,), 1 inside, either on a surface."""
+        flags = self.device.zeros((owned,), np.uint8)
+        self._insides.mark(self._surfaces(), flags)
+        return self.device.to_host(flags)
+
+    def _surfaces(self) -> list[Surfaces]:
+        return [
+            Surfaces(m.positions, local.count, m.vertices, triangles)
+            for local, triangles in zip(self.kinds, self._triangles, strict=True)
+            for m in (local.membranes,)
+        ]
 
     def require_sound(self) -> None:
         """Refuse to go on if a membrane has folded over; the same on every rank."""

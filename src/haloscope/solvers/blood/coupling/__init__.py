@@ -1,4 +1,4 @@
 """Forces and velocities between vertices and the lattice, repulsion, points inside cells.
 
-Imported by cells, feeding, outputs, verification and the blood solver; imports device.
+Imported by cells, outputs, verification and the blood solver; imports device.
 """

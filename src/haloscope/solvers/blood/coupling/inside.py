@@ -1,4 +1,4 @@
-"""Lattice points inside cells, for the viscosity of the liquid in cells.
+"""Cells as closed surfaces: lattice points inside them, their volumes in motion, and how far they reach.
 
 The closed surfaces are cut by the lattice's rows along x. A surface that is entered adds 1 to the
 points behind, one that is left takes 1 away: each point gets its winding number, exactly, since
@@ -11,7 +11,6 @@ own box (inside.cpp).
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,12 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
-from haloscope.device.cpu import CpuDevice
 from haloscope.device.interface import Array, Device
 from haloscope.device.targets import KernelFile
-from haloscope.errors import InputError
 from haloscope.solvers.blood.coupling.coupling import OwnBox, vertices_of
 
 SOURCE = Path(__file__).with_name("inside.cpp")
@@ -37,26 +34,6 @@ _WIDTH = 128
 
 
 @dataclass(frozen=True, eq=False)
-class ClosedCells:
-    """Cells of one kind as closed surfaces."""
-
-    # Host array (3, cells, vertices), lattice units; they go on over periodic ends.
-    positions: Floats
-    # Vertices of each triangle (triangles, 3), counter-clockwise seen from outside.
-    triangles: Integers
-
-    def __post_init__(self) -> None:
-        edges = self.triangles[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2)
-        there = np.unique(edges, axis=0)
-        back = np.unique(edges[:, ::-1], axis=0)
-        if len(there) != len(edges) or not np.array_equal(there, back):
-            raise InputError(
-                "the surface of a cell is not closed or not oriented",
-                allowed="edges of two triangles that run through them in opposite directions",
-            )
-
-
-@dataclass(frozen=True, eq=False)
 class Surfaces:
     """Closed surfaces of cells of one kind, where they are computed."""
 
@@ -65,37 +42,27 @@ class Surfaces:
     # Cells that are there, the first ones of the array, and V.
     cells: int
     vertices: int
-    triangles: Array  # int32 (triangles, 3): of a cell, as for :class:`ClosedCells`
+    triangles: Array  # int32 (triangles, 3): of a cell, counter-clockwise seen from outside
 
 
-def kernel_file(dtype: DTypeLike = np.float64) -> KernelFile:
-    """The kernels of this module for positions of a type."""
-    return KernelFile(SOURCE, {"real": "double" if np.dtype(dtype) == np.float64 else "float"})
+def kernel_file() -> KernelFile:
+    """The kernels of this module."""
+    return KernelFile(SOURCE, {"real": "double"})
 
 
 class Insides:
     """Flags the own points of a rank that lie inside cells.
 
     Each rank finds the same cuts, whatever its box is.
-    `dtype`: float64 or float32, of positions.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        box: OwnBox,
-        halo: int,
-        table: NDArray[np.int32],
-        *,
-        dtype: DTypeLike = np.float64,
-    ) -> None:
+    def __init__(self, device: Device, box: OwnBox, halo: int, table: NDArray[np.int32]) -> None:
         self._device, self._counts, self._halo = device, box.counts, halo
-        self._dtype = np.dtype(dtype)
         self._box = device.from_host(box.numbers())
         self._table = device.from_host(np.ascontiguousarray(table, np.int32))
         nx, ny, nz = box.counts
         self._steps = device.zeros((nz * ny * (nx + 1),), np.int32)
-        source, constants = kernel_file(dtype)
+        source, constants = kernel_file()
         self._kernels = {name: device.kernel(source, name, constants) for name in _KERNELS}
 
     def mark(self, kinds: Sequence[Surfaces], flags: Array) -> None:
@@ -103,14 +70,6 @@ class Insides:
         self._add_cuts(kinds)
         table = {"points": self._table, "halo": self._halo}
         self._by_rows("flag_points", **table, windings=self._steps, flags=flags)
-
-    def windings(self, kinds: Sequence[Surfaces]) -> NDArray[np.int32]:
-        """How many cells each place of the own box lies in, (z, y, x)."""
-        self._add_cuts(kinds)
-        nx, ny, nz = self._counts
-        windings: NDArray[np.int32] = self._device.to_host(self._steps).reshape(nz, ny, nx + 1)
-        self._steps.fill(0)
-        return windings[:, :, :-1]
 
     def _add_cuts(self, kinds: Sequence[Surfaces]) -> None:
         for kind in kinds:
@@ -122,7 +81,7 @@ class Insides:
                 "vertices": vertices_of(kind.positions),
                 "cells": kind.cells,
                 "a_cell": kind.vertices,
-                "home": self._device.zeros((3 * kind.cells,), self._dtype),
+                "home": self._device.zeros((3 * kind.cells,), np.float64),
                 "images": self._device.zeros((6 * kind.cells,), np.int32),
             }
             self._kernels["find_images"].bind(**arguments, extent=(kind.cells,), block=(_WIDTH,))()
@@ -144,35 +103,87 @@ class Insides:
         )()
 
 
-def inside_flags(
-    kinds: Sequence[ClosedCells],
-    box: OwnBox,
-    halo: int,
-    table: NDArray[np.int32],
-    owned: int,
-    device: Device | None = None,
-) -> NDArray[np.uint8]:
-    """Flag the own points that lie inside some cell, once.
+# So many values of triangles at once stay in the caches.
+_VALUES = 1 << 18
 
-    Returns: (owned,) uint8: 1 inside, 0 outside. A point on a surface may be either.
+
+def moved_volumes(
+    positions: Floats, velocities: Floats, triangles: NDArray[np.integer], axis: int
+) -> tuple[Floats, Floats, Floats]:
+    """Volumes of closed surfaces, their centroids, and volumes times the centroids' velocities.
+
+    `positions`, `velocities`: of vertices, (n, V, 3); `triangles`: (E, 3), counter-clockwise seen
+    from outside; Returns: volumes V (n,), centroids x_c (n,), and V dx_c/dt (n,).
     """
-    where = _cores() if device is None else device
-    flags = where.zeros((owned,), np.uint8)
-    Insides(where, box, halo, table).mark(_brought(kinds, where), flags)
-    host_flags: NDArray[np.uint8] = where.to_host(flags)
-    return host_flags
+    # With x the position along the axis, x_c that of the centroid and u_n the velocity along the
+    # outward normal, V dx_c/dt is the integral of (x - x_c) u_n over the surface (Reynolds'
+    # transport theorem); exact for flat triangles with velocities that are linear on each.
+    volumes = np.empty((3, len(positions)))
+    portion = max(1, _VALUES // len(triangles))
+    for first in range(0, len(positions), portion):
+        span = slice(first, first + portion)
+        volumes[:, span] = _moved(positions[span], velocities[span], triangles, axis)
+    volume, centre, moved = volumes
+    return volume, centre, moved
 
 
-def _brought(kinds: Sequence[ClosedCells], device: Device) -> list[Surfaces]:
-    pieces = []
-    for kind in kinds:
-        _, cells, vertices = kind.positions.shape
-        positions = device.from_host(np.ascontiguousarray(kind.positions, np.float64))
-        triangles = device.from_host(kind.triangles.astype(np.int32))
-        pieces.append(Surfaces(positions, cells, vertices, triangles))
-    return pieces
+def _moved(x: Floats, u: Floats, triangles: NDArray[np.integer], axis: int) -> list[Floats]:
+    start = x[:, :1]
+    corners = [np.ascontiguousarray((x - start)[:, triangles[:, k]]) for k in range(3)]
+    # Normals as long as twice the triangles' areas.
+    normal = np.cross(corners[1] - corners[0], corners[2] - corners[0])
+    volume = (corners[0] * normal).sum(axis=2).sum(axis=1) / 6
+    a, b, c = (np.ascontiguousarray(corner[..., axis]) for corner in corners)
+    square = a * a + b * b + c * c + a * b + b * c + c * a
+    centre = (np.ascontiguousarray(normal[..., axis]) * square).sum(axis=1) / 24 / volume
+    a, b, c = (along - centre[:, None] for along in (a, b, c))
+    p, q, r = ((u[:, triangles[:, k]] * normal).sum(axis=2) for k in range(3))
+    swept = (a + b + c) * (p + q + r) + a * p + b * q + c * r
+    return [volume, centre + start[:, 0, axis], swept.sum(axis=1) / 24]
 
 
-@functools.cache
-def _cores() -> CpuDevice:
-    return CpuDevice()
+def outermost(
+    positions: Floats,
+    along: Floats,
+    edges: NDArray[np.integer],
+    toward: Floats,
+    slices: int,
+    closed: bool,
+) -> Floats:
+    """How far surfaces reach in given directions, slice by slice along a vessel.
+
+    A surface of flat triangles reaches farthest within a slice at a vertex or where an edge passes
+    into the next slice.
+    """
+    # `positions`: of vertices, (n, V, 3).
+    # `along`: where they are along the vessel, in slices, (n, V).
+    # `edges`: (E, 2), vertices at the ends of each edge.
+    # `toward`: directions, (k, 3), each of length 1.
+    # Returns: (slices, k); -inf where a slice holds no surface.
+    outermost = np.full((slices, len(toward)), -np.inf)
+    vertices = positions.shape[1]
+    points, places = positions.reshape(-1, 3), along.reshape(-1)
+    ends = (np.arange(len(positions))[:, None, None] * vertices + edges).reshape(-1, 2)
+    a, b = places[ends[:, 0]], places[ends[:, 1]]
+    first = np.ceil(np.minimum(a, b)).astype(np.int64)
+    count = np.maximum(np.floor(np.maximum(a, b)).astype(np.int64) - first + 1, 0)
+    edge = np.repeat(np.arange(len(ends)), count)
+    border = first[edge] + np.arange(len(edge)) - (np.cumsum(count) - count)[edge]
+    start, stop, a, b = ends[edge, 0], ends[edge, 1], a[edge], b[edge]
+    part = np.where(a == b, 0.0, (border - a) / np.where(a == b, 1.0, b - a))
+    number = np.concatenate([np.floor(places).astype(np.int64), border - 1, border])
+    if closed:
+        number %= slices
+    order = np.argsort(number, kind="stable")
+    order = order[(number[order] >= 0) & (number[order] < slices)]
+    present, begin = np.unique(number[order], return_index=True)
+    if not len(present):
+        return outermost
+    for view, direction in enumerate(toward):
+        # A product of each coordinate on its own: the same bits for any number of points.
+        x, y, z = (points[:, axis] * direction[axis] for axis in range(3))
+        reach = x + y + z
+        crossing = reach[start] + part * (reach[stop] - reach[start])
+        values = np.concatenate([reach, crossing, crossing])[order]
+        outermost[present, view] = np.maximum.reduceat(values, begin)
+    return outermost

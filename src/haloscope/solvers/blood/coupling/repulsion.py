@@ -4,7 +4,7 @@ Lattice units throughout. The law is an inverse distance with a cutoff r0 (repul
 F = k (r0 / r - 1) below r0 and nothing beyond, limited below r0 / 10. Forces of pairs are exactly
 opposite. What pairs add is rounded to whole multiples of a unit of about k 2^-42, so that sums of it
 are exact: the same bits in any order, for any number of threads or ranks. Lists of what is near are
-kept over several steps (repulsion_lists.py, repulsion_lists_gpu.py).
+kept over several steps (repulsion_lists.py).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from haloscope.errors import InputError, counted
 from haloscope.solvers.blood.coupling.coupling import LEAST_HALO, SIZES, OwnBox, vertices_of
 from haloscope.solvers.blood.coupling.repulsion_lists import (
     LAUNCHED,
+    LAUNCHED_ON_GPU,
     MARGIN,
     Bins,
+    ListsOnGpu,
     NearLists,
     VerticesOfKind,
 )
-from haloscope.solvers.blood.coupling.repulsion_lists_gpu import LAUNCHED as LAUNCHED_ON_GPU
-from haloscope.solvers.blood.coupling.repulsion_lists_gpu import ListsOnGpu
 
 SOURCE = Path(__file__).with_name("repulsion.cpp")
 

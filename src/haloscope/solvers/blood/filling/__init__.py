@@ -1,4 +1,4 @@
-"""Fills a vessel with rigid cells to a hematocrit.
+"""Kinds of cells, and vessels filled with rigid cells to a hematocrit.
 
-Imported by cell_kinds, feeding and the blood solver; imports device and mesh/hexes.
+Imported by fluid_with_cells, periodic_flow, kernels and the solver; imports cells, membranes and mesh.
 """

@@ -12,8 +12,7 @@ import numpy as np
 
 from haloscope.device.interface import Array, Device
 from haloscope.device.targets import KernelFile
-from haloscope.solvers.blood.filling.lumen import Lumen
-from haloscope.solvers.blood.filling.shapes import LANES, TABLE, CellShape, shape_tables
+from haloscope.solvers.blood.filling.shapes import LANES, TABLE, CellShape, Lumen, shape_tables
 
 
 def neighbour_pairs(

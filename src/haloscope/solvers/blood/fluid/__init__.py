@@ -1,5 +1,5 @@
 """The lattice Boltzmann fluid: its points, populations, steps, boundaries and stresses.
 
-Imported by cells, feeding, outputs, vessels, verification and the blood solver; imports
+Imported by cells, outputs, vessels, verification and the blood solver; imports
 mesh/lattice and exchange.
 """

@@ -28,8 +28,15 @@ from haloscope.solvers.blood.fluid.boundaries import (
 )
 from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant, fastest_way, room_for_two
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, OPPOSITE, VELOCITIES, equilibrium
-from haloscope.solvers.blood.fluid.launches import Binder, Calls, orders
-from haloscope.solvers.blood.fluid.populations import HALF_SCALE, PARTS, Populations, Turn
+from haloscope.solvers.blood.fluid.populations import (
+    HALF_SCALE,
+    PARTS,
+    Binder,
+    Calls,
+    Populations,
+    Turn,
+    orders,
+)
 from haloscope.solvers.carreau import Carreau
 
 __all__ = ["EXACT_MAGIC", "SOURCE", "Fluid", "LatticePart", "Opening", "WallLinks"]

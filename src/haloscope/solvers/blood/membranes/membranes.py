@@ -16,7 +16,6 @@ from haloscope.device.fields import Field
 from haloscope.device.interface import Array, Device, Kernel, Launch
 from haloscope.device.targets import KernelFile, Target
 from haloscope.errors import InputError, SolutionError, counted
-from haloscope.solvers.blood.membranes.cell_shapes import CellShapes, fault, fold_onset
 from haloscope.solvers.blood.membranes.loop_elements import (
     SUPPORT,
     Chunks,
@@ -24,7 +23,7 @@ from haloscope.solvers.blood.membranes.loop_elements import (
     chunk_tables,
     loop_elements,
 )
-from haloscope.solvers.blood.membranes.meshes import MembraneMesh
+from haloscope.solvers.blood.membranes.meshes import CellShapes, MembraneMesh, fault, fold_onset
 
 Elements = Literal["loop", "linear"]
 SOURCE = Path(__file__).with_name("membrane.cpp")

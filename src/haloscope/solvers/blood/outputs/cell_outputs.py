@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import codecs
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,17 +17,50 @@ from haloscope.errors import InputError, MachineError, counted
 from haloscope.exchange.plan import to_root
 from haloscope.exchange.ranks.world import World
 from haloscope.io.atomic import append_text, write_text
-from haloscope.io.vtk_arrays import CellArrays
+from haloscope.io.vtk_arrays import TRIANGLE, CellArrays
+from haloscope.io.vtkhdf import POINTS, Block, Blocks, VtkhdfWriter
 from haloscope.mesh.lattice.lattice_parts import Region
 from haloscope.solvers.blood.cells.local_cells import OwnCells, own_cells
 from haloscope.solvers.blood.cells.suspension import Suspension
-from haloscope.solvers.blood.outputs.cell_surfaces import membrane_arrays, write_cells
 from haloscope.solvers.blood.units import MICRO, LatticeUnits
 from haloscope.solvers.blood.vessels.vessels import Vessel
 from haloscope.solvers.interface import Results, saved_counts
 
 if TYPE_CHECKING:
     from haloscope.io.figures.animations import SurfaceFrames
+    from haloscope.solvers.blood.outputs.pictures import CellView
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+def _state(cells: OwnCells, origin: Floats, units: LatticeUnits) -> NDArray[np.float32]:
+    """Positions, velocities and forces in SI units, (n, 3, V, 3), as files hold them."""
+    states = np.empty((len(cells.ids), 3, *cells.positions.shape[1:]), np.float32)
+    states[:, 0] = origin + units.spacing * cells.positions
+    states[:, 1] = units.velocity * cells.velocities
+    states[:, 2] = units.force * cells.forces
+    return states
+
+
+def _portions(
+    world: World, own: Sequence[tuple[Integers, NDArray[np.float32]]]
+) -> Iterator[tuple[int, Integers, NDArray[np.float32]]]:
+    """Kind, numbers and state of cells, rank by rank, on rank 0; all ranks go through this."""
+    for kind, (ids, state) in enumerate(own):
+        if not world.is_root:
+            world.send(np.array([len(ids)], np.int64), 0)
+            if len(ids):
+                world.send(ids, 0)
+                world.send(state, 0)
+            continue
+        yield kind, ids, state
+        for rank in range(1, world.size):
+            count = int(world.receive((1,), np.int64, rank)[0])
+            if count:
+                numbers = world.receive((count,), np.int64, rank)
+                yield kind, numbers, world.receive((count, *state.shape[1:]), np.float32, rank)
+
 
 # Of a row, before its first comma; steps have up to 13 digits.
 _STEP = re.compile(r"[0-9]{1,18}")
@@ -91,8 +124,6 @@ def _text(content: bytes, path: Path) -> str:
             remedy=_MEND,
         ) from None
 
-
-Floats = NDArray[np.float64]
 
 TABLE = "cells.csv"
 _TABLE_SO_FAR = "cell table"
@@ -165,24 +196,6 @@ def _turned(directions: Floats) -> Floats:
     return turned
 
 
-def cell_table(
-    suspension: Suspension, region: Region, origin: Floats, units: LatticeUnits, world: World
-) -> list[tuple[NDArray[np.int64], Floats]]:
-    """Numbers of all cells and what is known of them, by kind; all ranks call this.
-
-    Returns: for each kind the cells' numbers (n,), ascending, and the values (n, len(NUMBERS)) of
-    :func:`cell_numbers`; none on ranks other than 0.
-    """
-    tables = []
-    for local in suspension.kinds:
-        cells = own_cells(local, region)
-        ids = to_root(world, cells.ids)
-        values = to_root(world, cell_numbers(cells, origin, units))
-        order = np.argsort(ids, kind="stable")
-        tables.append((ids[order], values[order]))
-    return tables
-
-
 @dataclass
 class CellOutputs:
     """Writes what a run gives of its cells, at intervals and at the end."""
@@ -208,11 +221,23 @@ class CellOutputs:
         self._write(out / f"cells-{step:010d}.vtkhdf", step)
         self._tabulate(out, step)
 
+    def table(self) -> list[tuple[Integers, Floats]]:
+        """Numbers of all cells, ascending, and their :data:`NUMBERS`, by kind; all ranks call this.
+
+        None on ranks other than 0.
+        """
+        tables = []
+        for local in self.suspension.kinds:
+            cells = own_cells(local, self.region)
+            ids = to_root(self.world, cells.ids)
+            values = cell_numbers(cells, self.vessel.lattice.origin, self.units)
+            order = np.argsort(ids, kind="stable")
+            tables.append((ids[order], to_root(self.world, values)[order]))
+        return tables
+
     def columns(self, step: int) -> dict[str, NDArray[Any]] | None:
         """Columns of the table of cells of a step, by name, on rank 0; all ranks call this."""
-        tables = cell_table(
-            self.suspension, self.region, self.vessel.lattice.origin, self.units, self.world
-        )
+        tables = self.table()
         if not self.world.is_root:
             return None
         names = [local.kind.name for local in self.suspension.kinds]
@@ -227,15 +252,54 @@ class CellOutputs:
         }
 
     def membranes(self, step: int) -> CellArrays | None:
-        """Membranes of all cells, as files hold them, on rank 0; all ranks call this."""
-        return membrane_arrays(
-            self.suspension,
-            self.region,
-            self.vessel.lattice.origin,
-            self.units,
-            self.world,
+        """The arrays of a file of cells, on rank 0; None elsewhere. All ranks call this."""
+        kinds, bodies = self._bodies()
+        states = [np.empty((kind.count, 3, kind.points, 3), np.float32) for kind in kinds]
+        numbers = [np.empty(kind.count, np.int64) for kind in kinds]
+        for kind, places, ids, state in bodies:
+            states[kind][places] = state
+            numbers[kind][places] = ids
+        if not self.world.is_root:
+            return None
+        positions, velocities, forces = (
+            np.concatenate([state[:, part].reshape(-1, 3) for state in states]) for part in range(3)
+        )
+        triangles = [len(kind.corners) for kind in kinds]
+        cell_triangles = np.multiply([kind.count for kind in kinds], triangles)
+        return CellArrays(
+            positions.astype(np.float64),
+            np.concatenate([np.empty((0, 3), np.int64), *Blocks(TRIANGLE, kinds).connectivity()]),
+            TRIANGLE,
+            {"velocity": velocities, "force": forces},
+            {
+                "number": np.concatenate(list(map(np.repeat, numbers, triangles))),
+                "kind": np.repeat(np.arange(len(kinds), dtype=np.int32), cell_triangles),
+            },
             step * self.units.time_step,
         )
+
+    def _bodies(
+        self,
+    ) -> tuple[list[Block], Iterator[tuple[int, Integers, Integers, NDArray[np.float32]]]]:
+        """Kinds of all cells and, on rank 0, kind, places in it, numbers and state of cells, rank by rank.
+
+        All ranks go through the second.
+        """
+        own = [own_cells(local, self.region) for local in self.suspension.kinds]
+        ids = [np.sort(to_root(self.world, cells.ids)) for cells in own]
+        origin = self.vessel.lattice.origin
+        portions = _portions(
+            self.world, [(cells.ids, _state(cells, origin, self.units)) for cells in own]
+        )
+        kinds = [
+            Block(len(numbers), local.membranes.vertices, local.kind.mesh.triangles)
+            for local, numbers in zip(self.suspension.kinds, ids, strict=True)
+        ]
+        placed = (
+            (kind, np.searchsorted(ids[kind], numbers), numbers, state)
+            for kind, numbers, state in portions
+        )
+        return kinds, placed
 
     def extras(self) -> dict[str, NDArray[np.generic]]:
         """State of the table for a checkpoint: its last step, -1: none, and its rows; on rank 0."""
@@ -300,26 +364,42 @@ class CellOutputs:
         return Results({"cells": summary, "creases_smoothed": smoothed}, files, lines)
 
     def _write(self, path: Path, step: int) -> None:
-        write_cells(
-            path,
-            self.suspension,
-            self.region,
-            self.vessel.lattice.origin,
-            self.units,
-            self.world,
-            step * self.units.time_step,
-        )
+        """Write all cells for ParaView, in m as the fields are; all ranks call this."""
+        # Points have the arrays ``velocity`` (m/s) and ``force`` (N, of the membrane on the fluid),
+        # triangles ``number`` and ``kind``, the latter by its place among the kinds of the case. Rank 0
+        # holds the cells of one rank at a time.
+        kinds, bodies = self._bodies()
+        if not self.world.is_root:
+            for _ in bodies:
+                pass
+            return
+        time = step * self.units.time_step
+        with VtkhdfWriter(path, Blocks(TRIANGLE, kinds, "float32"), time) as writer:
+            for name in ("velocity", "force"):
+                writer.create(name, np.float32, 3)
+            writer.create("number", np.int64, per_cell=True)
+            writer.create("kind", np.int32, per_cell=True)
+            for kind, places, numbers, state in bodies:
+                for part, name in enumerate((POINTS, "velocity", "force")):
+                    writer.write(name, places, state[:, part], kind)
+                writer.write("number", places, numbers, kind)
+                writer.write("kind", places, np.full(len(numbers), kind, np.int32), kind)
 
     def _draw(self, path: Path, step: int) -> None:
         from haloscope.io.figures.figure import save
         from haloscope.io.figures.surface_pictures import ShadedPixels, surfaces
-        from haloscope.solvers.blood.outputs.pictures import LABEL, UNIT, draw_cells
+        from haloscope.solvers.blood.outputs.pictures import LABEL, UNIT
 
-        cells = draw_cells(self.suspension, self.vessel, self.region, self.units, self.world)
+        cells = self._view()
         if self.world.is_root:
             pixels = ShadedPixels.of_image(cells.image, cells.walls).colours(cells.largest)
             view, largest, subtitle = cells.image.view, cells.largest, self._subtitle(step)
             save(path, surfaces(pixels, view, LABEL, largest, UNIT, self.title, subtitle))
+
+    def _view(self, most: tuple[int, int] | None = None) -> CellView:
+        from haloscope.solvers.blood.outputs.pictures import draw_cells
+
+        return draw_cells(self.suspension, self.vessel, self.region, self.units, self.world, most)
 
     def _subtitle(self, step: int) -> str:
         counts = ", ".join(f"{local.total} {local.kind.name}" for local in self.suspension.kinds)
@@ -328,15 +408,12 @@ class CellOutputs:
     def keep_frame(self, step: int) -> None:
         """Keep a picture of a step for the animation, once; all ranks call this."""
         from haloscope.io.figures.animations import FRAME_PIXELS, SurfaceFrames
-        from haloscope.solvers.blood.outputs.pictures import draw_cells
 
         if self.frames is None:
             self.frames = SurfaceFrames()
         if step == self.frames.last_step:
             return
-        cells = draw_cells(
-            self.suspension, self.vessel, self.region, self.units, self.world, FRAME_PIXELS
-        )
+        cells = self._view(FRAME_PIXELS)
         self.frames.last_step = step
         if self.world.is_root:
             subtitle = self._subtitle(step)
@@ -350,19 +427,22 @@ class CellOutputs:
         if self.world.is_root and self.frames is not None:
             self.frames.save(path, label=LABEL, unit=UNIT, title=self.title)
 
-    def _tabulate(self, out: Path | None, step: int) -> list[tuple[NDArray[np.int64], Floats]]:
+    def _tabulate(self, out: Path | None, step: int) -> list[tuple[Integers, Floats]]:
         """The table of a step, also added to the file, where a step appears once."""
-        tables = cell_table(
-            self.suspension, self.region, self.vessel.lattice.origin, self.units, self.world
-        )
+        tables = self.table()
         if out is None or not self.world.is_root:
             return tables
         path = out / TABLE
         if not self._begun:
             self._begin(path, [])
         if step > self._last:
-            names = [local.kind.name for local in self.suspension.kinds]
-            rows = table_rows(step, step * self.units.time_step, names, tables)
+            time = step * self.units.time_step
+            # Numbers read back exactly.
+            rows = [
+                f"{step},{time!r},{local.kind.name},{number},{','.join(map(repr, row))}"
+                for local, (ids, values) in zip(self.suspension.kinds, tables, strict=True)
+                for number, row in zip(ids.tolist(), values.tolist(), strict=True)
+            ]
             append_text(path, "".join(row + "\n" for row in rows))
             self._last = step
             self._rows += len(rows)
@@ -373,20 +453,6 @@ class CellOutputs:
         write_text(path, "\n".join([HEADER, *rows]) + "\n")
         self._rows = len(rows)
         self._begun = True
-
-
-def table_rows(
-    step: int,
-    time: float,
-    names: Sequence[str],
-    tables: Sequence[tuple[NDArray[np.int64], Floats]],
-) -> list[str]:
-    """Rows of the table of cells as text; numbers read back exactly."""
-    return [
-        f"{step},{time!r},{name},{number},{','.join(map(repr, row))}"
-        for name, (ids, values) in zip(names, tables, strict=True)
-        for number, row in zip(ids.tolist(), values.tolist(), strict=True)
-    ]
 
 
 def _means(values: Floats, rest: float) -> dict[str, float | int]:

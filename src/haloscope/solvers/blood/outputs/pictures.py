@@ -1,9 +1,11 @@
-"""Pictures of a blood run: cells in their vessel, a plane of lattice points, and outlines of cells on it."""
+"""Pictures of a blood run: its geometry, cells in their vessel, a plane of lattice points, and outlines of cells on it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +13,15 @@ from numpy.typing import NDArray
 from haloscope.errors import InputError
 from haloscope.exchange.images import merge_images
 from haloscope.exchange.ranks.world import World
+from haloscope.io.figures.geometry_views import Geometry, Part, box_side
 from haloscope.io.figures.surface_pictures import (
     SurfaceImage,
     Walls,
     picture_view,
 )
 from haloscope.mesh.blocks import SIDES
-from haloscope.mesh.lattice.lattice_parts import LatticePart, Region
+from haloscope.mesh.lattice.lattice_parts import Region
+from haloscope.mesh.lattice.openings import Opening
 from haloscope.mesh.lattice.shapes import Box, Tube
 from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.mesh.surfaces.crossings import cut_by_plane
@@ -25,12 +29,131 @@ from haloscope.mesh.surfaces.surface_openings import walls_of
 from haloscope.mesh.surfaces.surfaces import Surface, edges_of
 from haloscope.numerics.elements.element_fields import plane_axis
 from haloscope.solvers.blood.case import Slice
-from haloscope.solvers.blood.cells.local_cells import own_cells
+from haloscope.solvers.blood.cells.local_cells import LocalCells, own_cells
 from haloscope.solvers.blood.cells.suspension import Suspension
+from haloscope.solvers.blood.fluid_with_cells import FluidWithCells
 from haloscope.solvers.blood.units import MICRO, LatticeUnits
 from haloscope.solvers.blood.vessels.vessels import Vessel
 
+if TYPE_CHECKING:
+    from haloscope.io.figures.field_pictures import SlicesPicture
+
 Floats = NDArray[np.float64]
+
+_MOST_TRIANGLES = 1_000_000  # of cells of one kind on a rank: more are not drawn
+_WALLS, _ENDS = "walls", "ends"  # as in the conditions of a case
+
+
+def vessel_geometry(
+    medium: FluidWithCells, vessel: Vessel, conditions: Mapping[str, str]
+) -> Geometry:
+    """Walls, openings and cells; all ranks call this.
+
+    Rank 0 alone has the vessel, since all of it is on each rank.
+    """
+    surfaces = dict.fromkeys(conditions, np.zeros((0, 3, 3)))
+    if medium.world.is_root:
+        surfaces |= _vessel(vessel, conditions)
+    # Openings first: their numbers and colours stay the same whatever the walls are.
+    names = sorted(conditions, key=lambda name: name == _WALLS)
+    parts = [
+        Part(
+            name,
+            conditions[name],
+            surfaces[name],
+            kind="wall" if name == _WALLS else "boundary",
+        )
+        for name in names
+    ]
+    for local, vertices, triangles in _own_surfaces(medium):
+        every = -(-len(vertices) * len(triangles) // _MOST_TRIANGLES) or 1
+        places = vertices[::every] * vessel.lattice.spacing + vessel.lattice.origin
+        corners = places[:, triangles].reshape(-1, 3, 3)
+        cells = np.repeat(np.arange(len(places)), len(triangles))
+        count, drawn = medium.world.sum(np.array([len(vertices), len(places)], np.int64)).tolist()
+        about = f"cells at the start: {count:,}" if count else "no cell at the start"
+        about += f", {drawn:,} drawn" if drawn < count else ""
+        parts.append(Part(local.kind.name, about, corners, kind="body", faces=cells))
+    return Geometry(tuple(parts), unit="um")
+
+
+def _own_surfaces(medium: FluidWithCells) -> Iterator[tuple[LocalCells, Floats, Integers]]:
+    """Kinds with the vertices (n, V, 3) of own cells, moved into the box, and their triangles."""
+    for local in () if medium.suspension is None else medium.suspension.kinds:
+        membranes = local.membranes
+        vertices = membranes.on_host(membranes.positions, local.count)[local.own]
+        centres = vertices.mean(axis=1)
+        vertices = vertices + (medium.region.wrapped(centres) - centres)[:, None]
+        yield local, vertices, local.kind.mesh.triangles.astype(np.int64)
+
+
+def _vessel(vessel: Vessel, conditions: Mapping[str, str]) -> dict[str, Floats]:
+    """Triangles (n, 3, 3) in m of all walls, ends and openings by name, seen from outside."""
+    geometry, lattice = vessel.geometry, vessel.lattice
+    if isinstance(geometry, Box):
+        surfaces = dict(_box_triangles(geometry, conditions))
+    elif isinstance(geometry, Tube):
+        surfaces = dict(_tube_triangles(geometry))
+    else:
+        assert isinstance(geometry, Surface)
+        corners = walls_of(lattice, geometry).corners
+        surfaces = {_WALLS: corners if geometry.volume > 0 else corners[:, ::-1]}
+    for table, opening in zip(vessel.openings, lattice.openings, strict=True):
+        surfaces[table.name] = opening_squares(lattice, opening)
+    return {name: corners for name, corners in surfaces.items() if name in conditions}
+
+
+def _box_triangles(box: Box, conditions: Mapping[str, str]) -> Iterator[tuple[str, Floats]]:
+    sides: dict[str, list[Floats]] = {}
+    for side in SIDES:
+        moving = f"wall {side.name}"
+        ends = box.ends[side.axis]
+        name = _ENDS if ends == "periodic" else moving if moving in conditions else _WALLS
+        if ends != "open":
+            triangles = box_side(np.zeros(3), np.array(box.lengths), side.axis, side.direction)
+            sides.setdefault(name, []).append(triangles)
+    for name, triangles_of in sides.items():
+        yield name, np.concatenate(triangles_of)
+
+
+def _tube_triangles(tube: Tube) -> Iterator[tuple[str, Floats]]:
+    turns = np.arange(_AROUND + 1) * (2 * np.pi / _AROUND)
+    ring = np.zeros((_AROUND + 1, 3))
+    ring[:, (tube.axis + 1) % 3] = np.cos(turns) * tube.radius
+    ring[:, (tube.axis + 2) % 3] = np.sin(turns) * tube.radius
+    end = ring.copy()
+    end[:, tube.axis] = tube.length
+    a, b, c, d = ring[:-1], ring[1:], end[1:], end[:-1]
+    wall = np.concatenate([np.stack([a, b, c], axis=1), np.stack([a, c, d], axis=1)])
+    yield _WALLS, wall
+    middles = np.zeros((2, _AROUND, 3))
+    middles[1, :, tube.axis] = tube.length
+    caps = [np.stack([middles[0], b, a], axis=1), np.stack([middles[1], d, c], axis=1)]
+    yield _ENDS, np.concatenate(caps)
+
+
+def opening_squares(lattice: Lattice, opening: Opening) -> Floats:
+    """Triangles (n, 3, 3) in m of squares around an opening's points, seen from outside.
+
+    Squares that follow each other along a line are one rectangle.
+    """
+    one, two = ((opening.axis + turn) % 3 for turn in (1, 2))
+    places = lattice.coordinates(opening.numbers).astype(np.int64)
+    places = places[np.lexsort((places[:, one], places[:, two]))]
+    follows = (np.diff(places[:, two]) == 0) & (np.diff(places[:, one]) == 1)
+    begins = np.flatnonzero(np.concatenate([[True], ~follows]))
+    ends = np.append(begins[1:], len(places)) - 1
+    low, high = places[begins].astype(np.float64), places[ends].astype(np.float64)
+    for axis in (one, two):
+        low[:, axis] -= 0.5
+        high[:, axis] += 0.5
+    rectangles = [
+        box_side(a, b, opening.axis, opening.direction) for a, b in zip(low, high, strict=True)
+    ]
+    corners: Floats = np.concatenate([np.zeros((0, 3, 3)), *rectangles])
+    return corners * lattice.spacing + lattice.origin
+
+
 Integers = NDArray[np.int64]
 
 # Flat faces that a round tube is drawn with.
@@ -217,19 +340,50 @@ def plane_index(lattice: Lattice, axis: int, offset: float | None) -> int:
     return min(max(index, low), high)
 
 
-def plane_of(
-    world: World,
-    lattice: Lattice,
-    part: LatticePart,
-    fields: Floats,
-    axis: int,
-    offset: float | None,
-) -> Plane | None:
-    """Fields on the plane of points nearest to an offset, on rank 0; all ranks call this.
+def flow_picture(
+    medium: FluidWithCells, fields: Floats, wanted: Slice, title: str, subtitle: str
+) -> SlicesPicture | None:
+    """Velocity and pressure on a plane, with the outlines of cells; all ranks call this.
 
-    `fields`: own values, (fields, owned); `axis`, `offset`: normal of the plane and its position in
-    m; None: the middle.
+    `fields`: u, v, w in m/s and p in Pa of own points, (4, owned).
     """
+    axis = slice_axis(medium.lattice, wanted)
+    normal = "xyz".index(axis)
+    offset = None if wanted.offset_um is None else wanted.offset_um * 1e-6
+    plane = _plane_of(medium, fields, normal, offset)
+    outlines = cell_outlines(medium, normal, offset)
+    if plane is None:
+        return None
+    first, second = ("xyz"[other] for other in range(3) if other != normal)
+    speed = np.sqrt((plane.values[:3] ** 2).sum(axis=0))
+    return {
+        "x": plane.x * 1e6,
+        "y": plane.y * 1e6,
+        "x_label": f"{first} (um)",
+        "y_label": f"{second} (um)",
+        "panels": [
+            {
+                "values": speed * 1e3,
+                "label": "speed (mm/s)",
+                "quantity": "speed",
+                "scale": "magnitude",
+            },
+            {"values": plane.values[3], "label": "pressure (Pa)", "scale": "range"},
+        ],
+        "outlines": outlines * 1e6,
+        "title": title or "Blood flow",
+        "subtitle": f"{axis} = {plane.offset * 1e6:.4g} um, {subtitle}",
+    }
+
+
+def _plane_of(
+    medium: FluidWithCells, fields: Floats, axis: int, offset: float | None
+) -> Plane | None:
+    """Fields (fields, owned) on the plane of points nearest to an offset in m, on rank 0.
+
+    `axis`: normal of the plane; None: the middle.
+    """
+    world, lattice, part = medium.world, medium.lattice, medium.part
     index = plane_index(lattice, axis, offset)
     coordinates = part.coordinates[: part.owned]
     chosen = np.flatnonzero(coordinates[:, axis] == index)
@@ -262,27 +416,16 @@ def plane_of(
 _OUTLINES_PORTION = 1 << 20
 
 
-def cell_outlines(
-    world: World,
-    suspension: Suspension | None,
-    region: Region,
-    lattice: Lattice,
-    axis: int,
-    offset: float | None,
-) -> Floats:
+def cell_outlines(medium: FluidWithCells, axis: int, offset: float | None) -> Floats:
     """Lines (n, 2, 2) in m along which a plane of points cuts cells, on rank 0; all ranks call this.
 
     `axis`, `offset`: normal of the plane and its position in m (None: the middle). Cells beyond a
     periodic side are drawn on both sides.
     """
+    world, lattice = medium.world, medium.lattice
     pieces = [np.empty((0, 2, 2))]
     height = plane_index(lattice, axis, offset)
-    for local in () if suspension is None else suspension.kinds:
-        membranes, own = local.membranes, local.own
-        vertices = membranes.on_host(membranes.positions, local.count)[own].astype(np.float64)
-        centres = vertices.mean(axis=1)
-        vertices += (region.wrapped(centres) - centres)[:, None]
-        triangles = local.kind.mesh.triangles.astype(np.int64)
+    for _, vertices, triangles in _own_surfaces(medium):
         for shift in _images(lattice):
             pieces += _cut_cells(vertices + shift, triangles, axis, height, lattice)
     across = [other for other in range(3) if other != axis]

@@ -1,4 +1,4 @@
-"""Mean profiles of a run: velocity and cells across a vessel, viscosity, the cell-free layer, and motion of cells."""
+"""Mean profiles of a run: velocity and cells across a vessel, viscosity, the cell-free layer, and steadiness of the flow."""
 
 from __future__ import annotations
 
@@ -10,119 +10,169 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import SolutionError, counted
-from haloscope.exchange.ranks.world import World
-from haloscope.mesh.lattice.lattice_parts import LatticePart
 from haloscope.numerics.reduce import exact_bin_sums, exact_sum, total
-from haloscope.solvers.blood.case import BloodTable, Profile
+from haloscope.solvers.blood.case import Profile
 from haloscope.solvers.blood.cells.ownership import raise_together
 from haloscope.solvers.blood.cells.suspension import Suspension
-from haloscope.solvers.blood.coupling.coupling import OwnBox
-from haloscope.solvers.blood.coupling.inside import ClosedCells, inside_flags
-from haloscope.solvers.blood.fluid.fluid import Fluid
-from haloscope.solvers.blood.outputs.steadiness import (
-    STRETCHES,
-    Steadiness,
-    add_sample,
-    largest_change,
-    means_of_parts,
-)
-from haloscope.solvers.blood.units import SOUND_SPEED, LatticeUnits
+from haloscope.solvers.blood.coupling.inside import moved_volumes, outermost
+from haloscope.solvers.blood.fluid_with_cells import FluidWithCells
+from haloscope.solvers.blood.units import SOUND_SPEED
 from haloscope.solvers.blood.vessels.straight_vessels import straight_vessel
 from haloscope.solvers.blood.vessels.vessels import Vessel
 from haloscope.solvers.interface import saved_counts
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
-# So many values of triangles at once stay in the caches.
-_VALUES = 1 << 18
+STRETCHES = 64
+"""Sums that are kept; even."""
+MOST_CHANGE = 0.01
+"""Of flow, pressure gradient and drive, relative, in a flow that is called steady."""
+_PARTS = 4
+# Parts of the samples whose means are compared.
+_STARTUPS = 5.0
+# Of start-up times: less than exp(-5) = 0.7 % is left of the slowest part of the start-up.
+_DIAMETERS = 25.0
+# Way in which cells that were spread evenly come to their places across a vessel: D. Katanov,
+# G. Gompper, D. A. Fedosov, Microvasc. Res. 99 (2015) 57.
 
 
-def moved_volumes(
-    positions: Floats, velocities: Floats, triangles: NDArray[np.integer], axis: int
-) -> tuple[Floats, Floats, Floats]:
-    """Volumes of closed surfaces, their centroids, and volumes times the centroids' velocities.
+def stretch_length(samples: int) -> int:
+    """How many samples make a stretch: the least power of 2 with which there is room for all."""
+    return 1 << max(0, -(-samples // STRETCHES) - 1).bit_length()
 
-    `positions`, `velocities`: of vertices, (n, V, 3); `triangles`: (E, 3), counter-clockwise seen
-    from outside; Returns: volumes V (n,), centroids x_c (n,), and V dx_c/dt (n,).
+
+def add_sample(sums: Integers, taken: int, added: Integers) -> None:
+    """Add a sample to sums over stretches, in place; samples come in their order.
+
+    `sums`: (2, STRETCHES), as :func:`haloscope.numerics.reduce.exact_sum` gives them; `added`:
+    the sample, (2,).
     """
-    # With x the position along the axis, x_c that of the centroid and u_n the velocity along the
-    # outward normal, V dx_c/dt is the integral of (x - x_c) u_n over the surface (Reynolds'
-    # transport theorem); exact for flat triangles with velocities that are linear on each.
-    volumes = np.empty((3, len(positions)))
-    portion = max(1, _VALUES // len(triangles))
-    for first in range(0, len(positions), portion):
-        span = slice(first, first + portion)
-        volumes[:, span] = _moved(positions[span], velocities[span], triangles, axis)
-    volume, centre, moved = volumes
-    return volume, centre, moved
+    length = stretch_length(taken + 1)
+    if length > stretch_length(taken):
+        half = STRETCHES // 2
+        sums[:, :half] = sums[:, ::2] + sums[:, 1::2]
+        sums[:, half:] = 0
+    sums[:, taken // length] += added
 
 
-def _moved(x: Floats, u: Floats, triangles: NDArray[np.integer], axis: int) -> list[Floats]:
-    start = x[:, :1]
-    corners = [np.ascontiguousarray((x - start)[:, triangles[:, k]]) for k in range(3)]
-    # Normals as long as twice the triangles' areas.
-    normal = np.cross(corners[1] - corners[0], corners[2] - corners[0])
-    volume = (corners[0] * normal).sum(axis=2).sum(axis=1) / 6
-    a, b, c = (np.ascontiguousarray(corner[..., axis]) for corner in corners)
-    square = a * a + b * b + c * c + a * b + b * c + c * a
-    centre = (np.ascontiguousarray(normal[..., axis]) * square).sum(axis=1) / 24 / volume
-    a, b, c = (along - centre[:, None] for along in (a, b, c))
-    p, q, r = ((u[:, triangles[:, k]] * normal).sum(axis=2) for k in range(3))
-    swept = (a + b + c) * (p + q + r) + a * p + b * q + c * r
-    return [volume, centre + start[:, 0, axis], swept.sum(axis=1) / 24]
+def means_of_parts(sums: Integers, samples: int) -> tuple[Floats, Floats]:
+    """Means over quarters of the samples, or over fewer parts of fewer samples.
 
-
-def outermost(
-    positions: Floats,
-    along: Floats,
-    edges: NDArray[np.integer],
-    toward: Floats,
-    slices: int,
-    closed: bool,
-) -> Floats:
-    """How far surfaces reach in given directions, slice by slice along a vessel.
-
-    A surface of flat triangles reaches farthest within a slice at a vertex or where an edge passes
-    into the next slice.
+    `sums`: over stretches of all ranks, (2, STRETCHES); `samples`: how many they hold, at least 1;
+    Returns: (parts,) each; a middle is the mean number, from 0, of a part's samples.
     """
-    # `positions`: of vertices, (n, V, 3).
-    # `along`: where they are along the vessel, in slices, (n, V).
-    # `edges`: (E, 2), vertices at the ends of each edge.
-    # `toward`: directions, (k, 3), each of length 1.
-    # Returns: (slices, k); -inf where a slice holds no surface.
-    outermost = np.full((slices, len(toward)), -np.inf)
-    vertices = positions.shape[1]
-    points, places = positions.reshape(-1, 3), along.reshape(-1)
-    ends = (np.arange(len(positions))[:, None, None] * vertices + edges).reshape(-1, 2)
-    a, b = places[ends[:, 0]], places[ends[:, 1]]
-    first = np.ceil(np.minimum(a, b)).astype(np.int64)
-    count = np.maximum(np.floor(np.maximum(a, b)).astype(np.int64) - first + 1, 0)
-    edge = np.repeat(np.arange(len(ends)), count)
-    border = first[edge] + np.arange(len(edge)) - (np.cumsum(count) - count)[edge]
-    start, stop, a, b = ends[edge, 0], ends[edge, 1], a[edge], b[edge]
-    part = np.where(a == b, 0.0, (border - a) / np.where(a == b, 1.0, b - a))
-    number = np.concatenate([np.floor(places).astype(np.int64), border - 1, border])
-    if closed:
-        number %= slices
-    order = np.argsort(number, kind="stable")
-    order = order[(number[order] >= 0) & (number[order] < slices)]
-    present, begin = np.unique(number[order], return_index=True)
-    if not len(present):
-        return outermost
-    for view, direction in enumerate(toward):
-        # A product of each coordinate on its own: the same bits for any number of points.
-        x, y, z = (points[:, axis] * direction[axis] for axis in range(3))
-        reach = x + y + z
-        crossing = reach[start] + part * (reach[stop] - reach[start])
-        values = np.concatenate([reach, crossing, crossing])[order]
-        outermost[present, view] = np.maximum.reduceat(values, begin)
-    return outermost
+    length = stretch_length(samples)
+    filled = -(-samples // length)
+    parts = np.array_split(np.arange(filled), min(_PARTS, filled))
+    begins = np.array([part[0] for part in parts]) * length
+    ends = np.append(begins[1:], samples)
+    values = total(sums)
+    means = np.array([values[part].sum() for part in parts]) / (ends - begins)
+    return means, (begins + ends - 1) / 2
+
+
+def largest_change(means: Floats, times: Floats, startup_time: float) -> tuple[float, float]:
+    """How much the means of parts change, and within which time.
+
+    `means`, `times`: of parts of the samples, (parts,), times in s; `startup_time`: in s. Where the
+    parts lie within less, the fastest change goes on for so long.
+    """
+    if len(means) < 2:
+        return math.nan, startup_time
+    span = float(times[-1] - times[0])
+    if span < startup_time:
+        rates = np.diff(means) / np.diff(times)
+        return float(rates[np.abs(rates).argmax()]) * startup_time, startup_time
+    low, high = int(means.argmin()), int(means.argmax())
+    return float(means[max(low, high)] - means[min(low, high)]), span
+
+
+@dataclass(frozen=True)
+class Steadiness:
+    """How far a flow is from being steady."""
+
+    # Relative changes of flow and pressure gradient between quarters of the samples, or within the
+    # start-up time where that is longer; nan where they cannot be told.
+    flow_change: float
+    gradient_change: float
+    change_time: float  # Within which these changes come about, in s
+    drive_change: float  # Relative change over the samples of what the case drives the flow with
+    # In s; see
+    # :meth:`haloscope.solvers.blood.vessels.straight_vessels.StraightVessel.startup_time`.
+    startup_time: float
+    age: float  # From step 0 to the last sample, in s
+    # Way of the mean flow in that time over the diameter; None without cells.
+    diameters: float | None = None
+    # Of a vessel with open ends over its diameter: blood that has gone so far is new.
+    length: float = math.inf
+
+    @property
+    def steady(self) -> bool | None:
+        """Whether the flow is steady; None: the samples do not tell."""
+        if self.reasons():
+            return False
+        return None if math.isnan(self.flow_change) else True
+
+    def reasons(self) -> list[str]:
+        """Reasons why the flow is not steady, in words; empty where nothing shows that."""
+        reasons = []
+        if self.drive_change > MOST_CHANGE:
+            reasons.append(
+                f"its driving force changes by {100 * self.drive_change:.3g} % meanwhile"
+            )
+        for subject, change in (
+            ("it", self.flow_change),
+            ("its pressure gradient", self.gradient_change),
+        ):
+            if abs(change) > MOST_CHANGE:
+                reasons.append(
+                    f"{subject} changes by {_percent(change)} in {_time(self.change_time)}"
+                )
+        needed = _STARTUPS * self.startup_time
+        if self.age < needed:
+            reasons.append(f"its age is {_time(self.age)} and its start-up takes {_time(needed)}")
+        way = min(_DIAMETERS, self.length)
+        if self.diameters is not None and not self.diameters >= way:
+            reasons.append(
+                f"blood has travelled {self.diameters:.3g} of the {way:.3g} diameters in which the distribution "
+                "of cells develops"
+            )
+        return reasons
+
+    def describe(self) -> str:
+        """Whether the flow is steady, for people."""
+        reasons = self.reasons()
+        if reasons:
+            line = "the flow is not steady: " + ", ".join(reasons)
+            if self.drive_change > MOST_CHANGE:
+                return line
+            return f"{line}; run longer or raise blood.profile.start"
+        if self.steady is None:
+            return (
+                "whether the flow is steady is unknown from one sample; lower blood.profile.start or "
+                "blood.profile.interval"
+            )
+        changes = f"{_percent(self.flow_change)} in {_time(self.change_time)}"
+        return f"the flow is steady: it changes by {changes}"
+
+
+def _percent(change: float) -> str:
+    """A relative change of 3 digits, or of more in whole numbers."""
+    return f"{100 * change:+.3g} %" if abs(change) < 9.99 else f"{100 * change:+.0f} %"
+
+
+def _time(seconds: float) -> str:
+    """A time of 3 digits in a unit that suits it."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} us"
 
 
 # All sums are whole numbers, so that they do not depend on ranks or restarts; only a lattice point
 # within rounding of a cell's surface may count as inside on some ranks and not on others.
 
-Integers = NDArray[np.int64]
 
 _PREFIX = "profile "
 _NOT_FINITE = "the velocities of the fluid are not finite"
@@ -196,20 +246,12 @@ class Profiles:
     # (2007) H1526; in simulations D. A. Fedosov et al., Microcirculation 17 (2010) 615). If there
     # are red cells only they count.
 
-    def __init__(
-        self,
-        table: BloodTable,
-        vessel: Vessel,
-        part: LatticePart,
-        fluid: Fluid,
-        suspension: Suspension | None,
-        units: LatticeUnits,
-        world: World,
-    ) -> None:
+    def __init__(self, medium: FluidWithCells, vessel: Vessel) -> None:
+        table, part, units = medium.table, medium.part, medium.table.units
         assert table.profile is not None
         self._table, self._profile = table, table.profile
-        self._part, self._fluid, self._suspension = part, fluid, suspension
-        self._lattice, self._units, self._world = vessel.lattice, units, world
+        self._part, self._fluid, self._suspension = part, medium.fluid, medium.suspension
+        self._lattice, self._units, self._world = vessel.lattice, units, medium.world
         self.vessel = straight = straight_vessel(table, vessel)
         self._drive = table.drive_signal()
         self._signals = [opening.time_signal() for opening in table.openings if opening.value]
@@ -280,23 +322,18 @@ class Profiles:
             self._sample_cells(self._suspension, speed)
 
     def _sample_cells(self, suspension: Suspension, speed: Floats) -> None:
-        sums, bins, part = self._sums, self._profile.bins, self._part
-        present = []
+        sums, bins = self._sums, self._profile.bins
         first, stop = self.vessel.planes
         outline = np.full((stop - first, len(self.vessel.views[0])), -np.inf)
         for number, local in enumerate(suspension.kinds):
-            m, triangles = local.membranes, local.kind.mesh.triangles
-            positions = m.on_host(m.positions, local.count)
-            velocities = m.on_host(m.velocities, local.count)[local.own]
-            present.append(ClosedCells(np.moveaxis(positions, 2, 0), triangles))
-            own = positions[local.own]
-            sums["cells"] += self._moved(own, velocities, triangles)
+            m, mesh = local.membranes, local.kind.mesh
+            own, velocities = (
+                m.on_host(array, local.count)[local.own] for array in (m.positions, m.velocities)
+            )
+            sums["cells"] += self._moved(own, velocities, mesh.triangles)
             if self._edges_count(number):
-                outline = np.maximum(outline, self._outline(own, local.kind.mesh.edges))
-        box = OwnBox(*part.box, shape=self._lattice.shape, periodic=self._lattice.periodic)
-        device = suspension.device
-        flags = inside_flags(present, box, part.halo, part.table, part.owned, device)
-        inside = np.flatnonzero(flags[self._chosen])
+                outline = np.maximum(outline, self._outline(own, mesh.edges))
+        inside = np.flatnonzero(suspension.flags_inside(self._part.owned)[self._chosen])
         at = self._bins[inside]
         sums["inside"] += np.bincount(at, minlength=bins)
         sums["inside speed"] += exact_bin_sums(at, speed[inside], bins)

@@ -1,4 +1,4 @@
-"""Shear stress of the fluid on the walls, at the lattice points next to them: their distances and normals."""
+"""Shear stress of the fluid on the walls, from the populations of the lattice points next to them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,111 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Device
-from haloscope.exchange.ranks.world import World
-from haloscope.mesh.lattice.lattice_parts import WALL, LatticePart, Region
-from haloscope.mesh.lattice.point_fields import PointFields
+from haloscope.mesh.lattice.lattice_parts import WALL, LatticePart
 from haloscope.mesh.lattice.wall_links import wall_distances
 from haloscope.mesh.surfaces.surfaces import Surface
 from haloscope.solvers.blood.fluid.fluid import Fluid
-from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, VELOCITIES
-from haloscope.solvers.blood.fluid.local_stress import COMPONENTS, ChosenPoints, viscous_stress
-from haloscope.solvers.blood.units import LatticeUnits
+from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, OPPOSITE, VELOCITIES, equilibrium
+from haloscope.solvers.blood.fluid_with_cells import FluidWithCells
 from haloscope.solvers.blood.vessels.vessels import Vessel
 from haloscope.solvers.carreau import Carreau
 from haloscope.solvers.interface import saved_counts, saved_numbers
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+
+COMPONENTS = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
+"""Order of the components of a stress: xx, yy, zz, xy, xz, yz."""
+# Of Newton's method for Carreau's law.
+_TURNS = 8
+
+
+def viscous_stress(
+    populations: Floats, force: Floats, tau: float | None, law: Carreau | None = None
+) -> Floats:
+    """Viscous stress 2 mu S from what deviates from equilibrium, in lattice units.
+
+    `populations`: f_i - w_i before a collision, (19, n); `force`: force density, (3, n); Returns:
+    (6, n), in the order of :data:`COMPONENTS`.
+    """
+    # sigma = -(1 - 1/(2 tau)) (sum f_neq c c + (u g + g u)/2), without its trace (T. Krueger, F.
+    # Varnik, D. Raabe, Phys. Rev. E 79 (2009) 046704; the term of the force g goes with Guo's
+    # forcing, in which u holds half of g).
+    density = 1 + populations.sum(axis=0)
+    momentum = np.stack([_weighted(VELOCITIES[:, a], populations) for a in range(3)])
+    u = (momentum + 0.5 * force) / density
+    deviation = populations - equilibrium(density, u)
+    pi = np.stack(
+        [
+            _weighted(VELOCITIES[:, a] * VELOCITIES[:, b], deviation)
+            + 0.5 * (u[a] * force[b] + u[b] * force[a])
+            for a, b in COMPONENTS
+        ]
+    )
+    pi[:3] -= pi[:3].mean(axis=0)
+    time: Floats | float
+    if tau is None:
+        assert law is not None
+        time = _carreau_time(law, pi, density)
+    else:
+        time = tau
+    stress: Floats = -(1 - 0.5 / time) * pi
+    return stress
+
+
+def _weighted(factors: NDArray[np.integer], values: Floats) -> Floats:
+    """Sum of rows with factors, one after the other: the same bits for any number of points."""
+    weighted = np.zeros(values.shape[1])
+    for factor, row in zip(factors.tolist(), values, strict=True):
+        if factor:
+            weighted += factor * row
+    return weighted
+
+
+def _carreau_time(law: Carreau, pi: Floats, density: Floats) -> Floats:
+    """Relaxation times, as `carreau_tau` in lattice.hpp: the shear rate is K / tau."""
+    square = (pi[:3] ** 2).sum(axis=0) + 2 * (pi[3:] ** 2).sum(axis=0)
+    reduced = 4.5 * square / density**2 * law.time**2
+    span = 3 * (law.at_rest - law.at_high_shear)
+    tau = np.full(len(density), 3 * law.at_rest + 0.5)
+    for _ in range(_TURNS):
+        x = reduced / tau**2
+        thin = span * law.thinning(x)
+        slope = 1 + 2 * law.power * thin * x / ((1 + x) * tau)
+        tau = tau - (tau - 3 * law.at_high_shear - 0.5 - thin) / slope
+    return tau
+
+
+class ChosenPoints:
+    """Reads populations and forces of chosen own points from the device.
+
+    `points`: own points that lie in no opening, (n,).
+    """
+
+    def __init__(self, device: Device, fluid: Fluid, part: LatticePart, points: Integers) -> None:
+        self._device, self._fluid, self._points = device, fluid, points
+        stride = fluid.stride
+        slots = np.arange(DIRECTIONS)[:, None] * stride
+        even = slots + points
+        odd = even.copy()
+        # After an odd step what arrives is still at its source, or was sent back by a wall.
+        sources = part.sources[:, points].astype(np.int64)
+        back = OPPOSITE[1:, None] * stride + sources
+        odd[1:] = np.where(sources < 0, even[1:], back)
+        self._addresses = [device.from_host(indices) for indices in (even, odd)]
+        self._forces = device.from_host(np.arange(3)[:, None] * stride + points)
+
+    def populations(self) -> Floats:
+        """Populations that arrived at each point, less the weights, (19, n)."""
+        return self._fluid.arrived_at(self._points, self._addresses)
+
+    def forces(self) -> Floats:
+        """Force density of cells, (3, n); zero without cells."""
+        force = self._fluid.force
+        if len(force) < 3:
+            return np.zeros((3, len(self._points)))
+        return np.asarray(self._device.to_host(force.reshape(-1)[self._forces]), np.float64)
+
 
 # In spacings: what a shape's distances are differenced over, and how far those of surfaces reach.
 _STEP = 1e-3
@@ -118,52 +208,25 @@ class WallStress:
     # the points next to them (J. Stahl, B. Chopard, J. Latt, Comput. Fluids 39 (2010) 1625). What
     # acts along the wall, with the normal of the geometry, is the shear stress.
 
-    def __init__(
-        self,
-        device: Device,
-        fluid: Fluid,
-        vessel: Vessel,
-        part: LatticePart,
-        region: Region,
-        units: LatticeUnits,
-        world: World,
-        *,
-        tau: float,
-        law: Carreau | None = None,
-    ) -> None:
-        self._units, self._world, self._law = units, world, law
-        self._tau = tau if law is None else None
+    def __init__(self, medium: FluidWithCells, vessel: Vessel) -> None:
+        part = medium.part
+        self._units, self._world, self._law = medium.table.units, medium.world, medium.law
+        self._tau = medium.table.tau if medium.law is None else None
         self.samples = 0  # How many the mean is of
         own = wall_points(part)
-        self.present = world.any(len(own) > 0)
+        self.present = medium.world.any(len(own) > 0)
         """Whether there are walls at all."""
         if not self.present:
             return
-        lattice = vessel.lattice
-        x, y, z = lattice.origin.tolist()
-        self.places = PointFields(
-            world,
-            part.numbers[own],
-            lattice.shape,
-            origin=(x, y, z),
-            spacing=lattice.spacing,
-            periodic=lattice.periodic,
-        )
+        self.places = medium.layout_of(own)
         distances, self._normals = distances_and_normals(vessel, part, own)
         near, self._share = _neighbours(part, own, distances, self._normals)
         self._sums = np.zeros((3, len(own)))
-        self._find(device, fluid, part, region, own, near)
+        self._find(medium, own, near)
 
-    def _find(
-        self,
-        device: Device,
-        fluid: Fluid,
-        part: LatticePart,
-        region: Region,
-        own: Integers,
-        near: Integers,
-    ) -> None:
+    def _find(self, medium: FluidWithCells, own: Integers, near: Integers) -> None:
         """Which points' stresses are needed here, and which others ask for."""
+        part, region = medium.part, medium.region
         ghosts = np.unique(near[near >= part.owned])
         owners = region.boxes.owners(part.coordinates[ghosts])
         asked = [np.flatnonzero(owners == rank) for rank in range(self._world.size)]
@@ -172,7 +235,7 @@ class WallStress:
             part.find(np.frombuffer(numbers.tobytes(), np.int64), region.shape) for numbers in came
         ]
         chosen = np.unique(np.concatenate([own, near[near < part.owned], *served]))
-        self._points = ChosenPoints(device, fluid, part, chosen)
+        self._points = ChosenPoints(medium.device, medium.fluid, part, chosen)
         self._own = np.searchsorted(chosen, own)
         self._served = [np.searchsorted(chosen, rows) for rows in served]
         # What comes from others stands behind, by rank.

@@ -18,9 +18,9 @@ from haloscope.mesh.lattice.shapes import Grid
 from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.solvers.blood.case import LONGEST_SEGMENT
 from haloscope.solvers.blood.case_cells import CellsTable
-from haloscope.solvers.blood.cell_kinds import filling_of
-from haloscope.solvers.blood.cells import entering
-from haloscope.solvers.blood.filling.lumen import distance_from_points
+from haloscope.solvers.blood.cells import local_cells
+from haloscope.solvers.blood.filling.filling import filling_of
+from haloscope.solvers.blood.filling.shapes import distance_from_points
 from haloscope.solvers.blood.fluid.flow import permeability
 from haloscope.solvers.blood.fluid_with_cells import FluidWithCells
 from haloscope.solvers.blood.units import MICRO
@@ -156,7 +156,7 @@ class PreInletDrive:
         self._scale = 2.0 ** (_BITS - count.bit_length())
         self._sums = device.zeros((_PIECES,), np.int64)
         along = fluid.velocity.reshape(3, fluid.stride)[segment.axis]
-        file = entering.kernel_file()
+        file = local_cells.kernel_file()
         self._sum = device.kernel(file.source, "sum_along", file.constants).bind(
             u=along,
             count=fluid.owned,
@@ -272,7 +272,7 @@ class FedInlet:
             np.flatnonzero(to >= 0),
             to[to >= 0],
         )
-        file = entering.kernel_file(str(vessel.fluid.constants["real"]))
+        file = local_cells.kernel_file(str(vessel.fluid.constants["real"]))
         self._set = device.kernel(file.source, "set_inlet", file.constants).bind(
             u=velocities,
             stride=self._fluid.stride if alone else points,
