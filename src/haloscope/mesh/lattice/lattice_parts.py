@@ -8,6 +8,7 @@ ghost, which both sides refer to; and what it meets of itself is its own point, 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -176,6 +177,7 @@ def take(
     periodic: tuple[bool, bool, bool] = (False, False, False),
     openings: ArrayLike | None = None,
     outward: ArrayLike = (),
+    links: Mapping[int, tuple[Integers, NDArray[np.integer]]] | None = None,
 ) -> LatticePart:
     """A rank's part of a lattice.
 
@@ -187,12 +189,14 @@ def take(
     # `directions`: (n, 3): x, y, z of c_i.
     # `openings`: the opening that each of the points is on, -1: none; by default there are none.
     # `outward`: (openings, 3): a vector that points out of the lattice at each opening. What is
-    # missing at x - c_i of a point on an opening is its outside where -c_i points outwards.
+    # missing at x - c_i of a point on an opening is its outside where -c_i points outwards. That of an
+    # opening with `links` is outside along these alone, of points (n,) by their numbers and (n, 3).
     steps = np.asarray(directions, np.int64)
     lo, hi = (np.asarray(corner, np.int64) for corner in box)
     tags = _tags(len(numbers), openings)
     normals = np.asarray(outward, np.float64).reshape(-1, 3)
-    normals = normals / np.linalg.norm(normals, axis=1, keepdims=True)
+    lengths = np.linalg.norm(normals, axis=1, keepdims=True)
+    normals = normals / np.where(lengths > 0, lengths, 1.0)
     extent = hi - lo + 2 * halo
     _check(steps, halo, tags, normals, extent)
     order = np.argsort(numbers, kind="stable")
@@ -221,6 +225,17 @@ def take(
         edge = row[bulk:]
         missing = (edge == WALL) & beyond[on]
         edge[missing] = OUTSIDE - on[missing]
+    for number, (points, ways) in (links or {}).items():
+        at = np.searchsorted(numbers[bulk:owned], points)
+        there = at < owned - bulk
+        there[there] = numbers[bulk:owned][at[there]] == points[there]
+        at, ways = bulk + at[there], ways[there]
+        # Not of points on an opening with a plane.
+        free = np.isin(tags[at], list(links or {}))
+        for row, step in zip(sources, steps, strict=True):
+            mine = at[free & (ways == -step).all(axis=1)]
+            mine = mine[row[mine] == WALL]
+            row[mine] = OUTSIDE - number
     corners = (_triple(lo), _triple(hi))
     return LatticePart(
         places.astype(np.int32),

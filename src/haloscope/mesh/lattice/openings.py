@@ -15,6 +15,7 @@ from haloscope.mesh.blocks import AXES, Triple
 from haloscope.mesh.hexes.hexes import point_text
 from haloscope.mesh.lattice.lattice_runs import Runs, raster, unraster
 from haloscope.mesh.lattice.shapes import Grid
+from haloscope.mesh.lattice.tilted_openings import TiltedOpening, find_tilted, is_tilted
 from haloscope.mesh.surfaces.surfaces import Surface, connected_parts, spread
 
 # An opening lies on a plane of lattice points, the one nearest to where it was asked for. Its points
@@ -54,6 +55,18 @@ class Opening:
     direction: int
     plane: int  # Coordinate of its points along the axis
     numbers: Integers  # Raster numbers of its points, ascending
+
+    @property
+    def normal(self) -> Floats:
+        """Out of the fluid, of length 1, (3,)."""
+        return np.asarray(self.direction * np.eye(3)[self.axis])
+
+    def area(self, spacing: float) -> float:
+        """Of its points, each a spacing squared, in m^2; `spacing`: of the lattice, in m."""
+        return len(self.numbers) * spacing**2
+
+
+AnyOpening = Opening | TiltedOpening
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +137,8 @@ def grid_of(surface: Surface, spacing: float, openings: Sequence[str | OpeningPl
     origin = low + spacing / 2
     aligned = set()
     for opening in openings:
+        if isinstance(opening, str) and is_tilted(surface, opening):
+            continue
         wanted = _wanted(opening, surface)
         axis = wanted.axis
         if axis not in aligned:
@@ -136,20 +151,27 @@ def grid_of(surface: Surface, spacing: float, openings: Sequence[str | OpeningPl
 
 def cut_openings(
     runs: Runs, grid: Grid, surface: Surface, openings: Sequence[str | OpeningPlane]
-) -> tuple[Runs, tuple[Opening, ...]]:
-    """End the fluid at openings."""
-    cut: list[Opening] = []
-    for asked in openings:
-        wanted = _wanted(asked, surface)
-        if wanted.name in [opening.name for opening in cut]:
+) -> tuple[Runs, tuple[AnyOpening, ...]]:
+    """End the fluid at openings: on planes of points, or where links meet ends askew to these."""
+    names = [asked if isinstance(asked, str) else asked.name for asked in openings]
+    for place, name in enumerate(names):
+        if name in names[:place]:
             raise InputError(
                 "two openings have this name",
-                location=f"opening '{wanted.name}'",
+                location=f"opening '{name}'",
                 remedy="give each opening its own name",
             )
-        runs, opening = _cut(runs, grid, surface, wanted)
-        cut.append(opening)
-    for opening, other in itertools.permutations(cut, 2):
+    cut: dict[str, AnyOpening] = {}
+    tilted = [one for one in openings if isinstance(one, str) and is_tilted(surface, one)]
+    for asked, name in zip(openings, names, strict=True):
+        if name not in tilted:
+            runs, cut[name] = _cut(runs, grid, surface, _wanted(asked, surface))
+    # The others remove points, whose links are none then.
+    for name in tilted:
+        cut[name] = find_tilted(surface, grid, runs, name)
+    for opening, other in itertools.permutations(cut.values(), 2):
+        if isinstance(opening, TiltedOpening) and isinstance(other, TiltedOpening):
+            continue
         gone = not runs.contains(opening.numbers).all()
         if gone or np.isin(opening.numbers, other.numbers).any():
             raise InputError(
@@ -157,7 +179,7 @@ def cut_openings(
                 location=f"opening '{opening.name}'",
                 remedy="move them apart, or make the branches of a generated vessel longer",
             )
-    return runs, tuple(cut)
+    return runs, tuple(cut[name] for name in names)
 
 
 def _cut(runs: Runs, grid: Grid, surface: Surface, wanted: _Wanted) -> tuple[Runs, Opening]:
@@ -263,7 +285,7 @@ _CHUNK = 2**24
 def narrow_place(
     runs: Runs,
     shape: Triple,
-    openings: tuple[Opening, ...],
+    openings: tuple[AnyOpening, ...],
     slab: tuple[int, int],
     least_across: int,
 ) -> tuple[int, int] | None:
@@ -297,7 +319,7 @@ def narrow_place(
 
 
 def _mask(
-    runs: Runs, shape: Triple, openings: tuple[Opening, ...], start: int, stop: int, margin: int
+    runs: Runs, shape: Triple, openings: tuple[AnyOpening, ...], start: int, stop: int, margin: int
 ) -> Mask:
     """Fluid in planes z from start up to stop with a margin on all sides, (z, y, x)."""
     nx, ny, _ = shape
@@ -311,6 +333,9 @@ def _mask(
     run, place = spread(near.stop - near.first)
     mask.ravel()[first[run] + place] = True
     for opening in openings:
+        if isinstance(opening, TiltedOpening):
+            # Its points are in the middle of no vessel: beside them are deeper ones.
+            continue
         coordinates = unraster(shape, opening.numbers) + margin - np.array([0, 0, start])
         for _ in range(margin):
             coordinates[:, opening.axis] += opening.direction

@@ -21,6 +21,7 @@ from haloscope.mesh.blocks import Triple
 from haloscope.mesh.files.meshio_files import METRE, LengthUnit
 from haloscope.mesh.lattice.lattice_runs import Flags, Runs, unraster
 from haloscope.mesh.lattice.openings import (
+    AnyOpening,
     Opening,
     OpeningPlane,
     cut_openings,
@@ -55,7 +56,7 @@ class Lattice:
     grid: Grid
     runs: Runs  # The fluid points of the whole, as runs of raster numbers; the same on every rank
     # Inlets and outlets in the order asked for; their points are fluid points.
-    openings: tuple[Opening, ...]
+    openings: tuple[AnyOpening, ...]
     slab: tuple[int, int]  # First plane z of this rank, and the one after its last
     notices: tuple[str, ...] = ()  # For the user, one line each
 
@@ -309,7 +310,7 @@ def _gathered(grid: Grid, runs: Runs, world: World) -> Runs:
 
 
 def _connected(
-    runs: Runs, grid: Grid, openings: tuple[Opening, ...], unit: LengthUnit
+    runs: Runs, grid: Grid, openings: tuple[AnyOpening, ...], unit: LengthUnit
 ) -> tuple[Runs, list[str]]:
     """Keep the parts with openings, or without any the largest; report the parts left out."""
     part = runs.parts(grid.periodic)
@@ -342,7 +343,7 @@ def _place(grid: Grid, number: int) -> Floats:
 def _narrowest(
     runs: Runs,
     grid: Grid,
-    openings: tuple[Opening, ...],
+    openings: tuple[AnyOpening, ...],
     slab: tuple[int, int],
     least_across: int,
     world: World,
@@ -418,7 +419,7 @@ def _points_across(
     runs = _gathered(grid, inside_runs(surface, grid, *slab), world)
     if not runs.points:
         return 1
-    cut: tuple[Opening, ...] = ()
+    cut: tuple[AnyOpening, ...] = ()
     # Faults of openings on a finer lattice are reported when that lattice is made.
     with contextlib.suppress(InputError):
         runs, cut = cut_openings(runs, grid, surface, openings)

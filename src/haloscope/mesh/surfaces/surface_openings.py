@@ -146,7 +146,7 @@ def walls_of(lattice: Lattice, surface: Surface) -> Surface:
     for opening in lattice.openings:
         if opening.name in surface.names:
             caps |= surface.groups == surface.names.index(opening.name)
-        else:
+        elif isinstance(opening, Opening):
             caps[_caps(lattice, surface, opening)] = True
     if not caps.any():
         return surface

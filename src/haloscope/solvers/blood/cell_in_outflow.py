@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Device
 from haloscope.errors import InputError, SolutionError, counted
 from haloscope.exchange.ranks.world import World
+from haloscope.mesh.lattice.openings import Opening
 from haloscope.regions import Region as TimedRegion
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.case_vessels import OpeningTable
@@ -128,6 +129,7 @@ class CellInOutflow:
             # Nor where it stands still, as between two beats of a heart.
             if inflow.get(name, -1.0) >= 0.0:
                 continue
+            assert isinstance(opening, Opening)
             axis, plane = opening.axis, opening.plane
             ahead = high[axis] - plane if opening.direction > 0 else plane - low[axis]
             near = (ahead > -_GOES) & (ahead < _BESIDE + (high - low)[axis])
@@ -258,7 +260,9 @@ class PreInlet:
         self.name, self._table, self._device, self._world = table.name, blood, device, world
         self._sharing = sharing = sharing_of(device, world)
         self._vessel = vessel
-        self.opening = opening = vessel.lattice.openings[number]
+        opening = vessel.lattice.openings[number]
+        assert isinstance(opening, Opening)
+        self.opening = opening
         if not any(kind.hematocrit for kind in blood.cells):
             raise InputError(
                 "the opening feeds cells, but no kind of blood.cells has a hematocrit",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from haloscope.errors import InputError, SolutionError
-from haloscope.mesh.lattice.openings import Opening
+from haloscope.mesh.lattice.openings import AnyOpening
 from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.solvers.blood.case import BloodTable
 from haloscope.solvers.blood.case_vessels import Channel, OpeningTable, SurfaceFile, Tube
@@ -23,6 +23,7 @@ from haloscope.solvers.blood.units import MICRO, SOUND_SPEED
 from haloscope.solvers.blood.vessels.straight_vessels import duct_permeability, tube_permeability
 from haloscope.solvers.blood.vessels.vessels import (
     Vessel,
+    mean_of,
     opening_permeability,
     relative_velocities,
 )
@@ -159,13 +160,13 @@ def _sound_value(table: BloodTable, value: float, pascals: float) -> float:
 
 
 def _fall_of_inflow(
-    table: BloodTable, vessel: Vessel, opening: OpeningTable, points: Opening, until: float
+    table: BloodTable, vessel: Vessel, opening: OpeningTable, points: AnyOpening, until: float
 ) -> PressureFall | None:
     """The fall along the way of what comes in, or leaves, at an opening; None where it cannot be told."""
     lattice, shape = vessel.lattice, table.vessel
     relative = 1.0
     if opening.velocity_profile() is not None:
-        relative = abs(float(relative_velocities(opening, points, lattice).mean()))
+        relative = abs(mean_of(relative_velocities(opening, points, lattice), points, lattice))
     value = abs(opening.value)
     speed = value * relative * opening.time_signal().largest(until)
     if not speed:

@@ -18,8 +18,9 @@ from haloscope.solvers.blood.cells.suspension import Suspension
 from haloscope.solvers.blood.coupling.repulsion import FAR_FROM_WALLS, RepulsionLaw
 from haloscope.solvers.blood.filling.filling import kind_of, vertices_of
 from haloscope.solvers.blood.filling.packing import Cells
+from haloscope.solvers.blood.fluid.boundaries import AnyOpening
 from haloscope.solvers.blood.fluid.flow import Flow
-from haloscope.solvers.blood.fluid.fluid import Fluid, Opening, WallLinks
+from haloscope.solvers.blood.fluid.fluid import Fluid, WallLinks
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, share_out, wanted_by_others
 from haloscope.solvers.blood.fluid.populations import choose_way
 from haloscope.solvers.blood.sizing import bytes_beside_populations
@@ -133,7 +134,7 @@ class FluidWithCells:
         lattice: Lattice,
         *,
         cells: Cells | None,
-        openings: Callable[[LatticePart], Sequence[Opening]] = lambda part: (),
+        openings: Callable[[LatticePart], Sequence[AnyOpening]] = lambda part: (),
         walls: Callable[[LatticePart], WallLinks | None] = lambda part: None,
         distances: Callable[[LatticePart, float], Floats],
         log: Callable[[str], None],

@@ -15,6 +15,7 @@ from haloscope.mesh.lattice.lattice_parts import LatticePart, take
 from haloscope.mesh.lattice.shapes import Tube
 from haloscope.mesh.lattice.voxels import voxelise
 from haloscope.solvers.blood.case import BloodCase, BloodTable
+from haloscope.solvers.blood.case_vessels import SurfaceFile
 from haloscope.solvers.blood.cells import local_cells, ownership, shared_vertices
 from haloscope.solvers.blood.coupling import coupling, inside, repulsion
 from haloscope.solvers.blood.coupling.coupling import LEAST_HALO, Coupling, OwnBox
@@ -51,11 +52,13 @@ def _fluid_files(table: BloodTable, target: Target) -> Iterator[KernelFile]:
     links: list[bool | None] = [bool(table.walls.velocity_m_s) if table.walls.linked else None]
     if any(opening.feeds for opening in table.openings):
         links.append(None)
+    # The file decides whether ends are askew to the axes.
+    ends = (False, True) if isinstance(table.vessel, SurfaceFile) and table.openings else (False,)
     # On cores the vessel decides along which axis rows lie; on GPUs which kinds of rows there are.
     axes = range(_DIMENSIONS) if on_cores and not table.cells else (0,)
     for way in possible_ways(target.kind, table.streaming, table.stored_bytes):
         ways = [way] if on_cores else [way.laid_out(compact=compact) for compact in (True, False)]
-        for one, rows, moving in itertools.product(ways, axes, links):
+        for one, rows, moving, tilted in itertools.product(ways, axes, links, ends):
             yield fluid.kernel_file(
                 target,
                 one,
@@ -65,6 +68,7 @@ def _fluid_files(table: BloodTable, target: Target) -> Iterator[KernelFile]:
                 contrast=table.inside_tau is not None,
                 carreau=table.carreau is not None,
                 rows=rows,
+                tilted=tilted,
                 moving=moving if fluid.takes_links(one, table.precision) else None,
             )
 

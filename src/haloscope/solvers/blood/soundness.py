@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from haloscope.errors import InputError, SolutionError
-from haloscope.mesh.lattice.openings import Opening
+from haloscope.mesh.lattice.openings import AnyOpening, Opening
 from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.mesh.surfaces.surfaces import Surface
 from haloscope.solvers.blood.case import BloodTable
@@ -39,6 +39,7 @@ from haloscope.solvers.blood.units import LEAST_TAU, MICRO, SOUND_SPEED, SOUND_T
 from haloscope.solvers.blood.vessels.vessels import (
     Vessel,
     implausible_vessel,
+    mean_of,
     on_surface_openings,
     relative_velocities,
 )
@@ -214,24 +215,35 @@ def _pressures(table: BloodTable, vessel: Vessel, until: float) -> tuple[float, 
         if opening.kind == "pressure":
             pressure = opening.value * opening.time_signal().largest(until)
             check_pressure(table, pressure, f"blood.openings {opening.name}")
-            pressures.append((pressure, points.axis, points.plane))
+            pressures.append((pressure, points))
     if len(pressures) < 2:
         return 0.0, 1.0
-    (low, axis, plane), (high, other_axis, other) = min(pressures), max(pressures)
-    planes = abs(plane - other) if axis == other_axis else 0
+    (low, one), (high, other) = (
+        choose(pressures, key=lambda item: (item[0], *_plane(item[1]))) for choose in (min, max)
+    )
+    (axis, plane), (other_axis, other_plane) = _plane(one), _plane(other)
+    planes = abs(plane - other_plane) if axis == other_axis >= 0 else 0
     # Openings side by side, as two outlets are, have a way between them that is not straight.
     return high - low, (planes or max(vessel.lattice.grid.shape)) * table.spacing
 
 
+def _plane(opening: AnyOpening) -> tuple[int, int]:
+    """Axis and plane of points of an opening; -1 where its normal is along no axis."""
+    return (opening.axis, opening.plane) if isinstance(opening, Opening) else (-1, 0)
+
+
 def _inflow(
-    table: BloodTable, opening: OpeningTable, points: Opening, lattice: Lattice, until: float
+    table: BloodTable, opening: OpeningTable, points: AnyOpening, lattice: Lattice, until: float
 ) -> float:
     """Largest speed in m/s of what comes in at an opening, there or once its flow has developed."""
     # Twice the mean in the middle of a tube.
     relative, largest_are = 2.0, []
     if opening.velocity_profile() is not None:
         profile = relative_velocities(opening, points, lattice)
-        largest, developed = float(np.abs(profile).max()), 2 * abs(float(profile.mean()))
+        largest, developed = (
+            float(np.abs(profile).max()),
+            2 * abs(mean_of(profile, points, lattice)),
+        )
         relative = max(largest, developed)
         largest_are += ["its profile"] if largest > developed else []
     signal = opening.time_signal()

@@ -16,6 +16,7 @@ from haloscope.errors import FIELDS, InputError, counted
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hexes import point_text
 from haloscope.mesh.lattice.lattice_runs import raster
+from haloscope.mesh.lattice.openings import Opening
 from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.solvers.blood.case_cells import CellsTable
 from haloscope.solvers.blood.cells.local_cells import CellKind
@@ -99,6 +100,8 @@ def lumen_of(lattice: Lattice, reach: float, *, clear: int = 0) -> Lumen:
     inside = np.zeros(math.prod(lattice.shape), bool)
     inside[lattice.runs.numbers()] = True
     for opening in lattice.openings:
+        if not isinstance(opening, Opening):
+            continue
         places = lattice.coordinates(opening.numbers)
         for layer in range(min(clear, lattice.shape[opening.axis])):
             before = places.copy()

@@ -54,6 +54,24 @@ class Opening:
 
 
 @dataclass(frozen=True)
+class TiltedOpening:
+    """An inlet or outlet at an end askew to the axes: links of points that it cuts."""
+
+    normal: Floats  # Out of the vessel, of length 1, (3,)
+    # Own points and directions i of what comes in: the opening lies on the way from x to x - c_i.
+    points: NDArray[np.integer[Any]]
+    directions: NDArray[np.integer[Any]]
+    # What comes in with each link beyond what it throws back, (links,); it is multiplied by the number
+    # that :meth:`Fluid.drive` sets. None: the density is given by that number.
+    thrown: Floats | None = None
+
+
+AnyOpening = Opening | TiltedOpening
+# Of the kinds of points, as the kernel `openings` has them.
+_DOWN, _DENSITY, _TILTED = 4, 8, 16
+
+
+@dataclass(frozen=True)
 class WallLinks:
     """Links to walls that move, or that do not lie halfway between points."""
 
@@ -77,7 +95,7 @@ class OpeningTables:
     `numbers`: opening of each of these points, (points,).
     """
 
-    def __init__(self, part: LatticePart, openings: Sequence[Opening]) -> None:
+    def __init__(self, part: LatticePart, openings: Sequence[AnyOpening]) -> None:
         self._openings = tuple(openings)
         self._sources = np.ascontiguousarray(part.sources[:, part.bulk : part.owned])
         self.numbers = behind = -2 - self._sources.min(axis=0, initial=0)
@@ -89,9 +107,24 @@ class OpeningTables:
         self._kinds = np.zeros(len(behind), np.uint8)
         # Velocities before they are multiplied, (3, points).
         self.velocities = np.zeros((3, len(behind)))
+        self.tilted = any(isinstance(opening, TiltedOpening) for opening in openings)
+        # Of each link the opening that it passes through, and 1 more; what comes in with it.
+        self._links = np.zeros(self._sources.shape, np.uint8)
+        self._thrown = np.zeros(self._sources.shape)
+        self._normals = np.zeros((4, len(openings)))
         for number, opening in enumerate(openings):
             at = np.flatnonzero(behind == number)
-            self._kinds[at] = opening.axis + 4 * (opening.sign < 0) + 8 * (opening.velocity is None)
+            if isinstance(opening, TiltedOpening):
+                self._kinds[at] = _TILTED
+                link = np.asarray(opening.directions) - 1, np.asarray(opening.points) - part.bulk
+                self._links[link] = number + 1
+                self._normals[:3, number] = opening.normal
+                self._normals[3, number] = opening.thrown is None
+                if opening.thrown is not None:
+                    self._thrown[link] = opening.thrown
+                continue
+            density = _DENSITY * (opening.velocity is None)
+            self._kinds[at] = opening.axis + _DOWN * (opening.sign < 0) + density
             if opening.velocity is not None:
                 if opening.velocity.shape != (len(at), 3):
                     raise ValueError(
@@ -107,7 +140,20 @@ class OpeningTables:
             "kinds": self._kinds,
             "numbers": self.numbers.astype(np.uint8),
             "prescribed": self.velocities.astype(dtype),
+            "links": self._links,
+            "thrown": self._thrown.astype(dtype),
+            "ends": self._normals.astype(dtype),
+            "passed": np.zeros(self._links.shape if self.tilted else 1),
         }
+
+    def links_of(self, opening: int) -> NDArray[np.bool_]:
+        """Which of the kernel's links, (18, points), pass through a tilted opening."""
+        return np.asarray(self._links == opening + 1)
+
+    @property
+    def complete(self) -> NDArray[np.bool_]:
+        """Which points miss nothing that arrives, (points,): those at tilted openings."""
+        return np.asarray(self._kinds == _TILTED)
 
     def moments(
         self, arrived: Floats, drives: Floats, force: Floats, boundary_velocities: Floats
@@ -119,6 +165,8 @@ class OpeningTables:
         """
         density, velocity = np.ones(len(self.numbers)), np.zeros((3, len(self.numbers)))
         for number, opening in enumerate(self._openings):
+            if isinstance(opening, TiltedOpening):
+                continue
             at = np.flatnonzero(self.numbers == number)
             inward = opening.sign * VELOCITIES[:, opening.axis]
             known = (1 - np.sign(inward)) * (inward <= 0) @ arrived[:, at].astype(np.float64)

@@ -16,9 +16,10 @@
 // the type in which populations are kept. In place `old` and `fresh` are the same array.
 
 // CELLS: there are cells; CONTRAST: two fluids; CARREAU: shear-thinning; SINGLE: real is float;
-// HALF: populations are kept in half precision, times SCALE; ROWS_ALONG: axis along which rows of points lie.
+// HALF: populations are kept in half precision, times SCALE; ROWS_ALONG: axis along which rows of points lie;
+// TILTED: there are openings askew to the axes.
 CONSTANTS(TYPE(real), INT(CELLS), INT(CONTRAST), INT(CARREAU), INT(SINGLE), INT(HALF), INT(SCALE),
-          INT(ROWS_ALONG))
+          INT(ROWS_ALONG), INT(TILTED))
 
 typedef double CellReal;
 #if HALF
@@ -43,12 +44,16 @@ INLINE long address(int i, long p, int source, long stride) {
 
 // Points of openings: completes the incoming populations, then as above. sources [18][count]; kinds: axis, + 4 where
 // the inward normal points down it, + 8 where a density is prescribed; numbers: of the opening, whose drive is that
-// density or a factor of the velocities prescribed [3][count].
+// density or a factor of the velocities prescribed [3][count]. Kind 16: a point at an opening askew to the axes; of
+// what comes in along direction i, links [18][count] has the opening and 1 more, 0 elsewhere, and thrown [18][count]
+// what is added to what left, times the drive; ends [4][openings]: normals and whether a density is prescribed. What
+// leaves a link less what comes in goes to passed [18][count].
 KERNEL_BOUNDS(OPENINGS_BOUNDS, openings, IN(Stored, old), OUT(Stored, fresh), LONG(stride),
               VALUE(Physics, physics), IN(real, body), LONG(first), LONG(count), IN(int, sources),
               IN(unsigned char, kinds), IN(unsigned char, numbers), IN(real, prescribed),
               IN(real, drive), LONG(streamed), LONG(pushed), IN(CellReal, force),
-              OUT(CellReal, velocity), IN(unsigned char, inside)) {
+              OUT(CellReal, velocity), IN(unsigned char, inside), IN(unsigned char, links),
+              IN(real, thrown), IN(real, ends), LONG(openings), OUT(double, passed)) {
   PARTS(q, count) {
     const long p = first + q;
     real h[Q], u[3], g[3] = {body[0], body[1], body[2]}, plus = physics.plus, minus = physics.minus;
@@ -63,8 +68,31 @@ KERNEL_BOUNDS(OPENINGS_BOUNDS, openings, IN(Stored, old), OUT(Stored, fresh), LO
     const int kind = kinds[q];
     const real now = drive[numbers[q]];
     const real wanted[3] = {now * prescribed[q], now * prescribed[count + q], now * prescribed[2 * count + q]};
+#if TILTED
+    if (kind & 16) {
+      real arrived[Q];
+      UNROLLED for (int i = 0; i < Q; ++i) arrived[i] = h[i];
+      collide(physics, plus, minus, g, h, u);
+      Developed flow;
+      develop(flow, physics, plus, minus, g, arrived, u);
+      ROLLED for (int i = 1; i < Q; ++i) {
+        const int link = links[(i - 1) * count + q];
+        if (!link) continue;
+        const int k = link - 1;
+        const real n[3] = {ends[k], ends[openings + k], ends[2 * openings + k]};
+        const real left = h[i];
+        h[i] = ends[3 * openings + k] != 0 ? from_beyond(flow, i, n, drive[k], g)
+                                           : fused(drive[k], thrown[(i - 1) * count + q], left);
+        passed[(i - 1) * count + q] = (double)left - (double)h[i];
+      }
+    } else {
+      complete(kind & 3, kind & 4 ? -1 : 1, kind & 8, wanted, now, g, h);
+      collide(physics, plus, minus, g, h, u);
+    }
+#else
     complete(kind & 3, kind & 4 ? -1 : 1, kind & 8, wanted, now, g, h);
     collide(physics, plus, minus, g, h, u);
+#endif
     ROLLED for (int i = 0; i < Q; ++i)
       fresh[address(i, p, pushed && i ? sources[(i - 1) * count + q] : -1, stride)] = kept(h[i]);
 #if CELLS

@@ -16,6 +16,7 @@ from haloscope.device.program import MAIN, SIDE, Exchanges, Program, Step
 from haloscope.device.targets import KernelFile, Target
 from haloscope.regions import Region
 from haloscope.solvers.blood.fluid.boundaries import (
+    AnyOpening,
     LatticePart,
     Opening,
     OpeningTables,
@@ -91,11 +92,13 @@ def kernel_file(
     contrast: bool,
     carreau: bool,
     rows: int = 0,
+    tilted: bool = False,
     moving: bool | None = None,
 ) -> KernelFile:
     """The kernels of a fluid.
 
-    `contrast`: whether the fluid in cells is another; `rows`: axis along which rows of points lie;
+    `contrast`: whether the fluid in cells is another; `rows`: axis along which rows of points lie; `tilted`:
+    whether there are openings askew to the axes;
     `moving`: see :func:`haloscope.solvers.blood.fluid.boundaries.wall_constants`.
     """
     constants: dict[str, int | float | str] = {
@@ -107,6 +110,7 @@ def kernel_file(
         "HALF": int(storage == "half"),
         "SCALE": int(HALF_SCALE),
         "ROWS_ALONG": rows,
+        "TILTED": int(tilted),
     }
     if target.kind != "cpu":
         constants |= {**wall_constants(moving), **way.constants()}
@@ -137,7 +141,7 @@ class Fluid:
         real: Real = "double",
         storage: Storage = "full",
         body_force: Sequence[float] = (0.0, 0.0, 0.0),
-        openings: Sequence[Opening] = (),
+        openings: Sequence[AnyOpening] = (),
         walls: WallLinks | None = None,
         with_cells: bool = False,
         inside_tau: float | None = None,
@@ -235,6 +239,7 @@ class Fluid:
                 contrast=inside_tau is not None,
                 carreau=carreau is not None,
                 rows=part.rows,
+                tilted=self._in_openings.tilted,
                 moving=None if self._sent_back is None else self._sent_back.moving,
             ).constants
         )
@@ -283,7 +288,8 @@ class Fluid:
                 "inside": self.inside,
             },
             velocity=self.velocity_field,
-            opening_tables=self._opening_tables | {"drive": self._drive},
+            opening_tables=self._opening_tables
+            | {"drive": self._drive, "openings": len(self._drive)},
             corrections=tuple(self._corrections),
             wall_link_tables=({}, {}) if self._sent_back is None else self._sent_back.tables,
             alone=self.count == self.owned,
@@ -371,6 +377,11 @@ class Fluid:
         """Set the factor of an opening's velocities, or its density."""
         self._drive[opening] = number
 
+    def passed(self, opening: int) -> Floats:
+        """What left less what came in with each own link of a tilted opening in the last step, (links,)."""
+        passed = self._device.to_host(self._opening_tables["passed"])
+        return np.asarray(passed)[self._in_openings.links_of(opening)]
+
     @property
     def opening_velocities(self) -> Array:
         """Velocities of own points in openings that :meth:`drive` multiplies, for others to set, (3, points)."""
@@ -437,9 +448,12 @@ class Fluid:
             arrived = np.stack([give(self.arrived(i)[there]) for i in range(DIRECTIONS)])
             force = np.stack([give(self._force_along(axis, there)) for axis in range(3)])
             velocities = np.asarray(give(self.opening_velocities), np.float64)
-            result[0][there], result[1][:, there] = self._in_openings.moments(
+            density, velocity = self._in_openings.moments(
                 arrived, give(self._drive), force, velocities
             )
+            whole = self._in_openings.complete
+            result[0][there] = np.where(whole, result[0][there], density)
+            result[1][:, there] = np.where(whole, result[1][:, there], velocity)
         return result
 
     def _force_along(self, axis: int, points: slice) -> Array:

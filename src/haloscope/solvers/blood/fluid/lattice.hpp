@@ -210,3 +210,57 @@ INLINE void complete(int axis, int sign, bool is_density, const real *velocity, 
            weight(i) * ((real)4.5 * (c_pi_c - trace / 3) - (real)1.5 * c_g);
   }
 }
+
+#if TILTED
+// A point from which developed flow goes on through an end of any direction: normal to the end alone, with the
+// profile that the point's stress gives, and the density of the end (where the flow comes in, its total pressure).
+// What would come from beyond is equilibrium there and the point's own deviation after collision.
+struct Developed {
+  real rho, u[3], plus, minus;
+  real far_off[Q];  // what deviates from equilibrium, without half of the force
+};
+
+INLINE real c_dot(int i, const real *v) {
+  return direction(i, 0) * v[0] + direction(i, 1) * v[1] + direction(i, 2) * v[2];
+}
+
+// Of a point whose populations h have arrived, and whose velocity is u.
+INLINE void develop(Developed &flow, const Physics &k, real plus, real minus, const real *g, const real *h,
+                    const real *u) {
+  real delta = h[0];
+  ROLLED for (int i = 1; i < Q; ++i) delta += h[i];
+  flow.rho = delta + (real)1;
+  UNROLLED for (int a = 0; a < 3; ++a) flow.u[a] = u[a];
+#if CARREAU
+  real s[PAIRS];
+  UNROLLED for (int n = 0; n < PAIRS; ++n) s[n] = h[2 * n + 1] + h[2 * n + 2];
+  const real tau = carreau_tau(k, s, delta, u, g);
+  plus = (real)1 / tau;
+  minus = k.magic == 0 ? plus : minus_rate(tau, k.magic);
+#endif
+  flow.plus = plus, flow.minus = minus;
+  ROLLED for (int i = 0; i < Q; ++i)
+    flow.far_off[i] = h[i] - equilibrium(i, flow.rho, u) + weight(i) * (real)1.5 * c_dot(i, g);
+}
+
+// What comes in along direction i, which points into the vessel, through an end with the outward normal n.
+INLINE real from_beyond(const Developed &flow, int i, const real *n, real rho_end, const real *g) {
+  real pi_n[3] = {0, 0, 0};  // second moment of what deviates, times n
+  ROLLED for (int j = 1; j < Q; ++j) {
+    const real part = c_dot(j, n) * flow.far_off[j];
+    UNROLLED for (int a = 0; a < 3; ++a) pi_n[a] += direction(j, a) * part;
+  }
+  const real c_n = -c_dot(i, n);  // of the way out
+  real across = 0;                // c_t . Pi n, with c_t the way out less its part along n
+  UNROLLED for (int a = 0; a < 3; ++a) across += (-direction(i, a) - c_n * n[a]) * pi_n[a];
+  const real u_n = flow.u[0] * n[0] + flow.u[1] * n[1] + flow.u[2] * n[2];
+  // The rate of strain is -3 plus Pi/(2 rho); the profile goes on across n.
+  const real speed = u_n - 3 * flow.plus * across / flow.rho;
+  const real there[3] = {speed * n[0], speed * n[1], speed * n[2]};
+  const real density = u_n < 0 ? rho_end - (real)1.5 * flow.rho * u_n * u_n : rho_end;
+  const real out = flow.far_off[opposite(i)], in = flow.far_off[i], half = (real)0.5;
+  const real even = ((real)1 - flow.plus) * half * (out + in);
+  const real odd = ((real)1 - flow.minus) * half * (out - in);
+  return equilibrium(i, density, there) + even - odd + weight(i) * (real)1.5 * c_dot(i, g);
+}
+#endif

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.bisection import Boxes, bisect
 from haloscope.mesh.lattice.lattice_parts import LatticePart, distribute, take
+from haloscope.mesh.lattice.openings import Opening
+from haloscope.mesh.lattice.tilted_openings import TiltedOpening
 from haloscope.mesh.lattice.voxels import Lattice
 
 DIRECTIONS = 19
@@ -82,9 +84,14 @@ def share_out(
         openings=lattice.opening_numbers(points),
     )
     outward = [
-        [opening.direction if axis == opening.axis else 0 for axis in range(3)]
+        opening.normal if isinstance(opening, Opening) else np.zeros(3)
         for opening in lattice.openings
     ]
+    links = {
+        number: (opening.points, opening.links)
+        for number, opening in enumerate(lattice.openings)
+        if isinstance(opening, TiltedOpening)
+    }
     part = take(
         numbers,
         lattice.shape,
@@ -94,6 +101,7 @@ def share_out(
         periodic=lattice.periodic,
         openings=tags,
         outward=outward,
+        links=links,
     )
     if longest_rows:
         rows = world.sum(part.count_rows())

@@ -23,6 +23,7 @@ from haloscope.mesh.blocks import SIDES
 from haloscope.mesh.lattice.lattice_parts import Region
 from haloscope.mesh.lattice.openings import Opening
 from haloscope.mesh.lattice.shapes import Box, Tube
+from haloscope.mesh.lattice.tilted_openings import TiltedOpening
 from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.mesh.surfaces.crossings import cut_by_plane
 from haloscope.mesh.surfaces.surface_openings import walls_of
@@ -99,7 +100,11 @@ def _vessel(vessel: Vessel, conditions: Mapping[str, str]) -> dict[str, Floats]:
         corners = walls_of(lattice, geometry).corners
         surfaces = {_WALLS: corners if geometry.volume > 0 else corners[:, ::-1]}
     for table, opening in zip(vessel.openings, lattice.openings, strict=True):
-        surfaces[table.name] = opening_squares(lattice, opening)
+        surfaces[table.name] = (
+            opening.corners
+            if isinstance(opening, TiltedOpening)
+            else opening_squares(lattice, opening)
+        )
     return {name: corners for name, corners in surfaces.items() if name in conditions}
 
 
@@ -288,7 +293,7 @@ def _ends(vessel: Vessel, suspension: Suspension, spacing: float, walls: Walls) 
     for table, opening in zip(vessel.openings, vessel.lattice.openings, strict=True):
         if table.feeds:
             ends = vessel.lattice.positions(opening.numbers) / MICRO
-            ends[:, opening.axis] += opening.direction * _BEFORE * widest * spacing
+            ends += opening.normal * _BEFORE * widest * spacing
             before.append(ends)
     return np.concatenate([places - beyond, places + beyond, *before])
 

@@ -14,10 +14,11 @@ from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.blocks import SIDES
 from haloscope.mesh.files.meshio_files import MICROMETRE
-from haloscope.mesh.lattice.lattice_parts import LatticePart
+from haloscope.mesh.lattice.lattice_parts import OUTSIDE, LatticePart
+from haloscope.mesh.lattice.openings import AnyOpening, OpeningPlane
 from haloscope.mesh.lattice.openings import Opening as OpeningPoints
-from haloscope.mesh.lattice.openings import OpeningPlane
 from haloscope.mesh.lattice.shapes import Box, Ends, Shape, Tube
+from haloscope.mesh.lattice.tilted_openings import TiltedOpening
 from haloscope.mesh.lattice.voxels import Lattice, voxelise
 from haloscope.mesh.lattice.wall_links import link_fractions, wall_distances
 from haloscope.mesh.surfaces import surface_generators
@@ -27,11 +28,14 @@ from haloscope.mesh.surfaces.surfaces import Surface
 from haloscope.solvers.blood import case_vessels as keys
 from haloscope.solvers.blood.case import BloodTable
 from haloscope.solvers.blood.case_vessels import SurfaceFile
+from haloscope.solvers.blood.fluid.boundaries import Opening as FluidOpening
+from haloscope.solvers.blood.fluid.boundaries import TiltedOpening as FluidTilted
+from haloscope.solvers.blood.fluid.boundaries import WallLinks
 from haloscope.solvers.blood.fluid.flow import solved_for_ones
-from haloscope.solvers.blood.fluid.fluid import Opening, WallLinks
 from haloscope.solvers.blood.fluid.lattice import OPPOSITE, VELOCITIES
 from haloscope.solvers.blood.remedies import ImplausibleNumber, refusal_with_cause
 from haloscope.solvers.blood.units import MICRO, LatticeUnits
+from haloscope.solvers.blood.vessels.cap_flow import CapRaster
 
 Vessels = keys.Channel | keys.Tube | keys.Bifurcation | keys.Tree | keys.SurfaceFile
 
@@ -135,6 +139,14 @@ def open_vessel(table: BloodTable, world: World) -> Vessel:
             raise refusal_with_cause([implausible], error) from None
         if isinstance(table.vessel, keys.SurfaceFile):
             _require_way_in(table, table.vessel, geometry)
+        for points, opening in zip(lattice.openings, table.openings, strict=True):
+            if isinstance(points, TiltedOpening) and table.cells:
+                raise InputError(
+                    "cells cannot yet leave or enter through an opening whose normal is along no axis",
+                    location=f"blood.openings {opening.name}",
+                    allowed="normals along x, y or z in a case with cells",
+                    remedy="turn the geometry so that the vessel's end is along an axis",
+                )
         return Vessel(lattice, geometry, table.openings)
     lattice = voxelise(geometry, table.spacing, world=world, unit=MICROMETRE)
     tube = isinstance(table.vessel, keys.Tube)
@@ -237,11 +249,33 @@ def _asked(opening: keys.OpeningTable) -> str | OpeningPlane:
 # Openings
 
 
-def developed_profile(opening: OpeningPoints, lattice: Lattice) -> Floats:
-    """Velocities of fully developed flow through an opening's points, over their mean.
+def link_weights(opening: TiltedOpening) -> Floats:
+    """What a velocity of 1 along the normal into the vessel throws back with each link, (links,)."""
+    links = opening.links.astype(np.int64)
+    weights = np.where(np.abs(links).sum(axis=1) == 1, 1 / 18, 1 / 36)
+    return np.asarray(6 * weights * (links @ opening.normal))
 
-    Returns: (points,), in the order of the opening's numbers.
+
+def _link_positions(opening: TiltedOpening, lattice: Lattice) -> Floats:
+    """Middles of the links through an opening in m, (links, 3)."""
+    return lattice.positions(opening.points) + 0.5 * lattice.spacing * opening.links
+
+
+def _scaled(opening: TiltedOpening, values: Floats, mean: float, lattice: Lattice) -> Floats:
+    """Values of links times the factor with which their flow is a mean over the end's whole area."""
+    flow = float(link_weights(opening) @ values)
+    return values * (mean * opening.size / lattice.spacing**2 / flow) if flow else values
+
+
+def developed_profile(opening: AnyOpening, lattice: Lattice) -> Floats:
+    """Velocities of fully developed flow through an opening's points, or links, over their mean.
+
+    Returns: (points,), in the order of the opening's numbers, or (links,).
     """
+    if isinstance(opening, TiltedOpening):
+        raster = _raster(opening, lattice)
+        places = _link_positions(opening, lattice)
+        return _scaled(opening, raster.at(raster.solved(), places), 1.0, lattice)
     values = _developed_flow(opening, lattice)
     if values is None:
         return np.ones(len(opening.numbers))
@@ -249,8 +283,15 @@ def developed_profile(opening: OpeningPoints, lattice: Lattice) -> Floats:
     return result
 
 
-def opening_permeability(opening: OpeningPoints, lattice: Lattice) -> float:
+def _raster(opening: TiltedOpening, lattice: Lattice) -> CapRaster:
+    return CapRaster.of(opening.sides, opening.normal, lattice.spacing / 2)
+
+
+def opening_permeability(opening: AnyOpening, lattice: Lattice) -> float:
     """Mean speed of fully developed flow through an opening over G/mu, in m^2; infinite without walls."""
+    if isinstance(opening, TiltedOpening):
+        raster = _raster(opening, lattice)
+        return float(raster.mean(raster.solved()))
     values = _developed_flow(opening, lattice)
     return math.inf if values is None else float(values.mean()) * lattice.spacing**2
 
@@ -287,42 +328,82 @@ def _developed_flow(opening: OpeningPoints, lattice: Lattice) -> Floats | None:
     return solved_for_ones(laplacian, count, _RESIDUAL)
 
 
-def fluid_openings(vessel: Vessel, part: LatticePart, units: LatticeUnits) -> list[Opening]:
+def fluid_openings(
+    vessel: Vessel, part: LatticePart, units: LatticeUnits
+) -> list[FluidOpening | FluidTilted]:
     """Openings as the fluid wants them, with velocities at a factor of 1."""
-    lattice, openings = vessel.lattice, []
+    lattice, openings = vessel.lattice, list[FluidOpening | FluidTilted]()
     for number, (points, table) in enumerate(zip(lattice.openings, vessel.openings, strict=True)):
-        if table.kind == "pressure":
-            openings.append(Opening(points.axis, -points.direction))
+        speeds: Floats | None = None
+        if table.kind == "velocity":
+            speeds = relative_velocities(table, points, lattice) * table.value / units.velocity
+        if isinstance(points, TiltedOpening):
+            openings.append(_tilted(number, points, part, speeds))
             continue
-        profile = relative_velocities(table, points, lattice)
+        if speeds is None:
+            openings.append(FluidOpening(points.axis, -points.direction))
+            continue
         own = np.flatnonzero(part.openings[: part.owned] == number)
         at = np.searchsorted(points.numbers, part.numbers[own])
         velocity = np.zeros((len(own), 3))
-        velocity[:, points.axis] = -points.direction * profile[at] * table.value / units.velocity
-        openings.append(Opening(points.axis, -points.direction, velocity))
+        velocity[:, points.axis] = -points.direction * speeds[at]
+        openings.append(FluidOpening(points.axis, -points.direction, velocity))
     return openings
 
 
-def relative_velocities(
-    table: keys.OpeningTable, points: OpeningPoints, lattice: Lattice
-) -> Floats:
-    """Velocities into the vessel at an opening's points, over the value that the case gives.
+def _tilted(
+    number: int, opening: TiltedOpening, part: LatticePart, speeds: Floats | None
+) -> FluidTilted:
+    """Own links through an opening; `speeds`: into the vessel, (links,) in lattice units."""
+    rows, points = np.nonzero(part.sources[:, part.bulk : part.owned] == OUTSIDE - number)
+    points += part.bulk
+    directions = rows + 1
+    if speeds is None:
+        return FluidTilted(opening.normal, points, directions)
+    # By the number of the point and the link's direction.
+    code = np.array([9, 3, 1])
+    keys = opening.points * 27 + (opening.links.astype(np.int64) + 1) @ code
+    own = part.numbers[points] * 27 + (1 - VELOCITIES[directions]) @ code
+    order = np.argsort(keys)
+    at = order[np.searchsorted(keys[order], own)]
+    thrown = (link_weights(opening) * speeds)[at]
+    return FluidTilted(opening.normal, points, directions, thrown)
 
-    Returns: (points,), in the order of the opening's numbers.
+
+def relative_velocities(table: keys.OpeningTable, points: AnyOpening, lattice: Lattice) -> Floats:
+    """Velocities into the vessel at an opening's points, or links, over the value that the case gives.
+
+    Returns: (points,), in the order of the opening's numbers, or (links,).
     """
     if table.profile == "uniform":
+        if isinstance(points, TiltedOpening):
+            return _scaled(points, np.ones(len(points.points)), 1.0, lattice)
         return np.ones(len(points.numbers))
     if table.profile == "parabolic":
         return developed_profile(points, lattice)
     profile = table.velocity_profile()
     assert profile is not None
-    positions = lattice.positions(points.numbers)
+    if isinstance(points, TiltedOpening):
+        positions = _link_positions(points, lattice)
+    else:
+        positions = lattice.positions(points.numbers)
     if isinstance(profile, Table):
+        if isinstance(points, TiltedOpening):
+            across = positions - points.middle
+            across -= (across @ points.normal)[:, None] * points.normal
+            return profile(np.linalg.norm(across, axis=1))
         across = np.delete(positions, points.axis, axis=1)
         return profile(np.linalg.norm(across - across.mean(axis=0), axis=1))
     x, y, z = positions.T
     values = profile.evaluate_finite(f"blood.openings {table.name}.profile", x=x, y=y, z=z)
     return np.broadcast_to(values, x.shape)
+
+
+def mean_of(values: Floats, opening: AnyOpening, lattice: Lattice) -> float:
+    """Mean over an opening's area of values at its points, or links."""
+    if isinstance(opening, TiltedOpening):
+        return float(link_weights(opening) @ values) * lattice.spacing**2 / opening.size
+    return float(values.mean())
 
 
 # Walls
@@ -403,9 +484,8 @@ def on_surface_openings(table: BloodTable, vessel: Vessel) -> list[str]:
         )
     for points, opening in zip(vessel.lattice.openings, vessel.openings, strict=True):
         positions = vessel.lattice.positions(points.numbers)
-        radius = math.sqrt(len(positions) / math.pi) * table.spacing
-        normal = np.zeros(3)
-        normal[points.axis] = points.direction
+        radius = math.sqrt(points.area(table.spacing) / math.pi)
+        normal = points.normal
         direction = vessel_direction(surface, positions.mean(axis=0), normal, radius)
         if direction is None:
             continue
