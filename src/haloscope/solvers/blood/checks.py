@@ -94,6 +94,28 @@ def open_check(solve: Solve) -> dict[str, Comparison]:
     }
 
 
+_TILTS = {"30 degrees": (math.cos(math.pi / 6), 0.5, 0.0), "(1, 1, 1)": (1.0, 1.0, 1.0)}
+
+
+def tilted_check(solve: Solve) -> dict[str, Comparison]:
+    """Tubes askew to the axes, six spacings in a radius: in the middle, and beside the outlet."""
+    comparisons = {}
+    for name, normal in _TILTS.items():
+        middle, end = flows.tilted_tube_errors(normal, 6, solve)
+        comparisons[f"error in the middle, {name}"] = below(middle, 0.015)
+        comparisons[f"error beside the outlet, {name}"] = below(end, 0.02)
+    return comparisons
+
+
+def tilted_order_check(solve: Solve) -> dict[str, Comparison]:
+    """The errors beside the outlet, five and ten spacings in a radius."""
+    comparisons = {}
+    for name, normal in _TILTS.items():
+        errors = [flows.tilted_tube_errors(normal, points, solve)[1] for points in (5, 10)]
+        comparisons[f"order, {name}"] = Comparison(flows.observed_order(errors), 2.1, 0.4)
+    return comparisons
+
+
 def drag_check(grids: tuple[int, int], solve: Solve) -> dict[str, Comparison]:
     """Drag in arrays of spheres, and where it goes with the spacing at second order."""
     device, comparisons = device_of(solve), {}
@@ -287,6 +309,19 @@ CHECKS = (
         "flow from a velocity inlet to a pressure outlet",
         _POISEUILLE,
         open_check,
+    ),
+    Check(
+        "blood-tilted-tube",
+        "flow in tubes askew to the axes, from a velocity inlet to a pressure outlet",
+        _POISEUILLE,
+        tilted_check,
+    ),
+    Check(
+        "blood-tilted-tube-order",
+        "the same: observed order beside the outlet",
+        _POISEUILLE,
+        tilted_order_check,
+        slow=True,
     ),
     Check(
         "blood-sphere-drag",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import cmath
 import csv
 import math
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -15,7 +16,10 @@ from numpy.typing import NDArray
 
 from haloscope.device.interface import Device
 from haloscope.errors import SolutionError
+from haloscope.mesh.files.meshio_files import MICROMETRE
 from haloscope.mesh.lattice.lattice_parts import LatticePart, take
+from haloscope.mesh.surfaces.surface_files import write_stl
+from haloscope.mesh.surfaces.surfaces import Surface, make_surface
 from haloscope.solvers.blood.fluid.fluid import Fluid, WallLinks
 from haloscope.solvers.blood.fluid.lattice import VELOCITIES
 from haloscope.solvers.blood.units import MICRO
@@ -421,6 +425,60 @@ def open_channel(points: int, solve: Solve) -> tuple[float, float]:
     pressure = simulation.solver.relative("p")[middle]
     fall = -np.polyfit(x[middle, 0], pressure, 1)[0]
     return _error(u[middle, 0], true), float(fall / gradient)
+
+
+# Of a tube askew to the axes: sides of its outline, its length over its radius, and how near to an
+# end counts as at it, in radii.
+_SIDES, _LONG, _AT_END = 96, 8.0, 1.0
+
+
+def tilted_tube(normal: Sequence[float], radius: float) -> Surface:
+    """A round tube from the origin along a direction, open at both ends' groups; radius and result in m."""
+    n = np.asarray(normal) / np.linalg.norm(normal)
+    one = np.cross(n, np.eye(3)[np.abs(n).argmin()])
+    one /= np.linalg.norm(one)
+    turns = np.arange(_SIDES) * 2 * math.pi / _SIDES
+    # The outline has the area of the circle.
+    outer = radius * math.sqrt(2 * math.pi / _SIDES / math.sin(2 * math.pi / _SIDES))
+    ring = outer * (np.cos(turns)[:, None] * one + np.sin(turns)[:, None] * np.cross(n, one))
+    after, far = np.roll(ring, -1, axis=0), _LONG * radius * n
+    wall = [
+        np.stack([ring, after, after + far], axis=1),
+        np.stack([ring, after + far, ring + far], axis=1),
+    ]
+    middle = np.zeros_like(ring)
+    ends = [np.stack([middle, after, ring], axis=1), np.stack([middle, ring, after], axis=1) + far]
+    corners = np.concatenate([*wall, *ends])
+    groups = np.repeat([0, 0, 1, 2], _SIDES)
+    return make_surface(corners, groups, ("wall", "inlet", "outlet"), unit=MICROMETRE)
+
+
+def tilted_tube_errors(normal: Sequence[float], points: float, solve: Solve) -> tuple[float, float]:
+    """Errors of the velocity in the middle, and within a radius of the outlet; `points`: in a radius."""
+    spacing, radius = WIDTH / 2 / points, WIDTH / 2 * MICRO
+    mean = _SLOW * spacing * MICRO / step_of(spacing, 1.0)
+    n = np.asarray(normal) / np.linalg.norm(normal)
+    with tempfile.TemporaryDirectory() as folder:
+        file = f"{folder}/tube.stl"
+        write_stl(file, tilted_tube(normal, radius))
+        case = case_of(
+            spacing,
+            to_steady_state(_LONG * points, _ALMOST_STEADY),
+            relaxation_time=1.0,
+            surface={"file": file, "scale_um": 1 / MICRO},
+            walls={"kind": "interpolated"},
+            openings=[
+                {"name": "inlet", "kind": "velocity", "value": mean},
+                {"name": "outlet", "kind": "pressure", "value": 0.0},
+            ],
+        )
+        x, u = places_and_velocities(solve(case))
+    along = x @ n
+    square = (x**2).sum(axis=1) - along**2
+    true = 2 * mean * (1 - square / radius**2)[:, None] * n
+    middle = np.abs(along - _LONG / 2 * radius) < radius
+    at_end = along > (_LONG - _AT_END) * radius
+    return _error(u[middle], true[middle]), _error(u[at_end], true[at_end])
 
 
 _DENSITY = 25 * 1025.0
