@@ -190,7 +190,7 @@ class WallsTable(Table):
 
 
 class OpeningTable(Table):
-    """An inlet or an outlet, on a plane along two axes."""
+    """An inlet or an outlet: a flat end of any direction, or a plane across an axis."""
 
     name: Name
     """Name of a group of the surface or of an opening of the vessel (inlet, outlet, x_low, ...); any name with
@@ -206,9 +206,9 @@ class OpeningTable(Table):
     relative to `value`: an expression of x, y, z in m, or the path of a CSV file with two columns:
     distance from the middle of the opening in m, value."""
     value: Coordinate = 0.0
-    """Mean velocity into the vessel in m/s, or pressure in Pa. The mean is over the lattice points of the
-    opening, each with the area of a spacing squared: their area differs from a round section by up to some
-    percent."""
+    """Mean velocity into the vessel in m/s, or pressure in Pa. The mean is over the area of the opening; across
+    an axis that is the area of its lattice points, a spacing squared each, which differs from a round section by
+    up to some percent."""
     signal: float | str = 1.0
     """Factor on value over time: a number, an expression of t (s), or the path of a CSV file with two
     columns: time in s, factor; linear between its rows and constant beyond them."""
