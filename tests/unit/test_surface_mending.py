@@ -18,7 +18,16 @@ from refusals import refused
 
 from haloscope.mesh.files.meshio_files import MICROMETRE
 from haloscope.mesh.surfaces.intersections import crossing_pairs, require_uncrossed
-from haloscope.mesh.surfaces.mending import clipped_ears, extended, mended, open_loops, surface_ends
+from haloscope.mesh.surfaces.mending import (
+    clipped_ears,
+    end_at,
+    extended,
+    mended,
+    open_loops,
+    opened,
+    surface_ends,
+    with_end,
+)
 from haloscope.mesh.surfaces.surface_files import read_surface, write_stl
 from haloscope.mesh.surfaces.surface_generators import bifurcation
 from haloscope.mesh.surfaces.surfaces import Surface, check, make_surface
@@ -370,6 +379,33 @@ def test_ends_are_extended_along_their_normals() -> None:
             moved.middle, end.middle + 1.5 * end.diameter * end.normal, atol=1e-11
         )
     assert extended(bend, 0.0) is bend
+
+
+def test_a_plane_of_any_direction_opens_a_vessel() -> None:
+    bend = _bend()
+    inlet = next(end for end in surface_ends(bend) if end.group == "inlet")
+    point = inlet.middle - 6e-6 * inlet.normal + 1e-6 * np.array([1.0, 0.0, 0.0])
+    cut = opened(bend, "in", point, 3.0 * inlet.normal)
+    assert check(cut).faults == ()
+    (end,) = (one for one in surface_ends(cut) if one.group == "in")
+    assert end.normal @ inlet.normal == pytest.approx(1.0)
+    assert end.diameter == pytest.approx(inlet.diameter, rel=1e-3)
+    lost = inlet.area * ((inlet.middle - point) @ inlet.normal)
+    assert cut.volume == pytest.approx(bend.volume - lost, rel=1e-4)
+    with refused(location="opening 'in'", problem="does not meet the surface"):
+        opened(bend, "in", point + 1e-3, inlet.normal)
+
+
+def test_an_end_is_chosen_by_a_point_in_it() -> None:
+    bend = _bend()
+    outlet = next(end for end in surface_ends(bend) if end.group == "outlet")
+    chosen = end_at(_one_group(bend), outlet.middle + 2e-6)
+    assert chosen is not None
+    np.testing.assert_allclose(chosen.middle, outlet.middle, atol=1e-12)
+    named = with_end(_one_group(bend), chosen, "out")
+    assert named.names == ("vessel", "out")
+    assert len(named.group("out")) == len(bend.group("outlet"))
+    assert end_at(bend, outlet.middle + 2e-5) is None
 
 
 # Crossings

@@ -80,6 +80,12 @@ class _Wanted:
     radius: float | None
 
 
+def is_along_axis(normal: Sequence[float]) -> bool:
+    """Whether a direction is along x, y or z."""
+    sizes = np.sort(np.abs(normal))
+    return bool(sizes[1] <= ALONG * np.linalg.norm(normal))
+
+
 def _axis(name: str, normal: Floats, shown: Floats) -> tuple[int, int]:
     length = float(np.linalg.norm(normal))
     axis = int(np.abs(normal).argmax())

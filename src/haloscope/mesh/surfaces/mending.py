@@ -10,8 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError, counted
+from haloscope.mesh.surfaces.crossings import cut_by_plane
 from haloscope.mesh.surfaces.surface_openings import SurfaceEnd, flat_ends, vessel_direction
-from haloscope.mesh.surfaces.surfaces import Floats, Integers, Surface, edges_of, make_surface
+from haloscope.mesh.surfaces.surfaces import (
+    Floats,
+    Integers,
+    Surface,
+    connected_parts,
+    edges_of,
+    make_surface,
+)
 
 # A loop of open edges is a hole, not an end, if its cap would continue the surface around it: by the
 # mean cosine between their normals, 1 in a smooth wall and 0 at the end of a tube.
@@ -247,17 +255,28 @@ def _cut_flat(surface: Surface, loop: Loop) -> tuple[Surface, Loop]:
     base = loop.middle - _CUT * scale * loop.normal
     # Across the vessel there: the plane next to an uneven rim may be askew.
     normal = vessel_direction(surface, base + _BESIDE * scale * loop.normal, loop.normal, scale / 2)
-    normal = loop.normal if normal is None else normal
-    height = (surface.points - base) @ normal
-    # A plane through a point would give triangles without area.
-    while (np.abs(height) < _CLEAR * scale).any():
-        height += 2 * _CLEAR * scale
-    triangles = surface.triangles.astype(np.int64)
-    gone = _reached(triangles, loop.points, height > 0)
-    removed = gone[triangles]
-    count = removed.sum(axis=1)
+    height = _heights(surface, base, loop.normal if normal is None else normal, scale)
     if (height[loop.points] <= 0).any():
         raise _cannot_cut(surface, loop)
+    surface, ends = _cut_off(surface, height, loop.points)
+    if len(ends) != 1 or ends[0].roughness > _FLAT_RIM * scale:
+        raise _cannot_cut(surface, loop)
+    return surface, ends[0]
+
+
+def _heights(surface: Surface, base: Floats, normal: Floats, scale: float) -> Floats:
+    """Distances of points beyond a plane, moved a little where one is on it: no triangle is to have no area."""
+    height = (surface.points - base) @ normal
+    while (np.abs(height) < _CLEAR * scale).any():
+        height += 2 * _CLEAR * scale
+    return np.asarray(height)
+
+
+def _cut_off(surface: Surface, height: Floats, start: Integers) -> tuple[Surface, list[Loop]]:
+    """The surface without what is connected with points beyond a plane, and its new loops."""
+    triangles = surface.triangles.astype(np.int64)
+    removed = _reached(triangles, start, height > 0)[triangles]
+    count = removed.sum(axis=1)
     # Turned so that the corner that is alone on its side comes first.
     mixed = (count == 1) | (count == 2)
     alone = np.where(count == 1, removed.argmax(axis=1), (~removed).argmax(axis=1))[mixed]
@@ -286,10 +305,67 @@ def _cut_flat(surface: Surface, loop: Loop) -> tuple[Surface, Loop]:
             [groups[count == 0], groups[own[one_kept]], *[groups[own[~one_kept]]] * 2]
         ),
     )
-    ends_now = [one for one in open_loops(surface) if one.points.min() not in before]
-    if len(ends_now) != 1 or ends_now[0].roughness > _FLAT_RIM * scale:
-        raise _cannot_cut(surface, loop)
-    return surface, ends_now[0]
+    return surface, [one for one in open_loops(surface) if one.points.min() not in before]
+
+
+def opened(surface: Surface, name: str, point: Floats, normal: Floats) -> Surface:
+    """Cut a vessel by a plane at a point, and cap it there with a group of that name.
+
+    `point`, `normal`: in m, and out of the vessel; what lies beyond the plane goes.
+    """
+    normal = normal / np.linalg.norm(normal)
+    triangles = surface.triangles.astype(np.int64)
+    scale = float(np.linalg.norm(np.ptp(surface.points, axis=0)))
+    height = _heights(surface, point, normal, _CLEAR * scale)
+    beyond = height[triangles] > 0
+    crossed = np.flatnonzero(beyond.any(axis=1) & ~beyond.all(axis=1))
+    location = f"opening '{name}'"
+    at = surface.unit.place(point)
+    if not len(crossed):
+        raise InputError(
+            f"its plane at {at} does not meet the {surface.location}",
+            location=location,
+            remedy="move it into the vessel",
+        )
+    # Of the sections that the plane makes the one around the point, or next to it.
+    part = connected_parts(
+        len(surface.points),
+        triangles[crossed][:, [0, 1]].ravel(),
+        triangles[crossed][:, [1, 2]].ravel(),
+    )[triangles[crossed, 0]]
+    lines = cut_by_plane(surface.corners[crossed], height[triangles[crossed]], 0.0)
+    distances = np.linalg.norm(lines.mean(axis=1) - point, axis=1)
+    section = np.unique(part)
+    nearest = section[np.argmin([distances[part == number].mean() for number in section])]
+    own = crossed[part == nearest]
+    start = np.unique(triangles[own][beyond[own]])
+    cut, loops = _cut_off(surface, height, start)
+    if len(loops) != 1:
+        raise InputError(
+            f"its plane at {at} cuts the vessel {len(loops)} times"
+            if loops
+            else "it cuts nothing off",
+            location=location,
+            remedy="move it, or turn its normal, so that it cuts one branch across",
+        )
+    whole = _filled(replace(cut, names=(*cut.names, name)), loops[0], len(cut.names))
+    if whole is None:
+        raise InputError(
+            f"its section at {at} crosses itself",
+            location=location,
+            remedy="move it, or turn its normal",
+        )
+    # Groups that went with what was cut off have no triangles left.
+    return whole
+
+
+def end_at(surface: Surface, point: Floats) -> SurfaceEnd | None:
+    """The flat end whose middle is nearest to a point, if the point is within its radius."""
+    ends = surface_ends(surface)
+    if not ends:
+        return None
+    nearest = min(ends, key=lambda end: float(np.linalg.norm(end.middle - point)))
+    return nearest if np.linalg.norm(nearest.middle - point) <= nearest.diameter / 2 else None
 
 
 def _cannot_cut(surface: Surface, loop: Loop) -> InputError:
@@ -317,6 +393,16 @@ def _reached(triangles: Integers, start: Integers, allowed: NDArray[np.bool_]) -
     reached = np.zeros(count + 1, bool)
     reached[order] = True
     return reached[:count]
+
+
+def with_end(surface: Surface, end: SurfaceEnd, name: str) -> Surface:
+    """A surface one of whose flat ends is a group of its own with a name."""
+    if end.group == name:
+        return surface
+    names = surface.names if name in surface.names else (*surface.names, name)
+    groups = surface.groups.copy()
+    groups[end.triangles] = names.index(name)
+    return replace(surface, groups=groups, names=names)
 
 
 def _free_name(names: Sequence[str], stem: str) -> str:

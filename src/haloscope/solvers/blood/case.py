@@ -115,9 +115,9 @@ EXCLUSIONS = (
         _openings(f"{_INLET}, period_s=0.1", _OUTLET),
     ),
     Exclusion(
-        ("blood.openings.position_um", "blood.openings without a normal (or the other way round)"),
+        ("blood.openings.normal", "blood.openings without position_um"),
         "a plane needs both",
-        _openings(f"{_INLET}, position_um=[0.0, 0.0, 0.0]", _OUTLET),
+        _openings(f"{_INLET}, normal=[-1.0, 0.0, 0.0]", _OUTLET),
     ),
     Exclusion(
         ("blood.openings.position_um", "a vessel other than blood.surface"),

@@ -198,9 +198,10 @@ class OpeningTable(Table):
     kind: Literal["velocity", "pressure"]
     """Prescribed quantity."""
     position_um: Position | None = None
-    """A point of the plane that cuts the vessel; by default the plane of the group."""
+    """A point in a flat end of the surface; with `normal` a point of the plane that cuts the vessel. By default
+    the opening is the group."""
     normal: Position | None = None
-    """Direction out of the vessel, along an axis."""
+    """Direction out of the vessel of a plane that cuts it; in a case with cells along an axis."""
     profile: Literal["parabolic", "uniform"] | Name = "parabolic"
     """Velocity profile: parabolic (zero at the wall, as in fully developed flow), uniform, or the velocity
     relative to `value`: an expression of x, y, z in m, or the path of a CSV file with two columns:
@@ -220,14 +221,11 @@ class OpeningTable(Table):
 
     @model_validator(mode="after")
     def _consistent(self) -> OpeningTable:
-        if (self.position_um is None) != (self.normal is None):
-            present, absent = (
-                ("normal", "position_um") if self.position_um is None else ("position_um", "normal")
-            )
+        if self.position_um is None and self.normal is not None:
             raise CaseFault(
-                f"a plane needs position_um and normal, but {absent} is missing",
-                location=present,
-                remedy=f"add {absent}, or leave {present} out",
+                "a plane needs position_um and normal, but position_um is missing",
+                location="normal",
+                remedy="add position_um, or leave normal out",
             )
         if self.feeds and self.kind != "velocity":
             raise CaseFault(

@@ -15,14 +15,14 @@ from haloscope.exchange.ranks.world import World
 from haloscope.mesh.blocks import SIDES
 from haloscope.mesh.files.meshio_files import MICROMETRE
 from haloscope.mesh.lattice.lattice_parts import OUTSIDE, LatticePart
-from haloscope.mesh.lattice.openings import AnyOpening, OpeningPlane
+from haloscope.mesh.lattice.openings import AnyOpening, OpeningPlane, is_along_axis
 from haloscope.mesh.lattice.openings import Opening as OpeningPoints
 from haloscope.mesh.lattice.shapes import Box, Ends, Shape, Tube
 from haloscope.mesh.lattice.tilted_openings import TiltedOpening
 from haloscope.mesh.lattice.voxels import Lattice, voxelise
 from haloscope.mesh.lattice.wall_links import link_fractions, wall_distances
 from haloscope.mesh.surfaces import surface_generators
-from haloscope.mesh.surfaces.mending import end_text, surface_ends
+from haloscope.mesh.surfaces.mending import end_at, end_text, opened, surface_ends, with_end
 from haloscope.mesh.surfaces.surface_openings import flat_ends, vessel_direction, wall_diameter
 from haloscope.mesh.surfaces.surfaces import Surface
 from haloscope.solvers.blood import case_vessels as keys
@@ -128,8 +128,11 @@ def open_vessel(table: BloodTable, world: World) -> Vessel:
         geometry = replace(geometry, unit=MICROMETRE)
         if not isinstance(table.vessel, keys.SurfaceFile):
             _match(table.openings, [name for name in geometry.names if name != "wall"])
-        asked = [_asked(opening) for opening in table.openings]
+        asked: list[str | OpeningPlane] = []
         try:
+            for opening in table.openings:
+                geometry, one = _asked(geometry, opening)
+                asked.append(one)
             lattice = voxelise(geometry, table.spacing, asked, world=world)
         except InputError as error:
             implausible = implausible_vessel(table.vessel, geometry)
@@ -239,11 +242,26 @@ def _geometry(vessel: Vessels) -> Surface | Shape:
     )
 
 
-def _asked(opening: keys.OpeningTable) -> str | OpeningPlane:
-    if opening.position_um is None or opening.normal is None:
-        return opening.name
+def _asked(surface: Surface, opening: keys.OpeningTable) -> tuple[Surface, str | OpeningPlane]:
+    """The surface with an opening where a case asks for it, and the opening as the lattice wants it."""
+    if opening.position_um is None:
+        return surface, opening.name
     x, y, z = (p * MICRO for p in opening.position_um)
-    return OpeningPlane(opening.name, (x, y, z), opening.normal)
+    point = np.array([x, y, z])
+    if opening.normal is None:
+        end = end_at(surface, point)
+        if end is None:
+            texts = [f"{end_text(surface, one)}" for one in surface_ends(surface)[:_MOST_LISTED]]
+            raise InputError(
+                f"no flat end of the {surface.location} is at {surface.unit.place(point)}",
+                location=f"blood.openings {opening.name}.position_um",
+                allowed="; ".join(texts) or "none",
+                remedy="give a point in one of these, or add a normal to cut the vessel there",
+            )
+        return with_end(surface, end, opening.name), opening.name
+    if is_along_axis(opening.normal):
+        return surface, OpeningPlane(opening.name, (x, y, z), opening.normal)
+    return opened(surface, opening.name, point, np.array(opening.normal)), opening.name
 
 
 # Openings
