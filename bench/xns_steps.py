@@ -22,8 +22,8 @@ from haloscope.exchange.ranks.world import MpiWorld, World
 from haloscope.mesh.tets.node_parts import node_part_on_ranks
 from haloscope.mesh.tets.tet_generators import cylinder_channel
 from haloscope.mesh.tets.tets import TetMesh
-from haloscope.numerics.krylov.block_ilu import BlockIlu
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
+from haloscope.numerics.krylov.smoothers import BlockIlu
 from haloscope.numerics.shared_nodes import SharedNodes, transport_of
 from haloscope.regions import Region
 from haloscope.solvers.flow.boundaries.conditions import BoundaryValues, OutsidePressure, Velocity

@@ -11,9 +11,9 @@ from stored_elements import assemble, assemble_vector
 
 from haloscope.exchange.ranks.world import World
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.dense_blocks import PointBlocks
 from haloscope.numerics.krylov.flexible_gmres import FlexibleGmres
 from haloscope.numerics.krylov.node_vectors import NodeVectors
+from haloscope.numerics.krylov.smoothers import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 
 

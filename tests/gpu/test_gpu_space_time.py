@@ -8,7 +8,7 @@ import pytest
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
+from haloscope.numerics.krylov.smoothers import ColouredIlu
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.carreau import Carreau
 from haloscope.solvers.flow.equations.equations import Medium

@@ -7,7 +7,7 @@ import numpy as np
 from haloscope.device.cpu import CpuDevice
 from haloscope.mesh.tets.node_parts import node_part_on_ranks
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.dense_blocks import PointBlocks
+from haloscope.numerics.krylov.smoothers import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.flow.boundaries.boundary_equations import BoundaryConditions
 from haloscope.solvers.flow.boundaries.conditions import BoundaryValues

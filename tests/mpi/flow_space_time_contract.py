@@ -11,7 +11,7 @@ from haloscope.exchange.ranks.world import open_world
 from haloscope.mesh.tets.node_parts import node_part_on_ranks
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.dense_blocks import PointBlocks
+from haloscope.numerics.krylov.smoothers import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.flow.equations.equations import Medium
 from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings

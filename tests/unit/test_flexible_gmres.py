@@ -15,11 +15,10 @@ from stored_elements import assemble, assemble_vector
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World
-from haloscope.numerics.krylov.block_ilu import BlockIlu
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.dense_blocks import PointBlocks
 from haloscope.numerics.krylov.flexible_gmres import FlexibleGmres, LinearSolution
 from haloscope.numerics.krylov.node_vectors import _PROJECT, NodeVectors
+from haloscope.numerics.krylov.smoothers import BlockIlu, PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 
 

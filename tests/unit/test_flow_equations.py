@@ -12,9 +12,8 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.errors import SolutionError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.tet_generators import tet_box
-from haloscope.numerics.krylov.block_ilu import BlockIlu
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.dense_blocks import PointBlocks
+from haloscope.numerics.krylov.smoothers import BlockIlu, PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.carreau import Carreau
 from haloscope.solvers.flow.equations.equations import FlowEquations, Medium

@@ -9,7 +9,7 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.dense_blocks import PointBlocks
+from haloscope.numerics.krylov.smoothers import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 from haloscope.solvers.carreau import Carreau
 from haloscope.solvers.flow.boundaries.outlets import LoadedEquations, Resistances

@@ -12,7 +12,7 @@ from refusals import refused
 
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.tet_generators import BOX_SIDES, tet_box
-from haloscope.numerics.krylov.block_ilu import BlockIlu
+from haloscope.numerics.krylov.smoothers import BlockIlu
 from haloscope.solvers.flow.boundaries.conditions import (
     NoFlow,
     OutsidePressure,

@@ -25,15 +25,14 @@ from haloscope.exchange.ranks.world import World
 from haloscope.mesh.blocks import Blocks, Layout, halo_plan
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.mesh.hexes.mesh_parts import take
-from haloscope.numerics.elements.basis import gll_nodes
-from haloscope.numerics.krylov import dense_blocks, node_vectors
+from haloscope.numerics.elements.element_maps import gll_nodes
+from haloscope.numerics.krylov import node_vectors, two_level
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
-from haloscope.numerics.krylov.dense_blocks import PointBlocks
 from haloscope.numerics.krylov.flexible_gmres import FlexibleGmres
-from haloscope.numerics.krylov.krylov import KrylovSpace
+from haloscope.numerics.krylov.smoothers import ColouredIlu, PointBlocks
 from haloscope.numerics.krylov.two_level import TwoLevel
 from haloscope.numerics.shared_nodes import SharedNodes
+from haloscope.numerics.time_integration import KrylovSpace
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.coupling.coupling import KERNELS, Coupling, OwnBox
 from haloscope.solvers.blood.coupling.repulsion import Repulsion, RepulsionLaw, WallRepulsion
@@ -299,7 +298,7 @@ def test_the_two_level_preconditioner_compiles(size, single):
     two._prolong(rows.vector())
     two.apply(rows.vector(), rows.vector())
     names = {name for file, name in device.kernels if file == "two_level.cpp"}
-    declared = jit.declarations(*dense_blocks.inverse_file(size), on_gpu=True)
+    declared = jit.declarations(*two_level.inverse_file(size), on_gpu=True)
     assert names == set(declared.kernels)
 
 

@@ -13,12 +13,11 @@ from stored_elements import assemble, assemble_vector
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import SolutionError
 from haloscope.exchange.ranks.world import World
-from haloscope.numerics.krylov.block_ilu import BlockIlu
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.krylov.coarse_space import CoarseSpace, coarse_space
-from haloscope.numerics.krylov.dense_blocks import DenseBlocks, PointBlocks
 from haloscope.numerics.krylov.flexible_gmres import FlexibleGmres, Preconditioner
-from haloscope.numerics.krylov.two_level import TwoLevel
+from haloscope.numerics.krylov.smoothers import BlockIlu, PointBlocks
+from haloscope.numerics.krylov.two_level import DenseBlocks, TwoLevel
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 
 SIZE = 4

@@ -16,7 +16,7 @@ from haloscope.exchange.engine import Exchange, Phases
 from haloscope.exchange.entries import Placement, Sums, open_sums
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.sharing import Sharing, find_sharing
-from haloscope.numerics.krylov.block_rows import BlockRows, RowRange
+from haloscope.numerics.krylov.block_rows import BlockRows, BoundLaunches, RowRange
 from haloscope.numerics.krylov.node_vectors import clearing
 from haloscope.regions import Region
 
@@ -235,8 +235,17 @@ class SharedProduct:
             self._narrow = rows.narrowing(self._values)
         self._sums = None if shared.alone else shared.sums(rows.size)
         begin = shared.first_shared if overlap else 0
-        self._ranges = rows.range_of(begin, rows.nodes), rows.range_of(0, begin)
-        self._bound: dict[tuple[int, int], tuple[Array, Array, list[Launch | None]]] = {}
+        # In the rows from the first shared one on, and in those before.
+        self._outer = self._bound(rows.range_of(begin, rows.nodes))
+        self._inner = self._bound(rows.range_of(0, begin))
+
+    def _bound(self, part: RowRange) -> BoundLaunches | None:
+        if part.first == part.end:
+            return None
+        rows, values = self._rows, self._values
+        if values is None:
+            return BoundLaunches(lambda x, y: rows.product(x, y, part))
+        return BoundLaunches(lambda x, y: rows.product_of(values, x, y, part))
 
     @property
     def capturable(self) -> bool:
@@ -254,28 +263,11 @@ class SharedProduct:
         Arrays are remembered by identity: give the same objects again and again.
         """
         with _PRODUCT:
-            outer, inner = self._launches(x, y)
-            if outer is not None:
-                outer()
+            if self._outer is not None:
+                self._outer(x, y)
             if self._sums is not None:
                 self._sums.start(y)
-            if inner is not None:
-                inner()
+            if self._inner is not None:
+                self._inner(x, y)
             if self._sums is not None:
                 self._sums.finish(y)
-
-    def _launches(self, x: Array, y: Array) -> list[Launch | None]:
-        """The products in the rows from the first shared one on, and in those before."""
-        binding = self._bound.get((id(x), id(y)))
-        if binding is None:
-            launches = [
-                self._launch(x, y, group) if group.first < group.end else None
-                for group in self._ranges
-            ]
-            binding = self._bound[id(x), id(y)] = (x, y, launches)
-        return binding[2]
-
-    def _launch(self, x: Array, y: Array, rows: RowRange) -> Launch:
-        if self._values is None:
-            return self._rows.product(x, y, rows)
-        return self._rows.product_of(self._values, x, y, rows)

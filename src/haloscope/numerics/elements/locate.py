@@ -17,12 +17,12 @@ from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hexes import Floats, HexMesh
 from haloscope.mesh.hexes.mesh_parts import mesh_of
-from haloscope.numerics.elements.basis import gll_nodes
 from haloscope.numerics.elements.element_maps import (
     along_all_axes,
     blocks,
     closest,
     gll_basis,
+    gll_nodes,
     nearest_nodes,
     nodes,
     values_at,

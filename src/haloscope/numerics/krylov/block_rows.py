@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,17 @@ class BlockPattern:
     node_places: Integers
     # Which block of the row each node of a place's element has, (K * elements, K).
     offsets: NDArray[np.unsignedinteger]
+
+    @classmethod
+    def of_rows(cls, starts: np.ndarray, columns: np.ndarray) -> BlockPattern:
+        """Rows that come from no elements; each has a block of its own."""
+        nodes = len(starts) - 1
+        every = np.arange(nodes, dtype=np.int32)
+        at = columns.astype(np.int32)
+        own = np.flatnonzero(np.repeat(every, np.diff(starts)) == at).astype(np.int32)
+        once, first = np.arange(nodes + 1, dtype=np.int32), np.zeros((nodes, 1), np.uint8)
+        rows = starts.astype(np.int32)
+        return cls(nodes, rows, at, own, every.reshape(-1, 1), once, every, first)
 
     @property
     def blocks(self) -> int:
@@ -323,3 +335,22 @@ class BlockRows:
             extent=(self.nodes,), blocks=blocks, n=self.nodes, singular=singular
         )()
         return int(self.device.to_host(singular)[0])
+
+
+class BoundLaunches:
+    """Launches of one kernel on arrays that come again and again.
+
+    Arrays are remembered by identity, and are kept: give the same objects each time.
+    """
+
+    def __init__(self, bind: Callable[..., Callable[[], object]]) -> None:
+        self._bind = bind
+        self._bound: dict[tuple[int, ...], tuple[tuple[Array, ...], Callable[[], object]]] = {}
+
+    def __call__(self, *arrays: Array) -> None:
+        """Launch on the given arrays."""
+        key = tuple(map(id, arrays))
+        binding = self._bound.get(key)
+        if binding is None:
+            binding = self._bound[key] = (arrays, self._bind(*arrays))
+        binding[1]()

@@ -38,6 +38,9 @@ class Preconditioner(Protocol):
     in each application, and nothing on the host: a GPU replays them. So may a product.
     """
 
+    def update(self) -> None:
+        """Take the matrix as it is now."""
+
     def apply(self, x: Array, y: Array) -> None:
         """Put the inverse's product with x into y, complete in all copies of a node."""
 

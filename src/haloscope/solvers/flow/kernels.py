@@ -15,15 +15,9 @@ from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.mesh.tets.tets import CORNERS
 from haloscope.numerics import shared_nodes
-from haloscope.numerics.krylov import (
-    block_ilu,
-    block_rows,
-    coloured_ilu,
-    dense_blocks,
-    node_vectors,
-)
-from haloscope.numerics.krylov.block_ilu import BlockIlu
+from haloscope.numerics.krylov import block_rows, node_vectors, smoothers, two_level
 from haloscope.numerics.krylov.block_rows import OFFSET_TYPES, BlockRows, pattern_of
+from haloscope.numerics.krylov.smoothers import BlockIlu
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.flow.boundaries import outlets
 from haloscope.solvers.flow.case import FlowCase, FlowTable
@@ -82,15 +76,15 @@ def _offsets(table: FlowTable) -> tuple[str, ...]:
 
 def _preconditioner_files(name: str, size: int, target: Target) -> Iterator[KernelFile]:
     if name == "two-level":
-        yield dense_blocks.inverse_file(size)
+        yield two_level.inverse_file(size)
         for slot_bytes in OFFSET_TYPES:
-            yield dense_blocks.kernel_file(size, np.float32, slot_bytes)
+            yield two_level.kernel_file(size, np.float32, slot_bytes)
     on_cores = target.kind == "cpu"
     if on_cores and name in ("two-level", "block-ilu"):
-        yield block_ilu.kernel_file(size)
+        yield smoothers.block_ilu_file(size)
     if name == "coloured-ilu" or (name == "two-level" and not on_cores):
-        yield coloured_ilu.kernel_file(size)
-        yield HostFile(*coloured_ilu.colouring_file())
+        yield smoothers.coloured_ilu_file(size)
+        yield HostFile(*smoothers.colouring_file())
 
 
 def _exchange_files(table: FlowTable, size: int, target: Target) -> Iterator[KernelFile]:

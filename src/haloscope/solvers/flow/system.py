@@ -11,11 +11,9 @@ from haloscope.device.interface import Device
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.node_parts import NodePart, node_part_on_ranks
-from haloscope.numerics.krylov.block_ilu import BlockIlu
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
-from haloscope.numerics.krylov.dense_blocks import PointBlocks
-from haloscope.numerics.krylov.flexible_gmres import Product
+from haloscope.numerics.krylov.flexible_gmres import Preconditioner, Product
+from haloscope.numerics.krylov.smoothers import BlockIlu, ColouredIlu, PointBlocks
 from haloscope.numerics.krylov.two_level import TwoLevel
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct, transport_of
 from haloscope.regions import SetupPhase
@@ -37,7 +35,7 @@ from haloscope.solvers.flow.equations.equations import (
     MatrixFreeEquations,
     UnstoredRows,
 )
-from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings, Updated
+from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
 from haloscope.solvers.flow.equations.space_time import SLAB_UNKNOWNS, SlabEnds, SlabEquations
 from haloscope.solvers.flow.meshes import make_mesh
 
@@ -172,13 +170,15 @@ def _require_own_blocks(boundary_values: BoundaryValues) -> None:
             )
 
 
-def _preconditioner(name: str, rows: BlockRows, shared: SharedNodes, part: NodePart) -> Updated:
+def _preconditioner(
+    name: str, rows: BlockRows, shared: SharedNodes, part: NodePart
+) -> Preconditioner:
     """The one of a name, of the matrix alone."""
     if name == "two-level" and rows.device.kind == "cpu":
         return TwoLevel(rows, shared, part.nodes)
     if name == "two-level":
         # Colours cost launches: on the small matrices of coarse levels more than they save.
-        def smoother(of: BlockRows, nodes: SharedNodes) -> Updated:
+        def smoother(of: BlockRows, nodes: SharedNodes) -> Preconditioner:
             return ColouredIlu(of, nodes) if of is rows else PointBlocks(of, nodes)
 
         return TwoLevel(rows, shared, part.nodes, make_smoother=smoother)

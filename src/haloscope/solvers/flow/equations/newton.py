@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,13 +31,6 @@ _PRECONDITIONING = Region("preconditioner")
 _FEW, _TENFOLD = 1.5, 10.0
 # Tolerances down to which blocks in single precision will do inside cycles.
 _ROUNDED = 1e-4
-
-
-class Updated(Preconditioner, Protocol):
-    """A preconditioner that follows the matrix."""
-
-    def update(self) -> None:
-        """Take the matrix as it is now."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +80,7 @@ class Newton:
         self,
         equations: Equations,
         shared: SharedNodes,
-        preconditioner: Updated,
+        preconditioner: Preconditioner,
         settings: NewtonSettings,
         *,
         product: Product | None = None,
