@@ -23,10 +23,10 @@ from haloscope.numerics.krylov.smoothers import ColouredIlu
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 from haloscope.run import load
 from haloscope.solvers.carreau import Carreau
+from haloscope.solvers.flow.checks import ethier_steinman
 from haloscope.solvers.flow.equations.equations import FlowEquations, Medium
 from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
 from haloscope.solvers.flow.equations.time_steps import BackwardDifferences
-from haloscope.solvers.flow.verification import ethier_steinman
 
 VISCOSITY, TIME_STEP = 0.01, 0.01
 # Fluid slips past a cylinder, whose wall is curved, leaves at right angles through an outlet that may

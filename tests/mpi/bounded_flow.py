@@ -9,8 +9,8 @@ from haloscope.mesh.tets.node_parts import node_part_on_ranks
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.krylov.smoothers import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes
-from haloscope.solvers.flow.boundaries.boundary_equations import BoundaryConditions
-from haloscope.solvers.flow.boundaries.conditions import BoundaryValues
+from haloscope.solvers.flow.boundary_equations import BoundaryConditions
+from haloscope.solvers.flow.conditions import BoundaryValues
 from haloscope.solvers.flow.equations.equations import FlowEquations
 from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
 

@@ -13,13 +13,13 @@ from haloscope.mesh.tets.tet_generators import cylinder_channel, tet_box
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.krylov.smoothers import BlockIlu
 from haloscope.numerics.shared_nodes import SharedNodes
-from haloscope.solvers.flow.boundaries.conditions import (
+from haloscope.solvers.flow.boundary_integrals import force_and_moment
+from haloscope.solvers.flow.conditions import (
     BoundaryValues,
     NoFlow,
     OutsidePressure,
     Velocity,
 )
-from haloscope.solvers.flow.boundaries.integrals import force_and_moment
 from haloscope.solvers.flow.equations.equations import FlowEquations, Medium
 from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
 

@@ -12,7 +12,8 @@ from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.krylov.smoothers import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 from haloscope.solvers.carreau import Carreau
-from haloscope.solvers.flow.boundaries.outlets import LoadedEquations, Resistances
+from haloscope.solvers.flow.boundary_equations import LoadedEquations, Resistances
+from haloscope.solvers.flow.checks import ethier_steinman
 from haloscope.solvers.flow.equations.equations import (
     FlowEquations,
     MatrixFreeEquations,
@@ -21,7 +22,6 @@ from haloscope.solvers.flow.equations.equations import (
 )
 from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
 from haloscope.solvers.flow.equations.time_steps import BackwardDifferences
-from haloscope.solvers.flow.verification import ethier_steinman
 
 TURNING = Medium(1.3, 0.4, (0.1, 0.2, -0.3), (0.5, -0.7, 0.9), (0.1, 0.2, 0.3))
 ZONES = [TURNING, Medium(0.7, 0.2)]

@@ -43,14 +43,14 @@ from haloscope.solvers.blood.membranes.meshes import sphere
 from haloscope.solvers.carreau import Carreau
 from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.solver import CavitySolver
-from haloscope.solvers.flow.boundaries import outlets
+from haloscope.solvers.flow import boundary_equations
 from haloscope.solvers.flow.equations.equations import (
     FlowEquations,
     MatrixFreeEquations,
     Medium,
+    SlabEquations,
     UnstoredRows,
 )
-from haloscope.solvers.flow.equations.space_time import SlabEquations
 from haloscope.solvers.maxwell.elements import CORNERS, STORED
 from haloscope.solvers.maxwell.stepping import Stepping, kind_of
 
@@ -342,7 +342,7 @@ def test_space_time_slabs_compile(carreau):
 def test_what_acts_on_the_boundaries_of_flow_compiles():
     device = _AbsentGpu()
     backflow = ("add_backflow", "add_backflow_derivatives")
-    source, constants = outlets.kernel_file()
+    source, constants = boundary_equations.kernel_file()
     for name in (*backflow, "slip_residual", "slip_rows", "slip_velocities"):
         device.kernel(source, name, constants)
     assert source.read_text().count("KERNEL(") == len(device.kernels)

@@ -184,6 +184,14 @@ class SharedNodes:
             )
         return self._sums[size]
 
+    def summed(self, values: np.ndarray) -> np.ndarray:
+        """Sums over the sharers of numbers at nodes on the host, (nodes, k); all ranks call this."""
+        if self.alone:
+            return values
+        sent = self.device.from_host(values.ravel())
+        self.sums(values.shape[1]).swap(sent)
+        return self.device.to_host(sent).reshape(values.shape)
+
     def capturable(self, size: int) -> bool:
         """Whether sums of `size` numbers a node may be captured into a graph."""
         return self.alone or self.sums(size).capturable

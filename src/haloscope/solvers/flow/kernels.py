@@ -19,18 +19,18 @@ from haloscope.numerics.krylov import block_rows, node_vectors, smoothers, two_l
 from haloscope.numerics.krylov.block_rows import OFFSET_TYPES, BlockRows, pattern_of
 from haloscope.numerics.krylov.smoothers import BlockIlu
 from haloscope.numerics.shared_nodes import SharedNodes
-from haloscope.solvers.flow.boundaries import outlets
+from haloscope.solvers.flow import boundary_equations
 from haloscope.solvers.flow.case import FlowCase, FlowTable
 from haloscope.solvers.flow.derived_fields import summed_fields
 from haloscope.solvers.flow.equations.equations import (
     UNKNOWNS,
     FlowEquations,
     Medium,
+    SlabEquations,
     Terms,
     matrix_free_file,
 )
 from haloscope.solvers.flow.equations.newton import rounds
-from haloscope.solvers.flow.equations.space_time import SlabEquations
 from haloscope.solvers.flow.solver import KEPT
 from haloscope.solvers.flow.steps import BYTES_OF_A_FACTOR, bytes_of_forming
 from haloscope.solvers.flow.system import preconditioner_of, unknowns_of
@@ -57,7 +57,7 @@ def manifest(case: FlowCase, target: Target, ranks: int) -> Iterator[KernelFile]
     if stored and rounds(target, tolerance):
         yield block_rows.kernel_file(size, "float")
     if not slabs:
-        yield outlets.kernel_file()
+        yield boundary_equations.kernel_file()
     # Vectors of the linear solver; single prescribed unknowns.
     for fields in (1, size):
         yield node_vectors.kernel_file(fields)

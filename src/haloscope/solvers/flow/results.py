@@ -16,7 +16,7 @@ from haloscope.io.atomic import append_text, write_text
 from haloscope.io.figures.axis_labels import length_unit
 from haloscope.numerics.elements.element_fields import plane_raster
 from haloscope.numerics.elements.node_fields import NodeFields
-from haloscope.solvers.flow.boundaries.integrals import (
+from haloscope.solvers.flow.boundary_integrals import (
     BoundaryAreas,
     boundary_areas,
     boundary_means,

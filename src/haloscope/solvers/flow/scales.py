@@ -13,7 +13,8 @@ from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hexes import point_text
 from haloscope.mesh.tets.node_parts import NodePart
 from haloscope.mesh.tets.tets import CORNERS, FACE_NODES, area_vectors, tet_volumes
-from haloscope.solvers.flow.boundaries.conditions import (
+from haloscope.solvers.flow.case import FlowTable
+from haloscope.solvers.flow.conditions import (
     BoundaryValues,
     MovingWall,
     Open,
@@ -21,7 +22,6 @@ from haloscope.solvers.flow.boundaries.conditions import (
     Resistance,
     Traction,
 )
-from haloscope.solvers.flow.case import FlowTable
 from haloscope.solvers.flow.equations.equations import UNKNOWNS, Medium
 from haloscope.solvers.flow.equations.time_steps import Clock
 from haloscope.solvers.flow.system import System

@@ -17,12 +17,12 @@ from haloscope.errors import InputError, counted
 from haloscope.exchange.ranks.world import World
 from haloscope.numerics.elements.node_fields import NodeFields, TetPoints
 from haloscope.regions import Region
-from haloscope.solvers.flow.boundaries.conditions import signal_notices
 from haloscope.solvers.flow.case import FIELD_NAMES, FlowCase
+from haloscope.solvers.flow.conditions import signal_notices
 from haloscope.solvers.flow.derived_fields import shear_results
 from haloscope.solvers.flow.equations.equations import UNKNOWNS
 from haloscope.solvers.flow.equations.time_steps import Clock
-from haloscope.solvers.flow.geometry import boundary_geometry
+from haloscope.solvers.flow.meshes import boundary_geometry
 from haloscope.solvers.flow.results import RunResults, flow_picture, require_plane
 from haloscope.solvers.flow.scales import flow_scales, moving_wall_warnings
 from haloscope.solvers.flow.steps import SteadySteps, Steps, UnsteadySteps, WorkModel, start_state

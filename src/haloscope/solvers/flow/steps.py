@@ -15,15 +15,15 @@ from haloscope.device.interface import Array
 from haloscope.errors import SolutionError, counted
 from haloscope.numerics.krylov.block_rows import BlockRows
 from haloscope.regions import Region
-from haloscope.solvers.flow.boundaries.outlets import Windkessel
+from haloscope.solvers.flow.boundary_equations import Windkessel
 from haloscope.solvers.flow.case import FlowTable
 from haloscope.solvers.flow.equations.equations import UNKNOWNS
 from haloscope.solvers.flow.equations.newton import NewtonHistory
-from haloscope.solvers.flow.equations.space_time import SpaceTimeSlabs
 from haloscope.solvers.flow.equations.time_steps import (
     BackwardDifferences,
     Clock,
     GeneralisedAlpha,
+    SpaceTimeSlabs,
     TimeSteps,
     velocities,
 )

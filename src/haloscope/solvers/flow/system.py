@@ -17,8 +17,10 @@ from haloscope.numerics.krylov.smoothers import BlockIlu, ColouredIlu, PointBloc
 from haloscope.numerics.krylov.two_level import TwoLevel
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct, transport_of
 from haloscope.regions import SetupPhase
-from haloscope.solvers.flow.boundaries.boundary_equations import BoundaryConditions
-from haloscope.solvers.flow.boundaries.conditions import (
+from haloscope.solvers.flow.boundary_equations import BoundaryConditions
+from haloscope.solvers.flow.boundary_integrals import boundary_areas, exact_sums
+from haloscope.solvers.flow.case import FlowTable
+from haloscope.solvers.flow.conditions import (
     BoundaryValues,
     OutsidePressure,
     Resistance,
@@ -27,16 +29,17 @@ from haloscope.solvers.flow.boundaries.conditions import (
     Velocity,
     conditions_of,
 )
-from haloscope.solvers.flow.boundaries.integrals import Residual, boundary_areas, exact_sums
-from haloscope.solvers.flow.case import FlowTable
 from haloscope.solvers.flow.equations.equations import (
+    SLAB_UNKNOWNS,
     UNKNOWNS,
     FlowEquations,
+    Forces,
     MatrixFreeEquations,
+    SlabEnds,
+    SlabEquations,
     UnstoredRows,
 )
 from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
-from haloscope.solvers.flow.equations.space_time import SLAB_UNKNOWNS, SlabEnds, SlabEquations
 from haloscope.solvers.flow.meshes import make_mesh
 
 _MESHING = SetupPhase("making and sharing out the mesh")
@@ -57,7 +60,7 @@ class System:
     # What this makes of the equations; None of space-time slabs, which take velocities and outside
     # pressures only.
     conditions: BoundaryConditions | None
-    reactions: Residual  # Whose residuals at walls are forces
+    reactions: Forces  # Whose residuals at walls are forces
     # The matrix, and what solves.
     rows: BlockRows
     newton: Newton

@@ -22,7 +22,7 @@ from haloscope.numerics.krylov.flexible_gmres import (
 from haloscope.numerics.krylov.node_vectors import clearing
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 from haloscope.regions import Region
-from haloscope.solvers.flow.boundaries.outlets import Equations
+from haloscope.solvers.flow.equations.equations import Equations
 
 _FORMING = Region("form left and right sides")
 _SOLVING = Region("GMRES")

@@ -1,4 +1,4 @@
-"""Time stepping of unsteady flow: clock, backward differences, generalised alpha."""
+"""Time stepping of unsteady flow: clock, backward differences, generalised alpha, space-time slabs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Array
 from haloscope.errors import InputError
 from haloscope.solvers.flow.case import FlowTable
-from haloscope.solvers.flow.equations.equations import UNKNOWNS
+from haloscope.solvers.flow.equations.equations import SLAB_UNKNOWNS, UNKNOWNS
 from haloscope.solvers.flow.equations.newton import Newton, NewtonHistory
 
 # Of a step: what sums of steps may miss the end of a case by.
@@ -250,3 +250,74 @@ class GeneralisedAlpha:
             gamma = self._gamma
             self._acceleration = change / gamma + (1.0 - 1.0 / gamma) * self._acceleration
         return history
+
+
+"""Space-time slabs: the flow equations in elements that are linear in space and in time."""
+
+
+class SpaceTimeSlabs:
+    """Steps of one slab each; velocities are of third order in time at the ends of slabs.
+
+    Nothing but the velocity at a slab's end goes into the next one, so that a restart needs the
+    state alone.
+    """
+
+    # `time_step`: dt in s.
+
+    level = 1.0
+
+    def __init__(self, newton: Newton, state: Array, time_step: float) -> None:
+        self._newton, self.state, self._time_step = newton, state, time_step
+        self.past = state.copy()
+        levels = newton.equations.rows.vector()
+        levels.reshape(-1, 2, UNKNOWNS)[:] = state.reshape(-1, 1, UNKNOWNS)
+        # Unknowns of the last slab, 8 a node, and the state before it, as :class:`SlabEquations`
+        # takes them.
+        self.level_state = levels
+
+    def stored(self) -> dict[str, Array]:
+        """Nothing beside the state."""
+        return {}
+
+    def times(self, time: float) -> tuple[float, float]:
+        """When :meth:`step` wants given values and loads, for a slab that starts at a time."""
+        # At a third of the slab and at its end, the points of Radau's quadrature: the straight line
+        # through values there has the right mean over the slab to fourth order. Through those at
+        # the slab's two ends it would leave second order.
+        return time + self._time_step / 3, time + self._time_step
+
+    def step(
+        self, fixed: NDArray[np.integer], values: Array, load: Array | None = None
+    ) -> NewtonHistory:
+        """Advance by one slab.
+
+        `values`: these values at both :meth:`times`, (2, given), on the device; `load`: what acts
+        on own elements from outside at both times, (2, 4 * nodes), on the device.
+        """
+        by_dt = 1.0 / self._time_step
+        self._newton.equations.set_time(by_dt, by_dt)
+        self.past[:] = self.state
+        levels = self.level_state.reshape(-1, 2, UNKNOWNS)
+        levels[:] = self.state.reshape(-1, 1, UNKNOWNS)
+        nodes, unknowns = np.divmod(np.asarray(fixed), UNKNOWNS)
+        at_start = SLAB_UNKNOWNS * nodes + unknowns
+        start, end = _levels(values)
+        self.level_state[at_start], self.level_state[at_start + UNKNOWNS] = start, end
+        fixed = np.concatenate([at_start, at_start + UNKNOWNS])
+        acting = None if load is None else self._means(load)
+        history = self._newton.solve(self.level_state, self.past, fixed, acting)
+        self.state[:] = levels[:, 1].ravel()
+        return history
+
+    def _means(self, load: Array) -> Array:
+        """Means over the slab of a load times T_0 and T_1, 8 a node."""
+        start, end = (part.reshape(-1, UNKNOWNS) for part in _levels(load))
+        means = self._newton.equations.rows.vector()
+        levels = means.reshape(-1, 2, UNKNOWNS)
+        levels[:, 0], levels[:, 1] = start / 3 + end / 6, start / 6 + end / 3
+        return means
+
+
+def _levels(values: Array) -> tuple[Array, Array]:
+    """Values at a slab's start and end, from those at a third of it and at its end."""
+    return 1.5 * values[0] - 0.5 * values[1], values[1]
