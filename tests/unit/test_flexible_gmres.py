@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from kuhn_boxes import LinearFlow
-from refusals import refused
 from stored_elements import assemble, assemble_vector
 
 from haloscope.device.cpu import CpuDevice
@@ -343,8 +342,3 @@ def test_nothing_asked_is_nothing_done(device):
     result, x = solved(device, system(), np.zeros(80))
     assert (result.reason, result.iterations, result.history) == ("converged", 0, (0.0,))
     assert (x == 0).all()
-
-
-def test_a_restart_that_is_not_possible_is_told(device):
-    with refused(problem="restarts after 0", allowed="1 iteration or more"):
-        FlexibleGmres(device, 4, np.ones(3, bool), 0)

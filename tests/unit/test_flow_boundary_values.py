@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from refusals import refused
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World
@@ -99,20 +98,6 @@ def test_where_boundaries_meet_walls_rule_over_inlets_and_these_over_symmetry():
             assert have == [None] * 4
     flow.boundary_values.fix_pressure(3)
     assert len(flow.boundary_values.numbers) == len(numbers) + 1
-
-
-@pytest.mark.parametrize(
-    ("change", "location", "problem", "allowed"),
-    [
-        ({"lid": Velocity()}, "^$", "no boundary 'lid'", "^x_low"),
-        ({"y_low": None}, "boundary 'y_low'", "no condition", "^a velocity"),
-    ],
-)
-def test_names_that_do_not_fit_are_refused(change, location, problem, allowed):
-    conditions = {side: Velocity() for side in SIDES} | change
-    conditions = {name: one for name, one in conditions.items() if one is not None}
-    with refused(location=location, problem=problem, allowed=allowed):
-        Flow(lambda: tet_box((1, 1, 1), (0, 0, 0), (1, 1, 1)), Medium(1.0, 1.0), conditions)
 
 
 def test_a_cylinder_in_a_channel_is_dragged_as_published():

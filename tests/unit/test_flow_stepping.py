@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from bounded_flow import BoundedFlow, turned, turned_back
 from exact_flows import circular_couette, pulsating_channel
-from refusals import refused
 
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.tet_generators import BOX_SIDES, tet_box
@@ -188,12 +187,6 @@ class _Told:
 
     def solve(self, state, past, fixed, load):
         state[:3] = self.solution
-
-
-def test_a_radius_out_of_range_is_told():
-    flow = plug(OutsidePressure())
-    with refused(location=r"radius of generalised-alpha = 1\.5", allowed="^0 to 1$"):
-        GeneralisedAlpha(flow.newton, flow.state, 0.1, radius=1.5)
 
 
 @pytest.mark.parametrize("method", [BackwardDifferences, GeneralisedAlpha])

@@ -220,10 +220,8 @@ def test_a_dense_inverse_is_one(system):
     assert np.abs(y - wanted @ x).max() < 1e-11 * np.abs(wanted @ x).max()
 
 
-def test_what_cannot_be_is_refused():
+def test_a_singular_coarse_matrix_is_refused():
     system = System((2, 2, 2))
-    with refused(problem="groups have 1 nodes", allowed="2 nodes or more"):
-        system.two_level(size=1)
     inverse = DenseBlocks(system.rows)
     system.rows.values[...] = 0.0
     with refused(

@@ -278,11 +278,7 @@ def spectrum(
 
 
 def resonances(
-    values: ArrayLike,
-    interval: float,
-    band: tuple[float, float],
-    *,
-    least: float = 1e-6,
+    values: ArrayLike, interval: float, band: tuple[float, float], *, least: float = 1e-6
 ) -> list[Resonance]:
     """Damped oscillations in a band, by harmonic inversion of the filtered series.
 

@@ -223,15 +223,7 @@ def take(
         edge[missing] = OUTSIDE - on[missing]
     corners = (_triple(lo), _triple(hi))
     return LatticePart(
-        places.astype(np.int32),
-        owned,
-        bulk,
-        numbers,
-        tags,
-        sources,
-        corners,
-        halo,
-        table,
+        places.astype(np.int32), owned, bulk, numbers, tags, sources, corners, halo, table
     )
 
 

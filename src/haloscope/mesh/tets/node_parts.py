@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import json
+import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from haloscope.errors import InputError, MachineError, counted
 from haloscope.exchange.plan import first_fault, refuse_together
 from haloscope.exchange.ranks.world import World
+from haloscope.mesh.field_layouts import ranges
 from haloscope.mesh.partition import ElementGraph, Method, Partition, partition
 from haloscope.mesh.surfaces.surfaces import spread
 from haloscope.mesh.tets.tets import Floats, Numbers, TetMesh
@@ -321,58 +322,28 @@ def _shared_out(
     return mesh, shares, lines
 
 
-Array = NDArray[Any]
-# Of the arrays of a part.
-_TYPES = (np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.int32))
-_DIMENSIONS = 2
+# Bytes of a message at most: MPI counts them in 31 bits.
+_MOST_BYTES = 1 << 30
 
 
 def _send(world: World, part: NodePart) -> None:
-    """Sends an array after its description: a text, whose length goes first."""
-    text, arrays = _taken_apart(part)
-    packed = np.frombuffer(text.encode(), np.uint8)
-    world.send(np.array([len(packed), len(arrays)]), part.rank)
-    world.send(packed, part.rank)
-    shapes = np.zeros((len(arrays), 1 + _DIMENSIONS), np.int64)
-    for row, array in zip(shapes, arrays, strict=True):
-        row[0] = _TYPES.index(array.dtype)
-        row[1 : 1 + array.ndim] = array.shape
-        row[1 + array.ndim :] = -1
-    world.send(shapes, part.rank)
+    """Send a description and arrays as bytes, after their number and lengths."""
+    buffers: list[pickle.PickleBuffer] = []
+    text = pickle.dumps(part, protocol=5, buffer_callback=buffers.append)
+    parts: list[Any] = [text, *(one.raw() for one in buffers)]
+    arrays = [np.frombuffer(one, np.uint8) for one in parts]
+    world.send(np.array([len(arrays)]), part.rank)
+    world.send(np.array([len(array) for array in arrays]), part.rank)
     for array in arrays:
-        world.send(array, part.rank)
+        for begin, end in ranges(len(array), _MOST_BYTES):
+            world.send(array[begin:end], part.rank)
 
 
 def _receive(world: World) -> NodePart:
-    length, count = world.receive((2,), np.int64, 0).tolist()
-    text = world.receive((length,), np.uint8, 0).tobytes().decode()
-    shapes = world.receive((count, 1 + _DIMENSIONS), np.int64, 0).tolist()
-    arrays = [
-        world.receive(tuple(size for size in shape if size >= 0), _TYPES[kind], 0)
-        for kind, *shape in shapes
-    ]
-    return _put_together(text, arrays)
-
-
-_PLAIN = ("rank", "ranks", "whole_nodes", "whole_tets", "interior", "outer_tets", "zone_names")
-_ARRAYS = ("nodes", "node_numbers", "tets", "tet_numbers", "multiplicity", "owners", "zones")
-_TABLES = ("neighbours", "boundaries", "boundary_tets", "surfaces", "surface_tets")
-
-
-def _taken_apart(part: NodePart) -> tuple[str, list[Array]]:
-    fields = {name: getattr(part, name) for name in _PLAIN}
-    fields |= {name: list(getattr(part, name)) for name in _TABLES}
-    arrays = [getattr(part, name) for name in _ARRAYS]
-    for name in _TABLES:
-        arrays += getattr(part, name).values()
-    return json.dumps(fields), arrays
-
-
-def _put_together(text: str, arrays: list[Array]) -> NodePart:
-    fields = json.loads(text)
-    fields["zone_names"] = tuple(fields["zone_names"])
-    waiting = iter(arrays)
-    fields |= {name: next(waiting) for name in _ARRAYS}
-    for name in _TABLES:
-        fields[name] = {key: next(waiting) for key in fields[name]}
-    return NodePart(**fields)
+    (count,) = world.receive((1,), np.int64, 0).tolist()
+    arrays = [np.empty(length, np.uint8) for length in world.receive((count,), np.int64, 0)]
+    for array in arrays:
+        for begin, end in ranges(len(array), _MOST_BYTES):
+            array[begin:end] = world.receive((end - begin,), np.uint8, 0)
+    part: NodePart = pickle.loads(arrays[0].tobytes(), buffers=arrays[1:])
+    return part

@@ -153,14 +153,7 @@ def pattern_of(device: Device, element_nodes: np.ndarray, nodes: int) -> BlockPa
         offsets=offsets,
     )()
     return BlockPattern(
-        nodes,
-        starts,
-        columns,
-        diagonal,
-        flat.reshape(-1, size),
-        node_starts,
-        places,
-        offsets,
+        nodes, starts, columns, diagonal, flat.reshape(-1, size), node_starts, places, offsets
     )
 
 

@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike
 
 from haloscope.device.interface import Array, Graph, Kernel, Launch
 from haloscope.device.targets import KernelFile
-from haloscope.errors import InputError, SolutionError
+from haloscope.errors import SolutionError
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.sharing import find_sharing
 from haloscope.numerics.krylov.block_rows import (
@@ -184,8 +184,6 @@ class TwoLevel:
         single: bool = True,
         most: int = 48,
     ) -> None:
-        if size < 2:
-            raise InputError(f"the groups have {size} nodes", allowed="2 nodes or more")
         self._rows, self._shared = rows, shared
         device, pattern = rows.device, rows.pattern
         self.space = space = coarse_space(pattern, shared, positions, size)

@@ -247,10 +247,7 @@ class FlowTable(Table):
         meshes = [name for name in _MESHES if getattr(self, name) is not None]
         if len(meshes) != 1:
             problem = f"{' and '.join(meshes)} are set" if meshes else "the case has no mesh"
-            raise CaseFault(
-                problem,
-                allowed=f"one of {', '.join(f'flow.{n}' for n in _MESHES)}",
-            )
+            raise CaseFault(problem, allowed=f"one of {', '.join(f'flow.{n}' for n in _MESHES)}")
         self._check_time()
         for name in FIELD_NAMES:
             self.initial_field(name)

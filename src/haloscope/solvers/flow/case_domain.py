@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
@@ -106,6 +106,20 @@ _WITH_SIGNAL = (*_OF_TIME, "pressure")
 _OPEN = ("pressure", "traction", "resistance")
 
 
+_Turning = TypeVar("_Turning", "Moving", "Zone")
+
+
+def _with_rotation(table: _Turning) -> _Turning:
+    """A table, if its centre is that of a rotation."""
+    if any(table.centre) and not any(table.rotation):
+        raise CaseFault(
+            "the centre is a point on the axis of a rotation, and the rotation is 0",
+            location=f"centre = {list(table.centre)}",
+            remedy="set rotation, too",
+        )
+    return table
+
+
 class Moving(Table):
     """Motion of a wall within its surface: a translation and a rotation about an axis."""
 
@@ -118,13 +132,7 @@ class Moving(Table):
 
     @model_validator(mode="after")
     def _consistent(self) -> Moving:
-        if any(self.centre) and not any(self.rotation):
-            raise CaseFault(
-                "the centre is a point on the axis of a rotation, and the rotation is 0",
-                location=f"centre = {list(self.centre)}",
-                remedy="set rotation, too",
-            )
-        return self
+        return _with_rotation(self)
 
 
 class ResistanceTable(Table):
@@ -195,30 +203,19 @@ class BoundaryTable(Table):
             problem = f"{' and '.join(kinds)} are set" if kinds else "no condition is set"
             raise CaseFault(problem, allowed=f"one of {', '.join(_KINDS)}")
         kind = kinds[0]
-        if self.signal is not None and kind not in _WITH_SIGNAL:
-            raise CaseFault(
-                f"it has no effect on {kind}",
-                location="signal",
-                allowed=f"with {', '.join(_WITH_SIGNAL)}",
-            )
-        if self.backflow and kind not in _OPEN:
-            raise CaseFault(
-                f"it has no effect on {kind}",
-                location=f"backflow = {self.backflow:g}",
-                allowed=f"with {', '.join(_OPEN)}",
-            )
-        if self.straight and kind not in ("pressure", "resistance"):
-            raise CaseFault(
-                f"it has no effect on {kind}",
-                location="straight = true",
-                allowed="with pressure and resistance",
-            )
-        if self.profile != "developed" and kind not in _OF_TIME:
-            raise CaseFault(
-                f"it has no effect on {kind}",
-                location=f'profile = "{self.profile}"',
-                allowed=f"with {' and '.join(_OF_TIME)}",
-            )
+        options: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+            ("signal", "signal", _WITH_SIGNAL),
+            ("backflow", f"backflow = {self.backflow:g}", _OPEN),
+            ("straight", "straight = true", ("pressure", "resistance")),
+            ("profile", f'profile = "{self.profile}"', _OF_TIME),
+        )
+        for name, shown, allowed in options:
+            if kind not in allowed and getattr(self, name) != type(self).model_fields[name].default:
+                raise CaseFault(
+                    f"it has no effect on {kind}",
+                    location=shown,
+                    allowed=f"with {(', ' if len(allowed) > 2 else ' and ').join(allowed)}",
+                )
         return self
 
     def components(self, key: str) -> list[Expression]:
@@ -432,13 +429,7 @@ class Zone(Table):
 
     @model_validator(mode="after")
     def _consistent(self) -> Zone:
-        if any(self.centre) and not any(self.rotation):
-            raise CaseFault(
-                "the centre is a point on the axis of a rotation, and the rotation is 0",
-                location=f"centre = {list(self.centre)}",
-                remedy="set rotation, too",
-            )
-        return self
+        return _with_rotation(self)
 
 
 class Initial(Table):

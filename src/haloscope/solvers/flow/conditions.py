@@ -115,7 +115,7 @@ class BoundaryValues:
     def __init__(
         self, part: NodePart, shared: SharedNodes, conditions: Mapping[str, Condition]
     ) -> None:
-        _check(part, conditions)
+        _require_distal(conditions)
         self._part, self.conditions = part, dict(conditions)
         # Own nodes on each boundary.
         self.nodes = {name: self._on(name, shared) for name in part.boundaries}
@@ -196,34 +196,15 @@ class BoundaryValues:
         return load.ravel()
 
 
-def _check(part: NodePart, conditions: Mapping[str, Condition]) -> None:
-    names = ", ".join(part.boundaries)
-    for name in conditions:
-        if name not in part.boundaries:
-            raise InputError(f"the mesh has no boundary {name!r}", allowed=names)
-    for name in part.boundaries:
-        if name not in conditions:
-            raise InputError(
-                "it has no condition",
-                location=f"boundary {name!r}",
-                allowed="a velocity, no slip, slip, no flow, a pressure, a traction or a resistance",
-            )
+def _require_distal(conditions: Mapping[str, Condition]) -> None:
     for name, one in conditions.items():
-        if isinstance(one, Open) and not 0.0 <= one.backflow <= 1.0:
+        if isinstance(one, Resistance) and one.compliance > 0 and one.distal == 0:
             raise InputError(
-                "out of range",
-                location=f"boundary {name!r}: backflow = {one.backflow:g}",
-                allowed="0 to 1",
+                f"the resistances are {one.proximal:g} and {one.distal:g} Pa s/m^3, and the "
+                f"compliance is {one.compliance:g} m^3/Pa",
+                location=f"boundary {name!r}",
+                allowed="none below 0, and a compliance only with a distal resistance",
             )
-        if isinstance(one, Resistance):
-            least = min(one.proximal, one.distal, one.compliance)
-            if least < 0 or (one.compliance > 0 and one.distal == 0):
-                raise InputError(
-                    f"the resistances are {one.proximal:g} and {one.distal:g} Pa s/m^3, and the "
-                    f"compliance is {one.compliance:g} m^3/Pa",
-                    location=f"boundary {name!r}",
-                    allowed="none below 0, and a compliance only with a distal resistance",
-                )
 
 
 def _precedence(condition: Condition) -> int:

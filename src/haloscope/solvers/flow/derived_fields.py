@@ -269,12 +269,7 @@ def shear_results(
         }
     if asked.stagnation_speed is not None or asked.stagnation_rate is not None:
         points = stagnation(
-            part,
-            world,
-            media,
-            state,
-            speed=asked.stagnation_speed,
-            rate=asked.stagnation_rate,
+            part, world, media, state, speed=asked.stagnation_speed, rate=asked.stagnation_rate
         )
         summary["stagnation"] = dict(points.shares)
         columns["stagnation"] = nodal_means(part, shared, points.marks.astype(np.float64))

@@ -232,13 +232,7 @@ class RunResults:
         """Area, flow rate (outward), mean pressure and inflow of boundaries that fluid crosses."""
         rows = {}
         for name, areas in self._openings.items():
-            means = boundary_means(self._system.shared, areas, state)
-            rows[name] = {
-                "area": means.area,
-                "flow_rate": means.flow_rate,
-                "pressure": means.pressure,
-                "inflow": means.inflow,
-            }
+            rows[name] = vars(boundary_means(self._system.shared, areas, state))
         if self._table.head is not None:
             head = self._table.head
             self._rises.append(rows[head.outlet]["pressure"] - rows[head.inlet]["pressure"])
@@ -336,8 +330,8 @@ class RunResults:
             f"{values['pressure']:.6g} Pa"
             for name, values in openings.items()
         ]
-        if self._table.head is not None:
-            head = self._head()
+        head = self._table.head
+        if head is not None:
             rise = openings[head.outlet]["pressure"] - openings[head.inlet]["pressure"]
             summary["pressure_head"] = rise
             lines.append(
@@ -399,9 +393,6 @@ class RunResults:
             warnings += settling_warnings(f"force on {name}", [row[2:5] for row in rows])
         return warnings + settling_warnings("pressure head", [[rise] for rise in self._rises])
 
-    def _head(self) -> Any:
-        return self._table.head
-
     def _force_summary(self) -> dict[str, dict[str, list[float]]]:
         rows = {}
         for name, row in self.last_forces().items():
@@ -458,11 +449,7 @@ def require_plane(world: World, nodes: NDArray[np.float64], wanted: Slice) -> No
 
 
 def flow_picture(
-    places: NodeFields,
-    wanted: Slice,
-    state: NDArray[np.float64],
-    title: str,
-    subtitle: str,
+    places: NodeFields, wanted: Slice, state: NDArray[np.float64], title: str, subtitle: str
 ) -> SlicesPicture | None:
     """Draw the state (nodes of this rank, 4), on rank 0; all ranks call this."""
     raster, located = places.sample_plane(wanted.axis, wanted.offset, wanted.points, state)

@@ -394,8 +394,5 @@ def _followed(*, steady: bool) -> Monitor:
             first=1.0,
         )
     return Monitor(
-        name="kinetic_energy",
-        file="energy.csv",
-        label="kinetic energy (J)",
-        title="Kinetic energy",
+        name="kinetic_energy", file="energy.csv", label="kinetic energy (J)", title="Kinetic energy"
     )

@@ -25,7 +25,6 @@ from haloscope.solvers.flow.conditions import (
     OutsidePressure,
     Resistance,
     Slip,
-    Traction,
     Velocity,
     conditions_of,
 )
@@ -117,7 +116,7 @@ def make_system(table: FlowTable, machine: Machine, device: Device, world: World
     mesh = part.nodes, media, part.zones
     lsic, linearise_tau = table.lsic, table.newton.linearise_tau
     if slabs:
-        _require_plain(boundary_values)
+        _require_supported(boundary_values, slabs=True)
         of_slab = SlabEquations(rows, *mesh, lsic=lsic, linearise_tau=linearise_tau)
         newton = Newton(of_slab, shared, preconditioner, settings)
         return System(
@@ -125,7 +124,7 @@ def make_system(table: FlowTable, machine: Machine, device: Device, world: World
         )
     product: Product | None = None
     if isinstance(rows, UnstoredRows):
-        _require_own_blocks(boundary_values)
+        _require_supported(boundary_values, slabs=False)
         equations: FlowEquations = MatrixFreeEquations(
             rows, *mesh, lsic=lsic, linearise_tau=linearise_tau
         )
@@ -145,13 +144,10 @@ def make_system(table: FlowTable, machine: Machine, device: Device, world: World
     )
 
 
-def _require_plain(boundary_values: BoundaryValues) -> None:
-    """Refuse conditions that space-time slabs do not support."""
+def _require_supported(boundary_values: BoundaryValues, *, slabs: bool) -> None:
+    """Refuse conditions that slabs, or matrices of own blocks alone, do not support."""
     for name, one in boundary_values.conditions.items():
-        more = isinstance(one, Slip | Resistance) or (
-            isinstance(one, OutsidePressure | Traction) and one.backflow > 0
-        )
-        if more or (isinstance(one, OutsidePressure) and one.straight):
+        if slabs and isinstance(one, Slip):
             raise InputError(
                 "space-time slabs do not support this condition",
                 location=f"flow.boundaries.{name}",
@@ -159,13 +155,8 @@ def _require_plain(boundary_values: BoundaryValues) -> None:
                 "without backflow or straight",
                 remedy='set flow.time.scheme = "bdf2" or "generalised-alpha"',
             )
-
-
-def _require_own_blocks(boundary_values: BoundaryValues) -> None:
-    """Refuse conditions that change more of a matrix than the nodes' own blocks."""
-    for name, one in boundary_values.conditions.items():
         straight = isinstance(one, OutsidePressure | Resistance) and one.straight
-        if isinstance(one, Slip) or straight:
+        if not slabs and (isinstance(one, Slip) or straight):
             raise InputError(
                 "slip and straight outlets need a stored matrix",
                 location=f"flow.boundaries.{name}",

@@ -156,26 +156,21 @@ class ElementEquations(Equations):
 
     def residual(self, state: Array, past: Array, residual: Array) -> None:
         """Put the residual of a state into an array, a number an unknown."""
-        nodes = self.rows.nodes
-        self._residuals.bind(
-            extent=(nodes * TEAM,),
-            block=(TEAM,),
-            nodes=nodes,
-            R=residual,
-            **self._mesh(state, self._in_fours(past)),
-        )()
+        self._launch(self._residuals, state, past, R=residual)
 
     def linearise(self, state: Array, past: Array, residual: Array) -> None:
         """As :meth:`residual`, and put its derivatives by all unknowns in the matrix."""
         rows = self.rows
-        self._linearise.bind(
-            extent=(rows.nodes * TEAM,),
+        lists = {"offsets": rows.offsets, "starts": rows.starts}
+        self._launch(self._linearise, state, past, R=residual, values=rows.values, **lists)
+
+    def _launch(self, kernel: Kernel, state: Array, past: Array, **arrays: Array) -> None:
+        nodes = self.rows.nodes
+        kernel.bind(
+            extent=(nodes * TEAM,),
             block=(TEAM,),
-            offsets=rows.offsets,
-            starts=rows.starts,
-            nodes=rows.nodes,
-            values=rows.values,
-            R=residual,
+            nodes=nodes,
+            **arrays,
             **self._mesh(state, self._in_fours(past)),
         )()
 

@@ -102,11 +102,7 @@ class Newton:
         self._fixed_numbers = _FixedUnknowns(rows, np.empty(0, np.int64), owned, self._residual)
 
     def solve(
-        self,
-        state: Array,
-        past: Array,
-        fixed: NDArray[np.integer],
-        load: Array | None = None,
+        self, state: Array, past: Array, fixed: NDArray[np.integer], load: Array | None = None
     ) -> NewtonHistory:
         """Bring a state to where the equations hold; given values are in it from the start."""
         settings = self._settings
@@ -115,14 +111,7 @@ class Newton:
         wanted = 0
         for number in range(settings.iterations + 1):
             last = number == settings.iterations
-            with _FORMING:
-                if last:
-                    self.equations.residual(state, past, self._residual)
-                else:
-                    self.equations.linearise(state, past, self._residual)
-                if load is not None:
-                    self._residual += load
-                length = self._complete()
+            length = self._form(state, past, load, linearised=not last)
             history.residuals.append(length)
             if not math.isfinite(length):
                 raise SolutionError(
@@ -143,19 +132,23 @@ class Newton:
         return history
 
     def length(
-        self,
-        state: Array,
-        past: Array,
-        fixed: NDArray[np.integer],
-        load: Array | None = None,
+        self, state: Array, past: Array, fixed: NDArray[np.integer], load: Array | None = None
     ) -> float:
         """Length of the residual of a state; all is as for :meth:`solve`."""
         self._set_fixed(fixed)
+        return self._form(state, past, load, linearised=False)
+
+    def _form(self, state: Array, past: Array, load: Array | None, *, linearised: bool) -> float:
+        """Form the residual, sum it over sharers, leave out fixed unknowns; its length over all ranks."""
         with _FORMING:
-            self.equations.residual(state, past, self._residual)
+            form = self.equations.linearise if linearised else self.equations.residual
+            form(state, past, self._residual)
             if load is not None:
                 self._residual += load
-            return self._complete()
+            if self._sums is not None:
+                self._sums.swap(self._residual)
+            self._fixed_numbers.clear()
+            return self._gmres.length(self._residual)
 
     def _set_fixed(self, fixed: NDArray[np.integer]) -> None:
         if not np.array_equal(self._fixed_numbers.numbers, fixed):
@@ -198,13 +191,6 @@ class Newton:
                 rounded=self._rounded,
                 length=length,
             )
-
-    def _complete(self) -> float:
-        """Sum the residual over sharers, leave out what is given; its length over all ranks."""
-        if self._sums is not None:
-            self._sums.swap(self._residual)
-        self._fixed_numbers.clear()
-        return self._gmres.length(self._residual)
 
 
 class _FixedUnknowns:
