@@ -302,7 +302,7 @@ def main() -> None:
     pieces: dict[str, tuple[Callable[[], Any], int]] = {
         "residual": (lambda: equations.residual(state, past, residual), 0),
         "residual and matrix": (lambda: equations.linearise(state, past, residual), 0),
-        "given rows": (lambda: rows.fix_rows(duct.fixed, shared.owned), 0),
+        "given rows": (lambda: rows.fixing(duct.fixed, shared.owned)(), 0),
     }
     copy = CeilingProbe(device).measure(5).copy
     report: dict[str, Any] = {

@@ -109,7 +109,7 @@ def test_coloured_ilu_and_gmres(gpu, cores, assert_close, size, single):
         shared = alone(device, nodes)
         rows = BlockRows(device, pattern_of(device, flow.elements, nodes), size)
         assemble(rows, matrices)
-        rows.fix_rows(flow.unknowns(flow.boundary))
+        rows.fixing(flow.unknowns(flow.boundary))()
         right, x, once = rows.vector(), rows.vector(), rows.vector()
         assemble_vector(rows, vectors, right)
         on_host = device.to_host(right).reshape(nodes, size)

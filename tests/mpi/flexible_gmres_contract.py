@@ -51,7 +51,7 @@ def main() -> None:
     if world.size > 1:
         shared.sums(SIZE).swap(b)
     fixed = local[flow.boundary][local[flow.boundary] >= 0]
-    rows.fix_rows(flow.unknowns(fixed), shared.owned)
+    rows.fixing(flow.unknowns(fixed), shared.owned)()
     b.reshape(-1, SIZE)[fixed] = flow.exact[nodes[fixed]]
 
     whole_matrices, _ = flow.parts(np.arange(len(flow.elements)))

@@ -46,7 +46,7 @@ def main() -> None:
     # An end of the box is left free, so that coarse functions differ from zero on a boundary.
     fixed_nodes = flow.boundary[flow.points[flow.boundary, 0] > 0]
     fixed = local[fixed_nodes][local[fixed_nodes] >= 0]
-    rows.fix_rows(flow.unknowns(fixed), shared.owned)
+    rows.fixing(flow.unknowns(fixed), shared.owned)()
     b.reshape(-1, SIZE)[fixed] = flow.exact[nodes[fixed]]
 
     whole_matrices, _ = flow.parts(np.arange(len(flow.elements)))

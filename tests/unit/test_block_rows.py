@@ -169,7 +169,7 @@ def test_fixed_rows_are_those_of_the_identity_and_columns_stay(device):
     fixed = np.array([3, 17, 18, 40])
     owned = np.ones(nodes, bool)
     owned[10] = False  # of unknown 40
-    rows.fix_rows(fixed, owned)
+    rows.fixing(fixed, owned)()
     A[fixed] = 0
     A[fixed[:3], fixed[:3]] = 1
     matrix = as_dense(rows, rows.values)

@@ -34,7 +34,7 @@ def test_rows_have_the_bits_of_cores(devices, size):
     for device in devices:
         rows = BlockRows(device, pattern_of(devices[1], elements, nodes), size)
         assemble(rows, matrices)
-        rows.fix_rows(np.array([3, 8 * size]))
+        rows.fixing(np.array([3, 8 * size]))()
         x, y, z, v = (rows.vector() for _ in range(4))
         x[:] = random(nodes * size)
         # Neither a whole number of blocks nor of warps.

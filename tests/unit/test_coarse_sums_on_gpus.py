@@ -42,7 +42,7 @@ def _work(device: CpuDevice, flow: LinearFlow, world: World) -> Any:
     matrices, _ = flow.parts(mine)
     assemble(rows, matrices)
     fixed = local[flow.boundary]
-    rows.fix_rows(flow.unknowns(fixed[fixed >= 0]), shared.owned)
+    rows.fixing(flow.unknowns(fixed[fixed >= 0]), shared.owned)()
     two = TwoLevel(
         *(rows, shared, flow.points[nodes]),
         size=8,

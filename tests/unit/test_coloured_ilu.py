@@ -97,7 +97,7 @@ def test_it_takes_fewer_iterations_than_point_blocks():
     b, x = rows.vector(), rows.vector()
     assemble_vector(rows, vectors, b)
     b.reshape(-1, 4)[flow.boundary] = flow.exact[flow.boundary]
-    rows.fix_rows(flow.unknowns(flow.boundary))
+    rows.fixing(flow.unknowns(flow.boundary))()
     shared, counts = alone(device, nodes), []
     gmres = FlexibleGmres(device, 4, shared.owned, 40)
     for preconditioner in (PointBlocks(rows, shared), ColouredIlu(rows, shared)):

@@ -163,7 +163,7 @@ def test_an_advection_diffusion_system_has_its_known_solution(device, size):
     b, x = rows.vector(), rows.vector()
     assemble_vector(rows, vectors, b)
     b.reshape(-1, size)[flow.boundary] = flow.exact[flow.boundary]
-    rows.fix_rows(flow.unknowns(flow.boundary))
+    rows.fixing(flow.unknowns(flow.boundary))()
     gmres = FlexibleGmres(device, size, shared.owned, 40)
     counts = []
     for preconditioner in (PointBlocks(rows, shared), BlockIlu(rows, shared)):

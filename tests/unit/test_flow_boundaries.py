@@ -199,7 +199,7 @@ def test_rows_and_products_hold_all_derivatives_of_boundaries():
     again = equations.rows.vector()
     equations.residual(state, past, again)
     assert np.array_equal(product_vector, again)
-    equations.rows.fix_rows(flow.boundary_values.numbers)
+    equations.rows.fixing(flow.boundary_values.numbers)()
     free = np.setdiff1d(np.arange(count), flow.boundary_values.numbers)
     for _ in range(20):
         along = random.standard_normal(count)

@@ -52,7 +52,7 @@ class Problem:
         equations.set_time(2.2, 3.0)
         state, past = device.from_host(self.state), device.from_host(self.past)
         equations.linearise(state, past, residual)
-        rows.fix_rows(np.asarray(fixed, np.int64), self.owned)
+        rows.fixing(np.asarray(fixed, np.int64), self.owned)()
         return equations, residual
 
     def product(self, equations):

@@ -320,7 +320,7 @@ def test_products_without_a_matrix_compile(carreau):
     media, of_tau = [Medium(1.0, 0.4, carreau=carreau)], carreau is not None
     equations = MatrixFreeEquations(rows, np.eye(4)[:, :3], media, linearise_tau=of_tau)
     equations.linearise(rows.vector(), device.zeros((12,), "f8"), rows.vector())
-    rows.fix_rows(np.array([1]))
+    rows.fixing(np.array([1]))()
     rows.multiply(rows.vector(), rows.vector())
     wanted = ("give", "linearise_own", "multiply_unstored")
     assert {("matrix_free.cpp", name) for name in wanted} <= device.kernels

@@ -42,7 +42,7 @@ class System:
         # One unknown of the boundary's nodes stays free.
         self.fixed = self.flow.unknowns(self.flow.boundary)
         self.fixed = self.fixed[self.fixed != self.fixed[-1]]
-        self.rows.fix_rows(self.fixed)
+        self.rows.fixing(self.fixed)()
         self.b[self.fixed] = self.flow.exact.reshape(-1)[self.fixed]
 
     def two_level(self, **options: Any) -> TwoLevel:

@@ -37,7 +37,7 @@ def test_all_levels_have_the_bits_of_cores(tmp_path, size):
     for device in (_SmallTiles(tmp_path), cores):
         rows = BlockRows(device, pattern, size)
         assemble(rows, matrices)
-        rows.fix_rows(flow.unknowns(flow.boundary[::2]))
+        rows.fixing(flow.unknowns(flow.boundary[::2]))()
         x, y = rows.vector(), rows.vector()
         assemble_vector(rows, vectors, x)
         two = TwoLevel(

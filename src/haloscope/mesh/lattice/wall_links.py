@@ -268,18 +268,6 @@ def _met(
     return fractions
 
 
-def _missing(lattice: Lattice, direction: NDArray[np.integer]) -> Integers:
-    """Points of the slab whose neighbour along a direction is neither fluid nor past an opening."""
-    opposite = [-int(c) for c in direction]
-    # Neighbours against the direction of fluid points are the points whose neighbour is fluid.
-    served = lattice.runs.shifted(opposite, lattice.periodic)
-    points = lattice.runs.slab(*lattice.slab).minus(served.slab(*lattice.slab)).numbers()
-    for opening in lattice.openings:
-        if direction[opening.axis] * opening.direction > 0:
-            points = points[~np.isin(points, opening.numbers)]
-    return points
-
-
 class _Scan:
     """Crossings of all lines along one direction, by the link on which they lie.
 

@@ -171,44 +171,23 @@ def share_nodes(mesh: TetMesh, parts: NDArray[np.integer], ranks: int) -> NodeSh
 class NodePart:
     """One rank's part of a mesh of tetrahedra."""
 
-    # This rank, and how many there are.
     rank: int
-    ranks: int
     # Nodes and elements of the whole mesh.
     whole_nodes: int
     whole_tets: int
     nodes: Floats  # float64 (own, 3): places in m. Nodes of this rank alone come first.
     node_numbers: Integers  # int64 (own,): global numbers of the nodes
-    interior: int  # How many nodes no other rank holds
     # int32 (own elements, 4): nodes of this rank. Elements that touch a shared node come first.
     tets: Numbers
     tet_numbers: Integers  # int64 (own elements,): their numbers in the whole mesh
-    outer_tets: int  # How many elements touch a shared node
-    multiplicity: Numbers  # int32 (own,): how many ranks hold each node
-    owners: Numbers  # int32 (own,): the lowest of these ranks
-    # The nodes shared with each other rank, int32, ascending in their global numbers as there.
-    # Ranks ascend.
-    neighbours: Mapping[int, Numbers]
+    owners: Numbers  # int32 (own,): the lowest of the ranks that hold each node
     # As in :class:`haloscope.mesh.tets.tets.TetMesh`, of own elements and in own numbers, int32. Every
     # rank has all names.
     boundaries: Mapping[str, Numbers]
     boundary_tets: Mapping[str, Numbers]
-    # Likewise, each triangle on the rank of the element that it looks away from.
-    surfaces: Mapping[str, Numbers]
-    surface_tets: Mapping[str, Numbers]
     # Likewise.
     zones: Numbers
     zone_names: tuple[str, ...]
-
-    @property
-    def numbers(self) -> Integers:
-        """A number from 1 for each shared node, the same on all ranks; 0 for others: (own,).
-
-        :func:`haloscope.exchange.entries.open_sums` takes these numbers.
-        """
-        numbers = self.node_numbers + 1
-        numbers[: self.interior] = 0
-        return numbers
 
     @property
     def owned(self) -> NDArray[np.bool_]:
@@ -238,50 +217,24 @@ def node_part(mesh: TetMesh, shares: NodeShares, rank: int) -> NodePart:
     new_node = np.full(len(mesh.nodes), -1, np.int32)
     new_node[numbers] = np.arange(len(numbers), dtype=np.int32)
 
-    def own(
-        triangles: Mapping[str, Integers], tets: Mapping[str, Integers]
-    ) -> tuple[dict[str, Numbers], dict[str, Numbers]]:
-        of = {name: new_element[numbers] for name, numbers in tets.items()}
-        rows = {name: new_node[triangles[name][of[name] >= 0]] for name in triangles}
-        return rows, {name: numbers[numbers >= 0] for name, numbers in of.items()}
-
-    boundaries, boundary_tets = own(mesh.boundaries, mesh.boundary_tets)
-    surfaces, surface_tets = own(mesh.surfaces, mesh.surface_tets)
+    own_tets = {name: new_element[of] for name, of in mesh.boundary_tets.items()}
     return NodePart(
         rank=rank,
-        ranks=shares.count,
         whole_nodes=len(mesh.nodes),
         whole_tets=mesh.count,
         nodes=mesh.nodes[numbers],
         node_numbers=numbers,
-        interior=interior,
         tets=local[by_node].astype(np.int32),
         tet_numbers=elements[by_node],
-        outer_tets=int((~inner).sum()),
-        multiplicity=shares.multiplicity[numbers].astype(np.int32),
         owners=shares.holders[shares.starts[numbers]],
-        neighbours=_neighbours(shares, numbers, interior, rank),
-        boundaries=boundaries,
-        boundary_tets=boundary_tets,
-        surfaces=surfaces,
-        surface_tets=surface_tets,
+        boundaries={
+            name: new_node[triangles[own_tets[name] >= 0]]
+            for name, triangles in mesh.boundaries.items()
+        },
+        boundary_tets={name: of[of >= 0] for name, of in own_tets.items()},
         zones=mesh.zones[elements[by_node]],
         zone_names=mesh.zone_names,
     )
-
-
-def _neighbours(
-    shares: NodeShares, numbers: Integers, interior: int, rank: int
-) -> dict[int, Numbers]:
-    """Own nodes shared with each other rank, in the order of their global numbers."""
-    shared = interior + np.argsort(numbers[interior:])
-    node, step = spread(shares.multiplicity[numbers[shared]])
-    holder = shares.holders[shares.starts[numbers[shared]][node] + step]
-    return {
-        int(other): shared[node[holder == other]].astype(np.int32)
-        for other in np.unique(holder)
-        if other != rank
-    }
 
 
 def node_part_on_ranks(

@@ -279,17 +279,12 @@ class BlockRows:
             end=rows.end,
         )
 
-    def fix_rows(self, unknowns: np.ndarray, owned: np.ndarray | None = None) -> None:
-        """Replace rows by those of the identity; columns stay.
-
-        `owned`: whether this rank owns each node, (nodes,): other ranks' parts of a fixed row are
-        zero, so that the sum is the identity's. By default it owns all.
-        """
-        if len(unknowns):
-            self.fixing(unknowns, owned)()
-
     def fixing(self, unknowns: np.ndarray, owned: np.ndarray | None = None) -> Launch:
-        """Bind :meth:`fix_rows` to at least one unknown, to be launched again and again."""
+        """Bind the replacement of rows by those of the identity; columns stay.
+
+        At least one unknown. `owned`: whether this rank owns each node, (nodes,): other ranks' parts of a
+        fixed row are zero, so that the sum is the identity's. By default it owns all.
+        """
         chosen = np.asarray(unknowns, np.int32)
         ones = np.ones(len(chosen)) if owned is None else owned[chosen // self.size]
         return self.kernel("fix").bind(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from haloscope.device.interface import Array, Graph, Kernel, Launch
+from haloscope.device.interface import Array, Graph, Kernel
 from haloscope.device.targets import KernelFile
 from haloscope.errors import SolutionError
 from haloscope.exchange.ranks.world import World
@@ -335,47 +335,32 @@ class TwoLevel:
         )
         right, left, rest = self._right, self._left, self._rest
 
-        def restrict_from(x: Array) -> Launch:
-            return restrict.bind(
+        by_node: dict[str, Any] = {
+            "extent": (nodes * entries // 2,),
+            "block": (_GPU_BLOCK,),
+            "n": nodes,
+        }
+        self._restrict = BoundLaunches(
+            lambda x: restrict.bind(
                 extent=(groups * _WARP,), block=(_GPU_BLOCK,), x=x, coarse=right, **own
             )
-
-        def subtract_from(x: Array) -> Launch:
-            return subtract.bind(
-                extent=(nodes * entries // 2,),
-                block=(_GPU_BLOCK,),
-                coarse=left,
-                x=x,
-                n=nodes,
-                rest=rest,
-                **product_rows,
-            )
-
-        def prolong_to(y: Array) -> Launch:
-            return prolong.bind(extent=(nodes * size,), coarse=left, n=nodes, y=y, **functions)
-
+        )
+        self._subtract = BoundLaunches(
+            lambda x: subtract.bind(coarse=left, x=x, rest=rest, **by_node, **product_rows)
+        )
+        self._prolong = BoundLaunches(
+            lambda y: prolong.bind(extent=(nodes * size,), coarse=left, n=nodes, y=y, **functions)
+        )
         # One launch does what takes each node by itself.
         self._correct: BoundLaunches | None = None
         if isinstance(self._smoother, PointBlocks):
             correct, inverse = kernel("correct"), self._smoother.inverse
 
-            def correct_to(x: Array, y: Array) -> Launch:
-                return correct.bind(
-                    extent=(nodes * entries // 2,),
-                    block=(_GPU_BLOCK,),
-                    coarse=left,
-                    x=x,
-                    inverse=inverse,
-                    n=nodes,
-                    y=y,
-                    **product_rows,
-                    **functions,
+            self._correct = BoundLaunches(
+                lambda x, y: correct.bind(
+                    coarse=left, x=x, inverse=inverse, y=y, **by_node, **product_rows, **functions
                 )
-
-            self._correct = BoundLaunches(correct_to)
-        self._restrict = BoundLaunches(restrict_from)
-        self._subtract = BoundLaunches(subtract_from)
-        self._prolong = BoundLaunches(prolong_to)
+            )
 
     def _kernel(self, name: str, slots: Array | None = None) -> Kernel:
         slot_bytes = 1 if slots is None else slots.itemsize

@@ -141,19 +141,13 @@ def elements_of(table: FlowTable) -> int:
     """Elements of a case's mesh, which is not made; of a file about how many its size allows."""
     if table.box is not None:
         return table.box.tetrahedra()
-    if table.cylinder_channel is not None:
-        channel = table.cylinder_channel
+    channel = table.cylinder_channel or table.cylinder_slice
+    if channel is not None:
         n = channel.resolution
         cells = ChannelCells(n, channel.rings or n, channel.growth, channel.stretch)
-        plane = channel_plane(cells, 0.5, 2.5)
-        return _TETS_OF_A_PRISM * len(plane.triangles) * (channel.layers or n)
-    if table.cylinder_slice is not None:
-        thin = table.cylinder_slice
-        n = thin.resolution
-        plane = channel_plane(
-            ChannelCells(n, thin.rings or n, thin.growth, thin.stretch), BLOCK, 2.2
-        )
-        return _TETS_OF_A_PRISM * len(plane.triangles) * thin.layers
+        ends = (BLOCK, 2.2) if table.cylinder_channel is None else (0.5, 2.5)
+        prisms = len(channel_plane(cells, *ends).triangles) * (channel.layers or n)
+        return _TETS_OF_A_PRISM * prisms
     if table.pump is not None:
         return _tets_of_pump(table.pump)
     assert table.mesh is not None

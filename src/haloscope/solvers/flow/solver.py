@@ -177,15 +177,10 @@ class FlowSolver(Solver):
         """Take over a saved state; see :class:`haloscope.solvers.interface.Solver`."""
         values = [own(name) for name in FIELD_NAMES]
         self._require_finite(values)
-        if self._table.steady and "dt" in scalars:
+        if self._table.steady == ("dt" in scalars):
+            kinds = ("unsteady", "steady") if self._table.steady else ("steady", "unsteady")
             raise InputError(
-                "it is of unsteady flow, and the case is of steady flow",
-                location="checkpoint",
-                remedy="restart with the case of this checkpoint",
-            )
-        if not self._table.steady and "dt" not in scalars:
-            raise InputError(
-                "it is of steady flow, and the case is of unsteady flow",
+                f"it is of {kinds[0]} flow, and the case is of {kinds[1]} flow",
                 location="checkpoint",
                 remedy="restart with the case of this checkpoint",
             )
@@ -240,7 +235,7 @@ class FlowSolver(Solver):
         self.results.restore(extras)
         self.work = self._count_work()
         if self._change is not None:
-            self.results.note_time_step(*self._change)
+            self.results.time_steps.append([*self._change])
 
     def at_output(self, out: Path) -> None:
         """Write the tables as they are now."""
