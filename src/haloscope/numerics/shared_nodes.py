@@ -245,9 +245,7 @@ class SharedProduct:
         if part.first == part.end:
             return None
         rows, values = self._rows, self._values
-        if values is None:
-            return BoundLaunches(lambda x, y: rows.product(x, y, part))
-        return BoundLaunches(lambda x, y: rows.product_of(values, x, y, part))
+        return BoundLaunches(lambda x, y: rows.product(x, y, part, values))
 
     @property
     def capturable(self) -> bool:

@@ -254,15 +254,13 @@ class BlockRows:
         if chosen.first < chosen.end:
             self.product(x, y, chosen)()
 
-    def product(self, x: Array, y: Array, rows: RowRange) -> Launch:
-        """Bind :meth:`multiply` to two arrays, to be launched again and again."""
-        return self.product_of(self.values, x, y, rows)
+    def product(self, x: Array, y: Array, rows: RowRange, values: Array | None = None) -> Launch:
+        """Bind :meth:`multiply` to two arrays, to be launched again and again.
 
-    def product_of(self, values: Array, x: Array, y: Array, rows: RowRange) -> Launch:
-        """As :meth:`product`, of other blocks at the same places.
-
-        On cores these may be in single precision; sums are in double.
+        `values`: other blocks at the same places; on cores these may be in single precision, and sums
+        are in double.
         """
+        values = self.values if values is None else values
         single = values.dtype == np.float32
         kernel = self.kernel("multiply", "float") if single else self._multiply
         return kernel.bind(

@@ -24,7 +24,7 @@ from haloscope.solvers.flow.equations.equations import UNKNOWNS
 from haloscope.solvers.flow.equations.time_steps import Clock
 from haloscope.solvers.flow.meshes import boundary_geometry
 from haloscope.solvers.flow.results import RunResults, flow_picture, require_plane
-from haloscope.solvers.flow.scales import flow_scales, moving_wall_warnings
+from haloscope.solvers.flow.scales import FlowScales, moving_wall_warnings
 from haloscope.solvers.flow.steps import SteadySteps, Steps, UnsteadySteps, WorkModel, start_state
 from haloscope.solvers.flow.system import make_system
 from haloscope.solvers.interface import (
@@ -98,7 +98,7 @@ class FlowSolver(Solver):
         self._own = self._device.from_host(self.layout.own_nodes)
         self.state: Array = start_state(table, system)
         start = self._device.to_host(self.state)
-        self._scales = flow_scales(table, system, start, self._clock)
+        self._scales = FlowScales(table, system, start, self._clock)
         self.notices += self._scales.warnings()
         self.notices += moving_wall_warnings(table, system)
         self._steps = self._make_steps()
