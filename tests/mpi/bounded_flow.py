@@ -78,11 +78,11 @@ class BoundedFlow:
         """Take steps from number `start` on, with what is given at their times."""
         for number in range(start, start + count):
             level = steps.level
-            self.conditions.begin(level * time_step)
+            self.conditions.resistances.begin(level * time_step)
             values = self.boundary_values.values((number + 1) * time_step)
             loads = self.boundary_values.loads((number + level) * time_step)
             self.history = steps.step(self.boundary_values.numbers, values, loads)
-            self.conditions.end(time_step, steps.state)
+            self.conditions.resistances.end(time_step, steps.state)
         return steps.state.reshape(-1, 4)
 
     def mean_square(self, values, exact, moved=False):

@@ -279,7 +279,7 @@ def test_zones_have_the_volume_of_the_pump(coarse, zone):
     [("straightener", "straightener_vanes"), ("rotor", "blades"), ("diffuser", "diffuser_vanes")],
 )
 def test_vanes_are_where_they_ought_to_be(coarse, zone, name):
-    x, y, z = 1e3 * coarse.nodes[np.unique(coarse.triangles(name))].T
+    x, y, z = 1e3 * coarse.nodes[np.unique(coarse.boundaries[name])].T
     r = np.hypot(x, y)
     tip = COARSE.housing_radius_mm - (COARSE.tip_gap_mm if zone == "rotor" else 0)
     assert r.max() == pytest.approx(tip, abs=1e-6)

@@ -399,7 +399,7 @@ class SlipEquations(_Extended):
 class BoundaryConditions:
     """The equations with boundary conditions; all ranks make one together."""
 
-    # `begin` and `end` enclose a step in time: UnsteadySteps.advance of steps.py. Terms that depend on
+    # `begin` and `end` of resistances enclose a step: UnsteadySteps.advance of steps.py. Terms that depend on
     # the state at an outlet's nodes belong in LoadedEquations, those that are fixed in
     # BoundaryValues.loads.
 
@@ -486,14 +486,6 @@ class BoundaryConditions:
         """Take out of a state what passes walls with slip: before the first step."""
         if self._slipping is not None:
             self._slipping.enforce(state)
-
-    def begin(self, span: float) -> None:
-        """Prepare a step whose equations hold `span` seconds after the end of the last one."""
-        self.resistances.begin(span)
-
-    def end(self, time_step: float, state: Array) -> None:
-        """Take what a step led to."""
-        self.resistances.end(time_step, state)
 
 
 def _left(areas: BoundaryAreas, fixed: np.ndarray, slip: SlipNodes, count: int) -> Floats:

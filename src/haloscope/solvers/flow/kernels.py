@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -130,31 +130,21 @@ def kernels(device: Device, sizes: Sequence[int] | None = None) -> Iterator[Benc
         past, residual = device.zeros((3 * count,), np.float64), rows.vector()
         size = f"{count} nodes"
 
-        vectors = (state, past, residual)
-        yield BenchKernel(
-            "form both sides",
-            size,
-            count,
-            bytes_of_forming(rows, mesh.count) / count,
-            partial(equations.linearise, *vectors),
-        )
         result = rows.vector()
-        yield BenchKernel(
-            "matrix-vector product",
-            size,
-            count,
-            rows.bytes_of_product / count,
-            partial(rows.multiply, residual, result),
-        )
-        if device.kind != "cpu":
-            continue
-        factors = BlockIlu(rows, SharedNodes(World(), device, np.arange(count)))
-        factors.update()
-        vector = 8 * UNKNOWNS
-        yield BenchKernel(
-            "block ILU(0) sweeps",
-            size,
-            count,
-            rows.pattern.blocks * BYTES_OF_A_FACTOR / count + 2 * vector,
-            partial(factors.apply, residual, result),
-        )
+        timed: dict[str, tuple[float, Callable[[], None]]] = {
+            "form both sides": (
+                bytes_of_forming(rows, mesh.count) / count,
+                partial(equations.linearise, state, past, residual),
+            ),
+            "matrix-vector product": (
+                rows.bytes_of_product / count,
+                partial(rows.multiply, residual, result),
+            ),
+        }
+        if device.kind == "cpu":
+            factors = BlockIlu(rows, SharedNodes(World(), device, np.arange(count)))
+            factors.update()
+            moved = rows.pattern.blocks * BYTES_OF_A_FACTOR / count + 2 * 8 * UNKNOWNS
+            timed["block ILU(0) sweeps"] = moved, partial(factors.apply, residual, result)
+        for name, (moved, launch) in timed.items():
+            yield BenchKernel(name, size, count, moved, launch)

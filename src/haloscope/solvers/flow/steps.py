@@ -346,7 +346,7 @@ class UnsteadySteps(Steps):
         conditions = self._system.conditions
         try:
             if conditions is not None:
-                conditions.begin(self._method.level * self._dt)
+                conditions.resistances.begin(self._method.level * self._dt)
             history = self._method.step(self._system.boundary_values.numbers, *self._acting(step))
             self._largest = max(self._largest, history.residuals[0])
             self._require_solution(history)
@@ -355,7 +355,7 @@ class UnsteadySteps(Steps):
             self._make(stored)
             raise
         if conditions is not None:
-            conditions.end(self._dt, self.state)
+            conditions.resistances.end(self._dt, self.state)
         self._step_before = self._dt
         return history
 

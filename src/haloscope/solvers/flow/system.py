@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from haloscope.solvers.flow.conditions import (
 from haloscope.solvers.flow.equations.equations import (
     SLAB_UNKNOWNS,
     UNKNOWNS,
+    Equations,
     FlowEquations,
     Forces,
     MatrixFreeEquations,
@@ -114,34 +116,27 @@ def make_system(table: FlowTable, machine: Machine, device: Device, world: World
         keep_preconditioner=linear.keep_preconditioner,
     )
     mesh = part.nodes, media, part.zones
-    lsic, linearise_tau = table.lsic, table.newton.linearise_tau
+    terms: dict[str, Any] = {"lsic": table.lsic, "linearise_tau": table.newton.linearise_tau}
+    product: Product | None = None
+    conditions: BoundaryConditions | None = None
+    equations: Equations
+    reactions: Forces
     if slabs:
         _require_supported(boundary_values, slabs=True)
-        of_slab = SlabEquations(rows, *mesh, lsic=lsic, linearise_tau=linearise_tau)
-        newton = Newton(of_slab, shared, preconditioner, settings)
-        return System(
-            part, shared, boundary_values, None, SlabEnds(of_slab), rows, newton, name, lines
-        )
-    product: Product | None = None
-    if isinstance(rows, UnstoredRows):
-        _require_supported(boundary_values, slabs=False)
-        equations: FlowEquations = MatrixFreeEquations(
-            rows, *mesh, lsic=lsic, linearise_tau=linearise_tau
-        )
-        product = SharedProduct(rows, shared)
+        equations = slab = SlabEquations(rows, *mesh, **terms)
+        reactions = SlabEnds(slab)
     else:
-        equations = FlowEquations(rows, *mesh, lsic=lsic, linearise_tau=linearise_tau)
-    conditions = BoundaryConditions(equations, part, shared, boundary_values)
-    newton = Newton(
-        conditions.equations,
-        shared,
-        preconditioner,
-        settings,
-        product=conditions.product or product,
-    )
-    return System(
-        part, shared, boundary_values, conditions, conditions.reactions, rows, newton, name, lines
-    )
+        if isinstance(rows, UnstoredRows):
+            _require_supported(boundary_values, slabs=False)
+            flow: FlowEquations = MatrixFreeEquations(rows, *mesh, **terms)
+            product = SharedProduct(rows, shared)
+        else:
+            flow = FlowEquations(rows, *mesh, **terms)
+        conditions = BoundaryConditions(flow, part, shared, boundary_values)
+        equations, reactions = conditions.equations, conditions.reactions
+        product = conditions.product or product
+    newton = Newton(equations, shared, preconditioner, settings, product=product)
+    return System(part, shared, boundary_values, conditions, reactions, rows, newton, name, lines)
 
 
 def _require_supported(boundary_values: BoundaryValues, *, slabs: bool) -> None:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Array
 from haloscope.device.targets import Target
 from haloscope.errors import SolutionError
-from haloscope.numerics.krylov.block_rows import BlockRows
 from haloscope.numerics.krylov.flexible_gmres import (
     MOST_ITERATIONS,
     FlexibleGmres,
@@ -99,7 +98,7 @@ class Newton:
             *(None if shared.alone else shared.world, shared.transport),
         )
         self._residual, self._change = rows.vector(), rows.vector()
-        self._fixed_numbers = _FixedUnknowns(rows, np.empty(0, np.int64), owned, self._residual)
+        self._fixed: NDArray[np.int64] | None = None
 
     def solve(
         self, state: Array, past: Array, fixed: NDArray[np.integer], load: Array | None = None
@@ -120,7 +119,8 @@ class Newton:
                 )
             if last or length <= settings.tolerance * history.residuals[0] or length == 0.0:
                 break
-            self._fixed_numbers.fix()
+            if self._fix is not None:
+                self._fix()
             if self._rounded is not None:
                 with _SOLVING:
                     self._rounded.update()
@@ -147,13 +147,18 @@ class Newton:
                 self._residual += load
             if self._sums is not None:
                 self._sums.swap(self._residual)
-            self._fixed_numbers.clear()
+            self._clear()
             return self._gmres.length(self._residual)
 
     def _set_fixed(self, fixed: NDArray[np.integer]) -> None:
-        if not np.array_equal(self._fixed_numbers.numbers, fixed):
-            rows, owned = self.equations.rows, self._shared.owned
-            self._fixed_numbers = _FixedUnknowns(rows, fixed, owned, self._residual)
+        """Prescribe unknowns, with launches on the same arrays while these stay the same."""
+        if self._fixed is not None and np.array_equal(self._fixed, fixed):
+            return
+        rows, self._fixed = self.equations.rows, np.array(fixed, np.int64)
+        self._clear = clearing(rows.device, self._fixed, self._residual)
+        # Makes the matrix's rows of these unknowns those of the identity.
+        owned = self._shared.owned
+        self._fix = rows.fixing(self._fixed, owned) if len(self._fixed) else None
 
     def _solve(self, length: float, wanted: int) -> tuple[LinearSolution, int]:
         """Solve for the change."""
@@ -191,23 +196,3 @@ class Newton:
                 rounded=self._rounded,
                 length=length,
             )
-
-
-class _FixedUnknowns:
-    """Prescribed unknowns, with launches on the same arrays while these stay the same."""
-
-    def __init__(
-        self,
-        rows: BlockRows,
-        numbers: NDArray[np.integer],
-        owned: NDArray[np.bool_],
-        residual: Array,
-    ) -> None:
-        self.numbers = np.array(numbers, np.int64)
-        self.clear = clearing(rows.device, self.numbers, residual)
-        self._fixing = rows.fixing(self.numbers, owned) if len(numbers) else None
-
-    def fix(self) -> None:
-        """Make the matrix's rows of what is given those of the identity."""
-        if self._fixing is not None:
-            self._fixing()

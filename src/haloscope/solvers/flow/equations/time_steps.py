@@ -15,6 +15,7 @@ from haloscope.solvers.flow.case import FlowTable
 from haloscope.solvers.flow.equations.equations import SLAB_UNKNOWNS, UNKNOWNS
 from haloscope.solvers.flow.equations.newton import Newton, NewtonHistory
 
+Numbers = NDArray[np.integer]
 # Of a step: what sums of steps may miss the end of a case by.
 _ROUNDING = 1e-6
 
@@ -104,9 +105,7 @@ class TimeSteps(ABC):
         return 1.0
 
     @abstractmethod
-    def step(
-        self, fixed: NDArray[np.integer], values: Array, load: Array | None = None
-    ) -> NewtonHistory:
+    def step(self, fixed: Numbers, values: Array, load: Array | None = None) -> NewtonHistory:
         """Advance by one time step."""
 
     def stored(self) -> dict[str, Array]:
@@ -152,9 +151,7 @@ class BackwardDifferences(TimeSteps):
         """Velocities a step before, once there are some."""
         return {} if self._before is None else {"before": self._before}
 
-    def step(
-        self, fixed: NDArray[np.integer], values: Array, load: Array | None = None
-    ) -> NewtonHistory:
+    def step(self, fixed: Numbers, values: Array, load: Array | None = None) -> NewtonHistory:
         """See :class:`TimeSteps`."""
         if self._before is None:
             alpha, self.past = self._by_dt, -self._by_dt * self._last
@@ -215,9 +212,7 @@ class GeneralisedAlpha(TimeSteps):
         """du/dt, once it is known."""
         return {} if self._acceleration is None else {"acceleration": self._acceleration}
 
-    def step(
-        self, fixed: NDArray[np.integer], values: Array, load: Array | None = None
-    ) -> NewtonHistory:
+    def step(self, fixed: Numbers, values: Array, load: Array | None = None) -> NewtonHistory:
         """See :class:`haloscope.solvers.flow.equations.time_steps.TimeSteps`."""
         level, state, before = self.level, self.level_state, velocities(self.state)
         if self._acceleration is None:
@@ -268,9 +263,7 @@ class SpaceTimeSlabs(TimeSteps):
         # the slab's two ends it would leave second order.
         return time + self._time_step / 3, time + self._time_step
 
-    def step(
-        self, fixed: NDArray[np.integer], values: Array, load: Array | None = None
-    ) -> NewtonHistory:
+    def step(self, fixed: Numbers, values: Array, load: Array | None = None) -> NewtonHistory:
         """Advance by one slab.
 
         `values`: these values at both :meth:`times`, (2, given), on the device; `load`: what acts
