@@ -237,14 +237,13 @@ class KrylovSpace:
             blocks=_BLOCKS,
         )()
 
-    def build(self, operator: Operator, start: Array, dimension: int | None = None) -> Projection:
+    def build(self, operator: Operator, start: Array) -> Projection:
         """Orthonormal vectors that span start, A start, A^2 start, ... by the Arnoldi process.
 
         Classical Gram-Schmidt twice, which keeps orthogonality to rounding (Giraud, Langou and
         Rozloznik, Comput. Math. Appl. 50, 2005).
         """
-        # `dimension`: most vectors; by default as many as there is room for.
-        wanted = min(dimension or self.dimension, self.dimension)
+        wanted = self.dimension
         V = self._vectors
         V[0] = start
         norm = self._length(0)

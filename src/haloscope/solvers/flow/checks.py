@@ -175,10 +175,13 @@ def lid_driven(cells: int, to_walls: float, solve: Solve) -> Any:
     )
 
 
-def taylor_green_run(cells: int, steps: int, solve: Solve) -> Any:
-    """Decay of Taylor and Green's vortices between planes of symmetry, pi wide, one layer thick."""
+def taylor_green_rate(cells: int, steps: int, solve: Solve) -> tuple[float, float]:
+    """Rate at which the kinetic energy falls over the exact 4 nu, and the velocity's error.
+
+    Of Taylor and Green's vortices between planes of symmetry, pi wide, one layer thick.
+    """
     start = {"u": "sin(x)*cos(y)", "v": "-cos(x)*sin(y)"}
-    return _run(
+    simulation = _run(
         solve,
         box={"cells": [cells, cells, 1], "upper": [math.pi, math.pi, math.pi / cells]},
         fluid={"viscosity": _TAYLOR_VISCOSITY},
@@ -187,11 +190,6 @@ def taylor_green_run(cells: int, steps: int, solve: Solve) -> Any:
         initial=start,
         time={"scheme": "bdf2", "time_step": _TAYLOR_END / steps, "end": _TAYLOR_END},
     )
-
-
-def taylor_green_rate(cells: int, steps: int, solve: Solve) -> tuple[float, float]:
-    """Rate at which the kinetic energy falls over the exact 4 nu, and the velocity's error."""
-    simulation = taylor_green_run(cells, steps, solve)
     energies = [values["kinetic_energy"] for _, values in simulation.history]
     # From the first step on: that is one of backward Euler.
     span = _TAYLOR_END * (len(energies) - 1) / len(energies)
@@ -249,12 +247,12 @@ def newton_residuals(solve: Solve, *, linearise_tau: bool) -> list[float]:
     return [residual / residuals[0] for residual in residuals]
 
 
-def strouhal_number(solve: Solve, *, resolution: int = 20, step: float = 0.005) -> float:
+def strouhal_number(solve: Solve) -> float:
     """Frequency of the lift of a cylinder in a thin slice at Re = 100, from its last periods."""
     profile = "4*1.5*y*(0.41-y)/0.41**2"
     simulation = _run(
         solve,
-        cylinder_slice={"resolution": resolution},
+        cylinder_slice={"resolution": 20},
         fluid={"viscosity": 1e-3},
         boundaries={
             "inlet": {"velocity": [profile, 0.0, 0.0]},
@@ -266,7 +264,7 @@ def strouhal_number(solve: Solve, *, resolution: int = 20, step: float = 0.005) 
         },
         # Vortices come sooner from a flow that is not even.
         initial={"u": profile, "v": "0.2*sin(10*x)"},
-        time={"scheme": "bdf2", "time_step": step, "end": 6.0},
+        time={"scheme": "bdf2", "time_step": 0.005, "end": 6.0},
         newton={"iterations": 4, "tolerance": 1e-4},
         forces=[{"name": "it", "boundaries": ["cylinder"]}],
     )
