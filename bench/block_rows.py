@@ -24,10 +24,9 @@ from haloscope.device import open_device
 from haloscope.device.ceilings import CeilingProbe
 from haloscope.device.interface import Device
 from haloscope.exchange.ranks.world import World
-from haloscope.numerics.krylov.block_ilu import BlockIlu
 from haloscope.numerics.krylov.block_rows import BlockPattern, BlockRows, pattern_of
-from haloscope.numerics.krylov.dense_blocks import PointBlocks
 from haloscope.numerics.krylov.node_vectors import NodeVectors
+from haloscope.numerics.krylov.smoothers import BlockIlu, PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes
 
 

@@ -31,13 +31,13 @@ from haloscope.device.interface import Device
 from haloscope.exchange.ranks.world import World, open_world
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
-from haloscope.numerics.krylov.dense_blocks import PointBlocks
+from haloscope.numerics.krylov.flexible_gmres import Preconditioner
 from haloscope.numerics.krylov.node_vectors import NodeVectors
+from haloscope.numerics.krylov.smoothers import ColouredIlu, PointBlocks
 from haloscope.numerics.krylov.two_level import TwoLevel
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 from haloscope.solvers.flow.equations.equations import FlowEquations, Medium
-from haloscope.solvers.flow.equations.newton import Newton, NewtonHistory, NewtonSettings, Updated
+from haloscope.solvers.flow.equations.newton import Newton, NewtonHistory, NewtonSettings
 from haloscope.solvers.flow.equations.time_steps import BackwardDifferences
 from haloscope.solvers.flow.steps import PhaseTimes
 
@@ -78,14 +78,16 @@ class Duct:
         self.start = state.ravel()
 
 
-def preconditioner_of(name: str, rows: BlockRows, shared: SharedNodes, positions: Any) -> Updated:
+def preconditioner_of(
+    name: str, rows: BlockRows, shared: SharedNodes, positions: Any
+) -> Preconditioner:
     """By name; `two-level` smooths by colours on the finest level and by point blocks on others."""
     if name == "coloured":
         return ColouredIlu(rows, shared)
     if name == "points":
         return PointBlocks(rows, shared)
 
-    def smoother(of: BlockRows, among: SharedNodes) -> Updated:
+    def smoother(of: BlockRows, among: SharedNodes) -> Preconditioner:
         by_colours = name == "two-level-coloured" or (name == "two-level" and of is rows)
         return ColouredIlu(of, among) if by_colours else PointBlocks(of, among)
 
@@ -95,7 +97,7 @@ def preconditioner_of(name: str, rows: BlockRows, shared: SharedNodes, positions
 class Seen:
     """A preconditioner that does not say that a GPU may record it, so that regions are met."""
 
-    def __init__(self, inner: Updated) -> None:
+    def __init__(self, inner: Preconditioner) -> None:
         self.update, self.apply = inner.update, inner.apply
 
 
@@ -119,7 +121,7 @@ class Iteration:
     """What an iteration of GMRES does, to be timed in parts."""
 
     def __init__(
-        self, rows: BlockRows, shared: SharedNodes, preconditioner: Updated, world: World
+        self, rows: BlockRows, shared: SharedNodes, preconditioner: Preconditioner, world: World
     ) -> None:
         product = SharedProduct(rows, shared)
         space = NodeVectors(
@@ -300,7 +302,7 @@ def main() -> None:
     pieces: dict[str, tuple[Callable[[], Any], int]] = {
         "residual": (lambda: equations.residual(state, past, residual), 0),
         "residual and matrix": (lambda: equations.linearise(state, past, residual), 0),
-        "given rows": (lambda: rows.fix_rows(duct.fixed, shared.owned), 0),
+        "given rows": (lambda: rows.fixing(duct.fixed, shared.owned)(), 0),
     }
     copy = CeilingProbe(device).measure(5).copy
     report: dict[str, Any] = {

@@ -26,9 +26,9 @@ from haloscope.device.ceilings import CeilingProbe
 from haloscope.exchange.ranks.world import open_world
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.shared_nodes import SharedNodes
-from haloscope.solvers.flow.equations.equations import Medium
+from haloscope.solvers.flow.equations.equations import SLAB_UNKNOWNS, Medium, SlabEquations
 from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
-from haloscope.solvers.flow.equations.space_time import SLAB_UNKNOWNS, SlabEquations, SpaceTimeSlabs
+from haloscope.solvers.flow.equations.time_steps import SpaceTimeSlabs
 
 
 def main() -> None:

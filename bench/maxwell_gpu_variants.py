@@ -21,7 +21,7 @@ from haloscope.device import open_device
 from haloscope.device.ceilings import measure_ceilings
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.numerics.elements.element_maps import nodes
-from haloscope.numerics.runge_kutta import LSERK4
+from haloscope.numerics.time_integration import LSERK4
 from haloscope.solvers.maxwell.elements import geometry
 from haloscope.solvers.maxwell.gpu_shapes import STORED, TRILINEAR, KernelVariant, Shape, shape_of
 from haloscope.solvers.maxwell.stepping import SOURCE, Stepping

@@ -22,15 +22,15 @@ from haloscope.exchange.ranks.world import MpiWorld, World
 from haloscope.mesh.tets.node_parts import node_part_on_ranks
 from haloscope.mesh.tets.tet_generators import cylinder_channel
 from haloscope.mesh.tets.tets import TetMesh
-from haloscope.numerics.krylov.block_ilu import BlockIlu
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
+from haloscope.numerics.krylov.smoothers import BlockIlu
 from haloscope.numerics.shared_nodes import SharedNodes, transport_of
 from haloscope.regions import Region
-from haloscope.solvers.flow.boundaries.conditions import BoundaryValues, OutsidePressure, Velocity
+from haloscope.solvers.flow.conditions import BoundaryValues, OutsidePressure, Velocity
 from haloscope.solvers.flow.equations.equations import FlowEquations, Medium
 from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
 from haloscope.solvers.flow.equations.time_steps import BackwardDifferences
-from haloscope.solvers.flow.pump_mesh import BOUNDARIES, Pump, pump_mesh
+from haloscope.solvers.flow.meshes import BOUNDARIES, Pump, pump_mesh
 from haloscope.solvers.flow.steps import PhaseTimes
 
 # The channel of DFG 3D-2Z: height, largest inflow, density, viscosity, time step, in SI units.

@@ -10,7 +10,7 @@ import numpy as np
 from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.mesh.hexes.mesh_parts import take
 from haloscope.numerics.elements.element_maps import nodes
-from haloscope.numerics.runge_kutta import LSERK4
+from haloscope.numerics.time_integration import LSERK4
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.stepping import Stepping
 from haloscope.solvers.maxwell.terms.additions import PointwiseAdditions, place

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from haloscope.solvers.flow.verification import Floats
+from haloscope.solvers.flow.checks import Floats
 
 
 def pulsating_channel(

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.mesh.lattice.lattice_runs import raster
 from haloscope.mesh.lattice.shapes import Shape
 from haloscope.mesh.lattice.voxels import Lattice
-from haloscope.mesh.lattice.wall_links import _missing, link_fractions
+from haloscope.mesh.lattice.wall_links import link_fractions
 from haloscope.mesh.surfaces.surfaces import Floats, Integers, Surface
 
 
@@ -40,3 +41,17 @@ def wall_links(
     fractions_met = link_fractions(lattice, geometry, points, np.asarray(directions)[column])
     fractions[np.searchsorted(numbers, points), column] = fractions_met
     return WallLinks(numbers, fractions)
+
+
+def _missing(lattice: Lattice, direction: NDArray[np.integer]) -> Integers:
+    """Points of the slab whose neighbour along a direction is neither fluid nor past an opening."""
+    points, shape = lattice.points, np.array(lattice.shape)
+    ends = lattice.coordinates(points) + direction
+    ends = np.where(lattice.periodic, ends % shape, ends)
+    inside = ((ends >= 0) & (ends < shape)).all(axis=1)
+    served = inside & lattice.contains(raster(lattice.shape, np.where(inside[:, None], ends, 0)))
+    points = points[~served]
+    for opening in lattice.openings:
+        if direction[opening.axis] * opening.direction > 0:
+            points = points[~np.isin(points, opening.numbers)]
+    return points

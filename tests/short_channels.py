@@ -15,6 +15,16 @@ WALLS = dict.fromkeys(("y_low", "y_high", "z_low", "z_high"), "no-slip")
 STEPS = {"scheme": "bdf2", "time_step": 0.1, "end": 0.4}
 
 
+def channel_text(cells, upper, inflow, density=2.0, viscosity=0.5):
+    """A case file of a channel with walls at rest on four sides."""
+    walls = "".join(f'{side} = "no-slip"\n' for side in WALLS)
+    return (
+        f'solver = "flow"\n[flow.box]\ncells = {cells}\nupper = {upper}\n'
+        f"[flow.fluid]\ndensity = {density}\nviscosity = {viscosity}\n"
+        f'[flow.boundaries]\nx_low = {{ {inflow} }}\nx_high = "open"\n{walls}'
+    )
+
+
 def channel(**changes):
     """A short square channel, from rest."""
     table = {

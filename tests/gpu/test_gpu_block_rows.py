@@ -11,9 +11,9 @@ from stored_elements import assemble, assemble_vector
 
 from haloscope.exchange.ranks.world import World
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.dense_blocks import PointBlocks
 from haloscope.numerics.krylov.flexible_gmres import FlexibleGmres
 from haloscope.numerics.krylov.node_vectors import NodeVectors
+from haloscope.numerics.krylov.smoothers import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 
 
@@ -33,7 +33,7 @@ def test_assembly_and_product(gpu, cores, assert_close, size, n):
     for device in (gpu, cores):
         rows = BlockRows(device, pattern_of(device, elements, nodes), size)
         assemble(rows, matrices)
-        rows.fix_rows(np.array([1, size + 1]))
+        rows.fixing(np.array([1, size + 1]))()
         x, y, z, v = device.from_host(components), rows.vector(), rows.vector(), rows.vector()
         rows.multiply(x, y, rows.range_of(1, nodes))
         assemble_vector(rows, vectors, v)
@@ -76,7 +76,7 @@ def test_flexible_gmres(gpu, cores, assert_close, size):
         shared = SharedNodes(World(), device, np.arange(nodes))
         rows = BlockRows(device, pattern_of(device, flow.elements, nodes), size)
         assemble(rows, matrices)
-        rows.fix_rows(flow.unknowns(flow.boundary))
+        rows.fixing(flow.unknowns(flow.boundary))()
         right, x = rows.vector(), rows.vector()
         assemble_vector(rows, vectors, right)
         on_host = device.to_host(right).reshape(nodes, size)

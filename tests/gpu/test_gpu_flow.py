@@ -18,15 +18,15 @@ from haloscope.errors import MachineError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
 from haloscope.numerics.krylov.flexible_gmres import FlexibleGmres
+from haloscope.numerics.krylov.smoothers import ColouredIlu
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 from haloscope.run import load
 from haloscope.solvers.carreau import Carreau
+from haloscope.solvers.flow.checks import ethier_steinman
 from haloscope.solvers.flow.equations.equations import FlowEquations, Medium
 from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
 from haloscope.solvers.flow.equations.time_steps import BackwardDifferences
-from haloscope.solvers.flow.verification import ethier_steinman
 
 VISCOSITY, TIME_STEP = 0.01, 0.01
 # Fluid slips past a cylinder, whose wall is curved, leaves at right angles through an outlet that may
@@ -109,7 +109,7 @@ def test_coloured_ilu_and_gmres(gpu, cores, assert_close, size, single):
         shared = alone(device, nodes)
         rows = BlockRows(device, pattern_of(device, flow.elements, nodes), size)
         assemble(rows, matrices)
-        rows.fix_rows(flow.unknowns(flow.boundary))
+        rows.fixing(flow.unknowns(flow.boundary))()
         right, x, once = rows.vector(), rows.vector(), rows.vector()
         assemble_vector(rows, vectors, right)
         on_host = device.to_host(right).reshape(nodes, size)

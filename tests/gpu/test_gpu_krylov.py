@@ -9,7 +9,7 @@ import pytest
 
 from haloscope.mesh.hexes.hex_generators import box, cylinder
 from haloscope.numerics.elements.element_maps import nodes
-from haloscope.numerics.krylov.krylov import KrylovSpace
+from haloscope.numerics.time_integration import KrylovSpace
 from haloscope.solvers.maxwell.stepping import Stepping
 from haloscope.solvers.maxwell.time_step import find_bound, geometric_bounds, random_start
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from haloscope.numerics.running_transform import RunningTransform
+from haloscope.numerics.spectrum import RunningTransform
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

@@ -8,13 +8,13 @@ import pytest
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
+from haloscope.numerics.krylov.smoothers import ColouredIlu
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.carreau import Carreau
-from haloscope.solvers.flow.equations.equations import Medium
+from haloscope.solvers.flow.checks import ethier_steinman
+from haloscope.solvers.flow.equations.equations import Medium, SlabEquations
 from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
-from haloscope.solvers.flow.equations.space_time import SlabEquations, SpaceTimeSlabs
-from haloscope.solvers.flow.verification import ethier_steinman
+from haloscope.solvers.flow.equations.time_steps import SpaceTimeSlabs
 
 VISCOSITY, TIME_STEP = 0.01, 0.02
 

@@ -7,10 +7,10 @@ import numpy as np
 from haloscope.device.cpu import CpuDevice
 from haloscope.mesh.tets.node_parts import node_part_on_ranks
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.dense_blocks import PointBlocks
+from haloscope.numerics.krylov.smoothers import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes
-from haloscope.solvers.flow.boundaries.boundary_equations import BoundaryConditions
-from haloscope.solvers.flow.boundaries.conditions import BoundaryValues
+from haloscope.solvers.flow.boundary_equations import BoundaryConditions
+from haloscope.solvers.flow.conditions import BoundaryValues
 from haloscope.solvers.flow.equations.equations import FlowEquations
 from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
 
@@ -78,11 +78,11 @@ class BoundedFlow:
         """Take steps from number `start` on, with what is given at their times."""
         for number in range(start, start + count):
             level = steps.level
-            self.conditions.begin(level * time_step)
+            self.conditions.resistances.begin(level * time_step)
             values = self.boundary_values.values((number + 1) * time_step)
             loads = self.boundary_values.loads((number + level) * time_step)
             self.history = steps.step(self.boundary_values.numbers, values, loads)
-            self.conditions.end(time_step, steps.state)
+            self.conditions.resistances.end(time_step, steps.state)
         return steps.state.reshape(-1, 4)
 
     def mean_square(self, values, exact, moved=False):

@@ -14,11 +14,9 @@ from stored_elements import assemble, assemble_vector
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World, open_world
-from haloscope.numerics.krylov.block_ilu import BlockIlu
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
-from haloscope.numerics.krylov.dense_blocks import PointBlocks
 from haloscope.numerics.krylov.flexible_gmres import FlexibleGmres
+from haloscope.numerics.krylov.smoothers import BlockIlu, ColouredIlu, PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct, sums_between_shared
 
 SIZE, RESTART = 4, 12
@@ -53,7 +51,7 @@ def main() -> None:
     if world.size > 1:
         shared.sums(SIZE).swap(b)
     fixed = local[flow.boundary][local[flow.boundary] >= 0]
-    rows.fix_rows(flow.unknowns(fixed), shared.owned)
+    rows.fixing(flow.unknowns(fixed), shared.owned)()
     b.reshape(-1, SIZE)[fixed] = flow.exact[nodes[fixed]]
 
     whole_matrices, _ = flow.parts(np.arange(len(flow.elements)))

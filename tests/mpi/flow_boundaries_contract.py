@@ -9,8 +9,8 @@ from bounded_flow import BoundedFlow, turned, turned_back
 
 from haloscope.exchange.ranks.world import open_world
 from haloscope.mesh.tets.tet_generators import BOX_SIDES, tet_box
-from haloscope.solvers.flow.boundaries.conditions import OutsidePressure, Resistance, Slip, Velocity
-from haloscope.solvers.flow.boundaries.integrals import boundary_means, force_and_moment
+from haloscope.solvers.flow.boundary_integrals import boundary_means, force_and_moment
+from haloscope.solvers.flow.conditions import OutsidePressure, Resistance, Slip, Velocity
 from haloscope.solvers.flow.equations.equations import Medium
 from haloscope.solvers.flow.equations.time_steps import GeneralisedAlpha
 
@@ -69,7 +69,11 @@ def main() -> None:
         "iterations": [one.iterations for one in flow.history.linear],
         "means": [[one.area, one.flow_rate, one.pressure] for one in means],
         "forces": np.array(forces).ravel().tolist(),
-        "resistances": flow.conditions.resistances.stored().ravel().tolist(),
+        "resistances": [
+            number
+            for one in flow.conditions.resistances.outlets
+            for number in (one.law.held, one.law.flow)
+        ],
     }
     if world.is_root:
         print(json.dumps(report))

@@ -89,10 +89,6 @@ def test_a_measurement_sees_surface_gathers_and_scatters(tmp_path, messages, cal
 def test_messages_that_cannot_be_are_refused():
     assert transport_of("neighbours", "peer") == "peer"
     with refused(
-        location="flow.messages = 'everyone'", allowed="neighbours, neighbours-blocking, all-pairs"
-    ):
-        transport_of("everyone")
-    with refused(
         location="flow.messages = 'all-pairs'",
         problem="machine.transport is 'peer'",
         remedy='machine.transport to "auto"',

@@ -17,10 +17,9 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.errors import SolutionError
 from haloscope.exchange.plan import all_rows
 from haloscope.exchange.ranks.world import open_world
-from haloscope.numerics.krylov.block_ilu import BlockIlu, OverlappingIlu
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.dense_blocks import PointBlocks
 from haloscope.numerics.krylov.flexible_gmres import FlexibleGmres
+from haloscope.numerics.krylov.smoothers import BlockIlu, OverlappingIlu, PointBlocks
 from haloscope.numerics.krylov.two_level import TwoLevel
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 
@@ -47,7 +46,7 @@ def main() -> None:
     # An end of the box is left free, so that coarse functions differ from zero on a boundary.
     fixed_nodes = flow.boundary[flow.points[flow.boundary, 0] > 0]
     fixed = local[fixed_nodes][local[fixed_nodes] >= 0]
-    rows.fix_rows(flow.unknowns(fixed), shared.owned)
+    rows.fixing(flow.unknowns(fixed), shared.owned)()
     b.reshape(-1, SIZE)[fixed] = flow.exact[nodes[fixed]]
 
     whole_matrices, _ = flow.parts(np.arange(len(flow.elements)))

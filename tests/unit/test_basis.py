@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from haloscope.numerics.elements.basis import (
+from haloscope.numerics.elements.element_maps import (
     derivative_matrix,
     equispaced_nodes,
     equispaced_to_gll,

@@ -9,8 +9,8 @@ from stored_elements import assemble
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World
-from haloscope.numerics.krylov.block_ilu import BlockIlu
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
+from haloscope.numerics.krylov.smoothers import BlockIlu
 from haloscope.numerics.shared_nodes import SharedNodes
 
 SIZE = 4

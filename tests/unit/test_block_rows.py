@@ -15,9 +15,8 @@ from stored_elements import assemble, assemble_vector
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import SolutionError
 from haloscope.exchange.ranks.world import World
-from haloscope.numerics.krylov.block_ilu import BlockIlu
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.dense_blocks import PointBlocks
+from haloscope.numerics.krylov.smoothers import BlockIlu, PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 
 
@@ -170,7 +169,7 @@ def test_fixed_rows_are_those_of_the_identity_and_columns_stay(device):
     fixed = np.array([3, 17, 18, 40])
     owned = np.ones(nodes, bool)
     owned[10] = False  # of unknown 40
-    rows.fix_rows(fixed, owned)
+    rows.fixing(fixed, owned)()
     A[fixed] = 0
     A[fixed[:3], fixed[:3]] = 1
     matrix = as_dense(rows, rows.values)

@@ -11,9 +11,8 @@ from stored_elements import assemble, assemble_vector
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
-from haloscope.numerics.krylov.dense_blocks import PointBlocks
 from haloscope.numerics.krylov.node_vectors import NodeVectors
+from haloscope.numerics.krylov.smoothers import ColouredIlu, PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes
 
 
@@ -35,7 +34,7 @@ def test_rows_have_the_bits_of_cores(devices, size):
     for device in devices:
         rows = BlockRows(device, pattern_of(devices[1], elements, nodes), size)
         assemble(rows, matrices)
-        rows.fix_rows(np.array([3, 8 * size]))
+        rows.fixing(np.array([3, 8 * size]))()
         x, y, z, v = (rows.vector() for _ in range(4))
         x[:] = random(nodes * size)
         # Neither a whole number of blocks nor of warps.

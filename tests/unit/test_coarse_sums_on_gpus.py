@@ -16,7 +16,7 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.device.declarations import Constants
 from haloscope.exchange.ranks.world import World
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.dense_blocks import PointBlocks
+from haloscope.numerics.krylov.smoothers import PointBlocks
 from haloscope.numerics.krylov.two_level import TwoLevel
 from haloscope.numerics.shared_nodes import SharedNodes
 
@@ -42,7 +42,7 @@ def _work(device: CpuDevice, flow: LinearFlow, world: World) -> Any:
     matrices, _ = flow.parts(mine)
     assemble(rows, matrices)
     fixed = local[flow.boundary]
-    rows.fix_rows(flow.unknowns(fixed[fixed >= 0]), shared.owned)
+    rows.fixing(flow.unknowns(fixed[fixed >= 0]), shared.owned)()
     two = TwoLevel(
         *(rows, shared, flow.points[nodes]),
         size=8,

@@ -14,9 +14,8 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.errors import SolutionError
 from haloscope.exchange.ranks.world import World
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.coloured_ilu import ColouredIlu, colours_of
-from haloscope.numerics.krylov.dense_blocks import PointBlocks
 from haloscope.numerics.krylov.flexible_gmres import FlexibleGmres
+from haloscope.numerics.krylov.smoothers import ColouredIlu, PointBlocks, colours_of
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 
 
@@ -98,7 +97,7 @@ def test_it_takes_fewer_iterations_than_point_blocks():
     b, x = rows.vector(), rows.vector()
     assemble_vector(rows, vectors, b)
     b.reshape(-1, 4)[flow.boundary] = flow.exact[flow.boundary]
-    rows.fix_rows(flow.unknowns(flow.boundary))
+    rows.fixing(flow.unknowns(flow.boundary))()
     shared, counts = alone(device, nodes), []
     gmres = FlexibleGmres(device, 4, shared.owned, 40)
     for preconditioner in (PointBlocks(rows, shared), ColouredIlu(rows, shared)):

@@ -11,10 +11,10 @@ from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hex_generators import box, sphere
 from haloscope.mesh.hexes.mesh_parts import take
 from haloscope.numerics.elements import element_maps
-from haloscope.numerics.elements.basis import gll_nodes
 from haloscope.numerics.elements.element_maps import (
     check_jacobians,
     face_normals,
+    gll_nodes,
     jacobian_ratios,
     jacobians,
     nodes,

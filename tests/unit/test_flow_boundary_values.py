@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from refusals import refused
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.node_parts import node_part_on_ranks
 from haloscope.mesh.tets.tet_generators import cylinder_channel, tet_box
-from haloscope.numerics.krylov.block_ilu import BlockIlu
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
+from haloscope.numerics.krylov.smoothers import BlockIlu
 from haloscope.numerics.shared_nodes import SharedNodes
-from haloscope.solvers.flow.boundaries.conditions import (
+from haloscope.solvers.flow.boundary_integrals import force_and_moment
+from haloscope.solvers.flow.conditions import (
     BoundaryValues,
     NoFlow,
     OutsidePressure,
     Velocity,
 )
-from haloscope.solvers.flow.boundaries.integrals import force_and_moment
 from haloscope.solvers.flow.equations.equations import FlowEquations, Medium
 from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
 
@@ -99,20 +98,6 @@ def test_where_boundaries_meet_walls_rule_over_inlets_and_these_over_symmetry():
             assert have == [None] * 4
     flow.boundary_values.fix_pressure(3)
     assert len(flow.boundary_values.numbers) == len(numbers) + 1
-
-
-@pytest.mark.parametrize(
-    ("change", "location", "problem", "allowed"),
-    [
-        ({"lid": Velocity()}, "^$", "no boundary 'lid'", "^x_low"),
-        ({"y_low": None}, "boundary 'y_low'", "no condition", "^a velocity"),
-    ],
-)
-def test_names_that_do_not_fit_are_refused(change, location, problem, allowed):
-    conditions = {side: Velocity() for side in SIDES} | change
-    conditions = {name: one for name, one in conditions.items() if one is not None}
-    with refused(location=location, problem=problem, allowed=allowed):
-        Flow(lambda: tet_box((1, 1, 1), (0, 0, 0), (1, 1, 1)), Medium(1.0, 1.0), conditions)
 
 
 def test_a_cylinder_in_a_channel_is_dragged_as_published():

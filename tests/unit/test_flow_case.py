@@ -11,6 +11,7 @@ import meshio
 import numpy as np
 import pytest
 from refusals import refused
+from short_channels import channel_text
 from written_meshes import write_tets
 
 from haloscope.case.tables import check, describe
@@ -22,22 +23,7 @@ from haloscope.solvers.flow.case import FlowCase
 from haloscope.solvers.flow.meshes import elements_of, make_mesh
 
 SIDES = ("x_low", "x_high", "y_low", "y_high", "z_low", "z_high")
-_CHANNEL = """\
-solver = "flow"
-[flow.box]
-cells = [3, 2, 2]
-upper = [1.5, 1.0, 1.0]
-[flow.fluid]
-density = 2.0
-viscosity = 0.5
-[flow.boundaries]
-x_low = { speed = 0.1 }
-x_high = "open"
-y_low = "no-slip"
-y_high = "no-slip"
-z_low = "no-slip"
-z_high = "no-slip"
-"""
+_CHANNEL = channel_text([3, 2, 2], [1.5, 1.0, 1.0], "speed = 0.1")
 
 
 @pytest.fixture

@@ -12,15 +12,14 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.errors import SolutionError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.tet_generators import tet_box
-from haloscope.numerics.krylov.block_ilu import BlockIlu
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.dense_blocks import PointBlocks
+from haloscope.numerics.krylov.smoothers import BlockIlu, PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.solvers.carreau import Carreau
+from haloscope.solvers.flow.checks import ethier_steinman
 from haloscope.solvers.flow.equations.equations import FlowEquations, Medium
 from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
 from haloscope.solvers.flow.equations.time_steps import BackwardDifferences
-from haloscope.solvers.flow.verification import ethier_steinman
 
 # Points and weights of a rule on tetrahedra that is exact to degree 2.
 _NEAR, _FAR = (5 + 3 * np.sqrt(5)) / 20, (5 - np.sqrt(5)) / 20

@@ -74,7 +74,7 @@ def test_rows_that_are_not_stored_have_the_bits_of_cores(devices, mesh):
         residual, product = rows.vector(), rows.vector()
         rows.values[...] = product[...] = residual[...] = np.nan
         equations.linearise(device.from_host(state), device.from_host(past), residual)
-        rows.fix_rows(fixed)
+        rows.fixing(fixed)()
         rows.multiply(device.from_host(x), product)
         results.append([residual, rows.values, rows.is_fixed, product])
     for actual, wanted in zip(*results, strict=True):

@@ -9,10 +9,11 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.dense_blocks import PointBlocks
+from haloscope.numerics.krylov.smoothers import PointBlocks
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 from haloscope.solvers.carreau import Carreau
-from haloscope.solvers.flow.boundaries.outlets import LoadedEquations, Resistances
+from haloscope.solvers.flow.boundary_equations import LoadedEquations, Resistances
+from haloscope.solvers.flow.checks import ethier_steinman
 from haloscope.solvers.flow.equations.equations import (
     FlowEquations,
     MatrixFreeEquations,
@@ -21,7 +22,6 @@ from haloscope.solvers.flow.equations.equations import (
 )
 from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
 from haloscope.solvers.flow.equations.time_steps import BackwardDifferences
-from haloscope.solvers.flow.verification import ethier_steinman
 
 TURNING = Medium(1.3, 0.4, (0.1, 0.2, -0.3), (0.5, -0.7, 0.9), (0.1, 0.2, 0.3))
 ZONES = [TURNING, Medium(0.7, 0.2)]
@@ -52,7 +52,7 @@ class Problem:
         equations.set_time(2.2, 3.0)
         state, past = device.from_host(self.state), device.from_host(self.past)
         equations.linearise(state, past, residual)
-        rows.fix_rows(np.asarray(fixed, np.int64), self.owned)
+        rows.fixing(np.asarray(fixed, np.int64), self.owned)()
         return equations, residual
 
     def product(self, equations):

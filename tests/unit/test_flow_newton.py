@@ -11,11 +11,11 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
+from haloscope.numerics.krylov.smoothers import ColouredIlu
 from haloscope.numerics.shared_nodes import SharedNodes
+from haloscope.solvers.flow.checks import ethier_steinman
 from haloscope.solvers.flow.equations.equations import FlowEquations, Medium
 from haloscope.solvers.flow.equations.newton import Newton, NewtonHistory, NewtonSettings
-from haloscope.solvers.flow.verification import ethier_steinman
 
 
 class Counted:

@@ -9,7 +9,7 @@ from refusals import refused
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.node_parts import node_part_on_ranks
 from haloscope.mesh.tets.tet_generators import tet_box
-from haloscope.solvers.flow.boundaries.conditions import Opening
+from haloscope.solvers.flow.conditions import Opening
 
 
 def opening(cells, shape=None, name="z_low"):

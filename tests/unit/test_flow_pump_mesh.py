@@ -15,11 +15,11 @@ from haloscope.errors import InputError, MachineError
 from haloscope.mesh.tets.tet_files import tet_quality
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.mesh.tets.tets import make_tet_mesh
-from haloscope.solvers.flow import pump_mesh as module
-from haloscope.solvers.flow.pump_mesh import (
-    BOUNDARIES,
-    INTERFACES,
-    ZONES,
+from haloscope.solvers.flow import meshes as module
+from haloscope.solvers.flow.case_domain import PUMP_ZONES
+from haloscope.solvers.flow.meshes import (
+    PUMP_BOUNDARIES,
+    PUMP_INTERFACES,
     Pump,
     pump_mesh,
 )
@@ -76,7 +76,7 @@ def test_other_dimensions_make_a_pump():
     assert pump.ends_mm == (0.0, 21.0, 33.0, 64.0)
 
 
-def stand_in(zones=ZONES, names=BOUNDARIES):
+def stand_in(zones=PUMP_ZONES, names=PUMP_BOUNDARIES):
     """A box with the names of a pump."""
     box = tet_box((9, 1, 1))
     sides = np.concatenate(list(box.boundaries.values()))
@@ -88,7 +88,7 @@ def stand_in(zones=ZONES, names=BOUNDARIES):
             for face in ((0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3))
             if np.allclose(box.nodes[tet[list(face)], 0], (number + 1) / 3)
         ]
-        for number, name in enumerate(INTERFACES)
+        for number, name in enumerate(PUMP_INTERFACES)
     }
     parts = np.array_split(sides, len(names))
     named = dict(zip(names, parts, strict=True)) | {
@@ -161,7 +161,7 @@ def test_a_folder_that_others_can_write_is_not_trusted(maker, tmp_path):
             "^diffuser, rotor, straightener$",
         ),
         (
-            {"names": (*BOUNDARIES[:-1], "wall")},
+            {"names": (*PUMP_BOUNDARIES[:-1], "wall")},
             "has the boundaries ",
             "^blades, diffuser_hub, diffuser_vanes",
         ),
@@ -232,7 +232,7 @@ def coarse(tmp_path_factory):
 def angle_of(pump, zone, z):
     """Where the middle of a zone's first vane is at a height in mm, and half its width."""
     vanes = getattr(pump, zone)
-    at = ZONES.index(zone)
+    at = PUMP_ZONES.index(zone)
     start = pump.ends_mm[at] + pump.clearance_mm
     if zone == "straightener":
         start = pump.inlet_length_mm + pump.nose_length_mm
@@ -245,7 +245,7 @@ def angle_of(pump, zone, z):
 
 def volume_of(pump, zone):
     """Of the fluid in a zone in mm^3: pipe less hub less vanes."""
-    at = ZONES.index(zone)
+    at = PUMP_ZONES.index(zone)
     length = pump.ends_mm[at + 1] - pump.ends_mm[at]
     whole = math.pi * pump.housing_radius_mm**2 * length
     end = (
@@ -266,7 +266,7 @@ def volume_of(pump, zone):
 
 @needs_gmsh
 @pytest.mark.slow
-@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("zone", PUMP_ZONES)
 def test_zones_have_the_volume_of_the_pump(coarse, zone):
     inside = coarse.zones == coarse.zone_names.index(zone)
     assert coarse.volumes[inside].sum() * 1e9 == pytest.approx(volume_of(COARSE, zone), rel=0.015)
@@ -279,7 +279,7 @@ def test_zones_have_the_volume_of_the_pump(coarse, zone):
     [("straightener", "straightener_vanes"), ("rotor", "blades"), ("diffuser", "diffuser_vanes")],
 )
 def test_vanes_are_where_they_ought_to_be(coarse, zone, name):
-    x, y, z = 1e3 * coarse.nodes[np.unique(coarse.triangles(name))].T
+    x, y, z = 1e3 * coarse.nodes[np.unique(coarse.boundaries[name])].T
     r = np.hypot(x, y)
     tip = COARSE.housing_radius_mm - (COARSE.tip_gap_mm if zone == "rotor" else 0)
     assert r.max() == pytest.approx(tip, abs=1e-6)
@@ -306,7 +306,7 @@ def test_other_boundaries_are_where_they_ought_to_be(coarse):
         return np.unique(among[name])
 
     ends = COARSE.ends_mm
-    for name, z in zip(("inlet", *INTERFACES, "outlet"), ends, strict=True):
+    for name, z in zip(("inlet", *PUMP_INTERFACES, "outlet"), ends, strict=True):
         assert np.allclose(nodes[on(name), 2], z)
     assert np.allclose(radius[on("housing")], COARSE.housing_radius_mm)
     assert np.allclose(radius[on("rotor_hub")], COARSE.hub_radius_mm, atol=1e-6)

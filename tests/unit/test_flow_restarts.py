@@ -9,29 +9,15 @@ import h5py
 import numpy as np
 import pytest
 from refusals import refused
-from short_channels import STEPS, WALLS, Heard, channel, opened, rows_of
+from short_channels import STEPS, WALLS, Heard, channel, channel_text, opened, rows_of
 
 from haloscope.errors import SolutionError
 from haloscope.io.checkpoint import checkpoint_path, list_checkpoints
 from haloscope.run.checkpointing import write_state
 
 # The short channel as a file, with steps in time that are solved for to the last digits.
-_CHANNEL = """\
-solver = "flow"
-[flow.box]
-cells = [4, 4, 4]
-upper = [2.0, 1.0, 1.0]
-[flow.fluid]
-density = 2.0
-viscosity = 0.5
-[flow.boundaries]
-x_low = { speed = 1.0 }
-x_high = "open"
-y_low = "no-slip"
-y_high = "no-slip"
-z_low = "no-slip"
-z_high = "no-slip"
-[[flow.forces]]
+_CHANNEL = f"""\
+{channel_text([4, 4, 4], [2.0, 1.0, 1.0], "speed = 1.0")}[[flow.forces]]
 name = "walls"
 boundaries = ["y_low", "y_high", "z_low", "z_high"]
 [flow.time]

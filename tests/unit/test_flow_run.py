@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 from refusals import refused
-from short_channels import STEPS, Heard, channel, opened, rows_of
+from short_channels import STEPS, Heard, channel, channel_text, opened, rows_of
 
 from haloscope.device.ceilings import Ceilings
 from haloscope.errors import SolutionError
@@ -24,21 +24,8 @@ def test_a_steady_run_tells_forces_flow_rates_and_what_the_time_went_to(
     monkeypatch.setattr("haloscope.run.summary.measure_ceilings", lambda device, sharing: _CEILINGS)
     path = tmp_path / "channel.toml"
     path.write_text(
-        """
-        solver = "flow"
-        [flow.box]
-        cells = [4, 4, 4]
-        upper = [2.0, 1.0, 1.0]
-        [flow.fluid]
-        density = 2.0
-        viscosity = 0.5
-        [flow.boundaries]
-        x_low = { flow_rate = 0.5 }
-        x_high = "open"
-        y_low = "no-slip"
-        y_high = "no-slip"
-        z_low = "no-slip"
-        z_high = "no-slip"
+        channel_text([4, 4, 4], [2.0, 1.0, 1.0], "flow_rate = 0.5")
+        + """
         [[flow.forces]]
         name = "walls"
         boundaries = ["y_low", "y_high", "z_low", "z_high"]

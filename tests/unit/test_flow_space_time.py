@@ -13,17 +13,16 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.mesh.tets.tets import area_vectors
-from haloscope.numerics.krylov.block_ilu import BlockIlu
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
+from haloscope.numerics.krylov.smoothers import BlockIlu
 from haloscope.numerics.shared_nodes import SharedNodes
 from haloscope.run.state import Silent
 from haloscope.solvers.carreau import Carreau
-from haloscope.solvers.flow.checks import slabs_check
-from haloscope.solvers.flow.equations import space_time
-from haloscope.solvers.flow.equations.equations import Medium
+from haloscope.solvers.flow.checks import ethier_steinman, slabs_check
+from haloscope.solvers.flow.equations import time_steps
+from haloscope.solvers.flow.equations.equations import Medium, SlabEnds, SlabEquations
 from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
-from haloscope.solvers.flow.equations.space_time import SlabEnds, SlabEquations, SpaceTimeSlabs
-from haloscope.solvers.flow.verification import ethier_steinman
+from haloscope.solvers.flow.equations.time_steps import SpaceTimeSlabs
 
 # Points of a rule on tetrahedra that is exact to degree 2, and one on times to degree 5.
 _NEAR, _FAR = (5 + 3 * np.sqrt(5)) / 20, (5 - np.sqrt(5)) / 20
@@ -256,7 +255,7 @@ def test_the_check_tells_third_order_from_second(monkeypatch):
 
     assert not any(comparison.ok for comparison in slabs_check(by_differences).values())
     monkeypatch.setattr(SpaceTimeSlabs, "times", lambda self, at: (at, at + self._time_step))
-    monkeypatch.setattr(space_time, "_levels", lambda values: (values[0], values[1]))
+    monkeypatch.setattr(time_steps, "_levels", lambda values: (values[0], values[1]))
     assert not any(comparison.ok for comparison in slabs_check(solve).values())
 
 

@@ -26,10 +26,10 @@ from haloscope.mesh.hexes.hexes import HexMesh, face_nodes
 from haloscope.mesh.hexes.mesh_parts import take
 from haloscope.mesh.hexes.shared_meshes import check_boundaries
 from haloscope.mesh.hexes.shared_periodic import join_periodic
-from haloscope.numerics.elements.basis import gll_weights
 from haloscope.numerics.elements.element_maps import (
     check_jacobians,
     face_normals,
+    gll_weights,
     jacobian_ratios,
     jacobians,
     nodes,

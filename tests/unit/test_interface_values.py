@@ -11,9 +11,8 @@ from thread_gpus import on_ranks
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hex_generators import box, sphere
 from haloscope.mesh.hexes.mesh_parts import take
-from haloscope.numerics.elements.element_fields import ElementFields
+from haloscope.numerics.elements.element_fields import ElementFields, SharedFaces
 from haloscope.numerics.elements.element_maps import nodes
-from haloscope.numerics.elements.interface_values import SharedFaces
 
 
 def _whole(mesh, order):

@@ -25,15 +25,14 @@ from haloscope.exchange.ranks.world import World
 from haloscope.mesh.blocks import Blocks, Layout, halo_plan
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.mesh.hexes.mesh_parts import take
-from haloscope.numerics.elements.basis import gll_nodes
-from haloscope.numerics.krylov import dense_blocks, node_vectors
+from haloscope.numerics.elements.element_maps import gll_nodes
+from haloscope.numerics.krylov import node_vectors, two_level
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
-from haloscope.numerics.krylov.dense_blocks import PointBlocks
 from haloscope.numerics.krylov.flexible_gmres import FlexibleGmres
-from haloscope.numerics.krylov.krylov import KrylovSpace
+from haloscope.numerics.krylov.smoothers import ColouredIlu, PointBlocks
 from haloscope.numerics.krylov.two_level import TwoLevel
 from haloscope.numerics.shared_nodes import SharedNodes
+from haloscope.numerics.time_integration import KrylovSpace
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.coupling.coupling import KERNELS, Coupling, OwnBox
 from haloscope.solvers.blood.coupling.repulsion import Repulsion, RepulsionLaw, WallRepulsion
@@ -44,14 +43,14 @@ from haloscope.solvers.blood.membranes.meshes import sphere
 from haloscope.solvers.carreau import Carreau
 from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.solver import CavitySolver
-from haloscope.solvers.flow.boundaries import outlets
+from haloscope.solvers.flow import boundary_equations
 from haloscope.solvers.flow.equations.equations import (
     FlowEquations,
     MatrixFreeEquations,
     Medium,
+    SlabEquations,
     UnstoredRows,
 )
-from haloscope.solvers.flow.equations.space_time import SlabEquations
 from haloscope.solvers.maxwell.elements import CORNERS, STORED
 from haloscope.solvers.maxwell.stepping import Stepping, kind_of
 
@@ -299,7 +298,7 @@ def test_the_two_level_preconditioner_compiles(size, single):
     two._prolong(rows.vector())
     two.apply(rows.vector(), rows.vector())
     names = {name for file, name in device.kernels if file == "two_level.cpp"}
-    declared = jit.declarations(*dense_blocks.inverse_file(size), on_gpu=True)
+    declared = jit.declarations(*two_level.inverse_file(size), on_gpu=True)
     assert names == set(declared.kernels)
 
 
@@ -321,7 +320,7 @@ def test_products_without_a_matrix_compile(carreau):
     media, of_tau = [Medium(1.0, 0.4, carreau=carreau)], carreau is not None
     equations = MatrixFreeEquations(rows, np.eye(4)[:, :3], media, linearise_tau=of_tau)
     equations.linearise(rows.vector(), device.zeros((12,), "f8"), rows.vector())
-    rows.fix_rows(np.array([1]))
+    rows.fixing(np.array([1]))()
     rows.multiply(rows.vector(), rows.vector())
     wanted = ("give", "linearise_own", "multiply_unstored")
     assert {("matrix_free.cpp", name) for name in wanted} <= device.kernels
@@ -343,7 +342,7 @@ def test_space_time_slabs_compile(carreau):
 def test_what_acts_on_the_boundaries_of_flow_compiles():
     device = _AbsentGpu()
     backflow = ("add_backflow", "add_backflow_derivatives")
-    source, constants = outlets.kernel_file()
+    source, constants = boundary_equations.kernel_file()
     for name in (*backflow, "slip_residual", "slip_rows", "slip_velocities"):
         device.kernel(source, name, constants)
     assert source.read_text().count("KERNEL(") == len(device.kernels)

@@ -14,7 +14,7 @@ from scipy.linalg import expm
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import SolutionError
 from haloscope.exchange.ranks.world import World
-from haloscope.numerics.krylov.krylov import KrylovSpace, RitzValues
+from haloscope.numerics.time_integration import KrylovSpace, RitzValues
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from haloscope.exchange.ranks.world import World
-from haloscope.numerics.elements.locate import grid_marks, same_grid
+from haloscope.numerics.reduce import grid_marks, same_grid
 
 _NODES = np.random.default_rng(4).random((5000, 3)) * [1.0, 0.1, 1e-6]
 

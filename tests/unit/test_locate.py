@@ -10,8 +10,15 @@ import pytest
 
 from haloscope.mesh.hexes.hex_generators import box, cylinder, sphere
 from haloscope.mesh.hexes.hexes import HexMesh
-from haloscope.numerics.elements.basis import equispaced_nodes, gll_nodes, interpolation_matrix
-from haloscope.numerics.elements.element_maps import along_all_axes, gll_basis, nodes, values_at
+from haloscope.numerics.elements.element_maps import (
+    along_all_axes,
+    equispaced_nodes,
+    gll_basis,
+    gll_nodes,
+    interpolation_matrix,
+    nodes,
+    values_at,
+)
 from haloscope.numerics.elements.locate import (
     BoxBins,
     Locator,

@@ -13,7 +13,7 @@ from haloscope.case.tables import check
 from haloscope.device import jit
 from haloscope.device.targets import KernelFile, KnownTarget
 from haloscope.exchange.ranks.world import World
-from haloscope.numerics.krylov.krylov import KrylovSpace
+from haloscope.numerics.time_integration import KrylovSpace
 from haloscope.solvers.maxwell.case import MaxwellCase
 from haloscope.solvers.maxwell.kernels import manifest
 from haloscope.solvers.maxwell.solver import MaxwellSolver

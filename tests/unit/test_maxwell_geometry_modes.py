@@ -12,7 +12,7 @@ from haloscope.device import open_device
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.numerics.elements.element_maps import nodes
-from haloscope.numerics.runge_kutta import LSERK4
+from haloscope.numerics.time_integration import LSERK4
 from haloscope.solvers.maxwell.elements import (
     AFFINE,
     COORDINATES,

@@ -17,9 +17,8 @@ from turned_meshes import turned
 from haloscope.device import jit, open_device
 from haloscope.device.cpu import launch_of
 from haloscope.mesh.hexes.hex_generators import box
-from haloscope.numerics.elements.basis import derivative_matrix, gll_nodes
-from haloscope.numerics.elements.element_maps import nodes
-from haloscope.numerics.runge_kutta import LSERK4
+from haloscope.numerics.elements.element_maps import derivative_matrix, gll_nodes, nodes
+from haloscope.numerics.time_integration import LSERK4
 from haloscope.solvers.maxwell.elements import geometry
 from haloscope.solvers.maxwell.gpu_shapes import (
     STORED,

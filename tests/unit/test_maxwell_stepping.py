@@ -19,7 +19,7 @@ from haloscope.device.jit import DECLARATIONS, declarations, find_compiler, sour
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.numerics.elements.element_maps import nodes
-from haloscope.numerics.runge_kutta import LSERK4
+from haloscope.numerics.time_integration import LSERK4
 from haloscope.solvers.maxwell.elements import Material, geometry
 from haloscope.solvers.maxwell.gpu_shapes import KernelVariant, shape_of
 from haloscope.solvers.maxwell.stepping import SOURCE, Stepping

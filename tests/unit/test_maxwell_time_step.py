@@ -10,7 +10,7 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.mesh.hexes.hex_generators import box, cylinder
 from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.numerics.elements.element_maps import nodes
-from haloscope.numerics.runge_kutta import LSERK4, is_stable, stability_polynomial, step_limits
+from haloscope.numerics.time_integration import LSERK4, is_stable, stability_polynomial, step_limits
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.stepping import Stepping
 from haloscope.solvers.maxwell.time_step import (

@@ -10,11 +10,10 @@ from collections import deque
 import numpy as np
 import pytest
 from refusals import refused
-from thread_gpus import Meeting, ThreadWorld, on_ranks
+from thread_gpus import Meeting, ThreadWorld
 
 from haloscope.errors import InputError, MachineError
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.sharing import find_sharing
 from haloscope.mesh import partition
 from haloscope.mesh.tets.node_parts import (
     NodePart,
@@ -73,67 +72,35 @@ def test_parts_cover_each_element_once_and_agree_on_shared_nodes(mesh, ranks, me
         assert np.array_equal(part.zones, mesh.zones[part.tet_numbers])
         assert len(held[part.rank]) == len(part.node_numbers) == part.tets.max() + 1
         holders = [[r for r in range(ranks) if n in held[r]] for n in part.node_numbers.tolist()]
-        assert part.multiplicity.tolist() == [len(sharers) for sharers in holders]
         assert part.owners.tolist() == [sharers[0] for sharers in holders]
-        assert ((part.multiplicity > 1) == (np.arange(len(holders)) >= part.interior)).all()
-        outer = (part.tets >= part.interior).any(axis=1)
-        assert outer.tolist() == [e < part.outer_tets for e in range(len(outer))]
-        expected = {
-            r: sorted(held[part.rank] & held[r])
-            for r in range(ranks)
-            if r != part.rank and held[part.rank] & held[r]
-        }
-        assert list(part.neighbours) == sorted(expected)
-        for rank, nodes in part.neighbours.items():
-            assert part.node_numbers[nodes].tolist() == expected[rank]
-        assert part.numbers.tolist() == [
-            n + 1 if len(sharers) > 1 else 0
-            for n, sharers in zip(part.node_numbers.tolist(), holders, strict=True)
-        ]
+        shared = np.array([len(sharers) > 1 for sharers in holders])
+        assert (np.diff(shared.astype(int)) >= 0).all()
+        outer = shared[part.tets].any(axis=1).astype(int)
+        assert (np.diff(outer) <= 0).all()
     assert sum(int(part.owned.sum()) for part in parts) == len(mesh.nodes)
-    assert sum((1 / part.multiplicity).sum() for part in parts) == pytest.approx(len(mesh.nodes))
 
 
 @pytest.mark.parametrize("ranks", [1, 5])
 def test_surfaces_go_with_their_elements_and_keep_their_sides(mesh, ranks):
     parts = _parts(mesh, ranks)
-    assert list(mesh.surfaces) == ["sheet"]
-    for kind in ("boundaries", "surfaces"):
-        whole = getattr(mesh, kind)
-        tets = mesh.boundary_tets if kind == "boundaries" else mesh.surface_tets
-        for name in whole:
-            rows, owners = [], []
-            for part in parts:
-                of = part.boundary_tets if kind == "boundaries" else part.surface_tets
-                local = getattr(part, kind)[name]
-                assert (local.dtype, of[name].dtype) == (np.int32, np.int32)
-                assert all(set(t) < set(part.tets[e]) for t, e in zip(local, of[name], strict=True))
-                rows.append(part.node_numbers[local])
-                owners.append(part.tet_numbers[of[name]])
-            order = np.argsort(np.concatenate(owners), kind="stable")
-            assert np.array_equal(np.concatenate(owners)[order], tets[name])
-            # Two triangles of one element may change places.
-            both = (np.concatenate(rows)[order], whole[name])
-            one, other = (sorted(map(tuple, faces.tolist())) for faces in both)
-            assert one == other
+    for name, whole in mesh.boundaries.items():
+        rows, owners = [], []
+        for part in parts:
+            local, of = part.boundaries[name], part.boundary_tets[name]
+            assert (local.dtype, of.dtype) == (np.int32, np.int32)
+            assert all(set(t) < set(part.tets[e]) for t, e in zip(local, of, strict=True))
+            rows.append(part.node_numbers[local])
+            owners.append(part.tet_numbers[of])
+        order = np.argsort(np.concatenate(owners), kind="stable")
+        assert np.array_equal(np.concatenate(owners)[order], mesh.boundary_tets[name])
+        # Two triangles of one element may change places.
+        both = (np.concatenate(rows)[order], whole)
+        one, other = (sorted(map(tuple, faces.tolist())) for faces in both)
+        assert one == other
     held = sum(tet_volumes(part.nodes, part.tets).sum() for part in parts)
     assert held == pytest.approx(mesh.volumes.sum())
     area = sum(area_vectors(p.nodes, t).sum(axis=0) for p in parts for t in p.boundaries.values())
     assert np.abs(area).max() < 1e-14
-
-
-def test_the_exchange_finds_the_same_neighbours(mesh):
-    parts = _parts(mesh, 4)
-
-    def work(world: World) -> None:
-        part = parts[world.rank]
-        sharing = find_sharing(world, part.numbers)
-        for rank in set(sharing.ranks.tolist()) | set(part.neighbours):
-            groups = sharing.groups[sharing.ranks == rank]
-            assert (sharing.here[groups] == 1).all()
-            assert np.array_equal(sharing.first_positions[groups], part.neighbours[rank])
-
-    on_ranks(4, work)
 
 
 def test_parts_are_the_same_on_every_run(mesh):
@@ -183,14 +150,17 @@ def test_all_parts_of_a_graph_are_ordered():
 def test_neighbours_come_near_each_other_in_memory():
     mesh = _shuffled(tet_box((12, 4, 4)))
 
-    def width(part: NodePart) -> int:
+    def width(part: NodePart, parts: list[NodePart]) -> int:
+        others = [other.node_numbers for other in parts if other is not part]
+        shared = np.isin(part.node_numbers, np.concatenate([[], *others]))
         spans = part.tets.max(axis=1) - part.tets.min(axis=1)
-        return int(spans[(part.tets < part.interior).all(axis=1)].max())
+        return int(spans[~shared[part.tets].any(axis=1)].max())
 
     assert (mesh.tets.max(axis=1) - mesh.tets.min(axis=1)).max() > 280
     # A plane across the box has 25 nodes, and elements lie between two planes.
-    assert width(_parts(mesh, 1)[0]) < 2 * 25
-    assert all(width(part) < 2 * 25 for part in _parts(mesh, 2))
+    for ranks in (1, 2):
+        parts = _parts(mesh, ranks)
+        assert all(width(part, parts) < 2 * 25 for part in parts)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +230,7 @@ def test_each_rank_gets_its_part_from_rank_0(mesh):
     assert "boundaries inlet (" in outcomes[0][1][0]
     assert "pairs of ranks share nodes" in outcomes[0][1][-1]
     alone, lines = node_part_on_ranks(World(), make)
-    assert (alone.interior, alone.neighbours, len(lines)) == (len(mesh.nodes), {}, 1)
+    assert (len(alone.nodes), bool(alone.owned.all()), len(lines)) == (len(mesh.nodes), True, 1)
 
 
 @pytest.mark.parametrize("kind", [InputError, MachineError])

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from short_channels import channel_text
 
 import haloscope
 from haloscope.commands.run import _closing
@@ -17,21 +18,7 @@ from haloscope.solvers import registry
 
 _SOLVERS = Path(haloscope.__file__).parent / "solvers"
 # A box of 3 x 3 x 3 cells, as the channel of the template takes its time.
-_BOX = """
-solver = "flow"
-[flow.box]
-cells = [3, 3, 3]
-[flow.fluid]
-density = 1.0
-viscosity = 0.1
-[flow.boundaries]
-x_low = { speed = 0.2 }
-x_high = "open"
-y_low = "no-slip"
-y_high = "no-slip"
-z_low = "no-slip"
-z_high = "no-slip"
-"""
+_BOX = channel_text([3] * 3, [1.0] * 3, "speed = 0.2", 1.0, 0.1)
 _IN_TIME = _BOX + '[flow.time]\nscheme = "bdf2"\ntime_step = 0.1\nend = 1.0\n'
 _SMALL = {
     "cavity": ["cavity.nodes=9"],

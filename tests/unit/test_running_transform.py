@@ -8,7 +8,7 @@ import numpy as np
 from refusals import refused
 
 from haloscope.device.cpu import CpuDevice
-from haloscope.numerics.running_transform import RunningTransform
+from haloscope.numerics.spectrum import RunningTransform
 
 RATES = [3.0, 7.5]
 

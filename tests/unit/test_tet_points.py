@@ -56,7 +56,9 @@ def test_fields_of_nodes_are_sampled_collected_and_read_back():
     fields = NodeFields(world, part)
     values = _linear(part.nodes)
     points = [(0.1, 0.2, 0.3), (2.9, 0.9, 0.1)]
-    assert fields.sample(points, values) == pytest.approx(_linear(np.array(points)))
+    mine, located = fields.locate(points)
+    assert mine.tolist() == [0, 1]
+    assert located.values(values) == pytest.approx(_linear(np.array(points)))
     raster, plane = fields.sample_plane("y", 0.25, 12, values)
     assert plane.shape == (2, *raster.shape)
     sampled = np.moveaxis(plane, 0, -1).reshape(-1, 2)

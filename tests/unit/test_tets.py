@@ -110,9 +110,6 @@ def test_named_triangles_may_have_any_order_and_unused_names_are_left_out():
     mesh = make_tet_mesh(CORNER, ONE, {"b": [[3, 2, 1]], "none": [], "a": _edge(ONE)[1:]})
     assert list(mesh.boundaries) == ["b", "a"]
     assert mesh.boundaries["b"].tolist() == [[1, 2, 3]]
-    with refused(location="'c'", problem="no such boundary", allowed="^b, a$"):
-        mesh.triangles("c")
-    assert mesh.triangles("a") is mesh.boundaries["a"]
     assert mesh.describe() == "1 tetrahedra, 4 nodes, boundaries b (1), a (3)"
 
 

@@ -14,7 +14,7 @@ from stored_elements import assemble, assemble_vector
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.dense_blocks import PointBlocks
+from haloscope.numerics.krylov.smoothers import PointBlocks
 from haloscope.numerics.krylov.two_level import TwoLevel
 from haloscope.numerics.shared_nodes import SharedNodes
 
@@ -37,7 +37,7 @@ def test_all_levels_have_the_bits_of_cores(tmp_path, size):
     for device in (_SmallTiles(tmp_path), cores):
         rows = BlockRows(device, pattern, size)
         assemble(rows, matrices)
-        rows.fix_rows(flow.unknowns(flow.boundary[::2]))
+        rows.fixing(flow.unknowns(flow.boundary[::2]))()
         x, y = rows.vector(), rows.vector()
         assemble_vector(rows, vectors, x)
         two = TwoLevel(

@@ -427,10 +427,9 @@ def test_sets_of_runs_equal_sets_of_points(periodic: tuple[bool, bool, bool]) ->
     random = np.random.default_rng(4)
     shape = (7, 5, 6)
     one, other = random.random((2, 210)) < 0.35
-    mine, theirs = (Runs.of_points(shape, np.flatnonzero(s)) for s in (one, other))
+    mine = Runs.of_points(shape, np.flatnonzero(one))
     np.testing.assert_array_equal(mine.numbers(), np.flatnonzero(one))
     np.testing.assert_array_equal(mine.contains(np.arange(210)), one)
-    np.testing.assert_array_equal(mine.minus(theirs).numbers(), np.flatnonzero(one & ~other))
     added, removed = np.flatnonzero(other)[::3], np.flatnonzero(one)[::2]
     expected = one.copy()
     expected[removed] = False
@@ -446,8 +445,6 @@ def test_sets_of_runs_equal_sets_of_points(periodic: tuple[bool, bool, bool]) ->
         keep = ((wrapped >= 0) & (wrapped < shape)).all(axis=1)
         moved = raster(shape, wrapped)
         neighbours.append((np.flatnonzero(one)[keep], moved[keep]))
-        numbers = mine.shifted(direction, periodic).numbers()
-        np.testing.assert_array_equal(numbers, np.sort(moved[keep]))
     label = np.where(one, np.arange(210), -1)
     for _ in range(210):
         for start, end in neighbours:

@@ -15,13 +15,15 @@ from haloscope.io.vtk_arrays import LAGRANGE_HEXAHEDRON
 from haloscope.io.vtkhdf import POINTS, Block, Blocks, VtkhdfWriter
 from haloscope.mesh.hexes.hex_generators import box, cylinder
 from haloscope.mesh.hexes.hexes import vtk_order
-from haloscope.numerics.elements.basis import (
+from haloscope.numerics.elements.element_maps import (
     element_cells,
     equispaced_nodes,
     gll_nodes,
     interpolation_matrix,
+    jacobians,
+    nodes,
+    volume_weights,
 )
-from haloscope.numerics.elements.element_maps import jacobians, nodes, volume_weights
 
 ORDERS = [1, 2, 3, 7]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.device.targets import KernelFile, Target
 from haloscope.exchange.ranks.world import World
+from haloscope.mesh.field_layouts import FieldLayout
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -196,13 +197,6 @@ def mix(values: np.ndarray) -> np.ndarray:
     return values
 
 
-class Numbered(Protocol):
-    """Fields whose values have global numbers, such as those of blocks or elements."""
-
-    def numbers(self) -> Iterator[NDArray[np.uint64]]:
-        """Global numbers of a rank's own values in their order, as arrays one after the other."""
-
-
 def part_of_digest(values: np.ndarray, numbers: Iterable[NDArray[np.uint64]]) -> int:
     """Contribution of a field's values to the digest.
 
@@ -220,13 +214,13 @@ def part_of_digest(values: np.ndarray, numbers: Iterable[NDArray[np.uint64]]) ->
     return total % 2**64
 
 
-def field_digest(world: World, fields: Numbered, owned: np.ndarray) -> str:
+def field_digest(world: World, fields: FieldLayout, owned: np.ndarray) -> str:
     """Digest of a field; the same on every rank, however many there are."""
     signed = np.array([part_of_digest(owned, fields.numbers())], np.uint64).view(np.int64)
     return f"{int(world.sum(signed).view(np.uint64)[0]):016x}"
 
 
-def field_sketch(world: World, fields: Numbered, owned: np.ndarray) -> list[float]:
+def field_sketch(world: World, fields: FieldLayout, owned: np.ndarray) -> list[float]:
     """Sums of a field with random signs; the same on every rank, but for rounding on any number.
 
     Each node has 64 signs, the bits of its mixed number: lengths that are worked out from a sketch
@@ -250,3 +244,30 @@ def relative_difference(sketch: Sequence[float], reference: Sequence[float]) -> 
     difference = float(np.linalg.norm(np.asarray(sketch) - wanted))
     length = float(np.linalg.norm(wanted))
     return difference / length if length else difference
+
+
+# Of the sum of absolute values.
+_GRID_TOLERANCE = 1e-9
+
+
+def grid_marks(world: World, grid: FieldLayout) -> dict[str, Any]:
+    """Identification of a grid in checkpoints: a text, sums along x, y, z, and those of absolute values.
+
+    All ranks call this; it is the same on each but for rounding, on any number of them.
+    """
+    sums = np.zeros((2, 3))
+    for numbers, positions in grid.landmarks():
+        mixed = mix(numbers.astype(np.uint64, copy=True)).view(np.int64)
+        weighted = positions * (mixed / 2.0**63)[:, None]
+        sums += [weighted.sum(axis=0), np.abs(weighted).sum(axis=0)]
+    signed, absolute = world.sum(sums).tolist()
+    return {"about": grid.describe_grid(), "sums": signed, "absolute": absolute}
+
+
+def same_grid(marks: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    """Whether two grids are the same, by their marks."""
+    ours, theirs = (np.array([one["sums"], one["absolute"]], float) for one in (marks, others))
+    if ours.shape != (2, 3) or theirs.shape != (2, 3):
+        raise ValueError("marks of a grid have the shape (2, 3)")
+    near = np.abs(ours - theirs) <= _GRID_TOLERANCE * np.maximum(ours[1], theirs[1])
+    return marks["about"] == others["about"] and bool(near.all())

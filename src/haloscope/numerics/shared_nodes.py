@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -16,7 +16,7 @@ from haloscope.exchange.engine import Exchange, Phases
 from haloscope.exchange.entries import Placement, Sums, open_sums
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.sharing import Sharing, find_sharing
-from haloscope.numerics.krylov.block_rows import BlockRows, RowRange
+from haloscope.numerics.krylov.block_rows import BlockRows, BoundLaunches, RowRange
 from haloscope.numerics.krylov.node_vectors import clearing
 from haloscope.regions import Region
 
@@ -60,12 +60,6 @@ _SCATTER, _GATHER = _phases("scatter"), _phases("gather")
 
 def transport_of(messages: Messages, transport: str = "auto") -> str:
     """Name of the transport that sends messages so."""
-    if messages not in get_args(Messages):
-        raise InputError(
-            "unknown value",
-            location=f"flow.messages = {messages!r}",
-            allowed=", ".join(get_args(Messages)),
-        )
     if messages == "neighbours":
         return transport
     if transport not in ("auto", "host"):
@@ -184,6 +178,14 @@ class SharedNodes:
             )
         return self._sums[size]
 
+    def summed(self, values: np.ndarray) -> np.ndarray:
+        """Sums over the sharers of numbers at nodes on the host, (nodes, k); all ranks call this."""
+        if self.alone:
+            return values
+        sent = self.device.from_host(values.ravel())
+        self.sums(values.shape[1]).swap(sent)
+        return self.device.to_host(sent).reshape(values.shape)
+
     def capturable(self, size: int) -> bool:
         """Whether sums of `size` numbers a node may be captured into a graph."""
         return self.alone or self.sums(size).capturable
@@ -235,8 +237,15 @@ class SharedProduct:
             self._narrow = rows.narrowing(self._values)
         self._sums = None if shared.alone else shared.sums(rows.size)
         begin = shared.first_shared if overlap else 0
-        self._ranges = rows.range_of(begin, rows.nodes), rows.range_of(0, begin)
-        self._bound: dict[tuple[int, int], tuple[Array, Array, list[Launch | None]]] = {}
+        # In the rows from the first shared one on, and in those before.
+        self._outer = self._bound(rows.range_of(begin, rows.nodes))
+        self._inner = self._bound(rows.range_of(0, begin))
+
+    def _bound(self, part: RowRange) -> BoundLaunches | None:
+        if part.first == part.end:
+            return None
+        rows, values = self._rows, self._values
+        return BoundLaunches(lambda x, y: rows.product(x, y, part, values))
 
     @property
     def capturable(self) -> bool:
@@ -254,28 +263,11 @@ class SharedProduct:
         Arrays are remembered by identity: give the same objects again and again.
         """
         with _PRODUCT:
-            outer, inner = self._launches(x, y)
-            if outer is not None:
-                outer()
+            if self._outer is not None:
+                self._outer(x, y)
             if self._sums is not None:
                 self._sums.start(y)
-            if inner is not None:
-                inner()
+            if self._inner is not None:
+                self._inner(x, y)
             if self._sums is not None:
                 self._sums.finish(y)
-
-    def _launches(self, x: Array, y: Array) -> list[Launch | None]:
-        """The products in the rows from the first shared one on, and in those before."""
-        binding = self._bound.get((id(x), id(y)))
-        if binding is None:
-            launches = [
-                self._launch(x, y, group) if group.first < group.end else None
-                for group in self._ranges
-            ]
-            binding = self._bound[id(x), id(y)] = (x, y, launches)
-        return binding[2]
-
-    def _launch(self, x: Array, y: Array, rows: RowRange) -> Launch:
-        if self._values is None:
-            return self._rows.product(x, y, rows)
-        return self._rows.product_of(self._values, x, y, rows)

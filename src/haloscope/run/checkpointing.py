@@ -11,7 +11,7 @@ import numpy as np
 
 from haloscope.errors import InputError, counted
 from haloscope.io import checkpoint as checkpoints
-from haloscope.numerics.elements.locate import same_grid
+from haloscope.numerics.reduce import same_grid
 from haloscope.run.records import probe_header, rewrite_tables
 from haloscope.run.state import CHECKPOINT, Progress, RunState
 

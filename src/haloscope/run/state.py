@@ -16,7 +16,7 @@ from haloscope.exchange.ranks.world import World
 from haloscope.io.figures.animations import Frames
 from haloscope.io.interrupts import SAME_REQUEST_SECONDS, Interrupted
 from haloscope.io.notebooks import html_table
-from haloscope.numerics.elements.locate import grid_marks
+from haloscope.numerics.reduce import grid_marks
 from haloscope.regions import Region
 from haloscope.solvers.interface import Solver
 

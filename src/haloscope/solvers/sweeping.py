@@ -15,10 +15,7 @@ from haloscope.errors import InputError
 Case = TypeVar("Case", bound=CaseTable)
 
 # Which transports work with a device.
-TRANSPORTS = {
-    "cpu": ("auto", "host", "staged"),
-    "cuda": ("auto", "staged", "mpi", "nccl", "peer"),
-}
+TRANSPORTS = {"cpu": ("auto", "host", "staged"), "cuda": ("auto", "staged", "mpi", "nccl", "peer")}
 
 
 @dataclass(frozen=True)

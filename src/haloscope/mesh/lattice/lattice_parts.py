@@ -238,15 +238,7 @@ def take(
             row[mine] = OUTSIDE - number
     corners = (_triple(lo), _triple(hi))
     return LatticePart(
-        places.astype(np.int32),
-        owned,
-        bulk,
-        numbers,
-        tags,
-        sources,
-        corners,
-        halo,
-        table,
+        places.astype(np.int32), owned, bulk, numbers, tags, sources, corners, halo, table
     )
 
 

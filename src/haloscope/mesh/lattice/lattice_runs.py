@@ -6,7 +6,6 @@ raster numbers from its first up to its stop, exclusive, and never leaves its ro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -127,48 +126,6 @@ class Runs:
         """Lowest and highest coordinates along x, y, z, each (3,); there must be points."""
         begins, ends = unraster(self.shape, self.first), unraster(self.shape, self.stop - 1)
         return begins.min(axis=0), ends.max(axis=0)
-
-    def minus(self, other: Runs) -> Runs:
-        """Points of this set that the other does not have."""
-        places = np.concatenate([self.first, self.stop, other.first, other.stop])
-        mine, theirs = len(self.first), len(other.first)
-        change = np.repeat([1, -1, 2, -2], [mine, mine, theirs, theirs])
-        order = np.argsort(places, kind="stable")
-        places = places[order]
-        # 1 within this set alone, 2 within the other alone, 3 within both.
-        state = np.cumsum(change[order])
-        keep = np.flatnonzero((state[:-1] == 1) & (places[1:] > places[:-1]))
-        return Runs(self.shape, places[keep], places[keep + 1])
-
-    def shifted(self, direction: Sequence[int], periodic: Flags) -> Runs:
-        """Points moved by at most one point along each axis.
-
-        What leaves the box is lost, or comes in on the other side along periodic axes.
-        """
-        nx, ny, nz = self.shape
-        cx, cy, cz = (int(step) for step in direction)
-        row, x = np.divmod(self.first, nx)
-        start, stop = x + cx, x + cx + self.stop - self.first
-        if periodic[0] and cx:
-            # The one point that leaves becomes a run of its own.
-            leaves = (start < 0) | (stop > nx)
-            other = np.full(int(leaves.sum()), 0 if cx > 0 else nx - 1)
-            row = np.concatenate([row, row[leaves]])
-            start = np.concatenate([start, other])
-            stop = np.concatenate([stop, other + 1])
-        start, stop = np.maximum(start, 0), np.minimum(stop, nx)
-        z, y = np.divmod(row, ny)
-        y, z = y + cy, z + cz
-        keep = start < stop
-        if periodic[1]:
-            y %= ny
-        if periodic[2]:
-            z %= nz
-        keep &= (y >= 0) & (y < ny) & (z >= 0) & (z < nz)
-        origin = (nx * (y + ny * z))[keep]
-        first = origin + start[keep]
-        order = np.argsort(first, kind="stable")
-        return Runs(self.shape, first[order], (origin + stop[keep])[order])
 
     def parts(self, periodic: Flags) -> Integers:
         """Part of each run, of those that the 18 links of a point connect; from 0, shape (runs,).

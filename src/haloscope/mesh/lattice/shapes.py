@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,30 +30,6 @@ class Grid:
     origin: Floats  # Position in m of the first point, shape (3,)
     spacing: float  # Distance between points in m
     periodic: Flags = (False, False, False)  # Whether the box closes on itself along x, y, z
-
-
-class Shape(Protocol):
-    """Interface of a geometry defined by formulas."""
-
-    @property
-    def across(self) -> float:
-        """Least distance in m between opposite walls; infinite without walls."""
-
-    @property
-    def open_sides(self) -> tuple[Side, ...]:
-        """Sides that are openings; the first or last plane of points lies on each."""
-
-    def grid(self, spacing: float, unit: LengthUnit = METRE) -> Grid:
-        """Box of lattice points that holds the shape; messages have lengths in the unit."""
-
-    def inside(self, positions: Floats) -> NDArray[np.bool_]:
-        """Whether positions (..., 3) in m within the box lie inside the walls."""
-
-    def link_fractions(self, positions: Floats, links: Floats) -> Floats:
-        """Fraction of links (n, 3) in m, from positions (n, 3) inside, at which a wall is met."""
-
-    def wall_distances(self, positions: Floats) -> Floats:
-        """Distances in m of positions (..., 3) from the nearest wall, negative outside."""
 
 
 def _spacing_for_all(lengths: Sequence[float], spacing: float) -> float:
@@ -133,11 +109,11 @@ class Box:
 
     @property
     def open_sides(self) -> tuple[Side, ...]:
-        """Sides that are openings."""
+        """Sides that are openings; the first or last plane of points lies on each."""
         return tuple(side for side in SIDES if self.ends[side.axis] == "open")
 
     def grid(self, spacing: float, unit: LengthUnit = METRE) -> Grid:
-        """Box of lattice points that holds the shape; see `Shape`."""
+        """Box of lattice points that holds the shape; messages have lengths in the unit."""
         others = [self.lengths[axis] for axis in range(3) if axis not in self._walled]
         (nx, x), (ny, y), (nz, z) = (
             _points(length, spacing, ends, f"length along {axis}", unit, others)
@@ -151,7 +127,7 @@ class Box:
         return np.asarray(self.wall_distances(positions) > 0)
 
     def link_fractions(self, positions: Floats, links: Floats) -> Floats:
-        """Fraction of links (n, 3) at which a wall is met."""
+        """Fraction of links (n, 3) in m, from positions (n, 3) inside, at which a wall is met."""
         fractions = np.full(len(positions), np.inf)
         for axis in self._walled:
             x, step = positions[:, axis], links[:, axis]
@@ -196,7 +172,7 @@ class Tube:
         return tuple(s for s in SIDES if s.axis == self.axis and self.ends == "open")
 
     def grid(self, spacing: float, unit: LengthUnit = METRE) -> Grid:
-        """Box of lattice points that holds the shape, with the axis at the middle; see `Shape`."""
+        """Box of lattice points that holds the shape, with the axis at the middle."""
         count, first = _points(2 * self.radius, spacing, "walls", "diameter", unit)
         shape, origin = [count] * 3, np.full(3, first - self.radius)
         shape[self.axis], origin[self.axis] = _points(
@@ -230,3 +206,7 @@ class Tube:
     def wall_distances(self, positions: Floats) -> Floats:
         """Distances in m of positions (..., 3) from the wall, negative outside."""
         return np.asarray(self.radius - np.linalg.norm(self._across(positions), axis=-1))
+
+
+Shape = Box | Tube
+"""A geometry defined by formulas."""

@@ -139,7 +139,7 @@ def voxelise(
             "out of range", location=f"spacing = {spacing:g} m", allowed="lengths above 0"
         )
     if isinstance(geometry, Surface):
-        return _from_surface(geometry, spacing, openings, least_across, world)
+        return _Vessel(geometry, openings, least_across, world).fill(spacing)
     if openings:
         raise InputError(
             "a box or a tube has openings only at its own ends",
@@ -200,46 +200,113 @@ def _require_no_overlap(depths: Integers, grid: Grid, surface: Surface, world: W
     )
 
 
-def _from_surface(
-    surface: Surface,
-    spacing: float,
-    openings: Sequence[str | OpeningPlane],
-    least_across: int,
-    world: World,
-) -> Lattice:
-    unit = surface.unit
-    require_closed(surface)
-    report = check(surface)
-    notices = [*surface.notices, *map(str, report.faults)]
-    require_ends(surface, [opening for opening in openings if isinstance(opening, str)])
-    grid = grid_of(surface, spacing, openings)
-    _require_rows(grid)
-    slab = _slab(grid, world)
-    toggles, depths = _toggles(surface, grid, *slab, depths=report.oriented)
-    if report.oriented:
-        _require_no_overlap(depths, grid, surface, world)
-    runs = _gathered(grid, Runs.between(grid.shape, toggles), world)
-    if not runs.points:
-        raise InputError(
-            f"no lattice point lies inside it at the spacing {unit.length(spacing)}; its bounding box is "
-            f"{unit.place(np.ptp(surface.bounds, axis=0))}",
-            location=surface.location,
-            remedy="use a smaller spacing, or check the unit of the surface",
+@dataclass(frozen=True, eq=False)
+class _Vessel:
+    """A closed surface to fill, whose openings end the fluid. Methods are collective over the ranks."""
+
+    surface: Surface
+    openings: Sequence[str | OpeningPlane]
+    least_across: int
+    world: World
+
+    def fill(self, spacing: float) -> Lattice:
+        """The lattice inside."""
+        unit = self.surface.unit
+        require_closed(self.surface)
+        report = check(self.surface)
+        notices = [*self.surface.notices, *map(str, report.faults)]
+        require_ends(
+            self.surface, [opening for opening in self.openings if isinstance(opening, str)]
         )
-    try:
-        runs, cut = cut_openings(runs, grid, surface, openings)
-    except InputError:
-        # On a lattice that is too coarse openings meet; then the spacing is the fault to report.
-        narrow = _narrowest(runs, grid, (), slab, least_across, world)
-        if narrow is None:
-            raise
-        raise _too_coarse(narrow, surface, grid, openings, least_across, world) from None
-    runs, said = _connected(runs, grid, cut, unit)
-    notices += said
-    narrow = _narrowest(runs, grid, cut, slab, least_across, world)
-    if narrow is not None:
-        raise _too_coarse(narrow, surface, grid, openings, least_across, world)
-    return Lattice(grid, runs, cut, slab, tuple(notices))
+        grid = grid_of(self.surface, spacing, self.openings)
+        _require_rows(grid)
+        slab = _slab(grid, self.world)
+        toggles, depths = _toggles(self.surface, grid, *slab, depths=report.oriented)
+        if report.oriented:
+            _require_no_overlap(depths, grid, self.surface, self.world)
+        runs = _gathered(grid, Runs.between(grid.shape, toggles), self.world)
+        if not runs.points:
+            raise InputError(
+                f"no lattice point lies inside it at the spacing {unit.length(spacing)}; its bounding box is "
+                f"{unit.place(np.ptp(self.surface.bounds, axis=0))}",
+                location=self.surface.location,
+                remedy="use a smaller spacing, or check the unit of the surface",
+            )
+        try:
+            runs, cut = cut_openings(runs, grid, self.surface, self.openings)
+        except InputError:
+            # On a lattice that is too coarse openings meet; then the spacing is the fault to report.
+            narrow = self._narrowest(runs, grid, ())
+            if narrow is None:
+                raise
+            raise self._too_coarse(narrow, grid) from None
+        runs, said = _connected(runs, grid, cut, unit)
+        notices += said
+        narrow = self._narrowest(runs, grid, cut)
+        if narrow is not None:
+            raise self._too_coarse(narrow, grid)
+        return Lattice(grid, runs, cut, slab, tuple(notices))
+
+    def _narrowest(
+        self, runs: Runs, grid: Grid, cut: tuple[AnyOpening, ...]
+    ) -> tuple[int, int] | None:
+        """Points across the narrowest vessel, and a raster number in it; None where all have enough."""
+        mine = narrow_place(runs, grid.shape, cut, _slab(grid, self.world), self.least_across)
+        packed = np.array([-1, 0] if mine is None else mine, np.int64)
+        narrowest = [
+            (int(points), int(number)) for number, points in _everyones(self.world, packed)
+        ]
+        return min(((points, number) for points, number in narrowest if number >= 0), default=None)
+
+    def _too_coarse(self, narrow: tuple[int, int], grid: Grid) -> InputError:
+        """The refusal of vessels with fewer points across than asked for."""
+        points, number = narrow
+        unit = self.surface.unit
+        enough = self._fine_enough(grid.spacing, points)
+        if enough is None:
+            guess = float(f"{grid.spacing * points / (self.least_across + 1):.3g}")
+            remedy = f"use about {unit.length(guess)} or less (an estimate from this spacing)"
+        else:
+            remedy = f"use at most about {unit.length(enough)}"
+        return InputError(
+            f"too coarse: a vessel is only about {points} points across at {unit.place(_place(grid, number))}",
+            location=f"spacing = {unit.length(grid.spacing)}",
+            allowed=f"at least {self.least_across} points",
+            remedy=remedy,
+        )
+
+    def _fine_enough(self, spacing: float, points: int) -> float | None:
+        """A spacing that gives vessels enough points, of three digits; None where to try is too much work.
+
+        What is across depends a little on how points happen to lie, so a somewhat coarser one does, too.
+        """
+        box = float(np.prod(np.ptp(self.surface.bounds, axis=0)))
+        before = False
+        while True:
+            # A vessel of n points across is narrower than n + 1 spacings.
+            share = _FINER if not points else min(_FINER, (points + 1) / self.least_across)
+            spacing = float(f"{spacing * share:.3g}")
+            if box / spacing**3 > _MOST_TRIED:
+                return None
+            points = self._points_across(spacing)
+            if before and not points:
+                return spacing
+            before = not points
+
+    def _points_across(self, spacing: float) -> int:
+        """Points across the narrowest vessel of a lattice; 0 where all have enough."""
+        grid = grid_of(self.surface, spacing, self.openings)
+        runs = inside_runs(self.surface, grid, *_slab(grid, self.world))
+        runs = _gathered(grid, runs, self.world)
+        if not runs.points:
+            return 1
+        cut: tuple[AnyOpening, ...] = ()
+        # Faults of openings on a finer lattice are reported when that lattice is made.
+        with contextlib.suppress(InputError):
+            runs, cut = cut_openings(runs, grid, self.surface, self.openings)
+        runs, _ = _connected(runs, grid, cut, self.surface.unit)
+        narrow = self._narrowest(runs, grid, cut)
+        return 0 if narrow is None else narrow[0]
 
 
 def _from_shape(
@@ -338,91 +405,3 @@ def _place(grid: Grid, number: int) -> Floats:
     """Position in m of a raster number, for messages: without what rounding makes of 0."""
     place = grid.origin + grid.spacing * unraster(grid.shape, [number])[0]
     return np.where(np.abs(place) < _TOUCHING * grid.spacing, 0.0, place)
-
-
-def _narrowest(
-    runs: Runs,
-    grid: Grid,
-    openings: tuple[AnyOpening, ...],
-    slab: tuple[int, int],
-    least_across: int,
-    world: World,
-) -> tuple[int, int] | None:
-    """Points across the narrowest vessel, and a raster number in it; None where all have enough."""
-    mine = narrow_place(runs, grid.shape, openings, slab, least_across)
-    packed = np.array([-1, 0] if mine is None else mine, np.int64)
-    narrowest = [(int(points), int(number)) for number, points in _everyones(world, packed)]
-    return min(((points, number) for points, number in narrowest if number >= 0), default=None)
-
-
-def _too_coarse(
-    narrow: tuple[int, int],
-    surface: Surface,
-    grid: Grid,
-    openings: Sequence[str | OpeningPlane],
-    least_across: int,
-    world: World,
-) -> InputError:
-    """The refusal of vessels with fewer points across than asked for. Collective over the ranks."""
-    points, number = narrow
-    unit = surface.unit
-    enough = _fine_enough(surface, grid.spacing, points, openings, least_across, world)
-    if enough is None:
-        guess = float(f"{grid.spacing * points / (least_across + 1):.3g}")
-        remedy = f"use about {unit.length(guess)} or less (an estimate from this spacing)"
-    else:
-        remedy = f"use at most about {unit.length(enough)}"
-    return InputError(
-        f"too coarse: a vessel is only about {points} points across at {unit.place(_place(grid, number))}",
-        location=f"spacing = {unit.length(grid.spacing)}",
-        allowed=f"at least {least_across} points",
-        remedy=remedy,
-    )
-
-
-def _fine_enough(
-    surface: Surface,
-    spacing: float,
-    points: int,
-    openings: Sequence[str | OpeningPlane],
-    least_across: int,
-    world: World,
-) -> float | None:
-    """A spacing that gives vessels enough points, of three digits; None where to try is too much work.
-
-    What is across depends a little on how points happen to lie, so a somewhat coarser one does, too.
-    """
-    box = float(np.prod(np.ptp(surface.bounds, axis=0)))
-    before = False
-    while True:
-        # A vessel of n points across is narrower than n + 1 spacings.
-        share = _FINER if not points else min(_FINER, (points + 1) / least_across)
-        spacing = float(f"{spacing * share:.3g}")
-        if box / spacing**3 > _MOST_TRIED:
-            return None
-        points = _points_across(surface, spacing, openings, least_across, world)
-        if before and not points:
-            return spacing
-        before = not points
-
-
-def _points_across(
-    surface: Surface,
-    spacing: float,
-    openings: Sequence[str | OpeningPlane],
-    least_across: int,
-    world: World,
-) -> int:
-    """Points across the narrowest vessel of a lattice; 0 where all have enough."""
-    grid = grid_of(surface, spacing, openings)
-    slab = _slab(grid, world)
-    runs = _gathered(grid, inside_runs(surface, grid, *slab), world)
-    if not runs.points:
-        return 1
-    cut: tuple[AnyOpening, ...] = ()
-    # Faults of openings on a finer lattice are reported when that lattice is made.
-    with contextlib.suppress(InputError):
-        runs, cut = cut_openings(runs, grid, surface, openings)
-    runs, _ = _connected(runs, grid, cut, surface.unit)
-    narrow = _narrowest(runs, grid, cut, slab, least_across, world)
-    return 0 if narrow is None else narrow[0]

@@ -252,15 +252,3 @@ def _met(
         return np.where(fractions <= 1 + LEAST_FRACTION, fractions, np.inf)
     walls = walls_of(lattice, geometry)
     return first_crossings(lattice.grid, walls, lattice.coordinates(numbers), links)
-
-
-def _missing(lattice: Lattice, direction: NDArray[np.integer]) -> Integers:
-    """Points of the slab whose neighbour along a direction is neither fluid nor past an opening."""
-    opposite = [-int(c) for c in direction]
-    # Neighbours against the direction of fluid points are the points whose neighbour is fluid.
-    served = lattice.runs.shifted(opposite, lattice.periodic)
-    points = lattice.runs.slab(*lattice.slab).minus(served.slab(*lattice.slab)).numbers()
-    for opening in lattice.openings:
-        if direction @ opening.normal > 0:
-            points = points[~np.isin(points, opening.numbers)]
-    return points

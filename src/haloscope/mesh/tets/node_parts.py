@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import json
+import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from haloscope.errors import InputError, MachineError, counted
 from haloscope.exchange.plan import first_fault, refuse_together
 from haloscope.exchange.ranks.world import World
+from haloscope.mesh.field_layouts import ranges
 from haloscope.mesh.partition import ElementGraph, Method, Partition, partition
 from haloscope.mesh.surfaces.surfaces import spread
 from haloscope.mesh.tets.tets import Floats, Numbers, TetMesh
@@ -170,44 +171,23 @@ def share_nodes(mesh: TetMesh, parts: NDArray[np.integer], ranks: int) -> NodeSh
 class NodePart:
     """One rank's part of a mesh of tetrahedra."""
 
-    # This rank, and how many there are.
     rank: int
-    ranks: int
     # Nodes and elements of the whole mesh.
     whole_nodes: int
     whole_tets: int
     nodes: Floats  # float64 (own, 3): places in m. Nodes of this rank alone come first.
     node_numbers: Integers  # int64 (own,): global numbers of the nodes
-    interior: int  # How many nodes no other rank holds
     # int32 (own elements, 4): nodes of this rank. Elements that touch a shared node come first.
     tets: Numbers
     tet_numbers: Integers  # int64 (own elements,): their numbers in the whole mesh
-    outer_tets: int  # How many elements touch a shared node
-    multiplicity: Numbers  # int32 (own,): how many ranks hold each node
-    owners: Numbers  # int32 (own,): the lowest of these ranks
-    # The nodes shared with each other rank, int32, ascending in their global numbers as there.
-    # Ranks ascend.
-    neighbours: Mapping[int, Numbers]
+    owners: Numbers  # int32 (own,): the lowest of the ranks that hold each node
     # As in :class:`haloscope.mesh.tets.tets.TetMesh`, of own elements and in own numbers, int32. Every
     # rank has all names.
     boundaries: Mapping[str, Numbers]
     boundary_tets: Mapping[str, Numbers]
-    # Likewise, each triangle on the rank of the element that it looks away from.
-    surfaces: Mapping[str, Numbers]
-    surface_tets: Mapping[str, Numbers]
     # Likewise.
     zones: Numbers
     zone_names: tuple[str, ...]
-
-    @property
-    def numbers(self) -> Integers:
-        """A number from 1 for each shared node, the same on all ranks; 0 for others: (own,).
-
-        :func:`haloscope.exchange.entries.open_sums` takes these numbers.
-        """
-        numbers = self.node_numbers + 1
-        numbers[: self.interior] = 0
-        return numbers
 
     @property
     def owned(self) -> NDArray[np.bool_]:
@@ -237,50 +217,24 @@ def node_part(mesh: TetMesh, shares: NodeShares, rank: int) -> NodePart:
     new_node = np.full(len(mesh.nodes), -1, np.int32)
     new_node[numbers] = np.arange(len(numbers), dtype=np.int32)
 
-    def own(
-        triangles: Mapping[str, Integers], tets: Mapping[str, Integers]
-    ) -> tuple[dict[str, Numbers], dict[str, Numbers]]:
-        of = {name: new_element[numbers] for name, numbers in tets.items()}
-        rows = {name: new_node[triangles[name][of[name] >= 0]] for name in triangles}
-        return rows, {name: numbers[numbers >= 0] for name, numbers in of.items()}
-
-    boundaries, boundary_tets = own(mesh.boundaries, mesh.boundary_tets)
-    surfaces, surface_tets = own(mesh.surfaces, mesh.surface_tets)
+    own_tets = {name: new_element[of] for name, of in mesh.boundary_tets.items()}
     return NodePart(
         rank=rank,
-        ranks=shares.count,
         whole_nodes=len(mesh.nodes),
         whole_tets=mesh.count,
         nodes=mesh.nodes[numbers],
         node_numbers=numbers,
-        interior=interior,
         tets=local[by_node].astype(np.int32),
         tet_numbers=elements[by_node],
-        outer_tets=int((~inner).sum()),
-        multiplicity=shares.multiplicity[numbers].astype(np.int32),
         owners=shares.holders[shares.starts[numbers]],
-        neighbours=_neighbours(shares, numbers, interior, rank),
-        boundaries=boundaries,
-        boundary_tets=boundary_tets,
-        surfaces=surfaces,
-        surface_tets=surface_tets,
+        boundaries={
+            name: new_node[triangles[own_tets[name] >= 0]]
+            for name, triangles in mesh.boundaries.items()
+        },
+        boundary_tets={name: of[of >= 0] for name, of in own_tets.items()},
         zones=mesh.zones[elements[by_node]],
         zone_names=mesh.zone_names,
     )
-
-
-def _neighbours(
-    shares: NodeShares, numbers: Integers, interior: int, rank: int
-) -> dict[int, Numbers]:
-    """Own nodes shared with each other rank, in the order of their global numbers."""
-    shared = interior + np.argsort(numbers[interior:])
-    node, step = spread(shares.multiplicity[numbers[shared]])
-    holder = shares.holders[shares.starts[numbers[shared]][node] + step]
-    return {
-        int(other): shared[node[holder == other]].astype(np.int32)
-        for other in np.unique(holder)
-        if other != rank
-    }
 
 
 def node_part_on_ranks(
@@ -321,58 +275,28 @@ def _shared_out(
     return mesh, shares, lines
 
 
-Array = NDArray[Any]
-# Of the arrays of a part.
-_TYPES = (np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.int32))
-_DIMENSIONS = 2
+# Bytes of a message at most: MPI counts them in 31 bits.
+_MOST_BYTES = 1 << 30
 
 
 def _send(world: World, part: NodePart) -> None:
-    """Sends an array after its description: a text, whose length goes first."""
-    text, arrays = _taken_apart(part)
-    packed = np.frombuffer(text.encode(), np.uint8)
-    world.send(np.array([len(packed), len(arrays)]), part.rank)
-    world.send(packed, part.rank)
-    shapes = np.zeros((len(arrays), 1 + _DIMENSIONS), np.int64)
-    for row, array in zip(shapes, arrays, strict=True):
-        row[0] = _TYPES.index(array.dtype)
-        row[1 : 1 + array.ndim] = array.shape
-        row[1 + array.ndim :] = -1
-    world.send(shapes, part.rank)
+    """Send a description and arrays as bytes, after their number and lengths."""
+    buffers: list[pickle.PickleBuffer] = []
+    text = pickle.dumps(part, protocol=5, buffer_callback=buffers.append)
+    parts: list[Any] = [text, *(one.raw() for one in buffers)]
+    arrays = [np.frombuffer(one, np.uint8) for one in parts]
+    world.send(np.array([len(arrays)]), part.rank)
+    world.send(np.array([len(array) for array in arrays]), part.rank)
     for array in arrays:
-        world.send(array, part.rank)
+        for begin, end in ranges(len(array), _MOST_BYTES):
+            world.send(array[begin:end], part.rank)
 
 
 def _receive(world: World) -> NodePart:
-    length, count = world.receive((2,), np.int64, 0).tolist()
-    text = world.receive((length,), np.uint8, 0).tobytes().decode()
-    shapes = world.receive((count, 1 + _DIMENSIONS), np.int64, 0).tolist()
-    arrays = [
-        world.receive(tuple(size for size in shape if size >= 0), _TYPES[kind], 0)
-        for kind, *shape in shapes
-    ]
-    return _put_together(text, arrays)
-
-
-_PLAIN = ("rank", "ranks", "whole_nodes", "whole_tets", "interior", "outer_tets", "zone_names")
-_ARRAYS = ("nodes", "node_numbers", "tets", "tet_numbers", "multiplicity", "owners", "zones")
-_TABLES = ("neighbours", "boundaries", "boundary_tets", "surfaces", "surface_tets")
-
-
-def _taken_apart(part: NodePart) -> tuple[str, list[Array]]:
-    fields = {name: getattr(part, name) for name in _PLAIN}
-    fields |= {name: list(getattr(part, name)) for name in _TABLES}
-    arrays = [getattr(part, name) for name in _ARRAYS]
-    for name in _TABLES:
-        arrays += getattr(part, name).values()
-    return json.dumps(fields), arrays
-
-
-def _put_together(text: str, arrays: list[Array]) -> NodePart:
-    fields = json.loads(text)
-    fields["zone_names"] = tuple(fields["zone_names"])
-    waiting = iter(arrays)
-    fields |= {name: next(waiting) for name in _ARRAYS}
-    for name in _TABLES:
-        fields[name] = {key: next(waiting) for key in fields[name]}
-    return NodePart(**fields)
+    (count,) = world.receive((1,), np.int64, 0).tolist()
+    arrays = [np.empty(length, np.uint8) for length in world.receive((count,), np.int64, 0)]
+    for array in arrays:
+        for begin, end in ranges(len(array), _MOST_BYTES):
+            array[begin:end] = world.receive((end - begin,), np.uint8, 0)
+    part: NodePart = pickle.loads(arrays[0].tobytes(), buffers=arrays[1:])
+    return part

@@ -216,11 +216,7 @@ def _joined(ring: Floats, down: Floats, up: Floats) -> Plane:
     # The shorter diagonal: rays get shorter along the first half of each side of the block.
     far = 2 * (np.arange(rays) % n) >= n
     upper = 2 * np.arange(n) >= n
-    falling = [
-        np.repeat(far, rings),
-        np.repeat(upper, len(down)),
-        np.repeat(upper, len(up)),
-    ]
+    falling = [np.repeat(far, rings), np.repeat(upper, len(down)), np.repeat(upper, len(up))]
     cut = np.concatenate([squares(closed), squares(tail.T), squares(head.T)])
     bottom, top = around[-1, [*range(3 * n, rays), 0]], around[-1, n : 2 * n + 1]
     lower = np.concatenate([head[:-1, 0], bottom, tail[1:, 0]])

@@ -260,16 +260,6 @@ class TetMesh:
         """Mean of the corners of each element, (elements, 3)."""
         return tet_centres(self.nodes, self.tets)
 
-    def triangles(self, name: str) -> Integers:
-        """Triangles (n, 3) of an outer surface."""
-        if name not in self.boundaries:
-            raise InputError(
-                "the mesh has no such boundary",
-                location=f"boundary '{name}'",
-                allowed=", ".join(self.boundaries),
-            )
-        return self.boundaries[name]
-
     def describe(self) -> str:
         """One line for a report."""
         named = ", ".join(

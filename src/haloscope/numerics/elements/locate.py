@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from math import comb
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,17 +17,16 @@ from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hexes import Floats, HexMesh
 from haloscope.mesh.hexes.mesh_parts import mesh_of
-from haloscope.numerics.elements.basis import gll_nodes
 from haloscope.numerics.elements.element_maps import (
     along_all_axes,
     blocks,
     closest,
     gll_basis,
+    gll_nodes,
     nearest_nodes,
     nodes,
     values_at,
 )
-from haloscope.numerics.reduce import mix
 
 TOLERANCE = 1e-10
 """Distance from an element, over the diagonal of its box, at which a point still is in it."""
@@ -212,46 +211,6 @@ def refuse_outside(
         location=location,
         remedy="move the point into the mesh",
     )
-
-
-# Of the sum of absolute values.
-_TOLERANCE = 1e-9
-
-
-class Grid(Protocol):
-    """Grid of a solver's fields."""
-
-    def describe_grid(self) -> str:
-        """Properties without positions: an order, periodic axes."""
-
-    def landmarks(self) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.float64]]]:
-        """Global numbers (k,) of some of a rank's own nodes, and their positions (k, 3), piece by piece.
-
-        Over all ranks each node comes once.
-        """
-
-
-def grid_marks(world: World, grid: Grid) -> dict[str, Any]:
-    """Identification of a grid in checkpoints: a text, sums along x, y, z, and those of absolute values.
-
-    All ranks call this; it is the same on each but for rounding, on any number of them.
-    """
-    sums = np.zeros((2, 3))
-    for numbers, positions in grid.landmarks():
-        mixed = mix(numbers.astype(np.uint64, copy=True)).view(np.int64)
-        weighted = positions * (mixed / 2.0**63)[:, None]
-        sums += [weighted.sum(axis=0), np.abs(weighted).sum(axis=0)]
-    signed, absolute = world.sum(sums).tolist()
-    return {"about": grid.describe_grid(), "sums": signed, "absolute": absolute}
-
-
-def same_grid(marks: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
-    """Whether two grids are the same, by their marks."""
-    ours, theirs = (np.array([one["sums"], one["absolute"]], float) for one in (marks, others))
-    if ours.shape != (2, 3) or theirs.shape != (2, 3):
-        raise ValueError("marks of a grid have the shape (2, 3)")
-    near = np.abs(ours - theirs) <= _TOLERANCE * np.maximum(ours[1], theirs[1])
-    return marks["about"] == others["about"] and bool(near.all())
 
 
 # Reference coordinates up to this are so far from a face that no other element holds the point.

@@ -194,13 +194,6 @@ class NodeFields(RowLayout):
         distances = np.linalg.norm(self._part.nodes - np.array(position), axis=1)
         refuse_outside(self._world, location, position, float(distances.min()), "node")
 
-    def sample(self, positions: Sequence[Position], values: Floats) -> Floats:
-        """Values (points, ...) of fields (nodes of this rank, ...), the same on every rank."""
-        mine, located = self.locate(positions)
-        result = np.zeros((len(positions), *values.shape[1:]))
-        result[mine] = located.values(values)[mine]
-        return self._world.sum(result)
-
     def sample_plane(
         self, axis: str, offset: float | None, points: int, values: Floats
     ) -> tuple[PlaneRaster, Floats | None]:

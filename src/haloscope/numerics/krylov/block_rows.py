@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,17 @@ class BlockPattern:
     node_places: Integers
     # Which block of the row each node of a place's element has, (K * elements, K).
     offsets: NDArray[np.unsignedinteger]
+
+    @classmethod
+    def of_rows(cls, starts: np.ndarray, columns: np.ndarray) -> BlockPattern:
+        """Rows that come from no elements; each has a block of its own."""
+        nodes = len(starts) - 1
+        every = np.arange(nodes, dtype=np.int32)
+        at = columns.astype(np.int32)
+        own = np.flatnonzero(np.repeat(every, np.diff(starts)) == at).astype(np.int32)
+        once, first = np.arange(nodes + 1, dtype=np.int32), np.zeros((nodes, 1), np.uint8)
+        rows = starts.astype(np.int32)
+        return cls(nodes, rows, at, own, every.reshape(-1, 1), once, every, first)
 
     @property
     def blocks(self) -> int:
@@ -141,14 +153,7 @@ def pattern_of(device: Device, element_nodes: np.ndarray, nodes: int) -> BlockPa
         offsets=offsets,
     )()
     return BlockPattern(
-        nodes,
-        starts,
-        columns,
-        diagonal,
-        flat.reshape(-1, size),
-        node_starts,
-        places,
-        offsets,
+        nodes, starts, columns, diagonal, flat.reshape(-1, size), node_starts, places, offsets
     )
 
 
@@ -249,15 +254,13 @@ class BlockRows:
         if chosen.first < chosen.end:
             self.product(x, y, chosen)()
 
-    def product(self, x: Array, y: Array, rows: RowRange) -> Launch:
-        """Bind :meth:`multiply` to two arrays, to be launched again and again."""
-        return self.product_of(self.values, x, y, rows)
+    def product(self, x: Array, y: Array, rows: RowRange, values: Array | None = None) -> Launch:
+        """Bind :meth:`multiply` to two arrays, to be launched again and again.
 
-    def product_of(self, values: Array, x: Array, y: Array, rows: RowRange) -> Launch:
-        """As :meth:`product`, of other blocks at the same places.
-
-        On cores these may be in single precision; sums are in double.
+        `values`: other blocks at the same places; on cores these may be in single precision, and sums
+        are in double.
         """
+        values = self.values if values is None else values
         single = values.dtype == np.float32
         kernel = self.kernel("multiply", "float") if single else self._multiply
         return kernel.bind(
@@ -274,17 +277,12 @@ class BlockRows:
             end=rows.end,
         )
 
-    def fix_rows(self, unknowns: np.ndarray, owned: np.ndarray | None = None) -> None:
-        """Replace rows by those of the identity; columns stay.
-
-        `owned`: whether this rank owns each node, (nodes,): other ranks' parts of a fixed row are
-        zero, so that the sum is the identity's. By default it owns all.
-        """
-        if len(unknowns):
-            self.fixing(unknowns, owned)()
-
     def fixing(self, unknowns: np.ndarray, owned: np.ndarray | None = None) -> Launch:
-        """Bind :meth:`fix_rows` to at least one unknown, to be launched again and again."""
+        """Bind the replacement of rows by those of the identity; columns stay.
+
+        At least one unknown. `owned`: whether this rank owns each node, (nodes,): other ranks' parts of a
+        fixed row are zero, so that the sum is the identity's. By default it owns all.
+        """
         chosen = np.asarray(unknowns, np.int32)
         ones = np.ones(len(chosen)) if owned is None else owned[chosen // self.size]
         return self.kernel("fix").bind(
@@ -323,3 +321,22 @@ class BlockRows:
             extent=(self.nodes,), blocks=blocks, n=self.nodes, singular=singular
         )()
         return int(self.device.to_host(singular)[0])
+
+
+class BoundLaunches:
+    """Launches of one kernel on arrays that come again and again.
+
+    Arrays are remembered by identity, and are kept: give the same objects each time.
+    """
+
+    def __init__(self, bind: Callable[..., Callable[[], object]]) -> None:
+        self._bind = bind
+        self._bound: dict[tuple[int, ...], tuple[tuple[Array, ...], Callable[[], object]]] = {}
+
+    def __call__(self, *arrays: Array) -> None:
+        """Launch on the given arrays."""
+        key = tuple(map(id, arrays))
+        binding = self._bound.get(key)
+        if binding is None:
+            binding = self._bound[key] = (arrays, self._bind(*arrays))
+        binding[1]()

@@ -71,10 +71,7 @@ def coarse_space(
     own_starts = np.append(0, np.cumsum(lengths))
     taken = np.repeat(starts[numbers] - own_starts[:-1], lengths) + np.arange(own_starts[-1])
     return CoarseSpace(
-        own_starts,
-        columns[taken].astype(np.int32),
-        weights[taken],
-        middles.reshape(-1, 3),
+        own_starts, columns[taken].astype(np.int32), weights[taken], middles.reshape(-1, 3)
     )
 
 
@@ -259,11 +256,7 @@ def _product(
         slots.append(np.searchsorted(product_keys, own) - begins[node - first])
     counts = np.bincount(pattern.rows, np.diff(space.starts)[pattern.columns], pattern.nodes)
     slot_starts = np.append(0, np.cumsum(counts.astype(np.int64)))
-    return (
-        _split(np.concatenate(keys), pattern.nodes, groups),
-        np.concatenate(slots),
-        slot_starts,
-    )
+    return (_split(np.concatenate(keys), pattern.nodes, groups), np.concatenate(slots), slot_starts)
 
 
 def _chunks(starts: Integers, count: int) -> list[tuple[int, int]]:

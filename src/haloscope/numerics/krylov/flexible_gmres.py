@@ -11,7 +11,6 @@ from typing import Protocol
 import numpy as np
 
 from haloscope.device.interface import Array, Device, Graph
-from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.numerics.krylov.node_vectors import Floats, NodeVectors
 from haloscope.regions import Region
@@ -37,6 +36,9 @@ class Preconditioner(Protocol):
     Where it has an attribute `capturable` that is true it does the same launches on the same arrays
     in each application, and nothing on the host: a GPU replays them. So may a product.
     """
+
+    def update(self) -> None:
+        """Take the matrix as it is now."""
 
     def apply(self, x: Array, y: Array) -> None:
         """Put the inverse's product with x into y, complete in all copies of a node."""
@@ -76,10 +78,6 @@ class FlexibleGmres:
         world: World | None = None,
         transport: str = "auto",
     ) -> None:
-        if restart < 1:
-            raise InputError(
-                f"GMRES restarts after {restart} iterations", allowed="1 iteration or more"
-            )
         self.restart = restart
         self._space = NodeVectors(device, restart + 1, size, owned, world, transport)
         self._directions = NodeVectors(device, restart, size, owned, world, transport)

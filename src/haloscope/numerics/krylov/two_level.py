@@ -6,16 +6,24 @@ The coarse matrix is treated in the same way, level by level, until it is small 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from haloscope.device.interface import Array, Kernel, Launch
-from haloscope.errors import InputError
+from haloscope.device.interface import Array, Graph, Kernel
+from haloscope.device.targets import KernelFile
+from haloscope.errors import SolutionError
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.sharing import find_sharing
-from haloscope.numerics.krylov.block_ilu import OverlappingIlu
-from haloscope.numerics.krylov.block_rows import BlockPattern, BlockRows
+from haloscope.numerics.krylov.block_rows import (
+    OFFSET_TYPES,
+    WITHOUT_EQUATION,
+    BlockPattern,
+    BlockRows,
+    BoundLaunches,
+)
 from haloscope.numerics.krylov.coarse_space import (
     Blocks,
     CoarseSums,
@@ -23,34 +31,114 @@ from haloscope.numerics.krylov.coarse_space import (
     coarse_space,
     galerkin_lists,
 )
-from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
-from haloscope.numerics.krylov.dense_blocks import (
-    BoundLaunches,
-    DenseBlocks,
-    PointBlocks,
-    kernel_file,
-)
+from haloscope.numerics.krylov.flexible_gmres import Preconditioner
+from haloscope.numerics.krylov.smoothers import ColouredIlu, OverlappingIlu, PointBlocks
 from haloscope.numerics.shared_nodes import NodeSums, SharedNodes, open_node_sums
+
+_SOURCE = Path(__file__).with_name("two_level.cpp")
+# Entries of a list and blocks of a coarse row that a GPU block takes at a time.
+_LIST_TILE, _ROW_TILE = 32, 128
+# Blocks of a row that a GPU block works on at a time.
+_COLUMNS = 16
+
+
+def kernel_file(size: int, stored: DTypeLike, slot_bytes: int = 1) -> KernelFile:
+    """Kernels of two_level.cpp: for the size of blocks, and the types of A P and of slots."""
+    name = "float" if np.dtype(stored) == np.float32 else "double"
+    constants: dict[str, int | float | str] = {
+        "B": size,
+        "stored": name,
+        "stored2": f"{name}2",
+        "slot": OFFSET_TYPES[slot_bytes],
+        "LIST_TILE": _LIST_TILE,
+        "ROW_TILE": _ROW_TILE,
+    }
+    return KernelFile(_SOURCE, constants)
+
+
+def inverse_file(size: int) -> KernelFile:
+    """Kernels that invert dense blocks of a size."""
+    return kernel_file(size, np.float64)
+
+
+class DenseBlocks:
+    """The inverse of block rows that one rank has alone, for some hundreds of unknowns.
+
+    Blocks are eliminated in their order, by Gauss and Jordan, with row pivots within blocks only:
+    as safe as block ILU(0), which it equals if all blocks are there.
+    """
+
+    capturable = True
+
+    def __init__(self, rows: BlockRows) -> None:
+        self._rows, nodes = rows, rows.nodes
+        full = BlockPattern.of_rows(nodes * np.arange(nodes + 1), np.tile(np.arange(nodes), nodes))
+        self._inverse = BlockRows(rows.device, full, rows.size)
+        self._singular = rows.device.zeros((1,), np.int64)
+        device, entries = rows.device, rows.size**2
+        source, constants = inverse_file(rows.size)
+        spread, scale_row, eliminate = (
+            device.kernel(source, name, constants) for name in ("spread", "scale_row", "eliminate")
+        )
+        dense: dict[str, Any] = {"D": self._inverse.values, "n": nodes}
+        many, team = (entries * nodes,), (entries,)
+        self._spread = spread.bind(
+            extent=many,
+            block=team,
+            starts=rows.starts,
+            columns=rows.columns,
+            A=rows.values,
+            **dense,
+        )
+        self._steps = [
+            (
+                scale_row.bind(extent=(64,), block=(64,), k=k, singular=self._singular, **dense),
+                eliminate.bind(extent=(*many, _COLUMNS), block=(*team, _COLUMNS), k=k, **dense),
+            )
+            for k in range(nodes)
+        ]
+        self._device = device
+        # So many small launches take the host longer than the GPU: it records them.
+        self._met = False
+        self._graph: Graph | None = None
+        inverse = self._inverse
+        self._multiply = BoundLaunches(lambda x, y: inverse.product(x, y, inverse.all_rows))
+
+    def update(self) -> None:
+        """Invert the matrix as it is now."""
+        self._singular[...] = 0
+        if self._met and self._graph is None:
+            self._graph = self._device.graph(self._invert)
+        if self._graph is None:
+            self._invert()
+        else:
+            self._graph.replay()
+        self._met = True
+        if int(self._device.to_host(self._singular)[0]):
+            raise SolutionError(
+                "the coarse matrix of the preconditioner is singular", remedy=WITHOUT_EQUATION
+            )
+
+    def _invert(self) -> None:
+        self._spread()
+        for scale_row, eliminate in self._steps:
+            scale_row()
+            eliminate()
+
+    def apply(self, x: Array, y: Array) -> None:
+        """Put the inverse's product with x into y; arrays are remembered by identity."""
+        self._multiply(x, y)
+
 
 _GPU_BLOCK, _WARP = 256, 32
 # Bytes of a GPU block in which rows of A P are added up: two blocks fit on a multiprocessor at least.
 _MOST_SHARED = 96 << 10
 
 
-class Smoother(Protocol):
-    """A preconditioner that follows the matrix."""
-
-    def update(self) -> None:
-        """Take the matrix as it is now."""
-
-    def apply(self, x: Array, y: Array) -> None:
-        """Put the approximate inverse's product with x into y, complete in all copies."""
+MakeSmoother = Callable[[BlockRows, SharedNodes], Preconditioner]
 
 
-MakeSmoother = Callable[[BlockRows, SharedNodes], Smoother]
-
-
-def usual_smoother(rows: BlockRows, shared: SharedNodes) -> Smoother:
+def usual_smoother(rows: BlockRows, shared: SharedNodes) -> Preconditioner:
     """Block ILU(0): overlapping on cores, coloured elsewhere.
 
     With point blocks instead, coarse matrices of more than some thousand nodes are not solved well
@@ -96,8 +184,6 @@ class TwoLevel:
         single: bool = True,
         most: int = 48,
     ) -> None:
-        if size < 2:
-            raise InputError(f"the groups have {size} nodes", allowed="2 nodes or more")
         self._rows, self._shared = rows, shared
         device, pattern = rows.device, rows.pattern
         self.space = space = coarse_space(pattern, shared, positions, size)
@@ -106,9 +192,11 @@ class TwoLevel:
 
         lists = galerkin_lists(pattern, shared, space)
         # The matrix C, of which each rank has all.
-        self.coarse_rows = BlockRows(device, _pattern(lists.coarse), rows.size)
+        self.coarse_rows = BlockRows(
+            device, BlockPattern.of_rows(lists.coarse.starts, lists.coarse.columns), rows.size
+        )
         alone = SharedNodes(World(), device, np.arange(space.groups))
-        self._coarse: Smoother
+        self._coarse: Preconditioner
         if space.groups <= max(most, 1):
             self._coarse = DenseBlocks(self.coarse_rows)
         elif 2 * space.groups > pattern.nodes:
@@ -247,47 +335,32 @@ class TwoLevel:
         )
         right, left, rest = self._right, self._left, self._rest
 
-        def restrict_from(x: Array) -> Launch:
-            return restrict.bind(
+        by_node: dict[str, Any] = {
+            "extent": (nodes * entries // 2,),
+            "block": (_GPU_BLOCK,),
+            "n": nodes,
+        }
+        self._restrict = BoundLaunches(
+            lambda x: restrict.bind(
                 extent=(groups * _WARP,), block=(_GPU_BLOCK,), x=x, coarse=right, **own
             )
-
-        def subtract_from(x: Array) -> Launch:
-            return subtract.bind(
-                extent=(nodes * entries // 2,),
-                block=(_GPU_BLOCK,),
-                coarse=left,
-                x=x,
-                n=nodes,
-                rest=rest,
-                **product_rows,
-            )
-
-        def prolong_to(y: Array) -> Launch:
-            return prolong.bind(extent=(nodes * size,), coarse=left, n=nodes, y=y, **functions)
-
+        )
+        self._subtract = BoundLaunches(
+            lambda x: subtract.bind(coarse=left, x=x, rest=rest, **by_node, **product_rows)
+        )
+        self._prolong = BoundLaunches(
+            lambda y: prolong.bind(extent=(nodes * size,), coarse=left, n=nodes, y=y, **functions)
+        )
         # One launch does what takes each node by itself.
         self._correct: BoundLaunches | None = None
         if isinstance(self._smoother, PointBlocks):
             correct, inverse = kernel("correct"), self._smoother.inverse
 
-            def correct_to(x: Array, y: Array) -> Launch:
-                return correct.bind(
-                    extent=(nodes * entries // 2,),
-                    block=(_GPU_BLOCK,),
-                    coarse=left,
-                    x=x,
-                    inverse=inverse,
-                    n=nodes,
-                    y=y,
-                    **product_rows,
-                    **functions,
+            self._correct = BoundLaunches(
+                lambda x, y: correct.bind(
+                    coarse=left, x=x, inverse=inverse, y=y, **by_node, **product_rows, **functions
                 )
-
-            self._correct = BoundLaunches(correct_to)
-        self._restrict = BoundLaunches(restrict_from)
-        self._subtract = BoundLaunches(subtract_from)
-        self._prolong = BoundLaunches(prolong_to)
+            )
 
     def _kernel(self, name: str, slots: Array | None = None) -> Kernel:
         slot_bytes = 1 if slots is None else slots.itemsize
@@ -303,20 +376,3 @@ class TwoLevel:
             *(shared.world, self._rows.device, find_sharing(shared.world, ids), entries),
             *(shared.transport, self._stored),
         )
-
-
-def _pattern(blocks: Blocks) -> BlockPattern:
-    """Of rows that come from no elements."""
-    nodes = len(blocks.starts) - 1
-    every = np.arange(nodes, dtype=np.int32)
-    row = np.repeat(every, np.diff(blocks.starts))
-    return BlockPattern(
-        nodes,
-        blocks.starts,
-        blocks.columns,
-        np.flatnonzero(row == blocks.columns).astype(np.int32),
-        every.reshape(-1, 1),
-        np.arange(nodes + 1, dtype=np.int32),
-        every,
-        np.zeros((nodes, 1), np.uint8),
-    )

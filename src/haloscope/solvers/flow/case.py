@@ -27,10 +27,13 @@ from haloscope.solvers.flow.case_domain import (
     Box,
     CylinderChannel,
     CylinderSlice,
+    Fluid,
+    Initial,
     MeshFile,
+    Pump,
+    Zone,
 )
 from haloscope.solvers.flow.equations.equations import Medium
-from haloscope.solvers.flow.pump_mesh import Pump
 
 FIELD_NAMES = ("u", "v", "w", "p")
 _PLACE = ("x", "y", "z")
@@ -39,69 +42,6 @@ _MESHES = ("box", "cylinder_channel", "cylinder_slice", "pump", "mesh")
 
 Tolerance = Annotated[float, Field(ge=0.0, lt=1.0)]
 Iterations = Annotated[int, Field(ge=1, le=100_000)]
-
-
-class CarreauTable(Table):
-    """Carreau viscosity at the shear rate g: mu_inf + (mu - mu_inf) (1 + (lambda g)^2)^((n-1)/2)."""
-
-    at_high_shear: Positive
-    """mu_inf in Pa s; mu is the fluid's viscosity."""
-    time: Positive
-    """lambda in s."""
-    exponent: Annotated[float, Field(gt=0.0, le=2.0)]
-    """n; below 1 the viscosity falls with the shear rate."""
-
-
-class Fluid(Table):
-    """The fluid."""
-
-    density: Positive
-    """Density in kg/m^3."""
-    viscosity: Positive
-    """Dynamic viscosity in Pa s; with flow.fluid.carreau the viscosity at rest."""
-    carreau: CarreauTable | None = None
-    """Viscosity that depends on the shear rate: a [flow.fluid.carreau] table."""
-    force: Position = (0.0, 0.0, 0.0)
-    """Body force per mass in m/s^2, for example gravity."""
-
-
-class Zone(Table):
-    """Properties of a zone of the mesh that differ from flow.fluid, and its frame of reference."""
-
-    density: Positive | None = None
-    """Density in kg/m^3."""
-    viscosity: Positive | None = None
-    """Dynamic viscosity in Pa s."""
-    force: Position | None = None
-    """Body force per mass in m/s^2."""
-    rotation: Position = (0.0, 0.0, 0.0)
-    """Angular velocity of the zone's frame along x, y, z in rad/s; the frame of a rotor's zone turns
-    with the rotor. Velocities in the case and in results are relative to the frame at rest."""
-    centre: Position = (0.0, 0.0, 0.0)
-    """A point on the axis of rotation, in m."""
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Zone:
-        if any(self.centre) and not any(self.rotation):
-            raise CaseFault(
-                "the centre is a point on the axis of a rotation, and the rotation is 0",
-                location=f"centre = {list(self.centre)}",
-                remedy="set rotation, too",
-            )
-        return self
-
-
-class Initial(Table):
-    """Velocity and pressure at the start: numbers or expressions of x, y, z (m)."""
-
-    u: float | str = 0.0
-    """Velocity along x in m/s."""
-    v: float | str = 0.0
-    """Velocity along y in m/s."""
-    w: float | str = 0.0
-    """Velocity along z in m/s."""
-    p: float | str = 0.0
-    """Pressure in Pa."""
 
 
 class Time(Table):
@@ -307,10 +247,7 @@ class FlowTable(Table):
         meshes = [name for name in _MESHES if getattr(self, name) is not None]
         if len(meshes) != 1:
             problem = f"{' and '.join(meshes)} are set" if meshes else "the case has no mesh"
-            raise CaseFault(
-                problem,
-                allowed=f"one of {', '.join(f'flow.{n}' for n in _MESHES)}",
-            )
+            raise CaseFault(problem, allowed=f"one of {', '.join(f'flow.{n}' for n in _MESHES)}")
         self._check_time()
         for name in FIELD_NAMES:
             self.initial_field(name)

@@ -216,12 +216,7 @@ def _node_sums(
     columns = [
         np.bincount(at, np.repeat(column, corners.shape[1]), minlength=count) for column in values.T
     ]
-    sums: Floats = np.column_stack(columns).astype(np.float64)
-    if shared.alone:
-        return sums
-    sent = shared.device.from_host(sums.ravel())
-    shared.sums(sums.shape[1]).swap(sent)
-    return shared.device.to_host(sent).reshape(sums.shape)
+    return shared.summed(np.column_stack(columns).astype(np.float64))
 
 
 _AXES = "xyz"
@@ -274,12 +269,7 @@ def shear_results(
         }
     if asked.stagnation_speed is not None or asked.stagnation_rate is not None:
         points = stagnation(
-            part,
-            world,
-            media,
-            state,
-            speed=asked.stagnation_speed,
-            rate=asked.stagnation_rate,
+            part, world, media, state, speed=asked.stagnation_speed, rate=asked.stagnation_rate
         )
         summary["stagnation"] = dict(points.shares)
         columns["stagnation"] = nodal_means(part, shared, points.marks.astype(np.float64))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -15,28 +15,22 @@ from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.mesh.tets.tets import CORNERS
 from haloscope.numerics import shared_nodes
-from haloscope.numerics.krylov import (
-    block_ilu,
-    block_rows,
-    coloured_ilu,
-    dense_blocks,
-    node_vectors,
-)
-from haloscope.numerics.krylov.block_ilu import BlockIlu
+from haloscope.numerics.krylov import block_rows, node_vectors, smoothers, two_level
 from haloscope.numerics.krylov.block_rows import OFFSET_TYPES, BlockRows, pattern_of
+from haloscope.numerics.krylov.smoothers import BlockIlu
 from haloscope.numerics.shared_nodes import SharedNodes
-from haloscope.solvers.flow.boundaries import outlets
+from haloscope.solvers.flow import boundary_equations
 from haloscope.solvers.flow.case import FlowCase, FlowTable
 from haloscope.solvers.flow.derived_fields import summed_fields
 from haloscope.solvers.flow.equations.equations import (
     UNKNOWNS,
     FlowEquations,
     Medium,
+    SlabEquations,
     Terms,
     matrix_free_file,
 )
 from haloscope.solvers.flow.equations.newton import rounds
-from haloscope.solvers.flow.equations.space_time import SlabEquations
 from haloscope.solvers.flow.solver import KEPT
 from haloscope.solvers.flow.steps import BYTES_OF_A_FACTOR, bytes_of_forming
 from haloscope.solvers.flow.system import preconditioner_of, unknowns_of
@@ -63,7 +57,7 @@ def manifest(case: FlowCase, target: Target, ranks: int) -> Iterator[KernelFile]
     if stored and rounds(target, tolerance):
         yield block_rows.kernel_file(size, "float")
     if not slabs:
-        yield outlets.kernel_file()
+        yield boundary_equations.kernel_file()
     # Vectors of the linear solver; single prescribed unknowns.
     for fields in (1, size):
         yield node_vectors.kernel_file(fields)
@@ -82,15 +76,15 @@ def _offsets(table: FlowTable) -> tuple[str, ...]:
 
 def _preconditioner_files(name: str, size: int, target: Target) -> Iterator[KernelFile]:
     if name == "two-level":
-        yield dense_blocks.inverse_file(size)
+        yield two_level.inverse_file(size)
         for slot_bytes in OFFSET_TYPES:
-            yield dense_blocks.kernel_file(size, np.float32, slot_bytes)
+            yield two_level.kernel_file(size, np.float32, slot_bytes)
     on_cores = target.kind == "cpu"
     if on_cores and name in ("two-level", "block-ilu"):
-        yield block_ilu.kernel_file(size)
+        yield smoothers.block_ilu_file(size)
     if name == "coloured-ilu" or (name == "two-level" and not on_cores):
-        yield coloured_ilu.kernel_file(size)
-        yield HostFile(*coloured_ilu.colouring_file())
+        yield smoothers.coloured_ilu_file(size)
+        yield HostFile(*smoothers.colouring_file())
 
 
 def _exchange_files(table: FlowTable, size: int, target: Target) -> Iterator[KernelFile]:
@@ -136,31 +130,21 @@ def kernels(device: Device, sizes: Sequence[int] | None = None) -> Iterator[Benc
         past, residual = device.zeros((3 * count,), np.float64), rows.vector()
         size = f"{count} nodes"
 
-        vectors = (state, past, residual)
-        yield BenchKernel(
-            "form both sides",
-            size,
-            count,
-            bytes_of_forming(rows, mesh.count) / count,
-            partial(equations.linearise, *vectors),
-        )
         result = rows.vector()
-        yield BenchKernel(
-            "matrix-vector product",
-            size,
-            count,
-            rows.bytes_of_product / count,
-            partial(rows.multiply, residual, result),
-        )
-        if device.kind != "cpu":
-            continue
-        factors = BlockIlu(rows, SharedNodes(World(), device, np.arange(count)))
-        factors.update()
-        vector = 8 * UNKNOWNS
-        yield BenchKernel(
-            "block ILU(0) sweeps",
-            size,
-            count,
-            rows.pattern.blocks * BYTES_OF_A_FACTOR / count + 2 * vector,
-            partial(factors.apply, residual, result),
-        )
+        timed: dict[str, tuple[float, Callable[[], None]]] = {
+            "form both sides": (
+                bytes_of_forming(rows, mesh.count) / count,
+                partial(equations.linearise, state, past, residual),
+            ),
+            "matrix-vector product": (
+                rows.bytes_of_product / count,
+                partial(rows.multiply, residual, result),
+            ),
+        }
+        if device.kind == "cpu":
+            factors = BlockIlu(rows, SharedNodes(World(), device, np.arange(count)))
+            factors.update()
+            moved = rows.pattern.blocks * BYTES_OF_A_FACTOR / count + 2 * 8 * UNKNOWNS
+            timed["block ILU(0) sweeps"] = moved, partial(factors.apply, residual, result)
+        for name, (moved, launch) in timed.items():
+            yield BenchKernel(name, size, count, moved, launch)

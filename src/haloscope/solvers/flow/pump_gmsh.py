@@ -1,6 +1,6 @@
 """Makes the pump's mesh with Gmsh; runs as a program of its own, since Gmsh is a separate tool.
 
-Takes the dimensions that :mod:`haloscope.solvers.flow.pump_mesh` works out as JSON on its standard
+Takes the dimensions that :mod:`haloscope.solvers.flow.meshes` works out as JSON on its standard
 input, and the path of the .msh file to write as its argument. Lengths are in mm. Nothing else of
 Haloscope is used here.
 """

@@ -16,7 +16,7 @@ from haloscope.io.atomic import append_text, write_text
 from haloscope.io.figures.axis_labels import length_unit
 from haloscope.numerics.elements.element_fields import plane_raster
 from haloscope.numerics.elements.node_fields import NodeFields
-from haloscope.solvers.flow.boundaries.integrals import (
+from haloscope.solvers.flow.boundary_integrals import (
     BoundaryAreas,
     boundary_areas,
     boundary_means,
@@ -152,11 +152,14 @@ class RunResults:
         self.done = Iterations()
         self._on_host = system.device.kind == "cpu"
         self.phases = PhaseTimes(COMPONENTS if self._on_host else AWAITED)
-        self._forces: dict[str, list[list[float]]] = {force.name: [] for force in table.forces}
-        self._newton: list[list[float]] = []
+        # Step, time, force and moment of each step, and coefficients, by name.
+        self.force_rows: dict[str, list[list[float]]] = {force.name: [] for force in table.forces}
+        # Step, time, number, residual and GMRES' iterations and residual of Newton's iterations.
+        self.newton_rows: list[list[float]] = []
         self._gmres: list[list[float]] = []
         self._unconverged = 0
-        self._time_steps: list[list[float]] = []
+        # Step, time in s, time step before and after each change of it by a restart.
+        self.time_steps: list[list[float]] = []
         # Pressure heads whenever somebody looked at openings, since this run began.
         self._rises: list[float] = []
         self._appended: dict[Path, int] = {}
@@ -177,7 +180,7 @@ class RunResults:
         for number, residual in enumerate(history.residuals):
             solved = history.linear[number] if number < len(history.linear) else None
             own = [0.0, math.nan] if solved is None else [solved.iterations, solved.residual]
-            self._newton.append([step, time, number, residual, *own])
+            self.newton_rows.append([step, time, number, residual, *own])
         oldest = step - _STEPS_OF_GMRES
         if self._gmres and self._gmres[0][0] <= oldest:
             self._gmres = [row for row in self._gmres if row[0] > oldest]
@@ -186,7 +189,7 @@ class RunResults:
                 [step, number, k, residual] for k, residual in enumerate(solved.history)
             ]
         for force in self._table.forces:
-            self._forces[force.name].append([step, time, *self._force(force, steps)])
+            self.force_rows[force.name].append([step, time, *self._force(force, steps)])
 
     def _force(self, force: Force, steps: Steps) -> list[float]:
         """Force, moment and, where they are asked for, coefficients."""
@@ -210,35 +213,15 @@ class RunResults:
             row += (force_vector / (pressure * force.area)).tolist()
         return row
 
-    def note_time_step(self, step: int, time: float, before: float, after: float) -> None:
-        """Tell that after a step, at a time in s, a restart changed the time step, in s."""
-        self._time_steps.append([step, time, before, after])
-
-    @property
-    def newton_rows(self) -> list[list[float]]:
-        """Step, time, number, residual and GMRES' iterations and residual of Newton's iterations."""
-        return self._newton
-
-    @property
-    def force_rows(self) -> Mapping[str, list[list[float]]]:
-        """Step, time, force and moment of each step, and coefficients, by name."""
-        return self._forces
-
     def last_forces(self) -> dict[str, list[float]]:
         """Rows of the last step, without step and time."""
-        return {name: rows[-1][2:] for name, rows in self._forces.items() if rows}
+        return {name: rows[-1][2:] for name, rows in self.force_rows.items() if rows}
 
     def openings(self, state: Any) -> dict[str, dict[str, float]]:
         """Area, flow rate (outward), mean pressure and inflow of boundaries that fluid crosses."""
         rows = {}
         for name, areas in self._openings.items():
-            means = boundary_means(self._system.shared, areas, state)
-            rows[name] = {
-                "area": means.area,
-                "flow_rate": means.flow_rate,
-                "pressure": means.pressure,
-                "inflow": means.inflow,
-            }
+            rows[name] = vars(boundary_means(self._system.shared, areas, state))
         if self._table.head is not None:
             head = self._table.head
             self._rises.append(rows[head.outlet]["pressure"] - rows[head.inlet]["pressure"])
@@ -249,13 +232,13 @@ class RunResults:
     def extras(self) -> dict[str, NDArray[np.generic]]:
         """Tables so far; the same on every rank."""
         extras: dict[str, NDArray[np.generic]] = {
-            f"forces {name}": np.array(rows, np.float64) for name, rows in self._forces.items()
+            f"forces {name}": np.array(rows, np.float64) for name, rows in self.force_rows.items()
         }
         counts = [self.done.steps, self.done.newton, self.done.linear, self._unconverged]
-        if self._time_steps:
-            extras["time steps"] = np.array(self._time_steps, np.float64)
+        if self.time_steps:
+            extras["time steps"] = np.array(self.time_steps, np.float64)
         return extras | {
-            "newton": np.array(self._newton, np.float64),
+            "newton": np.array(self.newton_rows, np.float64),
             "gmres": np.array(self._gmres, np.float64),
             "iterations": np.array(counts, np.int64),
         }
@@ -265,14 +248,14 @@ class RunResults:
         for force in self._table.forces:
             rows = np.asarray(extras.get(f"forces {force.name}", ()), np.float64)
             fits = rows.ndim == 2 and rows.shape[1] == len(_force_head(force))
-            self._forces[force.name] = rows.tolist() if fits else []
-        self._newton = _saved_rows(extras, "newton", len(_NEWTON_HEAD))
+            self.force_rows[force.name] = rows.tolist() if fits else []
+        self.newton_rows = _saved_rows(extras, "newton", len(_NEWTON_HEAD))
         # Checkpoints of before have neither of the others.
         self._gmres = _saved_rows({"gmres": _NO_ROWS, **extras}, "gmres", len(_GMRES_HEAD))
         counts = saved_counts(extras, "iterations", (4,)).tolist()
         self.done = Iterations(*counts[:3])
         self._unconverged = counts[3]
-        self._time_steps = _saved_rows({"time steps": _NO_ROWS, **extras}, "time steps", 4)
+        self.time_steps = _saved_rows({"time steps": _NO_ROWS, **extras}, "time steps", 4)
 
     # Files and the end
 
@@ -291,8 +274,8 @@ class RunResults:
         """By names of files."""
         tables: dict[str, _Table] = {}
         for force in self._table.forces:
-            tables[f"forces-{force.name}"] = _force_head(force), self._forces[force.name], (0,)
-        tables["newton"] = _NEWTON_HEAD, self._newton, (0, 2, 4)
+            tables[f"forces-{force.name}"] = _force_head(force), self.force_rows[force.name], (0,)
+        tables["newton"] = _NEWTON_HEAD, self.newton_rows, (0, 2, 4)
         return tables
 
     def write(self, out: Path) -> dict[str, Path]:
@@ -325,10 +308,10 @@ class RunResults:
             "openings": openings,
             "forces": self._force_summary(),
         }
-        if self._time_steps:
+        if self.time_steps:
             summary["time_step_changes"] = [
                 {"step": int(step), "time": at, "from": before, "to": after}
-                for step, at, before, after in self._time_steps
+                for step, at, before, after in self.time_steps
             ]
         # Costs come last: a picture shows the first lines.
         lines = [
@@ -336,8 +319,8 @@ class RunResults:
             f"{values['pressure']:.6g} Pa"
             for name, values in openings.items()
         ]
-        if self._table.head is not None:
-            head = self._head()
+        head = self._table.head
+        if head is not None:
             rise = openings[head.outlet]["pressure"] - openings[head.inlet]["pressure"]
             summary["pressure_head"] = rise
             lines.append(
@@ -392,15 +375,12 @@ class RunResults:
         warnings += backflow_warnings(openings, held, velocity)
         if table.steady:
             return warnings
-        warnings += newton_warnings(self._newton, self._unconverged)
+        warnings += newton_warnings(self.newton_rows, self._unconverged)
         if table.changes():
             return warnings
-        for name, rows in self._forces.items():
+        for name, rows in self.force_rows.items():
             warnings += settling_warnings(f"force on {name}", [row[2:5] for row in rows])
         return warnings + settling_warnings("pressure head", [[rise] for rise in self._rises])
-
-    def _head(self) -> Any:
-        return self._table.head
 
     def _force_summary(self) -> dict[str, dict[str, list[float]]]:
         rows = {}
@@ -458,11 +438,7 @@ def require_plane(world: World, nodes: NDArray[np.float64], wanted: Slice) -> No
 
 
 def flow_picture(
-    places: NodeFields,
-    wanted: Slice,
-    state: NDArray[np.float64],
-    title: str,
-    subtitle: str,
+    places: NodeFields, wanted: Slice, state: NDArray[np.float64], title: str, subtitle: str
 ) -> SlicesPicture | None:
     """Draw the state (nodes of this rank, 4), on rank 0; all ranks call this."""
     raster, located = places.sample_plane(wanted.axis, wanted.offset, wanted.points, state)

@@ -13,7 +13,8 @@ from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hexes import point_text
 from haloscope.mesh.tets.node_parts import NodePart
 from haloscope.mesh.tets.tets import CORNERS, FACE_NODES, area_vectors, tet_volumes
-from haloscope.solvers.flow.boundaries.conditions import (
+from haloscope.solvers.flow.case import FlowTable
+from haloscope.solvers.flow.conditions import (
     BoundaryValues,
     MovingWall,
     Open,
@@ -21,7 +22,6 @@ from haloscope.solvers.flow.boundaries.conditions import (
     Resistance,
     Traction,
 )
-from haloscope.solvers.flow.case import FlowTable
 from haloscope.solvers.flow.equations.equations import UNKNOWNS, Medium
 from haloscope.solvers.flow.equations.time_steps import Clock
 from haloscope.solvers.flow.system import System
@@ -154,28 +154,34 @@ def _pressures(part: NodePart, boundary_values: BoundaryValues, time: float) -> 
 
 
 class FlowScales:
-    """Scales that follow from a case before its first step.
+    """Scales that follow from a case before its first step; all ranks make one together.
 
-    `walls`: area of boundaries to which the fluid sticks, in m^2; `initial`: largest initial
-    velocity, in m/s.
+    `state`: at the start, 4 numbers a node.
     """
 
     def __init__(
-        self,
-        table: FlowTable,
-        sizes: MeshSizes,
-        drive: Drive,
-        walls: float,
-        initial: float,
-        media: Sequence[Medium],
-        clock: Clock | None,
+        self, table: FlowTable, system: System, state: Floats, clock: Clock | None
     ) -> None:
         self._table, self.clock = table, clock
-        self.sizes, self.drive = sizes, drive
+        world, part = system.shared.world, system.part
+        media = [table.medium(zone) for zone in part.zone_names]
+        self.sizes = measure_mesh(world, part)
+        end = 0.0 if table.time.end is None else table.time.end
+        self.drive = measure_drive(world, part, system.boundary_values, media, end)
+        # Area of boundaries to which the fluid sticks, in m^2.
+        own = math.fsum(
+            float(np.linalg.norm(area_vectors(part.nodes, triangles), axis=1).sum())
+            for name, triangles in part.boundaries.items()
+            if table.is_wall(name)
+        )
+        speeds = np.linalg.norm(state.reshape(-1, UNKNOWNS)[:, :3], axis=1)
+        initial = world.largest(float(speeds.max(initial=0.0)))
+        walls = float(world.sum(np.array([own]))[0])
         self._initial = 0.0 if table.steady else initial
         densest = max(media, key=lambda medium: medium.density / medium.viscosity)
         self.density, self.viscosity = densest.density, densest.viscosity
-        self.length = 4 * sizes.volume / walls if walls > 0 else math.cbrt(sizes.volume)
+        volume = self.sizes.volume
+        self.length = 4 * volume / walls if walls > 0 else math.cbrt(volume)
         self._length_origin = "4 volume / wall area" if walls > 0 else "cube root of the volume"
         # Scales in m/s and m.
         self.velocity, self._velocity_origin = self._velocity_scale()
@@ -316,21 +322,3 @@ def moving_wall_warnings(table: FlowTable, system: System) -> list[str]:
                 "on the axis of the wall, or correct rotation or velocity"
             )
     return warnings
-
-
-def flow_scales(table: FlowTable, system: System, state: Floats, clock: Clock | None) -> FlowScales:
-    """Scales of a case whose state at the start is given, 4 a node; all ranks call this."""
-    world, part = system.shared.world, system.part
-    media = [table.medium(zone) for zone in part.zone_names]
-    sizes = measure_mesh(world, part)
-    end = 0.0 if table.time.end is None else table.time.end
-    drive = measure_drive(world, part, system.boundary_values, media, end)
-    walls = math.fsum(
-        float(np.linalg.norm(area_vectors(part.nodes, triangles), axis=1).sum())
-        for name, triangles in part.boundaries.items()
-        if table.is_wall(name)
-    )
-    speeds = np.linalg.norm(state.reshape(-1, UNKNOWNS)[:, :3], axis=1)
-    initial = world.largest(float(speeds.max(initial=0.0)))
-    whole = float(world.sum(np.array([walls]))[0])
-    return FlowScales(table, sizes, drive, whole, initial, media, clock)

@@ -8,15 +8,7 @@ from typing import Any
 from haloscope.errors import InputError
 from haloscope.solvers.flow.case import FlowCase
 from haloscope.solvers.flow.meshes import elements_of, require_elements
-from haloscope.solvers.sweeping import (
-    Column,
-    Columns,
-    Layout,
-    Sweeping,
-    double_box,
-    plain,
-    spelled,
-)
+from haloscope.solvers.sweeping import Column, Columns, Layout, Sweeping, double_box, plain, spelled
 
 # Of a node: blocks of its row and what is stored of a block (matrix, factors, numbers), vectors of
 # the Krylov space, and others.

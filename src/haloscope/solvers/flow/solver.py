@@ -17,14 +17,14 @@ from haloscope.errors import InputError, counted
 from haloscope.exchange.ranks.world import World
 from haloscope.numerics.elements.node_fields import NodeFields, TetPoints
 from haloscope.regions import Region
-from haloscope.solvers.flow.boundaries.conditions import signal_notices
 from haloscope.solvers.flow.case import FIELD_NAMES, FlowCase
+from haloscope.solvers.flow.conditions import signal_notices
 from haloscope.solvers.flow.derived_fields import shear_results
 from haloscope.solvers.flow.equations.equations import UNKNOWNS
 from haloscope.solvers.flow.equations.time_steps import Clock
-from haloscope.solvers.flow.geometry import boundary_geometry
+from haloscope.solvers.flow.meshes import boundary_geometry
 from haloscope.solvers.flow.results import RunResults, flow_picture, require_plane
-from haloscope.solvers.flow.scales import flow_scales, moving_wall_warnings
+from haloscope.solvers.flow.scales import FlowScales, moving_wall_warnings
 from haloscope.solvers.flow.steps import SteadySteps, Steps, UnsteadySteps, WorkModel, start_state
 from haloscope.solvers.flow.system import make_system
 from haloscope.solvers.interface import (
@@ -98,7 +98,7 @@ class FlowSolver(Solver):
         self._own = self._device.from_host(self.layout.own_nodes)
         self.state: Array = start_state(table, system)
         start = self._device.to_host(self.state)
-        self._scales = flow_scales(table, system, start, self._clock)
+        self._scales = FlowScales(table, system, start, self._clock)
         self.notices += self._scales.warnings()
         self.notices += moving_wall_warnings(table, system)
         self._steps = self._make_steps()
@@ -177,15 +177,10 @@ class FlowSolver(Solver):
         """Take over a saved state; see :class:`haloscope.solvers.interface.Solver`."""
         values = [own(name) for name in FIELD_NAMES]
         self._require_finite(values)
-        if self._table.steady and "dt" in scalars:
+        if self._table.steady == ("dt" in scalars):
+            kinds = ("unsteady", "steady") if self._table.steady else ("steady", "unsteady")
             raise InputError(
-                "it is of unsteady flow, and the case is of steady flow",
-                location="checkpoint",
-                remedy="restart with the case of this checkpoint",
-            )
-        if not self._table.steady and "dt" not in scalars:
-            raise InputError(
-                "it is of steady flow, and the case is of unsteady flow",
+                f"it is of {kinds[0]} flow, and the case is of {kinds[1]} flow",
                 location="checkpoint",
                 remedy="restart with the case of this checkpoint",
             )
@@ -240,7 +235,7 @@ class FlowSolver(Solver):
         self.results.restore(extras)
         self.work = self._count_work()
         if self._change is not None:
-            self.results.note_time_step(*self._change)
+            self.results.time_steps.append([*self._change])
 
     def at_output(self, out: Path) -> None:
         """Write the tables as they are now."""
@@ -394,8 +389,5 @@ def _followed(*, steady: bool) -> Monitor:
             first=1.0,
         )
     return Monitor(
-        name="kinetic_energy",
-        file="energy.csv",
-        label="kinetic energy (J)",
-        title="Kinetic energy",
+        name="kinetic_energy", file="energy.csv", label="kinetic energy (J)", title="Kinetic energy"
     )

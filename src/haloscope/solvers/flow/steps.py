@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -15,15 +15,15 @@ from haloscope.device.interface import Array
 from haloscope.errors import SolutionError, counted
 from haloscope.numerics.krylov.block_rows import BlockRows
 from haloscope.regions import Region
-from haloscope.solvers.flow.boundaries.outlets import Windkessel
+from haloscope.solvers.flow.boundary_equations import Windkessel
 from haloscope.solvers.flow.case import FlowTable
 from haloscope.solvers.flow.equations.equations import UNKNOWNS
 from haloscope.solvers.flow.equations.newton import NewtonHistory
-from haloscope.solvers.flow.equations.space_time import SpaceTimeSlabs
 from haloscope.solvers.flow.equations.time_steps import (
     BackwardDifferences,
     Clock,
     GeneralisedAlpha,
+    SpaceTimeSlabs,
     TimeSteps,
     velocities,
 )
@@ -174,35 +174,39 @@ _EXPLODED = 1e6
 _GROWTH = 4.0
 
 
-class Steps(Protocol):
-    """Interface of steps to the solver."""
+class Steps(ABC):
+    """Steps of a case from a state, which is always the same array: 4 a node, on the device."""
 
-    # Velocity and pressure of the nodes, flat, 4 a node, on the device; always the same array.
-    state: Array
-    load: Array  # What acted from outside in the last step
+    past: Array  # As in :class:`haloscope.solvers.flow.equations.time_steps.TimeSteps`
 
-    @property
-    def past(self) -> Array:
-        """See :class:`haloscope.solvers.flow.equations.time_steps.TimeSteps`."""
+    def __init__(self, table: FlowTable, system: System, state: Array) -> None:
+        self._table, self._system, self.state = table, system, state
+        # What acted from outside in the last step.
+        self.load = system.device.from_host(system.boundary_values.loads(0.0))
 
     @property
     def level_state(self) -> Array:
-        """See :class:`haloscope.solvers.flow.equations.time_steps.TimeSteps`."""
+        """As in :class:`haloscope.solvers.flow.equations.time_steps.TimeSteps`."""
+        return self.state
 
+    @abstractmethod
     def advance(self, step: int) -> NewtonHistory:
         """Take the step that follows `step` others; one that fails leaves all as it was."""
 
     def stored(self) -> dict[str, Array]:
         """State for a restart beside the fields, 3 numbers a node each."""
+        return {}
 
+    @abstractmethod
     def scalars(self) -> dict[str, float]:
         """Numbers that a restart needs."""
 
+    @abstractmethod
     def resume(self, stored: Mapping[str, Array], scalars: Mapping[str, float]) -> None:
         """Go on from a state that was put in place."""
 
 
-class SteadySteps:
+class SteadySteps(Steps):
     """Newton's iterations on steady flow, at first held back by a pseudo time step where one is given.
 
     That grows as the residual falls (switched evolution relaxation: W. A. Mulder, B. van Leer, J.
@@ -216,19 +220,14 @@ class SteadySteps:
     def __init__(
         self, table: FlowTable, system: System, state: Array, tolerance: float = 0.0
     ) -> None:
-        self._table, self._system, self.state = table, system, state
+        super().__init__(table, system, state)
         self._tolerance = tolerance
         self._fixed_numbers = system.boundary_values.numbers
         self._on_device = system.device.from_host(self._fixed_numbers)
         self._values = system.device.from_host(system.boundary_values.values(0.0))
         self.load = system.device.from_host(system.boundary_values.loads(0.0))
         self._first_pseudo_step = table.time.pseudo_time_step
-        self._scalars = {
-            "first": 0.0,
-            "before": 0.0,
-            "residual": math.inf,
-            "pseudo_step": math.inf,
-        }
+        self._scalars = {"first": 0.0, "before": 0.0, "residual": math.inf, "pseudo_step": math.inf}
         if self._first_pseudo_step is not None:
             self._scalars["pseudo_step"] = self._first_pseudo_step
         self.past = 0.0 * velocities(state)
@@ -238,11 +237,6 @@ class SteadySteps:
         """Of the last iteration over the first, or over what counts as it."""
         first = self._scalars["first"]
         return self._scalars["residual"] / first if first else 0.0
-
-    @property
-    def level_state(self) -> Array:
-        """The equations hold for the state itself."""
-        return self.state
 
     def advance(self, step: int) -> NewtonHistory:
         """See :class:`Steps`."""
@@ -300,10 +294,6 @@ class SteadySteps:
         scalars["before"] = before
         scalars["residual"] = before if math.isfinite(pseudo_step) else after
 
-    def stored(self) -> dict[str, Array]:
-        """The state is all."""
-        return {}
-
     def scalars(self) -> dict[str, float]:
         """Residuals so far."""
         return dict(self._scalars)
@@ -316,14 +306,14 @@ class SteadySteps:
             self._scalars["pseudo_step"] = own
 
 
-class UnsteadySteps:
+class UnsteadySteps(Steps):
     """Steps in time by one of the methods."""
 
     def __init__(self, table: FlowTable, system: System, state: Array, clock: Clock) -> None:
-        self._table, self._system, self._clock = table, system, clock
+        super().__init__(table, system, state)
+        self._clock = clock
         self._dt = self._step_before = clock.time_step
         self._largest = 0.0
-        self.state, self.load = state, system.device.from_host(system.boundary_values.loads(0.0))
         self._make({})
 
     def _make(self, stored: Mapping[str, Array]) -> None:
@@ -356,7 +346,7 @@ class UnsteadySteps:
         conditions = self._system.conditions
         try:
             if conditions is not None:
-                conditions.begin(self._method.level * self._dt)
+                conditions.resistances.begin(self._method.level * self._dt)
             history = self._method.step(self._system.boundary_values.numbers, *self._acting(step))
             self._largest = max(self._largest, history.residuals[0])
             self._require_solution(history)
@@ -365,7 +355,7 @@ class UnsteadySteps:
             self._make(stored)
             raise
         if conditions is not None:
-            conditions.end(self._dt, self.state)
+            conditions.resistances.end(self._dt, self.state)
         self._step_before = self._dt
         return history
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,34 +12,35 @@ from haloscope.device.interface import Device
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.node_parts import NodePart, node_part_on_ranks
-from haloscope.numerics.krylov.block_ilu import BlockIlu
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
-from haloscope.numerics.krylov.coloured_ilu import ColouredIlu
-from haloscope.numerics.krylov.dense_blocks import PointBlocks
-from haloscope.numerics.krylov.flexible_gmres import Product
+from haloscope.numerics.krylov.flexible_gmres import Preconditioner, Product
+from haloscope.numerics.krylov.smoothers import BlockIlu, ColouredIlu, PointBlocks
 from haloscope.numerics.krylov.two_level import TwoLevel
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct, transport_of
 from haloscope.regions import SetupPhase
-from haloscope.solvers.flow.boundaries.boundary_equations import BoundaryConditions
-from haloscope.solvers.flow.boundaries.conditions import (
+from haloscope.solvers.flow.boundary_equations import BoundaryConditions
+from haloscope.solvers.flow.boundary_integrals import boundary_areas, exact_sums
+from haloscope.solvers.flow.case import FlowTable
+from haloscope.solvers.flow.conditions import (
     BoundaryValues,
     OutsidePressure,
     Resistance,
     Slip,
-    Traction,
     Velocity,
     conditions_of,
 )
-from haloscope.solvers.flow.boundaries.integrals import Residual, boundary_areas, exact_sums
-from haloscope.solvers.flow.case import FlowTable
 from haloscope.solvers.flow.equations.equations import (
+    SLAB_UNKNOWNS,
     UNKNOWNS,
+    Equations,
     FlowEquations,
+    Forces,
     MatrixFreeEquations,
+    SlabEnds,
+    SlabEquations,
     UnstoredRows,
 )
-from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings, Updated
-from haloscope.solvers.flow.equations.space_time import SLAB_UNKNOWNS, SlabEnds, SlabEquations
+from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
 from haloscope.solvers.flow.meshes import make_mesh
 
 _MESHING = SetupPhase("making and sharing out the mesh")
@@ -59,7 +61,7 @@ class System:
     # What this makes of the equations; None of space-time slabs, which take velocities and outside
     # pressures only.
     conditions: BoundaryConditions | None
-    reactions: Residual  # Whose residuals at walls are forces
+    reactions: Forces  # Whose residuals at walls are forces
     # The matrix, and what solves.
     rows: BlockRows
     newton: Newton
@@ -114,43 +116,33 @@ def make_system(table: FlowTable, machine: Machine, device: Device, world: World
         keep_preconditioner=linear.keep_preconditioner,
     )
     mesh = part.nodes, media, part.zones
-    lsic, linearise_tau = table.lsic, table.newton.linearise_tau
-    if slabs:
-        _require_plain(boundary_values)
-        of_slab = SlabEquations(rows, *mesh, lsic=lsic, linearise_tau=linearise_tau)
-        newton = Newton(of_slab, shared, preconditioner, settings)
-        return System(
-            part, shared, boundary_values, None, SlabEnds(of_slab), rows, newton, name, lines
-        )
+    terms: dict[str, Any] = {"lsic": table.lsic, "linearise_tau": table.newton.linearise_tau}
     product: Product | None = None
-    if isinstance(rows, UnstoredRows):
-        _require_own_blocks(boundary_values)
-        equations: FlowEquations = MatrixFreeEquations(
-            rows, *mesh, lsic=lsic, linearise_tau=linearise_tau
-        )
-        product = SharedProduct(rows, shared)
+    conditions: BoundaryConditions | None = None
+    equations: Equations
+    reactions: Forces
+    if slabs:
+        _require_supported(boundary_values, slabs=True)
+        equations = slab = SlabEquations(rows, *mesh, **terms)
+        reactions = SlabEnds(slab)
     else:
-        equations = FlowEquations(rows, *mesh, lsic=lsic, linearise_tau=linearise_tau)
-    conditions = BoundaryConditions(equations, part, shared, boundary_values)
-    newton = Newton(
-        conditions.equations,
-        shared,
-        preconditioner,
-        settings,
-        product=conditions.product or product,
-    )
-    return System(
-        part, shared, boundary_values, conditions, conditions.reactions, rows, newton, name, lines
-    )
+        if isinstance(rows, UnstoredRows):
+            _require_supported(boundary_values, slabs=False)
+            flow: FlowEquations = MatrixFreeEquations(rows, *mesh, **terms)
+            product = SharedProduct(rows, shared)
+        else:
+            flow = FlowEquations(rows, *mesh, **terms)
+        conditions = BoundaryConditions(flow, part, shared, boundary_values)
+        equations, reactions = conditions.equations, conditions.reactions
+        product = conditions.product or product
+    newton = Newton(equations, shared, preconditioner, settings, product=product)
+    return System(part, shared, boundary_values, conditions, reactions, rows, newton, name, lines)
 
 
-def _require_plain(boundary_values: BoundaryValues) -> None:
-    """Refuse conditions that space-time slabs do not support."""
+def _require_supported(boundary_values: BoundaryValues, *, slabs: bool) -> None:
+    """Refuse conditions that slabs, or matrices of own blocks alone, do not support."""
     for name, one in boundary_values.conditions.items():
-        more = isinstance(one, Slip | Resistance) or (
-            isinstance(one, OutsidePressure | Traction) and one.backflow > 0
-        )
-        if more or (isinstance(one, OutsidePressure) and one.straight):
+        if slabs and isinstance(one, Slip):
             raise InputError(
                 "space-time slabs do not support this condition",
                 location=f"flow.boundaries.{name}",
@@ -158,13 +150,8 @@ def _require_plain(boundary_values: BoundaryValues) -> None:
                 "without backflow or straight",
                 remedy='set flow.time.scheme = "bdf2" or "generalised-alpha"',
             )
-
-
-def _require_own_blocks(boundary_values: BoundaryValues) -> None:
-    """Refuse conditions that change more of a matrix than the nodes' own blocks."""
-    for name, one in boundary_values.conditions.items():
         straight = isinstance(one, OutsidePressure | Resistance) and one.straight
-        if isinstance(one, Slip) or straight:
+        if not slabs and (isinstance(one, Slip) or straight):
             raise InputError(
                 "slip and straight outlets need a stored matrix",
                 location=f"flow.boundaries.{name}",
@@ -172,13 +159,15 @@ def _require_own_blocks(boundary_values: BoundaryValues) -> None:
             )
 
 
-def _preconditioner(name: str, rows: BlockRows, shared: SharedNodes, part: NodePart) -> Updated:
+def _preconditioner(
+    name: str, rows: BlockRows, shared: SharedNodes, part: NodePart
+) -> Preconditioner:
     """The one of a name, of the matrix alone."""
     if name == "two-level" and rows.device.kind == "cpu":
         return TwoLevel(rows, shared, part.nodes)
     if name == "two-level":
         # Colours cost launches: on the small matrices of coarse levels more than they save.
-        def smoother(of: BlockRows, nodes: SharedNodes) -> Updated:
+        def smoother(of: BlockRows, nodes: SharedNodes) -> Preconditioner:
             return ColouredIlu(of, nodes) if of is rows else PointBlocks(of, nodes)
 
         return TwoLevel(rows, shared, part.nodes, make_smoother=smoother)

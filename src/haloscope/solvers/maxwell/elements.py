@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from haloscope.errors import InputError, counted
 from haloscope.mesh.hexes.mesh_parts import MeshPart
-from haloscope.numerics.elements.basis import gll_nodes
-from haloscope.numerics.elements.element_maps import along_all_axes, tangents
+from haloscope.numerics.elements.element_maps import along_all_axes, gll_nodes, tangents
 
 Floats = NDArray[np.float64]
 

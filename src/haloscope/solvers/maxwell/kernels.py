@@ -12,8 +12,8 @@ from haloscope.device.interface import Device
 from haloscope.device.targets import KernelFile, Target
 from haloscope.exchange import entries
 from haloscope.mesh.hexes.hex_generators import box
+from haloscope.numerics import time_integration
 from haloscope.numerics.elements.element_maps import nodes
-from haloscope.numerics.krylov import krylov
 from haloscope.solvers.interface import BenchKernel
 from haloscope.solvers.maxwell.case import (
     MaxwellCase,
@@ -39,7 +39,7 @@ def manifest(case: MaxwellCase, target: Target, ranks: int) -> Iterator[KernelFi
             target, order, real, mode, upwind=table.flux == "upwind", chain_rule=chain_rule
         )
         yield KernelFile(SOURCE, shape.constants)
-    yield krylov.kernel_file(real)
+    yield time_integration.kernel_file(real)
     layer, currents, waves = table.additions()
     media = [medium.material(table.unit_system) for medium in table.materials]
     yield from kernel_files(order, real, media, layer, [*currents, *waves])

@@ -11,7 +11,7 @@ from haloscope.case.expressions import Table, times_in_milliseconds
 from haloscope.exchange.plan import all_rows
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hexes import HexMesh, point_text
-from haloscope.numerics.runge_kutta import LSERK4
+from haloscope.numerics.time_integration import LSERK4
 from haloscope.solvers.maxwell.case import MaxwellTable
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.terms.additions import (

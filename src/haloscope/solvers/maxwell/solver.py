@@ -22,7 +22,7 @@ from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.mesh.hexes.mesh_parts import MeshPart
 from haloscope.numerics.elements.element_fields import ElementFields, LocatedPoints
 from haloscope.numerics.elements.element_maps import nodes
-from haloscope.numerics.runge_kutta import LSERK4
+from haloscope.numerics.time_integration import LSERK4
 from haloscope.regions import Region, SetupPhase
 from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, Solver, Work
 from haloscope.solvers.maxwell.case import FIELD_NAMES, MaxwellCase, bytes_a_step, flops_a_step

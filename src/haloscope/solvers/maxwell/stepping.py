@@ -18,10 +18,8 @@ from haloscope.exchange.entries import Placement, open_pairing
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.mesh.hexes.mesh_parts import MeshPart, Range, take
-from haloscope.numerics.elements.basis import derivative_matrix
-from haloscope.numerics.elements.element_maps import jacobians, volume_weights
-from haloscope.numerics.krylov.krylov import KrylovSpace
-from haloscope.numerics.runge_kutta import LSERK4
+from haloscope.numerics.elements.element_maps import derivative_matrix, jacobians, volume_weights
+from haloscope.numerics.time_integration import LSERK4, KrylovSpace
 from haloscope.regions import Region
 from haloscope.solvers.maxwell.elements import (
     COORDINATES,

@@ -12,8 +12,13 @@ from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.numerics.elements.element_maps import tangents
-from haloscope.numerics.krylov.krylov import KrylovSpace, Operator
-from haloscope.numerics.runge_kutta import LSERK4, LowStorage, step_limits
+from haloscope.numerics.time_integration import (
+    LSERK4,
+    KrylovSpace,
+    LowStorage,
+    Operator,
+    step_limits,
+)
 
 Floats = NDArray[np.float64]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,7 +73,31 @@ class Terms:
         return {"CARREAU": int(self.carreau), "TAU_SLOPE": int(self.tau_slope)}
 
 
-class ElementEquations:
+class Forces(ABC):
+    """Residuals of 4 numbers a node that give forces on boundaries."""
+
+    device: Device
+
+    @abstractmethod
+    def residual(self, state: Array, past: Array, residual: Array) -> None:
+        """Put what own elements give at a state into an array."""
+
+
+class Equations(Forces):
+    """Equations for Newton's method, of which each rank gives what its own elements add."""
+
+    rows: BlockRows
+
+    @abstractmethod
+    def set_time(self, alpha: float, by_dt: float) -> None:
+        """Set the factor of u in its time derivative, and 1 over the time step that tau knows."""
+
+    @abstractmethod
+    def linearise(self, state: Array, past: Array, residual: Array) -> None:
+        """As :meth:`residual`, and put the derivatives in the matrix."""
+
+
+class ElementEquations(Equations):
     """Residual and derivatives of equations on a rank's tetrahedra, row by row of the nodes.
 
     With several ranks each gives what its own elements add; sums over the ranks that share a node
@@ -104,7 +129,7 @@ class ElementEquations:
     ) -> None:
         if len(media) > _MOST_ZONES:
             raise ValueError(f"{len(media)} zones are too many; at most {_MOST_ZONES} are possible")
-        self.device: Device = rows.device
+        self.device = rows.device
         self.rows, self.media, self.lsic = rows, tuple(media), lsic
         give = self.device.from_host
         elements = len(rows.pattern.element_nodes)
@@ -116,6 +141,10 @@ class ElementEquations:
         self._terms = Terms(carreau=carreau, tau_slope=linearise_tau)
         self._residuals = self._kernel(self.residuals_kernel)
         self._linearise = self._kernel(self.linearise_kernel)
+        self._open()
+
+    def _open(self) -> None:
+        """Make what a kind of equations has beside."""
 
     def set_time(self, alpha: float, by_dt: float) -> None:
         """Set the factor of u in its time derivative, and 1 over the time step that tau knows.
@@ -127,26 +156,21 @@ class ElementEquations:
 
     def residual(self, state: Array, past: Array, residual: Array) -> None:
         """Put the residual of a state into an array, a number an unknown."""
-        nodes = self.rows.nodes
-        self._residuals.bind(
-            extent=(nodes * TEAM,),
-            block=(TEAM,),
-            nodes=nodes,
-            R=residual,
-            **self._mesh(state, self._in_fours(past)),
-        )()
+        self._launch(self._residuals, state, past, R=residual)
 
     def linearise(self, state: Array, past: Array, residual: Array) -> None:
         """As :meth:`residual`, and put its derivatives by all unknowns in the matrix."""
         rows = self.rows
-        self._linearise.bind(
-            extent=(rows.nodes * TEAM,),
+        lists = {"offsets": rows.offsets, "starts": rows.starts}
+        self._launch(self._linearise, state, past, R=residual, values=rows.values, **lists)
+
+    def _launch(self, kernel: Kernel, state: Array, past: Array, **arrays: Array) -> None:
+        nodes = self.rows.nodes
+        kernel.bind(
+            extent=(nodes * TEAM,),
             block=(TEAM,),
-            offsets=rows.offsets,
-            starts=rows.starts,
-            nodes=rows.nodes,
-            values=rows.values,
-            R=residual,
+            nodes=nodes,
+            **arrays,
             **self._mesh(state, self._in_fours(past)),
         )()
 
@@ -183,18 +207,8 @@ class FlowEquations(ElementEquations):
     source = Path(__file__).with_name("flow.cpp")
     residuals_kernel, linearise_kernel = "residuals", "linearise"
 
-    def __init__(
-        self,
-        rows: BlockRows,
-        nodes: Floats,
-        media: Sequence[Medium],
-        zones: NDArray[np.integer] | None = None,
-        *,
-        lsic: bool = True,
-        linearise_tau: bool = False,
-    ) -> None:
-        super().__init__(rows, nodes, media, zones, lsic=lsic, linearise_tau=linearise_tau)
-        self._past = self.device.zeros((4 * len(nodes),), np.float64)
+    def _open(self) -> None:
+        self._past = self.device.zeros((4 * self.rows.nodes,), np.float64)
         self._spread = self._kernel("spread")
 
     def _in_fours(self, past: Array) -> Array:
@@ -299,17 +313,9 @@ class MatrixFreeEquations(FlowEquations):
 
     rows: UnstoredRows
 
-    def __init__(
-        self,
-        rows: UnstoredRows,
-        nodes: Floats,
-        media: Sequence[Medium],
-        zones: NDArray[np.integer] | None = None,
-        *,
-        lsic: bool = True,
-        linearise_tau: bool = False,
-    ) -> None:
-        super().__init__(rows, nodes, media, zones, lsic=lsic, linearise_tau=linearise_tau)
+    def _open(self) -> None:
+        super()._open()
+        rows = self.rows
         # Where the equations were linearised.
         self._frozen = self._mesh(rows.vector(), rows.vector())
         self._frozen["media"] = self.device.zeros(self._media.shape, np.float64)
@@ -332,3 +338,38 @@ class MatrixFreeEquations(FlowEquations):
             R=residual,
             **frozen,
         )()
+
+
+SLAB_UNKNOWNS = 2 * UNKNOWNS
+"""Of a node: velocity and pressure at the slab's start, seen from above, then those at its end."""
+
+
+class SlabEquations(ElementEquations):
+    """The stabilised equations of one slab; see space_time.hpp."""
+
+    # States are (u, v, w, p) of each node at the slab's start, then at its end, in blocks of 8; the
+    # past is (u, v, w) of each node at the end of the slab before, and a number of no meaning. 1
+    # over the slab's length in time is both numbers of :meth:`set_time`. Residuals are means over
+    # the slab, so that they compare with those of
+    # :class:`haloscope.solvers.flow.equations.equations.FlowEquations`.
+
+    source = Path(__file__).with_name("space_time.cpp")
+    residuals_kernel, linearise_kernel = "slab_residuals", "linearise_slab"
+
+
+class SlabEnds(Forces):
+    """Forces at the end of a slab of :class:`SlabEquations`, as equations with 4 a node."""
+
+    # The residuals of a node at both levels are means over the slab of T_0 and T_1 times the force
+    # that holds the flow there. Taken as linear in time, that force is 4 R_1 - 2 R_0 at the end;
+    # its mean is R_0 + R_1.
+
+    def __init__(self, equations: SlabEquations) -> None:
+        self.device, self._equations = equations.device, equations
+        self._both = equations.rows.vector()
+
+    def residual(self, state: Array, past: Array, residual: Array) -> None:
+        """Put residuals at the end into an array of 4 a node."""
+        self._equations.residual(state, past, self._both)
+        levels = self._both.reshape(-1, 2, UNKNOWNS)
+        residual[:] = (4.0 * levels[:, 1] - 2.0 * levels[:, 0]).ravel()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +11,6 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Array
 from haloscope.device.targets import Target
 from haloscope.errors import SolutionError
-from haloscope.numerics.krylov.block_rows import BlockRows
 from haloscope.numerics.krylov.flexible_gmres import (
     MOST_ITERATIONS,
     FlexibleGmres,
@@ -23,7 +21,7 @@ from haloscope.numerics.krylov.flexible_gmres import (
 from haloscope.numerics.krylov.node_vectors import clearing
 from haloscope.numerics.shared_nodes import SharedNodes, SharedProduct
 from haloscope.regions import Region
-from haloscope.solvers.flow.boundaries.outlets import Equations
+from haloscope.solvers.flow.equations.equations import Equations
 
 _FORMING = Region("form left and right sides")
 _SOLVING = Region("GMRES")
@@ -32,13 +30,6 @@ _PRECONDITIONING = Region("preconditioner")
 _FEW, _TENFOLD = 1.5, 10.0
 # Tolerances down to which blocks in single precision will do inside cycles.
 _ROUNDED = 1e-4
-
-
-class Updated(Preconditioner, Protocol):
-    """A preconditioner that follows the matrix."""
-
-    def update(self) -> None:
-        """Take the matrix as it is now."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +79,7 @@ class Newton:
         self,
         equations: Equations,
         shared: SharedNodes,
-        preconditioner: Updated,
+        preconditioner: Preconditioner,
         settings: NewtonSettings,
         *,
         product: Product | None = None,
@@ -107,14 +98,10 @@ class Newton:
             *(None if shared.alone else shared.world, shared.transport),
         )
         self._residual, self._change = rows.vector(), rows.vector()
-        self._fixed_numbers = _FixedUnknowns(rows, np.empty(0, np.int64), owned, self._residual)
+        self._fixed: NDArray[np.int64] | None = None
 
     def solve(
-        self,
-        state: Array,
-        past: Array,
-        fixed: NDArray[np.integer],
-        load: Array | None = None,
+        self, state: Array, past: Array, fixed: NDArray[np.integer], load: Array | None = None
     ) -> NewtonHistory:
         """Bring a state to where the equations hold; given values are in it from the start."""
         settings = self._settings
@@ -123,14 +110,7 @@ class Newton:
         wanted = 0
         for number in range(settings.iterations + 1):
             last = number == settings.iterations
-            with _FORMING:
-                if last:
-                    self.equations.residual(state, past, self._residual)
-                else:
-                    self.equations.linearise(state, past, self._residual)
-                if load is not None:
-                    self._residual += load
-                length = self._complete()
+            length = self._form(state, past, load, linearised=not last)
             history.residuals.append(length)
             if not math.isfinite(length):
                 raise SolutionError(
@@ -139,7 +119,8 @@ class Newton:
                 )
             if last or length <= settings.tolerance * history.residuals[0] or length == 0.0:
                 break
-            self._fixed_numbers.fix()
+            if self._fix is not None:
+                self._fix()
             if self._rounded is not None:
                 with _SOLVING:
                     self._rounded.update()
@@ -151,24 +132,33 @@ class Newton:
         return history
 
     def length(
-        self,
-        state: Array,
-        past: Array,
-        fixed: NDArray[np.integer],
-        load: Array | None = None,
+        self, state: Array, past: Array, fixed: NDArray[np.integer], load: Array | None = None
     ) -> float:
         """Length of the residual of a state; all is as for :meth:`solve`."""
         self._set_fixed(fixed)
+        return self._form(state, past, load, linearised=False)
+
+    def _form(self, state: Array, past: Array, load: Array | None, *, linearised: bool) -> float:
+        """Form the residual, sum it over sharers, leave out fixed unknowns; its length over all ranks."""
         with _FORMING:
-            self.equations.residual(state, past, self._residual)
+            form = self.equations.linearise if linearised else self.equations.residual
+            form(state, past, self._residual)
             if load is not None:
                 self._residual += load
-            return self._complete()
+            if self._sums is not None:
+                self._sums.swap(self._residual)
+            self._clear()
+            return self._gmres.length(self._residual)
 
     def _set_fixed(self, fixed: NDArray[np.integer]) -> None:
-        if not np.array_equal(self._fixed_numbers.numbers, fixed):
-            rows, owned = self.equations.rows, self._shared.owned
-            self._fixed_numbers = _FixedUnknowns(rows, fixed, owned, self._residual)
+        """Prescribe unknowns, with launches on the same arrays while these stay the same."""
+        if self._fixed is not None and np.array_equal(self._fixed, fixed):
+            return
+        rows, self._fixed = self.equations.rows, np.array(fixed, np.int64)
+        self._clear = clearing(rows.device, self._fixed, self._residual)
+        # Makes the matrix's rows of these unknowns those of the identity.
+        owned = self._shared.owned
+        self._fix = rows.fixing(self._fixed, owned) if len(self._fixed) else None
 
     def _solve(self, length: float, wanted: int) -> tuple[LinearSolution, int]:
         """Solve for the change."""
@@ -206,30 +196,3 @@ class Newton:
                 rounded=self._rounded,
                 length=length,
             )
-
-    def _complete(self) -> float:
-        """Sum the residual over sharers, leave out what is given; its length over all ranks."""
-        if self._sums is not None:
-            self._sums.swap(self._residual)
-        self._fixed_numbers.clear()
-        return self._gmres.length(self._residual)
-
-
-class _FixedUnknowns:
-    """Prescribed unknowns, with launches on the same arrays while these stay the same."""
-
-    def __init__(
-        self,
-        rows: BlockRows,
-        numbers: NDArray[np.integer],
-        owned: NDArray[np.bool_],
-        residual: Array,
-    ) -> None:
-        self.numbers = np.array(numbers, np.int64)
-        self.clear = clearing(rows.device, self.numbers, residual)
-        self._fixing = rows.fixing(self.numbers, owned) if len(numbers) else None
-
-    def fix(self) -> None:
-        """Make the matrix's rows of what is given those of the identity."""
-        if self._fixing is not None:
-            self._fixing()

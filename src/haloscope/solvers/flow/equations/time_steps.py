@@ -1,21 +1,21 @@
-"""Time stepping of unsteady flow: clock, backward differences, generalised alpha."""
+"""Time stepping of unsteady flow: clock, backward differences, generalised alpha, space-time slabs."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Array
-from haloscope.errors import InputError
 from haloscope.solvers.flow.case import FlowTable
-from haloscope.solvers.flow.equations.equations import UNKNOWNS
+from haloscope.solvers.flow.equations.equations import SLAB_UNKNOWNS, UNKNOWNS
 from haloscope.solvers.flow.equations.newton import Newton, NewtonHistory
 
+Numbers = NDArray[np.integer]
 # Of a step: what sums of steps may miss the end of a case by.
 _ROUNDING = 1e-6
 
@@ -83,31 +83,34 @@ def _asked(table: FlowTable) -> tuple[float, float]:
     return time_step, end
 
 
-class TimeSteps(Protocol):
-    """Interface of every method."""
+class TimeSteps(ABC):
+    """Steps of a method; `time_step`: dt in s.
 
-    # Velocity and pressure of the nodes at the end of the last step, flat, 4 a node, on the device;
-    # always the same array.
-    state: Array
+    `state`: velocity and pressure of the nodes at the end of the last step, flat, 4 a node, on the
+    device; always the same array.
+    """
+
     # State and part of the time derivative with which the equations held in the last step; see
     # :meth:`haloscope.solvers.flow.equations.equations.FlowEquations.residual`.
+    level_state: Array
     past: Array
+
+    def __init__(self, newton: Newton, state: Array, time_step: float) -> None:
+        self._newton, self.state, self._by_dt = newton, state, 1.0 / time_step
+        self.level_state = state
 
     @property
     def level(self) -> float:
-        """See above."""
+        """Part of a step after which its equations hold."""
+        return 1.0
 
-    @property
-    def level_state(self) -> Array:
-        """See above."""
-
-    def step(
-        self, fixed: NDArray[np.integer], values: Array, load: Array | None = None
-    ) -> NewtonHistory:
+    @abstractmethod
+    def step(self, fixed: Numbers, values: Array, load: Array | None = None) -> NewtonHistory:
         """Advance by one time step."""
 
     def stored(self) -> dict[str, Array]:
         """State for a restart beside the fields: arguments of the class, 3 numbers a node each."""
+        return {}
 
 
 def velocities(state: Array) -> Array:
@@ -115,10 +118,10 @@ def velocities(state: Array) -> Array:
     return state.reshape(-1, UNKNOWNS)[:, :3].copy().ravel()
 
 
-class BackwardDifferences:
+class BackwardDifferences(TimeSteps):
     """du/dt = (3 u - 4 u_n + u_(n-1)) / (2 dt); where there is no u_(n-1), (u - u_n) / dt.
 
-    `time_step`: dt in s; `step_before`: length of that step in s; dt when left out.
+    `step_before`: length of that step in s; dt when left out.
     """
 
     # That first step of backward Euler misses u by dt^2/2 of its second derivative, once: errors
@@ -130,8 +133,6 @@ class BackwardDifferences:
     # (E. Hairer, S. P. Norsett, G. Wanner, Solving Ordinary Differential Equations I, 1993, section
     # III.5), which is the above at w = 1, to the last bit.
 
-    level = 1.0
-
     def __init__(
         self,
         newton: Newton,
@@ -140,25 +141,17 @@ class BackwardDifferences:
         before: Array | None = None,
         step_before: float | None = None,
     ) -> None:
-        # See :class:`TimeSteps`.
-        self._newton, self.state, self._by_dt = newton, state, 1.0 / time_step
+        super().__init__(newton, state, time_step)
         self._before = before
         self._ratio = 1.0 if step_before is None else time_step / step_before
         self._last = velocities(state)
         self.past = 0.0 * self._last
 
-    @property
-    def level_state(self) -> Array:
-        """Equations hold at the step's end."""
-        return self.state
-
     def stored(self) -> dict[str, Array]:
         """Velocities a step before, once there are some."""
         return {} if self._before is None else {"before": self._before}
 
-    def step(
-        self, fixed: NDArray[np.integer], values: Array, load: Array | None = None
-    ) -> NewtonHistory:
+    def step(self, fixed: Numbers, values: Array, load: Array | None = None) -> NewtonHistory:
         """See :class:`TimeSteps`."""
         if self._before is None:
             alpha, self.past = self._by_dt, -self._by_dt * self._last
@@ -174,10 +167,10 @@ class BackwardDifferences:
         return history
 
 
-class GeneralisedAlpha:
+class GeneralisedAlpha(TimeSteps):
     """Equations hold between two ends of a step: du/dt at a_m of it, all else at a_f.
 
-    `time_step`: dt in s; `radius`: r, from 0 (nothing is left of short waves after a step) to 1
+    `radius`: r, from 0 (nothing is left of short waves after a step) to 1
     (they live on).
     """
 
@@ -203,14 +196,7 @@ class GeneralisedAlpha:
         radius: float = 0.2,
         acceleration: Array | None = None,
     ) -> None:
-        if not 0.0 <= radius <= 1.0:
-            raise InputError(
-                "out of range",
-                location=f"spectral radius of generalised-alpha = {radius:g}",
-                allowed="0 to 1",
-            )
-        # See :class:`haloscope.solvers.flow.equations.time_steps.TimeSteps`.
-        self._newton, self.state, self._by_dt = newton, state, 1.0 / time_step
+        super().__init__(newton, state, time_step)
         self._a_m, self._a_f = (3 - radius) / (2 * (1 + radius)), 1 / (1 + radius)
         self._gamma = 0.5 + self._a_m - self._a_f
         self._acceleration = acceleration
@@ -226,9 +212,7 @@ class GeneralisedAlpha:
         """du/dt, once it is known."""
         return {} if self._acceleration is None else {"acceleration": self._acceleration}
 
-    def step(
-        self, fixed: NDArray[np.integer], values: Array, load: Array | None = None
-    ) -> NewtonHistory:
+    def step(self, fixed: Numbers, values: Array, load: Array | None = None) -> NewtonHistory:
         """See :class:`haloscope.solvers.flow.equations.time_steps.TimeSteps`."""
         level, state, before = self.level, self.level_state, velocities(self.state)
         if self._acceleration is None:
@@ -250,3 +234,64 @@ class GeneralisedAlpha:
             gamma = self._gamma
             self._acceleration = change / gamma + (1.0 - 1.0 / gamma) * self._acceleration
         return history
+
+
+"""Space-time slabs: the flow equations in elements that are linear in space and in time."""
+
+
+class SpaceTimeSlabs(TimeSteps):
+    """Steps of one slab each; velocities are of third order in time at the ends of slabs.
+
+    Nothing but the velocity at a slab's end goes into the next one, so that a restart needs the
+    state alone.
+    """
+
+    def __init__(self, newton: Newton, state: Array, time_step: float) -> None:
+        super().__init__(newton, state, time_step)
+        self._time_step = time_step
+        self.past = state.copy()
+        levels = newton.equations.rows.vector()
+        levels.reshape(-1, 2, UNKNOWNS)[:] = state.reshape(-1, 1, UNKNOWNS)
+        # Unknowns of the last slab, 8 a node, and the state before it, as :class:`SlabEquations`
+        # takes them.
+        self.level_state = levels
+
+    def times(self, time: float) -> tuple[float, float]:
+        """When :meth:`step` wants given values and loads, for a slab that starts at a time."""
+        # At a third of the slab and at its end, the points of Radau's quadrature: the straight line
+        # through values there has the right mean over the slab to fourth order. Through those at
+        # the slab's two ends it would leave second order.
+        return time + self._time_step / 3, time + self._time_step
+
+    def step(self, fixed: Numbers, values: Array, load: Array | None = None) -> NewtonHistory:
+        """Advance by one slab.
+
+        `values`: these values at both :meth:`times`, (2, given), on the device; `load`: what acts
+        on own elements from outside at both times, (2, 4 * nodes), on the device.
+        """
+        self._newton.equations.set_time(self._by_dt, self._by_dt)
+        self.past[:] = self.state
+        levels = self.level_state.reshape(-1, 2, UNKNOWNS)
+        levels[:] = self.state.reshape(-1, 1, UNKNOWNS)
+        nodes, unknowns = np.divmod(np.asarray(fixed), UNKNOWNS)
+        at_start = SLAB_UNKNOWNS * nodes + unknowns
+        start, end = _levels(values)
+        self.level_state[at_start], self.level_state[at_start + UNKNOWNS] = start, end
+        fixed = np.concatenate([at_start, at_start + UNKNOWNS])
+        acting = None if load is None else self._means(load)
+        history = self._newton.solve(self.level_state, self.past, fixed, acting)
+        self.state[:] = levels[:, 1].ravel()
+        return history
+
+    def _means(self, load: Array) -> Array:
+        """Means over the slab of a load times T_0 and T_1, 8 a node."""
+        start, end = (part.reshape(-1, UNKNOWNS) for part in _levels(load))
+        means = self._newton.equations.rows.vector()
+        levels = means.reshape(-1, 2, UNKNOWNS)
+        levels[:, 0], levels[:, 1] = start / 3 + end / 6, start / 6 + end / 3
+        return means
+
+
+def _levels(values: Array) -> tuple[Array, Array]:
+    """Values at a slab's start and end, from those at a third of it and at its end."""
+    return 1.5 * values[0] - 0.5 * values[1], values[1]

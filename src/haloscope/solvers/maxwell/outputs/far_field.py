@@ -34,8 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 from haloscope.errors import InputError, counted
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hexes import HexMesh, Integers, face_nodes
-from haloscope.numerics.elements.basis import gll_weights
-from haloscope.numerics.elements.element_maps import face_normals, nodes
+from haloscope.numerics.elements.element_maps import face_normals, gll_weights, nodes
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]

@@ -21,7 +21,7 @@ from haloscope.exchange.plan import all_rows
 from haloscope.io.figures.spectrum_pictures import prefixed
 from haloscope.mesh.hexes.hexes import Integers, point_text
 from haloscope.mesh.hexes.shared_meshes import Surroundings
-from haloscope.numerics.running_transform import RunningTransform
+from haloscope.numerics.spectrum import RunningTransform
 from haloscope.solvers.interface import saved_numbers
 from haloscope.solvers.maxwell.case import FIELD_NAMES, MaxwellTable
 from haloscope.solvers.maxwell.meshes import SetUp

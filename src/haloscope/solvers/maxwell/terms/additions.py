@@ -15,7 +15,7 @@ from haloscope.device.targets import KernelFile
 from haloscope.errors import InputError
 from haloscope.mesh.hexes.hexes import HexMesh, elements_text
 from haloscope.mesh.hexes.mesh_parts import MeshPart
-from haloscope.numerics.runge_kutta import LSERK4
+from haloscope.numerics.time_integration import LSERK4
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.terms.incident import PlacedWave, PlaneWave
 from haloscope.solvers.maxwell.terms.layers import SOURCE as LAYERS_SOURCE

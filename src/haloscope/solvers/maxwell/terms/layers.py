@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Array, Launch
 from haloscope.errors import InputError
 from haloscope.mesh.hexes.hexes import HexMesh
-from haloscope.numerics.runge_kutta import LSERK4
+from haloscope.numerics.time_integration import LSERK4
 from haloscope.solvers.maxwell.terms.terms import Bound, Floats, Integers, Setting
 
 SOURCE = Path(__file__).with_name("layers.cpp")

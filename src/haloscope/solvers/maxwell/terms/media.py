@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from haloscope.device.interface import Array, Launch
 from haloscope.errors import InputError
-from haloscope.numerics.runge_kutta import LSERK4
+from haloscope.numerics.time_integration import LSERK4
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.terms.terms import Bound, Floats, Integers, Setting
 

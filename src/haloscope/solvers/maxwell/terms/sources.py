@@ -13,9 +13,8 @@ from haloscope.device.interface import Launch
 from haloscope.errors import InputError
 from haloscope.mesh.hexes.hexes import HexMesh, face_nodes
 from haloscope.mesh.hexes.mesh_parts import MeshPart
-from haloscope.numerics.elements.basis import gll_weights
-from haloscope.numerics.elements.element_maps import face_normals, jacobians
-from haloscope.numerics.runge_kutta import LSERK4
+from haloscope.numerics.elements.element_maps import face_normals, gll_weights, jacobians
+from haloscope.numerics.time_integration import LSERK4
 from haloscope.solvers.maxwell.terms.terms import (
     COMPONENTS,
     Bound,

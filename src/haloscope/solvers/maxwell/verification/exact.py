@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError
-from haloscope.numerics.elements.basis import legendre
+from haloscope.numerics.elements.element_maps import legendre
 from haloscope.solvers.maxwell.elements import Material
 
 # All in natural units: c = 1, vacuum impedance 1, H times eta0, time in metres of light. A solution

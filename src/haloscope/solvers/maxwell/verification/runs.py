@@ -14,8 +14,8 @@ from haloscope.mesh.hexes.hex_generators import box, cylinder, sphere
 from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.mesh.hexes.mesh_parts import take
 from haloscope.numerics.elements.element_maps import nodes, thickness, volume_weights
-from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.numerics.spectrum import resonances
+from haloscope.numerics.time_integration import LSERK4
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.stepping import Stepping
 from haloscope.solvers.maxwell.terms.additions import PointwiseAdditions, place

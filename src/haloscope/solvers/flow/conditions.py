@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.case.expressions import Expression, Table, times_in_milliseconds
-from haloscope.errors import InputError, SolutionError
+from haloscope.errors import InputError
 from haloscope.exchange.plan import all_rows
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.node_parts import NodePart
 from haloscope.mesh.tets.tets import area_vectors
 from haloscope.numerics.shared_nodes import SharedNodes
+from haloscope.solvers.flow.boundary_integrals import Opening
 from haloscope.solvers.flow.case import FlowTable
 from haloscope.solvers.flow.case_domain import BoundaryTable
 from haloscope.solvers.flow.equations.equations import UNKNOWNS, Vector
@@ -67,7 +68,7 @@ class OutsidePressure:
     pressure: float | Signal = 0.0  # In Pa, or a function of positions and time
     # Whether the fluid crosses at right angles, as it does in a long straight pipe.
     straight: bool = False
-    # From 0 to 1: see :class:`haloscope.solvers.flow.boundaries.outlets.LoadedEquations`.
+    # From 0 to 1: see :class:`haloscope.solvers.flow.boundary_equations.LoadedEquations`.
     backflow: float = 0.0
 
 
@@ -114,7 +115,7 @@ class BoundaryValues:
     def __init__(
         self, part: NodePart, shared: SharedNodes, conditions: Mapping[str, Condition]
     ) -> None:
-        _check(part, conditions)
+        _require_distal(conditions)
         self._part, self.conditions = part, dict(conditions)
         # Own nodes on each boundary.
         self.nodes = {name: self._on(name, shared) for name in part.boundaries}
@@ -141,12 +142,9 @@ class BoundaryValues:
 
     def _on(self, name: str, shared: SharedNodes) -> NDArray[np.int64]:
         """Nodes of this rank on a boundary, whoever has the triangles."""
-        marks = shared.device.zeros((len(self._part.nodes),), np.float64)
-        own = np.unique(self._part.boundaries[name])
-        marks[own.astype(np.int64)] = 1.0
-        if not shared.alone:
-            shared.sums(1).swap(marks)
-        return np.flatnonzero(shared.device.to_host(marks) > 0)
+        marks = np.zeros((len(self._part.nodes), 1))
+        marks[np.unique(self._part.boundaries[name])] = 1.0
+        return np.flatnonzero(shared.summed(marks) > 0)
 
     def fix_pressure(self, number: int = 0) -> None:
         """Give the pressure 0 at the node of the whole mesh with a number, for closed vessels."""
@@ -198,34 +196,15 @@ class BoundaryValues:
         return load.ravel()
 
 
-def _check(part: NodePart, conditions: Mapping[str, Condition]) -> None:
-    names = ", ".join(part.boundaries)
-    for name in conditions:
-        if name not in part.boundaries:
-            raise InputError(f"the mesh has no boundary {name!r}", allowed=names)
-    for name in part.boundaries:
-        if name not in conditions:
-            raise InputError(
-                "it has no condition",
-                location=f"boundary {name!r}",
-                allowed="a velocity, no slip, slip, no flow, a pressure, a traction or a resistance",
-            )
+def _require_distal(conditions: Mapping[str, Condition]) -> None:
     for name, one in conditions.items():
-        if isinstance(one, Open) and not 0.0 <= one.backflow <= 1.0:
+        if isinstance(one, Resistance) and one.compliance > 0 and one.distal == 0:
             raise InputError(
-                "out of range",
-                location=f"boundary {name!r}: backflow = {one.backflow:g}",
-                allowed="0 to 1",
+                f"the resistances are {one.proximal:g} and {one.distal:g} Pa s/m^3, and the "
+                f"compliance is {one.compliance:g} m^3/Pa",
+                location=f"boundary {name!r}",
+                allowed="none below 0, and a compliance only with a distal resistance",
             )
-        if isinstance(one, Resistance):
-            least = min(one.proximal, one.distal, one.compliance)
-            if least < 0 or (one.compliance > 0 and one.distal == 0):
-                raise InputError(
-                    f"the resistances are {one.proximal:g} and {one.distal:g} Pa s/m^3, and the "
-                    f"compliance is {one.compliance:g} m^3/Pa",
-                    location=f"boundary {name!r}",
-                    allowed="none below 0, and a compliance only with a distal resistance",
-                )
 
 
 def _precedence(condition: Condition) -> int:
@@ -240,100 +219,6 @@ def _precedence(condition: Condition) -> int:
 Integers = NDArray[np.int64]
 
 # Share of its area by which an opening's vector area may be shorter: 2.5 degrees between normals.
-_PLANE = 1e-3
-_TOLERANCE = 1e-12
-_MOST_ITERATIONS = 10_000
-
-
-class Opening:
-    """A plane boundary as all ranks know it, whole."""
-
-    def __init__(self, world: World, part: NodePart, name: str) -> None:
-        self.name = name
-        corners = all_rows(world, part.nodes[part.boundaries[name]].reshape(-1, 9)).reshape(-1, 3)
-        # Numbers by place: the same on every rank, and for any number of ranks.
-        self._places, numbers = np.unique(corners, axis=0, return_inverse=True)
-        triangles = numbers.reshape(-1, 3)
-        self._triangles = triangles[np.lexsort(triangles.T)]
-        vectors = area_vectors(self._places, self._triangles)
-        self._areas = np.linalg.norm(vectors, axis=1)
-        whole = vectors.sum(axis=0)
-        self.area = float(self._areas.sum())  # In m^2
-        if np.linalg.norm(whole) < (1 - _PLANE) * self.area:
-            raise InputError(
-                "speed and flow_rate are for plane boundaries, and this one is not plane",
-                location=f"flow.boundaries.{name}",
-                remedy="give its velocity as expressions of x, y, z",
-            )
-        self.inward = -whole / np.linalg.norm(whole)  # Unit normal into the fluid, (3,)
-
-    def profile(self, developed: bool) -> Floats:
-        """Speeds at the boundary's nodes whose mean over the area is 1; uniform ones are all 1."""
-        if not developed:
-            return np.ones(len(self._places))
-        profile = self._poiseuille()
-        mean = float((self._areas * profile[self._triangles].mean(axis=1)).sum()) / self.area
-        if not mean > 0:
-            raise InputError(
-                "a developed profile needs a node inside this boundary, and the mesh has none",
-                location=f"flow.boundaries.{self.name}",
-                remedy='refine the mesh there, or set profile = "uniform"',
-            )
-        return profile / mean
-
-    def find(self, places: Floats) -> Integers:
-        """Numbers of nodes of the boundary, whose places are given to the last bit, (n, 3)."""
-        both, back = np.unique(np.concatenate([self._places, places]), axis=0, return_inverse=True)
-        assert len(both) == len(self._places)
-        return np.asarray(back.ravel()[len(self._places) :], np.int64)
-
-    def _poiseuille(self) -> Floats:
-        """Solution of -Laplace(s) = 1 with s = 0 along the edge, by linear elements."""
-        nodes, triangles = self._places, self._triangles
-        corners = nodes[triangles]
-        # Edges opposite to each corner: gradients of shape functions are those turned, over 2 A.
-        opposite = np.roll(corners, -2, axis=1) - np.roll(corners, -1, axis=1)
-        stiffness = np.einsum("tax,tbx->tab", opposite, opposite) / (4 * self._areas)[:, None, None]
-        sides = np.sort(triangles[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2), axis=1)
-        sides, count = np.unique(sides, axis=0, return_counts=True)
-        free = np.ones(len(nodes))
-        free[sides[count == 1]] = 0.0
-
-        def summed(values: Floats) -> Floats:
-            return np.asarray(np.bincount(triangles.ravel(), values.ravel(), len(nodes)) * free)
-
-        def product(x: Floats) -> Floats:
-            return summed(np.einsum("tab,tb->ta", stiffness, x[triangles]))
-
-        diagonal: Floats = np.bincount(
-            triangles.ravel(), np.einsum("taa->ta", stiffness).ravel(), len(nodes)
-        ).astype(np.float64)
-        load = summed(np.repeat(self._areas[:, None] / 3, 3, axis=1))
-        return _conjugate_gradients(product, diagonal, load)
-
-
-def _conjugate_gradients(
-    product: Callable[[Floats], Floats], diagonal: Floats, b: Floats
-) -> Floats:
-    """Solve A x = b with Jacobi's preconditioner; rows of b that are 0 stay so."""
-    x = np.zeros_like(b)
-    r, z = b.copy(), b / diagonal
-    p, rz, wanted = z.copy(), float(b @ z), _TOLERANCE**2 * float(b @ b)
-    for _ in range(_MOST_ITERATIONS):
-        if float(r @ r) <= wanted:
-            return x
-        Ap = product(p)
-        step = rz / float(p @ Ap)
-        x += step * p
-        r -= step * Ap
-        z = r / diagonal
-        rz, before = float(r @ z), rz
-        p = z + rz / before * p
-    raise SolutionError(
-        "the equation for the developed profile of an opening was not solved; the triangles "
-        "of the opening are too flat",
-        remedy="mesh it anew",
-    )
 
 
 Course = Callable[[float], float]
