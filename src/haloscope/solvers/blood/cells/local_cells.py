@@ -325,11 +325,7 @@ class EnteringCells:
                 count=count,
                 led=self.led,
                 room=self.room,
-                axis=at.axis,
-                sign=at.sign,
-                plane=at.plane,
-                deep=at.deep,
-                fade=at.fade,
+                **vars(at),
                 extent=(self.room * m.vertices,),
             )
 

@@ -292,17 +292,9 @@ def orders(
             here: list[dict[str, Any]] = []
             for rows in chosen:
                 order = rows_and_points(rows, sources, stride, part.rows)
-                here.append(
-                    {
-                        "blocks": give(order.blocks),
-                        "count": len(order.blocks) - 1,
-                        "rows": give(order.rows),
-                        "row_places": give(order.row_places),
-                        "points": give(order.points),
-                        "point_sources": give(order.point_sources),
-                        "streamed": int(sources is not None),
-                    }
-                )
+                tables = {name: give(table) for name, table in vars(order).items()}
+                counts = {"count": len(order.blocks) - 1, "streamed": int(sources is not None)}
+                here.append(tables | counts)
             taken.append(here)
         read = [one for order in taken[1] for one in order.values() if np.ndim(one)]
         listed = sum(table.nbytes for table in read) / max(1, part.bulk)

@@ -42,10 +42,7 @@ class MembraneMesh:
     @functools.cached_property
     def edges(self) -> np.ndarray:
         """(3 E / 2, 2) edges, each once with its lower vertex first, in ascending order."""
-        start, end = self._directed_edges()
-        once = start < end
-        both = np.stack([start[once], end[once]], axis=1)
-        return both[np.lexsort((both[:, 1], both[:, 0]))]
+        return np.unique(np.sort(np.stack(self._directed_edges(), axis=1), axis=1), axis=0)
 
     @functools.cached_property
     def rings(self) -> list[list[int]]:
