@@ -177,7 +177,7 @@ class CellShapes:
         return cls(volume, area, first + mean, covariance, moments[11])
 
     def chosen(self, which: np.ndarray) -> CellShapes:
-        """Those of some of the cells, by number or flag."""
+        """Shapes of some of the cells, by number or flag."""
         return CellShapes(*(getattr(self, field.name)[which] for field in fields(self)))
 
     def taylor_deformation(self, flow: int = 0, gradient: int = 1) -> np.ndarray:
