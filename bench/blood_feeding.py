@@ -99,7 +99,7 @@ def main() -> None:
     print_times(f"fed, without looks (each {looks} steps)", fed)
     inflow = fed._drive.inflow()["inlet"]
     parts = {
-        "the segment's step": lambda steps: [feeder.medium.take() for _ in range(steps)],
+        "the segment's step": lambda steps: [feeder.medium.stepping.take() for _ in range(steps)],
         "handing over": lambda steps: [feeder._tell(inflow) for _ in range(steps)],
         f"a look over {looks}": lambda steps: [
             feeder.look(inflow, list(fed.traffic._next)) for _ in range(steps // looks)

@@ -52,7 +52,7 @@ def lattice(n: int, shape: str) -> Points:
 
 def open_update(device: CpuDevice, fluid: Fluid) -> CpuLaunch:
     """The update in place of an array allocated and laid out as the fluid's is."""
-    f = fluid.populations_array
+    f = fluid.state.source
     array = device.zeros(f.shape, f.dtype)
     real = "double" if f.dtype == np.float64 else "float"
     kernel = device.kernel(_UPDATE, "update_slots", {"real": real})
@@ -82,7 +82,7 @@ def main() -> None:
             for parity in range(2):
                 times[parity].append(device.seconds(fluid.step))
         even, odd = (statistics.median(seconds) for seconds in times)
-        size = fluid.populations_array.dtype.itemsize
+        size = fluid.state.source.dtype.itemsize
         values = 2 * 19 * size * part.owned
         ceiling = 2 * 19 * size * (part.owned // 1024 * 1024) / statistics.median(rates) / 1e9
         orders = [of_step[1] for of_step in fluid._orders.tables]

@@ -48,31 +48,28 @@ FEW_REPEATS = 3
 SHAPES = {"box": box, "channel": channel, "tube": tube, "tree": tree}
 FLUID_WAYS = {
     "double": (
-        *("k256x2", "c256x2e", "c256x2ew", "c128x4ew", "l256x2"),
+        *("k256x2", "c256x2e", "c256x2ew", "c128x4ew"),
         *("k256x2b", "k256x3b", "k128x4b", "k128x6b", "k512x1b"),
         *("c256x2b", "c256x3b", "c256x2be", "c256x3be"),
         *("c128x4be", "c128x5be", "c128x6be", "c128x5bew"),
-        *("l256x2b", "l128x4b", "l512x1b"),
     ),
     "single": (
-        *("k256x2", "c256x2e", "c256x2ew", "c128x6ew", "l256x2"),
+        *("k256x2", "c256x2e", "c256x2ew", "c128x6ew"),
         *("k256x2b", "k256x4b", "k128x4b", "k128x8b", "k512x1b"),
         *("c256x2b", "c128x8b", "c256x2be", "c256x4be", "c128x6be", "c128x8be", "c128x8bew"),
-        *("l256x2b", "l128x4b", "l512x1b"),
     ),
     "half": (
         *("k256x2", "k128x6", "c128x6e", "c128x6ew"),
         *("k256x2b", "k128x8b", "c256x4be", "c128x6be", "c128x8be", "c128x8bew"),
-        "l256x2b",
     ),
 }
 # On lattices other than these two.
 FEWER = ("box", "tree")
 FEW_WAYS = (
     *("k256x2", "c128x4ew", "c128x6ew"),
-    *("k256x2b", "k128x8b", "c128x5bew", "c128x8bew", "l256x2b"),
+    *("k256x2b", "k128x8b", "c128x5bew", "c128x8bew"),
 )
-_WAY = re.compile(r"([klc])(\d+)x(\d+)(b?)(e?)(w?)")
+_WAY = re.compile(r"([kc])(\d+)x(\d+)(b?)(e?)(w?)")
 # Of a red cell at a spacing of 0.5 um and a relaxation time of 1, in lattice units.
 LAW = MembraneLaw(
     2.5e-5,
@@ -94,7 +91,6 @@ def understood(name: str) -> KernelVariant:
     assert match is not None, name
     lists, threads, blocks, two, early, lines = match.groups()
     return KernelVariant(
-        kinds=lists != "l",
         compact=lists == "c",
         threads=int(threads),
         blocks=int(blocks),
@@ -152,11 +148,11 @@ class Bench:
         if self.options.walls == "interpolated":
             # What lanes leave for each other must fit into the memory that a block has by itself.
             names = tuple(name for name in names if understood(name).threads <= 256)
-        fluid, wanted, laid_out = None, None, (False, False, 0)
+        fluid, wanted, laid_out = None, None, (False, 0)
         for name in names:
             way = understood(name)
-            if fluid is None or (way.kinds, way.compact, way.buffers) != laid_out:
-                fluid, laid_out = None, (way.kinds, way.compact, way.buffers)
+            if fluid is None or (way.compact, way.buffers) != laid_out:
+                fluid, laid_out = None, (way.compact, way.buffers)
                 fluid = Fluid(
                     device,
                     points,
@@ -190,7 +186,7 @@ class Bench:
         both = self.seconds(self.device.graph(steps).replay, 2 * pairs)
         taken: list[list[float]] = [[], []]
         for _ in range(2 * REPEATS):
-            streamed = fluid.streamed
+            streamed = fluid.state.turn.streamed
             taken[streamed].append(self.device.seconds(fluid.step))
         even, odd = (statistics.median(seconds) if seconds else None for seconds in taken)
         alone = " and ".join(f"{t * 1e6:.0f}" for t in (even, odd) if t is not None)
@@ -379,7 +375,7 @@ class Bench:
         self.note(
             f"  {part}: {taken * 1e3:.3f} ms", section="part", part=part, seconds=taken, **sizes
         )
-        launches = case.repulsion.launches(case.kinds)
+        launches = case.repulsion._bound(case.kinds).launches
         self._kernel_by_kernel("repulsion", launches, sizes, lambda: None)
         self._kernel_by_kernel("repulsion, all moved", launches, sizes, case.shift)
         # What binds arrays cannot come into a graph.

@@ -35,12 +35,12 @@ def phases_of(solver: BloodSolver, device: Device) -> dict[str, tuple[Work, bool
 
     def launch(region: Region) -> None:
         device.fork()
-        for node in fluid.program.steps[fluid.phase].nodes:
+        for node in fluid.program.steps[fluid.state.phase].nodes:
             if node.region is region:
                 node.run()
         device.join()
 
-    if not fluid.in_place:
+    if len(fluid.state.buffers) != 1:
         phases["edge"] = partial(launch, EDGE), True
         phases["interior"] = partial(launch, COLLIDE), True
     if suspension is None:

@@ -74,7 +74,7 @@ def in_turns(device: Device, fluid: Fluid, repeats: int) -> tuple[list[float], l
     if isinstance(device, CpuDevice):
         update = open_update(device, fluid)
         values = 19 * (fluid.owned // 1024 * 1024)
-        size = 2 * values * fluid.populations_array.dtype.itemsize
+        size = 2 * values * fluid.state.source.dtype.itemsize
 
         def ceiling() -> float:
             return size / device.seconds(update) / 1e9

@@ -83,7 +83,7 @@ def exchanges_of(solver: BloodSolver, device: Device) -> dict[str, tuple[Callabl
         device.join()
 
     if populations is not None:
-        state = flow.fluid.destination
+        state = flow.fluid.state.destination
         exchanges["populations"] = partial(swap, populations, state), populations.capturable
     if velocities is not None:
         values = flow.fluid.velocity

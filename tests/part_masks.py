@@ -72,7 +72,7 @@ def _blood_mask(solver: BloodSolver, view: View) -> np.ndarray | None:
     if view.partition == "cells":
         return _cells_mask(solver, view)
     fluid, stride = solver.fluid, solver.fluid.stride
-    if view.field not in (*fluid.population_fields, fluid.velocity_field):
+    if view.field not in (*fluid.state.fields, fluid.velocity_field):
         return None  # of the flow that feeds cells
     points = np.full(stride, 3)
     points[: fluid.owned] = np.where(fluid.on_edge, 0, 1)

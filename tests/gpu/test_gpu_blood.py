@@ -132,10 +132,10 @@ def test_whole_cases_agree(gpu, cores, assert_close, name, real, within):
 
 def test_a_gpu_with_room_has_two_buffers_and_says_so(gpu):
     solver = _simulation(gpu, "fluid").solver
-    assert len(solver.fluid.population_fields) == 2
+    assert len(solver.fluid.state.fields) == 2
     assert any("between two buffers" in notice for notice in solver.notices)
     halved = _simulation(gpu, "fluid", precision="single", storage="half").solver
-    stored = sum(field.array.nbytes for field in halved.fluid.population_fields)
+    stored = sum(field.array.nbytes for field in halved.fluid.state.fields)
     assert 4 * stored < 1.1 * solver.fluid.nbytes
 
 

@@ -19,7 +19,6 @@ from haloscope.solvers.blood.coupling.repulsion import (
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import red_cell
 
-_DTYPES = [(np.float64, 1e-12), (np.float32, 1e-5)]
 _SAME_BITS = 0.0
 
 # Membranes
@@ -142,28 +141,26 @@ def _vertices(count: int) -> np.ndarray:
     return vertices + periods * np.reshape(_PERIODIC, (3, 1))
 
 
-def _coupled(device: Any, kernel: str, dtype: type, count: int = 20000) -> dict[str, np.ndarray]:
+def _coupled(device: Any, kernel: str, count: int = 20000) -> dict[str, np.ndarray]:
     box, table, points = _vessel()
     stride = points + 5
-    coupling = Coupling(device, box, _HALO, table, stride, kernel=kernel, dtype=dtype)
+    coupling = Coupling(device, box, _HALO, table, stride, kernel=kernel)
     random = np.random.default_rng(4)
-    u, before, forces = (
-        random.standard_normal((3, n)).astype(dtype) for n in (stride, stride, count)
-    )
+    u, before, forces = (random.standard_normal((3, n)) for n in (stride, stride, count))
     give = device.from_host
-    positions, forces = give(_vertices(count).astype(dtype)), give(forces)
-    velocities = give(np.full((3, count), np.nan, dtype))
+    positions, forces = give(_vertices(count)), give(forces)
+    velocities = give(np.full((3, count), np.nan))
     force = give(before.ravel())
     coupling.interpolate(give(u.ravel()), positions, velocities, count)
     coupling.spread(force, positions, forces, count)
-    partial_velocities = give(np.full((3, count), np.nan, dtype))
+    partial_velocities = give(np.full((3, count), np.nan))
     cells = SomeCells(
         give(np.array([9, 4, 0, 2], np.int32)), give(np.array([1, 4], np.int32)), 1000
     )
     coupling.interpolate(give(u.ravel()), positions, partial_velocities, count, cells)
     # On half of the processors' room, so that blocks take more than one turn.
     all_rows = np.arange(count // 1000, dtype=np.int32)
-    beside = give(np.full((3, count), np.nan, dtype))
+    beside = give(np.full((3, count), np.nan))
     every = SomeCells(give(all_rows), give(np.array([0, len(all_rows)], np.int32)), 1000, True)
     coupling.interpolate(give(u.ravel()), positions, beside, count, every)
     anew = give(before.ravel())
@@ -178,31 +175,29 @@ def _coupled(device: Any, kernel: str, dtype: type, count: int = 20000) -> dict[
     return {name: np.nan_to_num(device.to_host(array), nan=9.0) for name, array in arrays.items()}
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("kernel", list(KERNELS))
-def test_cells_and_fluid_meet_alike(gpu, cores, assert_close, kernel, dtype):
-    there, here = (_coupled(device, kernel, dtype) for device in (gpu, cores))
+def test_cells_and_fluid_meet_alike(gpu, cores, assert_close, kernel):
+    there, here = (_coupled(device, kernel) for device in (gpu, cores))
     assert not np.array_equal(here["of some"], here["velocities"])
     assert np.array_equal(here["beside others"], here["velocities"])
     assert not np.array_equal(here["force"], here["force alone"])
     assert_close(there, here, _SAME_BITS)
-    again = [_coupled(gpu, kernel, dtype)["force"] for _ in range(10)]
+    again = [_coupled(gpu, kernel)["force"] for _ in range(10)]
     assert [np.array_equal(one, there["force"]) for one in again] == [True] * 10
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_kept_lists_spread_alike(gpu, cores, assert_close, dtype):
+def test_kept_lists_spread_alike(gpu, cores, assert_close):
     """While vertices move, by up to a spacing; from a graph, too."""
     box, table, points = _vessel()
     stride, count = points + 5, 20000
     random = np.random.default_rng(8)
-    forces = random.standard_normal((3, count)).astype(dtype)
-    moves = random.uniform(-0.05, 0.15, (8, 3, count)).astype(dtype)
+    forces = random.standard_normal((3, count))
+    moves = random.uniform(-0.05, 0.15, (8, 3, count))
     results = []
     for device in (gpu, cores):
-        coupling = Coupling(device, box, _HALO, table, stride, kernel="peskin", dtype=dtype)
-        positions = device.from_host(_vertices(count).astype(dtype))
-        force, device_forces = device.zeros((3 * stride,), dtype), device.from_host(forces)
+        coupling = Coupling(device, box, _HALO, table, stride, kernel="peskin")
+        positions = device.from_host(_vertices(count))
+        force, device_forces = device.zeros((3 * stride,), np.float64), device.from_host(forces)
 
         def spread(
             coupling=coupling, force=force, positions=positions, device_forces=device_forces
@@ -218,15 +213,14 @@ def test_kept_lists_spread_alike(gpu, cores, assert_close, dtype):
     assert_close(*results, _SAME_BITS)
 
 
-@pytest.mark.parametrize(("dtype", "within"), _DTYPES)
-def test_repulsion_agrees(gpu, cores, assert_close, dtype, within):
+def test_repulsion_agrees(gpu, cores, assert_close):
     box, table, points = _vessel()
     law = RepulsionLaw(0.01, 1.2)
     random = np.random.default_rng(6)
     kinds = [(60, 42), (35, 12)]
     centres = [random.uniform(0, 1, (3, n, 1)) * np.reshape(_SHAPE, (3, 1, 1)) for n, _ in kinds]
     places = [
-        (at + random.uniform(-2, 2, (3, n, v))).reshape(3, -1).astype(dtype)
+        (at + random.uniform(-2, 2, (3, n, v))).reshape(3, -1)
         for at, (n, v) in zip(centres, kinds, strict=True)
     ]
     distances = np.where(random.random(points) < 0.7, random.uniform(0, 3, points), np.inf)
@@ -234,16 +228,16 @@ def test_repulsion_agrees(gpu, cores, assert_close, dtype, within):
     results = []
     for device in (gpu, cores):
         arrays = [
-            CellsOfKind(device.from_host(x), device.zeros(x.shape, dtype), n, v)
+            CellsOfKind(device.from_host(x), device.zeros(x.shape, np.float64), n, v)
             for x, (n, v) in zip(places, kinds, strict=True)
         ]
-        between = Repulsion(device, box, law, dtype=dtype)
-        walls = WallRepulsion(device, box, _HALO, table, distances, law, dtype=dtype)
+        between = Repulsion(device, box, law)
+        walls = WallRepulsion(device, box, _HALO, table, distances, law)
         walls.apply(arrays)
         # Lists are new, kept, made anew, and too long in the end.
         for move in (0.0, 0.05, 0.1, 0.2):
             for one, moved in zip(arrays, moves, strict=True):
-                one.positions[:] += device.from_host((move * moved).astype(dtype))
+                one.positions[:] += device.from_host(move * moved)
             between.apply(arrays)
         for one in arrays:
             one.positions[:] = 0.1 * one.positions + 8.0

@@ -46,7 +46,7 @@ _RUN = textwrap.dedent(
     solver = simulation.solver
     parts = [solver.layout.collect(solver.owned(name), 0, solver.layout.shape[0])
              for name in solver.stored]
-    exchange = solver.flow._populations
+    exchange = solver.flow.state
     sent = exchange.forward.bytes_sent if exchange else 0
     slots = len(solver.fluid.ghost_slots)
     counts = world.sum(np.array([sent, slots]))

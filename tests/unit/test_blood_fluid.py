@@ -178,7 +178,7 @@ def test_half_precision_keeps_what_was_set_and_is_close(device):
     assert 1e-5 < (np.abs(kept - start) / np.abs(start)).max() <= 2.0**-11
     half.set_populations(kept)
     assert np.array_equal(half.populations(), kept)
-    assert half.populations_array.itemsize == 2
+    assert half.state.source.itemsize == 2
     half.set_populations(np.array([[2.0**-29, 1.999, -1.999]] * 19).repeat(140, axis=1))
     assert np.isfinite(half.populations()).all()
     assert half.populations()[0, 0] == 2.0**-29

@@ -140,13 +140,3 @@ def test_flow_through_openings_is_that_between_plates(device):
     assert np.ptp(flow) < 1e-12
     assert np.array_equal(velocity[:, x == 0].T, inlet)
     assert np.abs(density[x == 12] - 1).max() < 1e-15
-
-
-def test_opening_velocities_that_do_not_fit_are_refused(device):
-    part = box_part((6, 5, 4), (False, False, True), openings=[(0, 0)])
-    with pytest.raises(ValueError, match=r"opening 0 has 20 points here.*\(3, 3\)"):
-        Fluid(device, part, tau=0.7, openings=(Opening(0, 1, np.zeros((3, 3))),))
-    with pytest.raises(ValueError, match=r"openings \[0\], but openings has 0 items"):
-        Fluid(device, part, tau=0.7)
-    with pytest.raises(ValueError, match="relaxation time is 0.5;"):
-        Fluid(device, part, tau=0.5)

@@ -61,21 +61,20 @@ def whole_and_parts():
 
 
 def exchange(fluids, parts):
-    """Copy what other ranks need, by lists that both sides made on their own."""
+    """Copy what other ranks need: slots of ghosts are those of their owners' points."""
     owner_of = {int(n): r for r, p in enumerate(parts) for n in p.numbers[: p.owned]}
-    for rank, (fluid, part) in enumerate(zip(fluids, parts, strict=True)):
+    for fluid, part in zip(fluids, parts, strict=True):
         owners = np.array([owner_of[int(part.numbers[g])] for g in fluid.ghost_slots[:, 0]])
         for other in set(owners.tolist()):
-            theirs = fluids[other]
-            to_us = [owner_of[int(parts[other].numbers[g])] == rank for g in theirs.partners]
-            come, go = fluid.ghost_slots[owners == other], theirs.owned_slots[to_us]
-            names = [(p.numbers[s[:, 0]], s[:, 1]) for p, s in ((part, come), (parts[other], go))]
-            assert np.array_equal(names[0], names[1])
-            here, there = fluid.destination, theirs.destination
-            if not fluid._populations.turn.pushed:
-                here[come[:, 2]] = there[go[:, 2]]
+            theirs, come = fluids[other], fluid.ghost_slots[owners == other]
+            at = {int(n): i for i, n in enumerate(parts[other].numbers[: parts[other].owned])}
+            points = np.array([at[int(n)] for n in part.numbers[come[:, 0]]])
+            go = come[:, 1] * theirs.stride + points
+            here, there = fluid.state.destination, theirs.state.destination
+            if not fluid.state.turn.pushed:
+                here[come[:, 2]] = there[go]
             else:
-                there[go[:, 2]] = here[come[:, 2]]
+                there[go] = here[come[:, 2]]
 
 
 def step_together(fluids, parts):
@@ -84,12 +83,12 @@ def step_together(fluids, parts):
     exchange(fluids, parts)
     for fluid in fluids:
         launch(fluid, walls=True)
-        fluid.skip_step()
+        fluid.state.go_on()
 
 
 def launch(fluid, *, walls):
     fluid._device.fork()
-    for node in fluid.program.steps[fluid.phase].nodes:
+    for node in fluid.program.steps[fluid.state.phase].nodes:
         if (node.region is WALLS) == walls:
             node.run()
     fluid._device.join()
@@ -186,7 +185,6 @@ def same_bits(fluids, part, steps=4):
     ("real", "storage", "way"),
     [
         ("double", "full", KernelVariant()),
-        ("double", "full", KernelVariant(kinds=False)),
         ("double", "full", KernelVariant(compact=True)),
         ("single", "full", KernelVariant(compact=True)),
         ("double", "full", KernelVariant(early=True, lines=True)),
@@ -195,11 +193,11 @@ def same_bits(fluids, part, steps=4):
         ("single", "half", KernelVariant(compact=True, buffers=2, pushing=True)),
         ("double", "full", KernelVariant(buffers=2)),
         ("single", "full", KernelVariant(compact=True, buffers=2)),
-        ("single", "half", KernelVariant(buffers=2, kinds=False)),
+        ("single", "half", KernelVariant(buffers=2)),
         # Of blocks in which lanes find no room for each other's links.
         ("double", "full", KernelVariant(buffers=2, threads=512)),
         ("double", "full", KernelVariant(buffers=2, pushing=True)),
-        ("single", "half", KernelVariant(buffers=2, pushing=True, kinds=False)),
+        ("single", "half", KernelVariant(buffers=2, pushing=True)),
     ],
 )
 def test_kernels_for_gpus_give_the_bits_of_those_for_cores(
@@ -252,7 +250,7 @@ def test_two_buffers_on_several_ranks_give_the_bits_of_one_on_one(
     for step in range(7):
         one.step()
         for fluid in many:
-            assert fluid._populations.turn.pushed == pushing
+            assert fluid.state.turn.pushed == pushing
         step_together(many, parts)
         expected = one.populations()
         if step == 3:
@@ -299,22 +297,6 @@ def test_lanes_of_a_warp_take_each_others_links(device, tmp_path, real, storage)
     same_bits((Fluid(device, part, **options), fluid), part)
 
 
-def test_blocks_without_room_for_links_are_told_before_they_are_built(passing_for_gpu):
-    part = whole_and_parts()[0]
-    fluid = Fluid(passing_for_gpu, part, way=KernelVariant(buffers=2), **options_of_all_kinds(part))
-    fluid.take(KernelVariant(buffers=2, threads=128))
-    with pytest.raises(ValueError, match="blocks of 512 threads"):
-        fluid.take(KernelVariant(buffers=2, threads=512))
-
-
-def test_cores_have_one_buffer_and_double_precision_is_kept_whole(device):
-    part = box_part((5, 4, 3))
-    with pytest.raises(ValueError, match="only GPUs have two buffers"):
-        Fluid(device, part, tau=0.7, way=KernelVariant(buffers=2))
-    with pytest.raises(ValueError, match="half storage needs single precision"):
-        Fluid(device, part, tau=0.7, storage="half")
-
-
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names a kind of x86-64 processor")
 @pytest.mark.parametrize(
     ("real", "storage"), [("double", "full"), ("single", "full"), ("single", "half")]
@@ -334,18 +316,11 @@ def test_points_share_rows_of_distances_where_neighbours_lie_alike(monkeypatch, 
         # All rows look alike, and none may be taken for another.
         monkeypatch.setattr(gpu_layout, "_FACTORS", np.zeros(18, np.uint64))
     part = whole_and_parts()[0]
-    for way in (KernelVariant(), KernelVariant(kinds=False)):
-        neighbour_table = neighbours(part.sources, way)
-        every = np.arange(part.owned)
-        rows = (
-            neighbour_table.distances[neighbour_table.kinds, :18].T
-            if way.kinds
-            else neighbour_table.distances
-        )
-        rows = rows[:, : part.owned]
-        absent = rows == gpu_layout.NONE
-        assert np.array_equal(absent, part.sources < 0)
-        assert np.array_equal((rows + every)[~absent], part.sources[~absent])
+    neighbour_table = neighbours(part.sources, KernelVariant())
+    rows = neighbour_table.distances[neighbour_table.kinds, :18].T
+    absent = rows == gpu_layout.NONE
+    assert np.array_equal(absent, part.sources < 0)
+    assert np.array_equal((rows + np.arange(part.owned))[~absent], part.sources[~absent])
     neighbour_table = neighbours(part.sources, KernelVariant(compact=True))
     assert np.array_equal(_of_compact_kinds(neighbour_table, 0), np.maximum(part.sources, -1))
     # Four numbers are read at once.

@@ -73,7 +73,7 @@ TABLE = np.zeros([n + 4 for n in reversed(SHAPE)], np.int32)
         ("double", "full", KernelVariant(buffers=2, pushing=True), None),
         ("single", "full", fastest_way(4), None),
         ("single", "full", fastest_way(4, 2), Carreau(0.3, 0.1, 9, 0.5)),
-        ("single", "half", KernelVariant(kinds=False, buffers=2), None),
+        ("single", "half", KernelVariant(buffers=2), None),
         ("single", "half", fastest_way(2, 2), None),
     ],
 )
@@ -139,11 +139,10 @@ def test_the_coupling_compiles():
     assert {("coupling.cpp", name) for name in names} <= device.kernels
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_repulsion_compiles(dtype):
+def test_repulsion_compiles():
     device, law = AbsentGpu(), RepulsionLaw(0.1, 1.0)
-    Repulsion(device, BOX, law, dtype=dtype)
-    WallRepulsion(device, BOX, 2, TABLE, np.ones(1), law, dtype=dtype)
+    Repulsion(device, BOX, law)
+    WallRepulsion(device, BOX, 2, TABLE, np.ones(1), law)
     assert {
         ("repulsion.cpp", name) for name in ("watch", "repel_near", "repel_walls")
     } <= device.kernels

@@ -5,7 +5,7 @@ import pytest
 from refusals import refused
 
 from haloscope.errors import MachineError
-from haloscope.solvers.blood.membranes.loop_elements import ChunkWay, chunk_tables, loop_elements
+from haloscope.solvers.blood.membranes.elements import ChunkWay, chunk_tables, loop_elements
 from haloscope.solvers.blood.membranes.meshes import red_cell
 
 SIZE = 64

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from refusals import refused
 from small_membranes import ALL, KINDS, RIGID, disturbed, forces, membranes, one_core
 
 from haloscope.errors import SolutionError
-from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
-from haloscope.solvers.blood.membranes.meshes import MembraneMesh, red_cell, sphere
+from haloscope.solvers.blood.membranes.membranes import MembraneLaw
+from haloscope.solvers.blood.membranes.meshes import red_cell, sphere
 from haloscope.solvers.blood.verification.single_cells import measured, stretch
 
 
@@ -203,32 +201,6 @@ def test_a_cell_whose_element_is_turned_over_is_named(elements):
         SolutionError, location="^cell 2$", problem="folded over: the position of a vertex is NaN"
     ):
         cells.require_sound(3)
-
-
-@pytest.mark.parametrize(
-    ("change", "location"),
-    [
-        ({"shear_modulus": 0.0}, "shear_modulus = 0"),
-        ({"bending_modulus": -1.0}, "bending_modulus = -1"),
-        ({"viscosity": float("nan")}, "viscosity = nan"),
-        ({"fold_guard": -1.0}, "fold_guard = -1"),
-    ],
-)
-def test_moduli_that_no_membrane_has_are_refused(change, location):
-    with refused(location=location, allowed="above 0|0 or more"):
-        MembraneLaw(**{"shear_modulus": 1.0, **change})
-
-
-def test_what_cells_cannot_be_is_refused():
-    with refused(location="capacity = 0", allowed="1 or more"):
-        Membranes(one_core(), sphere(92, 1.0), 0, MembraneLaw(1.0))
-    cells = membranes(sphere(92, 1.0), MembraneLaw(1.0), count=2)
-    with refused(problem="no room for 3 cells", allowed="0 to 2"):
-        cells.compute_forces(3)
-    corners = np.array(list(itertools.product((-1.0, 1.0), repeat=3)))[[0, 3, 5, 6]]
-    solid = MembraneMesh(corners, np.array([[0, 1, 2], [0, 3, 1], [0, 2, 3], [1, 3, 2]], np.int32))
-    with refused(problem="Loop elements", allowed="five or six neighbours", remedy="linear"):
-        Membranes(one_core(), solid, 1, MembraneLaw(1.0))
 
 
 def test_a_red_cell_stretches_as_measured():

@@ -12,7 +12,7 @@ from gpu_branches import ThreadsGpu
 from small_membranes import ALL, KINDS, disturbed, forces, membranes
 
 from haloscope.device import open_device
-from haloscope.solvers.blood.membranes.loop_elements import ChunkWay
+from haloscope.solvers.blood.membranes.elements import ChunkWay
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import red_cell, sphere
 

@@ -36,7 +36,7 @@ def test_cells_in_single_and_half_precision_go_where_they_go_in_double():
     errors = []
     for more, kept in (({}, np.float32), ({"storage": "half"}, np.float16)):
         positions, solver = moved(precision="single", **more)
-        assert solver.fluid.populations_array.dtype == kept
+        assert solver.fluid.state.source.dtype == kept
         assert solver.suspension.kinds[0].membranes.positions.dtype == np.float64
         errors.append(np.abs(positions - double).max())
     assert 0 < errors[0] < 3e-5

@@ -232,18 +232,16 @@ _OWN = OwnBox((0, 0, 0), (8, 8, 8), (8, 8, 8), (True, True, True))
 _TABLE = np.zeros((12, 12, 12), np.int32)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_the_coupling_of_cells_and_fluid_compiles(absent_gpu, kernel, dtype):
-    Coupling(absent_gpu, _OWN, 2, _TABLE, 512, kernel=kernel, dtype=dtype)
+def test_the_coupling_of_cells_and_fluid_compiles(absent_gpu, kernel):
+    Coupling(absent_gpu, _OWN, 2, _TABLE, 512, kernel=kernel)
     assert "spread_by_warps" in {name for _, name in absent_gpu.kernels}
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_the_repulsion_of_cells_compiles(absent_gpu, dtype):
+def test_the_repulsion_of_cells_compiles(absent_gpu):
     law = RepulsionLaw(1.0, 1.0)
-    Repulsion(absent_gpu, _OWN, law, dtype=dtype)
-    WallRepulsion(absent_gpu, _OWN, 2, _TABLE, np.zeros(1), law, dtype=dtype)
+    Repulsion(absent_gpu, _OWN, law)
+    WallRepulsion(absent_gpu, _OWN, 2, _TABLE, np.zeros(1), law)
     assert {"repel_near", "repel_walls"} <= {name for _, name in absent_gpu.kernels}
 
 

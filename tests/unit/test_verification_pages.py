@@ -83,7 +83,7 @@ def _without_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cells, "capsule", lambda *args, **options: capsule)
     monkeypatch.setattr(cells, "shape_of", lambda simulation: shape)
     monkeypatch.setattr(cells, "volume_at_rest", lambda resolution: 1.0)
-    monkeypatch.setattr(cells, "red_cell", lambda: capsule)
+    monkeypatch.setattr(cells, "red_cell_in_shear", lambda: capsule)
     monkeypatch.setattr(cells, "turning", lambda *args: turning)
     tube = SimpleNamespace(viscosity=1.0, discharged=0.3, drift=0.0)
     monkeypatch.setattr(blood.flows, "measure", lambda *args: tube)

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from haloscope.case.expressions import Expression, parse_quantity_or_expression
 from haloscope.case.tables import CaseFault, CaseTable, Coordinate, Exclusion, Positive, Table
-from haloscope.solvers.blood.case_cells import CellsTable, RepulsionTable
+from haloscope.solvers.blood.case_cells import CellsTable, RepulsionTable, is_set
 from haloscope.solvers.blood.case_vessels import (
     Bifurcation,
     Channel,
@@ -334,7 +334,7 @@ class BloodTable(Table):
                 allowed='half storage with blood.precision = "single"',
                 remedy='set blood.precision = "single", or leave blood.storage out',
             )
-        if self._is_set("magic") and self.collision == "bgk":
+        if is_set(self, "magic") and self.collision == "bgk":
             raise CaseFault(
                 'blood.collision = "bgk" has one relaxation time, and this key relates two',
                 location=f"magic = {self.magic:g}",
@@ -389,7 +389,7 @@ class BloodTable(Table):
         for name in ("u", "v", "w", "p"):
             self.initial_field(name)
         self.drive_signal()
-        if self._is_set("drive") and not any(self.pressure_gradient_pa_m):
+        if is_set(self, "drive") and not any(self.pressure_gradient_pa_m):
             raise CaseFault(
                 "this factor has no effect: blood.pressure_gradient_pa_m is 0",
                 location="drive",
@@ -405,10 +405,6 @@ class BloodTable(Table):
                         remedy="give each table its own name",
                     )
         return self
-
-    def _is_set(self, name: str) -> bool:
-        """Whether a key is another than its default: whole tables hold all keys."""
-        return bool(getattr(self, name) != type(self).model_fields[name].default)
 
     def _check_walls(self) -> None:
         """Refuse walls that move where there are none, or out of their plane."""

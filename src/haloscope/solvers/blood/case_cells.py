@@ -26,6 +26,11 @@ Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_
 Modulus = Annotated[float, BeforeValidator(within_limit), Field(ge=0.0, le=LARGEST)]
 
 
+def is_set(table: Table, name: str) -> bool:
+    """Whether a key is another than its default: whole tables hold all keys."""
+    return bool(getattr(table, name) != type(table).model_fields[name].default)
+
+
 class Placed(Table):
     """One cell at a chosen position."""
 
@@ -82,10 +87,6 @@ class CellsTable(Table):
     viscosity_ratio: Annotated[float, Field(ge=0.1, le=100.0)] = 1.0
     """Ratio of the viscosity inside to that outside; about 5 for a red cell."""
 
-    def _is_set(self, name: str) -> bool:
-        """Whether a key is another than what it is by itself: whole tables hold all keys."""
-        return bool(getattr(self, name) != type(self).model_fields[name].default)
-
     @model_validator(mode="after")
     def _consistent(self) -> CellsTable:
         frequency = math.isqrt((self.vertices - 2) // 10)
@@ -103,13 +104,13 @@ class CellsTable(Table):
                 location=f"hematocrit = {self.hematocrit:g}",
                 remedy="leave hematocrit or placed out",
             )
-        if self.law == "neo-hookean" and self._is_set("area_ratio"):
+        if self.law == "neo-hookean" and is_set(self, "area_ratio"):
             raise CaseFault(
                 "this is a parameter of the Skalak law, but law is neo-hookean",
                 location=f"area_ratio = {self.area_ratio:g}",
                 remedy="leave area_ratio out",
             )
-        if self.shape != "oblate" and self._is_set("thickness"):
+        if self.shape != "oblate" and is_set(self, "thickness"):
             raise CaseFault(
                 f"only oblate cells have a thickness, but shape is {self.shape}",
                 location=f"thickness = {self.thickness:g}",

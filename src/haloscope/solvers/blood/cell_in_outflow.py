@@ -13,7 +13,6 @@ from haloscope.errors import InputError, SolutionError, counted
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.lattice.openings import Opening
 from haloscope.regions import Region as TimedRegion
-from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.case_vessels import OpeningTable
 from haloscope.solvers.blood.cells.local_cells import EnteringCells, Threshold
 from haloscope.solvers.blood.coupling.coupling import KERNELS
@@ -41,28 +40,22 @@ class CellInOutflow:
     """Takes cells out at openings and lets new ones in; all ranks call its methods together."""
 
     def __init__(
-        self,
-        case: BloodCase,
-        device: Device,
-        world: World,
-        medium: FluidWithCells,
-        openings: Sequence[OpeningTable],
-        log: Callable[[str], None],
+        self, medium: FluidWithCells, openings: Sequence[OpeningTable], log: Callable[[str], None]
     ) -> None:
         assert medium.suspension is not None
-        self._world, self._suspension = world, medium.suspension
+        self._world, self._suspension = medium.world, medium.suspension
         self._lattice = medium.lattice
         self._names = [table.name for table in openings]
         # Cells of each kind that were there at step 0, that went out and that came in.
         self.started = [local.total for local in self._suspension.kinds]
         self._next = list(self.started)
-        self._kinds = [kind.name for kind in case.blood.cells]
+        self._kinds = [kind.name for kind in medium.table.cells]
         self.left, self.entered = [0] * len(self._kinds), [0] * len(self._kinds)
         # The first by opening, (openings, kinds).
         self.left_through = np.zeros((len(openings), len(self._kinds)), np.int64)
         # By the names of their openings.
         self.feeders = {
-            table.name: PreInlet(case, device, world, medium, number, table, log)
+            table.name: PreInlet(medium, number, table, log)
             for number, table in enumerate(openings)
             if table.feeds
         }
@@ -246,16 +239,9 @@ class PreInlet:
     """Feeds the cells of a segment to one opening; all ranks call its methods together."""
 
     def __init__(
-        self,
-        case: BloodCase,
-        device: Device,
-        world: World,
-        vessel: FluidWithCells,
-        number: int,
-        table: OpeningTable,
-        log: Callable[[str], None],
+        self, vessel: FluidWithCells, number: int, table: OpeningTable, log: Callable[[str], None]
     ) -> None:
-        blood = case.blood
+        blood, device, world = vessel.table, vessel.device, vessel.world
         # Of the opening.
         self.name, self._table, self._device, self._world = table.name, blood, device, world
         self._sharing = sharing = sharing_of(device, world)
@@ -282,7 +268,7 @@ class PreInlet:
             ) from None
         # The segment's fluid and cells.
         self.medium = FluidWithCells(
-            case,
+            vessel.case,
             device,
             sharing,
             lattice,
@@ -299,11 +285,10 @@ class PreInlet:
         self._cells, self._there = self.medium.suspension, vessel.suspension
         self._mean = float(relative_velocities(table, opening, vessel.lattice).mean())
         self._profile = developed_profile(opening, vessel.lattice)
-        self._drive = PreInletDrive(device, sharing, segment, self.medium, blood.tau)
+        self._drive = PreInletDrive(segment, self.medium)
         self._inlet: FedInlet | None = None
         if table.profile == "parabolic":
-            both = (device, segment, self.medium, vessel, number, self._profile)
-            self._inlet = FedInlet(*both, alone=sharing.size == 1)
+            self._inlet = FedInlet(segment, self.medium, vessel, number, self._profile)
         widest = max(kind.radius_um for kind in blood.cells if kind.hematocrit)
         threshold = Threshold(
             segment.axis,
@@ -358,8 +343,8 @@ class PreInlet:
         """
         with _STEP, self._named():
             if not self._begun:
-                self.medium.begin()
-            self.medium.end()
+                self.medium.stepping.begin(beside=self._alone)
+            self.medium.stepping.end()
             self._begun = False
             self._step += 1
             self._drive.steps += 1
@@ -367,7 +352,7 @@ class PreInlet:
                 self.medium.mark_inside()
             self._announce(inflow)
             if another and self._alone:
-                self.medium.begin()
+                self.medium.stepping.begin(beside=self._alone)
                 self._begun = True
 
     @contextmanager

@@ -8,8 +8,9 @@ from functools import partial
 
 import numpy as np
 
+from haloscope.solvers.blood.coupling.coupling import KERNELS
 from haloscope.solvers.blood.verification import flows, single_cells
-from haloscope.solvers.blood.verification.flows import error_of_layers
+from haloscope.solvers.blood.vessels.straight_vessels import pries_viscosity
 from haloscope.solvers.verification import Check, Comparison, Solve, below, device_of, relative
 
 _EXACT = 1e-11
@@ -131,7 +132,7 @@ def contrast_check(solve: Solve) -> dict[str, Comparison]:
     """Layers of fluid with the viscosities inside and outside of cells, more and less viscous inside."""
     return {
         f"error, viscosity ratio {ratio:g}": below(
-            error_of_layers(device_of(solve), ratio, 16), _EXACT
+            flows.error_of_layers(device_of(solve), ratio, 16), _EXACT
         )
         for ratio in (5.0, 0.2)
     }
@@ -141,12 +142,12 @@ def spreading_check(solve: Solve) -> dict[str, Comparison]:
     """Vertices' forces equal those of points, with every smoothed delta function."""
     simulation = solve(single_cells.pulled_cell())
     comparisons = {
-        "force missed in a run": below(single_cells.missed_in_a_run(simulation), _TO_ROUNDING),
+        "force missed in a run": below(single_cells.missed_in_a_run(simulation), _TO_ROUNDING)
     }
-    for name in single_cells.kernels():
-        missed = single_cells.missed_with(simulation, name)
-        comparisons[f"force missed, {name}"] = below(missed.force, _TO_ROUNDING)
-        comparisons[f"work missed, {name}"] = below(missed.work, _TO_ROUNDING)
+    for name in KERNELS:
+        force, work = single_cells.missed_with(simulation, name)
+        comparisons[f"force missed, {name}"] = below(force, _TO_ROUNDING)
+        comparisons[f"work missed, {name}"] = below(work, _TO_ROUNDING)
     return comparisons
 
 
@@ -260,7 +261,7 @@ def viscosity_check(
         tube = flows.Tube(diameter, 2 * diameter, hematocrit, spacing)
         measured = flows.measure(tube, solve)
         name = f"tube hematocrit {hematocrit:g}"
-        reference = flows.blood_in_tube(diameter, measured.discharged)
+        reference = pries_viscosity(diameter, measured.discharged)
         comparisons[f"apparent viscosity, {name}"] = relative(measured.viscosity, reference, 0.1)
         comparisons[f"change while measured, {name}"] = below(
             measured.drift / measured.viscosity, _STILL
@@ -292,12 +293,7 @@ CHECKS = (
         _POISEUILLE,
         tube_check,
     ),
-    Check(
-        "blood-couette",
-        "shear flow driven by a moving wall",
-        "exact solution",
-        couette_check,
-    ),
+    Check("blood-couette", "shear flow driven by a moving wall", "exact solution", couette_check),
     Check(
         "blood-pulsating",
         "flow between plates under a pulsating pressure gradient, Womersley number 4",

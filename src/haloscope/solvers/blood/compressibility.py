@@ -153,6 +153,15 @@ def range_warnings(density: DensityRange, remedy: str) -> list[str]:
     ]
 
 
+def walled_sizes(channel: Channel) -> list[float]:
+    """Distances in m between the walls of a channel, along x, y, z."""
+    return [
+        size * MICRO
+        for axis, size in zip("xyz", channel.size_um, strict=True)
+        if axis not in channel.periodic and axis not in channel.open
+    ]
+
+
 def _sound_value(table: BloodTable, value: float, pascals: float) -> float:
     """The value with which a fall in pressure that goes as it changes the density by the sound share."""
     change = density_change(table, pascals)
@@ -176,13 +185,8 @@ def _fall_of_inflow(
     elif isinstance(shape, Channel):
         if len(shape.open) != 1:
             return None
-        sizes = dict(zip("xyz", shape.size_um, strict=True))
-        length = sizes[shape.open[0]] * MICRO
-        walled = [
-            size * MICRO
-            for axis, size in sizes.items()
-            if axis not in shape.open and axis not in shape.periodic
-        ]
+        length = shape.size_um["xyz".index(shape.open[0])] * MICRO
+        walled = walled_sizes(shape)
         if not walled:
             return None
         permeability = duct_permeability(walled[0], walled[1] if len(walled) > 1 else math.inf)

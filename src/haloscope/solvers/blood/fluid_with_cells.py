@@ -67,7 +67,7 @@ class Stepping:
             self._cells = cells
             self._launched.clear()
             self._captured.clear()
-        phase = self._flow.fluid.phase
+        phase = self._flow.fluid.state.phase
         if phase not in self._launched:
             self._launched.add(phase)
             self._launch()
@@ -100,7 +100,7 @@ class Stepping:
             graph = self._captured[phase, count] = self._device.graph(work)
         else:
             for _ in range(count):
-                self._flow.fluid.skip_step()
+                self._flow.fluid.state.go_on()
         if beside:
             self._beside = True
             self._device.fork(self._device.beside)
@@ -139,7 +139,7 @@ class FluidWithCells:
         distances: Callable[[LatticePart, float], Floats],
         log: Callable[[str], None],
     ) -> None:
-        table, machine = case.blood, case.machine
+        self.case, table, machine = case, case.blood, case.machine
         # The points, how ranks share them, this rank's, and the cuboid in which they lie.
         self.lattice, self.table, self.device, self.world = lattice, table, device, world
         work = None if cells is None else self._work_of(cells)
@@ -243,18 +243,6 @@ class FluidWithCells:
         if self.suspension is not None:
             self.suspension.start()
             self.mark_inside()
-
-    def take(self, at_most: int = 1) -> int:
-        """Take steps; how many; see :meth:`Stepping.take`."""
-        return self.stepping.take(at_most)
-
-    def begin(self) -> None:
-        """Begin a step, on several ranks in order with all else; see :meth:`Stepping.begin`."""
-        self.stepping.begin(beside=self.world.size == 1)
-
-    def end(self) -> None:
-        """Let what comes follow the step that was begun, if one was."""
-        self.stepping.end()
 
     def layout_of(self, points: slice | NDArray[np.int64]) -> PointFields:
         """Layout of fields at some own points in the lattice."""

@@ -11,7 +11,7 @@ import numpy as np
 from haloscope.device.interface import Device
 from haloscope.device.targets import HostFile, KernelFile, Target
 from haloscope.exchange import entries
-from haloscope.mesh.lattice.lattice_parts import LatticePart, take
+from haloscope.mesh.lattice.lattice_parts import LatticePart
 from haloscope.mesh.lattice.shapes import Tube
 from haloscope.mesh.lattice.voxels import voxelise
 from haloscope.solvers.blood.case import BloodCase, BloodTable
@@ -23,7 +23,7 @@ from haloscope.solvers.blood.filling import packing
 from haloscope.solvers.blood.filling.filling import mesh_of
 from haloscope.solvers.blood.fluid import fluid
 from haloscope.solvers.blood.fluid.fluid import Fluid
-from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, VELOCITIES
+from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, whole_part
 from haloscope.solvers.blood.fluid.populations import possible_ways
 from haloscope.solvers.blood.membranes import membranes
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
@@ -135,28 +135,13 @@ def kernels(device: Device, sizes: Sequence[int] | None = None) -> Iterator[Benc
 
 def _dense(along: int, halo: int = 1) -> LatticePart:
     """A periodic box of points."""
-    shape = (along, along, along)
-    return take(
-        np.arange(along**3),
-        shape,
-        (np.zeros(3, np.int64), np.array(shape)),
-        halo,
-        VELOCITIES[1:],
-        periodic=(True, True, True),
-    )
+    return whole_part(np.arange(along**3), (along, along, along), (True, True, True), halo)
 
 
 def _in_tube(along: int) -> LatticePart:
     """A periodic tube along x, as wide as the box."""
     lattice = voxelise(Tube(along / 2, float(along)), 1.0)
-    return take(
-        lattice.points,
-        lattice.shape,
-        (np.zeros(3, np.int64), np.array(lattice.shape)),
-        1,
-        VELOCITIES[1:],
-        periodic=lattice.periodic,
-    )
+    return whole_part(lattice.points, lattice.shape, lattice.periodic)
 
 
 def _fluid(device: Device, name: str, size: str, part: LatticePart) -> BenchKernel:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.interface import Device
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.lattice.lattice_parts import LatticePart
 from haloscope.mesh.lattice.lattice_runs import Runs, raster
@@ -142,22 +141,20 @@ _PIECES, _LANES = 64, 256
 class PreInletDrive:
     """Sets the body force of a segment; all in lattice units, velocities towards the vessel."""
 
-    def __init__(
-        self, device: Device, world: World, segment: Segment, medium: FluidWithCells, tau: float
-    ) -> None:
-        self._device, self._world = device, world
+    def __init__(self, segment: Segment, medium: FluidWithCells) -> None:
+        self._device, self._world = medium.device, medium.world
         self._segment, self._medium = segment, medium
         self.steps = 0
         self._force, self._before, self._wanted = 0.0, 0.0, 0.0
         thinness = permeability(segment.lattice, segment.axis) / segment.lattice.spacing**2
         # Of the fluid alone: force over mean velocity.
-        self._drag = (tau - 0.5) / 3.0 / thinness
+        self._drag = (medium.table.tau - 0.5) / 3.0 / thinness
         fluid, count = medium.fluid, segment.lattice.count
         self._scale = 2.0 ** (_BITS - count.bit_length())
-        self._sums = device.zeros((_PIECES,), np.int64)
+        self._sums = medium.device.zeros((_PIECES,), np.int64)
         along = fluid.velocity.reshape(3, fluid.stride)[segment.axis]
         file = local_cells.kernel_file()
-        self._sum = device.kernel(file.source, "sum_along", file.constants).bind(
+        self._sum = medium.device.kernel(file.source, "sum_along", file.constants).bind(
             u=along,
             count=fluid.owned,
             scale=self._scale,
@@ -209,10 +206,7 @@ class PreInletDrive:
         self._sum()
         # What is no number is found by those who look at cells.
         sums = self._world.sum(self._device.to_host(self._sums).sum(keepdims=True))
-        speed: float = (
-            self._segment.sign * float(sums[0]) / self._scale / self._segment.lattice.count
-        )
-        return speed
+        return self._segment.sign * float(sums[0]) / self._scale / self._segment.lattice.count
 
     def state(self) -> Floats:
         """State for a restart."""
@@ -237,15 +231,13 @@ class FedInlet:
 
     def __init__(
         self,
-        device: Device,
         segment: Segment,
         source: FluidWithCells,
         vessel: FluidWithCells,
         number: int,
         profile: Floats,
-        *,
-        alone: bool,
     ) -> None:
+        device, alone = source.device, source.world.size == 1
         self._device, self._fluid = device, source.fluid
         opening, points = vessel.lattice.openings[number], len(profile)
         # Where the section's points are among own ones of the segment; -1: on another rank.

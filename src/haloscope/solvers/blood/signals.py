@@ -88,8 +88,7 @@ class Signal:
         if self.period is not None:
             times = np.where(times > self.period, times - self.period, times)
         values = self.source(t=times) if isinstance(self.source, Expression) else self.source(times)
-        finite: Floats = values[np.isfinite(values)]
-        return finite
+        return values[np.isfinite(values)]
 
 
 def is_table(source: str | float) -> bool:

@@ -23,6 +23,7 @@ from haloscope.solvers.blood.soundness import (
     MOST_STIFFNESS,
     Scales,
     capillary_number,
+    expected_width,
     stiffness,
 )
 from haloscope.solvers.blood.units import MICRO, SOUND_SPEED, SOUND_TAU
@@ -360,22 +361,13 @@ def _diameters(vessel: Vessel) -> list[float]:
 
 
 def vessel_width(table: BloodTable, vessel: Vessel) -> float:
-    """Diameter of a vessel, or distance of a channel's nearest walls, in m; infinite without walls."""
-    shape = table.vessel
-    if isinstance(shape, Channel):
-        walled = [
-            size
-            for axis, size in zip("xyz", shape.size_um, strict=True)
-            if axis not in shape.periodic and axis not in shape.open
-        ]
-        return min(walled, default=math.inf) * MICRO
-    if isinstance(shape, SurfaceFile):
-        if vessel.openings:
-            return max(_diameters(vessel))
-        surface = vessel.geometry
-        assert isinstance(surface, Surface)
-        return surface_diameter(surface)
-    return 2 * shape.radius_um * MICRO
+    """As :func:`expected_width`, but of a file from its openings or its surface."""
+    if not isinstance(table.vessel, SurfaceFile):
+        return expected_width(table)
+    if vessel.openings:
+        return max(_diameters(vessel))
+    assert isinstance(vessel.geometry, Surface)
+    return surface_diameter(vessel.geometry)
 
 
 def settled_change(table: BloodTable, vessel: Vessel) -> float:

@@ -37,11 +37,7 @@ from haloscope.solvers.blood.fluid.lattice import DIRECTIONS
 from haloscope.solvers.blood.fluid_with_cells import MANY, FluidWithCells
 from haloscope.solvers.blood.membranes.meshes import COLLAPSING, SMOOTHING_STEPS
 from haloscope.solvers.blood.outputs.cell_outputs import CellOutputs
-from haloscope.solvers.blood.outputs.pictures import (
-    flow_picture,
-    require_plane,
-    vessel_geometry,
-)
+from haloscope.solvers.blood.outputs.pictures import flow_picture, require_plane, vessel_geometry
 from haloscope.solvers.blood.outputs.results import Flows, RunResults, flow_lines
 from haloscope.solvers.blood.sizing import (
     FLOPS_A_POINT,
@@ -196,14 +192,7 @@ class BloodSolver(Solver):
         """Opens the vessel's inflow and outflow of cells."""
         if self.suspension is None or not self.vessel.openings:
             return None
-        return CellInOutflow(
-            self._case,
-            self._device,
-            self._world,
-            self.medium,
-            self.vessel.openings,
-            self.notices.append,
-        )
+        return CellInOutflow(self.medium, self.vessel.openings, self.notices.append)
 
     def _set_cells(self) -> None:
         """Let the cells of the case begin to push, and get ready to write them."""
@@ -311,7 +300,7 @@ class BloodSolver(Solver):
                 after = self.step + 1
                 another = after < end and bool(after % self._steps_between_checks)
                 self.traffic.before_step(self._drive.inflow(), another=another)
-            self.step += self.medium.take(self._undisturbed(end))
+            self.step += self.medium.stepping.take(self._undisturbed(end))
             if self.suspension is not None:
                 self._see_to_cells()
             self._results.after_step(self.step)

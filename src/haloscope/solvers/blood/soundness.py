@@ -23,6 +23,7 @@ from haloscope.solvers.blood.compressibility import (
     check_expected,
     density_change,
     expected_falls,
+    walled_sizes,
 )
 from haloscope.solvers.blood.drive import driving_gradient, on_driving_forces
 from haloscope.solvers.blood.remedies import (
@@ -147,23 +148,19 @@ def scales(table: BloodTable, vessel: Vessel, until: float = 0.0) -> Scales:
     `until`: time in s up to which signals count with their largest value.
     """
     with _naming_implausible_numbers(table, vessel):
-        return _scales(table, vessel, until)
-
-
-def _scales(table: BloodTable, vessel: Vessel, until: float) -> Scales:
-    width = _width(table)
-    speeds = [0.0]
-    for points, opening in zip(vessel.lattice.openings, vessel.openings, strict=True):
-        if opening.kind == "velocity":
-            speeds.append(_inflow(table, opening, points, vessel.lattice, until))
-    moving = [math.hypot(*velocity) for velocity in table.walls.velocity_m_s.values()]
-    for side, speed in zip(table.walls.velocity_m_s, moving, strict=True):
-        check_mach(table, speed, f"blood.walls.velocity_m_s.{side}")
-    speeds += _driven(table, vessel, width, until)
-    # At the wall of a tube 4 u / width, between walls that move the difference of their speeds.
-    shear = max(4 * max(speeds), sum(moving)) / width
-    falls = tuple(expected_falls(table, vessel, until))
-    return Scales(max([*speeds, *moving]), width, shear, falls)
+        width = expected_width(table)
+        speeds = [0.0]
+        for points, opening in zip(vessel.lattice.openings, vessel.openings, strict=True):
+            if opening.kind == "velocity":
+                speeds.append(_inflow(table, opening, points, vessel.lattice, until))
+        moving = [math.hypot(*velocity) for velocity in table.walls.velocity_m_s.values()]
+        for side, speed in zip(table.walls.velocity_m_s, moving, strict=True):
+            check_mach(table, speed, f"blood.walls.velocity_m_s.{side}")
+        speeds += _driven(table, vessel, width, until)
+        # At the wall of a tube 4 u / width, between walls that move the difference of their speeds.
+        shear = max(4 * max(speeds), sum(moving)) / width
+        falls = tuple(expected_falls(table, vessel, until))
+        return Scales(max([*speeds, *moving]), width, shear, falls)
 
 
 def _implausible(table: BloodTable, vessel: Vessel) -> list[ImplausibleNumber]:
@@ -257,15 +254,11 @@ def _inflow(
     return speed
 
 
-def _width(table: BloodTable) -> float:
+def expected_width(table: BloodTable) -> float:
+    """Diameter of a vessel, or distance of a channel's nearest walls, in m; infinite without walls."""
     vessel = table.vessel
     if isinstance(vessel, Channel):
-        walled = [
-            size
-            for axis, size in zip("xyz", vessel.size_um, strict=True)
-            if axis not in vessel.periodic and axis not in vessel.open
-        ]
-        return min(walled, default=math.inf) * MICRO
+        return min(walled_sizes(vessel), default=math.inf)
     if isinstance(vessel, SurfaceFile):
         # Of a sphere of that volume: a vessel is narrower, so that estimates are from above.
         return math.cbrt(6 / math.pi * vessel.points(1.0))

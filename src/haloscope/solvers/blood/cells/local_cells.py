@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,31 +153,18 @@ def own_cells(local: LocalCells, region: Region) -> OwnCells:
         m.on_host(array, count)[own] for array in (m.positions, m.velocities, m.forces)
     )
     m.forces[...] = spread
-    shapes = _chosen(m.shapes(count), own)
+    shapes = m.shapes(count).chosen(own)
     energies = m.energies(count)
     shift = region.wrapped(shapes.centre) - shapes.centre
-    centred = CellShapes(
-        shapes.volume, shapes.area, shapes.centre + shift, shapes.covariance, shapes.quality
-    )
     return OwnCells(
         local.ids[own],
         positions + shift[:, None],
         velocities,
         forces,
-        centred,
+        replace(shapes, centre=shapes.centre + shift),
         energies["elastic"][own],
         energies["bending"][own],
         energies["folds"][own],
-    )
-
-
-def _chosen(shapes: CellShapes, own: NDArray[Any]) -> CellShapes:
-    return CellShapes(
-        shapes.volume[own],
-        shapes.area[own],
-        shapes.centre[own],
-        shapes.covariance[own],
-        shapes.quality[own],
     )
 
 
@@ -204,8 +191,7 @@ class Threshold:
 
     def depths(self, positions: np.ndarray) -> np.ndarray:
         """How far behind the plane positions (..., 3) are."""
-        depths: np.ndarray = self.sign * (positions[..., self.axis] - self.plane)
-        return depths
+        return self.sign * (positions[..., self.axis] - self.plane)
 
 
 def kernel_file(real: str = "double") -> KernelFile:
@@ -339,11 +325,7 @@ class EnteringCells:
                 count=count,
                 led=self.led,
                 room=self.room,
-                axis=at.axis,
-                sign=at.sign,
-                plane=at.plane,
-                deep=at.deep,
-                fade=at.fade,
+                **vars(at),
                 extent=(self.room * m.vertices,),
             )
 

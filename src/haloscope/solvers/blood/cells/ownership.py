@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -15,8 +14,8 @@ from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Device, Kernel
 from haloscope.device.targets import KernelFile
-from haloscope.errors import FIELDS, SolutionError, counted
-from haloscope.exchange.plan import to_root
+from haloscope.errors import SolutionError, counted
+from haloscope.exchange.plan import first_fault, to_root
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.lattice.lattice_parts import Region
 from haloscope.solvers.blood.cells.local_cells import CellKind, Flags, Integers, LocalCells
@@ -368,8 +367,7 @@ class CellOwnership:
         for number, array in enumerate(cells.state):
             at = {"rows": places, "count": count, "first": _DIMENSIONS * number, "fields": fields}
             self._run(self._give, cells, blocks, array=array, states=gathered, **at)
-        states: Floats = self._device.to_host(gathered)
-        return states
+        return self._device.to_host(gathered)
 
     def states(self, local: LocalCells, rows: Rows) -> Floats:
         """States (n, arrays of the state, V, 3) of the cells in n rows, on the host."""
@@ -502,9 +500,7 @@ def room_for(device: Device, kind: CellKind, cells: int) -> Membranes:
 def raise_together(world: World, fault: SolutionError | None) -> None:
     """Raise the first fault of the ranks on every rank."""
     if world.any(fault is not None):
-        fields = {} if fault is None else {field: getattr(fault, field) for field in FIELDS}
-        texts = world.gather_texts(json.dumps(fields) if fields else "")
-        raise SolutionError(**json.loads(next(text for text in texts if text)))
+        raise SolutionError(**first_fault(world, fault) or {})
 
 
 def _require_all(kinds: Sequence[LocalCells], owned: Sequence[int]) -> None:

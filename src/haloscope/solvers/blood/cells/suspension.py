@@ -10,6 +10,7 @@ import numpy as np
 
 from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError, SolutionError
+from haloscope.exchange.plan import all_rows
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.lattice.lattice_parts import LatticePart, Region
 from haloscope.regions import Region as TimedRegion
@@ -118,7 +119,7 @@ class Suspension:
             if local.count:
                 quality = m.shapes(local.count).quality
                 poor = local.own & (quality < below) & ~np.isin(local.ids, spared[kind])
-            creased = self._of_all_ranks(local.ids[poor])
+            creased = np.sort(all_rows(self._world, local.ids[poor]))
             if not len(creased):
                 continue
             states = self.ownership.states_of(local, creased)
@@ -132,12 +133,6 @@ class Suspension:
         if self.smoothed > before:
             self.migrate()
             self.put_forces()
-
-    def _of_all_ranks(self, numbers: np.ndarray) -> np.ndarray:
-        """Numbers that ranks give, ascending, on all of them."""
-        mine = np.ascontiguousarray(numbers, np.int64).view(np.uint8)
-        parts = self._world.exchange([mine] * self._world.size)
-        return np.sort(np.frombuffer(b"".join(part.tobytes() for part in parts), np.int64))
 
     def _forget(self, positions: Array) -> None:
         self._coupling.forget(positions)

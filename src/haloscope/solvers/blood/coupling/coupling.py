@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from haloscope.device.fields import View
 from haloscope.device.interface import Array, Device, Kernel, Launch
@@ -75,12 +75,6 @@ class OwnBox:
     periodic: tuple[bool, bool, bool]  # Which of its axes are periodic
 
     def __post_init__(self) -> None:
-        for axis, low, high, points in zip("xyz", self.low, self.high, self.shape, strict=True):
-            if not 0 <= low < high <= points:
-                raise InputError(
-                    f"own points {low} to {high} (exclusive) along {axis} are outside the lattice",
-                    allowed=f"points within 0 to {points} (exclusive), at least one",
-                )
         for axis, points, periodic in zip("xyz", self.shape, self.periodic, strict=True):
             if periodic and points < max(KERNELS.values()):
                 raise InputError(
@@ -101,11 +95,10 @@ class OwnBox:
         return np.concatenate([self.low, self.counts, periods]).astype(np.int32)
 
 
-def kernel_file(target: Target, kernel: str, dtype: DTypeLike = np.float64) -> KernelFile:
-    """The kernels of this module for a smoothed delta function and for arrays of a type."""
-    real = "double" if np.dtype(dtype) == np.float64 else "float"
+def kernel_file(target: Target, kernel: str) -> KernelFile:
+    """The kernels of this module for a smoothed delta function."""
     of_gpus = {} if target.kind == "cpu" else {**SIZES, **CONSTANTS}
-    return KernelFile(SOURCE, {"real": real, "DELTA": kernel.upper(), **of_gpus})
+    return KernelFile(SOURCE, {"real": "double", "DELTA": kernel.upper(), **of_gpus})
 
 
 class Coupling:
@@ -133,29 +126,10 @@ class Coupling:
         stride: int,
         *,
         kernel: str = "cosine",
-        dtype: DTypeLike = np.float64,
     ) -> None:
-        if kernel not in KERNELS:
-            raise InputError(
-                "unknown value", location=f"kernel = {kernel!r}", allowed=", ".join(KERNELS)
-            )
-        if halo < LEAST_HALO:
-            raise InputError(
-                "too narrow for cells",
-                location=f"halo = {halo}",
-                allowed=f"{LEAST_HALO} or more",
-            )
-        extended = tuple(n + 2 * halo for n in reversed(box.counts))
-        if table.shape != extended:
-            raise InputError(
-                f"the table of points has the shape {table.shape}",
-                allowed=f"{extended}, the box and its halo",
-            )
         # Distance between components of the fluid's arrays, which are flat: velocity (3, stride)
         # and force (3, stride).
         self.device, self.box, self.halo, self.stride = device, box, halo, stride
-        self.support = KERNELS[kernel]
-        self.dtype = np.dtype(dtype)  # float64 or float32, of all arrays
         on_cores = device.kind == "cpu"
         # Where the fluid has its points: arguments of kernels by name.
         self._fluid: dict[str, Any] = {
@@ -166,14 +140,14 @@ class Coupling:
         }
         # Only cores take rows.
         self._rows = device.from_host(row_starts(table)) if on_cores else None
-        source, constants = kernel_file(device, kernel, dtype)
+        source, constants = kernel_file(device, kernel)
         self._kernels = {
             name: device.kernel(source, name, constants)
             for name in ("interpolate", *(("spread",) if on_cores else (*MAKING, SUMMING)))
         }
         self._lists: TileLists | None = None
         if not on_cores:
-            self._lists = TileLists(device, box, self._kernels, _WIDTH, _BLOCKS)
+            self._lists = TileLists(device, box, self._kernels)
         self._launches: dict[tuple[object, ...], tuple[int, Callable[[], None]]] = {}
 
     def interpolate(
@@ -228,10 +202,7 @@ class Coupling:
             self._lists.renew()
 
     def _launch(
-        self,
-        name: str,
-        bind: Callable[..., Callable[[], None]],
-        *arguments: Array | int,
+        self, name: str, bind: Callable[..., Callable[[], None]], *arguments: Array | int
     ) -> None:
         """Bind what was not bound before, and start it; :meth:`forget` lets go of the arrays."""
         *arrays, count = arguments
@@ -281,10 +252,7 @@ class Coupling:
     def _all_in_turn(
         self, afresh: bool, force: Array, positions: Array, forces: Array, count: int
     ) -> Callable[[], None]:
-        work = (force, positions, forces, count)
-        launches = tuple(
-            (self._listed(*work, afresh=True) if afresh else self.spreading(*work)).values()
-        )
+        launches = tuple(self.spreading(force, positions, forces, count, afresh=afresh).values())
 
         def all_in_turn() -> None:
             for launch in launches:
@@ -293,11 +261,13 @@ class Coupling:
         return all_in_turn
 
     def spreading(
-        self, force: Array, positions: Array, forces: Array, count: int
+        self, force: Array, positions: Array, forces: Array, count: int, *, afresh: bool = False
     ) -> dict[str, Launch]:
         """The launches of :meth:`spread` by the names of their kernels, in turn."""
-        work = (force, positions, forces, count)
-        return self._slabs(*work) if self._lists is None else self._listed(*work)
+        if self._lists is None:
+            return self._slabs(force, positions, forces, count)
+        fluid, room = {"force": force, **self._fluid}, vertices_of(positions)
+        return self._lists.bind(fluid, positions, forces, room, count, afresh=afresh)
 
     def _slabs(
         self, force: Array, positions: Array, forces: Array, count: int
@@ -318,14 +288,6 @@ class Coupling:
             extent=(count,),
         )
         return {"spread": spread}
-
-    def _listed(
-        self, force: Array, positions: Array, forces: Array, count: int, *, afresh: bool = False
-    ) -> dict[str, Launch]:
-        assert self._lists is not None
-        fluid = {"force": force, **self._fluid}
-        room = vertices_of(positions)
-        return self._lists.bind(fluid, positions, forces, room, count, afresh=afresh)
 
 
 def vertices_of(positions: Array) -> int:
@@ -383,16 +345,8 @@ _LOOKING = 8
 class TileLists:
     """Spreads from lists of vertices near tiles."""
 
-    def __init__(
-        self,
-        device: Device,
-        box: OwnBox,
-        kernels: Mapping[str, Kernel],
-        threads: int,
-        blocks: int,
-    ) -> None:
+    def __init__(self, device: Device, box: OwnBox, kernels: Mapping[str, Kernel]) -> None:
         self._device, self._kernels = device, kernels
-        self._threads, self._blocks = threads, blocks
         # Along a short periodic axis a support must not begin at one end of a tile and end in it again.
         self.edges = tuple(
             max(1, min(most, points - _SUPPORT + 1)) if periodic else most
@@ -436,7 +390,7 @@ class TileLists:
     ) -> dict[str, Launch]:
         """All launches by name, in turn; `fluid`: arguments of the last one, by name."""
         device, bins = self._device, self.tiles
-        counts, sums = (device.zeros((size,), np.int32) for size in (bins, self._blocks))
+        counts, sums = (device.zeros((size,), np.int32) for size in (bins, _BLOCKS))
         starts = device.zeros((bins + 1,), np.int64)
         items = device.zeros((count * self.entries,), np.int32)
         then = device.zeros((3 * count,), np.float32)
@@ -452,9 +406,9 @@ class TileLists:
         }
         binned = {"wanted": wanted, "counts": counts, "bins": bins, "sums": sums}
         lists = {"starts": starts, "items": items}
-        looking = _LOOKING * device.multiprocessors * self._threads
-        wide, by_vertex = self._blocks * self._threads, min(count, looking)
-        by_tile = bins * self._threads
+        looking = _LOOKING * device.multiprocessors * _WIDTH
+        wide, by_vertex = _BLOCKS * _WIDTH, min(count, looking)
+        by_tile = bins * _WIDTH
         calls: dict[str, tuple[dict[str, Any], int]] = {
             "watch_vertices": ({**arguments, "then": then, "far": _FAR, "wanted": wanted}, count),
             "count_near": ({**near, "then": then}, by_vertex),
@@ -479,7 +433,7 @@ class TileLists:
         }
         launches = {}
         for name, (arguments, extent) in calls.items():
-            block = _LANES if name == SUMMING else self._threads
+            block = _LANES if name == SUMMING else _WIDTH
             launches[name] = self._kernels[name].bind(**arguments, extent=(extent,), block=(block,))
         return launches
 

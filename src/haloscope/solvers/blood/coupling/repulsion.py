@@ -11,22 +11,22 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.device.targets import KernelFile, Target
-from haloscope.errors import InputError, counted
+from haloscope.errors import InputError
 from haloscope.solvers.blood.coupling.coupling import LEAST_HALO, SIZES, OwnBox, vertices_of
 from haloscope.solvers.blood.coupling.repulsion_lists import (
     LAUNCHED,
     LAUNCHED_ON_GPU,
     MARGIN,
-    Bins,
     ListsOnGpu,
     NearLists,
     VerticesOfKind,
@@ -55,20 +55,6 @@ class RepulsionLaw:
     strength: float  # k, the force at half the cutoff, in lattice units
     cutoff: float  # r0, in lattice units
 
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.strength) and self.strength >= 0):
-            raise InputError(
-                "out of range",
-                location=f"repulsion, strength = {self.strength:g}",
-                allowed="0 or more",
-            )
-        if not 0 < self.cutoff <= MOST_CUTOFF:
-            raise InputError(
-                "out of range",
-                location=f"repulsion, cutoff = {self.cutoff:g}",
-                allowed=f"above 0 and at most {MOST_CUTOFF:g} lattice units",
-            )
-
 
 @dataclass(frozen=True, eq=False)
 class CellsOfKind:
@@ -89,16 +75,8 @@ class Repulsion:
     come within 2 + cutoff of its own box; then each vertex that counts meets all its neighbours.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        box: OwnBox,
-        between_cells: RepulsionLaw,
-        *,
-        dtype: DTypeLike = np.float64,
-    ) -> None:
+    def __init__(self, device: Device, box: OwnBox, between_cells: RepulsionLaw) -> None:
         self.device, self.law = device, between_cells
-        self.dtype = np.dtype(dtype)  # float64 or float32, of all arrays
         cutoff, on_cores = between_cells.cutoff, device.kind == "cpu"
         self.reach = math.ceil(cutoff)
         for axis, points, periodic in zip("xyz", box.shape, box.periodic, strict=True):
@@ -126,7 +104,7 @@ class Repulsion:
         self._sums = device.zeros((max(_BLOCKS, device.multiprocessors),), np.int32)
         self._starts = device.zeros((self._bins + 1,), np.int32)
         names = ("place", "collect", "sort_bins", *LAUNCHED) if on_cores else LAUNCHED_ON_GPU
-        source, constants = kernel_file(device, dtype)
+        source, constants = kernel_file(device)
         self._kernels = {name: device.kernel(source, name, constants) for name in names}
         # Numbers next to it are as far apart as what forces are whole multiples of.
         _, exponent = math.frexp(between_cells.strength)
@@ -200,11 +178,6 @@ class Repulsion:
         if isinstance(plan, ListsOnGpu):
             self.times_grown += plan.grow()
 
-    def launches(self, kinds: Sequence[CellsOfKind]) -> dict[str, Launch]:
-        """The launches of :meth:`apply` on a GPU by the names of their kernels, in turn."""
-        bound = self._bound(kinds)
-        return bound.launches if isinstance(bound, ListsOnGpu) else {}
-
     def _bound(self, kinds: Sequence[CellsOfKind]) -> NearLists | ListsOnGpu:
         """Launches for arrays of these sizes at these addresses, which they keep alive."""
         numbered, first, first_cell = [], 0, 0
@@ -218,23 +191,18 @@ class Repulsion:
         law = {"strength": strength, "cutoff": cutoff, "anchor": self._anchor}
         if self.device.kind == "cpu":
             bins = self._binned(numbered, first)
-            return NearLists(self.device, self._kernels, bins, numbered, law, self.margin)
-        return ListsOnGpu(
-            self.device,
-            self._kernels,
-            *(self._box, self._bins, self._counts, self._sums, self._starts, self.reach, numbered),
-            dtype=self.dtype,
-            law=law,
-            margin=self.margin,
-            threads=_WIDTH,
-            blocks=_BLOCKS,
-        )
+            return NearLists(self.device, self._kernels, *bins, numbered, law, self.margin)
+        of_bins = {"box_numbers": self._box, "bins": self._bins, "reach": self.reach}
+        of_bins |= {"counts": self._counts, "sums": self._sums, "starts": self._starts}
+        return ListsOnGpu(self.device, self._kernels, of_bins, numbered, law, self.margin)
 
-    def _binned(self, kinds: Sequence[VerticesOfKind], total: int) -> Bins:
-        """Bins of cores."""
+    def _binned(
+        self, kinds: Sequence[VerticesOfKind], total: int
+    ) -> tuple[Callable[[], None], dict[str, Any]]:
+        """Puts all vertices into the bins of cores; these as arguments of kernels by name."""
         device, kernels = self.device, self._kernels
         places, items, cells = (device.zeros((total,), np.int32) for _ in range(3))
-        positions = device.zeros((3 * total,), self.dtype)
+        positions = device.zeros((3 * total,), np.float64)
         place = [
             kernels["place"].bind(
                 box_numbers=self._box,
@@ -273,15 +241,21 @@ class Repulsion:
             for launch in launches:
                 launch()
 
-        where = (places, self._starts, items, positions, cells)
-        return Bins(fill, self._box, self.reach, *where, total)
+        # Bin of each vertex, first item of each bin; number, position and cell of each item.
+        return fill, {
+            "places": places,
+            "starts": self._starts,
+            "items": items,
+            "sorted": positions,
+            "cells": cells,
+            "total": total,
+            "box_numbers": self._box,
+            "reach": self.reach,
+        }
 
 
 class WallRepulsion:
-    """Adds repulsion from walls to the forces of vertices.
-
-    `dtype`: float64 or float32, of all arrays.
-    """
+    """Adds repulsion from walls to the forces of vertices."""
 
     # The distance from the wall is trilinear between lattice points, and the force goes along its
     # gradient. A point that is no fluid counts as one lattice unit further out than the nearest to
@@ -295,26 +269,17 @@ class WallRepulsion:
         table: NDArray[np.int32],
         distance: NDArray[np.floating],
         law: RepulsionLaw,
-        *,
-        dtype: DTypeLike = np.float64,
     ) -> None:
-        if len(distance) <= table.max(initial=-1):
-            raise InputError(
-                f"there are distances from walls for {counted(len(distance), 'point')}, but the table has "
-                f"{table.max() + 1}"
-            )
-        if not np.all(distance >= 0):
-            raise InputError("a distance from walls is negative or NaN", allowed="0 or more")
         self.law = law
         self._halo = halo
         self._box = device.from_host(box.numbers())
         self._table = device.from_host(np.ascontiguousarray(table, np.int32))
-        self._distance = device.from_host(np.ascontiguousarray(distance, dtype))
+        self._distance = device.from_host(np.ascontiguousarray(distance, np.float64))
         near = _near_walls(table, distance, law.cutoff)
         # Whether any place of the table is near a wall: without one nothing is launched.
         self.within_reach = bool(near.any())
         self._near = device.from_host(near)
-        source, constants = kernel_file(device, dtype)
+        source, constants = kernel_file(device)
         self._kernel = device.kernel(source, "repel_walls", constants)
         self._device = device
         self._launches: dict[tuple[int, ...], tuple[int, Launch]] = {}
@@ -387,8 +352,6 @@ def _sizes(kinds: Sequence[CellsOfKind]) -> list[tuple[int, int]]:
     return [(kind.cells, kind.vertices) for kind in kinds]
 
 
-def kernel_file(target: Target, dtype: DTypeLike = np.float64) -> KernelFile:
-    """The kernels of this module for arrays of a type."""
-    real = "double" if np.dtype(dtype) == np.float64 else "float"
-    of_gpus = {} if target.kind == "cpu" else SIZES
-    return KernelFile(SOURCE, {"real": real, **of_gpus})
+def kernel_file(target: Target) -> KernelFile:
+    """The kernels of this module."""
+    return KernelFile(SOURCE, {"real": "double", **({} if target.kind == "cpu" else SIZES)})

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 
 from haloscope.device.interface import Array, Device, Kernel, Launch
+from haloscope.solvers.blood.coupling.coupling import SIZES
+
+_THREADS, _BLOCKS = SIZES["THREADS_A_BLOCK"], SIZES["SCAN_BLOCKS"]
 
 MARGIN = 0.4
 """Lattice units. Wider lists are longer and last longer."""
@@ -22,23 +25,6 @@ _GROWTH = 1.25
 
 LAUNCHED = ("watch", "list_near", "repel_listed")
 """Kernels of repulsion_lists.hpp."""
-
-
-@dataclass(frozen=True, eq=False)
-class Bins:
-    """All vertices in the order of bins, made anew by :attr:`fill`."""
-
-    fill: Callable[[], None]  # Puts what is there now into bins
-    # The box of bins as kernels read it, and how many bins on each side hold what is near.
-    box: Array
-    reach: int
-    # Bin of each vertex, first item of each bin; number, position and cell of each item.
-    places: Array
-    starts: Array
-    items: Array
-    sorted: Array
-    cells: Array
-    total: int  # Vertices of all kinds
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,25 +56,27 @@ class VerticesOfKind:
 class NearLists:
     """Adds repulsion between the vertices of some arrays, with lists that it renews in time.
 
-    `margin`: by how much farther lists reach than the law does, lattice units.
+    `fill`: puts what is there now into `bins`, which are arguments of kernels by name; `margin`: by how
+    much farther lists reach than the law does, lattice units.
     """
 
     def __init__(
         self,
         device: Device,
         kernels: dict[str, Kernel],
-        bins: Bins,
+        fill: Callable[[], None],
+        bins: Mapping[str, Any],
         kinds: Sequence[VerticesOfKind],
         law: Mapping[str, Any],
         margin: float,
     ) -> None:
+        self._fill = fill
         self._device, self._bins, self._kinds = device, bins, kinds
         self._kernels, self._law = kernels, law
         self._radius = law["cutoff"] + margin
         self._parts = parts = device.multiprocessors
-        dtype = bins.sorted.dtype
-        self._now = device.zeros((POSITION * bins.total,), dtype)
-        self._then = [device.zeros((3 * kind.room,), dtype) for kind in kinds]
+        self._now = device.zeros((POSITION * bins["total"],), np.float64)
+        self._then = [device.zeros((3 * kind.room,), np.float64) for kind in kinds]
         self._moved = device.zeros((len(kinds), parts), np.int32)
         self._is_current = False
         self._watch = [
@@ -132,7 +120,7 @@ class NearLists:
         self._is_current = False
 
     def _renew(self) -> None:
-        self._bins.fill()
+        self._fill()
         for make in self._list:
             make()
         needed = self._needed.max(axis=1)
@@ -151,20 +139,14 @@ class NearLists:
         rows = zip(self._kinds, self._then, self._lists, self._needed, rooms, strict=True)
         for kind, then, lists, needed, room in rows:
             near = device.empty((parts * room,), np.int32)
-            arguments = {"box_numbers": bins.box, **kind.numbers, "parts": parts}
+            arguments = {**kind.numbers, "parts": parts}
             stored = {**lists, "near": near, "room": room}
             self._list.append(
                 self._kernels["list_near"].bind(
                     **arguments,
                     positions=kind.positions,
                     **kind.of_cells,
-                    places=bins.places,
-                    starts=bins.starts,
-                    items=bins.items,
-                    sorted=bins.sorted,
-                    cells=bins.cells,
-                    total=bins.total,
-                    reach=bins.reach,
+                    **bins,
                     radius=self._radius,
                     then=then,
                     **stored,
@@ -175,6 +157,7 @@ class NearLists:
             self._repel.append(
                 self._kernels["repel_listed"].bind(
                     **arguments,
+                    box_numbers=bins["box_numbers"],
                     forces=kind.forces,
                     now=self._now,
                     **stored,
@@ -212,27 +195,16 @@ class ListsOnGpu:
         self,
         device: Device,
         kernels: Mapping[str, Kernel],
-        box: Array,
-        bins: int,
-        counts: Array,
-        sums: Array,
-        starts: Array,
-        reach: int,
+        bins: Mapping[str, Any],
         kinds: Sequence[VerticesOfKind],
-        *,
-        dtype: np.dtype,
         law: Mapping[str, Any],
         margin: float,
-        threads: int,
-        blocks: int,
     ) -> None:
-        self._device, self._kernels, self._kinds = device, kernels, kinds
-        self._box, self._bins, self._reach = box, bins, reach
-        self._counts, self._sums, self._starts = counts, sums, starts
+        # Bins as arguments of kernels by name.
+        self._device, self._kernels, self._kinds, self._bins = device, kernels, kinds, bins
         self._law, self._margin = law, margin
-        self._threads, self._blocks = threads, blocks
         self._total = total = sum(kind.count for kind in kinds)
-        self._now = device.zeros((POSITION * total,), dtype)
+        self._now = device.zeros((POSITION * total,), np.float64)
         self._then = device.zeros((3 * total,), np.float32)
         self._wanted = device.from_host(np.ones(1, np.int32))
         self._items, self._cells = (device.zeros((total,), np.int32) for _ in range(2))
@@ -284,7 +256,7 @@ class ListsOnGpu:
         return True
 
     def _making(self, near: Array, room: int) -> dict[str, Launch]:
-        wanted, total, then, counts = self._wanted, self._total, self._then, self._counts
+        wanted, total, then, bins = self._wanted, self._total, self._then, self._bins
         launches = {
             f"watch {number}": self._bind(
                 "watch",
@@ -302,23 +274,24 @@ class ListsOnGpu:
             )
             for number, kind in enumerate(self._kinds)
         }
-        arguments = {"wanted": wanted, "box_numbers": self._box, "now": self._now}
-        binned = {"wanted": wanted, "counts": counts, "bins": self._bins, "sums": self._sums}
-        items = {"starts": self._starts, "items": self._items, "cells": self._cells}
+        box, counts, starts = bins["box_numbers"], bins["counts"], bins["starts"]
+        arguments = {"wanted": wanted, "box_numbers": box, "now": self._now}
+        binned = {"wanted": wanted, **{name: bins[name] for name in ("counts", "bins", "sums")}}
+        items = {"starts": starts, "items": self._items, "cells": self._cells}
         kinds = {"numbers_listed": self._numbers, "kinds": len(self._kinds), "used": self._used}
-        looking = min(total, _LOOKING * self._device.multiprocessors * self._threads)
-        wide = self._blocks * self._threads
+        looking = min(total, _LOOKING * self._device.multiprocessors * _THREADS)
+        wide = _BLOCKS * _THREADS
         calls: dict[str, tuple[dict[str, Any], int]] = {
             "place_all": ({**arguments, "total": total, "then": then, "counts": counts}, looking),
             "sum_all": ({**binned, **kinds}, wide),
-            "scan_all": ({**binned, "starts": self._starts}, wide),
+            "scan_all": ({**binned, "starts": starts}, wide),
             "fill_all": ({**arguments, "total": total, "counts": counts, **items}, looking),
             "list_all": (
                 {
                     **arguments,
                     **items,
-                    "bins": self._bins,
-                    "reach": self._reach,
+                    "bins": bins["bins"],
+                    "reach": bins["reach"],
                     "radius": self._law["cutoff"] + self._margin,
                     "firsts": self._firsts,
                     **kinds,
@@ -331,12 +304,10 @@ class ListsOnGpu:
 
     def _repelling(self, near: Array, room: int) -> dict[str, Launch]:
         arguments = {
-            "box_numbers": self._box,
+            **{name: self._bins[name] for name in ("box_numbers", "starts", "reach")},
             "now": self._now,
-            "starts": self._starts,
             "items": self._items,
             "cells": self._cells,
-            "reach": self._reach,
             "numbers_listed": self._numbers,
             **self._lists(near, room),
             "used": self._used,
@@ -363,4 +334,4 @@ class ListsOnGpu:
         }
 
     def _bind(self, name: str, arguments: Mapping[str, Any], extent: int) -> Launch:
-        return self._kernels[name].bind(**arguments, extent=(extent,), block=(self._threads,))
+        return self._kernels[name].bind(**arguments, extent=(extent,), block=(_THREADS,))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,8 @@ from numpy.typing import NDArray
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.interface import Device
-from haloscope.errors import FIELDS, InputError, counted
+from haloscope.errors import InputError, counted
+from haloscope.exchange.plan import refuse_together
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hexes import point_text
 from haloscope.mesh.lattice.lattice_runs import raster
@@ -130,16 +130,14 @@ def starting_cells(
 
     `fed`: others come in later, so that there may be less than one of a kind.
     """
-    rows, fault = np.zeros((0, 8)), ""
+    rows, fault = np.zeros((0, 8)), None
     if world.is_root:
         try:
             cells = _starting_cells(tables, lattice, seed, on_cores(device), fed=fed)
             rows = np.column_stack([cells.positions, cells.quaternions, cells.kinds])
         except InputError as error:
-            fault = json.dumps({field: getattr(error, field) for field in FIELDS})
-    fault = "".join(world.gather_texts(fault))
-    if fault:
-        raise InputError(**json.loads(fault))
+            fault = error
+    refuse_together(world, fault)
     count = int(world.broadcast(np.array([len(rows)], np.int64))[0])
     rows = world.broadcast(rows if world.is_root else np.zeros((count, 8)))
     return Cells(rows[:, :3], rows[:, 3:7], rows[:, 7].astype(np.int64))
@@ -294,20 +292,8 @@ def cell_counts(lumen: Lumen, fillings: Sequence[Filling]) -> list[int]:
     return [round(f.hematocrit * lumen.volume / f.volume) for f in fillings]
 
 
-def fill(
-    device: Device,
-    lumen: Lumen,
-    fillings: Sequence[Filling],
-    seed: int,
-) -> Cells:
+def fill(device: Device, lumen: Lumen, fillings: Sequence[Filling], seed: int) -> Cells:
     """Place cells in a vessel, off its walls and off each other."""
-    for filling in fillings:
-        if not 0.0 <= filling.hematocrit < 1.0:
-            raise InputError(
-                "out of range",
-                location=f"hematocrit = {filling.hematocrit:g}",
-                allowed="0 to below 1",
-            )
     shapes = [filling.shape for filling in fillings]
     counts = cell_counts(lumen, fillings)
     random = np.random.default_rng(seed)
@@ -332,23 +318,19 @@ def check_cells(
     lumen: Lumen,
     shapes: Sequence[CellShape],
     cells: Cells,
-    unit: str = "um",
-    bounds: tuple[Floats, Floats] | None = None,
+    bounds: tuple[Floats, Floats],
 ) -> None:
-    """Refuse cells placed by hand that overlap walls or each other."""
+    """Refuse cells placed by hand, in um, that overlap walls or each other."""
     slight = _SLIGHT * min(shape.radius for shape in shapes)
     packing = Packing(device, lumen, shapes, cells, slight)
     into = packing.wall_depths() - slight
-    reach = ""
-    if bounds is not None:
-        # Rounding must not make 1e-16 of 0.
-        low, high = (point_text(np.round(corner, 9) + 0.0) for corner in bounds)
-        reach = f"; the vessel extends from {low} to {high} {unit}"
+    # Rounding must not make 1e-16 of 0.
+    low, high = (point_text(np.round(corner, 9) + 0.0) for corner in bounds)
     for number in np.flatnonzero(into > slight)[:1]:
         at = ", ".join(f"{value:g}" for value in cells.positions[number])
         raise InputError(
-            f"cell {number + 1} at ({at}) {unit} extends {into[number]:.3g} {unit} into a wall at the "
-            f"start{reach}",
+            f"cell {number + 1} at ({at}) um extends {into[number]:.3g} um into a wall at the "
+            f"start; the vessel extends from {low} to {high} um",
             location=_PLACED,
             remedy="move or turn it, or use a wider vessel",
         )
@@ -357,7 +339,7 @@ def check_cells(
         a, b = sorted((first + 1, second + 1))
         which = f"cells {a} and {b} overlap" if a != b else f"cell {a} overlaps its periodic image"
         raise InputError(
-            f"{which} by {depth - slight:.3g} {unit} at the start",
+            f"{which} by {depth - slight:.3g} um at the start",
             location=_PLACED,
             remedy="move or turn one of them" if a != b else "turn it, or use a longer vessel",
         )
@@ -367,14 +349,7 @@ def _check_fit(device: Device, lumen: Lumen, shape: CellShape) -> None:
     """Refuse a vessel in whose widest place not one cell fits."""
     if lumen.grid is None:
         return
-    several = np.array(lumen.grid.shape[::-1]) > 1
-    coarsest, radius = float(lumen.spacing[several].max(initial=0.0)), shape.radius
-    if coarsest > radius:
-        raise InputError(
-            f"too coarse for cells {2 * radius:.3g} wide",
-            location=f"spacing = {coarsest:g}",
-            allowed=f"at most {radius:.3g}",
-        )
+    radius = shape.radius
     if lumen.widest > 1.1 * shape.reach:
         return
     half = shape.half_height

@@ -24,6 +24,8 @@ def neighbour_pairs(
     """
     # Returns: numbers of the cells, (pairs,), and what is added to the second's centre, (pairs, 3);
     # ordered by the first.
+    from scipy.spatial import cKDTree
+
     n, most = len(positions), 2.0 * float(reaches.max(initial=0.0))
     images, owners, moves = [positions], [np.arange(n)], [np.zeros((n, 3))]
     around = [
@@ -39,23 +41,10 @@ def neighbour_pairs(
             owners.append(np.flatnonzero(near))
             moves.append(np.broadcast_to(move, (len(owners[-1]), 3)))
     places, owner, move = np.concatenate(images), np.concatenate(owners), np.concatenate(moves)
-    # Bins as wide as the longest contact: neighbours lie in 27 of them, in 9 runs along x.
-    low = places.min(axis=0, initial=math.inf) - most
-    bins = ((places - low) / most).astype(np.int64)
-    nx, ny, _ = bins.max(axis=0, initial=0) + 2
-    number = bins[:, 0] + nx * (bins[:, 1] + ny * bins[:, 2])
-    order = np.argsort(number, kind="stable")
-    number = number[order]
-    firsts, seconds = [], []
-    for dz, dy in itertools.product((-1, 0, 1), repeat=2):
-        centre = bins[:n, 0] + nx * (bins[:n, 1] + dy + ny * (bins[:n, 2] + dz))
-        begin = np.searchsorted(number, centre - 1, "left")
-        length = np.searchsorted(number, centre + 1, "right") - begin
-        first = np.repeat(np.arange(n), length)
-        within = np.arange(len(first)) - np.repeat(np.cumsum(length) - length, length)
-        firsts.append(first)
-        seconds.append(order[np.repeat(begin, length) + within])
-    first, second = np.concatenate(firsts), np.concatenate(seconds)
+    # Beyond the longest contact by what rounding may take from it.
+    tree, reach = cKDTree(places), most * (1 + 1e-9)
+    pairs = cKDTree(positions).sparse_distance_matrix(tree, reach, output_type="ndarray")
+    first, second = pairs["i"], pairs["j"]
     away = places[second] - positions[first]
     limit = reaches[first] + reaches[owner[second]]
     touching = ((away * away).sum(axis=1) < limit * limit) & (first != second)

@@ -4,40 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.declarations import Constants
 from haloscope.device.interface import Array, Device, Launch
+from haloscope.mesh.lattice.lattice_parts import LatticePart
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, OPPOSITE, VELOCITIES, WEIGHTS
 
 Floats = NDArray[np.float64]
-
-
-class LatticePart(Protocol):
-    """The fluid's view of a rank's points."""
-
-    @property
-    def owned(self) -> int:
-        """Number of own points; ghosts follow them."""
-
-    @property
-    def bulk(self) -> int:
-        """Number of own points that come first and lie in no opening."""
-
-    @property
-    def numbers(self) -> NDArray[np.int64]:
-        """Number of each point in the whole lattice, ghosts included."""
-
-    @property
-    def sources(self) -> NDArray[np.int32]:
-        """(18, owned): point at x - c_i; -1 behind a wall, -2 - k behind opening k."""
-
-    @property
-    def rows(self) -> int:
-        """Axis along which points follow each other."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +76,6 @@ class OpeningTables:
         self._openings = tuple(openings)
         self._sources = np.ascontiguousarray(part.sources[:, part.bulk : part.owned])
         self.numbers = behind = -2 - self._sources.min(axis=0, initial=0)
-        if len(behind) and not 0 <= behind.min() <= behind.max() < len(openings):
-            raise ValueError(
-                f"the part has points of openings {sorted(set(behind.tolist()))}, but openings has "
-                f"{len(openings)} items"
-            )
         self._kinds = np.zeros(len(behind), np.uint8)
         # Velocities before they are multiplied, (3, points).
         self.velocities = np.zeros((3, len(behind)))
@@ -126,11 +98,6 @@ class OpeningTables:
             density = _DENSITY * (opening.velocity is None)
             self._kinds[at] = opening.axis + _DOWN * (opening.sign < 0) + density
             if opening.velocity is not None:
-                if opening.velocity.shape != (len(at), 3):
-                    raise ValueError(
-                        f"opening {number} has {len(at)} points here, but its velocities have the shape "
-                        f"{opening.velocity.shape}"
-                    )
                 self.velocities[:, at] = opening.velocity.T
 
     def arrays(self, dtype: np.dtype) -> dict[str, NDArray[Any]]:

@@ -120,7 +120,7 @@ class Flow:
             return
         owners = boxes.owners(part.coordinates)
         points, slots, addresses = fluid.ghost_slots.T
-        state = fluid.destination
+        state = fluid.state.destination
 
         def find(wanted: np.ndarray) -> np.ndarray:
             at = part.find(wanted // DIRECTIONS, shape).astype(np.int64)
@@ -129,11 +129,13 @@ class Flow:
         numbers = part.numbers[points] * DIRECTIONS + slots
         lists = find_lists(world, numbers, addresses, owners[points], find)
         options: dict[str, Any] = {"state": state, "stream": stream, "graphs": graphs, "log": log}
-        if fluid.gives_back:
+        # Whether some steps leave with ghosts what belongs to their owners.
+        gives_back = any(turn.pushed for turn in fluid.state.turns)
+        if gives_back:
             require_single_copies(world, lists)
         self._forward = open_lists(world, device, lists, state.dtype, transport, **options)
         self.transport = self._forward.transport
-        if fluid.gives_back:
+        if gives_back:
             name = self.transport
             self._backward = open_lists(world, device, lists.reversed, state.dtype, name, **options)
         if with_cells:
@@ -170,7 +172,7 @@ class Flow:
         way = self._backward if turn.pushed else self._forward
         assert way is not None
         edge, _, openings, ghosts = turn.parts
-        fresh = fluid.population_fields[turn.destination]
+        fresh = fluid.state.fields[turn.destination]
         yield PartExchange(way, fresh[edge, openings], fresh[ghosts], self._overlap)
         if self._velocities is not None:
             edge, interior, openings, ghosts = PARTS

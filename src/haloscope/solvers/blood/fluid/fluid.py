@@ -14,10 +14,10 @@ from haloscope.device.fields import Field, View
 from haloscope.device.interface import Array, Device
 from haloscope.device.program import MAIN, SIDE, Exchanges, Program, Step
 from haloscope.device.targets import KernelFile, Target
+from haloscope.mesh.lattice.lattice_parts import LatticePart
 from haloscope.regions import Region
 from haloscope.solvers.blood.fluid.boundaries import (
     AnyOpening,
-    LatticePart,
     Opening,
     OpeningTables,
     WallLinks,
@@ -32,15 +32,15 @@ from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, OPPOSITE, VELOCITI
 from haloscope.solvers.blood.fluid.populations import (
     HALF_SCALE,
     PARTS,
-    Binder,
-    Calls,
     Populations,
     Turn,
+    kernel_of,
     orders,
+    pushed,
 )
 from haloscope.solvers.carreau import Carreau
 
-__all__ = ["EXACT_MAGIC", "SOURCE", "Fluid", "LatticePart", "Opening", "WallLinks"]
+__all__ = ["EXACT_MAGIC", "SOURCE", "Fluid", "Opening", "WallLinks"]
 
 Floats = NDArray[np.float64]
 Real = Literal["double", "single"]
@@ -53,8 +53,9 @@ COLLIDE = Region("collide and stream")
 EDGE = Region("collide and stream beside ghosts")
 WALLS = Region("walls")
 
-# What ways have in common whose lists of neighbours and buffers are the same.
-_OF_LISTS = ("kinds", "compact", "buffers", "pushing")
+_GPU_BLOCK = (256,)
+# As OPENINGS_BOUNDS of fluid_threads.hpp: their kernel holds whole points in registers.
+_OPENINGS_BLOCK = (128,)
 
 
 class PartExchange(NamedTuple):
@@ -125,10 +126,8 @@ class Fluid:
     """
 
     # `on_edge`: (owned,) which own points are taken before exchanges start.
-    # `ghost_slots`, `owned_slots`: (n, 3) integers: ghost, slot of it; own point, slot of it, each
-    # with the flat address last. Sorted by the number of the point in the whole lattice and slot,
-    # so that an owner lists the same as who has the ghost. `partners` has the ghost behind each of
-    # the owned slots, from which follows which rank it goes to.
+    # `ghost_slots`: (n, 3) integers: ghost, slot of it, flat address of that; sorted by the number of the
+    # point in the whole lattice and slot.
 
     def __init__(
         self,
@@ -151,18 +150,11 @@ class Fluid:
     ) -> None:
         self._device, self._part = device, part
         self._dtype = stored_type(real, "full")
-        for one in (tau, inside_tau):
-            if one is not None and not one > 0.5:
-                raise ValueError(f"the relaxation time is {one}; allowed: above 0.5")
-        if storage == "half" and real != "single":
-            raise ValueError("half storage needs single precision")
         self.owned, self.bulk = part.owned, part.bulk
         self.count = len(part.numbers)
         stored = stored_type(real, storage)
-        self._asked = self._way = way or _default_way(device, self.count, stored.itemsize)
-        if device.kind == "cpu" and self._way.buffers != 1:
-            raise ValueError("only GPUs have two buffers; CPUs step in place")
-        self._populations = Populations(
+        self._way = way or _default_way(device, self.count, stored.itemsize)
+        self.state = Populations(
             device,
             part.sources,
             self.count,
@@ -171,8 +163,8 @@ class Fluid:
             buffers=self._way.buffers,
             pushing=self._way.pushing,
         )
-        # Slot i of point p is at ``i * stride + p`` of `populations_array`.
-        self.stride = self._populations.stride
+        # Slot i of point p is at ``i * stride + p`` of a buffer.
+        self.stride = self.state.stride
         vectors = (3, self.stride) if with_cells else (1,)
         # (3, stride), with cells: force density that is added, and velocity as of the last step; in
         # double precision, as cells are, whatever the fluid is in.
@@ -200,7 +192,6 @@ class Fluid:
         if wanted is not None:
             self.on_edge |= wanted
         self._in_openings = OpeningTables(part, openings)
-        self.opening_numbers = self._in_openings.numbers
         self._drive = device.from_host(np.ones(max(1, len(openings)), self._dtype))
         opening_arrays = self._in_openings.arrays(self._dtype)
         self._opening_tables = {
@@ -247,21 +238,15 @@ class Fluid:
         self.record()
 
     def _list_slots(self) -> None:
-        """Find which slots of ghosts and of own points are exchanged."""
+        """Find which slots of ghosts are exchanged."""
         # Without ghosts there is nothing to look for, and lattices can be large.
         looked_at = self.owned if self.count > self.owned else 0
         directions, points = np.nonzero(self._part.sources[:, :looked_at] >= self.owned)
         directions += 1
         ghosts = self._part.sources[directions - 1, points].astype(np.int64)
-        numbers = self._part.numbers
         slots = OPPOSITE[directions]
-        order = np.lexsort((slots, numbers[ghosts]))
-        mine = np.lexsort((directions, numbers[points]))
+        order = np.lexsort((slots, self._part.numbers[ghosts]))
         self.ghost_slots = np.stack([ghosts, slots, slots * self.stride + ghosts], axis=1)[order]
-        self.owned_slots = np.stack(
-            [points, directions, directions * self.stride + points], axis=1
-        )[mine]
-        self.partners = ghosts[mine]
         self.on_edge = np.zeros(self.owned, bool)
         self.on_edge[points] = True
         self.on_edge[self.bulk :] = True
@@ -273,105 +258,108 @@ class Fluid:
     def record(self, exchanges: _ExchangesOf | None = None, *, on: str = MAIN) -> None:
         """Record all kinds of steps; `on`: stream of the exchanges and of points beside ghosts."""
         self._exchanges, self._on = exchanges, on
-        binder = Binder(
-            device=self._device,
-            file=SOURCE,
-            constants=self.constants,
-            way=self._way,
-            bulk=self.bulk,
-            in_openings=self.owned - self.bulk,
-            common={
-                "stride": self.stride,
-                "physics": self._physics,
-                "body": self._body_force,
-                "force": self.force,
-                "inside": self.inside,
-            },
-            velocity=self.velocity_field,
-            opening_tables=self._opening_tables
-            | {"drive": self._drive, "openings": len(self._drive)},
-            corrections=tuple(self._corrections),
-            wall_link_tables=({}, {}) if self._sent_back is None else self._sent_back.tables,
-            alone=self.count == self.owned,
-        )
-        state = self._populations
         # Steps of the fluid are pieces of graphs that hold the cells' steps, too.
-        cycle = [turn.following for turn in state.turns]
+        cycle = [turn.following for turn in self.state.turns]
         self.program = Program(self._device, "fluid", cycle=cycle, graphs=False)
-        for number, turn in enumerate(state.turns):
-            calls = binder.calls(turn, state.fields, self._orders)
-            self._add_step(self.program.turn(number), turn, calls)
+        for number, turn in enumerate(self.state.turns):
+            self._add_step(self.program.turn(number), turn)
         if self._sent_back is not None:
-            self._send_back_to = self._device.kernel(SOURCE, "send_back_to", self.constants)
+            self._send_back_to = self._kernel("send_back_to")
 
-    def _add_step(self, step: Step, turn: Turn, calls: Calls) -> None:
+    def _kernel(self, name: str) -> Any:
+        return self._device.kernel(SOURCE, name, self.constants)
+
+    def _add_step(self, step: Step, turn: Turn) -> None:
         """Points in openings and beside ghosts, exchanges, all other points, walls."""
         on, first = self._on, COLLIDE if self._exchanges is None else EDGE
         exchanges = () if self._exchanges is None else tuple(self._exchanges(turn))
-        for call in calls.openings:
-            step.kernel(on=SIDE, region=first, **call)
-        for call in calls.edge:
-            step.kernel(on=on, region=first, **call)
+        if self.owned > self.bulk:
+            self._take_openings(step, turn, first)
+        self._take_bulk(step, turn, 0, on=on, region=first)
         for one in exchanges:
             if one.early:
                 step.start(one.exchange, one.sent, into=one.into, on=on)
-        for call in calls.interior:
-            step.kernel(region=COLLIDE, **call)
+        self._take_bulk(step, turn, 1, on=MAIN, region=COLLIDE)
         for one in exchanges:
             if not one.early:
                 step.start(one.exchange, one.sent, into=one.into, on=on)
         for one in exchanges:
             step.finish(one.exchange, on=on)
-        for call in calls.walls:
-            step.kernel(region=WALLS, **call)
+        if self._corrections:
+            # What steps leave with neighbours lies elsewhere than what they leave in own slots.
+            links = self._corrections[int(turn.pushed)]
+            step.kernel(
+                self._kernel("correct_walls"),
+                region=WALLS,
+                f=self.state.fields[turn.destination][turn.parts],
+                **links,
+                extent=(links["count"],),
+                block=_GPU_BLOCK,
+            )
+
+    def _arguments(self, turn: Turn, part: str) -> dict[str, Any]:
+        """Arguments of kernels that take some of the points through a step between two arrays."""
+        fields = self.state.fields
+        fresh = fields[turn.destination][pushed(part) if turn.pushed else part]
+        return {
+            "old": fresh if turn.in_place else fields[turn.source].array,
+            "fresh": fresh,
+            "stride": self.stride,
+            "physics": self._physics,
+            "body": self._body_force,
+            "force": self.force,
+            "inside": self.inside,
+            "velocity": self.velocity_field[part],
+        }
+
+    def _take_bulk(self, step: Step, turn: Turn, number: int, *, on: str, region: Region) -> None:
+        """Points of the edge, number 0, or of the interior, 1."""
+        order = self._orders.tables[int(turn.streamed or turn.pushed)][number]
+        if not order["count"]:
+            return
+        on_gpu = self._device.kind != "cpu"
+        arguments = self._arguments(turn, PARTS[number])
+        if turn.in_place:
+            arguments["f"] = arguments.pop("fresh")
+            del arguments["old"]
+        if on_gpu:
+            arguments["backward"] = int(turn.backward)
+        if self._sent_back is not None and turn.streamed and not turn.pushed:
+            arguments |= self._sent_back.tables[number]
+        step.kernel(
+            self._kernel(kernel_of(turn, on_gpu)),
+            on=on,
+            region=region,
+            **arguments,
+            **order,
+            extent=(order["count"],),
+            block=(self._way.threads,),
+            early=self._way.early and self.count == self.owned,
+        )
+
+    def _take_openings(self, step: Step, turn: Turn, region: Region) -> None:
+        count = self.owned - self.bulk
+        step.kernel(
+            self._kernel("openings"),
+            on=SIDE,
+            region=region,
+            **self._arguments(turn, "openings"),
+            first=self.bulk,
+            count=count,
+            **self._opening_tables,
+            drive=self._drive,
+            openings=len(self._drive),
+            streamed=int(turn.streamed),
+            pushed=int(turn.pushed),
+            extent=(count,),
+            block=_OPENINGS_BLOCK,
+        )
 
     def take(self, way: KernelVariant) -> None:
-        """Let a GPU step in another way from now on, with the same neighbours and buffers."""
-        if any(getattr(way, key) != getattr(self._asked, key) for key in _OF_LISTS):
-            raise ValueError(
-                "the kernel variant differs in lists of neighbours or buffers; make a new fluid"
-            )
-        if self._sent_back is not None and not lanes_find_room(way.threads, self._dtype):
-            raise ValueError(
-                f"blocks of {way.threads} threads have too little memory for these wall links; make a new fluid"
-            )
+        """Let a GPU step in another way from now on, with the same neighbours, buffers and wall links."""
         self._way = replace(way, compact=self._way.compact)
         self.constants |= self._way.constants()
         self.record(self._exchanges, on=self._on)
-
-    @property
-    def populations_array(self) -> Array:
-        """The flat array in which the present state lies."""
-        return self._populations.source
-
-    @property
-    def destination(self) -> Array:
-        """The flat array that a step writes, until it is finished: what is exchanged lies there."""
-        return self._populations.destination
-
-    @property
-    def population_fields(self) -> tuple[Field, ...]:
-        """All arrays that are `destination` at times, with their parts."""
-        return self._populations.fields
-
-    @property
-    def phase(self) -> int:
-        """Number of the kind of step that is next: steps of a kind have the same launches."""
-        return self._populations.phase
-
-    @property
-    def streamed(self) -> bool:
-        """Whether what has arrived at a point still lies with its neighbours, as odd steps find it."""
-        return self._populations.turn.streamed
-
-    @property
-    def in_place(self) -> bool:
-        """Whether there is one buffer."""
-        return len(self._populations.buffers) == 1
-
-    def numbers(self, stored: Array) -> Array:
-        """Values of `populations_array` as numbers: half precision is kept times a factor."""
-        return self._populations.numbers(stored)
 
     def drive(self, opening: int, number: float) -> None:
         """Set the factor of an opening's velocities, or its density."""
@@ -393,13 +381,13 @@ class Fluid:
 
     def set_populations(self, populations: Iterable[NDArray[Any]]) -> None:
         """Start from what :meth:`populations` gave, (19, owned); rows may be made as they are taken."""
-        self._populations.set(populations)
+        self.state.set(populations)
 
     def arrived(self, i: int) -> Array:
         """Populations that arrived along direction i at all own points, on the device: f_i - w_i."""
-        populations = self._populations.arrived(i)
-        if self._sent_back is not None and self.streamed:
-            self._sent_back.put_into(populations, i, self._send_back_to, self.populations_array)
+        populations = self.state.arrived(i)
+        if self._sent_back is not None and self.state.turn.streamed:
+            self._sent_back.put_into(populations, i, self._send_back_to, self.state.source)
         return populations
 
     def arrived_at(self, points: NDArray[np.int64], addresses: Sequence[Array]) -> Floats:
@@ -408,12 +396,12 @@ class Fluid:
         `addresses`: where it is when it lies in own slots, and when it still lies with neighbours,
         (19, points) each.
         """
-        stored = self._populations.numbers(self.populations_array[addresses[int(self.streamed)]])
+        stored = self.state.numbers(self.state.source[addresses[int(self.state.turn.streamed)]])
         populations = np.asarray(self._device.to_host(stored), np.float64)
-        if self._sent_back is not None and self.streamed:
+        if self._sent_back is not None and self.state.turn.streamed:
             chosen, directions, columns = self._sent_back.of_points(points)
             if len(chosen):
-                sent = self._sent_back.sent(chosen, self._send_back_to, self.populations_array)
+                sent = self._sent_back.sent(chosen, self._send_back_to, self.state.source)
                 populations[directions, columns] = self._device.to_host(sent)
         return populations
 
@@ -465,7 +453,7 @@ class Fluid:
     def nbytes(self) -> int:
         """Bytes of the arrays that hold values of points."""
         arrays = (self.force, self.velocity, self.inside)
-        return self._populations.nbytes + sum(int(array.nbytes) for array in arrays)
+        return self.state.nbytes + sum(int(array.nbytes) for array in arrays)
 
     @property
     def bytes_a_point(self) -> float:
@@ -473,23 +461,14 @@ class Fluid:
 
         Each population is read once and written once; in place every second step needs neighbours.
         """
-        moved = 2 * DIRECTIONS * float(self.populations_array.itemsize)
-        return moved + (self.listed / 2 if self.in_place else self.listed)
-
-    @property
-    def gives_back(self) -> bool:
-        """Whether some steps leave with ghosts what belongs to their owners."""
-        return any(turn.pushed for turn in self._populations.turns)
-
-    def skip_step(self) -> None:
-        """Take note that a graph has done a step."""
-        self._populations.go_on()
+        moved = 2 * DIRECTIONS * float(self.state.source.itemsize)
+        return moved + self.listed / (2 if len(self.state.buffers) == 1 else 1)
 
     def step(self) -> None:
         """Advance by one time step."""
-        self.program.next = self.phase
+        self.program.next = self.state.phase
         self.program.advance(1)
-        self._populations.go_on()
+        self.state.go_on()
 
 
 def _default_way(device: Device, count: int, itemsize: int) -> KernelVariant:

@@ -4,14 +4,13 @@
 // studies, reads as even steps do and writes another buffer as odd ones do, the push of Ames and others
 // (J. Comput. Sci. 44 (2020) 101153).
 //
-// `points` names the points; without it they are 0 .. count - 1. Where a point's neighbours lie:
-//   KINDS   kinds[p] is the row of a table of distances, distances [..][ROW], that p shares with all
+// `points` names the points; without it they are 0 .. count - 1. Where a point's neighbours lie, by KINDS:
+//   1       kinds[p] is the row of a table of distances, distances [..][ROW], that p shares with all
 //           points whose neighbours lie alike: 4 bytes a point, the table stays in the caches; below 0
 //           where p is to be left out (-1), with all others on its lines of memory;
 //   2       the row has the distances of the eight rows of points beside p's own, and the lowest `mask_bits`
 //           bits of kinds[p] name a mask of the neighbours that are there; or kinds[p] is below -1 and names a
-//           row as above. Masks come first in `distances`, then rows of eight, from `pitch` on whole rows;
-//   else    every point has its own row of distances [18][pitch]: 72 bytes a point.
+//           row as above. Masks come first in `distances`, then rows of eight, from `pitch` on whole rows.
 // A distance is the index of the point at x - c_i less that of x, or NONE where there is none.
 // `backward`: points are taken from the last to the first. Blocks start in the order of their numbers, and
 // what the step before has left last is still in the second-level cache.
@@ -62,9 +61,6 @@ INLINE real taken(const Stored *p) {
   return number(*p);
 #endif
 }
-
-// The kind of point p, where there are kinds.
-INLINE int kind_of(const int *kinds, int p) { return KINDS ? kinds[p] : 0; }
 
 INLINE bool left_out(int kind) { return KINDS == 2 ? kind == -1 : kind < 0; }
 
@@ -148,9 +144,7 @@ INLINE int behind(int i, int distance, int stride) {
 }
 
 // How far behind each of a point's populations is found, and whether all come from neighbours.
-INLINE bool find_neighbours(int kind, const int *distances, long pitch, int mask_bits, int p, int stride,
-                            int *d) {
-#if KINDS
+INLINE bool find_neighbours(int kind, const int *distances, long pitch, int mask_bits, int stride, int *d) {
 #if KINDS == 2
   if (kind >= 0) {
     const int *const eight = distances + (1 << mask_bits) + 8L * (kind >> mask_bits);
@@ -170,9 +164,6 @@ INLINE bool find_neighbours(int kind, const int *distances, long pitch, int mask
     const Four four = row[n];
     UNROLLED for (int m = 0; m < 4; ++m) d[4 * n + m] = four.of[m];
   }
-#else
-  UNROLLED for (int i = 1; i < Q; ++i) d[i - 1] = distances[(i - 1) * pitch + p];
-#endif
   bool all = true;
   UNROLLED for (int i = 1; i < Q; ++i) {
     all &= d[i - 1] != NONE;
@@ -209,11 +200,11 @@ KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR), advance_al
   const Surroundings around = {force, velocity, inside};
   FOR_EACH_FROM(q, count, backward) {
     const int p = points ? points[q] : (int)q;
-    const int kind = kind_of(kinds, p);
+    const int kind = kinds[p];
     if (left_out(kind)) continue;
     int d[ROW];
     real h[Q];
-    find_neighbours(kind, distances, pitch, mask_bits, p, stride, d);
+    find_neighbours(kind, distances, pitch, mask_bits, stride, d);
     wait_for_step_before();
     const Force g = force_everywhere(body);
     arrive(f, stride, p, d, h);
@@ -234,11 +225,11 @@ KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR), advance_ac
   const Surroundings around = {force, velocity, inside};
   FOR_EACH_FROM(q, count, backward) {
     const int p = points ? points[q] : (int)q;
-    const int kind = kind_of(kinds, p);
+    const int kind = kinds[p];
     if (left_out(kind)) continue;
     int d[ROW];
     real h[Q];
-    find_neighbours(kind, distances, pitch, mask_bits, p, stride, d);
+    find_neighbours(kind, distances, pitch, mask_bits, stride, d);
     wait_for_step_before();
     const Force g = force_everywhere(body);
     arrive(old, stride, p, d, h);
@@ -257,11 +248,11 @@ KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR), advance_pu
   const Surroundings around = {force, velocity, inside};
   FOR_EACH_FROM(q, count, backward) {
     const int p = points ? points[q] : (int)q;
-    const int kind = kind_of(kinds, p);
+    const int kind = kinds[p];
     if (left_out(kind)) continue;
     int d[ROW];
     real h[Q];
-    find_neighbours(kind, distances, pitch, mask_bits, p, stride, d);
+    find_neighbours(kind, distances, pitch, mask_bits, stride, d);
     wait_for_step_before();
     const Force g = force_everywhere(body);
     take(old, stride, p, h);

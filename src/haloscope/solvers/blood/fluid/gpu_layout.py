@@ -31,8 +31,6 @@ _USED = 15 / 16
 # Of a GPU's second-level cache, what one buffer takes where steps in place are the faster ones: two would
 # fill more of it than one, and one is not so large that nothing of it is found there again.
 _IN_CACHE = (0.3, 4.0)
-# Whole lines of memory, for lists with a row for each direction.
-_LINE = 64
 # Rows of points beside a point's own, by their places along the other axes, as fluid_gpu.hpp has them.
 _BESIDE = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
 # Bytes of rows for a point that are next to nothing.
@@ -53,9 +51,8 @@ _FACTORS = np.random.default_rng(18).integers(1, 2**63, 18, dtype=np.uint64) * n
 class KernelVariant:
     """A way to launch the steps; see fluid_gpu.hpp."""
 
-    kinds: bool = True  # Points share rows of distances; else each has its own
-    # These rows have the distances of the eight rows of points beside a point's own, and masks say
-    # which neighbours are there: fewer and shorter rows, where that is less to read.
+    # The rows of distances that points share are those of the eight rows of points beside a point's own, and
+    # masks say which neighbours are there: fewer and shorter rows, where that is less to read.
     compact: bool = False
     # Of a block, and blocks that a processor must hold at once.
     threads: int = 256
@@ -72,7 +69,7 @@ class KernelVariant:
     def constants(self) -> Constants:
         """Compile-time constants of fluid_gpu.hpp."""
         return {
-            "KINDS": 2 if self.compact else int(self.kinds),
+            "KINDS": 2 if self.compact else 1,
             "THREADS_A_BLOCK": self.threads,
             "BLOCKS_A_PROCESSOR": self.blocks,
             "LINES": int(self.lines),
@@ -81,7 +78,7 @@ class KernelVariant:
 
     def laid_out(self, *, compact: bool) -> KernelVariant:
         """The same where compact kinds tell where neighbours lie, or are not worth it."""
-        return replace(self, kinds=True, compact=compact) if self.compact else self
+        return replace(self, compact=compact) if self.compact else self
 
 
 def fastest_way(itemsize: int, buffers: int = 1) -> KernelVariant:
@@ -118,22 +115,19 @@ def faster_in_place(cache: float, buffer: float) -> bool:
 class Neighbours:
     """Where the neighbours of all own points lie, as the kernel reads it."""
 
-    # Row of each point; one number where each point has its own. Compact: number of its row, then
+    # Row of each point. Compact: number of its row, then
     # `mask_bits` bits that number its mask, or -2 less the number of a whole row of 18.
     kinds: Indices
-    # Rows (.., 20) by kind, or (18, pitch) by direction. Compact, one after the other: masks, as
+    # Rows (.., 20) by kind. Compact, one after the other: masks, as
     # many as their bits number, rows of eight distances, whole rows of 20.
     distances: Indices
-    pitch: int  # Points of a row by direction. Compact: where whole rows begin.
+    pitch: int  # Where whole rows begin; 0 where kinds are not compact
     mask_bits: int = 0  # Of compact kinds; 0: they are not
 
     @property
     def bytes_a_point(self) -> float:
         """Read for each point in a step that needs neighbours, every row of distances once."""
-        count = max(1, len(self.kinds))
-        if self.pitch and self.distances.ndim == 2:
-            return 18 * 4
-        return 4 + self.distances.nbytes / count
+        return 4 + self.distances.nbytes / max(1, len(self.kinds))
 
 
 def neighbours(sources: Indices, way: KernelVariant, axis: int = 0) -> Neighbours:
@@ -141,23 +135,12 @@ def neighbours(sources: Indices, way: KernelVariant, axis: int = 0) -> Neighbour
 
     `sources`: (18, points): index of the point at x - c_i, negative where there is none.
     """
-    count = sources.shape[1]
-    if way.compact:
-        shared = _shared(sources)
-        # Dense lattices have so few rows that others are not looked for.
-        if count == 0 or shared.distances.nbytes <= _FEW * count:
-            return shared
-        compact = _compact(sources, axis)
-        if compact is None:
-            return shared
-        return min(compact, shared, key=lambda one: one.bytes_a_point)
-    if not way.kinds:
-        pitch = max(1, -(-count // _LINE)) * _LINE
-        table = np.full((len(sources), pitch), NONE, np.int32)
-        for row, of in zip(table, sources, strict=True):
-            row[:count] = _distances(of)
-        return Neighbours(np.zeros(1, np.int32), table, pitch)
-    return _shared(sources)
+    count, shared = sources.shape[1], _shared(sources)
+    # Dense lattices have so few rows that others are not looked for.
+    if not way.compact or count == 0 or shared.distances.nbytes <= _FEW * count:
+        return shared
+    compact = _compact(sources, axis)
+    return shared if compact is None else min(compact, shared, key=lambda one: one.bytes_a_point)
 
 
 def _shared(sources: Indices) -> Neighbours:
@@ -254,11 +237,6 @@ def _beside_rows(
     for distance, known_rows in zip(beside, known, strict=True):
         distance[:] = distance[np.maximum.accumulate(np.where(known_rows, steps, 0))]
     return beside, whole
-
-
-def _distances(of: Indices) -> Indices:
-    distances = np.where(of < 0, NONE, of - np.arange(len(of), dtype=np.int32))
-    return distances.astype(np.int32, copy=False)
 
 
 def _alike(rows: Indices) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

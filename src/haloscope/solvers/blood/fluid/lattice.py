@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.bisection import Boxes, bisect
-from haloscope.mesh.lattice.lattice_parts import LatticePart, distribute, take
+from haloscope.mesh.lattice.lattice_parts import LatticePart, Triple, distribute, take
 from haloscope.mesh.lattice.openings import Opening
 from haloscope.mesh.lattice.tilted_openings import TiltedOpening
 from haloscope.mesh.lattice.voxels import Lattice
@@ -109,6 +109,13 @@ def share_out(
         if rows[fewest] < _FEWER * rows[0]:
             part = part.along(fewest)
     return boxes, part
+
+
+def whole_part(
+    numbers: Integers, shape: Triple, periodic: tuple[bool, bool, bool], halo: int = 1
+) -> LatticePart:
+    """All points of a lattice, by their raster numbers, on one rank."""
+    return take(numbers, shape, ((0, 0, 0), shape), halo, VELOCITIES[1:], periodic=periodic)
 
 
 def wanted_by_others(part: LatticePart) -> NDArray[np.bool_]:
@@ -234,8 +241,7 @@ def _row_places(rows: Indices, sources: Indices, stride: int, axis: int) -> Plac
 
     def places(i: int, points: Places) -> Places:
         there = sources[i - 1, points].astype(np.int64)
-        places: Places = np.where(there < 0, i * stride + points, OPPOSITE[i] * stride + there)
-        return places
+        return np.where(there < 0, i * stride + points, OPPOSITE[i] * stride + there)
 
     columns = [first, *(places(i, first + 1) - 1 for i in range(1, DIRECTIONS))]
     columns += [places(i, first) for i in up]

@@ -54,7 +54,7 @@ KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR), advance_ac
   FOR_EACH_FROM(q, (count + WARP - 1) / WARP * WARP, backward) {
     const int p = q >= count ? 0 : points ? points[q] : (int)q;
     // Asked for first: all else waits for it.
-    const int kind = kind_of(kinds, p);
+    const int kind = kinds[p];
     int begin = starts[q / WARP];
     const int end = starts[q / WARP + 1];
     Link link = link_of(links, shares, begin + lane, end);
@@ -65,7 +65,7 @@ KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_A_PROCESSOR), advance_ac
     Force g;
     if (chosen) {
       int d[ROW];
-      bounded = !find_neighbours(kind, distances, pitch, mask_bits, p, stride, d);
+      bounded = !find_neighbours(kind, distances, pitch, mask_bits, stride, d);
       wait_for_step_before();
       g = force_everywhere(body);
       arrive(old, stride, p, d, h);

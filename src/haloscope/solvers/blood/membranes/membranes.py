@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,28 +14,28 @@ from numpy.typing import NDArray
 from haloscope.device.fields import Field
 from haloscope.device.interface import Array, Device, Kernel, Launch
 from haloscope.device.targets import KernelFile, Target
-from haloscope.errors import InputError, SolutionError, counted
-from haloscope.solvers.blood.membranes.loop_elements import (
-    SUPPORT,
+from haloscope.errors import SolutionError
+from haloscope.solvers.blood.membranes.elements import (
+    GPU_THREADS,
+    WARP,
     Chunks,
     ChunkWay,
-    chunk_tables,
-    loop_elements,
+    Elements,
+    GpuBlocks,
+    elements_of,
+    kernel_constants,
 )
 from haloscope.solvers.blood.membranes.meshes import CellShapes, MembraneMesh, fault, fold_onset
 
-Elements = Literal["loop", "linear"]
 SOURCE = Path(__file__).with_name("membrane.cpp")
 ENERGIES = ("elastic", "bending", "area", "volume", "folds")
 _MOMENTS = 12
-# Of a GPU's block of linear elements, at most: then each thread may have 96 registers.
 ALONE, OWN, COPIES, SHARED = range(4)
 """Parts of the cells of a rank: own ones that no other rank holds, others of its own, copies of
 others', and the last two together."""
 
 _PARTS = ("alone", "own", "copies")
 _PARTS_OF = (("alone",), ("own",), ("copies",), ("own", "copies"))
-_GPU_THREADS = 672
 # Bytes of a GPU's block beside what waits for others.
 _GPU_STATIC = 4 << 10
 _CORNER_RESPONSE = 7
@@ -45,7 +44,6 @@ _FOLD_SHEETS = 4
 _LEAST_AREA_RATIO = 0.2
 _CORES_SCRATCH = 13 * 8
 _CELLS_AT_ONCE = 64
-_WARP = 32
 # Threads of a processor that move vertices.
 _MOVING = 2048
 
@@ -81,22 +79,6 @@ class MembraneLaw:
     # against triangles that collapse (membrane_folds.hpp); 0: none.
     fold_guard: float = 0.0
 
-    def __post_init__(self) -> None:
-        for name in ("shear_modulus", "dilation", "bending_modulus", "area_modulus"):
-            self._require(name, getattr(self, name))
-        self._require("volume_modulus", self.volume_modulus)
-        self._require("viscosity", self.viscosity)
-        self._require("viscous_stiffness", self.viscous_stiffness)
-        self._require("fold_guard", self.fold_guard)
-        if self.viscosity and not self.viscous_stiffness:
-            raise InputError(
-                "the viscosity has no effect", location="viscous_stiffness = 0", allowed="above 0"
-            )
-        if self.shear_modulus == 0:
-            raise InputError(
-                "the membrane has no shape at rest", location="shear_modulus = 0", allowed="above 0"
-            )
-
     @property
     def least_area_ratio(self) -> float:
         """Area over that at rest from which on the guard against folds holds a triangle.
@@ -108,65 +90,6 @@ class MembraneLaw:
             return _LEAST_AREA_RATIO
         square = (self.dilation - 1) / (3 * max(self.dilation, 1.0))
         return max(math.sqrt(max(square, 0.0)), _LEAST_AREA_RATIO)
-
-    @staticmethod
-    def _require(name: str, value: float) -> None:
-        if not (math.isfinite(value) and value >= 0):
-            raise InputError("out of range", location=f"{name} = {value}", allowed="0 or more")
-
-
-def elements_of(mesh: MembraneMesh, kind: Elements) -> tuple[np.ndarray, int, np.ndarray]:
-    """Vertices of elements (E, ..), number of regular ones, which come first, and weights."""
-    if kind == "linear":
-        nodes = np.concatenate([mesh.triangles, mesh.across], axis=1)
-        return nodes, len(nodes), np.zeros((2, 6, SUPPORT))
-    valence = np.bincount(mesh.triangles.ravel())
-    irregular = (valence[mesh.triangles] != 6).sum(axis=1)
-    if irregular.max() > 1 or not set(valence.tolist()) <= {5, 6}:
-        raise InputError(
-            "the mesh does not suit Loop elements",
-            allowed="vertices with five or six neighbours, at most one with five in a triangle",
-            remedy='refine the mesh, or set elements = "linear"',
-        )
-    elements = loop_elements(mesh)
-    return elements.patches, elements.regular, elements.weights
-
-
-@dataclass(frozen=True)
-class GpuBlocks:
-    """How a GPU's kernel of forces goes through cells."""
-
-    threads: int  # Of a block
-    # With subdivision surfaces: chunks of elements, and their tables.
-    chunks: tuple[ChunkWay, Chunks] | None = None
-
-    @classmethod
-    def of_linear(cls, vertices: int) -> GpuBlocks:
-        """For linear elements of cells with so many vertices."""
-        return cls(min(_GPU_THREADS, -(-vertices // _WARP) * _WARP))
-
-    @classmethod
-    def of_loop(
-        cls, vertices: int, nodes: np.ndarray, regular: int, block_memory: int, way: ChunkWay
-    ) -> GpuBlocks:
-        """For subdivision surfaces, with vertices of elements as of :func:`elements_of`."""
-        fitted = way.fitted(vertices, block_memory)
-        return cls(fitted.size, (fitted, chunk_tables(nodes, regular, fitted.size)))
-
-
-def kernel_constants(
-    elements: Elements, blocks: GpuBlocks | None, *, viscous: bool
-) -> dict[str, int]:
-    """Compile-time constants of membrane.cpp; `blocks`: on a GPU."""
-    constants = {"LOOP": int(elements == "loop"), "VISCOUS": int(viscous)}
-    if blocks is None:
-        return constants
-    constants["THREADS_A_BLOCK"] = blocks.threads
-    if blocks.chunks is not None:
-        way, tables = blocks.chunks
-        constants |= {"CHUNK": way.size, "BLOCKS_A_PROCESSOR": way.blocks}
-        constants |= {"MOST_FOURS": len(tables.taken), "STAGED": int(way.staged)}
-    return constants
 
 
 def kernel_file(
@@ -207,9 +130,6 @@ class Membranes:
         *,
         elements: Elements = "loop",
     ) -> None:
-        if capacity < 1:
-            raise InputError("out of range", location=f"capacity = {capacity}", allowed="1 or more")
-        # As given; vertices of a cell.
         # The shape at rest, lengths in the unit of the positions.
         self.mesh, self.law, self.capacity = mesh, law, capacity
         self.vertices = len(mesh.vertices)
@@ -290,7 +210,7 @@ class Membranes:
 
         A part always has the same stream.
         """
-        self._launch_part("forces", part, partial(self._bind_forces, stream=stream))
+        self._launch_part("forces", part, stream)
 
     def view(self, array: Array, part: int | None) -> Any:
         """One of the arrays of vertices with the cells of a part; None: all of them."""
@@ -306,12 +226,12 @@ class Membranes:
         Lattices keep momentum that changes its sign from step to step, and membranes that went with it
         would feed it: each push comes a step late, when it has become one onwards.
         """
-        self._launch_part("advance", part, self._bind_advance)
+        self._launch_part("advance", part)
 
     def relax(self, part: int) -> None:
         """Let the springs of the cells of a part give way for a step; needed of viscous ones alone."""
         if self.natural:
-            self._launch_part("relax", part, self._bind_relax)
+            self._launch_part("relax", part)
 
     def keep_velocities(self) -> None:
         """Take the present velocities for those of the step before the next."""
@@ -440,10 +360,6 @@ class Membranes:
         a11, a12, a22 = ((p * q).sum(axis=1) for p, q in ((a1, a1), (a1, a2), (a2, a2)))
         S = np.cross(a1, a2)
         det = a11 * a22 - a12**2
-        if not det.min() > 0:
-            raise InputError(
-                "the mesh of a cell has an element without area", remedy="use another shape"
-            )
         sides = x[:, [1, 2, 0]] - x[:, :3]
         flat = np.linalg.norm(np.cross(sides[:, 0], sides[:, 1]), axis=1) / 2
         Q = flat / (sides**2).sum(axis=(1, 2))
@@ -482,7 +398,7 @@ class Membranes:
     def _set_scratch(self) -> None:
         """How the kernel of forces goes through cells, and room in which it keeps what a few of them say."""
         device, count = self._device, len(self.mesh.triangles)
-        self._threads, self._room, self._on_chip, self._shared = _WARP, 0, 1, 0
+        self._threads, self._room, self._on_chip, self._shared = WARP, 0, 1, 0
         self._blocks: GpuBlocks | None = None
         self._of_chunks: dict[str, Any] = {}
         together = 1
@@ -504,7 +420,7 @@ class Membranes:
             self._room += _FOLD_SHEETS * count if self.law.fold_guard else 0
             shared = 8 * (self._room + 3 * self.vertices)
             room = device.block_memory
-            together = max(1, min(room // (shared + _GPU_STATIC), _GPU_THREADS // self._threads))
+            together = max(1, min(room // (shared + _GPU_STATIC), GPU_THREADS // self._threads))
             self._on_chip = int(shared + _GPU_STATIC <= room)
             self._shared = shared * self._on_chip
         self._slots = device.multiprocessors * together
@@ -527,10 +443,6 @@ class Membranes:
 
     def _launch(self, name: str, count: int) -> None:
         """Run a kernel over the first `count` cells."""
-        if not 0 <= count <= self.capacity:
-            raise InputError(
-                f"there is no room for {counted(count, 'cell')}", allowed=f"0 to {self.capacity}"
-            )
         if count == 0:
             return
         if (name, count) not in self._launches:
@@ -539,76 +451,51 @@ class Membranes:
             self._launches[name, count] = self._bind(name, count)
         self._launches[name, count]()
 
-    def _launch_part(
-        self, name: str, part: int, bind: Callable[[Array, Array, int], Launch]
-    ) -> None:
+    def _launch_part(self, name: str, part: int, stream: Any = None) -> None:
         if (name, part) not in self._of_parts:
-            self._of_parts[name, part] = bind(*self.part(part), part)
+            self._of_parts[name, part] = self._bind_part(name, *self.part(part), part, stream)
         self._of_parts[name, part]()
 
-    def _bind_advance(self, rows: Array, span: Array, part: int) -> Launch:
-        return self._kernel("advance").bind(
-            positions=self.view(self.positions, part),
-            velocities=self.view(self.velocities, part),
-            before=self.view(self._before, part),
-            rows=rows,
-            span=span,
-            capacity=self.capacity,
-            V=self.vertices,
-            extent=(min(self.capacity * self.vertices, _MOVING * self._device.multiprocessors),),
-        )
-
-    def _bind_relax(self, rows: Array, span: Array, part: int) -> Launch:
-        on_cores: dict[str, Any] = {
-            "scratch": self._scratch,
-            "slots": self._slots,
-            "room": self._room,
-        }
-        count = len(self.mesh.triangles)
-        return self._kernel("relax").bind(
-            positions=self.view(self.positions, part),
-            **self._natural_arguments(),
-            elements=self._tables["elements"],
-            weights=self._tables["weights"],
-            law=self._law,
-            rows=rows,
-            span=span,
-            **self._sizes,
-            regular=self._regular,
-            **(on_cores if self._device.kind == "cpu" else {}),
-            extent=(min(self.capacity * count, _MOVING * self._device.multiprocessors),),
-        )
-
-    def _bind_forces(
-        self, rows: Array, span: Array, part: int | None = None, stream: Any = None
+    def _bind_part(
+        self, name: str, rows: Array, span: Array, part: int | None = None, stream: Any = None
     ) -> Launch:
-        of_elements = self._of_chunks or {
-            **self._tables,
-            "scratch": self._scratch_of(stream),
-            "slots": self._slots,
-            "on_chip": self._on_chip,
-            "room": self._room,
-        }
-        return self._kernel("forces").bind(
-            positions=self.view(self.positions, part),
-            **self._natural_arguments(),
+        arguments = {"positions": self.view(self.positions, part), "rows": rows, "span": span}
+        moving = _MOVING * self._device.multiprocessors
+        if name == "advance":
+            return self._kernel(name).bind(
+                **arguments,
+                velocities=self.view(self.velocities, part),
+                before=self.view(self._before, part),
+                capacity=self.capacity,
+                V=self.vertices,
+                extent=(min(self.capacity * self.vertices, moving),),
+            )
+        # Membranes that are not viscous have no natural metrics.
+        first, second = self.natural or (None, None)
+        arguments |= {"first_natural": first, "second_natural": second, **self._sizes}
+        arguments |= {"law": self._law, "regular": self._regular}
+        scratch: dict[str, Any] = {}
+        if not self._of_chunks:
+            scratch = {"scratch": self._scratch_of(stream), "slots": self._slots}
+            scratch["room"] = self._room
+        if name == "relax":
+            return self._kernel(name).bind(
+                **arguments,
+                elements=self._tables["elements"],
+                weights=self._tables["weights"],
+                **(scratch if self._device.kind == "cpu" else {}),
+                extent=(min(self.capacity * len(self.mesh.triangles), moving),),
+            )
+        of_elements = self._of_chunks or {**self._tables, **scratch, "on_chip": self._on_chip}
+        return self._kernel(name).bind(
+            **arguments,
             result=self.view(self.forces, part),
             **of_elements,
-            law=self._law,
-            rows=rows,
-            span=span,
-            **self._sizes,
-            regular=self._regular,
             extent=(min(self._slots, self.capacity) * self._threads,),
             block=(self._threads,),
             stream=stream,
             shared=self._shared,
         )
-
-    def _natural_arguments(self) -> dict[str, Any]:
-        """Arguments for natural metrics; membranes that are not viscous have none."""
-        first, second = self.natural or (None, None)
-        return {"first_natural": first, "second_natural": second}
 
     def _chunk_arguments(self, tables: Chunks) -> dict[str, Any]:
         """Arguments of the kernel of forces that goes through elements in chunks."""
@@ -629,26 +516,17 @@ class Membranes:
         if name == "forces":
             give = self._device.from_host
             rows, span = np.arange(count, dtype=np.int32), np.array([0, count], np.int32)
-            return self._bind_forces(give(rows), give(span))
-        kernel, threads = self._kernel(name), 128
-        if name == "moments":
-            return kernel.bind(
-                positions=self.positions,
-                elements=self._tables["elements"],
-                result=self._moments,
-                count=count,
-                **self._sizes,
-                extent=(count * threads,),
-                block=(threads,),
-            )
-        return kernel.bind(
-            positions=self.positions,
+            return self._bind_part(name, give(rows), give(span))
+        arguments: dict[str, Any] = {
+            "positions": self.positions,
+            "result": self._energies,
             **self._tables,
-            law=self._law,
-            result=self._energies,
-            count=count,
-            **self._sizes,
-            regular=self._regular,
-            extent=(count * threads,),
-            block=(threads,),
+            "law": self._law,
+            "regular": self._regular,
+        }
+        if name == "moments":
+            elements, moments = self._tables["elements"], self._moments
+            arguments = {"positions": self.positions, "elements": elements, "result": moments}
+        return self._kernel(name).bind(
+            **arguments, count=count, **self._sizes, extent=(count * 128,), block=(128,)
         )

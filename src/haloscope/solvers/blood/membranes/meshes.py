@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
-
-from haloscope.errors import InputError
-
-_LARGEST_FREQUENCY = 141
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,32 +20,29 @@ class MembraneMesh:
     @functools.cached_property
     def across(self) -> np.ndarray:
         """(E, 3) vertices beyond the edges 01, 12 and 20 of each triangle."""
-        count = len(self.vertices)
-        start, end = self._directed_edges()
-        third = np.roll(self.triangles, 1, axis=1).ravel()
-        order = np.argsort(start * count + end)
-        keys = (start * count + end)[order]
-        opposite = np.searchsorted(keys, end * count + start)
-        beyond: np.ndarray = third[order[opposite]]
+        third = np.roll(self.triangles, 1, axis=1)
+        beyond: np.ndarray = third.ravel()[self._opposite_edges]
         return beyond.reshape(-1, 3)
 
     @functools.cached_property
     def neighbours(self) -> np.ndarray:
         """(E, 3) triangles beyond the edges 01, 12 and 20 of each triangle."""
+        return self._opposite_edges.reshape(-1, 3) // 3
+
+    @functools.cached_property
+    def _opposite_edges(self) -> np.ndarray:
+        """(3 E,) of each directed edge the one that runs the other way."""
         count = len(self.vertices)
         start, end = self._directed_edges()
         order = np.argsort(start * count + end)
         matches = np.searchsorted((start * count + end)[order], end * count + start)
-        beyond: np.ndarray = order[matches] // 3
-        return beyond.reshape(-1, 3)
+        opposite: np.ndarray = order[matches]
+        return opposite
 
     @functools.cached_property
     def edges(self) -> np.ndarray:
         """(3 E / 2, 2) edges, each once with its lower vertex first, in ascending order."""
-        start, end = self._directed_edges()
-        once = start < end
-        both = np.stack([start[once], end[once]], axis=1)
-        return both[np.lexsort((both[:, 1], both[:, 0]))]
+        return np.unique(np.sort(np.stack(self._directed_edges(), axis=1), axis=1), axis=0)
 
     @functools.cached_property
     def rings(self) -> list[list[int]]:
@@ -86,18 +79,9 @@ class MembraneMesh:
         return wide.ravel(), np.roll(wide, -1, axis=1).ravel()
 
 
-def frequency_of(vertices: int) -> int:
+def _frequency_of(vertices: int) -> int:
     """Parts f into which edges of an icosahedron are cut for a number of vertices, 10 f^2 + 2."""
-    f = round(math.sqrt(max(vertices - 2, 0) / 10))
-    if f < 2 or f > _LARGEST_FREQUENCY or 10 * f * f + 2 != vertices:
-        low = min(max(math.floor(math.sqrt(max(vertices - 2, 0) / 10)), 2), _LARGEST_FREQUENCY - 1)
-        raise InputError(
-            "no mesh of a cell has this number of vertices",
-            location=f"vertices = {vertices}",
-            allowed=f"10 f^2 + 2 with f from 2 to {_LARGEST_FREQUENCY}",
-            remedy=f"set vertices to {10 * low * low + 2} or {10 * (low + 1) ** 2 + 2}",
-        )
-    return f
+    return math.isqrt((vertices - 2) // 10)
 
 
 def _icosahedron() -> tuple[np.ndarray, np.ndarray]:
@@ -147,7 +131,7 @@ def icosphere(frequency: int) -> MembraneMesh:
 
 def sphere(vertices: int, radius: float) -> MembraneMesh:
     """A sphere of the given radius, all vertices on it."""
-    return icosphere(frequency_of(vertices)).scaled(radius)
+    return icosphere(_frequency_of(vertices)).scaled(radius)
 
 
 def red_cell(vertices: int, radius: float = 3.91) -> MembraneMesh:
@@ -155,7 +139,7 @@ def red_cell(vertices: int, radius: float = 3.91) -> MembraneMesh:
     # The thickness is radius (0.207 + 2.003 s^2 - 1.123 s^4) sqrt(1 - s^2) at the distance s radius
     # from the axis (Evans and Fung, Microvasc. Res. 4, 1972): 94.1 um^3 and 134.1 um^2 for a radius
     # of 3.91 um.
-    mesh = icosphere(frequency_of(vertices))
+    mesh = icosphere(_frequency_of(vertices))
     x, y, z = mesh.vertices.T
     s2 = x * x + y * y
     z = z * (0.207 + 2.003 * s2 - 1.123 * s2 * s2) / 2
@@ -164,7 +148,7 @@ def red_cell(vertices: int, radius: float = 3.91) -> MembraneMesh:
 
 def platelet(vertices: int, radius: float, aspect: float) -> MembraneMesh:
     """An oblate spheroid with its axis along z: `aspect` is its thickness over its diameter."""
-    mesh = icosphere(frequency_of(vertices))
+    mesh = icosphere(_frequency_of(vertices))
     return MembraneMesh(mesh.vertices * np.array([radius, radius, radius * aspect]), mesh.triangles)
 
 
@@ -191,6 +175,10 @@ class CellShapes:
         covariance = second[:, [[0, 5, 4], [5, 1, 3], [4, 3, 2]]]
         covariance = covariance - mean[:, :, None] * mean[:, None, :]
         return cls(volume, area, first + mean, covariance, moments[11])
+
+    def chosen(self, which: np.ndarray) -> CellShapes:
+        """Shapes of some of the cells, by number or flag."""
+        return CellShapes(*(getattr(self, field.name)[which] for field in fields(self)))
 
     def taylor_deformation(self, flow: int = 0, gradient: int = 1) -> np.ndarray:
         """(n,) D = (L - B)/(L + B) from the axes of the ellipsoid in the plane of a shear flow."""

@@ -12,13 +12,10 @@ from numpy.typing import NDArray
 
 from haloscope.errors import InputError
 from haloscope.exchange.images import merge_images
+from haloscope.exchange.plan import to_root
 from haloscope.exchange.ranks.world import World
 from haloscope.io.figures.geometry_views import Geometry, Part, box_side
-from haloscope.io.figures.surface_pictures import (
-    SurfaceImage,
-    Walls,
-    picture_view,
-)
+from haloscope.io.figures.surface_pictures import SurfaceImage, Walls, picture_view
 from haloscope.mesh.blocks import SIDES
 from haloscope.mesh.lattice.lattice_parts import Region
 from haloscope.mesh.lattice.openings import Opening
@@ -58,12 +55,7 @@ def vessel_geometry(
     # Openings first: their numbers and colours stay the same whatever the walls are.
     names = sorted(conditions, key=lambda name: name == _WALLS)
     parts = [
-        Part(
-            name,
-            conditions[name],
-            surfaces[name],
-            kind="wall" if name == _WALLS else "boundary",
-        )
+        Part(name, conditions[name], surfaces[name], kind="wall" if name == _WALLS else "boundary")
         for name in names
     ]
     for local, vertices, triangles in _own_surfaces(medium):
@@ -302,17 +294,6 @@ def _ends(vessel: Vessel, suspension: Suspension, spacing: float, walls: Walls) 
 _ROUNDING = 1e-6
 
 
-@dataclass(frozen=True)
-class Plane:
-    """Values on a plane of lattice points."""
-
-    # Positions in m along the plane's two axes.
-    x: Floats
-    y: Floats
-    offset: float  # Position of the plane on its normal, in m
-    values: Floats  # (fields, len(y), len(x)); nan where there is no point
-
-
 def slice_axis(lattice: Lattice, wanted: Slice) -> str:
     """Normal of the plane: x, y or z."""
     low, high = lattice.bounds
@@ -355,17 +336,30 @@ def flow_picture(
     axis = slice_axis(medium.lattice, wanted)
     normal = "xyz".index(axis)
     offset = None if wanted.offset_um is None else wanted.offset_um * 1e-6
-    plane = _plane_of(medium, fields, normal, offset)
+    world, lattice, part = medium.world, medium.lattice, medium.part
+    index = plane_index(lattice, normal, offset)
+    coordinates = part.coordinates[: part.owned]
+    chosen = np.flatnonzero(coordinates[:, normal] == index)
+    across = [other for other in range(3) if other != normal]
+    places = to_root(world, np.ascontiguousarray(coordinates[chosen][:, across], np.int32))
+    values = to_root(world, np.ascontiguousarray(fields[:, chosen].T, np.float64))
     outlines = cell_outlines(medium, normal, offset)
-    if plane is None:
+    if not world.is_root:
         return None
-    first, second = ("xyz"[other] for other in range(3) if other != normal)
-    speed = np.sqrt((plane.values[:3] ** 2).sum(axis=0))
+    width, height = (lattice.shape[other] for other in across)
+    plane = np.full((len(fields), height, width), np.nan)
+    plane[:, places[:, 1], places[:, 0]] = values.T
+    x, y = (
+        np.float64(lattice.origin[other]) + lattice.spacing * np.arange(lattice.shape[other])
+        for other in across
+    )
+    place = float(lattice.origin[normal]) + lattice.spacing * index
+    speed = np.sqrt((plane[:3] ** 2).sum(axis=0))
     return {
-        "x": plane.x * 1e6,
-        "y": plane.y * 1e6,
-        "x_label": f"{first} (um)",
-        "y_label": f"{second} (um)",
+        "x": x * 1e6,
+        "y": y * 1e6,
+        "x_label": f"{'xyz'[across[0]]} (um)",
+        "y_label": f"{'xyz'[across[1]]} (um)",
         "panels": [
             {
                 "values": speed * 1e3,
@@ -373,48 +367,12 @@ def flow_picture(
                 "quantity": "speed",
                 "scale": "magnitude",
             },
-            {"values": plane.values[3], "label": "pressure (Pa)", "scale": "range"},
+            {"values": plane[3], "label": "pressure (Pa)", "scale": "range"},
         ],
         "outlines": outlines * 1e6,
         "title": title or "Blood flow",
-        "subtitle": f"{axis} = {plane.offset * 1e6:.4g} um, {subtitle}",
+        "subtitle": f"{axis} = {place * 1e6:.4g} um, {subtitle}",
     }
-
-
-def _plane_of(
-    medium: FluidWithCells, fields: Floats, axis: int, offset: float | None
-) -> Plane | None:
-    """Fields (fields, owned) on the plane of points nearest to an offset in m, on rank 0.
-
-    `axis`: normal of the plane; None: the middle.
-    """
-    world, lattice, part = medium.world, medium.lattice, medium.part
-    index = plane_index(lattice, axis, offset)
-    coordinates = part.coordinates[: part.owned]
-    chosen = np.flatnonzero(coordinates[:, axis] == index)
-    across = [other for other in range(3) if other != axis]
-    places = np.ascontiguousarray(coordinates[chosen][:, across], np.int32)
-    values = np.ascontiguousarray(fields[:, chosen], np.float64)
-    nothing = np.empty(0, np.uint8)
-    sent = [nothing] * world.size
-    sent[0] = places.reshape(-1).view(np.uint8)
-    came = world.exchange(sent)
-    sent[0] = values.T.reshape(-1).view(np.uint8) if values.size else nothing
-    received = world.exchange(sent)
-    if not world.is_root:
-        return None
-    width, height = (lattice.shape[other] for other in across)
-    result = np.full((len(fields), height, width), np.nan)
-    for where, plane_values in zip(came, received, strict=True):
-        if not len(where):
-            continue
-        i, j = np.frombuffer(where.tobytes(), np.int32).reshape(-1, 2).T
-        result[:, j, i] = np.frombuffer(plane_values.tobytes()).reshape(-1, len(fields)).T
-    x, y = (
-        np.float64(lattice.origin[other]) + lattice.spacing * np.arange(lattice.shape[other])
-        for other in across
-    )
-    return Plane(x, y, float(lattice.origin[axis]) + lattice.spacing * index, result)
 
 
 # Triangles cut at a time.
@@ -435,10 +393,7 @@ def cell_outlines(medium: FluidWithCells, axis: int, offset: float | None) -> Fl
             pieces += _cut_cells(vertices + shift, triangles, axis, height, lattice)
     across = [other for other in range(3) if other != axis]
     segments = np.concatenate(pieces) * lattice.spacing + lattice.origin[across]
-    sent = [np.empty(0, np.uint8)] * world.size
-    sent[0] = np.ascontiguousarray(segments).reshape(-1).view(np.uint8)
-    received = world.exchange(sent)
-    lines = np.concatenate([np.frombuffer(r.tobytes()) for r in received]).reshape(-1, 4)
+    lines = to_root(world, segments.reshape(-1, 4))
     # In an order that does not depend on the ranks.
     return lines[np.lexsort(lines.T)].reshape(-1, 2, 2)
 

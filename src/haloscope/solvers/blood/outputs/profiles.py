@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import SolutionError, counted
+from haloscope.exchange.plan import to_root
 from haloscope.numerics.reduce import exact_bin_sums, exact_sum, total
 from haloscope.solvers.blood.case import Profile
 from haloscope.solvers.blood.cells.ownership import raise_together
@@ -367,13 +368,10 @@ class Profiles:
 
     def _add_layer(self, outline: Floats) -> None:
         """Add, on rank 0, distances of the outermost cells of all ranks from the walls."""
-        parts = [np.empty(0, np.uint8)] * self._world.size
-        parts[0] = outline.reshape(-1).view(np.uint8)
-        came = self._world.exchange(parts)
+        outlines = to_root(self._world, outline[None])
         if not self._world.is_root:
             return
-        all_ranks = np.frombuffer(b"".join(part.tobytes() for part in came))
-        reach = all_ranks.reshape(-1, *outline.shape).max(axis=0)
+        reach = outlines.max(axis=0)
         gaps = (self.vessel.views[1] - reach)[np.isfinite(reach)]
         self._sums["layer"] += exact_sum(gaps / self._units.spacing)
         self._sums["views"] += len(gaps)

@@ -30,7 +30,7 @@ _TURNS = 8
 
 
 def viscous_stress(
-    populations: Floats, force: Floats, tau: float | None, law: Carreau | None = None
+    populations: Floats, force: Floats, tau: float, law: Carreau | None = None
 ) -> Floats:
     """Viscous stress 2 mu S from what deviates from equilibrium, in lattice units.
 
@@ -52,14 +52,8 @@ def viscous_stress(
         ]
     )
     pi[:3] -= pi[:3].mean(axis=0)
-    time: Floats | float
-    if tau is None:
-        assert law is not None
-        time = _carreau_time(law, pi, density)
-    else:
-        time = tau
-    stress: Floats = -(1 - 0.5 / time) * pi
-    return stress
+    time = tau if law is None else _carreau_time(law, pi, density)
+    return -(1 - 0.5 / time) * pi
 
 
 def _weighted(factors: NDArray[np.integer], values: Floats) -> Floats:
@@ -210,8 +204,8 @@ class WallStress:
 
     def __init__(self, medium: FluidWithCells, vessel: Vessel) -> None:
         part = medium.part
-        self._units, self._world, self._law = medium.table.units, medium.world, medium.law
-        self._tau = medium.table.tau if medium.law is None else None
+        self._units, self._world = medium.table.units, medium.world
+        self._tau, self._law = medium.table.tau, medium.law
         self.samples = 0  # How many the mean is of
         own = wall_points(part)
         self.present = medium.world.any(len(own) > 0)

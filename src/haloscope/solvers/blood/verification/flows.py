@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Device
 from haloscope.errors import SolutionError
 from haloscope.mesh.files.meshio_files import MICROMETRE
-from haloscope.mesh.lattice.lattice_parts import LatticePart, take
+from haloscope.mesh.lattice.lattice_parts import LatticePart
 from haloscope.mesh.surfaces.surface_files import write_stl
 from haloscope.mesh.surfaces.surfaces import Surface, make_surface
 from haloscope.solvers.blood.fluid.fluid import Fluid, WallLinks
-from haloscope.solvers.blood.fluid.lattice import VELOCITIES
+from haloscope.solvers.blood.fluid.lattice import VELOCITIES, whole_part
 from haloscope.solvers.blood.units import MICRO
 from haloscope.solvers.verification import Solve
 
@@ -34,14 +34,12 @@ def between_plates(y: Floats, height: float, gradient: float, viscosity: float) 
     `y`: in m; `height`: of the gap in m; `gradient`: fall of the pressure along the flow in Pa/m;
     `viscosity`: in Pa s.
     """
-    velocity: Floats = gradient / (2 * viscosity) * y * (height - y)
-    return velocity
+    return gradient / (2 * viscosity) * y * (height - y)
 
 
 def in_tube(r: Floats, radius: float, gradient: float, viscosity: float) -> Floats:
     """Steady velocity in m/s at distances r in m from the axis of a round tube (Poiseuille)."""
-    velocity: Floats = gradient / (4 * viscosity) * (radius**2 - r**2)
-    return velocity
+    return gradient / (4 * viscosity) * (radius**2 - r**2)
 
 
 def pulsating_between_plates(
@@ -76,21 +74,7 @@ def layers(y: Floats, height: float, edge: float, push: float, ratio: float) -> 
 
     there = parabola(edge)
     inside = (y > edge) & (y < height - edge)
-    velocities: Floats = np.where(inside, there + (parabola(y) - there) / ratio, parabola(y))
-    return velocities
-
-
-def blood_in_tube(diameter: float, hematocrit: float) -> float:
-    """Apparent viscosity of blood in a glass tube over that of plasma, fitted to measurements.
-
-    A. R. Pries, D. Neuhaus, P. Gaehtgens, Am. J. Physiol. 263 (1992) H1770.
-    `diameter`: in um.
-    """
-    at_045 = 220 * math.exp(-1.3 * diameter) + 3.2 - 2.44 * math.exp(-0.06 * diameter**0.645)
-    wide = 1 / (1 + 1e-11 * diameter**12)
-    c = (0.8 + math.exp(-0.075 * diameter)) * (wide - 1) + wide
-    bent: float = ((1 - hematocrit) ** c - 1) / ((1 - 0.45) ** c - 1)
-    return 1 + (at_045 - 1) * bent
+    return np.where(inside, there + (parabola(y) - there) / ratio, parabola(y))
 
 
 def viscous_capsule(
@@ -128,14 +112,7 @@ _MOST_STEPS = 400_000
 def error_of_layers(device: Device, ratio: float, points: int) -> float:
     """Root mean square error of the steady velocity over its mean."""
     shape = (_ALONG, points, _ALONG)
-    part = take(
-        np.arange(points * _ALONG**2),
-        shape,
-        ((0, 0, 0), shape),
-        1,
-        VELOCITIES[1:],
-        periodic=(True, False, True),
-    )
+    part = whole_part(np.arange(points * _ALONG**2), shape, (True, False, True))
     viscosity = (_TAU - 0.5) / 3
     push = 12 * viscosity * _SPEED / points**2
     fluid = Fluid(
@@ -184,18 +161,8 @@ def published() -> dict[float, float]:
     return {float(row["share"]): float(row["drag"]) for row in rows_of(_DATA)}
 
 
-def sphere_drag(
-    device: Device,
-    share: float,
-    points: int,
-    *,
-    walls: str = "interpolated",
-    tolerance: float = 1e-6,
-) -> float:
-    """Drag on a sphere of a simple cubic array over that of Stokes, 6 pi mu a U.
-
-    `walls`: ``interpolated`` (Bouzidi) or ``halfway``.
-    """
+def sphere_drag(device: Device, share: float, points: int) -> float:
+    """Drag on a sphere of a simple cubic array over that of Stokes, 6 pi mu a U."""
     # U is the mean velocity over the whole volume, spheres included, and the drag the fall of the
     # mean pressure times that volume, as Zick and Homsy have both. A body force g stands for the
     # pressure gradient here: the fluid's momentum balance gives the sphere g times the volume of
@@ -207,17 +174,15 @@ def sphere_drag(
     part = _around_a_sphere(shape, centre, radius)
     nu = (_SPHERE_TAU - 0.5) / 3
     stokes = 6 * math.pi * nu * radius * _SPHERE_SPEED
-    links = _links(part, shape, centre, radius) if walls == "interpolated" else None
-    fluid = Fluid(
-        device, part, tau=_SPHERE_TAU, walls=links, body_force=(stokes / points**3, 0.0, 0.0)
-    )
+    links, push = _links(part, shape, centre, radius), (stokes / points**3, 0.0, 0.0)
+    fluid = Fluid(device, part, tau=_SPHERE_TAU, walls=links, body_force=push)
     drag = math.inf
     for _ in range(_SPHERE_MOST_STEPS // 100):
         for _ in range(100):
             fluid.step()
         before = drag
         drag = _SPHERE_SPEED * points**3 / float(fluid.moments()[1][0].sum())
-        if abs(drag - before) < tolerance * abs(drag):
+        if abs(drag - before) < 1e-6 * abs(drag):
             return drag
     raise SolutionError(
         f"the flow around spheres is not steady after {_SPHERE_MOST_STEPS} steps",
@@ -236,7 +201,7 @@ def _around_a_sphere(shape: tuple[int, int, int], centre: Floats, radius: float)
     places = np.unravel_index(numbers, shape[::-1])[::-1]
     x = np.stack(places, axis=1).astype(np.float64)
     outside = (_from_centre(x, centre, shape[0]) ** 2).sum(axis=1) > radius**2
-    return take(numbers[outside], shape, ((0, 0, 0), shape), 1, VELOCITIES[1:], periodic=_CLOSED)
+    return whole_part(numbers[outside], shape, _CLOSED)
 
 
 def _links(
@@ -388,13 +353,7 @@ def pulsating_error(points: int, solve: Solve, *, womersley: float = 4.0) -> flo
         velocities.append(u[:, 0])
         true.append(
             pulsating_between_plates(
-                x[:, 1],
-                simulation.solver.time,
-                height,
-                gradient,
-                VISCOSITY,
-                DENSITY,
-                1 / period,
+                x[:, 1], simulation.solver.time, height, gradient, VISCOSITY, DENSITY, 1 / period
             )
         )
     return _error(np.array(velocities), np.array(true))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.interface import Device
 from haloscope.errors import SolutionError
-from haloscope.solvers.blood.coupling.coupling import KERNELS, Coupling, OwnBox
+from haloscope.solvers.blood.coupling.coupling import Coupling, OwnBox
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import red_cell, sphere
 from haloscope.solvers.blood.units import MICRO
@@ -257,35 +257,26 @@ def _vertices(solver: Any) -> Floats:
     return centred
 
 
-def red_cell_in_shear(
-    *,
-    capillary_number: float = 1.0,
-    resolution: float = 6.0,
-    box: Box = (6.0, 7.0, 5.0),
-    reynolds: float = 0.05,
-    strain: float = 20.0,
-    vertices: int = 642,
-) -> Shear:
+def red_cell_in_shear() -> Shear:
     """A red cell with its axis tilted in the plane of the flow, at the same viscosity inside.
 
     The shear rate that a capillary number of 1 takes in plasma is 530 per s; here it is that of
     the Reynolds number, and moduli are larger in proportion.
     """
-    radius = 3.91
+    radius, reynolds = 3.91, 0.05
     rate = reynolds * VISCOSITY / DENSITY / (radius * MICRO) ** 2
-    scale = VISCOSITY * rate * radius * MICRO / capillary_number / (RED_CELL_MODULUS * MICRO)
+    scale = VISCOSITY * rate * radius * MICRO / (RED_CELL_MODULUS * MICRO)
     cell = {
         "name": "red-cell",
-        "vertices": vertices,
+        "vertices": 642,
         "shear_modulus_un_m": RED_CELL_MODULUS * scale,
         "bending_modulus_j": 2e-19 * scale,
         "volume_modulus_pa": 2000.0 * scale,
         "area_modulus_un_m": 100.0 * scale,
         "place": {"axis": [-0.5, 1.0, 0.0]},
     }
-    return shear(
-        cell, radius_um=radius, resolution=resolution, box=box, reynolds=reynolds, strain=strain
-    )
+    box = (6.0, 7.0, 5.0)
+    return shear(cell, radius_um=radius, resolution=6.0, box=box, reynolds=reynolds, strain=20.0)
 
 
 PATCH = 0.05
@@ -302,69 +293,53 @@ _FARTHEST = 0.1
 """Distance in um that a vertex may go in a step."""
 _MOST_STEPS = 20_000
 _AREA_MODULUS = 100.0
+# C of the Skalak law; largest force on a vertex of a cell at rest over the mean one of a patch.
+_DILATION, _TOLERANCE = 10.0, 0.01
 _CELL_VOLUME_MODULUS = 1000.0
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Mean and range of measured diameters, each (n,) in um, at forces (n,) in pN."""
+    """Ranges of measured diameters, each (n,) in um, at forces (n,) in pN."""
 
     force: np.ndarray
-    axial: np.ndarray
     axial_range: tuple[np.ndarray, np.ndarray]
-    transverse: np.ndarray
     transverse_range: tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Stretched:
-    """Computed shapes."""
+    """Computed diameters (n,) along the forces, and across them in the plane of the cell, in um."""
 
-    force: np.ndarray  # (n,) in pN
-    # (n,) diameters along the forces, and across them in the plane of the cell, in um.
     axial: np.ndarray
     transverse: np.ndarray
-    # (n,) in um^3 and um^2.
-    volume: np.ndarray
-    area: np.ndarray
-    steps: int  # Of the relaxation
-    residual: np.ndarray  # (n,) largest force left on a vertex, in pN
 
 
 def measured() -> Measured:
     """The measurements of Mills et al., Mech. Chem. Biosyst. 1 (2004) 169."""
     rows = [list(row.values()) for row in rows_of("red_cell_stretching_mills2004.csv")]
-    f, a, a0, a1, t, t0, t1 = np.array(rows, float).T
-    return Measured(f, a, (a0, a1), t, (t0, t1))
+    force, _, a0, a1, _, t0, t1 = np.array(rows, float).T
+    return Measured(force, (a0, a1), (t0, t1))
 
 
 def stretch(
-    device: Device,
-    forces: Sequence[float] | np.ndarray,
-    *,
-    shear_modulus: float = 2.5,
-    dilation: float = 10.0,
-    bending_modulus: float = 0.2,
-    vertices: int = 642,
-    elements: Literal["loop", "linear"] = "loop",
-    tolerance: float = 0.01,
+    device: Device, forces: Sequence[float] | np.ndarray, *, shear_modulus: float = 2.5
 ) -> Stretched:
     """Shapes of a red cell in equilibrium with forces on two patches at opposite ends.
 
-    `forces`: (n,) whole force on each patch, in pN; `shear_modulus`, `dilation`, `bending_modulus`:
-    g in pN/um and C of the Skalak law, k_b in pN um.
+    `forces`: (n,) whole force on each patch, in pN; `shear_modulus`: G of the Skalak law in pN/um.
     """
     pull = np.asarray(forces, np.float64)
     count = len(pull)
-    mesh = red_cell(vertices)
+    mesh = red_cell(642)
     law = MembraneLaw(
         shear_modulus,
-        dilation=dilation,
-        bending_modulus=bending_modulus,
+        dilation=_DILATION,
+        bending_modulus=0.2,
         area_modulus=_AREA_MODULUS,
         volume_modulus=_CELL_VOLUME_MODULUS,
     )
-    cells = Membranes(device, mesh, count, law, elements=elements)
+    cells = Membranes(device, mesh, count, law)
     patches = [_patch(mesh.vertices, sign) for sign in (-1.0, 1.0)]
 
     def forces_at(x: np.ndarray) -> np.ndarray:
@@ -376,14 +351,13 @@ def stretch(
             forces[:, patch, 0] += sign * pull[:, None] / len(patch)
         return forces
 
-    enough = tolerance * np.maximum(pull, 1.0) / len(patches[0])
-    longest = _LONGEST_STEP / math.sqrt(shear_modulus * (1 + 2 * dilation))
+    enough = _TOLERANCE * np.maximum(pull, 1.0) / len(patches[0])
+    longest = _LONGEST_STEP / math.sqrt(shear_modulus * (1 + 2 * _DILATION))
     start = np.repeat(mesh.vertices[None], count, axis=0)
-    x, residual, steps = _relax(start, forces_at, enough, longest)
+    x = _relax(start, forces_at, enough, longest)
     cells.require_sound(count)
-    shapes = cells.shapes(count)
     axial, transverse = (np.ptp(x[:, :, axis], axis=1) for axis in (0, 1))
-    return Stretched(pull, axial, transverse, shapes.volume, shapes.area, steps, residual)
+    return Stretched(axial, transverse)
 
 
 def _patch(vertices: np.ndarray, sign: float) -> np.ndarray:
@@ -396,11 +370,8 @@ def _patch(vertices: np.ndarray, sign: float) -> np.ndarray:
 
 
 def _relax(
-    x: np.ndarray,
-    forces_at: Callable[[np.ndarray], np.ndarray],
-    enough: np.ndarray,
-    longest: float,
-) -> tuple[np.ndarray, np.ndarray, int]:
+    x: np.ndarray, forces_at: Callable[[np.ndarray], np.ndarray], enough: np.ndarray, longest: float
+) -> np.ndarray:
     """Equilibrium of n cells by the fast inertial relaxation engine, each at its own pace.
 
     `x`: (n, V, 3) positions to start from; `forces_at`: gives the forces at positions, both (n, V,
@@ -413,12 +384,12 @@ def _relax(
     v = np.zeros_like(x)
     dt, mixing = np.full(len(x), 0.1 * longest), np.full(len(x), _MIXING)
     downhill_since = np.zeros(len(x), int)
-    for step in range(_MOST_STEPS):
+    for _ in range(_MOST_STEPS):
         f = forces_at(x)
         size = np.linalg.norm(f, axis=2)
         residual = size.max(axis=1)
         if (residual <= enough).all():
-            return x, residual, step
+            return x
         downhill = (f * v).sum(axis=(1, 2)) > 0
         downhill_since = np.where(downhill, downhill_since + 1, 0)
         steady = downhill & (downhill_since > _DELAY)
@@ -444,15 +415,6 @@ _SIZE = 15
 _STEPS = 20
 
 
-@dataclass(frozen=True)
-class Missed:
-    """Differences between points and vertices, over the sum of what vertices give without signs."""
-
-    force: float  # Largest component of the whole force
-    # Of the force on points with any velocity, and of vertices with the same interpolated.
-    work: float
-
-
 def pulled_cell() -> dict[str, Any]:
     """Data of a case: a red cell that meets a flow that it does not move with."""
     return case_of(
@@ -473,8 +435,11 @@ def missed_in_a_run(simulation: Any) -> float:
     return _missed(spread.sum(axis=1), forces.sum(axis=(0, 1)), np.abs(forces).sum())
 
 
-def missed_with(simulation: Any, kernel: str) -> Missed:
-    """The same of random forces on the vertices of a run, whose sum does not vanish."""
+def missed_with(simulation: Any, kernel: str) -> tuple[float, float]:
+    """The same of random forces on the vertices of a run, whose sum does not vanish; and of their work.
+
+    Work: that on points with any velocity, and on vertices with the same interpolated.
+    """
     device, part = simulation.device, simulation.solver.part
     membranes = simulation.solver.suspension.kinds[0].membranes
     stride, count = simulation.solver.fluid.stride, membranes.vertices
@@ -494,15 +459,10 @@ def missed_with(simulation: Any, kernel: str) -> Missed:
     force = _on_points(simulation, g)
     interpolated = device.to_host(V).reshape(3, count)
     power = forces * interpolated
-    return Missed(
+    return (
         _missed(force.sum(axis=1), forces.sum(axis=1), np.abs(forces).sum()),
         _missed((force * u[:, : part.owned]).sum(), power.sum(), np.abs(power).sum()),
     )
-
-
-def kernels() -> tuple[str, ...]:
-    """Names of the smoothed delta functions."""
-    return tuple(KERNELS)
 
 
 def _on_points(simulation: Any, array: Any) -> Floats:

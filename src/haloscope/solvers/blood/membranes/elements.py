@@ -1,9 +1,9 @@
-"""Loop's subdivision surfaces as finite elements, and the chunks in which GPUs go through them."""
+"""Elements of membranes: flat triangles, Loop's subdivision surfaces, and how GPUs go through them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from haloscope.solvers.blood.membranes.meshes import MembraneMesh
 # Schroeder (Int. J. Numer. Methods Eng. 47, 2000) made finite elements of them. Where one corner
 # has five neighbours, one subdivision puts the barycentre into a child whose corners have six.
 
+Elements = Literal["loop", "linear"]
 SUPPORT = 12
 
 
@@ -110,11 +111,8 @@ def regular_weights() -> np.ndarray:
     return np.stack(columns, axis=1)
 
 
-def subdivided_weights(valence: int) -> np.ndarray:
-    """(6, 12) weights by one subdivision; corner 0 has five or six neighbours.
-
-    With six the weights are those of :func:`regular_weights`.
-    """
+def subdivided_weights() -> np.ndarray:
+    """(6, 12) weights by one subdivision, of a patch whose corner 0 has five neighbours."""
 
     def vertex(*shares: tuple[int, float]) -> np.ndarray:
         row = np.zeros(SUPPORT)
@@ -132,15 +130,13 @@ def subdivided_weights(valence: int) -> np.ndarray:
 
     # Vertices beside edges: 3 beyond 01, 4 beyond 12, 5 beyond 20; next to one corner alone:
     # 6, 7 of corner 0 (beside 3 and 5), 8, 9 of corner 1 (4 and 3), 10, 11 of corner 2 (5 and 4).
-    beside = [7, 6] if valence == 6 else [6]
     e01, e12, e20 = edge(0, 1, 2, 3), edge(1, 2, 0, 4), edge(2, 0, 1, 5)
-    p0 = corner(0, [1, 2, 5, *beside, 3])
+    p0 = corner(0, [1, 2, 5, 6, 3])
     p1 = corner(1, [2, 0, 3, 9, 8, 4])
     p2 = corner(2, [0, 1, 4, 11, 10, 5])
-    first = beside[-1], beside[0]
-    e03, e13 = edge(0, 3, 1, first[0]), edge(1, 3, 0, 9)
+    e03, e13 = edge(0, 3, 1, 6), edge(1, 3, 0, 9)
     e14, e24 = edge(1, 4, 2, 8), edge(2, 4, 1, 11)
-    e25, e05 = edge(2, 5, 0, 10), edge(0, 5, 2, first[1])
+    e25, e05 = edge(2, 5, 0, 10), edge(0, 5, 2, 6)
     # The child in the middle lies upside down: its corners are opposite to those of its parent.
     patch = np.stack([e12, e20, e01, p2, p0, p1, e24, e14, e05, e25, e13, e03])
     scale = np.array([1.0, -2.0, -2.0, 4.0, 4.0, 4.0])
@@ -169,12 +165,14 @@ def loop_elements(mesh: MembraneMesh) -> LoopElements:
         for k, (p, q, r) in enumerate(corners):
             patches[e, 6 + 2 * k : 8 + 2 * k] = beyond(p, q, -2), beyond(p, r, 2)
     order = np.argsort(irregular, kind="stable")
-    weights = np.stack([regular_weights(), subdivided_weights(5)])
+    weights = np.stack([regular_weights(), subdivided_weights()])
     return LoopElements(patches[order], order, int((~irregular).sum()), weights)
 
 
 _FOUR = 4
-_WARP = 32
+WARP = 32
+# Of a GPU's block of linear elements, at most: then each thread may have 96 registers.
+GPU_THREADS = 672
 _MOST_VERTICES = 1 << 16
 _GRADIENTS = 36
 # Bytes of a block for the sums of a cell, and what a processor keeps for each block.
@@ -280,9 +278,55 @@ def _spread_over_warps(counts: NDArray[np.integer], threads: int, turn: int) -> 
     # than there are threads for, has few before; which of the others has most changes from chunk to
     # chunk, so that all parts of a processor have as much to do.
     ranked = np.argsort(-counts, kind="stable")
-    warps = np.split(ranked[:threads], range(_WARP, min(threads, len(ranked)), _WARP))
+    warps = np.split(ranked[:threads], range(WARP, min(threads, len(ranked)), WARP))
     *full, last = warps
-    if len(last) < _WARP:
+    if len(last) < WARP:
         return ranked
     turn %= max(len(full), 1)
     return np.concatenate([last, *full[turn:], *full[:turn], ranked[threads:]])
+
+
+def elements_of(mesh: MembraneMesh, kind: Elements) -> tuple[np.ndarray, int, np.ndarray]:
+    """Vertices of elements (E, ..), number of regular ones, which come first, and weights."""
+    if kind == "linear":
+        nodes = np.concatenate([mesh.triangles, mesh.across], axis=1)
+        return nodes, len(nodes), np.zeros((2, 6, SUPPORT))
+    elements = loop_elements(mesh)
+    return elements.patches, elements.regular, elements.weights
+
+
+@dataclass(frozen=True)
+class GpuBlocks:
+    """How a GPU's kernel of forces goes through cells."""
+
+    threads: int  # Of a block
+    # With subdivision surfaces: chunks of elements, and their tables.
+    chunks: tuple[ChunkWay, Chunks] | None = None
+
+    @classmethod
+    def of_linear(cls, vertices: int) -> GpuBlocks:
+        """For linear elements of cells with so many vertices."""
+        return cls(min(GPU_THREADS, -(-vertices // WARP) * WARP))
+
+    @classmethod
+    def of_loop(
+        cls, vertices: int, nodes: np.ndarray, regular: int, block_memory: int, way: ChunkWay
+    ) -> GpuBlocks:
+        """For subdivision surfaces, with vertices of elements as of :func:`elements_of`."""
+        fitted = way.fitted(vertices, block_memory)
+        return cls(fitted.size, (fitted, chunk_tables(nodes, regular, fitted.size)))
+
+
+def kernel_constants(
+    elements: Elements, blocks: GpuBlocks | None, *, viscous: bool
+) -> dict[str, int]:
+    """Compile-time constants of membrane.cpp; `blocks`: on a GPU."""
+    constants = {"LOOP": int(elements == "loop"), "VISCOUS": int(viscous)}
+    if blocks is None:
+        return constants
+    constants["THREADS_A_BLOCK"] = blocks.threads
+    if blocks.chunks is not None:
+        way, tables = blocks.chunks
+        constants |= {"CHUNK": way.size, "BLOCKS_A_PROCESSOR": way.blocks}
+        constants |= {"MOST_FOURS": len(tables.taken), "STAGED": int(way.staged)}
+    return constants
