@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 
 from haloscope.scope import maps, report
-from haloscope.scope.analysis.metrics import NUMBER
+from haloscope.scope.analysis.metrics import NUMBER, with_ancestors
 from haloscope.scope.analysis.result import PAIRS, WAITS, Result
 from haloscope.scope.diagnosis import diagnose, findings
 from haloscope.scope.diagnosis.findings import SPENT_ONCE
 from haloscope.scope.maps.placement import suggest
 from haloscope.scope.report import Analysis, comparison, terminal
-from haloscope.scope.trace.categories import with_ancestors
 from haloscope.scope.trace.measurement import Communicator, Location, Node, Region
 
 RANKS = 4

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.scope.analysis.metrics import BY_NAME, METRICS
+from haloscope.scope.analysis.metrics import BY_NAME, METRICS, metric_of_role
 from haloscope.scope.diagnosis import findings as wording
 from haloscope.scope.diagnosis.findings import Finding, View
-from haloscope.scope.trace.categories import metric_of_role
 
 # Metrics of time that is spent waiting for another rank. Each holds what is below it.
 WAITS = (

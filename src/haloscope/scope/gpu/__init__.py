@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.scope.analysis.metrics import NUMBER, children
+from haloscope.scope.analysis.metrics import (
+    COMPUTATION,
+    NUMBER,
+    children,
+    metric_of_role,
+    with_ancestors,
+)
 from haloscope.scope.analysis.result import Result
 from haloscope.scope.gpu.breakdown import (
     PARTS,
@@ -40,7 +46,6 @@ from haloscope.scope.gpu.reading import (
     read_work,
     union,
 )
-from haloscope.scope.trace.categories import COMPUTATION, metric_of_role, with_ancestors
 from haloscope.scope.trace.measurement import Measurement
 
 __all__ = ["Breakdown", "add_gpus", "breakdown", "kernels"]

@@ -255,7 +255,7 @@ class Replayed:
 
 def fill(result: Result, measurement: Measurement, replayed: Replayed) -> None:
     """Put values into the tree of metrics: each contains what lies below it."""
-    from haloscope.scope.trace.categories import metric_of_role
+    from haloscope.scope.analysis.metrics import metric_of_role
 
     slots = replayed.slots
     time = slots["time"]

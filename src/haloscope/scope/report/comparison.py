@@ -10,11 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from haloscope.scope.analysis.metrics import BY_NAME, METRICS
+from haloscope.scope.analysis.metrics import BY_NAME, METRICS, with_ancestors
 from haloscope.scope.analysis.result import Result
 from haloscope.scope.diagnosis import findings
 from haloscope.scope.report.gpus import cell, table
-from haloscope.scope.trace.categories import with_ancestors
 
 MOST_PATHS = 12
 _ROUNDING = 1e-9

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError
+from haloscope.scope.analysis.metrics import gpu_role
 from haloscope.scope.record import carriers
-from haloscope.scope.trace.categories import gpu_role
 
 # Offsets are measured against rank 0 at the begin and at the end of a run; between them the drift
 # is taken as constant (linear interpolation). Where messages still arrive before they were sent,

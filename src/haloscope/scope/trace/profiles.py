@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError, counted
-from haloscope.scope.analysis.metrics import METRICS
+from haloscope.scope.analysis.metrics import METRICS, metric_of_role, with_ancestors
 from haloscope.scope.analysis.result import PAIRS, Result, efficiencies
 from haloscope.scope.diagnosis import findings
-from haloscope.scope.trace.categories import metric_of_role, with_ancestors
 from haloscope.scope.trace.measurement import MOST_LINE, Location, Measurement
 from haloscope.scope.trace.trace import Kind, read_pieces
 
