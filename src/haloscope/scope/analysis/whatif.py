@@ -10,8 +10,6 @@ import difflib
 import math
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +17,10 @@ from numpy.typing import NDArray
 from haloscope.errors import InputError, counted
 from haloscope.scope.analysis.score import costs_of_recording
 from haloscope.scope.diagnosis import findings
-from haloscope.scope.record.build import EVENTS_HEADER, compile_library
-from haloscope.scope.replay import logical_clock
-from haloscope.scope.replay.inputs import HEADERS, make_inputs, role_number
+from haloscope.scope.replay import causal
+from haloscope.scope.replay.inputs import POINTER, load_replay, make_inputs, role_number
 from haloscope.scope.trace.measurement import Measurement
 
-_REPLAYS = Path(__file__).parents[1] / "replay"
 # Numbers of whatif.cpp, how each change is written, and what it is.
 _NUMBERS = {"no-empty-messages": 1, "balanced": 2, "faster": 3, "ideal-network": 4, "network": 5}
 CHANGES = {
@@ -147,7 +143,7 @@ def predict(
     #     ceil(log2 n) LATENCY + bytes / BANDWIDTH after the last rank that it depends on, with the
     #     bytes that the rank gives or gets, whichever are more.
     settings, flags = check(measurement, name, value)
-    correction = logical_clock.correct(measurement)
+    correction = causal.correct(measurement)
     inputs = make_inputs(measurement, threads, correction.knots or None)
     by_rank = np.full(measurement.size, np.nan)
     outcome = _Prediction(by_rank=by_rank.ctypes.data)
@@ -155,7 +151,8 @@ def predict(
     recording = costs_of_recording(measurement)
     if recording is not None:
         settings.recording = recording.ctypes.data
-    failure = _load().whatif_predict(
+    library = load_replay({"whatif_predict": (ctypes.c_int, *(POINTER,) * 3)}, "whatif.cpp")
+    failure = library.whatif_predict(
         ctypes.byref(inputs.run), ctypes.byref(settings), ctypes.byref(outcome)
     )
     if failure:
@@ -312,7 +309,7 @@ def _without_measurement(gain: float, unmeasured: float) -> str:
     )
 
 
-def _notes(name: str, outcome: _Prediction, correction: logical_clock.Correction) -> list[str]:
+def _notes(name: str, outcome: _Prediction, correction: causal.Correction) -> list[str]:
     notes = []
     if name == "no-empty-messages":
         notes.append(
@@ -363,20 +360,3 @@ def _notes(name: str, outcome: _Prediction, correction: logical_clock.Correction
             "the replay does not reproduce the measured time; the prediction is only a hint"
         )
     return notes
-
-
-def _load() -> Any:
-    """The compiled replay, with its functions' types set."""
-    path = compile_library(
-        [_REPLAYS / "whatif.cpp"],
-        [
-            *HEADERS,
-            *(_REPLAYS / f"{n}.h" for n in ("channels", "causal", "costs", "prediction", "team")),
-            EVENTS_HEADER,
-        ],
-        flags=("-fvisibility-inlines-hidden",),
-    )
-    library = ctypes.CDLL(str(path))
-    library.whatif_predict.restype = ctypes.c_int
-    library.whatif_predict.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-    return library

@@ -16,10 +16,12 @@ from haloscope.scope.analysis.result import Result
 from haloscope.scope.diagnosis.conditions import LARGE
 from haloscope.scope.diagnosis.findings import headings
 from haloscope.scope.explorer.stored import Stored
-from haloscope.scope.gpu.breakdown import breakdown
+from haloscope.scope.report.gpus import breakdown
 from haloscope.scope.trace.measurement import Location, Region
 
 _MOST = 8
+QUANTITIES = ("messages", "empty", "bytes", "seconds", "receive_seconds")
+MOST_CELLS = 512  # along a side of the map of messages
 
 
 def topologies(results: Sequence[Result], size: int) -> list[dict[str, Any]]:
@@ -414,3 +416,61 @@ def _gpus(stored: Stored) -> dict[str, Any] | None:
         "titles": list(shown.titles),
         "seconds": shown.seconds.tolist(),
     }
+
+
+def of_nodes(report: Report, side: int, nodes: NDArray[np.bool_]) -> NDArray[Any]:
+    """Rows of the table of pairs whose sends belong to the chosen call paths."""
+    one = report.sides[side]
+    pairs = one.result.pairs
+    return np.asarray(pairs if nodes.all() else pairs[nodes[one.node_of][pairs["node"]]])
+
+
+def cells(
+    pairs: NDArray[Any], senders: tuple[int, int], receivers: tuple[int, int], most: int
+) -> dict[str, NDArray[Any]]:
+    """Sums over the cells of a window of the map that hold any message."""
+    columns = min(most, senders[1] - senders[0])
+    rows = min(most, receivers[1] - receivers[0])
+    inside = (
+        (pairs["sender"] >= senders[0])
+        & (pairs["sender"] < senders[1])
+        & (pairs["receiver"] >= receivers[0])
+        & (pairs["receiver"] < receivers[1])
+    )
+    kept = pairs if inside.all() else pairs[inside]
+    sender = kept["sender"].astype(np.int64) - senders[0]
+    receiver = kept["receiver"].astype(np.int64) - receivers[0]
+    column = sender * columns // (senders[1] - senders[0])
+    row = receiver * rows // (receivers[1] - receivers[0])
+    keys, place = np.unique(row * columns + column, return_inverse=True)
+    arrays: dict[str, NDArray[Any]] = {"cell": keys.astype(np.int32)}
+    width = senders[1] - senders[0]
+    different = np.unique(receiver * width + sender)
+    of_pair = (different // width * rows // (receivers[1] - receivers[0])) * columns + (
+        different % width
+    ) * columns // width
+    arrays["pairs"] = np.bincount(np.searchsorted(keys, of_pair), minlength=len(keys)).astype(
+        np.float64
+    )
+    for name in QUANTITIES:
+        arrays[name] = np.bincount(place.ravel(), kept[name].astype(np.float64), len(keys))
+    return arrays
+
+
+def by_receiver(pairs: NDArray[Any], size: int) -> dict[str, NDArray[Any]]:
+    """Sums by receiving rank, shape (size,) each.
+
+    ``senders`` are ranks that send it data, ``empty_senders`` those that send it nothing but
+    empty messages.
+    """
+    link = pairs["receiver"].astype(np.int64) * size + pairs["sender"]
+    different, place = np.unique(link, return_inverse=True)
+    full = np.bincount(place.ravel(), pairs["messages"] - pairs["empty"], len(different)) > 0
+    receiver = different // size
+    arrays: dict[str, NDArray[Any]] = {
+        "senders": np.bincount(receiver[full], minlength=size).astype(np.float64),
+        "empty_senders": np.bincount(receiver[~full], minlength=size).astype(np.float64),
+    }
+    for name in QUANTITIES:
+        arrays[name] = np.bincount(pairs["receiver"], pairs[name].astype(np.float64), size)
+    return arrays

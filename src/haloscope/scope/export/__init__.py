@@ -2,3 +2,220 @@
 
 Imported by commands and analysis; imports analysis, record, replay and trace.
 """
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haloscope.errors import InputError
+from haloscope.scope.analysis.result import Result
+from haloscope.scope.record import prototypes
+from haloscope.scope.replay.causal import by_location, correct, match_messages
+from haloscope.scope.trace.measurement import Measurement
+from haloscope.scope.trace.trace import Kind
+
+
+def check_call_tree(result: Result) -> None:
+    """See that parents come before their children and that all name a region."""
+    for number, node in enumerate(result.nodes):
+        if not (-1 <= node.parent < number and 0 <= node.region < len(result.regions)):
+            raise InputError(
+                f"node {number} of the call tree of the analysis has no valid parent or region",
+                remedy="run haloscope analyze on the measurement again",
+            )
+
+
+_NANOSECONDS = 10**9  # in a second
+
+
+class RunClock:
+    """Ticks of each rank's clock as ticks of one clock, which begins with the run."""
+
+    # Offsets between the ranks are taken out, and where messages between hosts would arrive before
+    # they were sent, the logical clock shifts them (:func:`haloscope.scope.replay.causal.correct`), as the
+    # analysis does.
+
+    def __init__(self, measurement: Measurement) -> None:
+        ranks = measurement.ranks.values()
+        rates = {float(said.opening["ticks_per_second"]) for said in ranks}
+        self.ticks_per_second = max(1, round(max(rates)))
+        self._measurement = measurement
+        is_one = rates == {float(self.ticks_per_second)} and not any(
+            said.offsets or said.rate for said in ranks
+        )
+        # Whole numbers need no rounding where all ranks share one clock.
+        epochs = [int(said.opening.get("epoch", 0)) for said in ranks]
+        self._shift = min(epochs) if is_one else None
+        self._knots = {
+            measurement.locations[index].rank: knots
+            for index, knots in correct(measurement).knots.items()
+        }
+
+    def ticks(self, rank: int, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Ticks since the begin of the run, never negative, in the order of the events."""
+        knots = self._knots.get(rank)
+        if knots is not None:
+            shifts = np.interp(ticks, knots[:, 0], knots[:, 1])
+            ticks = ticks + np.rint(shifts).astype(np.int64)
+        if self._shift is not None:
+            return np.asarray(np.maximum(ticks - self._shift, 0), np.int64)
+        rate, zero = self._measurement.ticks_to_seconds(rank)
+        epoch = int(self._measurement.ranks[rank].opening.get("epoch", 0))
+        # Few digits are left of a product of absolute ticks: count from the epoch.
+        seconds = (ticks - epoch) * rate + (epoch * rate + zero)
+        rounded = np.maximum(np.rint(seconds * self.ticks_per_second), 0)
+        return np.asarray(rounded, np.int64)
+
+    def nanoseconds(self, rank: int, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Nanoseconds since the begin of the run, rounded, never negative."""
+        whole = self.ticks(rank, ticks)
+        if self.ticks_per_second == _NANOSECONDS:
+            return whole
+        seconds, rest = np.divmod(whole, self.ticks_per_second)
+        part = np.rint(rest * (_NANOSECONDS / self.ticks_per_second))
+        return np.asarray(seconds * _NANOSECONDS + part.astype(np.int64), np.int64)
+
+
+# For what the tracer does not measure itself. The first pattern that fits the whole name, in
+# lower case and without MPI_, decides.
+_MPI = tuple(
+    (re.compile(pattern), role)
+    for pattern, role in (
+        ("(session_)?init", "init"),
+        ("(session_)?finalize", "finalize"),
+        ("i?neighbor_.*_init|grequest_.*|request_.*|p(ready|arrived).*", "request"),
+        ("test_cancelled|.*_init", "request"),
+        ("ineighbor_.*", "icollective"),
+        ("neighbor_.*", "neighbour"),
+        ("file_.*|register_datarep", "io"),
+        ("win_.*", "rma_sync"),
+        ("(comm|group|cart|graph|dist_graph|intercomm|topo|dims)_.*", "comm"),
+    )
+)
+_CUDA = tuple(
+    (re.compile(pattern), role)
+    for pattern, role in (
+        (r".*launch.*", "launch"),
+        (r".*(synchronize|streamwait|eventwait).*", "sync"),
+        (r".*(memcpy|memset|memprefetch).*", "copy"),
+        (r".*(malloc|free|alloc|hostregister|hostunregister).*", "memory"),
+    )
+)
+
+# Roles of regions in OTF2 by our paradigm and role; by paradigm alone where the role is "".
+OTF2_ROLES = {
+    ("program", ""): "ARTIFICIAL",
+    ("measurement", ""): "ARTIFICIAL",
+    ("mpi", "barrier"): "BARRIER",
+    ("mpi", "broadcast"): "COLL_ONE2ALL",
+    ("mpi", "scatter"): "COLL_ONE2ALL",
+    ("mpi", "reduce"): "COLL_ALL2ONE",
+    ("mpi", "gather"): "COLL_ALL2ONE",
+    ("mpi", "allreduce"): "COLL_ALL2ALL",
+    ("mpi", "allgather"): "COLL_ALL2ALL",
+    ("mpi", "alltoall"): "COLL_ALL2ALL",
+    ("mpi", "reduce_scatter"): "COLL_ALL2ALL",
+    ("mpi", "scan"): "COLL_OTHER",
+    ("mpi", "exscan"): "COLL_OTHER",
+    ("mpi", "neighbour"): "COLL_OTHER",
+    ("mpi", "icollective"): "COLL_OTHER",
+    ("mpi", "send"): "POINT2POINT",
+    ("mpi", "isend"): "POINT2POINT",
+    ("mpi", "recv"): "POINT2POINT",
+    ("mpi", "irecv"): "POINT2POINT",
+    ("mpi", "sendrecv"): "POINT2POINT",
+    ("mpi", "wait"): "POINT2POINT",
+    ("mpi", "test"): "POINT2POINT",
+    ("mpi", "probe"): "POINT2POINT",
+    ("mpi", "start"): "POINT2POINT",
+    ("mpi", "rma"): "RMA",
+    ("mpi", "rma_sync"): "RMA",
+    ("mpi", "io"): "FILE_IO",
+    ("openmp", "parallel"): "PARALLEL",
+    ("openmp", "barrier"): "BARRIER",
+    ("openmp", "work"): "WORKSHARE",
+    ("cuda", "kernel"): "KERNEL",
+    ("cuda", "copy"): "DATA_TRANSFER",
+}
+# And back, where a name does not tell.
+_FROM_OTF2 = {
+    ("openmp", "PARALLEL"): "parallel",
+    ("openmp", "BARRIER"): "barrier",
+    ("openmp", "IMPLICIT_BARRIER"): "barrier",
+    ("openmp", "WORKSHARE"): "work",
+    ("openmp", "LOOP"): "work",
+    ("openmp", "SECTIONS"): "work",
+    ("openmp", "SECTION"): "work",
+    ("openmp", "SINGLE"): "work",
+    ("openmp", "SINGLE_SBLOCK"): "work",
+    ("openmp", "MASTER"): "work",
+    ("openmp", "TASK"): "work",
+    ("cuda", "KERNEL"): "kernel",
+    ("cuda", "DATA_TRANSFER"): "copy",
+}
+
+
+@cache
+def _measured() -> dict[str, str]:
+    """Roles of the functions that the tracer measures, by their names in lower case."""
+    return {function.shown.lower(): function.role for function in prototypes.functions()}
+
+
+def role_of(name: str, paradigm: str, otf2_role: str = "") -> str:
+    """Role of a region, by what it is called and by its role in OTF2.
+
+    `name`: such as ``MPI_Send``; forms of Fortran (``mpi_send_``), of the profiling interface
+    (``PMPI_Send``) and of large counts (``MPI_Send_c``) are the same.
+    """
+    plain = name.lower().rstrip("_")
+    if paradigm == "mpi":
+        plain = re.sub("^p?mpi_", "", plain).removesuffix("_c")
+        return _measured().get(f"mpi_{plain}") or next(
+            (role for fits, role in _MPI if fits.fullmatch(plain)), "other"
+        )
+    if paradigm == "measurement":
+        return "flush" if "flush" in plain else "clock" if "clock" in plain else "other"
+    role = _FROM_OTF2.get((paradigm, otf2_role))
+    if role is None and paradigm == "cuda":
+        role = next((role for fits, role in _CUDA if fits.fullmatch(plain)), None)
+    return role or "other"
+
+
+def otf2_role_of(paradigm: str, role: str) -> str:
+    """Name of the role in OTF2 for one of ours."""
+    return OTF2_ROLES.get((paradigm, role)) or OTF2_ROLES.get((paradigm, ""), "FUNCTION")
+
+
+ENDS = frozenset(
+    (Kind.SEND, Kind.ISEND, Kind.LAUNCH, Kind.RECV, Kind.IRECV_DONE, Kind.EXECUTE)
+)  # of messages and launches
+
+
+def number_messages(
+    measurement: Measurement, clock: RunClock, begin: int, end: int
+) -> list[NDArray[np.int64]]:
+    """Numbers of the messages at their ends, by location: from 1, 0 where the other end is missing.
+
+    `begin`, `end`: nanoseconds of the window that both ends must lie in.
+    """
+    table = match_messages(measurement)
+    messages = table.messages
+    is_inside = np.ones(len(messages), bool)
+    for side, time in (("sender", "sent"), ("receiver", "received")):
+        for location, which in by_location(messages[side]):
+            rank = measurement.locations[location].rank
+            times = clock.nanoseconds(rank, messages[time][which])
+            is_inside[which] &= (times >= begin) & (times <= end)
+    messages = messages[is_inside]
+    ranks = np.array([place.rank for place in measurement.locations])
+    sender, receiver = ranks[messages["sender"]], ranks[messages["receiver"]]
+    messages = messages[np.lexsort((messages["tag"], messages["comm"], receiver, sender))]
+    numbers = [np.zeros(count, np.int64) for count in table.ends.tolist()]
+    for side, place in (("sender", "send_number"), ("receiver", "receive_number")):
+        for location, which in by_location(messages[side]):
+            numbers[location][messages[place][which]] = which + 1
+    return numbers

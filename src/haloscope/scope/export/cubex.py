@@ -23,7 +23,7 @@ from haloscope.errors import InputError, MachineError
 from haloscope.io.atomic import atomic_path
 from haloscope.scope.analysis.metrics import BY_NAME, METRICS, Metric
 from haloscope.scope.analysis.result import Result
-from haloscope.scope.export.messages import check_call_tree
+from haloscope.scope.export import check_call_tree
 from haloscope.scope.trace.measurement import Communicator, Location, Region
 
 _BLOCK = 512  # of a tar archive

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from haloscope.errors import MachineError, install_command
-from haloscope.scope.export.messages import RunClock, otf2_role_of
+from haloscope.scope.export import RunClock, otf2_role_of
 from haloscope.scope.trace.measurement import Communicator, Location, Measurement
 from haloscope.scope.trace.trace import NOBODY
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from haloscope.errors import InputError, MachineError
 from haloscope.io.atomic import atomic_folder
-from haloscope.scope.export.messages import RunClock
+from haloscope.scope.export import RunClock
 from haloscope.scope.export.otf2_archive import (
     NO_ROOT,
     OPERATIONS,

@@ -17,7 +17,7 @@ from typing import Any
 
 from haloscope.errors import InputError, MachineError
 from haloscope.io.atomic import atomic_folder
-from haloscope.scope.export.messages import role_of
+from haloscope.scope.export import role_of
 from haloscope.scope.export.otf2_archive import CALLED_FROM, PARADIGMS, load_library, quiet
 from haloscope.scope.export.otf2_definitions import Definitions, OtfComm, OtfLocation, OtfRegion
 from haloscope.scope.export.otf2_events import LocationReader

@@ -21,7 +21,7 @@ from haloscope.errors import InputError, MachineError
 from haloscope.io.atomic import atomic_path
 from haloscope.scope.analysis.metrics import METRICS
 from haloscope.scope.analysis.result import Result
-from haloscope.scope.export.messages import ENDS, RunClock, check_call_tree, number_messages
+from haloscope.scope.export import ENDS, RunClock, check_call_tree, number_messages
 from haloscope.scope.trace.measurement import Location, Measurement
 from haloscope.scope.trace.trace import BYTES_UNKNOWN, NOBODY, Events, Kind, Operation, read_pieces
 

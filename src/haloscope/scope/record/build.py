@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import os
@@ -9,7 +10,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,15 @@ def compile_library(
             folder.rmdir()
 
     return (cache or Cache()).get(key, ".so", build)
+
+
+def load_library(path: Path, functions: Mapping[str, Sequence[Any]]) -> Any:
+    """A compiled library; `functions`: by name the type of the result, then those of arguments."""
+    library = ctypes.CDLL(str(path))
+    for name, (result, *arguments) in functions.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
 
 
 # The preloaded library knows no MPI. At a program's first MPI call it runs ``carriers.py``, which has

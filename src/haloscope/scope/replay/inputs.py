@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from haloscope.device.cpu import available_cores
 from haloscope.errors import MachineError
+from haloscope.scope.record.build import EVENTS_HEADER, compile_library, load_library
 from haloscope.scope.replay.shifts import Shifts, find_shifts
 from haloscope.scope.trace.measurement import HEADER_WORDS, Measurement, line_through, run_begin
 from haloscope.scope.trace.trace import DECODER
@@ -97,7 +98,18 @@ class PeersOf:
 
 # The structures are those of ``run.h`` and ``decoder.h``.
 
-HEADERS = (Path(__file__).with_name("run.h"), DECODER)
+_HERE = Path(__file__).parent
+_HEADERS = (*sorted(_HERE.glob("*.h")), DECODER, EVENTS_HEADER)
+POINTER = ctypes.c_void_p
+
+
+def load_replay(functions: Mapping[str, Sequence[Any]], *sources: str) -> Any:
+    """A compiled replay; `functions`: as :func:`haloscope.scope.record.build.load_library` takes them."""
+    paths = [_HERE / name for name in sources]
+    return load_library(
+        compile_library(paths, _HEADERS, flags=("-fvisibility-inlines-hidden",)), functions
+    )
+
 
 _NO_THREADS = 2
 _ROLES = {

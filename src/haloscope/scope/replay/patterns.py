@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,53 +12,27 @@ from numpy.typing import NDArray
 
 from haloscope.scope.analysis.metrics import NUMBER, children
 from haloscope.scope.analysis.result import PAIRS, WAITS, Result
-from haloscope.scope.record.build import EVENTS_HEADER, compile_library
-from haloscope.scope.replay.inputs import HEADERS, Inputs, PeersOf, Processes
+from haloscope.scope.replay.inputs import POINTER, Inputs, PeersOf, Processes, load_replay
 from haloscope.scope.trace.measurement import Measurement
 
-_HERE = Path(__file__).parent
 _SIZES = 66
-# Names of wait_analysis.h's slots; "" for what is put together below.
+# Names of wait_analysis.h's slots.
 _SLOTS = (
-    "time",
-    "visits",
-    "p2p_synchronisation",
-    "late_sender",
-    "wrong_order_same_source",
-    "wrong_order_different_sources",
-    "late_receiver",
-    "wait_at_barrier",
-    "barrier_completion",
-    "wait_at_nxn",
-    "nxn_completion",
-    "late_broadcast",
-    "early_reduce",
-    "early_scan",
-    "scan_completion",
-    "init_completion",
-    "wait_at_finalize",
-    "wait_at_fence",
-    "early_fence",
-    "late_post",
-    "early_wait",
-    "late_complete",
-    "lock_contention",
-    "messages_sent",
-    "empty_messages_sent",
-    "messages_received",
-    "empty_messages_received",
-    "bytes_sent",
-    "bytes_received",
-    "collectives",
-    "bytes_collective",
-    "bytes_rma",
-    "late_senders",
-    "late_receivers",
-    "idle_threads",
-    "delay_short",
-    "delay_long",
-    "critical_path",
-    "imbalance",
+    *("time", "visits", "p2p_synchronisation", "late_sender"),
+    *(
+        "wrong_order_same_source",
+        "wrong_order_different_sources",
+        "late_receiver",
+        "wait_at_barrier",
+    ),
+    *("barrier_completion", "wait_at_nxn", "nxn_completion", "late_broadcast"),
+    *("early_reduce", "early_scan", "scan_completion", "init_completion"),
+    *("wait_at_finalize", "wait_at_fence", "early_fence", "late_post"),
+    *("early_wait", "late_complete", "lock_contention", "messages_sent"),
+    *("empty_messages_sent", "messages_received", "empty_messages_received", "bytes_sent"),
+    *("bytes_received", "collectives", "bytes_collective", "bytes_rma"),
+    *("late_senders", "late_receivers", "idle_threads", "delay_short"),
+    *("delay_long", "critical_path", "imbalance"),
 )
 _PAIR = np.dtype(
     [
@@ -79,54 +52,24 @@ _MOST_WAITS_KEPT = 1_000_000
 
 
 def load() -> Any:
-    """The compiled replay, with its functions' types set."""
-    path = compile_library(
-        [_HERE / "waits.cpp", _HERE / "causes.cpp"],
-        [
-            *HEADERS,
-            *(
-                _HERE / name
-                for name in (
-                    "wait_analysis.h",
-                    "channels.h",
-                    "records.h",
-                    "reading.h",
-                    "peers.h",
-                    "matching.h",
-                    "sharing.h",
-                    "time_order.h",
-                    "timeline.h",
-                    "critical_path.h",
-                    "team.h",
-                )
-            ),
-            EVENTS_HEADER,
-        ],
-        flags=("-fvisibility-inlines-hidden",),
+    """The compiled replay."""
+    integer = ctypes.c_int64
+    arrays = ("values", "begins", "ends", "sizes", "open")
+    return load_replay(
+        {
+            "find_waits": (POINTER, POINTER, ctypes.c_int, _PROGRESS, POINTER, POINTER),
+            "find_causes": (ctypes.c_int, POINTER, POINTER, ctypes.c_double, POINTER),
+            "drop_analysis": (None, POINTER),
+            **{f"analysis_{name}": (POINTER, POINTER) for name in arrays},
+            "analysis_pairs": (POINTER, POINTER, ctypes.POINTER(integer)),
+            "analysis_wait_count": (integer, POINTER),
+            "analysis_waits": (None, POINTER, integer, POINTER, POINTER),
+            "analysis_delays": (None, POINTER, integer, POINTER),
+            "analysis_counts": (None, POINTER, POINTER),
+        },
+        "waits.cpp",
+        "causes.cpp",
     )
-    library = ctypes.CDLL(str(path))
-    pointer, count = ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64)
-    library.find_waits.restype = pointer
-    library.find_waits.argtypes = (pointer, ctypes.c_int, _PROGRESS, pointer, pointer)
-    library.find_causes.restype = ctypes.c_int
-    library.find_causes.argtypes = (pointer, pointer, ctypes.c_double, pointer)
-    library.drop_analysis.restype = None
-    library.drop_analysis.argtypes = (pointer,)
-    for name in ("values", "begins", "ends", "sizes", "open"):
-        function = getattr(library, f"analysis_{name}")
-        function.restype = pointer
-        function.argtypes = (pointer,)
-    library.analysis_pairs.restype = pointer
-    library.analysis_pairs.argtypes = (pointer, count)
-    library.analysis_wait_count.restype = ctypes.c_int64
-    library.analysis_wait_count.argtypes = (pointer,)
-    library.analysis_waits.restype = None
-    library.analysis_waits.argtypes = (pointer, ctypes.c_int64, pointer, pointer)
-    library.analysis_delays.restype = None
-    library.analysis_delays.argtypes = (pointer, ctypes.c_int64, pointer)
-    library.analysis_counts.restype = None
-    library.analysis_counts.argtypes = (pointer, pointer)
-    return library
 
 
 def _copy(address: int | None, dtype: Any, count: int) -> NDArray[Any]:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.scope.record.build import EVENTS_HEADER, compile_library
+from haloscope.scope.record.build import EVENTS_HEADER, compile_library, load_library
 from haloscope.scope.trace.measurement import FORMAT, HEADER_WORDS, MAGIC
 
 _HERE = Path(__file__).parent
@@ -224,12 +224,12 @@ def decode(stream: NDArray[np.uint64], epoch: int, begin: Position) -> Events:
 
 @cache
 def _library() -> Any:
-    """The compiled decoder, with its function's types set."""
-    library = ctypes.CDLL(str(compile_library([_HERE / "tables.cpp"], [DECODER, EVENTS_HEADER])))
+    """The compiled decoder."""
     pointer, integer = ctypes.c_void_p, ctypes.c_int64
-    library.decode_events.restype = integer
-    library.decode_events.argtypes = (pointer, integer, integer, *(pointer,) * 5)
-    return library
+    return load_library(
+        compile_library([_HERE / "tables.cpp"], [DECODER, EVENTS_HEADER]),
+        {"decode_events": (integer, pointer, integer, integer, *(pointer,) * 5)},
+    )
 
 
 class EventsWriter:
@@ -349,3 +349,52 @@ def iterate(events: Events) -> Iterator[tuple[int, Kind, int, tuple[int, ...]]]:
         strict=True,
     ):
         yield tick, Kind(kind), payload, tuple(words[: WORDS_OF_KIND[kind]])
+
+
+NOTHING = -1  # node of a segment in which nothing is active, or nothing is recorded
+
+
+def innermost_of(stack: list[int]) -> int:
+    """The innermost of the open nodes of the call tree, whose ancestors need not be open."""
+    return stack[-1] if stack else NOTHING
+
+
+def segments(
+    piece: Events, stack: list[int], table: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where a piece changes what is innermost: tick and node; `stack` becomes that at its end."""
+    kinds = piece.kinds
+    # A pause is entered and left as if it were a node in which nothing is active.
+    push = (kinds == Kind.ENTER) | (kinds == Kind.PAUSE)
+    changes = np.flatnonzero(push | (kinds == Kind.LEAVE) | (kinds == Kind.RESUME))
+    known = np.append(table, NOTHING)
+    entered = known[np.minimum(piece.payloads[changes], len(table))]
+    entered = np.where(kinds[changes] == Kind.ENTER, entered, NOTHING)
+    before = len(stack)
+    push = np.append(np.ones(before, bool), push[changes])
+    nodes = np.append(np.array(stack, np.int64), entered)
+    depth = np.cumsum(np.where(push, 1, -1))
+    if len(depth) and depth.min() < 0:
+        # More was left than was entered, as where the begin of a file is missing.
+        depth -= np.minimum(0, np.minimum.accumulate(depth))
+    innermost, stack[:] = _innermost(push, nodes, depth)
+    return piece.ticks[changes], innermost[before:]
+
+
+def _innermost(
+    push: NDArray[np.bool_], nodes: NDArray[np.int64], depth: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], list[int]]:
+    """After each change the node last entered at its depth, and the nodes open at the end."""
+    if not len(depth):
+        return nodes, []
+    # Few bits are sorted in linear time.
+    small = depth.astype(np.int16) if depth.max() < 1 << 15 else depth
+    order = np.argsort(small, kind="stable")
+    by_depth = depth[order]
+    last = np.maximum.accumulate(np.where(push[order], np.arange(len(order)), -1))
+    has_parent = (last >= 0) & (by_depth[np.maximum(last, 0)] == by_depth) & (by_depth > 0)
+    open_now = np.where(has_parent, nodes[order[np.maximum(last, 0)]], NOTHING)
+    innermost = np.empty_like(nodes)
+    innermost[order] = open_now
+    ends = np.searchsorted(by_depth, np.arange(1, depth[-1] + 1), "right") - 1
+    return innermost, open_now[ends].tolist()
