@@ -78,8 +78,6 @@ def _start_and_end(view: View) -> Finding | None:
     result = view.result
     values = np.where(_starts_or_ends(view), _managing(view), 0.0)
     seconds = float(values.sum())
-    if not seconds:
-        return None
     span = float(result.about.get("span") or 0.0)
     cause = (
         f"The run lasts only {wording.seconds(span)}; this time does not grow with the run."
@@ -105,13 +103,11 @@ def _start_and_end(view: View) -> Finding | None:
 
 def _management(view: View) -> Finding | None:
     values = np.where(_starts_or_ends(view), 0.0, _managing(view))
-    if not values.sum():
-        return None
     return view.finding(
         "mpi_management",
         values,
         "Creating communicators, windows or datatypes takes time",
-        f"{wording.seconds(float(values.sum()))}",
+        wording.seconds(float(values.sum())),
         "",
     )
 
@@ -119,8 +115,6 @@ def _management(view: View) -> Finding | None:
 def _input_output(view: View) -> Finding | None:
     values = view.result.value("mpi_io")
     seconds = float(values.sum())
-    if not seconds:
-        return None
     by_rank = view.by_rank(values.sum(axis=0))
     first = int(np.argmax(by_rank))
     serial = view.result.size > 1 and by_rank[first] >= _SERIAL * seconds
@@ -128,7 +122,7 @@ def _input_output(view: View) -> Finding | None:
         "mpi_io",
         values,
         f"Only rank {first} does file I/O" if serial else "File I/O takes time",
-        f"{wording.seconds(seconds)}",
+        wording.seconds(seconds),
         "",
         "Let every rank write its own part collectively (MPI_File_write_all, parallel HDF5), or "
         "write less often."
@@ -145,13 +139,11 @@ def _makes_windows(view: View) -> NDArray[np.bool_]:
 
 def _windows(view: View) -> Finding | None:
     values = np.where(_makes_windows(view), view.own("rma_synchronisation"), 0.0)
-    if not values.sum():
-        return None
     return view.finding(
         "rma_synchronisation",
         values,
         "Creating and freeing windows takes time",
-        f"{wording.seconds(float(values.sum()))}",
+        wording.seconds(float(values.sum())),
         "These calls are collective over all ranks of the communicator.",
         "Create windows once and keep them; one dynamic window can replace many windows.",
     )
@@ -160,8 +152,6 @@ def _windows(view: View) -> Finding | None:
 def _one_sided(view: View) -> Finding | None:
     values = np.where(_makes_windows(view), 0.0, view.own("rma_synchronisation"))
     values = values + view.result.value("rma_communication")
-    if not values.sum():
-        return None
     return view.finding(
         "rma_communication",
         values,
@@ -174,8 +164,6 @@ def _one_sided(view: View) -> Finding | None:
 def _overhead(view: View) -> Finding | None:
     result = view.result
     values = result.value("overhead")
-    if not values.any():
-        return None
     took = Intrusion.of(result)
     once = took.writing < took.preparing + took.building
     compiled = (
@@ -204,9 +192,6 @@ def _overhead(view: View) -> Finding | None:
 def _threads(view: View) -> Finding | None:
     result = view.result
     values = result.value("omp") + result.value("idle_threads")
-    seconds = float(values.sum())
-    if not seconds:
-        return None
     parts = {
         "omp_barrier_wait": "waiting at thread barriers",
         "omp_management": "starting and ending thread teams",
@@ -234,8 +219,6 @@ def _gpu(view: View) -> Finding | None:
     launches = np.where(_first_launches(view), 0.0, result.value("gpu_launch"))
     preparing = preparing + (result.value("gpu_launch") - launches)
     values = np.maximum(result.value("gpu") - working - preparing, 0.0)
-    if not values.any():
-        return None
     wait, launch = result.total("gpu_wait") - float(working.sum()), float(launches.sum())
     transfers, idle = result.total("gpu_transfers"), result.total("gpu_idle")
     largest = "gpu_wait" if wait >= launch else "gpu_launch"

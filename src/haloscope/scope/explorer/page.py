@@ -15,7 +15,7 @@ import math
 import re
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -259,19 +259,22 @@ def write_page(report: Report, target: Path, most: int = MOST_BYTES) -> tuple[in
 # -- values by location -------------------------------------------------------------------------
 
 
+_ROW = np.dtype(
+    [
+        *(("metric", "<i4"), ("node", "<i4"), ("sum", "<f8"), ("low", "<f8"), ("high", "<f8")),
+        ("weight", "<f8"),  # part of its root metric
+        ("cost", "<i8"),  # bytes at 16 bits
+    ]
+)
+
+
 class _Rows:
     """Rows of values of one side: exclusive along both trees, those that are not zero."""
 
     def __init__(self, report: Report, side: int) -> None:
         self.report = report
         self.one = report.sides[side]
-        self.metric: list[int] = []
-        self.node: list[int] = []
-        self.sum: list[float] = []
-        self.low: list[float] = []
-        self.high: list[float] = []
-        self.weight: list[float] = []
-        self.cost: list[int] = []
+        self.table = np.fromiter(self._survey(), _ROW)
 
     def values(self, metric: str) -> NDArray[np.float64]:
         """Values of a metric without those below it, shape (nodes, locations) of the report."""
@@ -286,21 +289,16 @@ class _Rows:
         np.add.at(whole, np.ix_(self.one.node_of, self.one.place_of), own)
         return whole
 
-    def survey(self) -> None:
-        """Look at every row once: its ends, its weight, and what it costs at 16 bits."""
+    def _survey(self) -> Iterator[tuple[float, ...]]:
         roots = {name: max(self._root_total(name), 1e-300) for name in self.report.metrics}
         for name in self.report.metrics:
             values = self.values(name)
             for node in np.flatnonzero(values.any(axis=1)).tolist():
                 row = values[node]
                 low, high = float(row.min()), float(row.max())
-                self.metric.append(NUMBER[name])
-                self.node.append(node)
-                self.sum.append(float(row.sum()))
-                self.low.append(low)
-                self.high.append(high)
-                self.weight.append(float(np.abs(row).sum()) / roots[name])
-                self.cost.append(0 if low == high else _cost(row, low, high))
+                weight = float(np.abs(row).sum()) / roots[name]
+                cost = 0 if low == high else _cost(row, low, high)
+                yield NUMBER[name], node, float(row.sum()), low, high, weight, cost
 
     def _root_total(self, name: str) -> float:
         root = METRICS[NUMBER[name]]
@@ -310,12 +308,12 @@ class _Rows:
 
     def choose(self, room: int) -> NDArray[np.uint8]:
         """How to keep each row, within some bytes of base64."""
-        kinds = np.full(len(self.metric), _SPREAD, np.uint8)
-        cost = np.array(self.cost, np.float64)
+        kinds = np.full(len(self.table), _SPREAD, np.uint8)
+        cost = self.table["cost"].astype(np.float64)
         kinds[cost == 0] = _CONSTANT
         most = room * 0.75 * 0.97  # bytes before base64, and some for the table of rows
         most -= 12 * len(kinds)
-        order = np.argsort(-np.array(self.weight), kind="stable")
+        order = np.argsort(-self.table["weight"], kind="stable")
         order = order[cost[order] > 0]
         if cost.sum() <= most:
             kinds[order] = _WORD
@@ -349,34 +347,30 @@ def _cost(row: NDArray[np.float64], low: float, high: float) -> int:
 
 def _add_values(budget: _Budget, report: Report, side: int, name: str, room: int) -> None:
     rows = _Rows(report, side)
-    rows.survey()
-    kinds = rows.choose(room)
-    low = np.array(rows.low)
+    kinds, table = rows.choose(room), rows.table
+    low = np.where(kinds == _SPREAD, table["sum"] / len(report.places), table["low"])
     step = np.zeros(len(kinds))
     high_bytes: list[NDArray[np.uint8]] = []
     low_bytes: list[NDArray[np.uint8]] = []
     metric = -1
     values = np.zeros((0, 0))
-    for number, kind in enumerate(kinds.tolist()):
-        if kind == _SPREAD:
-            low[number] = rows.sum[number] / len(report.places)
-        if kind not in (_BYTE, _WORD):
-            continue
-        if rows.metric[number] != metric:
-            metric = rows.metric[number]
+    for number in np.flatnonzero((kinds == _BYTE) | (kinds == _WORD)).tolist():
+        one = table[number]
+        if one["metric"] != metric:
+            metric = int(one["metric"])
             values = rows.values(METRICS[metric].name)
-        bits = 16 if kind == _WORD else 8
-        row = values[rows.node[number]]
-        numbers, step[number] = _quantised(row, low[number], rows.high[number], bits)
+        bits = 16 if kinds[number] == _WORD else 8
+        row = values[one["node"]]
+        numbers, step[number] = _quantised(row, float(one["low"]), float(one["high"]), bits)
         high_bytes.append((numbers >> (bits - 8)).astype(np.uint8))
-        if kind == _WORD:
+        if bits == 16:
             low_bytes.append((numbers & 255).astype(np.uint8))
     none = [np.zeros(0, np.uint8)]
     arrays: dict[str, NDArray[Any]] = {
-        "metric": np.array(rows.metric, np.int32),
-        "node": np.array(rows.node, np.int32),
+        "metric": table["metric"],
+        "node": table["node"],
         "kind": kinds,
-        "sum": np.array(rows.sum),
+        "sum": table["sum"],
         "low": low,
         "step": step,
         "high_bytes": np.concatenate([*none, *high_bytes]),
@@ -384,7 +378,7 @@ def _add_values(budget: _Budget, report: Report, side: int, name: str, room: int
     }
     spread = int((kinds == _SPREAD).sum())
     if spread:
-        weights = np.array(rows.weight)
+        weights = table["weight"]
         share = weights[kinds == _SPREAD].sum() / max(weights.sum(), 1e-300)
         budget.notes.append(
             f"{name}the distribution over ranks of {spread:,} small values ({100 * share:.2g} % of all); their sums "
@@ -466,17 +460,15 @@ def _timeline_pack(
     if total > _MOST_SEGMENTS:
         notes.append(f"{name}single events of the timeline, except around the longest waits")
     rows = np.array(kept, np.int64)
-    keys = timeline.keys[rows] if len(rows) else np.zeros(0, np.int64)
+    keys = timeline.keys[rows]
     place = keys >> 32
     table = np.stack(
         [place // (LAST_LEVEL + 1), place % (LAST_LEVEL + 1), keys & 0xFFFFFFFF, -1 + 0 * keys]
     )
     arrays: dict[str, NDArray[Any]] = {
-        "nodes": view.named(timeline.tile_nodes[rows].ravel() if len(rows) else np.zeros(0, int)),
-        "shares": timeline.tile_shares[rows].ravel() if len(rows) else np.zeros(0, np.uint8),
-        "seconds": view.named(
-            timeline.tile_seconds[rows].ravel() if len(rows) else np.zeros(0, int)
-        ),
+        "nodes": view.named(timeline.tile_nodes[rows].ravel()),
+        "shares": timeline.tile_shares[rows].ravel(),
+        "seconds": view.named(timeline.tile_seconds[rows].ravel()),
     }
     counts, shares, active = [], [np.zeros(0, np.float32)], [np.zeros(0, np.int64)]
     for row, level, number in exact:

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -328,22 +328,7 @@ class _Preparation:
                 [node.parent, regions[node.region].name, node.site]
                 for node in self.measurement.nodes
             ],
-            "places": [
-                [
-                    place.rank,
-                    place.number,
-                    place.file,
-                    place.epoch,
-                    place.rate,
-                    place.zero,
-                    place.table,
-                    place.on_stream,
-                    place.device,
-                    place.segments,
-                    place.busy,
-                ]
-                for place in self.places
-            ],
+            "places": [astuple(place) for place in self.places],
         }
 
 
@@ -418,13 +403,10 @@ class TimelineView:
                 rows_shown.append([row, tile[0], tile[1], len(at)])
                 times.append(at - timeline.begin)
                 active.append(node)
-        nodes = timeline.tile_nodes[bins] if bins else np.zeros((0, 1), np.int32)
-        shares = timeline.tile_shares[bins] if bins else np.zeros((0, 1), np.uint8)
-        seconds = timeline.tile_seconds[bins] if bins else np.zeros((0, 1), np.int32)
         return rows_shown, {
-            "nodes": self.named(nodes.ravel()),
-            "shares": np.ascontiguousarray(shares).ravel(),
-            "seconds": self.named(seconds.ravel()),
+            "nodes": self.named(timeline.tile_nodes[bins].ravel()),
+            "shares": timeline.tile_shares[bins].ravel(),
+            "seconds": self.named(timeline.tile_seconds[bins].ravel()),
             "times": np.concatenate(times),
             "active": self.named(np.concatenate(active)),
         }

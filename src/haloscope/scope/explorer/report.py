@@ -165,22 +165,14 @@ class Report:
         number = {key: index for index, key in enumerate(sorted(common))}
         return [np.array([number[key] for key in keys], np.int64) for keys in tables]
 
-    def subtree(self, node: int) -> NDArray[np.bool_]:
-        """Which nodes are a node or lie below it, shape (nodes,)."""
+    def chosen(self, node: int, own: bool) -> NDArray[np.bool_]:
+        """Nodes that a selection stands for, shape (nodes,): one alone, or with all below it."""
         inside = np.zeros(len(self.parents), bool)
         inside[node] = True
-        for number in range(node + 1, len(self.parents)):
+        for number in range(node + 1, 0 if own else len(self.parents)):
             parent = self.parents[number]
             if parent >= 0 and inside[parent]:
                 inside[number] = True
-        return inside
-
-    def chosen(self, node: int, own: bool) -> NDArray[np.bool_]:
-        """Nodes that a selection stands for: the one alone, or with all below it."""
-        if not own:
-            return self.subtree(node)
-        inside = np.zeros(len(self.parents), bool)
-        inside[node] = True
         return inside
 
     def row(

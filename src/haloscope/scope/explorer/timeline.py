@@ -188,6 +188,9 @@ class Place:
         return np.asarray(since * self.rate + self.zero, np.float64)
 
 
+_PLACE_TYPES = (int, int, str, int, float, float, int, bool, int, int, float)
+
+
 def read_about(folder: Path) -> dict[str, Any]:
     """Description of a prepared folder; empty if there is none, or of another version."""
     path = folder / ABOUT
@@ -386,19 +389,8 @@ def _mapped(path: Path, kind: str, shape: tuple[int, int]) -> NDArray[Any]:
 
 
 def _place(fields: list[Any]) -> Place:
-    rank, number, file, epoch, rate, zero, table, on_stream, device, segments, busy = fields
-    if not _EVENTS.fullmatch(str(file)):
-        raise ValueError(f"{str(file)!r:.60} is not the name of an event file")
-    return Place(
-        int(rank),
-        int(number),
-        str(file),
-        int(epoch),
-        float(rate),
-        float(zero),
-        int(table),
-        bool(on_stream),
-        int(device),
-        int(segments),
-        float(busy),
-    )
+    values: Any = (kind(value) for kind, value in zip(_PLACE_TYPES, fields, strict=True))
+    place = Place(*values)
+    if not _EVENTS.fullmatch(place.file):
+        raise ValueError(f"{place.file!r:.60} is not the name of an event file")
+    return place

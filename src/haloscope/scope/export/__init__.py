@@ -107,55 +107,36 @@ _CUDA = tuple(
 )
 
 # Roles of regions in OTF2 by our paradigm and role; by paradigm alone where the role is "".
-OTF2_ROLES = {
-    ("program", ""): "ARTIFICIAL",
-    ("measurement", ""): "ARTIFICIAL",
-    ("mpi", "barrier"): "BARRIER",
-    ("mpi", "broadcast"): "COLL_ONE2ALL",
-    ("mpi", "scatter"): "COLL_ONE2ALL",
-    ("mpi", "reduce"): "COLL_ALL2ONE",
-    ("mpi", "gather"): "COLL_ALL2ONE",
-    ("mpi", "allreduce"): "COLL_ALL2ALL",
-    ("mpi", "allgather"): "COLL_ALL2ALL",
-    ("mpi", "alltoall"): "COLL_ALL2ALL",
-    ("mpi", "reduce_scatter"): "COLL_ALL2ALL",
-    ("mpi", "scan"): "COLL_OTHER",
-    ("mpi", "exscan"): "COLL_OTHER",
-    ("mpi", "neighbour"): "COLL_OTHER",
-    ("mpi", "icollective"): "COLL_OTHER",
-    ("mpi", "send"): "POINT2POINT",
-    ("mpi", "isend"): "POINT2POINT",
-    ("mpi", "recv"): "POINT2POINT",
-    ("mpi", "irecv"): "POINT2POINT",
-    ("mpi", "sendrecv"): "POINT2POINT",
-    ("mpi", "wait"): "POINT2POINT",
-    ("mpi", "test"): "POINT2POINT",
-    ("mpi", "probe"): "POINT2POINT",
-    ("mpi", "start"): "POINT2POINT",
-    ("mpi", "rma"): "RMA",
-    ("mpi", "rma_sync"): "RMA",
-    ("mpi", "io"): "FILE_IO",
-    ("openmp", "parallel"): "PARALLEL",
-    ("openmp", "barrier"): "BARRIER",
-    ("openmp", "work"): "WORKSHARE",
-    ("cuda", "kernel"): "KERNEL",
-    ("cuda", "copy"): "DATA_TRANSFER",
+_OTF2_ROLES = {
+    (paradigm, role): otf2_role
+    for paradigm, otf2_role, roles in (
+        ("program", "ARTIFICIAL", ("",)),
+        ("measurement", "ARTIFICIAL", ("",)),
+        ("mpi", "BARRIER", ("barrier",)),
+        ("mpi", "COLL_ONE2ALL", ("broadcast", "scatter")),
+        ("mpi", "COLL_ALL2ONE", ("reduce", "gather")),
+        ("mpi", "COLL_ALL2ALL", ("allreduce", "allgather", "alltoall", "reduce_scatter")),
+        ("mpi", "COLL_OTHER", ("scan", "exscan", "neighbour", "icollective")),
+        ("mpi", "POINT2POINT", ("send", "isend", "recv", "irecv", "sendrecv", "wait", "test")),
+        ("mpi", "POINT2POINT", ("probe", "start")),
+        ("mpi", "RMA", ("rma", "rma_sync")),
+        ("mpi", "FILE_IO", ("io",)),
+        ("openmp", "PARALLEL", ("parallel",)),
+        ("openmp", "BARRIER", ("barrier",)),
+        ("openmp", "WORKSHARE", ("work",)),
+        ("cuda", "KERNEL", ("kernel",)),
+        ("cuda", "DATA_TRANSFER", ("copy",)),
+    )
+    for role in roles
 }
 # And back, where a name does not tell.
+_WORK = ("LOOP", "SECTIONS", "SECTION", "SINGLE", "SINGLE_SBLOCK", "MASTER", "TASK")
 _FROM_OTF2 = {
-    ("openmp", "PARALLEL"): "parallel",
-    ("openmp", "BARRIER"): "barrier",
+    **{
+        (of, theirs): ours for (of, ours), theirs in _OTF2_ROLES.items() if of in ("openmp", "cuda")
+    },
     ("openmp", "IMPLICIT_BARRIER"): "barrier",
-    ("openmp", "WORKSHARE"): "work",
-    ("openmp", "LOOP"): "work",
-    ("openmp", "SECTIONS"): "work",
-    ("openmp", "SECTION"): "work",
-    ("openmp", "SINGLE"): "work",
-    ("openmp", "SINGLE_SBLOCK"): "work",
-    ("openmp", "MASTER"): "work",
-    ("openmp", "TASK"): "work",
-    ("cuda", "KERNEL"): "kernel",
-    ("cuda", "DATA_TRANSFER"): "copy",
+    **{("openmp", name): "work" for name in _WORK},
 }
 
 
@@ -187,7 +168,7 @@ def role_of(name: str, paradigm: str, otf2_role: str = "") -> str:
 
 def otf2_role_of(paradigm: str, role: str) -> str:
     """Name of the role in OTF2 for one of ours."""
-    return OTF2_ROLES.get((paradigm, role)) or OTF2_ROLES.get((paradigm, ""), "FUNCTION")
+    return _OTF2_ROLES.get((paradigm, role)) or _OTF2_ROLES.get((paradigm, ""), "FUNCTION")
 
 
 ENDS = frozenset(

@@ -19,7 +19,7 @@ from xml.sax.saxutils import escape, quoteattr
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.errors import InputError, MachineError
+from haloscope.errors import InputError
 from haloscope.io.atomic import atomic_path
 from haloscope.scope.analysis.metrics import BY_NAME, METRICS, Metric
 from haloscope.scope.analysis.result import Result
@@ -55,29 +55,20 @@ def write_cubex(result: Result, path: Path, hosts: Mapping[int, str] | None = No
     groups = _groups(result, hosts or {})
     columns = np.array([column for _, ranks in groups for _, _, of in ranks for column in of])
     order = _preorder(result)
-    try:
-        with atomic_path(path) as part, part.open("wb") as file:
-            anchor = "\n".join(_anchor(result, metrics, groups, columns))
-            text = anchor.encode("utf-8") + b"\n"
-            if len(text) % _BLOCK == 0:
-                # Cube wants a further block after such a member, at which others end reading.
-                text += b"\n"
-            _add(file, "anchor.xml", [text])
-            for metric in metrics:
-                rows, values = _table(result.value(metric.name), metric, order, columns)
-                number = METRICS.index(metric)
-                index = b"CUBEX.INDEX" + struct.pack("<IHBI", 1, 0, 1, len(rows))
-                _add(file, f"{number}.index", [index, rows.astype("<u4").tobytes()])
-                _add(file, f"{number}.data", [b"CUBEX.DATA", values.tobytes()])
-            file.write(bytes(2 * _BLOCK))
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise MachineError(
-            f"it cannot be written ({error.strerror or error})",
-            location=str(path),
-            remedy="free disk space, or choose another folder",
-        ) from error
+    with atomic_path(path) as part, part.open("wb") as file:
+        anchor = "\n".join(_anchor(result, metrics, groups, columns))
+        text = anchor.encode("utf-8") + b"\n"
+        if len(text) % _BLOCK == 0:
+            # Cube wants a further block after such a member, at which others end reading.
+            text += b"\n"
+        _add(file, "anchor.xml", [text])
+        for metric in metrics:
+            rows, values = _table(result.value(metric.name), metric, order, columns)
+            number = METRICS.index(metric)
+            index = b"CUBEX.INDEX" + struct.pack("<IHBI", 1, 0, 1, len(rows))
+            _add(file, f"{number}.index", [index, rows.astype("<u4").tobytes()])
+            _add(file, f"{number}.data", [b"CUBEX.DATA", values.tobytes()])
+        file.write(bytes(2 * _BLOCK))
 
 
 def _with_parents(result: Result) -> list[Metric]:

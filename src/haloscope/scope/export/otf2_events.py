@@ -30,26 +30,17 @@ _OPERATIONS = {
 _SET_UP = ("CREATE_HANDLE", "ALLOCATE", "CREATE_HANDLE_AND_ALLOCATE")
 _TAKE_DOWN = ("DESTROY_HANDLE", "DEALLOCATE", "DESTROY_HANDLE_AND_DEALLOCATE")
 # They tell nothing that a folder has a place for and that other events do not tell.
-_SILENT = frozenset(
-    {
+_SILENT = (
+    *(
         "MpiCollectiveBegin",
         "MpiRequestTest",
         "RmaCollectiveBegin",
         "RmaWinCreate",
         "RmaWinDestroy",
-        "RmaOpCompleteBlocking",
-        "RmaOpCompleteNonBlocking",
-        "RmaOpCompleteRemote",
-        "RmaOpTest",
-        "CommCreate",
-        "CommDestroy",
-        "ProgramBegin",
-        "ProgramEnd",
-        "ThreadTeamBegin",
-        "ThreadTeamEnd",
-        "ThreadBegin",
-        "ThreadEnd",
-    }
+    ),
+    *("RmaOpCompleteBlocking", "RmaOpCompleteNonBlocking", "RmaOpCompleteRemote", "RmaOpTest"),
+    *("CommCreate", "CommDestroy", "ProgramBegin", "ProgramEnd"),
+    *("ThreadTeamBegin", "ThreadTeamEnd", "ThreadBegin", "ThreadEnd"),
 )
 _MOST_HELD = 1 << 20  # events that wait for the end of a collective operation
 _MOST_TICKS = 1 << 57

@@ -17,7 +17,7 @@ from typing import IO
 
 import numpy as np
 
-from haloscope.errors import InputError, MachineError
+from haloscope.errors import InputError
 from haloscope.io.atomic import atomic_path
 from haloscope.scope.analysis.metrics import METRICS
 from haloscope.scope.analysis.result import Result
@@ -73,18 +73,9 @@ def export_perfetto(
     if result is not None:
         check_call_tree(result)
     timeline = Timeline(path)
-    try:
-        with atomic_path(path) as part, _opened(part, path.name.endswith(".gz")) as file:
-            writer = _Writer(file, timeline, warn)
-            _write(writer, measurement, places, (begin, end), result, progress)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise MachineError(
-            f"it cannot be written ({error.strerror or error})",
-            location=str(path),
-            remedy="free disk space, or choose another folder",
-        ) from error
+    with atomic_path(path) as part, _opened(part, path.name.endswith(".gz")) as file:
+        writer = _Writer(file, timeline, warn)
+        _write(writer, measurement, places, (begin, end), result, progress)
     return timeline
 
 

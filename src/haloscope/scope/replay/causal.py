@@ -36,18 +36,8 @@ class Correction:
 
 def correct(measurement: Measurement, latency: float = 1e-6) -> Correction:
     """Shift events so that nothing comes before its cause: the controlled logical clock."""
-    # A receive is put to ``max(own time, time of the send + latency)``. From there on the shift
-    # shrinks by a hundredth of the time that goes by (forward amplification), so that later
-    # intervals keep their lengths and the clock comes back to the measured one. The events before
-    # are shifted along a ramp of a fiftieth (backward amortisation), less where a send would
-    # overtake its receive. In a collective whoever gets data leaves after all those that give them
-    # have entered: all of them in a barrier or an all-to-all, the root of a broadcast, the senders
-    # of a reduction, the lower ranks in a scan. Operations of which a trace does not say which rank
-    # needs which (``MPI_Alltoallv``, neighbourhood collectives, creation of communicators) are left
-    # out. Threads and streams of a rank share its clock.
-    # Rabenseifner, Euromicro PDP 1997, 477-484; Becker, Rabenseifner, Wolf and Linford, Parallel
-    # Computing 35 (2009) 595, for collectives and the replay; Becker, Geimer, Rabenseifner and
-    # Wolf, Cluster Computing 16 (2013) 3, for threads.
+    # replay/logical_clock.cpp says how. Operations of which a trace does not say which rank needs
+    # which (``MPI_Alltoallv``, neighbourhood collectives, creation of communicators) are left out.
     # `latency`: least time from the begin of a send to the end of its receive in seconds; 0 is
     # taken between ranks of one host, whose clock is the same. Where messages went to and fro
     # between two hosts in less than twice that, it is half of what the fastest took.

@@ -60,29 +60,10 @@ def section(result: Result) -> list[str]:
         return []
     time_shares = breakdown(result)
     seconds, shares = time_shares.seconds, time_shares.shares
-    rows = [
-        (
-            "all ranks",
-            *(
-                f"{findings.seconds(float(one))}, {findings.percent(float(part))}"
-                for one, part in zip(
-                    seconds.sum(axis=0),
-                    seconds.sum(axis=0) / max(seconds.sum(), 1e-300),
-                    strict=True,
-                )
-            ),
-        )
-    ]
+    whole = seconds.sum(axis=0)
+    rows = [("all ranks", *_with_shares(whole, whole / max(seconds.sum(), 1e-300)))]
     for rank in range(min(result.size, _MOST_RANKS)):
-        rows.append(
-            (
-                str(rank),
-                *(
-                    f"{findings.seconds(float(one))}, {findings.percent(float(part))}"
-                    for one, part in zip(seconds[rank], shares[rank], strict=True)
-                ),
-            )
-        )
+        rows.append((str(rank), *_with_shares(seconds[rank], shares[rank])))
     lines = [
         "Every moment counts once: to the GPU while it works, otherwise to the activity of the "
         "host.",
@@ -124,6 +105,13 @@ def section(result: Result) -> list[str]:
             ],
         )
     return ["## GPUs", "", *lines]
+
+
+def _with_shares(seconds: NDArray[np.float64], shares: NDArray[np.float64]) -> list[str]:
+    return [
+        f"{findings.seconds(one)}, {findings.percent(share)}"
+        for one, share in zip(seconds.tolist(), shares.tolist(), strict=True)
+    ]
 
 
 def _late_senders(result: Result) -> list[str]:
