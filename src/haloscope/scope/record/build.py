@@ -22,7 +22,16 @@ from haloscope.scope.record import RECORDER_HEADERS, RECORDER_SOURCES
 from haloscope.scope.record.wrappers import trampolines, wrappers
 
 EVENTS_HEADER = Path(__file__).with_name("events.h")
-_C_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-fno-strict-aliasing")
+_C_FLAGS = (
+    "-std=gnu11",
+    "-D_GNU_SOURCE",
+    "-O2",
+    "-fPIC",
+    "-shared",
+    "-Wall",
+    "-Wextra",
+    "-fno-strict-aliasing",
+)
 _CPP_FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared", "-fopenmp", "-Wall")
 
 
@@ -102,17 +111,13 @@ def load_library(path: Path, functions: Mapping[str, Sequence[Any]]) -> Any:
 # ``mpi.h``; one of another MPI would make a tracer that crashes, so that its version is looked at.
 
 _HERE = Path(__file__).parent
-_STUB = tuple(_HERE / name for name in ("stub.c", "stub_loaded.c", "stub_reason.c"))
-_STUB_HEADERS = tuple(_HERE / name for name in ("stub.h", "stub_loaded.h"))
+_STUB = tuple(_HERE / name for name in ("stub.c", "stub_loaded.c"))
 _TRACER = tuple(
     _HERE / f"mpi_{part}.c"
-    for part in (
-        *("world", "carriers", "comms", "types", "requests", "pending", "windows", "clocks"),
-        "rehearsal",
-    )
+    for part in ("world", "carriers", "comms", "requests", "pending", "windows", "clocks")
 )
 _TRACER_HEADERS = (
-    *(_HERE / n for n in ("mpi_tracer.h", "mpi_pending.h", "recorder.h", "stub.h")),
+    *(_HERE / name for name in ("mpi_tracer.h", "recorder.h", "stub.h")),
     EVENTS_HEADER,
 )
 _HIDDEN = "-fvisibility=hidden"
@@ -165,7 +170,7 @@ def preload_library(cache: Cache | None = None) -> Path:
     """The library to preload into programs that are measured: recorder and stub, cached."""
     path = compile_library(
         (*RECORDER_SOURCES, *_STUB),
-        tuple(dict.fromkeys((*RECORDER_HEADERS, *_STUB_HEADERS))),
+        (*RECORDER_HEADERS, _HERE / "stub.h"),
         generated=[("trampolines.S", trampolines())],
         flags=("-ldl", "-pthread", "-Wl,--no-undefined"),
         cache=cache,

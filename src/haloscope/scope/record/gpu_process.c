@@ -28,3 +28,14 @@ void gpu_say_missing(const char *reason) {
   snprintf(line, sizeof line, "GPUs are not measured (only the CPU side): %s", reason);
   hs_say_once(line);
 }
+
+#ifdef HS_NO_CUPTI
+/* Stands for the tracer of GPUs where no CUPTI was found: says so in programs that use a GPU. */
+GPU_PUBLIC int InitializeInjection(void);
+
+/* Called by CUDA's driver when the program initialises it. */
+GPU_PUBLIC int InitializeInjection(void) {
+  if (gpu_has_recorder()) gpu_say_missing(HS_NO_CUPTI);
+  return 1;
+}
+#endif

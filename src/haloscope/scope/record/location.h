@@ -8,10 +8,8 @@
 #ifndef HALOSCOPE_LOCATION_H
 #define HALOSCOPE_LOCATION_H
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include <pthread.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -229,7 +227,7 @@ static inline struct location *here(void) {
   return LIKELY(me != NULL) ? me : hs_acquire();
 }
 
-/* arena.c: memory that is never given back, without malloc */
+/* recorder.c: memory that is never given back, without malloc */
 void *hs_keep(size_t bytes); /* zeroed; NULL where there is none */
 
 /* environment.c */
@@ -241,6 +239,8 @@ const char *environment_counters(void);
 /* definitions.c */
 int definitions_open(void);
 void definitions_line(const char *text, size_t length); /* lock held */
+/* A line of at most a kilobyte, as text_format; without its newline. */
+__attribute__((format(printf, 1, 2))) void definitions_format(const char *format, ...);
 void definitions_opening(double rate);
 void definitions_close(void);
 uint32_t definitions_node(uint32_t parent, uint32_t region, const void *site);
@@ -316,7 +316,6 @@ struct function {
 int symbols_find(const void *address, struct function *function);
 int symbols_site(const void *address, char *text, size_t room);
 
-/* addresses.c */
 struct address_known {
   const void *key;
   uint32_t region; /* HS_FILTERED: not recorded */
@@ -342,11 +341,10 @@ struct text {
 };
 void text_open(struct text *text, char *room, size_t size);
 void text_put(struct text *text, const char *plain);
-void text_string(struct text *text, const char *content); /* with quotes, as JSON */
-void text_number(struct text *text, uint64_t number);
-void text_integer(struct text *text, int64_t number);
-void text_real(struct text *text, double number); /* not negative */
-void text_seconds(struct text *text, double seconds);
+/* As printf: %s, %d, %u, %x and long ones; a %s after a quote is escaped as in JSON, %f is not negative,
+ * and %e is in seconds with a tenth of a nanosecond. */
+__attribute__((format(printf, 2, 3))) void text_format(struct text *text, const char *format, ...);
+void text_vformat(struct text *text, const char *format, va_list values);
 
 #pragma GCC visibility pop
 #endif

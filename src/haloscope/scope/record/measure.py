@@ -57,7 +57,7 @@ _TAIL_BYTES = 1 << 16
 _VISIT = re.compile(r"(.+):([0-9]+)")  # NAME:N of a phase
 _MOST_NAMES = 5  # that an error lists
 _MOST_PATH_BYTES = 4096
-# What stub_reason.c leaves, the most telling first; {} is the library that it names.
+# What stub_loaded.c leaves, the most telling first; {} is the library that it names.
 _REASONS = {
     "said": "see the line above",
     "other-tool": "the tool {} intercepts MPI functions before the recorder; measure without it",

@@ -6,7 +6,7 @@
  */
 #include <stdlib.h>
 
-#include "mpi_pending.h"
+#include "mpi_tracer.h"
 
 enum { FEW = 32 };
 
@@ -229,9 +229,7 @@ static void record_done(const struct hs_request *request, const MPI_Status *stat
       if (request->comm) record_exchanged(request, status);
       break;
     case HS_PENDING_COMM:
-      hs_new_comm(request->parent, *request->made, 0);
-      if (request->number != HS_NOBODY) hs_event(HS_EVENT_ICOLLECTIVE_DONE, request->number, 0, 0, 0, 0);
-      break;
+      hs_new_comm(request->parent, *request->made, 0); /* fall through */
     case HS_PENDING_COLLECTIVE:
       if (request->number != HS_NOBODY) hs_event(HS_EVENT_ICOLLECTIVE_DONE, request->number, 0, 0, 0, 0);
       break;
@@ -283,6 +281,13 @@ static void record_freed(const struct hs_request *request, MPI_Request handle) {
     hs_event(HS_EVENT_SKIPPED, peer, channel, 1 | HS_SKIPPED_RECEIVED, number, 0);
   else if (any)
     hs_skip(peer, channel, HS_SKIPPED_RECEIVED);
+}
+
+/* The region that takes the place of a filtered call when it completes something. */
+static void enter_stand_in(uint32_t *stand_in) {
+  if (*stand_in != HS_FILTERED) return;
+  *stand_in = hs_region("MPI_completion", "mpi", "test", "", 0);
+  if (*stand_in != HS_FILTERED) hs_enter(*stand_in, NULL);
 }
 
 /* Arguments of a call that may complete requests. MPI nulls the program's own handles. */
@@ -338,10 +343,7 @@ static void completed(struct waiting *self, int i, const MPI_Status *status, int
   } else if (!pending_take(self->handles[i], &request)) {
     return;
   }
-  if (self->region == HS_FILTERED && self->stand_in == HS_FILTERED && request.active && request.kind) {
-    self->stand_in = hs_region("MPI_completion", "mpi", "test", "", 0);
-    if (self->stand_in != HS_FILTERED) hs_enter(self->stand_in, NULL);
-  }
+  if (self->region == HS_FILTERED && request.active && request.kind) enter_stand_in(&self->stand_in);
   if (hs_message_came(code)) record_done(&request, status);
   if (request.comm && !request.persistent) hs_release_comm(request.comm);
 }
@@ -511,10 +513,7 @@ static void record_completed(uint32_t region, uint32_t *stand_in, MPI_Request ha
                              const MPI_Status *status) {
   struct hs_request request;
   if (!pending_mark_recorded(handle, &request)) return;
-  if (!HS_RECORDED && *stand_in == HS_FILTERED && request.kind) {
-    *stand_in = hs_region("MPI_completion", "mpi", "test", "", 0);
-    if (*stand_in != HS_FILTERED) hs_enter(*stand_in, NULL);
-  }
+  if (!HS_RECORDED && request.kind) enter_stand_in(stand_in);
   record_done(&request, status);
 }
 

@@ -15,20 +15,13 @@ enum { HIGH_FILE = 200 };
 /* Label of a process without a rank: its number, and a hash of host name and start time, since other
  * machines use the same numbers and a process may run one program after another. */
 static const char *label(void) {
-  static const char digits[] = "0123456789abcdef";
   static char known[40];
   if (known[0]) return known;
-  char host[256] = "", hex[10] = "-";
+  char host[256] = "";
   gethostname(host, sizeof host - 1);
   uint64_t hash = clock_epoch() + 0xcbf29ce484222325ull;
   for (const char *c = host; *c; c++) hash = (hash ^ (unsigned char)*c) * 0x100000001b3ull;
-  hash ^= hash >> 32;
-  for (int i = 1; i <= 8; i++, hash >>= 4) hex[i] = digits[hash & 15];
-  hex[9] = 0;
-  struct text text;
-  text_open(&text, known, sizeof known);
-  text_integer(&text, hs_recorder.process);
-  text_put(&text, hex);
+  snprintf(known, sizeof known, "%d-%08x", (int)hs_recorder.process, (unsigned)(hash ^ hash >> 32));
   return known;
 }
 
@@ -42,20 +35,14 @@ int file_may_grow_to(uint64_t size) {
 void file_path(char *path, size_t room, const char *ending, int location) {
   struct text text;
   text_open(&text, path, room);
-  text_put(&text, hs_recorder.folder);
   if (hs_recorder.attached) {
-    text_put(&text, "/rank-");
+    text_format(&text, "%s/rank-", hs_recorder.folder);
     for (int least = 10000; least > 1 && hs_recorder.rank < least; least /= 10) text_put(&text, "0");
-    text_integer(&text, hs_recorder.rank);
+    text_format(&text, "%d.", hs_recorder.rank);
   } else {
-    text_put(&text, "/process-");
-    text_put(&text, label());
+    text_format(&text, "%s/process-%s.", hs_recorder.folder, label());
   }
-  text_put(&text, ".");
-  if (location >= 0) {
-    text_integer(&text, location);
-    text_put(&text, ".");
-  }
+  if (location >= 0) text_format(&text, "%d.", location);
   text_put(&text, ending);
 }
 

@@ -6,9 +6,6 @@
  * a host does that, the others wait. Where there can be no tracer, calls go straight to the MPI, and
  * one line gives the reason.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "stub.h"
 
 #include <dlfcn.h>
@@ -30,7 +27,6 @@
 #include <unistd.h>
 
 #include "location.h"
-#include "stub_loaded.h"
 
 /* Written by wrappers.py: a slot for each function, and the functions' names, one after another. */
 extern void *hs_slots[];

@@ -1,4 +1,4 @@
-"""What follows from causes and effects in a trace: corrected clocks, and messages with both ends."""
+"""Causes and effects in a trace: corrected clocks, and messages with both ends."""
 
 from __future__ import annotations
 
