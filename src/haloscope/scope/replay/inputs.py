@@ -61,7 +61,7 @@ _EXCHANGE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64), ct
 
 
 class Peers(ctypes.Structure):
-    """`Peers` of ``peers.h``."""
+    """`Peers` of ``records.h``."""
 
     _fields_ = (("count", ctypes.c_int32), ("own", ctypes.c_int32), ("exchange", _EXCHANGE))
 
