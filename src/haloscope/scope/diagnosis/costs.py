@@ -25,10 +25,7 @@ _GPU_PREPARATIONS = {
         "Allocate before the steps and keep the memory, or use a memory pool (cudaMallocAsync).",
     ),
     "gpu_contexts": ("Creating GPU contexts takes time", "Keep one context a process."),
-    "gpu_libraries": (
-        "Loading GPU code takes time",
-        "Load modules once and keep their functions.",
-    ),
+    "gpu_libraries": ("Loading GPU code takes time", "Load modules once and keep their functions."),
     "gpu_communicators": (
         "Creating NCCL communicators takes time",
         "Create communicators before the steps and keep them.",
@@ -311,12 +308,7 @@ def _gpu_preparations(view: View) -> Iterator[Finding]:
 
 
 def _preparation(
-    view: View,
-    metric: str,
-    values: NDArray[np.float64],
-    title: str,
-    cause: str,
-    remedy: str = "",
+    view: View, metric: str, values: NDArray[np.float64], title: str, cause: str, remedy: str = ""
 ) -> Finding:
     """A finding about preparing GPUs; `CONSTANT` as its cause marks one that steps do not repeat."""
     calls = float((view.result.value("visits") * (values > 0)).sum())

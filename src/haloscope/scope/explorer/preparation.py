@@ -142,10 +142,7 @@ class _Preparation:
     """Reads every file of events twice: for the run's span, then for tiles and messages."""
 
     def __init__(
-        self,
-        measurement: Measurement,
-        part: Path,
-        progress: Callable[[float], None] | None,
+        self, measurement: Measurement, part: Path, progress: Callable[[float], None] | None
     ) -> None:
         self.measurement = measurement
         self.part = part

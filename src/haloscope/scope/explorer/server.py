@@ -153,11 +153,7 @@ def _rows(text: str, known: int) -> list[int]:
 
 
 def explore(
-    folders: list[Path],
-    *,
-    port: int = 0,
-    browser: bool = True,
-    log: Callable[[str], None],
+    folders: list[Path], *, port: int = 0, browser: bool = True, log: Callable[[str], None]
 ) -> None:
     """Serve a report until the user ends it with Ctrl-C."""
     service = Service(Report(*folders), log)

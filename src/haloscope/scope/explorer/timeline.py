@@ -93,10 +93,7 @@ def _level(
 
 
 def _longest(
-    bin_of: NDArray[np.int64],
-    active: NDArray[np.int64],
-    length: NDArray[np.float64],
-    bins: int,
+    bin_of: NDArray[np.int64], active: NDArray[np.int64], length: NDArray[np.float64], bins: int
 ) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.int32]]:
     """Of each bin the node with the greatest sum of lengths, that sum as a share, and the next."""
     many = int(active.max()) + 2

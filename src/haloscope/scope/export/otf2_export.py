@@ -60,9 +60,7 @@ class Written:
 
 
 def export_otf2(
-    measurement: Measurement,
-    folder: Path,
-    progress: Callable[[int, int], None] | None = None,
+    measurement: Measurement, folder: Path, progress: Callable[[int, int], None] | None = None
 ) -> Written:
     """Write the trace of a measurement as an OTF2 archive.
 

@@ -241,10 +241,7 @@ _PAYLOADS: dict[str, tuple[str, str]] = {
     "gatherv": _to_root(f"HS_BYTES(recvcounts[{_RANK}], recvtype)", _RECEIVED_LIST),
     "scatter": _from_root(_SENT, f"{_PEERS} * {_SENT}"),
     "scatterv": _from_root(f"HS_BYTES(sendcounts[{_RANK}], sendtype)", _SENT_LIST),
-    "allgather": (
-        f"{_IN_PLACE} ? {_RECEIVED_BLOCK} : {_SENT}",
-        f"{_PEERS} * {_RECEIVED_BLOCK}",
-    ),
+    "allgather": (f"{_IN_PLACE} ? {_RECEIVED_BLOCK} : {_SENT}", f"{_PEERS} * {_RECEIVED_BLOCK}"),
     "allgatherv": (
         f"{_IN_PLACE} ? HS_BYTES(recvcounts[{_RANK}], recvtype) : {_SENT}",
         _RECEIVED_LIST,

@@ -252,9 +252,7 @@ def _mapped(path: Path, words: int) -> NDArray[np.uint64]:
 
 
 def make_inputs(
-    measurement: Measurement,
-    threads: int = 0,
-    knots: dict[int, NDArray[np.int64]] | None = None,
+    measurement: Measurement, threads: int = 0, knots: dict[int, NDArray[np.int64]] | None = None
 ) -> Inputs:
     """Put a trace into the structures of ``run.h``.
 

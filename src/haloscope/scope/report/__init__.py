@@ -258,7 +258,7 @@ def _messages(analysis: Analysis) -> list[str]:
     messages, empty = result.total("messages_sent"), result.total("empty_messages_sent")
     lines = [
         f"{wording.things(messages, 'message')} with {wording.size(result.total('bytes_sent'))}; "
-        f"{wording.count(empty)} of them ({wording.percent(empty / max(messages, 1))}) are empty.",
+        f"{wording.count(empty)} of them ({wording.percent(empty / max(messages, 1))}) are empty."
     ]
     if quiet.pairs:
         lines.append(
