@@ -5,8 +5,11 @@ Imported by commands and analysis; imports analysis, record, replay and trace.
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +18,8 @@ from haloscope.errors import InputError
 from haloscope.scope.analysis.result import Result
 from haloscope.scope.record import prototypes
 from haloscope.scope.replay.causal import by_location, correct, match_messages
-from haloscope.scope.trace.measurement import Measurement
-from haloscope.scope.trace.trace import Kind
+from haloscope.scope.trace.measurement import Location, Measurement
+from haloscope.scope.trace.trace import Events, Kind, read_pieces
 
 
 def check_call_tree(result: Result) -> None:
@@ -29,6 +32,42 @@ def check_call_tree(result: Result) -> None:
             )
 
 
+def check_new(folder: Path) -> None:
+    """See that a folder that is to be made has nothing in it."""
+    if os.path.exists(folder) and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(
+            "it exists already",
+            location=str(folder),
+            remedy="give a new or empty folder with --out",
+        )
+
+
+def traced(measurement: Measurement) -> list[Location]:
+    """Locations that have events."""
+    places = [place for place in measurement.locations if place.events is not None]
+    if not places:
+        raise InputError(
+            "the measurement is a profile and holds no events",
+            location=str(measurement.folder),
+            remedy="measure again with haloscope measure --trace",
+        )
+    return places
+
+
+def size_of(place: Location) -> int:
+    """Bytes of a location's events."""
+    return place.events.stat().st_size if place.events else 0
+
+
+def pieces(place: Location) -> Iterator[tuple[Events, int]]:
+    """Pieces of a location's events, and how many bytes of them have been read."""
+    assert place.events is not None
+    size = size_of(place)
+    for number, events in enumerate(read_pieces(place.events, _PIECE_WORDS), 1):
+        yield events, min(size, 8 * _PIECE_WORDS * number)
+
+
+_PIECE_WORDS = 1 << 16
 _NANOSECONDS = 10**9  # in a second
 
 

@@ -7,7 +7,6 @@ along the call tree and inclusive along the tree of metrics, in Cube as here.
 
 from __future__ import annotations
 
-import math
 import re
 import struct
 import tarfile
@@ -266,15 +265,15 @@ def _system_tree(locations: list[Location], groups: list[_Group]) -> Iterator[st
 def _topology(number: int, comm: Communicator, place_of: dict[int, int]) -> Iterator[str]:
     """A Cartesian communicator; its ranks are counted with the last dimension fastest."""
     dims = comm.dims
-    if not dims or min(dims) < 1 or math.prod(dims) > len(comm.members):
+    if not comm.has_grid:
         return
     name = comm.name or f"communicator {number}"
     yield f'<cart name={_attribute(name)} ndims="{len(dims)}">'
     for axis, size in enumerate(dims):
         periodic = "true" if axis < len(comm.periods) and comm.periods[axis] else "false"
         yield f'<dim size="{size}" periodic="{periodic}"/>'
-    for own, rank in enumerate(comm.members[: math.prod(dims)]):
+    for rank, at in zip(comm.members, np.ndindex(*dims), strict=False):
         if rank in place_of:
-            place = " ".join(str(int(at)) for at in np.unravel_index(own, dims))
+            place = " ".join(map(str, at))
             yield f'<coord locId="{place_of[rank]}">{place}</coord>'
     yield "</cart>"

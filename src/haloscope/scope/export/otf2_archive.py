@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import math
 import os
 import sys
 import tempfile
@@ -256,7 +255,7 @@ class Archive:
 
     def _topology(self, comm: Communicator, communicator: Any, name: str) -> None:
         otf2, dims = self.otf2, comm.dims
-        if not dims or min(dims) < 1 or math.prod(dims) > len(comm.members):
+        if not comm.has_grid:
             return
         wraps = otf2.CartPeriodicity
         axes = tuple(
@@ -268,8 +267,7 @@ class Archive:
             for axis, size in enumerate(dims)
         )
         topology = self.definitions.cart_topologies.create(name, communicator, axes)
-        for own in range(math.prod(dims)):
-            place = tuple(int(at) for at in np.unravel_index(own, dims))
+        for own, place in enumerate(np.ndindex(*dims)):
             self.definitions.cart_coordinates.create(topology, own, place)
 
     def mark_of_callers(self) -> dict[Any, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import struct
@@ -130,6 +131,12 @@ class Communicator:
     name: str = ""
     dims: tuple[int, ...] = ()
     periods: tuple[int, ...] = ()
+
+    @property
+    def has_grid(self) -> bool:
+        """Whether it has a Cartesian topology that its ranks fill."""
+        dims = self.dims
+        return bool(dims) and min(dims) >= 1 and math.prod(dims) <= len(self.members)
 
 
 @dataclass
