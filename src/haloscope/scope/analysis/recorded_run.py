@@ -126,7 +126,7 @@ class RecordedRun:
             joined by ``/``), ``file``, ``line``, and one a metric.
         """
         result = self.result
-        regions = [result.regions[node.region] for node in result.nodes]
+        regions = result.node_regions
         paths = [result.path_of(number) for number in range(len(result.nodes))]
         table: Table = {
             "node": np.arange(len(result.nodes)),
@@ -194,7 +194,7 @@ class RecordedRun:
             if unknown), ``begin`` and ``end`` in seconds of the run's clock.
         """
         waits, result = self.result.waits, self.result
-        ranks = np.array([place.rank for place in result.locations], np.int64)
+        ranks = result.rank_of
         return {
             "metric": _texts(METRICS[number].name for number in waits["metric"].tolist()),
             "path": _texts("/".join(result.path_of(node)) for node in waits["node"].tolist()),

@@ -87,6 +87,9 @@ class Subtrees:
 
 FILE = "analysis.h5"
 _FORMAT = 2
+_DAMAGES = (  # what reading a broken file raises
+    *(OSError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError),
+)
 _MOST_VALUES = 1 << 31
 _RANKS = ("members", "remote", "dims", "periods")  # of communicators
 _CHUNK_BYTES = 1 << 19  # of a metric's values read at once by who looks at a few call paths
@@ -181,16 +184,39 @@ class Result:
 
     def by_rank(self, metric: str) -> NDArray[np.float64]:
         """Sums of a metric by rank, shape (size,)."""
-        ranks = np.array([place.rank for place in self.locations], np.int64)
-        sums = np.bincount(ranks, self.value(metric).sum(axis=0), self.size)
-        return np.asarray(sums, np.float64)
+        return self.sums_by_rank(self.value(metric).sum(axis=0))
+
+    def sums_by_rank(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        """Sums by rank of values by location, shape (size,)."""
+        return np.asarray(np.bincount(self.rank_of, values, self.size), np.float64)
+
+    @property
+    def rank_of(self) -> NDArray[np.int64]:
+        """Rank of each location."""
+        return np.array([place.rank for place in self.locations], np.int64)
+
+    @property
+    def on_stream(self) -> NDArray[np.bool_]:
+        """Which locations are streams of GPUs."""
+        return np.array([place.kind == "stream" for place in self.locations], np.bool_)
+
+    @property
+    def is_first(self) -> NDArray[np.bool_]:
+        """Which locations are the first threads of their ranks."""
+        return np.array([p.kind != "stream" and p.number == 0 for p in self.locations], bool)
+
+    def region_of(self, node: int) -> Region:
+        """Region at the end of a call path."""
+        return self.regions[self.nodes[node].region]
+
+    @property
+    def node_regions(self) -> list[Region]:
+        """Region at the end of each call path."""
+        return [self.regions[node.region] for node in self.nodes]
 
     def by_first_thread(self, metric: str) -> NDArray[np.float64]:
         """Sums of a metric over call paths, of the first thread of each rank, shape (size,)."""
-        first = [place.kind != "stream" and place.number == 0 for place in self.locations]
-        ranks = np.array([place.rank for place in self.locations], np.int64)
-        values = np.where(first, self.value(metric).sum(axis=0), 0.0)
-        return np.asarray(np.bincount(ranks, values, self.size), np.float64)
+        return self.sums_by_rank(np.where(self.is_first, self.value(metric).sum(axis=0), 0.0))
 
     def inclusive(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Add children to their parents: values (nodes, ...) inclusive along the call tree."""
@@ -207,7 +233,7 @@ class Result:
 
     def role_of(self, node: int) -> str:
         """Role of a node's region, such as ``send``."""
-        return self.regions[self.nodes[node].region].role
+        return self.region_of(node).role
 
     def save(self, path: Path) -> None:
         """Write the result, under a temporary name first."""
@@ -288,15 +314,7 @@ class Result:
                     read,
                     *tables,
                 )
-        except (
-            OSError,
-            ArithmeticError,
-            AttributeError,
-            LookupError,
-            RuntimeError,
-            TypeError,
-            ValueError,
-        ) as error:
+        except _DAMAGES as error:
             raise InputError(
                 f"this version cannot read the analysis ({error})",
                 location=str(path),
@@ -454,7 +472,7 @@ def efficiencies(result: Result) -> dict[str, float]:
         "load_balance": float(useful.mean()) / most,
         "communication_efficiency": most / runtime,
     }
-    paradigms = [result.regions[node.region].paradigm for node in result.nodes]
+    paradigms = [region.paradigm for region in result.node_regions]
     outside = ~left_out & ~np.isin(paradigms, ("mpi", "measurement"))
     ideal = float(result.value("critical_path")[outside].sum())
     if ideal > 0:
@@ -467,8 +485,7 @@ def efficiencies(result: Result) -> dict[str, float]:
 def _starts_and_ends(result: Result) -> NDArray[np.bool_]:
     """Nodes (n,) that are MPI_Init or MPI_Finalize, or lie below one; parents come first."""
     marks = np.zeros(len(result.nodes), np.bool_)
-    for number, node in enumerate(result.nodes):
-        region = result.regions[node.region]
+    for number, (node, region) in enumerate(zip(result.nodes, result.node_regions, strict=True)):
         within = node.parent >= 0 and marks[node.parent]
         marks[number] = within or (region.paradigm == "mpi" and region.role in ("init", "finalize"))
     return marks
@@ -476,9 +493,5 @@ def _starts_and_ends(result: Result) -> NDArray[np.bool_]:
 
 def _of_ranks(result: Result, metric: str, left_out: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Sums of a metric by the first thread of each rank, shape (size,), without some nodes."""
-    first = [place.kind != "stream" and place.number == 0 for place in result.locations]
-    ranks = np.array([place.rank for place in result.locations], np.int64)
-    values = result.value(metric)[left_out].sum(axis=0)
-    rest = result.by_first_thread(metric)
-    rest -= np.bincount(ranks, np.where(first, values, 0.0), result.size)
-    return np.maximum(rest, 0.0)
+    values = np.where(result.is_first, result.value(metric)[left_out].sum(axis=0), 0.0)
+    return np.maximum(result.by_first_thread(metric) - result.sums_by_rank(values), 0.0)

@@ -74,16 +74,8 @@ class _Settings(ctypes.Structure):
 
 
 _COUNTS = (
-    "events",
-    "forced",
-    "unmatched_sends",
-    "unmatched_receives",
-    "empty_messages",
-    "emptied_calls",
-    "tests",
-    "one_sided",
-    "least_visits",
-    "most_visits",
+    *("events", "forced", "unmatched_sends", "unmatched_receives", "empty_messages"),
+    *("emptied_calls", "tests", "one_sided", "least_visits", "most_visits"),
 )
 
 

@@ -130,8 +130,8 @@ def _input_output(view: View) -> Finding | None:
 
 def _makes_windows(view: View) -> NDArray[np.bool_]:
     """Nodes (n, 1) that make or free windows."""
-    regions = [view.result.regions[node.region] for node in view.result.nodes]
-    return np.array([[region.name.startswith(_OF_WINDOWS)] for region in regions], np.bool_)
+    makes = [[region.name.startswith(_OF_WINDOWS)] for region in view.result.node_regions]
+    return np.array(makes, np.bool_)
 
 
 def _windows(view: View) -> Finding | None:
@@ -243,7 +243,7 @@ def _gpu(view: View) -> Finding | None:
 
 def _launching(view: View, node: int) -> tuple[str, str]:
     """Title and remedy by the call that takes most of the time of launches."""
-    region = view.result.regions[view.result.nodes[node].region]
+    region = view.result.region_of(node)
     if region.role == "copy":
         return (
             "Starting GPU copies takes time",

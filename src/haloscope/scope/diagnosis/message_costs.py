@@ -125,7 +125,7 @@ def _polls(view: View) -> NDArray[np.bool_]:
         [
             region.paradigm == "mpi"
             and (region.role == "test" or region.name in ("MPI_Iprobe", "MPI_Improbe"))
-            for region in (result.regions[node.region] for node in result.nodes)
+            for region in result.node_regions
         ],
         bool,
     )

@@ -217,8 +217,7 @@ def take_delays(view: View, finding: Finding, beside: NDArray[np.bool_]) -> None
     """
     if finding.metric not in _TAKE_DELAYS:
         return
-    regions = [view.result.regions[node.region] for node in view.result.nodes]
-    metrics = [metric_of_role(region.paradigm, region.role) for region in regions]
+    metrics = [metric_of_role(one.paradigm, one.role) for one in view.result.node_regions]
     nodes = np.array([name == finding.metric for name in metrics]) & ~beside
     waits = float(view.result.value("delay")[nodes].sum()) * _kept(view)
     if 0 < waits <= finding.seconds:
@@ -310,7 +309,7 @@ class _DelayText:
     """How a delay is put into words: by what the call path is, and who is late in it."""
 
     def __init__(self, view: View, node: int, ranks: list[int], spread: bool, alone: bool) -> None:
-        region = view.result.regions[view.result.nodes[node].region]
+        region = view.result.region_of(node)
         self.metric = metric_of_role(region.paradigm, region.role)
         self.program = region.paradigm == "program"
         self.name = view.name(node)

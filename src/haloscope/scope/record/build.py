@@ -23,13 +23,7 @@ from haloscope.scope.record.wrappers import trampolines, wrappers
 
 EVENTS_HEADER = Path(__file__).with_name("events.h")
 _C_FLAGS = (
-    "-std=gnu11",
-    "-D_GNU_SOURCE",
-    "-O2",
-    "-fPIC",
-    "-shared",
-    "-Wall",
-    "-Wextra",
+    *("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra"),
     "-fno-strict-aliasing",
 )
 _CPP_FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared", "-fopenmp", "-Wall")
@@ -126,13 +120,7 @@ _SHOWN_DIGITS = 16
 _MOST_VERSIONS = 8  # of these sources whose tracers are noted
 
 _COMPILERS = (
-    "mpicc",
-    "mpicc.mpich",
-    "mpicc.openmpi",
-    "mpicc.mvapich",
-    "mpiicx",
-    "mpiicc",
-    "mpigcc",
+    *("mpicc", "mpicc.mpich", "mpicc.openmpi", "mpicc.mvapich", "mpiicx", "mpiicc", "mpigcc"),
     "mpicc_abi",
 )
 _DEBIAN = Path("/usr/bin")
@@ -184,28 +172,32 @@ def preload_library(cache: Cache | None = None) -> Path:
     return path
 
 
+def _asked(command: Sequence[str | Path], text: str = "") -> str:
+    """What a program prints when it is given a text; empty where it fails."""
+    try:
+        done = subprocess.run(
+            command,
+            input=text,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_ASKING_TAKES_SECONDS,
+            check=False,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
 def _options_of(compiler: Path) -> tuple[str, ...] | None:
     """The options by which an MPI's compiler finds its mpi.h."""
-    for question in ("-show", "--showme"):
-        try:
-            asked = subprocess.run(
-                [compiler, question],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_ASKING_TAKES_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        if asked.returncode == 0 and asked.stdout.strip():
-            try:
-                words = shlex.split(asked.stdout)
-            except ValueError:
-                return None
-            return tuple(word for word in words if word.startswith(("-I", "-D")))
-    return None
+    shown = _asked([compiler, "-show"]).strip() or _asked([compiler, "--showme"]).strip()
+    try:
+        words = shlex.split(shown)
+    except ValueError:
+        return None
+    return tuple(word for word in words if word.startswith(("-I", "-D"))) if shown else None
 
 
 def _candidates(library: Path) -> Iterator[tuple[str, ...]]:
@@ -232,26 +224,14 @@ def _candidates(library: Path) -> Iterator[tuple[str, ...]]:
 def _read_header(options: Sequence[str]) -> Header | None:
     """Definitions in an mpi.h; None if there is none or it does not compile."""
     command = [*find_compiler().command, "-E", "-P", "-x", "c", *options, "-"]
-    try:
-        asked = subprocess.run(
-            command,
-            input=_ASK_HEADER,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_ASKING_TAKES_SECONDS,
-            check=False,
-            env={**os.environ, "LC_ALL": "C"},
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    if asked.returncode != 0:
+    defined = _asked(command, _ASK_HEADER)
+    if not defined:
         return None
     versions = {}
-    for flavour, text in _TELLS.findall(asked.stdout):
+    for flavour, text in _TELLS.findall(defined):
         words = [word for word in text.replace('"', " ").split() if not word.endswith("_VERSION")]
         versions[flavour] = ".".join(words)
-    return Header(tuple(options), versions, frozenset(_DECLARED.findall(asked.stdout)))
+    return Header(tuple(options), versions, frozenset(_DECLARED.findall(defined)))
 
 
 def flavour_of(version: str) -> tuple[str, str, str]:
@@ -312,17 +292,20 @@ def find_header(library: Path, version: str) -> Header:
     )
 
 
+def _hash_with(*parts: str) -> str:
+    """A hash of the sources of tracers, and of what else decides about them."""
+    texts = [path.read_text() for path in (*_TRACER, *_TRACER_HEADERS)]
+    return hashlib.sha256("\n".join([*parts, wrappers(None), *texts]).encode()).hexdigest()
+
+
 def _identity() -> str:
     """Text that distinguishes the messages of one version of these sources from another's."""
-    texts = [path.read_text() for path in (*_TRACER, *_TRACER_HEADERS)]
-    return hashlib.sha256("\n".join([wrappers(None), *texts]).encode()).hexdigest()[:_SHOWN_DIGITS]
+    return _hash_with()[:_SHOWN_DIGITS]
 
 
 def _sources() -> str:
     """A hash of all that decides about tracers but the MPI."""
-    texts = [path.read_text() for path in (*_TRACER, *_TRACER_HEADERS)]
-    parts = [os.environ.get("MPICC", ""), find_compiler().identity, wrappers(None), *texts]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    return _hash_with(os.environ.get("MPICC", ""), find_compiler().identity)
 
 
 def _state(library: Path) -> list[int]:

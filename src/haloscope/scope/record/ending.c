@@ -99,9 +99,7 @@ static int finish_here(void) {
   double rate = clock_final_rate();
   if (!hs_recorder.attached) hs_become_rank(0, 1, "", "");
   if (hs_recorder.state != ON) return 0;
-  hs_recorder.state = ENDED;
-  hs_recorder.open = 0;
-  hs_recorder.turn++;
+  hs_record_no_more(ENDED);
   for (struct location *location = hs_recorder.locations; location; location = location->next_location)
     if (!location->ended) location_count_open(location, tick);
   profile_write(rate);
@@ -126,11 +124,7 @@ void hs_finish(void) {
   if (hs_recorder.state == ON && !hs_recorder.attached) hs_become_rank(0, 1, "", "");
   int last = hs_recorder.state == ON;
   uint64_t tick = now();
-  if (last) {
-    hs_recorder.state = ENDED;
-    hs_recorder.open = 0;
-    hs_recorder.turn++;
-  }
+  if (last) hs_record_no_more(ENDED);
   hs_unlock();
   if (!last) return;
   if (hs_me) hs_me->busy = 1;

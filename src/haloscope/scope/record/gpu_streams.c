@@ -304,19 +304,6 @@ static struct held pop(struct stream *stream) {
 
 /* --- events --------------------------------------------------------------------------------- */
 
-static void put(struct location *me, uint64_t tick, uint32_t kind, uint32_t payload) {
-  uint64_t delta = tick - me->last;
-  if (delta > HS_MOST_DELTA) {
-    *(volatile uint64_t *)me->next = HS_EVENT_TIME | (tick - clock_epoch()) << 6;
-    me->next++;
-    delta = 0;
-  }
-  me->last = tick;
-  *(volatile uint64_t *)me->next = kind | delta << 6 | (uint64_t)payload << 32;
-  me->next++;
-  me->events++;
-}
-
 /* The first location of the stream that is done with what it did before. */
 static struct lane *lane_for(struct stream *stream, uint64_t begin) {
   uint64_t close = (uint64_t)(NEGLIGIBLE * ticks_a_nanosecond >> FRACTION);
@@ -345,17 +332,10 @@ static void write_work(struct stream *stream, struct held *work) {
   struct location *me = lane->location;
   if (work->begin < me->last) work->begin = me->last;
   if (work->end < work->begin) work->end = work->begin;
-  put(me, work->begin, HS_EVENT_ENTER, node->number);
-  if (work->correlation) put(me, work->begin, HS_EVENT_EXECUTE, work->correlation);
-  if (work->direction) {
-    uint64_t *first = me->next;
-    first[1] = work->bytes;
-    COMPILER_BARRIER();
-    *(volatile uint64_t *)first = HS_EVENT_COPY | (uint64_t)work->direction << 32;
-    me->next = first + 2;
-    me->events++;
-  }
-  put(me, work->end, HS_EVENT_LEAVE, node->number);
+  put_event(me, work->begin, HS_EVENT_ENTER, node->number);
+  if (work->correlation) put_event(me, work->begin, HS_EVENT_EXECUTE, work->correlation);
+  if (work->direction) put_words(me, work->begin, HS_EVENT_COPY, work->direction, &work->bytes, 1);
+  put_event(me, work->end, HS_EVENT_LEAVE, node->number);
   lane->end = work->end;
 }
 
@@ -366,10 +346,7 @@ static void count_work(struct stream *stream, const struct held *work) {
     stream->left_out++;
     return;
   }
-  node->visits++;
-  node->ticks += taken;
-  if (taken < node->least) node->least = taken;
-  if (taken > node->most) node->most = taken;
+  node_visited(node, taken);
   if (!work->direction) return;
   if (!node->messages) node->messages = hs_keep(sizeof *node->messages);
   if (!node->messages) return;

@@ -207,6 +207,26 @@ static inline uint64_t now(void) {
 
 static inline int tracing(const struct location *me) { return me->base != NULL; }
 
+/* A location to be changed by its thread: NULL where that is within a change already. */
+static inline struct location *location_take(struct location *me) {
+  if (UNLIKELY(!me || me->busy)) return NULL;
+  me->busy = 1;
+  COMPILER_BARRIER();
+  return me;
+}
+
+static inline void location_give(struct location *me) {
+  COMPILER_BARRIER();
+  me->busy = 0;
+}
+
+static inline void node_visited(struct node *node, uint64_t taken) {
+  node->visits++;
+  node->ticks += taken;
+  if (taken < node->least) node->least = taken;
+  if (taken > node->most) node->most = taken;
+}
+
 /* recorder.c */
 struct location *hs_acquire(void);
 void hs_lock(void);
@@ -216,11 +236,45 @@ int hs_take_turn(struct location *me); /* false: the recording has ended */
 void hs_take_toggles(struct location *me);
 void hs_become_rank(int rank, int size, const char *mpi, const char *threads); /* lock held */
 void hs_phase_changes(struct location *me, int inside);
+void hs_record_no_more(int state); /* OFF or ENDED from here on */
 
 /* ending.c */
 void hs_finish(void);
 void hs_finish_in_signal(int number);
 void hs_record_rate(double rate); /* lock held */
+
+/* --- words of a trace ------------------------------------------------------------------------ */
+
+/* The ticks since the event before, with a word of its own where they do not fit. */
+static inline uint64_t delta_to(struct location *me, uint64_t tick) {
+  uint64_t delta = tick - me->last;
+  if (UNLIKELY(delta > HS_MOST_DELTA)) {
+    if ((int64_t)delta < 0) return 0; /* clocks of two processors, a few ticks apart */
+    *(volatile uint64_t *)me->next = HS_EVENT_TIME | (tick - clock_epoch()) << 6;
+    me->next++;
+    delta = 0;
+  }
+  me->last = tick;
+  return delta << 6;
+}
+
+static inline void put_event(struct location *me, uint64_t tick, uint32_t kind, uint32_t payload) {
+  uint64_t delta = delta_to(me, tick);
+  *(volatile uint64_t *)me->next = kind | delta | (uint64_t)payload << 32;
+  me->next++;
+  me->events++;
+}
+
+static inline void put_words(struct location *me, uint64_t tick, uint32_t kind, uint32_t payload,
+                             const uint64_t *words, uint32_t count) {
+  uint64_t delta = delta_to(me, tick);
+  uint64_t *first = me->next;
+  for (uint32_t i = 0; i < count; i++) first[1 + i] = words[i];
+  COMPILER_BARRIER();
+  *(volatile uint64_t *)first = kind | delta | (uint64_t)payload << 32;
+  me->next = first + 1 + count;
+  me->events++;
+}
 
 static inline struct location *here(void) {
   struct location *me = hs_me;

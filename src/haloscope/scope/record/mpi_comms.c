@@ -231,13 +231,18 @@ static void keep(MPI_Comm handle, struct hs_comm *comm) {
   hs_spin_drop(&comms_lock);
 }
 
+static struct hs_comm *kept_comm(MPI_Comm handle) {
+  hs_spin_take(&comms_lock);
+  struct hs_comm *comm = (struct hs_comm *)(uintptr_t)looked_up(&comms, HS_KEY(handle) + 1);
+  hs_spin_drop(&comms_lock);
+  return comm;
+}
+
 /* Nobody saw it being made: MPI_COMM_SELF, or one with ranks of another program. */
 static struct hs_comm *find_unseen(MPI_Comm handle) {
   static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
   pthread_mutex_lock(&one_at_a_time);
-  hs_spin_take(&comms_lock);
-  struct hs_comm *comm = (struct hs_comm *)(uintptr_t)looked_up(&comms, HS_KEY(handle) + 1);
-  hs_spin_drop(&comms_lock);
+  struct hs_comm *comm = kept_comm(handle);
   if (comm == NULL) comm = hs_new_comm(MPI_COMM_NULL, handle, 0);
   pthread_mutex_unlock(&one_at_a_time);
   return comm;
@@ -245,9 +250,7 @@ static struct hs_comm *find_unseen(MPI_Comm handle) {
 
 struct hs_comm *hs_find_comm(MPI_Comm handle) {
   if (handle == MPI_COMM_NULL) return NULL;
-  hs_spin_take(&comms_lock);
-  struct hs_comm *comm = (struct hs_comm *)(uintptr_t)looked_up(&comms, HS_KEY(handle) + 1);
-  hs_spin_drop(&comms_lock);
+  struct hs_comm *comm = kept_comm(handle);
   if (comm == NULL) comm = find_unseen(handle);
   if (!hs_multiple && comm != NULL) {
     hs_last_handle = handle;

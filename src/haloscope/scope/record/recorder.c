@@ -227,6 +227,12 @@ static void thread_ends(void *its_location) {
 
 /* --- rank ----------------------------------------------------------------------------------- */
 
+void hs_record_no_more(int state) {
+  hs_recorder.state = state;
+  hs_recorder.open = 0;
+  hs_recorder.turn++;
+}
+
 void hs_become_rank(int rank, int size, const char *mpi, const char *threads) {
   clock_fix();
   strncpy(hs_recorder.mpi, mpi ? mpi : "", sizeof hs_recorder.mpi - 1);
@@ -248,9 +254,7 @@ void hs_become_rank(int rank, int size, const char *mpi, const char *threads) {
                rank);
     files_drop();
     hs_say_once(line);
-    hs_recorder.state = OFF;
-    hs_recorder.open = 0;
-    hs_recorder.turn++;
+    hs_record_no_more(OFF);
     return;
   }
   definitions_opening(clock_rate());

@@ -53,9 +53,7 @@ void hs_give_up(void) {
   hs_lock();
   if (hs_recorder.state == ON) {
     files_drop();
-    hs_recorder.state = OFF;
-    hs_recorder.open = 0;
-    hs_recorder.turn++;
+    hs_record_no_more(OFF);
   }
   hs_unlock();
 }

@@ -113,13 +113,7 @@ def load_replay(functions: Mapping[str, Sequence[Any]], *sources: str) -> Any:
 
 _NO_THREADS = 2
 _ROLES = {
-    "send": 2,
-    "isend": 2,
-    "recv": 2,
-    "irecv": 2,
-    "wait": 2,
-    "start": 2,
-    "probe": 2,
+    **dict.fromkeys(("send", "isend", "recv", "irecv", "wait", "start", "probe"), 2),
     "sendrecv": 3,
     "test": 4,
     "rma": 6,
@@ -330,13 +324,8 @@ def make_inputs(
     run.rank_count = measurement.size
     run.threads = threads or available_cores()
     parents = np.array([node.parent for node in measurement.nodes], np.int32)
-    roles = np.array(
-        [
-            role_number(region.paradigm, region.role)
-            for region in (measurement.regions[node.region] for node in measurement.nodes)
-        ],
-        np.int32,
-    )
+    regions = [measurement.regions[node.region] for node in measurement.nodes]
+    roles = np.array([role_number(one.paradigm, one.role) for one in regions], np.int32)
     run.node_parents = _pointer(parents, keep)
     run.node_roles = _pointer(roles, keep)
     run.node_entered = _pointer(_entered(measurement), keep)

@@ -180,17 +180,9 @@ class Replayed:
         finally:
             library.drop_analysis(waits)
         names = (
-            "events",
-            "broken",
-            "unmatched_sends",
-            "unmatched_receives",
-            "incomplete_collectives",
-            "scans",
-            "scans_synchronising",
-            "unknown",
-            "skipped_sends",
-            "skipped_receives",
-            "skipped_collectives",
+            *("events", "broken", "unmatched_sends", "unmatched_receives"),
+            *("incomplete_collectives", "scans", "scans_synchronising", "unknown"),
+            *("skipped_sends", "skipped_receives", "skipped_collectives"),
         )
         # Events, broken locations, unmatched sends and receives, and the like.
         self.counts = dict(zip(names, counts.tolist(), strict=True))
@@ -207,12 +199,8 @@ def fill(result: Result, measurement: Measurement, replayed: Replayed) -> None:
     for name in _SLOTS:
         if name not in ("time", "idle_threads") and np.any(slots[name]):
             values[name] = slots[name]
-    home = [
-        metric_of_role(region.paradigm, region.role)
-        for region in (measurement.regions[node.region] for node in measurement.nodes)
-    ]
-    streams = np.array([place.kind == "stream" for place in measurement.locations])
-    host = np.where(streams[None, :], 0.0, time)
+    home = [metric_of_role(region.paradigm, region.role) for region in result.node_regions]
+    host = np.where(result.on_stream[None, :], 0.0, time)
     for name in sorted(set(home)):
         rows = np.array([here == name for here in home])
         values[name] = values.get(name, np.zeros_like(time)) + np.where(rows[:, None], host, 0.0)

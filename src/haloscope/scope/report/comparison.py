@@ -120,7 +120,7 @@ def _by_routine(result: Result, scale: float) -> dict[tuple[str, ...], dict[str,
     }
     whole = result.value("time").sum(axis=1) * scale
     for number, node in enumerate(result.nodes):
-        paradigm = result.regions[node.region].paradigm
+        paradigm = result.region_of(number).paradigm
         owner = node.parent if paradigm == "mpi" and node.parent >= 0 else number
         row = seconds.setdefault(result.path_of(owner), {})
         row["time"] = row.get("time", 0.0) + float(whole[number])

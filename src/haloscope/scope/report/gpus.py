@@ -40,7 +40,7 @@ _MOST_KERNELS = 12
 
 def has_gpus(result: Result) -> bool:
     """Whether anything of the run was done on a GPU."""
-    return any(place.kind == "stream" for place in result.locations)
+    return bool(result.on_stream.any())
 
 
 def left_out(result: Result) -> list[str]:
@@ -215,11 +215,10 @@ def devices(result: Result) -> list[dict[str, float]]:
 
 def _of_hosts(result: Result, sums: Sums) -> NDArray[np.float64]:
     """The time of each rank's first thread, by what it calls."""
-    first = np.array([p.kind != "stream" and p.number == 0 for p in result.locations], bool)
-    ranks = np.array([place.rank for place in result.locations], np.int64)
+    first = result.is_first
 
     def of(metric: str) -> NDArray[np.float64]:
-        return np.asarray(np.bincount(ranks[first], sums(metric)[first], result.size), np.float64)
+        return result.sums_by_rank(np.where(first, sums(metric), 0.0))
 
     seconds = np.zeros((result.size, len(PARTS)))
     seconds[:, PARTS.index("mpi")] = of("mpi")
@@ -235,10 +234,10 @@ def kernels(result: Result, most: int = 20) -> list[dict[str, Any]]:
     """
     seconds = result.value("gpu_kernels")
     visits = result.value("visits")
-    streams = np.array([place.kind == "stream" for place in result.locations], bool)
+    streams = result.on_stream
     durations: dict[str, list[float]] = {}
     for node in np.flatnonzero(seconds[:, streams].any(axis=1)).tolist():
-        row = durations.setdefault(result.regions[result.nodes[node].region].name, [0.0, 0.0])
+        row = durations.setdefault(result.region_of(node).name, [0.0, 0.0])
         row[0] += float(visits[node, streams].sum())
         row[1] += float(seconds[node, streams].sum())
     whole = sum(row[1] for row in durations.values()) or 1.0

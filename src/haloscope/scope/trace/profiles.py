@@ -100,20 +100,14 @@ def leave_helpers_out(result: Result) -> None:
     if HELPERS in result.values:
         return
     with_gpu = {place.rank for place in result.locations if place.kind == "stream"}
-    further = np.array(
-        [
-            place.kind != "stream" and place.number > 0 and place.rank in with_gpu
-            for place in result.locations
-        ],
-        bool,
-    )
+    further = np.isin(result.rank_of, list(with_gpu)) & ~result.on_stream & ~result.is_first
     if not further.any():
         return
     is_own = np.array(
         [
             region.paradigm not in _OF_NOBODY
             and (region.paradigm != "cuda" or region.role in ("launch", "kernel"))
-            for region in (result.regions[node.region] for node in result.nodes)
+            for region in result.node_regions
         ],
         bool,
     )
@@ -197,7 +191,7 @@ class _Reader:
         self.places = {
             (place.rank, place.number): index for index, place in enumerate(result.locations)
         }
-        regions = [result.regions[node.region] for node in result.nodes]
+        regions = result.node_regions
         self.metrics = [metric_of_role(region.paradigm, region.role) for region in regions]
         self.on_stream = [
             metric_of_role(region.paradigm, region.role, stream=True) for region in regions

@@ -28,70 +28,26 @@ MOST_DELTA = (1 << 26) - 1
 _BROKEN = 2  # the `End` of tables.cpp
 
 
-class Kind(IntEnum):
-    """Kinds of events; ``events.h`` says what each holds."""
-
-    END = 0
-    TIME = 1
-    ENTER = 2
-    LEAVE = 3
-    SEND = 4
-    ISEND = 5
-    ISEND_DONE = 6
-    RECV = 7
-    IRECV = 8
-    IRECV_DONE = 9
-    CANCELLED = 10
-    COLLECTIVE = 11
-    ICOLLECTIVE = 12
-    ICOLLECTIVE_DONE = 13
-    PAUSE = 14
-    RESUME = 15
-    COUNTER = 16
-    PUT = 17
-    GET = 18
-    POST = 19
-    START = 20
-    COMPLETE = 21
-    WAIT = 22
-    LOCK = 23
-    UNLOCK = 24
-    FORK = 25
-    JOIN = 26
-    FILE = 27
-    SKIPPED = 28
-    LAUNCH = 32
-    EXECUTE = 33
-    COPY = 34
-    DEVICE_WAIT = 35
-
-
-class Operation(IntEnum):
-    """Collective operations."""
-
-    BARRIER = 1
-    BROADCAST = 2
-    SCATTER = 3
-    SCATTERV = 4
-    REDUCE = 5
-    GATHER = 6
-    GATHERV = 7
-    ALLREDUCE = 8
-    ALLGATHER = 9
-    ALLGATHERV = 10
-    ALLTOALL = 11
-    ALLTOALLV = 12
-    ALLTOALLW = 13
-    REDUCE_SCATTER = 14
-    REDUCE_SCATTER_BLOCK = 15
-    SCAN = 16
-    EXSCAN = 17
-    NEIGHBOUR = 18
-    INIT = 19
-    FINALIZE = 20
-    CREATE = 21
-    FENCE = 22
-    FREE = 23
+# Kinds of events; ``events.h`` says what each holds.
+Kind = IntEnum(
+    "Kind",
+    [
+        ("END", 0), ("TIME", 1), ("ENTER", 2), ("LEAVE", 3), ("SEND", 4), ("ISEND", 5),
+        ("ISEND_DONE", 6), ("RECV", 7), ("IRECV", 8), ("IRECV_DONE", 9), ("CANCELLED", 10),
+        ("COLLECTIVE", 11), ("ICOLLECTIVE", 12), ("ICOLLECTIVE_DONE", 13), ("PAUSE", 14),
+        ("RESUME", 15), ("COUNTER", 16), ("PUT", 17), ("GET", 18), ("POST", 19), ("START", 20),
+        ("COMPLETE", 21), ("WAIT", 22), ("LOCK", 23), ("UNLOCK", 24), ("FORK", 25), ("JOIN", 26),
+        ("FILE", 27), ("SKIPPED", 28), ("LAUNCH", 32), ("EXECUTE", 33), ("COPY", 34),
+        ("DEVICE_WAIT", 35),
+    ],
+)  # fmt: skip
+# Collective operations, from 1.
+Operation = IntEnum(
+    "Operation",
+    "BARRIER BROADCAST SCATTER SCATTERV REDUCE GATHER GATHERV ALLREDUCE ALLGATHER ALLGATHERV "
+    "ALLTOALL ALLTOALLV ALLTOALLW REDUCE_SCATTER REDUCE_SCATTER_BLOCK SCAN EXSCAN NEIGHBOUR INIT "
+    "FINALIZE CREATE FENCE FREE",
+)
 
 
 # Second word of SKIPPED, as in events.h: how many, and what.
@@ -105,26 +61,14 @@ BYTES_UNKNOWN = (1 << 48) - 1
 
 # Further words of each kind after its first.
 WORDS_OF_KIND = np.zeros(36, np.int64)
-for _kind, _further in {
-    Kind.SEND: 2,
-    Kind.ISEND: 3,
-    Kind.RECV: 2,
-    Kind.IRECV_DONE: 3,
-    Kind.COLLECTIVE: 3,
-    Kind.ICOLLECTIVE: 4,
-    Kind.COUNTER: 1,
-    Kind.PUT: 2,
-    Kind.GET: 2,
-    Kind.POST: 1,
-    Kind.START: 1,
-    Kind.LOCK: 1,
-    Kind.UNLOCK: 1,
-    Kind.FILE: 1,
-    Kind.SKIPPED: 3,
-    Kind.LAUNCH: 1,
-    Kind.COPY: 1,
-}.items():
-    WORDS_OF_KIND[_kind] = _further
+for _further, _kinds in (
+    (1, [Kind.COUNTER, Kind.POST, Kind.START, Kind.LOCK, Kind.UNLOCK, Kind.FILE, Kind.LAUNCH]),
+    (1, [Kind.COPY]),
+    (2, [Kind.SEND, Kind.RECV, Kind.PUT, Kind.GET]),
+    (3, [Kind.ISEND, Kind.IRECV_DONE, Kind.COLLECTIVE, Kind.SKIPPED]),
+    (4, [Kind.ICOLLECTIVE]),
+):
+    WORDS_OF_KIND[_kinds] = _further
 _MOST_WORDS = 4
 
 
