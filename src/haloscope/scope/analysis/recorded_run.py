@@ -13,6 +13,7 @@ from haloscope.io.notebooks import html_table
 from haloscope.scope.analysis.analyze import measurement_in, result_of
 from haloscope.scope.analysis.metrics import BY_NAME, METRICS
 from haloscope.scope.analysis.result import FILE, Result
+from haloscope.scope.maps import SUMMED
 from haloscope.scope.trace.measurement import Location, Measurement, open_measurement
 from haloscope.scope.trace.trace import Kind, read_events
 
@@ -22,7 +23,7 @@ Table = dict[str, NDArray[Any]]
 # Metrics of the short table in a notebook, in s, summed over locations.
 _SHOWN = ("time", "computation", "mpi", "late_sender")
 
-MESSAGE_COLUMNS = ("messages", "empty", "bytes", "seconds", "receive_seconds")
+MESSAGE_COLUMNS = SUMMED
 
 
 class RecordedRun:

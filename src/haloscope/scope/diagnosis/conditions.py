@@ -77,8 +77,7 @@ def abort_findings(view: View) -> list[Finding]:
     codes = _codes(view)
     visits = result.value("visits")
     listed: list[Finding] = []
-    for node, one in enumerate(result.nodes):
-        region = result.regions[one.region]
+    for node, region in enumerate(result.node_regions):
         if region.paradigm != "mpi" or region.name != ABORT:
             continue
         by_rank = view.by_rank(visits[node])
@@ -91,19 +90,16 @@ def abort_findings(view: View) -> list[Finding]:
             if said
             else "error code unknown"
         )
-        seconds = float(result.value("time")[node].sum())
         listed.append(
-            Finding(
+            view.finding_at(
+                node,
                 "mpi_management",
-                seconds,
+                float(result.value("time")[node].sum()),
                 ranks,
-                view.names(node),
                 f"{findings.begun(view.in_words(ranks))} called MPI_Abort",
                 figure,
                 "MPI_Abort ended all ranks; the measurement shows the program up to this call.",
                 "Find why the program aborts here; read its messages on standard error.",
-                node,
-                view.share(seconds),
             )
         )
     return listed

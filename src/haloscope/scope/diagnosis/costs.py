@@ -334,11 +334,11 @@ def _imbalance_of_profile(view: View) -> Finding | None:
     excess = np.array([float(view.by_rank(row)[most] - view.by_rank(row).mean()) for row in work])
     node = int(np.argmax(excess))
     mean = view.by_rank(work[node]).mean()
-    return Finding(
+    return view.finding_at(
+        node,
         "computation",
         lost,
         [most],
-        view.names(node),
         f"Work is uneven: rank {most} computes longest",
         f"it computes for {wording.seconds(float(by_rank[most]))}, the average rank for "
         f"{wording.seconds(float(by_rank.mean()))}; other ranks can lose up to "
@@ -347,6 +347,4 @@ def _imbalance_of_profile(view: View) -> Finding | None:
         f"{wording.seconds(float(view.by_rank(work[node])[most]))} on rank {most}, "
         f"{wording.seconds(float(mean))} on average.",
         "Distribute this work more evenly; a trace shows which ranks wait for it.",
-        node,
-        view.share(lost),
     )

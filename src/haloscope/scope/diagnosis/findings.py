@@ -376,20 +376,35 @@ class View:
         groups = self.same_paths(by_node)
         here = groups[0][1] if groups else []
         node = here[0] if here else -1
-        seconds = float(values.sum())
-        return Finding(
+        by_location = values.sum(axis=0)
+        return self.finding_at(
+            node,
             metric,
-            seconds,
-            self.ranks(self.by_rank(values.sum(axis=0))),
-            self.names(node),
+            float(values.sum()),
+            self.ranks(self.by_rank(by_location)),
             title,
-            figure + self._of_threads(values.sum(axis=0)),
+            figure + self._of_threads(by_location),
             f"{self.places(by_node)} {cause}".strip(),
             remedy or BY_NAME[metric].remedy,
-            node,
-            self.share(seconds),
-            self.longest(self.waits_of(metric) & np.isin(self.result.waits["node"], here)),
+            instance=self.longest(self.waits_of(metric) & np.isin(self.result.waits["node"], here)),
         )
+
+    def finding_at(
+        self,
+        node: int,
+        metric: str,
+        seconds: float,
+        ranks: list[int],
+        title: str,
+        figure: str,
+        cause: str,
+        remedy: str,
+        **more: Any,
+    ) -> Finding:
+        """A finding at a call path."""
+        texts = (title, figure, cause, remedy)
+        at, share = self.names(node), self.share(seconds)
+        return Finding(metric, seconds, ranks, at, *texts, node, share, **more)
 
 
 def _is_below(name: str, ancestor: str) -> bool:

@@ -289,18 +289,13 @@ def _delay(view: View, nodes: list[int], kept: float) -> Finding:
             f" {wording.percent(long_term / seconds)} of the waiting is indirect: waiting ranks "
             "delay further ranks."
         )
-    return Finding(
+    return view.finding_at(
+        node,
         "delay",
         seconds,
         ranks,
-        view.names(node),
-        delay.title(),
-        figure,
-        cause.strip(),
-        delay.remedy(),
-        node,
-        view.share(seconds),
-        view.longest(_charged(view, chosen, nodes)),
+        *(delay.title(), figure, cause.strip(), delay.remedy()),
+        instance=view.longest(_charged(view, chosen, nodes)),
         once=view.short and view.starts_or_ends(node),
     )
 
@@ -390,19 +385,17 @@ def _many_delays(view: View, left: NDArray[np.float64]) -> Finding:
     )
     by_rank = view.by_rank((result.value("delay") * share[:, None]).sum(axis=0))
     ranks = view.ranks(by_rank)
-    return Finding(
+    return view.finding_at(
+        node,
         "delay",
         whole,
         ranks,
-        view.names(node),
         f"Many small differences between ranks below {view.name(node)}",
         f"other ranks wait {wording.seconds(whole)}; each call path causes less than "
         f"{wording.percent(SMALL)} of the time",
         f"The largest causes are {wording.joined(parts)}.",
         "Synchronise less often, so that differences average out, or search a common cause: "
         "operating system, memory, a machine shared with other users.",
-        node,
-        view.share(whole),
     )
 
 

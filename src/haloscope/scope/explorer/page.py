@@ -26,8 +26,9 @@ from haloscope.errors import HaloscopeError, InputError
 from haloscope.io.atomic import write_text
 from haloscope.scope.analysis.metrics import METRICS, NUMBER, children
 from haloscope.scope.explorer.preparation import Preparing, TimelineView, line_arrays
-from haloscope.scope.explorer.report import QUANTITIES, Report, by_receiver, cells
+from haloscope.scope.explorer.report import Report, by_receiver, cells, longest
 from haloscope.scope.explorer.timeline import FACTOR, LAST_LEVEL, tile_key
+from haloscope.scope.maps import SUMMED
 
 # A page that parsed a million numbers from text would keep its reader waiting. A pack is
 #
@@ -234,9 +235,9 @@ def write_page(report: Report, target: Path, most: int = MOST_BYTES) -> tuple[in
     written, and what was left out, one line each.
     """
     budget = _Budget(most - len(page({}).encode()))
-    multiple = len(report.sides) > 1
-    for side in range(len(report.sides)):
-        name = f"{report.sides[side].stored.folder.resolve().name}: " if multiple else ""
+    names = [f"{side.stored.folder.resolve().name}: " for side in report.sides]
+    names = names if len(names) > 1 else [""]
+    for side, name in enumerate(names):
         _add_pairs(budget, report, side, name)
         total, waits = report.waits(side, _MOST_WAITS)
         budget.add(f"waits{side}", pack({"total": total}, waits))
@@ -247,8 +248,7 @@ def write_page(report: Report, target: Path, most: int = MOST_BYTES) -> tuple[in
     arrays = report.arrays()
     reserve = _in_base64(len(compressed(pack(report.meta(), arrays), 1))) + 4096
     room = max(0, budget.left - reserve) // len(report.sides)
-    for side in range(len(report.sides)):
-        name = f"{report.sides[side].stored.folder.resolve().name}: " if multiple else ""
+    for side, name in enumerate(names):
         _add_values(budget, report, side, name, room)
     budget.add("head", pack({**report.meta(), "left_out": budget.notes}, arrays))
     text = page(budget.packs)
@@ -402,7 +402,7 @@ def _add_pairs(budget: _Budget, report: Report, side: int, name: str) -> None:
     arrays: dict[str, NDArray[Any]] = {}
     if by_node:
         arrays["node"] = one.node_of[pairs["node"]].astype(np.int32)
-        for column in ("sender", "receiver", *QUANTITIES):
+        for column in ("sender", "receiver", *SUMMED):
             arrays[column] = np.ascontiguousarray(pairs[column])
     else:
         size = report.size
@@ -413,9 +413,7 @@ def _add_pairs(budget: _Budget, report: Report, side: int, name: str) -> None:
         # A cell stands where its first pair of ranks does.
         arrays["sender"] = -(-(pair_cells["cell"] % columns) * size // columns).astype(np.int32)
         arrays["receiver"] = -(-(pair_cells["cell"] // columns) * size // columns).astype(np.int32)
-        arrays["pairs"] = pair_cells["pairs"]
-        for column in QUANTITIES:
-            arrays[column] = pair_cells[column]
+        arrays |= {column: pair_cells[column] for column in ("pairs", *SUMMED)}
         scope_text = "messages of single call paths"
         if most < size:
             scope_text += (
@@ -488,9 +486,7 @@ def _timeline_pack(
             f"{name}the shorter {len(lines) - _MOST_LINES:,} of {len(lines):,} messages as lines "
             "of the timeline"
         )
-        length = lines["received"] - lines["sent"]
-        longest = np.argpartition(length, len(lines) - _MOST_LINES)[len(lines) - _MOST_LINES :]
-        lines = lines[np.sort(longest)]
+        lines = longest(lines, lines["received"] - lines["sent"], _MOST_LINES)
     arrays.update(line_arrays(lines, timeline.begin))
     return pack(view.meta(), arrays)
 
@@ -526,9 +522,8 @@ def _exact_tiles(
         return list(tiles)
     _, waits = report.waits(side, _WAITS_IN_DETAIL)
     row_of = {place: row for row, place in enumerate(view.places) if place >= 0}
-    longest = np.argsort(waits["begin"] - waits["end"], kind="stable")
     count = 0
-    for wait in longest.tolist():
+    for wait in np.argsort(waits["begin"] - waits["end"], kind="stable").tolist():
         begin, end = waits["begin"][wait] - timeline.begin, waits["end"][wait] - timeline.begin
         for place in (int(waits["place"][wait]), int(waits["cause"][wait])):
             if place not in row_of:

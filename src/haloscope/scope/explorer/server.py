@@ -32,11 +32,11 @@ class Service:
             "head": self._head,
             "row": self._row,
             "map": self._map,
+            "tiles": self._tiles,
             "receivers": self._receivers,
             "waits": self._waits,
-            "timeline": self._timeline,
-            "tiles": self._tiles,
             "lines": self._lines,
+            "timeline": self._timeline,
         }
 
     def close(self) -> None:

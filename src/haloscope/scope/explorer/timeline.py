@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError
+from haloscope.scope.explorer.report import longest
 from haloscope.scope.trace.trace import Position, innermost_of, read_pieces, segments
 
 # Level k cuts the run's time into 4^k tiles of 512 bins. A bin holds the call path that was
@@ -344,10 +345,7 @@ class Timeline:
         limit = len(self.places) - 1
         part = part[shown[np.clip(part["from"], 0, limit)] | shown[np.clip(part["to"], 0, limit)]]
         total = len(part)
-        if total > most:
-            length = part["received"] - part["sent"]
-            part = part[np.sort(np.argpartition(length, total - most)[total - most :])]
-        return total, part
+        return total, longest(part, part["received"] - part["sent"], most)
 
 
 def _table(path: Path, kind: Any, *, mapped: bool = False) -> NDArray[Any]:

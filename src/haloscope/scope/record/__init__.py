@@ -13,8 +13,7 @@ RECORDER_SOURCES = tuple(
     _HERE / f"{name}.c"
     for name in (
         *("recorder", "buffers", "clock", "counters", "definitions", "ending", "environment"),
-        *("events", "gpu_streams", "hooks", "openmp", "profile", "rank_files", "skips", "symbols"),
-        *("text", "unwind"),
+        *("events", "gpu_streams", "hooks", "openmp", "profile", "symbols", "text", "unwind"),
     )
 )
 RECORDER_HEADERS = tuple(_HERE / name for name in ("recorder.h", "location.h", "events.h"))

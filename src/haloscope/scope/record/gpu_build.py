@@ -22,7 +22,7 @@ from haloscope.errors import MachineError
 from haloscope.scope.record.build import EVENTS_HEADER, compile_library
 
 _HERE = Path(__file__).parent
-_ALWAYS = tuple(_HERE / name for name in ("gpu_process.c", "gpu_nvtx.c"))
+_ALWAYS = (_HERE / "gpu_nvtx.c",)
 _PRESENT = tuple(_HERE / name for name in ("gpu_cupti.c", "gpu_calls.c"))
 _HEADERS = (
     *(_HERE / n for n in ("gpu_tracer.h", "gpu_calls.h", "recorder.h", "stub.h")),

@@ -302,15 +302,13 @@ uint32_t definitions_region(const char *name, const char *plain, const char *par
                             const char *role, const char *file, int line);
 void definitions_lost(const char *reason, const struct location *where);
 
-/* rank_files.c */
+/* buffers.c */
 void file_path(char *path, size_t room, const char *ending, int location);
 int file_ready(struct file *file, const char *path);
 int file_open_new(struct file *file, const char *path);
 int file_may_grow_to(uint64_t size);
 int files_take_rank(void); /* false: another process has that rank, or the folder is gone */
 void files_drop(void);
-
-/* buffers.c */
 int buffer_open(struct location *me);
 void buffer_roll(struct location *me);
 void buffer_rename(struct location *me);
@@ -339,11 +337,6 @@ void location_count_open(struct location *me, uint64_t tick);
 void location_pause(struct location *me, uint64_t tick);
 void location_resume(struct location *me, uint64_t tick);
 void location_region(struct location *me, uint32_t region, uint64_t begin, uint64_t end);
-
-/* skips.c */
-void skips_add(struct location *me, uint32_t peer, uint64_t channel, uint64_t flag);
-int skips_holds(const struct location *me, uint32_t peer, uint64_t channel, uint64_t flag);
-void skips_take(struct location *me, uint32_t kind, uint32_t payload, const uint64_t *words);
 
 /* profile.c */
 void profile_message(struct location *me, uint32_t kind, uint32_t peer, const uint64_t *words);

@@ -417,7 +417,7 @@ int hs_own_Waitall(uint32_t region, int count, MPI_Request requests[], MPI_Statu
 }
 
 /* MPI_Waitsome or MPI_Testsome. */
-static int complete_some(int (*complete)(int, MPI_Request *, int *, int *, MPI_Status *), uint32_t region,
+static int complete_listed(int (*complete)(int, MPI_Request *, int *, int *, MPI_Status *), uint32_t region,
                          int incount, MPI_Request requests[], int *outcount, int indices[],
                          MPI_Status *statuses) {
   struct waiting all;
@@ -430,12 +430,12 @@ static int complete_some(int (*complete)(int, MPI_Request *, int *, int *, MPI_S
 
 int hs_own_Waitsome(uint32_t region, int incount, MPI_Request requests[], int *outcount,
                     int indices[], MPI_Status *statuses) {
-  return complete_some(PMPI_Waitsome, region, incount, requests, outcount, indices, statuses);
+  return complete_listed(PMPI_Waitsome, region, incount, requests, outcount, indices, statuses);
 }
 
 int hs_own_Testsome(uint32_t region, int incount, MPI_Request requests[], int *outcount,
                     int indices[], MPI_Status *statuses) {
-  return complete_some(PMPI_Testsome, region, incount, requests, outcount, indices, statuses);
+  return complete_listed(PMPI_Testsome, region, incount, requests, outcount, indices, statuses);
 }
 
 int hs_own_Test(uint32_t region, MPI_Request *request, int *flag, MPI_Status *status) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,15 +17,12 @@ from haloscope.scope.replay.inputs import POINTER, Inputs, PeersOf, Processes, l
 from haloscope.scope.trace.measurement import Measurement
 
 _SIZES = 66
+_KINDS = ("p2p", "collective", "rma")  # of MPI's communication and synchronisation
 # Names of wait_analysis.h's slots.
 _SLOTS = (
     *("time", "visits", "p2p_synchronisation", "late_sender"),
-    *(
-        "wrong_order_same_source",
-        "wrong_order_different_sources",
-        "late_receiver",
-        "wait_at_barrier",
-    ),
+    *("wrong_order_same_source", "wrong_order_different_sources", "late_receiver"),
+    "wait_at_barrier",
     *("barrier_completion", "wait_at_nxn", "nxn_completion", "late_broadcast"),
     *("early_reduce", "early_scan", "scan_completion", "init_completion"),
     *("wait_at_finalize", "wait_at_fence", "early_fence", "late_post"),
@@ -34,19 +32,7 @@ _SLOTS = (
     *("late_senders", "late_receivers", "idle_threads", "delay_short"),
     *("delay_long", "critical_path", "imbalance"),
 )
-_PAIR = np.dtype(
-    [
-        ("node", "<i4"),
-        ("sender", "<i4"),
-        ("receiver", "<i4"),
-        ("unused", "<i4"),
-        ("messages", "<i8"),
-        ("empty", "<i8"),
-        ("bytes", "<i8"),
-        ("seconds", "<f8"),
-        ("receive_seconds", "<f8"),
-    ]
-)
+_PAIR = np.dtype([*PAIRS.descr[:3], ("unused", "<i4"), *PAIRS.descr[3:]])
 _PROGRESS = ctypes.CFUNCTYPE(None, ctypes.c_double)
 _MOST_WAITS_KEPT = 1_000_000
 
@@ -156,9 +142,8 @@ class Replayed:
                 self.waits = listed.result()  # Wait states as results keep them: the longest ones
                 library.analysis_delays(waits, len(self.waits), self.waits.ctypes.data)
             nodes, locations = inputs.run.node_count, inputs.run.location_count
-            values = _copy(
-                library.analysis_values(waits), "<f8", nodes * locations * len(_SLOTS)
-            ).reshape(locations, nodes, len(_SLOTS))
+            shape = locations, nodes, len(_SLOTS)
+            values = _copy(library.analysis_values(waits), "<f8", math.prod(shape)).reshape(shape)
             # By name, shape (nodes, locations).
             self.slots = {
                 name: np.ascontiguousarray(values[:, :, number].T)
@@ -169,9 +154,8 @@ class Replayed:
             self.ends = _copy(library.analysis_ends(waits), "<f8", locations)
             # Calls of each location that are not left at its end.
             self.open = _copy(library.analysis_open(waits), "<i8", locations)
-            self.sizes = _copy(library.analysis_sizes(waits), "<i8", nodes * _SIZES).reshape(
-                nodes, _SIZES
-            )
+            sizes = _copy(library.analysis_sizes(waits), "<i8", nodes * _SIZES)
+            self.sizes = sizes.reshape(nodes, _SIZES)
             count = ctypes.c_int64()
             address = library.analysis_pairs(waits, ctypes.byref(count))
             self.pairs = _copy(address, _PAIR, count.value)
@@ -213,19 +197,14 @@ def fill(result: Result, measurement: Measurement, replayed: Replayed) -> None:
     empty = slots["p2p_synchronisation"]
     values["p2p_communication"] = of("p2p_communication") - empty
     values["p2p_synchronisation"] = empty
-    values["late_sender_wrong_order"] = of("wrong_order_same_source") + of(
-        "wrong_order_different_sources"
-    )
-    values["delay"] = of("delay_short") + of("delay_long")
-    values["mpi_communication"] = (
-        of("p2p_communication") + of("collective_communication") + of("rma_communication")
-    )
-    values["mpi_synchronisation"] = (
-        of("p2p_synchronisation") + of("collective_synchronisation") + of("rma_synchronisation")
-    )
-    values["mpi"] = (
-        of("mpi_management") + of("mpi_synchronisation") + of("mpi_communication") + of("mpi_io")
-    )
+    for whole, first, *others in (
+        ("late_sender_wrong_order", "wrong_order_same_source", "wrong_order_different_sources"),
+        ("delay", "delay_short", "delay_long"),
+        ("mpi_communication", *(f"{kind}_communication" for kind in _KINDS)),
+        ("mpi_synchronisation", *(f"{kind}_synchronisation" for kind in _KINDS)),
+        ("mpi", "mpi_management", "mpi_synchronisation", "mpi_communication", "mpi_io"),
+    ):
+        values[whole] = sum(map(of, others), of(first))
     values["gpu"] = of("gpu") + sum((of(one.name) for one in children("gpu")), zero)
     values["omp"] = of("omp") + of("omp_management") + of("omp_barrier_wait")
     values["execution"] = of("computation") + of("mpi") + of("gpu") + of("omp")

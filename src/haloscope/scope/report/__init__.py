@@ -442,29 +442,32 @@ def show(analysis: Analysis, *, colour: bool | None = None) -> str:
         color_system="standard" if coloured else None,
         legacy_windows=False,
     )
+
+    def say(text: str, style: str = "") -> None:
+        console.print(Text(text, style=style))
+
     result = analysis.result
     mode = str(result.about.get("mode") or "measurement")
     ranks = wording.things(result.size, "rank")
-    console.print(Text(f"{wording.plain(analysis.name, 50)}: {mode} of {ranks}", style="bold"))
+    say(f"{wording.plain(analysis.name, 50)}: {mode} of {ranks}", "bold")
     missing = "partial" if analysis.partial else "note"
     listed = [(missing, line) for line in analysis.warnings]
     listed += [("note", line) for line in analysis.notes]
     for kind, line in listed[:_MOST_WARNINGS]:
-        console.print(Text(f"{kind}: {wording.plain(line, 300)}", style="yellow"))
+        say(f"{kind}: {wording.plain(line, 300)}", "yellow")
     if len(listed) > _MOST_WARNINGS:
-        console.print(Text(f"note: {len(listed) - _MOST_WARNINGS} more in report.md"))
-    console.print(Text(" ".join(analysis.answer)))
+        say(f"note: {len(listed) - _MOST_WARNINGS} more in report.md")
+    say(" ".join(analysis.answer))
     took = analysis.intrusion
     scarce = lacks_cores(result)
     if took.sentence:
-        sentence = took.figure if scarce else took.sentence
-        console.print(Text(sentence, style="yellow" if took.is_large else ""))
+        say(took.figure if scarce else took.sentence, "yellow" if took.is_large else "")
     view = View.of(result)
     above = headings(one.once for one in analysis.findings)
     for number, (one, heading) in enumerate(zip(analysis.findings, above, strict=True), 1):
         console.print()
         if heading:
-            console.print(Text(f"{heading}\n"))
+            say(f"{heading}\n")
         head = Text(f"{number:>2}. ")
         head.append(one.title, style="bold")
         head.append(f"  {wording.percent(one.share)}, {wording.seconds(one.seconds)}", "red")
@@ -472,7 +475,7 @@ def show(analysis: Analysis, *, colour: bool | None = None) -> str:
         place = wording.begun(view.in_words(one.ranks))
         if one.where:
             place += f", {one.where}"
-        body = Text(f"{place}\n", style="")
+        body = Text(f"{place}\n")
         body.stylize("dim")
         body.append(f"{wording.begun(one.figure)}. {one.cause}".strip() + "\n")
         body.append("Remedy: ", style="bold")
@@ -483,29 +486,20 @@ def show(analysis: Analysis, *, colour: bool | None = None) -> str:
         console.print()
         console.print(efficiencies)
     for change in analysis.what_if:
-        console.print(
-            Text(
-                f"What if {wording.plain(str(change.get('name')))}: {wording.seconds(float(change.get('predicted', 0.0)))} "
-                f"instead of {wording.seconds(float(change.get('seconds', 0.0)))}",
-                style="bold",
-            )
-        )
+        after, now = (float(change.get(key, 0.0)) for key in ("predicted", "seconds"))
+        name = wording.plain(str(change.get("name")))
+        say(f"What if {name}: {wording.seconds(after)} instead of {wording.seconds(now)}", "bold")
         for note in change.get("notes", ()):
             console.print(
                 Padding(Text(wording.plain(str(note), 300), style="dim"), (0, 0, 0, _INDENT))
             )
     if analysis.comparison is not None:
         before = wording.plain(analysis.comparison.before, 50)
-        console.print(
-            Text(f"\nComparison with {before}: {' '.join(sentences(analysis.comparison))}")
-        )
+        say(f"\nComparison with {before}: {' '.join(sentences(analysis.comparison))}")
     if analysis.placement is not None and not scarce:
-        placement = analysis.placement
-        console.print(
-            Text(
-                f"Placement: {wording.percent(placement.saved)} fewer bytes across hosts with "
-                "maps/placement-hosts.txt (see report.md)."
-            )
+        say(
+            f"Placement: {wording.percent(analysis.placement.saved)} fewer bytes across hosts with "
+            "maps/placement-hosts.txt (see report.md)."
         )
     console.print()
     text = console.file.getvalue()  # type: ignore[attr-defined]

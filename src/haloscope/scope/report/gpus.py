@@ -186,13 +186,16 @@ def breakdown(result: Result, sums: Sums | None = None) -> Breakdown:
     return Breakdown(tuple(PARTS[number] for number in used), seconds[:, used])
 
 
-def _of_gpus(result: Result) -> NDArray[np.float64] | None:
+def _listed(result: Result, name: str) -> list[Any]:
+    """A list of what the result says of GPUs, empty where it says none."""
     gpu = result.about.get("gpu")
-    rows = gpu.get("breakdown") if isinstance(gpu, dict) else None
-    if not isinstance(rows, list):
-        return None
+    rows = gpu.get(name) if isinstance(gpu, dict) else None
+    return rows if isinstance(rows, list) else []
+
+
+def _of_gpus(result: Result) -> NDArray[np.float64] | None:
     try:
-        seconds = np.array(rows, np.float64)
+        seconds = np.array(_listed(result, "breakdown"), np.float64)
     except (TypeError, ValueError):
         return None
     return seconds if seconds.shape == (result.size, len(PARTS)) else None
@@ -200,10 +203,8 @@ def _of_gpus(result: Result) -> NDArray[np.float64] | None:
 
 def devices(result: Result) -> list[dict[str, float]]:
     """Of each GPU of each rank: ``rank``, ``device``, and seconds ``busy`` and ``idle``."""
-    gpu = result.about.get("gpu")
-    rows = gpu.get("devices") if isinstance(gpu, dict) else None
     entries = []
-    for row in rows if isinstance(rows, list) else []:
+    for row in _listed(result, "devices"):
         try:
             one = {key: float(row[key]) for key in ("rank", "device", "busy", "idle")}
         except (KeyError, TypeError, ValueError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +15,7 @@ from haloscope.errors import InputError, counted
 from haloscope.scope.analysis.metrics import METRICS, metric_of_role, with_ancestors
 from haloscope.scope.analysis.result import PAIRS, Result, efficiencies
 from haloscope.scope.diagnosis import findings
-from haloscope.scope.trace.measurement import MOST_LINE, Location, Measurement
+from haloscope.scope.trace.measurement import BROKEN, TORN, Location, Measurement, json_lines
 from haloscope.scope.trace.trace import Kind, read_pieces
 
 # Events are decoded one by one to find counters: larger traces would take minutes.
@@ -305,18 +304,13 @@ class _Reader:
 def _lines(path: Path, warnings: list[str]) -> Iterator[dict[str, Any]]:
     """Whole lines of a profile that are JSON objects."""
     bad = 0
-    with path.open("rb") as file:
-        for text in iter(lambda: file.readline(MOST_LINE), b""):
-            if not text.endswith(b"\n"):
-                warnings.append(f"{path.name} ends within a line; that line is left out")
-                break
-            try:
-                line = json.loads(text)
-            except (ValueError, RecursionError):
-                bad += 1
-                continue
-            if isinstance(line, dict):
-                yield line
+    for _, line in json_lines(path):
+        if line is TORN:
+            warnings.append(f"{path.name} ends within a line; that line is left out")
+        elif line is BROKEN:
+            bad += 1
+        elif isinstance(line, dict):
+            yield line
     if bad:
         warnings.append(f"{path.name}: {counted(bad, 'line')} left out, not JSON")
 
