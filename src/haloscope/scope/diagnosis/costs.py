@@ -41,17 +41,8 @@ _OF_WINDOWS = ("MPI_Win_create", "MPI_Win_allocate", "MPI_Win_free")
 
 def findings(view: View) -> Iterator[Finding]:
     """Findings about costs, in no order."""
-    for find in (
-        _start_and_end,
-        _management,
-        _input_output,
-        _windows,
-        _one_sided,
-        _overhead,
-        _threads,
-        _gpu,
-        _imbalance_of_profile,
-    ):
+    kinds = (_start_and_end, _management, _input_output, _windows, _one_sided, _overhead)
+    for find in (*kinds, _threads, _gpu, _imbalance_of_profile):
         finding = find(view)
         if finding is not None and finding.seconds > 0:
             yield finding

@@ -43,7 +43,8 @@ from haloscope.scope.trace.trace import NOBODY
 # and host, then copies on devices. The rest is divided by what the host does, and so is the whole time
 # of a rank without a GPU.
 
-PARTS = ("kernels", "nccl", "transfers", "copies", "mpi", "gpu_calls", "host")
+_ON_DEVICE = ("kernels", "nccl", "transfers", "copies")
+PARTS = (*_ON_DEVICE, "mpi", "gpu_calls", "host")
 TITLES = {
     "kernels": "Kernels",
     "nccl": "NCCL",
@@ -181,12 +182,12 @@ class _Adder:
         for index, done in work:
             self._count(index, done, devices[places[index].device])
         started = distinct(np.concatenate([done.correlations for _, done in work]))
-        whole = _Whole(list(devices.values()))
+        up_to = _up_to(list(devices.values()))
         threads: dict[int, Thread] = {}
         for index in self._threads_of([rank]):
             take = None
             if places[index].number == 0:
-                take = _Host(self, index, devices, whole).take
+                take = _Host(self, index, devices, up_to).take
             threads[index] = self._read(index, late.wanted(index), take)
             late.take(index, threads[index])
             self._count_launches(index, threads[index].launches, started)
@@ -249,18 +250,12 @@ class _Adder:
 
     def _list_devices(self, rank: int, devices: Mapping[int, _Device]) -> None:
         for number, device in devices.items():
-            self.devices.append(
-                {
-                    "rank": rank,
-                    "device": number,
-                    "kernels": device.kernels.total,
-                    "nccl": device.nccl.total,
-                    "transfers": device.transfers.total,
-                    "copies": device.copies.total,
-                    "busy": float(self.values["gpu_busy"][:, device.first].sum()),
-                    "idle": float(self.values["gpu_idle"][:, device.first].sum()),
-                }
-            )
+            done = {part: getattr(device, part).total for part in _ON_DEVICE}
+            rest = {
+                state: float(self.values[f"gpu_{state}"][:, device.first].sum())
+                for state in ("busy", "idle")
+            }
+            self.devices.append({"rank": rank, "device": number, **done, **rest})
 
     # --- late senders -----------------------------------------------------------------------
 
@@ -290,38 +285,26 @@ class _Adder:
         self.values["late_sender_transfer"] = np.clip(transfers, 0.0, np.maximum(rest, 0.0))
 
 
-class _Whole:
-    """When any GPU of a rank did what, each moment counted for the first of the parts."""
-
-    def __init__(self, devices: list[_Device]) -> None:
-        parts = [
-            [device.kernels for device in devices],
-            [device.nccl for device in devices],
-            [device.transfers for device in devices],
-            [device.copies for device in devices],
-        ]
-        self.up_to = [
-            joined([one for part in parts[: number + 1] for one in part])
-            for number in range(len(parts))
-        ]
-
-    @property
-    def busy(self) -> Union:
-        """When any of them did anything."""
-        return self.up_to[-1]
+def _up_to(devices: list[_Device]) -> list[Union]:
+    """When any GPU of a rank did one of the first parts, for one part, two and so on."""
+    parts = [[getattr(device, part) for device in devices] for part in _ON_DEVICE]
+    return [
+        joined([one for part in parts[: number + 1] for one in part])
+        for number in range(len(parts))
+    ]
 
 
 class _Host:
     """Takes stretches of time of a rank's first thread, by innermost call path."""
 
     def __init__(
-        self, adder: _Adder, index: int, devices: Mapping[int, _Device], whole: _Whole
+        self, adder: _Adder, index: int, devices: Mapping[int, _Device], up_to: list[Union]
     ) -> None:
         self.adder = adder
         self.index = index
         self.row = adder.breakdown[adder.measurement.locations[index].rank]
         self.devices = list(devices.values())
-        self.whole = whole
+        self.up_to = up_to
 
     def take(self, begins: Floats, ends: Floats, nodes: Integers) -> None:
         """Add what the GPUs did and did not do meanwhile."""
@@ -335,10 +318,10 @@ class _Host:
             adder._add("gpu_idle", device.first, nodes, idle)
             adder._add("gpu_idle_computation", device.first, nodes, idle * adder.computes[nodes])
             adder._add("gpu_idle_mpi", device.first, nodes, idle * adder.in_mpi[nodes])
-        of_kernels = self.whole.up_to[0].within(begins, ends)
+        of_kernels = self.up_to[0].within(begins, ends)
         adder._add("gpu_wait_kernels", self.index, nodes, of_kernels * adder.waits[nodes])
         before = np.zeros(len(begins))
-        for part, work in enumerate(self.whole.up_to):
+        for part, work in enumerate(self.up_to):
             within = work.within(begins, ends)
             self.row[part] += float((within - before).sum())
             before = within
@@ -401,15 +384,9 @@ class _Late:
     def table(self, size: int) -> dict[str, list[float]]:
         """Seconds by rank that received."""
         ranks = self._ranks[self.locations]
-
-        def by_rank(amounts: Floats) -> list[float]:
-            return [float(value) for value in np.bincount(ranks, amounts, size)]
-
-        return {
-            "host": by_rank(self.ends - self.begins - self.device),
-            "device": by_rank(self.device),
-            "transfer": by_rank(self.transfer),
-        }
+        host = self.ends - self.begins - self.device
+        parts = {"host": host, "device": self.device, "transfer": self.transfer}
+        return {name: np.bincount(ranks, part, size).tolist() for name, part in parts.items()}
 
 
 # While a rank waits for a message, its sender does something else. Going back from the send: where
