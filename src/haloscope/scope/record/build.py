@@ -173,7 +173,7 @@ def preload_library(cache: Cache | None = None) -> Path:
 
 
 def _asked(command: Sequence[str | Path], text: str = "") -> str:
-    """What a program prints when it is given a text; empty where it fails."""
+    """Output of a program that reads a text; empty where it fails."""
     try:
         done = subprocess.run(
             command,
