@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from haloscope.scope.analysis.metrics import NUMBER
+from haloscope.scope.analysis.metrics import NUMBER, metric_of_role, with_ancestors
 from haloscope.scope.analysis.result import PAIRS, Result
 from haloscope.scope.analysis.result import WAITS as WAIT_ROWS
 from haloscope.scope.diagnosis.findings import Finding
-from haloscope.scope.trace.categories import metric_of_role, with_ancestors
 from haloscope.scope.trace.measurement import Location, Node, Region
 
 

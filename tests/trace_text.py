@@ -54,7 +54,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from haloscope.scope.export.messages import role_of
+from haloscope.scope.export import role_of
 from haloscope.scope.trace.trace import (
     BYTES_UNKNOWN,
     NOBODY,

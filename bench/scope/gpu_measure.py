@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from haloscope.scope.analysis.result import Result
-from haloscope.scope.gpu.breakdown import TITLES, breakdown
+from haloscope.scope.report.gpus import TITLES, breakdown
 from haloscope.scope.trace.measurement import open_measurement
 
 HERE = Path(__file__).parent

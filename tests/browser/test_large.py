@@ -13,7 +13,7 @@ from synthetic_traces import events_of, write_synthetic
 
 from haloscope.scope.analysis.metrics import BY_NAME, METRICS, children
 from haloscope.scope.analysis.result import FILE, Result
-from haloscope.scope.explorer.embed import write_page
+from haloscope.scope.explorer.page import write_page
 from haloscope.scope.explorer.report import Report
 from haloscope.scope.replay import analyse
 from haloscope.scope.trace.measurement import Communicator, Location, Node, Region, open_measurement

@@ -14,7 +14,7 @@ from explorer_samples import HOSTILE, write_sample
 
 from haloscope.scope.analysis.result import Result
 from haloscope.scope.diagnosis.findings import SPENT_ONCE
-from haloscope.scope.explorer.embed import write_page
+from haloscope.scope.explorer.page import write_page
 from haloscope.scope.explorer.report import Report
 
 Show = Callable[..., Any]

@@ -19,8 +19,8 @@ from measuring import haloscope, run
 from haloscope.errors import MachineError
 from haloscope.exchange.ranks.mpiexec import find_mpiexec, start_command
 from haloscope.scope.analysis.result import Result
-from haloscope.scope.gpu.breakdown import breakdown
 from haloscope.scope.record.gpu_build import find_cupti
+from haloscope.scope.report.gpus import breakdown
 from haloscope.scope.trace.measurement import Measurement, open_measurement
 from haloscope.scope.trace.trace import NOBODY, Kind, iterate, read_events
 

@@ -18,10 +18,10 @@ from trace_text import parse, write
 
 from haloscope.commands import analyze as command
 from haloscope.errors import InputError
+from haloscope.scope import report
 from haloscope.scope.analysis.analyze import analyze, as_json
 from haloscope.scope.analysis.metrics import METRICS
 from haloscope.scope.analysis.result import Result
-from haloscope.scope.report import terminal
 from haloscope.scope.trace.measurement import Node, Region
 from haloscope.scope.trace.trace import DefinitionsWriter
 
@@ -316,9 +316,9 @@ def test_ranks_that_lack_cores_get_that_finding_alone(tmp_path: Path) -> None:
     assert finding.seconds == 2.0
     assert finding.share == pytest.approx(0.25)
     assert "up to 2 s of the 2 s in MPI" in finding.cause
-    report = (tmp_path / "report.md").read_text()
-    assert "Efficiencies are left out" in report
-    assert "Efficiency" not in terminal.show(analysis)
+    written = (tmp_path / "report.md").read_text()
+    assert "Efficiencies are left out" in written
+    assert "Efficiency" not in report.show(analysis)
     assert "its own core" in finding.remedy
     assert analysis.notes == []
     assert "lack cores for 25 % of their time" in " ".join(analysis.answer)

@@ -24,18 +24,18 @@ MOST_OF_A_VIOLATION = 96  # bytes; found: 71
 PROGRAM = """
 import json, sys
 from pathlib import Path
-from haloscope.scope.replay import logical_clock
+from haloscope.scope.replay import causal
 from haloscope.scope.trace.measurement import open_measurement
 from haloscope.scope.replay.inputs import make_inputs
 
 def kibibytes(name):
     return int(Path("/proc/self/status").read_text().split(name + ":")[1].split()[0])
 
-logical_clock._load()
+causal._clock()
 measurement = open_measurement(Path(sys.argv[1]))
 make_inputs(measurement)
 before = kibibytes("VmRSS")
-found = logical_clock.correct(measurement)
+found = causal.correct(measurement)
 print(json.dumps([(kibibytes("VmHWM") - before) / 1024, found.before, found.after]))
 """
 

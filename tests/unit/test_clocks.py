@@ -10,7 +10,7 @@ import pytest
 from synthetic_traces import write_synthetic
 from trace_text import parse, write
 
-from haloscope.scope.replay.logical_clock import Correction, correct
+from haloscope.scope.replay.causal import Correction, correct
 from haloscope.scope.trace.measurement import line_through, open_measurement, run_begin
 from haloscope.scope.trace.trace import Kind, read_events
 

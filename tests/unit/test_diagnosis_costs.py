@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from made_results import Made, all_pairs, of_metric
 
+from haloscope.scope.analysis.metrics import gpu_role
 from haloscope.scope.diagnosis import answer, diagnose
-from haloscope.scope.trace.categories import gpu_role
 from haloscope.scope.trace.measurement import Location
 
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from made_results import Made, all_pairs, of_metric, one_late_rank
 
-from haloscope.scope.analysis.metrics import BY_NAME, METRICS, NUMBER
+from haloscope.scope.analysis.metrics import BY_NAME, METRICS, NUMBER, with_ancestors
 from haloscope.scope.diagnosis import diagnose
 from haloscope.scope.diagnosis.waits import WAITS
-from haloscope.scope.trace.categories import with_ancestors
 
 
 def test_wait_whose_cause_is_known_is_told_as_its_cause_and_not_again() -> None:

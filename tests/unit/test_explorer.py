@@ -16,7 +16,7 @@ from explorer_samples import write_sample
 from haloscope.scope.analysis.metrics import METRICS
 from haloscope.scope.analysis.result import FILE, PAIRS, Result
 from haloscope.scope.diagnosis.findings import SPENT_ONCE
-from haloscope.scope.explorer import lines
+from haloscope.scope.explorer import report as reports
 from haloscope.scope.explorer.report import Report, topologies
 from haloscope.scope.trace.measurement import Communicator, Location, Node, Region
 
@@ -217,7 +217,7 @@ def test_cells_of_the_map_add_up_to_the_pairs_in_them(
 ) -> None:
     _, result = sample
     senders, receivers = window
-    cells = lines.cells(result.pairs, senders, receivers, most)
+    cells = reports.cells(result.pairs, senders, receivers, most)
     columns = min(most, senders[1] - senders[0])
     expected: dict[int, list[Any]] = {}
     for pair in result.pairs:
@@ -242,7 +242,7 @@ def test_receivers_count_senders_of_data_apart_from_senders_of_nothing() -> None
     pairs = np.zeros(4, PAIRS)
     pairs["sender"], pairs["receiver"] = [0, 0, 1, 2], [3, 3, 3, 1]
     pairs["messages"], pairs["empty"] = [5, 2, 4, 1], [5, 1, 4, 0]
-    receivers = lines.by_receiver(pairs, 4)
+    receivers = reports.by_receiver(pairs, 4)
     assert receivers["senders"].tolist() == [0, 1, 0, 1]
     assert receivers["empty_senders"].tolist() == [0, 0, 0, 1]
     assert receivers["messages"].tolist() == [0, 1, 0, 11]

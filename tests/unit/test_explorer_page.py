@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from haloscope.scope.analysis.metrics import NUMBER
 from haloscope.scope.analysis.result import FILE, Result
 from haloscope.scope.explorer import page as pages
-from haloscope.scope.explorer.embed import write_page
-from haloscope.scope.explorer.page import compressed, pack
+from haloscope.scope.explorer.page import compressed, pack, write_page
 from haloscope.scope.explorer.report import Report
 from haloscope.scope.trace.measurement import Location, Node, Region
 

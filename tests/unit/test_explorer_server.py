@@ -19,7 +19,7 @@ from explorer_samples import write_sample
 from refusals import refused
 
 from haloscope.errors import MachineError
-from haloscope.scope.explorer.loopback import QuestionError
+from haloscope.scope.explorer import QuestionError
 from haloscope.scope.explorer.report import Report
 from haloscope.scope.explorer.server import Server, Service
 

@@ -14,23 +14,21 @@ from refusals import refused
 from synthetic_traces import write_synthetic
 
 from haloscope.scope.explorer import preparation
-from haloscope.scope.explorer import tiles as reading
-from haloscope.scope.explorer.preparation import prepare
+from haloscope.scope.explorer.preparation import Preparing, TimelineView, prepare
 from haloscope.scope.explorer.report import Report
-from haloscope.scope.explorer.tiles import (
+from haloscope.scope.explorer.timeline import (
     BINS,
     EXACT,
     FACTOR,
+    Timeline,
     levels,
-    segments,
 )
-from haloscope.scope.explorer.timeline import Timeline
-from haloscope.scope.explorer.view import Preparing, TimelineView
-from haloscope.scope.replay import logical_clock
-from haloscope.scope.replay.messages import match_messages
+from haloscope.scope.replay import causal
+from haloscope.scope.replay.causal import match_messages
 from haloscope.scope.trace import measurement as clocks
 from haloscope.scope.trace.measurement import open_measurement
 from haloscope.scope.trace.trace import (
+    NOTHING,
     WORDS_OF_KIND,
     DefinitionsWriter,
     EventsWriter,
@@ -40,9 +38,8 @@ from haloscope.scope.trace.trace import (
     iterate,
     read_events,
     read_pieces,
+    segments,
 )
-
-NOTHING = reading.NOTHING
 
 
 def _by_hand(path: Path, table: list[int]) -> list[tuple[int, int]]:
@@ -363,7 +360,7 @@ def test_a_thread_that_ends_in_an_error_leaves_no_page_waiting(
     def fail(*arguments: object, **named: object) -> None:
         raise AttributeError("an error of our own")
 
-    monkeypatch.setattr("haloscope.scope.explorer.view.prepare", fail)
+    monkeypatch.setattr("haloscope.scope.explorer.preparation.prepare", fail)
     preparing = Preparing(Report(tmp_path), 0, print)
     preparing.wait()
     assert preparing.meta()["state"] == "failed"
@@ -532,7 +529,7 @@ def test_clocks_that_the_analysis_corrects_are_corrected_here_too(
     first = read_events(tmp_path / "rank-00001.0.events").ticks[0]
     knots = {1: np.array([[first, 0], [first + 10**6, 5000]], np.int64)}
     monkeypatch.setattr(
-        preparation, "correct", lambda measurement: logical_clock.Correction(knots, 3, 0, 5e-6)
+        preparation, "correct", lambda measurement: causal.Correction(knots, 3, 0, 5e-6)
     )
     (tmp_path / "explorer-cache" / "timeline.json").unlink()
     shifted = _open(tmp_path)

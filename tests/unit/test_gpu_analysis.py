@@ -16,11 +16,11 @@ from haloscope.scope.analysis.metrics import BY_NAME, children
 from haloscope.scope.analysis.result import FILE, Result
 from haloscope.scope.explorer.report import _gpus
 from haloscope.scope.explorer.stored import Stored
-from haloscope.scope.gpu import METRICS, add_gpus, breakdown, kernels
-from haloscope.scope.gpu.breakdown import PARTS
-from haloscope.scope.gpu.reading import joined, union
 from haloscope.scope.replay import analyse
-from haloscope.scope.replay.logical_clock import correct
+from haloscope.scope.replay.causal import correct
+from haloscope.scope.replay.gpu_events import joined, union
+from haloscope.scope.replay.gpus import METRICS, PARTS, add_gpus
+from haloscope.scope.report.gpus import breakdown, kernels
 from haloscope.scope.trace.measurement import Measurement, open_measurement
 from haloscope.scope.trace.trace import DefinitionsWriter, EventsWriter, Kind
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from trace_text import parse, write
 
+from haloscope.scope import report
 from haloscope.scope.analysis.analyze import analyze
 from haloscope.scope.analysis.result import Result
 from haloscope.scope.analysis.score import VISIT_SECONDS, costs_of_recording
 from haloscope.scope.diagnosis import diagnose
 from haloscope.scope.diagnosis.conditions import BUILD, RECORDING, Intrusion
-from haloscope.scope.report import terminal
 from haloscope.scope.trace.measurement import Location, Node, Region, open_measurement
 
 Call = Callable[..., tuple[int, str, str]]
@@ -149,7 +149,7 @@ def test_much_is_shown_in_colour(tmp_path: Path) -> None:
         folder = tmp_path / str(coloured)
         folder.mkdir()
         write(parse(text), folder)
-        shown = terminal.show(analyze(folder), colour=True)
+        shown = report.show(analyze(folder), colour=True)
         line = next(line for line in shown.splitlines() if "The measurement took" in line)
         assert line.startswith("\x1b[33m") == coloured
 

@@ -9,9 +9,9 @@ import pytest
 from synthetic_traces import write_synthetic
 from trace_text import parse, write
 
-from haloscope.scope.export.messages import RunClock, number_messages
+from haloscope.scope.export import RunClock, number_messages
 from haloscope.scope.replay import analyse
-from haloscope.scope.replay.messages import match_messages
+from haloscope.scope.replay.causal import match_messages
 from haloscope.scope.trace.measurement import open_measurement
 
 TRACES = Path(__file__).with_name("traces")

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from haloscope.scope.analysis.metrics import BY_NAME
+from haloscope.scope.analysis.metrics import BY_NAME, metric_of_role, with_ancestors
 from haloscope.scope.analysis.result import Result
-from haloscope.scope.trace.categories import metric_of_role, with_ancestors
 from haloscope.scope.trace.measurement import open_measurement
 from haloscope.scope.trace.profiles import analyse_profile
 from haloscope.scope.trace.trace import DefinitionsWriter

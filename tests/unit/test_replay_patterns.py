@@ -16,10 +16,9 @@ import pytest
 from replay_reference import Reference, random_trace
 from trace_text import Place, Trace, parse, path_text, place_of, write
 
-from haloscope.scope.analysis.metrics import METRICS, children
+from haloscope.scope.analysis.metrics import METRICS, children, metric_of_role, with_ancestors
 from haloscope.scope.analysis.result import Result
 from haloscope.scope.replay import analyse
-from haloscope.scope.trace.categories import metric_of_role, with_ancestors
 from haloscope.scope.trace.measurement import open_measurement
 from haloscope.scope.trace.trace import EventsWriter, Kind
 

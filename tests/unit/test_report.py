@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 
 from haloscope.scope import maps, report
-from haloscope.scope.analysis.metrics import NUMBER
+from haloscope.scope.analysis.metrics import NUMBER, with_ancestors
 from haloscope.scope.analysis.result import PAIRS, WAITS, Result
 from haloscope.scope.diagnosis import diagnose, findings
 from haloscope.scope.diagnosis.findings import SPENT_ONCE
 from haloscope.scope.maps.placement import suggest
-from haloscope.scope.report import Analysis, comparison, terminal
-from haloscope.scope.trace.categories import with_ancestors
+from haloscope.scope.report import Analysis, comparison
 from haloscope.scope.trace.measurement import Communicator, Location, Node, Region
 
 RANKS = 4
@@ -180,7 +179,7 @@ def test_findings_without_waits_and_messages_leave_no_empty_tables() -> None:
 @pytest.mark.parametrize("colour", [False, True])
 def test_terminal_has_80_columns_and_all_findings(colour: bool) -> None:
     analysis = _analysis(_result(partial=True, warnings=["rank 9 is missing"]))
-    text = terminal.show(analysis, colour=colour)
+    text = report.show(analysis, colour=colour)
     bare = re.sub("\x1b\\[[0-9;]*m", "", text)
     assert ("\x1b" in text) == colour
     assert max(map(len, bare.splitlines()[:-1])) <= 80
@@ -198,11 +197,11 @@ EVIL = "f`x|y\x1b]0;owned\x07\n# <img src=x onerror=alert(1)> [a](javascript:b) 
 def test_heading_stands_once_above_those_that_are_spent_once() -> None:
     analysis = _analysis(_result())
     assert len(analysis.findings) > 1
-    for page in (report.page(analysis), terminal.show(analysis, colour=False)):
+    for page in (report.page(analysis), report.show(analysis, colour=False)):
         assert SPENT_ONCE not in page
     analysis.findings[-1].once = True
     title = analysis.findings[-1].title
-    for page in (report.page(analysis), terminal.show(analysis, colour=False)):
+    for page in (report.page(analysis), report.show(analysis, colour=False)):
         below = page.split(f"\n\n{SPENT_ONCE}\n\n")[1]
         assert title in below.split("\n", 1)[0]
 
@@ -210,7 +209,7 @@ def test_heading_stands_once_above_those_that_are_spent_once() -> None:
 def test_names_of_a_hostile_trace_are_text_in_report_and_terminal() -> None:
     analysis = replace(_analysis(_result(work=EVIL)), name=EVIL)
     page = report.page(analysis)
-    text = terminal.show(analysis, colour=False)
+    text = report.show(analysis, colour=False)
     assert "\x1b" not in page + text
     assert "\x07" not in page + text
     # Outside of code nothing of the name is left, and code ends where it began.

@@ -51,8 +51,8 @@ def analyze(
     """
     from haloscope.exchange.ranks.launch import started_by_launcher
     from haloscope.run.records import make_folder
+    from haloscope.scope import report
     from haloscope.scope.analysis import analyze as work
-    from haloscope.scope.report import terminal
 
     world = open_world() if started_by_launcher() else None
     if world is not None and not world.is_root:
@@ -81,7 +81,7 @@ def analyze(
     if as_json:
         print(json.dumps(work.as_json(analysis)), flush=True)
     else:
-        print(terminal.show(analysis), file=raw_stream(sys.stdout), flush=True)
+        print(report.show(analysis), file=raw_stream(sys.stdout), flush=True)
 
 
 def explore(
@@ -98,7 +98,7 @@ def explore(
     """Show a measurement, or compare two, in the browser."""
     folders = [folder] if other is None else [folder, other]
     if html is not None:
-        from haloscope.scope.explorer.embed import write_page
+        from haloscope.scope.explorer.page import write_page
         from haloscope.scope.explorer.report import Report
 
         size, left_out = write_page(Report(*folders), html)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from haloscope.run.results_page import Picture
-from haloscope.scope.explorer.loopback import LoopbackServer, QuestionError
+from haloscope.scope.explorer import LoopbackServer, QuestionError
 
 
 class ResultsServer(LoopbackServer):

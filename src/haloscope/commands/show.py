@@ -41,7 +41,7 @@ def show(
         print(f"{html}: {len(page.encode()) / 1e6:.1f} MB")
         return
     from haloscope.commands.results_server import ResultsServer
-    from haloscope.scope.explorer.loopback import serve_session
+    from haloscope.scope.explorer import serve_session
 
     with ResultsServer(page, files.pictures, port) as server:
         serve_session(

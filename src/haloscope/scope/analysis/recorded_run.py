@@ -13,6 +13,7 @@ from haloscope.io.notebooks import html_table
 from haloscope.scope.analysis.analyze import measurement_in, result_of
 from haloscope.scope.analysis.metrics import BY_NAME, METRICS
 from haloscope.scope.analysis.result import FILE, Result
+from haloscope.scope.maps import SUMMED
 from haloscope.scope.trace.measurement import Location, Measurement, open_measurement
 from haloscope.scope.trace.trace import Kind, read_events
 
@@ -22,7 +23,7 @@ Table = dict[str, NDArray[Any]]
 # Metrics of the short table in a notebook, in s, summed over locations.
 _SHOWN = ("time", "computation", "mpi", "late_sender")
 
-MESSAGE_COLUMNS = ("messages", "empty", "bytes", "seconds", "receive_seconds")
+MESSAGE_COLUMNS = SUMMED
 
 
 class RecordedRun:
@@ -126,7 +127,7 @@ class RecordedRun:
             joined by ``/``), ``file``, ``line``, and one a metric.
         """
         result = self.result
-        regions = [result.regions[node.region] for node in result.nodes]
+        regions = result.node_regions
         paths = [result.path_of(number) for number in range(len(result.nodes))]
         table: Table = {
             "node": np.arange(len(result.nodes)),
@@ -194,7 +195,7 @@ class RecordedRun:
             if unknown), ``begin`` and ``end`` in seconds of the run's clock.
         """
         waits, result = self.result.waits, self.result
-        ranks = np.array([place.rank for place in result.locations], np.int64)
+        ranks = result.rank_of
         return {
             "metric": _texts(METRICS[number].name for number in waits["metric"].tolist()),
             "path": _texts("/".join(result.path_of(node)) for node in waits["node"].tolist()),

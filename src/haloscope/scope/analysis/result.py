@@ -13,17 +13,12 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.errors import InputError, MachineError, counted
+from haloscope.errors import InputError, counted
 from haloscope.io.atomic import atomic_hdf5
 from haloscope.scope.analysis.metrics import BY_NAME, METRICS, children
-from haloscope.scope.analysis.result_checks import (
-    check_file,
-    check_names,
-    fitting_pairs,
-    fitting_waits,
-    measured,
-)
 from haloscope.scope.trace.measurement import (
+    MOST_NUMBER,
+    MOST_RANKS,
     Communicator,
     Location,
     Measurement,
@@ -92,7 +87,11 @@ class Subtrees:
 
 FILE = "analysis.h5"
 _FORMAT = 2
+_DAMAGES = (  # what reading a broken file raises
+    *(OSError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError),
+)
 _MOST_VALUES = 1 << 31
+_RANKS = ("members", "remote", "dims", "periods")  # of communicators
 _CHUNK_BYTES = 1 << 19  # of a metric's values read at once by who looks at a few call paths
 
 # One row a pair and call path of the sender.
@@ -185,16 +184,39 @@ class Result:
 
     def by_rank(self, metric: str) -> NDArray[np.float64]:
         """Sums of a metric by rank, shape (size,)."""
-        ranks = np.array([place.rank for place in self.locations], np.int64)
-        sums = np.bincount(ranks, self.value(metric).sum(axis=0), self.size)
-        return np.asarray(sums, np.float64)
+        return self.sums_by_rank(self.value(metric).sum(axis=0))
+
+    def sums_by_rank(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        """Sums by rank of values by location, shape (size,)."""
+        return np.asarray(np.bincount(self.rank_of, values, self.size), np.float64)
+
+    @property
+    def rank_of(self) -> NDArray[np.int64]:
+        """Rank of each location."""
+        return np.array([place.rank for place in self.locations], np.int64)
+
+    @property
+    def on_stream(self) -> NDArray[np.bool_]:
+        """Which locations are streams of GPUs."""
+        return np.array([place.kind == "stream" for place in self.locations], np.bool_)
+
+    @property
+    def is_first(self) -> NDArray[np.bool_]:
+        """Which locations are the first threads of their ranks."""
+        return np.array([p.kind != "stream" and p.number == 0 for p in self.locations], bool)
+
+    def region_of(self, node: int) -> Region:
+        """Region at the end of a call path."""
+        return self.regions[self.nodes[node].region]
+
+    @property
+    def node_regions(self) -> list[Region]:
+        """Region at the end of each call path."""
+        return [self.regions[node.region] for node in self.nodes]
 
     def by_first_thread(self, metric: str) -> NDArray[np.float64]:
         """Sums of a metric over call paths, of the first thread of each rank, shape (size,)."""
-        first = [place.kind != "stream" and place.number == 0 for place in self.locations]
-        ranks = np.array([place.rank for place in self.locations], np.int64)
-        values = np.where(first, self.value(metric).sum(axis=0), 0.0)
-        return np.asarray(np.bincount(ranks, values, self.size), np.float64)
+        return self.sums_by_rank(np.where(self.is_first, self.value(metric).sum(axis=0), 0.0))
 
     def inclusive(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Add children to their parents: values (nodes, ...) inclusive along the call tree."""
@@ -211,7 +233,7 @@ class Result:
 
     def role_of(self, node: int) -> str:
         """Role of a node's region, such as ``send``."""
-        return self.regions[self.nodes[node].region].role
+        return self.region_of(node).role
 
     def save(self, path: Path) -> None:
         """Write the result, under a temporary name first."""
@@ -223,56 +245,31 @@ class Result:
             "nodes": [[node.parent, node.region, node.site] for node in self.nodes],
             "comms": [asdict(comm) for comm in self.comms],
             "locations": [
-                {
-                    "rank": place.rank,
-                    "number": place.number,
-                    "kind": place.kind,
-                    "name": place.name,
-                    "device": place.device,
-                    "events": place.events.name if place.events else None,
-                }
+                {**asdict(place), "events": place.events.name if place.events else None}
                 for place in self.locations
             ],
         }
-        try:
-            with atomic_hdf5(path) as file:
-                file["names"] = np.frombuffer(json.dumps(names).encode(), np.uint8)
-                group, sums = file.create_group("values"), file.create_group("sums")
-                large = Subtrees([node.parent for node in self.nodes])
-                subtrees = file.create_group("subtrees")
-                subtrees.create_dataset("nodes", data=large.nodes)
-                for name, values in self.values.items():
-                    if np.any(values):
-                        rows = max(1, _CHUNK_BYTES // (8 * values.shape[1]))
-                        group.create_dataset(
-                            name,
-                            data=values,
-                            compression="gzip",
-                            shuffle=True,
-                            chunks=(min(rows, values.shape[0]), values.shape[1]),
-                        )
-                        sums.create_dataset(f"{name}/nodes", data=values.sum(axis=1))
-                        sums.create_dataset(f"{name}/locations", data=values.sum(axis=0))
-                        if len(large.nodes):
-                            subtrees.create_dataset(
-                                f"values/{name}",
-                                data=large.sums(values),
-                                compression="gzip",
-                                shuffle=True,
-                                chunks=(1, values.shape[1]),
-                            )
-                file.create_dataset("pairs", data=self.pairs)
-                file.create_dataset("sizes", data=self.sizes)
-                file.create_dataset("waits", data=self.waits)
-        except OSError as error:
-            # HDF5 puts what the system has said into a text of its own.
-            said = re.search(r"error message = '([^']*)'", str(error))
-            reason = error.strerror or (said[1] if said else error)
-            raise MachineError(
-                f"it cannot be written ({reason})",
-                location=str(path),
-                remedy="free disk space, or copy the measurement to a writable folder",
-            ) from error
+        with atomic_hdf5(path) as file:
+            file["names"] = np.frombuffer(json.dumps(names).encode(), np.uint8)
+            large = Subtrees([node.parent for node in self.nodes])
+            file.create_group("sums")
+            file.create_group("values")
+            file["subtrees/nodes"] = large.nodes
+            packed = {"compression": "gzip", "shuffle": True}
+            for name, values in self.values.items():
+                if not np.any(values):
+                    continue
+                rows, columns = values.shape
+                chunks = (min(max(1, _CHUNK_BYTES // (8 * columns)), rows), columns)
+                file.create_dataset(f"values/{name}", data=values, chunks=chunks, **packed)
+                file[f"sums/{name}/nodes"] = values.sum(axis=1)
+                file[f"sums/{name}/locations"] = values.sum(axis=0)
+                if len(large.nodes):
+                    sums, chunks = large.sums(values), (1, columns)
+                    file.create_dataset(
+                        f"subtrees/values/{name}", data=sums, chunks=chunks, **packed
+                    )
+            file["pairs"], file["sizes"], file["waits"] = self.pairs, self.sizes, self.waits
 
     @classmethod
     def load(cls, path: Path, *, values: bool = True) -> Result:
@@ -285,11 +282,11 @@ class Result:
             )
         try:
             with h5py.File(path, "r") as file:
-                check_file(file)
+                _check_file(file)
                 names = json.loads(file["names"][()].tobytes())
                 if names["format"] != _FORMAT:
                     raise ValueError(f"format {names['format']!r:.20}, not {_FORMAT}")
-                check_names(names)
+                _check_names(names)
                 shape = (len(names["nodes"]), len(names["locations"]))
                 if shape[0] * shape[1] > _MOST_VALUES:
                     raise ValueError(f"{shape[0] * shape[1]} values a metric are too many")
@@ -300,57 +297,119 @@ class Result:
                 pairs, waits = file["pairs"], file["waits"]
                 if pairs.dtype != PAIRS or waits.dtype != WAITS:
                     raise ValueError("pairs or waits have other columns")
-                pairs, waits, sizes, left_out = _fitting(
-                    pairs[()], waits[()], file["sizes"][()], shape, names["size"]
-                )
-                folder = path.parent
+                tables = _fitting(pairs[()], waits[()], file["sizes"][()], shape, names["size"])
+                places = [Location(**place) for place in names["locations"]]
+                for place in places:  # other folders are not looked into
+                    place.events = path.with_name(Path(place.events).name) if place.events else None
                 return cls(
                     names["about"],
                     names["size"],
                     [Region(**region) for region in names["regions"]],
                     [Node(*node) for node in names["nodes"]],
                     [
-                        Communicator(
-                            comm["key"],
-                            tuple(comm["members"]),
-                            tuple(comm["remote"]),
-                            comm["name"],
-                            tuple(comm["dims"]),
-                            tuple(comm["periods"]),
-                        )
+                        Communicator(**(comm | {name: tuple(comm[name]) for name in _RANKS}))
                         for comm in names["comms"]
                     ],
-                    [
-                        Location(
-                            place["rank"],
-                            place["number"],
-                            place["kind"],
-                            place["name"],
-                            place["device"],
-                            folder / Path(place["events"]).name if place["events"] else None,
-                        )
-                        for place in names["locations"]
-                    ],
+                    places,
                     read,
-                    pairs,
-                    sizes,
-                    waits,
-                    left_out,
+                    *tables,
                 )
-        except (
-            OSError,
-            LookupError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            OverflowError,
-            RuntimeError,
-        ) as error:
+        except _DAMAGES as error:
             raise InputError(
                 f"this version cannot read the analysis ({error})",
                 location=str(path),
                 remedy=f"run haloscope analyze {path.parent} again",
             ) from error
+
+
+# A result may come from anywhere. What would take more memory than the file has bytes for, or lead
+# to other files, is refused; so are names of another kind and numbers that lead nowhere.
+
+_LARGEST = 1e30  # what is measured is less, and sums of it are finite
+_MOST_PACKED = 1100  # bytes that gzip can make of one
+_GROUPS = re.compile(r"/(values|sums|sums/[^/]+|subtrees|subtrees/values)?")
+
+
+def _check_file(file: h5py.File) -> None:
+    """Refuse what is no plain file of tables of the size that it takes."""
+    _check_group(file)
+    for name in ("names", "pairs", "sizes", "waits"):
+        if not isinstance(file[name], h5py.Dataset):
+            raise ValueError(f"{name} is not a table")
+    for name in {"sums", "subtrees"} & set(file) | {"values"}:
+        if not isinstance(file[name], h5py.Group):
+            raise ValueError(f"{name} is not a group of tables")
+
+
+def _check_group(group: h5py.Group) -> None:
+    if not _GROUPS.fullmatch(group.name):
+        raise ValueError(f"{group.name} is not a table")
+    for name in group:
+        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+            raise ValueError("it links to other files")
+        item = group[name]
+        if isinstance(item, h5py.Group):
+            _check_group(item)
+            continue
+        if not isinstance(item, h5py.Dataset) or _GROUPS.fullmatch(item.name):
+            raise ValueError(f"{item.name} is not a group of tables")
+        if item.external is not None or item.is_virtual:
+            raise ValueError("it links to data in other files")
+        stored = item.id.get_storage_size()
+        if item.nbytes > stored * (_MOST_PACKED if item.chunks else 1):
+            raise ValueError(f"{item.name} is longer than the file")
+
+
+def _check_names(names: Any) -> None:
+    """Refuse names of another kind, and numbers of regions, parents and ranks that lead nowhere."""
+    about, size = names["about"], names["size"]
+    if not isinstance(about, dict) or not _is_time(about.get("span", 0.0)):
+        raise ValueError("the description of the run is invalid")
+    if not _is(size, int) or not 0 < size <= MOST_RANKS:
+        raise ValueError(f"{size!r:.40} is not a number of ranks")
+    regions, nodes, places = names["regions"], names["nodes"], names["locations"]
+    if not all(
+        _are(region, name=str, paradigm=str, role=str, file=str, line=int) for region in regions
+    ):
+        raise ValueError("a region is invalid")
+    for number, (parent, region, site) in enumerate(nodes):
+        fits = _is(parent, int) and _is(region, int) and _is(site, str)
+        if not (fits and -1 <= parent < number and 0 <= region < len(regions)):
+            raise ValueError("a node of the call tree has no valid parent or region")
+    for place in places:
+        fits = _are(place, rank=int, number=int, kind=str, name=str, device=int)
+        if not (fits and 0 <= place["rank"] < size and 0 <= place["number"] < MOST_NUMBER):
+            raise ValueError("a location is invalid")
+        if place["events"] is not None and not _is(place["events"], str):
+            raise ValueError("the name of an event file is not text")
+    if not nodes or not places:
+        raise ValueError("it holds no call path or no location")
+    for comm in names["comms"]:
+        if not _are(comm, key=str, name=str) or not all(_are_numbers(comm[of]) for of in _RANKS):
+            raise ValueError("a communicator is invalid")
+
+
+def _is(value: Any, kind: type) -> bool:
+    return type(value) is kind  # which a bool, for JSON's numbers, is not
+
+
+def _are(fields: Any, **kinds: type) -> bool:
+    return isinstance(fields, dict) and all(_is(fields[name], kind) for name, kind in kinds.items())
+
+
+def _are_numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(_is(value, int) for value in values)
+
+
+def _is_time(value: Any) -> bool:
+    return (_is(value, int) or _is(value, float)) and abs(value) < _LARGEST
+
+
+def measured(values: Any) -> NDArray[np.float64]:
+    """Values of a file as numbers; what cannot have been measured counts as zero."""
+    numbers = np.asarray(values, np.float64)
+    good = np.abs(numbers) < _LARGEST
+    return numbers if good.all() else np.where(good, numbers, 0.0)
 
 
 def _fitting(
@@ -359,21 +418,37 @@ def _fitting(
     sizes: NDArray[Any],
     shape: tuple[int, int],
     ranks: int,
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64], list[str]]:
+) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[Any], list[str]]:
     """Tables of a file without what names nothing that is there, and what was left out."""
     left_out = []
-    good = fitting_pairs(pairs, shape[0], ranks)
+    nodes, places = shape
+    good = _within(
+        pairs, {"node": nodes, "sender": ranks, "receiver": ranks}, "seconds", "receive_seconds"
+    )
     if not good.all():
         left_out.append(f"left out {counted((~good).sum(), 'pair')} of ranks out of range")
-        pairs = pairs[good]
-    good = fitting_waits(waits, len(METRICS), *shape)
+    pairs = pairs[good]
+    limits = {"metric": len(METRICS), "node": nodes, "location": places}
+    good = _within(waits, limits, "begin", "end")
+    for column, limit in (("cause", places), ("cause_node", nodes), ("delay_node", nodes)):
+        good &= waits[column] < limit
     if not good.all():
         left_out.append(f"left out {counted((~good).sum(), 'wait')} out of range")
-        waits = waits[good]
-    if sizes.dtype.kind not in "iu" or sizes.shape not in ((0, 66), (shape[0], 66)):
+    waits = waits[good]
+    if sizes.dtype.kind not in "iu" or sizes.shape not in ((0, 66), (nodes, 66)):
         left_out.append("message sizes do not fit and are left out")
         sizes = np.zeros((0, 66), np.int64)
-    return pairs, waits, sizes.astype(np.int64), left_out
+    return pairs, sizes.astype(np.int64), waits, left_out
+
+
+def _within(rows: NDArray[Any], limits: dict[str, int], *times: str) -> NDArray[np.bool_]:
+    """Which rows name what is there, by columns with their limits, at times that can be."""
+    good = np.ones(len(rows), bool)
+    for column, limit in limits.items():
+        good &= (rows[column] >= 0) & (rows[column] < limit)
+    for column in times:
+        good &= np.abs(rows[column]) < _LARGEST
+    return good
 
 
 def efficiencies(result: Result) -> dict[str, float]:
@@ -397,7 +472,7 @@ def efficiencies(result: Result) -> dict[str, float]:
         "load_balance": float(useful.mean()) / most,
         "communication_efficiency": most / runtime,
     }
-    paradigms = [result.regions[node.region].paradigm for node in result.nodes]
+    paradigms = [region.paradigm for region in result.node_regions]
     outside = ~left_out & ~np.isin(paradigms, ("mpi", "measurement"))
     ideal = float(result.value("critical_path")[outside].sum())
     if ideal > 0:
@@ -410,8 +485,7 @@ def efficiencies(result: Result) -> dict[str, float]:
 def _starts_and_ends(result: Result) -> NDArray[np.bool_]:
     """Nodes (n,) that are MPI_Init or MPI_Finalize, or lie below one; parents come first."""
     marks = np.zeros(len(result.nodes), np.bool_)
-    for number, node in enumerate(result.nodes):
-        region = result.regions[node.region]
+    for number, (node, region) in enumerate(zip(result.nodes, result.node_regions, strict=True)):
         within = node.parent >= 0 and marks[node.parent]
         marks[number] = within or (region.paradigm == "mpi" and region.role in ("init", "finalize"))
     return marks
@@ -419,9 +493,5 @@ def _starts_and_ends(result: Result) -> NDArray[np.bool_]:
 
 def _of_ranks(result: Result, metric: str, left_out: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Sums of a metric by the first thread of each rank, shape (size,), without some nodes."""
-    first = [place.kind != "stream" and place.number == 0 for place in result.locations]
-    ranks = np.array([place.rank for place in result.locations], np.int64)
-    values = result.value(metric)[left_out].sum(axis=0)
-    rest = result.by_first_thread(metric)
-    rest -= np.bincount(ranks, np.where(first, values, 0.0), result.size)
-    return np.maximum(rest, 0.0)
+    values = np.where(result.is_first, result.value(metric)[left_out].sum(axis=0), 0.0)
+    return np.maximum(result.by_first_thread(metric) - result.sums_by_rank(values), 0.0)

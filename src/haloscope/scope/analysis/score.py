@@ -50,14 +50,11 @@ def seconds_of_recording(measurement: Measurement, result: Result) -> tuple[floa
     if costs is None:
         costs = np.zeros((measurement.size, 6))
         costs[:, 0] = VISIT_SECONDS
-    entered = np.array(
-        [result.regions[node.region].paradigm not in _NOT_RECORDED for node in result.nodes], bool
-    )
+    entered = [region.paradigm not in _NOT_RECORDED for region in result.node_regions]
     # What a GPU does is recorded beside the program, not by it.
-    host = np.array([place.kind != "stream" for place in result.locations], bool)
+    host = ~result.on_stream
     is_at_least = not host.all() or any(one.counters for one in ranks)
-    rank = np.array([place.rank for place in result.locations], np.int64)
-    call, before, after = costs[rank].reshape(-1, 3, 2).sum(axis=2).T
+    call, before, after = costs[result.rank_of].reshape(-1, 3, 2).sum(axis=2).T
 
     def count(metric: str) -> NDArray[np.float64]:
         return np.asarray(result.value(metric)[entered].sum(axis=0), np.float64)
@@ -203,8 +200,7 @@ def score(folder: Path) -> Score:
     visits, seconds = result.value("visits"), result.value("time")
     leads = _leads_elsewhere(result)
     scores: dict[tuple[str, str], RegionScore] = {}
-    for number, node in enumerate(result.nodes):
-        region = result.regions[node.region]
+    for number, region in enumerate(result.node_regions):
         if region.paradigm in ("program", "unwound"):
             continue
         key = (region.name, region.paradigm)
@@ -220,12 +216,7 @@ def score(folder: Path) -> Score:
     ordered = sorted(scores.values(), key=lambda region: (-region.bytes, region.name))
     regions = tuple(replace(one, filtered=_may_go(one, total)) for one in ordered if one.visits)
     gone = {(one.name, one.paradigm) for one in regions if one.filtered}
-    kept = np.array(
-        [
-            (result.regions[node.region].name, result.regions[node.region].paradigm) not in gone
-            for node in result.nodes
-        ]
-    )
+    kept = [(region.name, region.paradigm) not in gone for region in result.node_regions]
     by_location = sizes.sum(axis=0)
     with_filter = sizes[kept].sum(axis=0)
     return Score(
@@ -242,8 +233,8 @@ def _bytes(result: Result) -> NDArray[np.float64]:
     """Estimated bytes of a trace by node and location."""
     visits = result.value("visits")
     counters = len(result.about.get("counters", ()))
-    roles = [result.regions[node.region].role for node in result.nodes]
-    blocking = np.array([role in ("send", "recv", "sendrecv") for role in roles], bool)[:, None]
+    sends = [region.role in ("send", "recv", "sendrecv") for region in result.node_regions]
+    blocking = np.array(sends, bool)[:, None]
     messages = result.value("messages_sent") + result.value("messages_received")
     return np.asarray(
         visits * (_VISIT + 2 * _COUNTER * counters)
@@ -256,9 +247,7 @@ def _bytes(result: Result) -> NDArray[np.float64]:
 
 def _leads_elsewhere(result: Result) -> NDArray[np.bool_]:
     """Nodes with MPI, OpenMP or a GPU somewhere below them, or that are such."""
-    leads = np.array(
-        [result.regions[node.region].paradigm in _LEADS_ELSEWHERE for node in result.nodes], bool
-    )
+    leads = np.array([one.paradigm in _LEADS_ELSEWHERE for one in result.node_regions], bool)
     for number in range(len(result.nodes) - 1, -1, -1):
         parent = result.nodes[number].parent
         if leads[number] and parent >= 0:

@@ -10,8 +10,6 @@ import difflib
 import math
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +17,10 @@ from numpy.typing import NDArray
 from haloscope.errors import InputError, counted
 from haloscope.scope.analysis.score import costs_of_recording
 from haloscope.scope.diagnosis import findings
-from haloscope.scope.record.build import EVENTS_HEADER, compile_library
-from haloscope.scope.replay import logical_clock
-from haloscope.scope.replay.inputs import HEADERS, make_inputs, role_number
+from haloscope.scope.replay import causal
+from haloscope.scope.replay.inputs import POINTER, load_replay, make_inputs, role_number
 from haloscope.scope.trace.measurement import Measurement
 
-_REPLAYS = Path(__file__).parents[1] / "replay"
 # Numbers of whatif.cpp, how each change is written, and what it is.
 _NUMBERS = {"no-empty-messages": 1, "balanced": 2, "faster": 3, "ideal-network": 4, "network": 5}
 CHANGES = {
@@ -78,16 +74,8 @@ class _Settings(ctypes.Structure):
 
 
 _COUNTS = (
-    "events",
-    "forced",
-    "unmatched_sends",
-    "unmatched_receives",
-    "empty_messages",
-    "emptied_calls",
-    "tests",
-    "one_sided",
-    "least_visits",
-    "most_visits",
+    *("events", "forced", "unmatched_sends", "unmatched_receives", "empty_messages"),
+    *("emptied_calls", "tests", "one_sided", "least_visits", "most_visits"),
 )
 
 
@@ -107,15 +95,8 @@ def predict(
     measurement: Measurement, name: str, value: str | None = None, threads: int = 0
 ) -> Prediction:
     """Predict the run time of the same program with one thing changed."""
-    # Each rank's events are replayed: what it computes takes as long as measured, and a call of MPI
-    # ends when what it depends on has happened, plus what the call itself and the transfer took.
-    # A receive depends on its send; a send that is too large to go away before its receive is
-    # posted (as learnt from the trace, by size) on that; a barrier or all-to-all on all that give
-    # data, a broadcast on its root, the root of a reduction on the others, a scan on the lower
-    # ranks; where a trace does not say which rank needs which (MPI_Alltoallv, neighbourhood
-    # collectives, the making of communicators), on those that had entered before the call ended.
-    # Messages are matched as they were measured, also where a receive could have taken
-    # another. With nothing changed this gives the measured times again.
+    # The header of replay/whatif.cpp says what a call depends on and how long it takes then. With
+    # nothing changed this gives the measured times again.
     #
     # Where ranks share cores, a rank in an MPI call is often not running: its partner, or a rank
     # that only waits itself, has the core. This time lies in the trace between the moment in which
@@ -125,29 +106,13 @@ def predict(
     # alone fills them, the time for which a rank waits for a core does not go away with a
     # message, and the gain that is predicted is too large.
     #
-    # Changes
-    # -------
-    # ``no-empty-messages``
-    #     Messages of zero bytes, and the calls that send, receive or complete nothing else, take no
-    #     time and nobody waits for them. An MPI_Sendrecv vanishes where both of its messages are
-    #     empty; of one that is empty on one side, the other side is left: a send then takes what the
-    #     fastest tenth of such calls did. A program that means something by the arrival of an
-    #     empty message would need another signal.
-    # ``balanced=REGION``
-    #     The time in the outermost visits of REGION and below, outside of MPI, is the mean over the
-    #     ranks: that of the first visits on all ranks, of the second ones, and so on.
-    # ``faster=REGION,FACTOR``
-    #     The time in REGION and below, outside of MPI, is divided by FACTOR.
-    # ``ideal-network``
-    #     Calls that communicate end at once when what they depend on has happened; standard sends
-    #     wait for nobody. MPI_Init, MPI_Finalize, file I/O and the making of communicators stay.
-    # ``network=LATENCY,BANDWIDTH``
-    #     As ``ideal-network``, but a message arrives LATENCY and its bytes / BANDWIDTH after it was
-    #     sent, the messages of a rank one after another; a collective of n ranks ends
-    #     ceil(log2 n) LATENCY + bytes / BANDWIDTH after the last rank that it depends on, with the
-    #     bytes that the rank gives or gets, whichever are more.
+    # Without empty messages an MPI_Sendrecv vanishes where both of its messages are empty; of one
+    # that is empty on one side, the other is left: a send then takes what the fastest tenth of such
+    # calls did. On a network the messages of a rank leave it one after another, and a collective of n
+    # ranks ends ceil(log2 n) LATENCY + bytes / BANDWIDTH after the last rank that it depends on, with
+    # the bytes that the rank gives or gets, whichever are more.
     settings, flags = check(measurement, name, value)
-    correction = logical_clock.correct(measurement)
+    correction = causal.correct(measurement)
     inputs = make_inputs(measurement, threads, correction.knots or None)
     by_rank = np.full(measurement.size, np.nan)
     outcome = _Prediction(by_rank=by_rank.ctypes.data)
@@ -155,7 +120,8 @@ def predict(
     recording = costs_of_recording(measurement)
     if recording is not None:
         settings.recording = recording.ctypes.data
-    failure = _load().whatif_predict(
+    library = load_replay({"whatif_predict": (ctypes.c_int, *(POINTER,) * 3)}, "whatif.cpp")
+    failure = library.whatif_predict(
         ctypes.byref(inputs.run), ctypes.byref(settings), ctypes.byref(outcome)
     )
     if failure:
@@ -312,7 +278,7 @@ def _without_measurement(gain: float, unmeasured: float) -> str:
     )
 
 
-def _notes(name: str, outcome: _Prediction, correction: logical_clock.Correction) -> list[str]:
+def _notes(name: str, outcome: _Prediction, correction: causal.Correction) -> list[str]:
     notes = []
     if name == "no-empty-messages":
         notes.append(
@@ -363,20 +329,3 @@ def _notes(name: str, outcome: _Prediction, correction: logical_clock.Correction
             "the replay does not reproduce the measured time; the prediction is only a hint"
         )
     return notes
-
-
-def _load() -> Any:
-    """The compiled replay, with its functions' types set."""
-    path = compile_library(
-        [_REPLAYS / "whatif.cpp"],
-        [
-            *HEADERS,
-            *(_REPLAYS / f"{n}.h" for n in ("channels", "causal", "costs", "prediction", "team")),
-            EVENTS_HEADER,
-        ],
-        flags=("-fvisibility-inlines-hidden",),
-    )
-    library = ctypes.CDLL(str(path))
-    library.whatif_predict.restype = ctypes.c_int
-    library.whatif_predict.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-    return library

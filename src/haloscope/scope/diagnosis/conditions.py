@@ -18,10 +18,9 @@ MUCH = 0.2
 def seconds_without_core(result: Result) -> tuple[float, float]:
     """Seconds in which ranks were ready to run but had no core, and their share of all time."""
     waiting = _by_rank(result)
-    first = np.array([p.kind != "stream" and p.number == 0 for p in result.locations], bool)
     # What is counted is of the whole run, also where a part of it is recorded.
     span = float(result.about.get("span") or 0.0)
-    whole = max(float(result.value("time").sum(axis=0)[first].sum()), span * result.size)
+    whole = max(float(result.by_first_thread("time").sum()), span * result.size)
     lost = float(waiting.sum())
     return lost, min(lost / whole, 1.0) if whole > 0 else 0.0
 
@@ -78,8 +77,7 @@ def abort_findings(view: View) -> list[Finding]:
     codes = _codes(view)
     visits = result.value("visits")
     listed: list[Finding] = []
-    for node, one in enumerate(result.nodes):
-        region = result.regions[one.region]
+    for node, region in enumerate(result.node_regions):
         if region.paradigm != "mpi" or region.name != ABORT:
             continue
         by_rank = view.by_rank(visits[node])
@@ -92,19 +90,16 @@ def abort_findings(view: View) -> list[Finding]:
             if said
             else "error code unknown"
         )
-        seconds = float(result.value("time")[node].sum())
         listed.append(
-            Finding(
+            view.finding_at(
+                node,
                 "mpi_management",
-                seconds,
+                float(result.value("time")[node].sum()),
                 ranks,
-                view.names(node),
                 f"{findings.begun(view.in_words(ranks))} called MPI_Abort",
                 figure,
                 "MPI_Abort ended all ranks; the measurement shows the program up to this call.",
                 "Find why the program aborts here; read its messages on standard error.",
-                node,
-                view.share(seconds),
             )
         )
     return listed
@@ -156,7 +151,7 @@ class Intrusion:
         """Read it out of a result."""
         overhead = result.value("overhead").sum(axis=1)
         flushes = [result.role_of(node) == "flush" for node in range(len(result.nodes))]
-        builds = [result.regions[node.region].name == BUILD for node in result.nodes]
+        builds = [region.name == BUILD for region in result.node_regions]
         writing = float(overhead[np.array(flushes, np.bool_)].sum())
         building = float(overhead[np.array(builds, np.bool_)].sum())
         recording = result.about.get(RECORDING) or {"seconds": 0.0, "is_at_least": True}
@@ -212,13 +207,5 @@ class Intrusion:
 
     def as_json(self) -> dict[str, Any]:
         """As it stands in JSON."""
-        return {
-            "seconds": self.seconds,
-            "share": self.share,
-            "writing": self.writing,
-            "preparing": self.preparing,
-            "building": self.building,
-            "recording": self.recording,
-            "is_at_least": self.is_at_least,
-            "text": self.sentence,
-        }
+        parts = {name: getattr(self, name) for name in (*_REPORTED, "is_at_least")}
+        return {"seconds": self.seconds, "share": self.share, **parts, "text": self.sentence}

@@ -25,10 +25,7 @@ _GPU_PREPARATIONS = {
         "Allocate before the steps and keep the memory, or use a memory pool (cudaMallocAsync).",
     ),
     "gpu_contexts": ("Creating GPU contexts takes time", "Keep one context a process."),
-    "gpu_libraries": (
-        "Loading GPU code takes time",
-        "Load modules once and keep their functions.",
-    ),
+    "gpu_libraries": ("Loading GPU code takes time", "Load modules once and keep their functions."),
     "gpu_communicators": (
         "Creating NCCL communicators takes time",
         "Create communicators before the steps and keep them.",
@@ -44,17 +41,8 @@ _OF_WINDOWS = ("MPI_Win_create", "MPI_Win_allocate", "MPI_Win_free")
 
 def findings(view: View) -> Iterator[Finding]:
     """Findings about costs, in no order."""
-    for find in (
-        _start_and_end,
-        _management,
-        _input_output,
-        _windows,
-        _one_sided,
-        _overhead,
-        _threads,
-        _gpu,
-        _imbalance_of_profile,
-    ):
+    kinds = (_start_and_end, _management, _input_output, _windows, _one_sided, _overhead)
+    for find in (*kinds, _threads, _gpu, _imbalance_of_profile):
         finding = find(view)
         if finding is not None and finding.seconds > 0:
             yield finding
@@ -78,8 +66,6 @@ def _start_and_end(view: View) -> Finding | None:
     result = view.result
     values = np.where(_starts_or_ends(view), _managing(view), 0.0)
     seconds = float(values.sum())
-    if not seconds:
-        return None
     span = float(result.about.get("span") or 0.0)
     cause = (
         f"The run lasts only {wording.seconds(span)}; this time does not grow with the run."
@@ -105,13 +91,11 @@ def _start_and_end(view: View) -> Finding | None:
 
 def _management(view: View) -> Finding | None:
     values = np.where(_starts_or_ends(view), 0.0, _managing(view))
-    if not values.sum():
-        return None
     return view.finding(
         "mpi_management",
         values,
         "Creating communicators, windows or datatypes takes time",
-        f"{wording.seconds(float(values.sum()))}",
+        wording.seconds(float(values.sum())),
         "",
     )
 
@@ -119,8 +103,6 @@ def _management(view: View) -> Finding | None:
 def _input_output(view: View) -> Finding | None:
     values = view.result.value("mpi_io")
     seconds = float(values.sum())
-    if not seconds:
-        return None
     by_rank = view.by_rank(values.sum(axis=0))
     first = int(np.argmax(by_rank))
     serial = view.result.size > 1 and by_rank[first] >= _SERIAL * seconds
@@ -128,7 +110,7 @@ def _input_output(view: View) -> Finding | None:
         "mpi_io",
         values,
         f"Only rank {first} does file I/O" if serial else "File I/O takes time",
-        f"{wording.seconds(seconds)}",
+        wording.seconds(seconds),
         "",
         "Let every rank write its own part collectively (MPI_File_write_all, parallel HDF5), or "
         "write less often."
@@ -139,19 +121,17 @@ def _input_output(view: View) -> Finding | None:
 
 def _makes_windows(view: View) -> NDArray[np.bool_]:
     """Nodes (n, 1) that make or free windows."""
-    regions = [view.result.regions[node.region] for node in view.result.nodes]
-    return np.array([[region.name.startswith(_OF_WINDOWS)] for region in regions], np.bool_)
+    makes = [[region.name.startswith(_OF_WINDOWS)] for region in view.result.node_regions]
+    return np.array(makes, np.bool_)
 
 
 def _windows(view: View) -> Finding | None:
     values = np.where(_makes_windows(view), view.own("rma_synchronisation"), 0.0)
-    if not values.sum():
-        return None
     return view.finding(
         "rma_synchronisation",
         values,
         "Creating and freeing windows takes time",
-        f"{wording.seconds(float(values.sum()))}",
+        wording.seconds(float(values.sum())),
         "These calls are collective over all ranks of the communicator.",
         "Create windows once and keep them; one dynamic window can replace many windows.",
     )
@@ -160,8 +140,6 @@ def _windows(view: View) -> Finding | None:
 def _one_sided(view: View) -> Finding | None:
     values = np.where(_makes_windows(view), 0.0, view.own("rma_synchronisation"))
     values = values + view.result.value("rma_communication")
-    if not values.sum():
-        return None
     return view.finding(
         "rma_communication",
         values,
@@ -174,8 +152,6 @@ def _one_sided(view: View) -> Finding | None:
 def _overhead(view: View) -> Finding | None:
     result = view.result
     values = result.value("overhead")
-    if not values.any():
-        return None
     took = Intrusion.of(result)
     once = took.writing < took.preparing + took.building
     compiled = (
@@ -204,9 +180,6 @@ def _overhead(view: View) -> Finding | None:
 def _threads(view: View) -> Finding | None:
     result = view.result
     values = result.value("omp") + result.value("idle_threads")
-    seconds = float(values.sum())
-    if not seconds:
-        return None
     parts = {
         "omp_barrier_wait": "waiting at thread barriers",
         "omp_management": "starting and ending thread teams",
@@ -234,8 +207,6 @@ def _gpu(view: View) -> Finding | None:
     launches = np.where(_first_launches(view), 0.0, result.value("gpu_launch"))
     preparing = preparing + (result.value("gpu_launch") - launches)
     values = np.maximum(result.value("gpu") - working - preparing, 0.0)
-    if not values.any():
-        return None
     wait, launch = result.total("gpu_wait") - float(working.sum()), float(launches.sum())
     transfers, idle = result.total("gpu_transfers"), result.total("gpu_idle")
     largest = "gpu_wait" if wait >= launch else "gpu_launch"
@@ -263,7 +234,7 @@ def _gpu(view: View) -> Finding | None:
 
 def _launching(view: View, node: int) -> tuple[str, str]:
     """Title and remedy by the call that takes most of the time of launches."""
-    region = view.result.regions[view.result.nodes[node].region]
+    region = view.result.region_of(node)
     if region.role == "copy":
         return (
             "Starting GPU copies takes time",
@@ -328,12 +299,7 @@ def _gpu_preparations(view: View) -> Iterator[Finding]:
 
 
 def _preparation(
-    view: View,
-    metric: str,
-    values: NDArray[np.float64],
-    title: str,
-    cause: str,
-    remedy: str = "",
+    view: View, metric: str, values: NDArray[np.float64], title: str, cause: str, remedy: str = ""
 ) -> Finding:
     """A finding about preparing GPUs; `CONSTANT` as its cause marks one that steps do not repeat."""
     calls = float((view.result.value("visits") * (values > 0)).sum())
@@ -359,11 +325,11 @@ def _imbalance_of_profile(view: View) -> Finding | None:
     excess = np.array([float(view.by_rank(row)[most] - view.by_rank(row).mean()) for row in work])
     node = int(np.argmax(excess))
     mean = view.by_rank(work[node]).mean()
-    return Finding(
+    return view.finding_at(
+        node,
         "computation",
         lost,
         [most],
-        view.names(node),
         f"Work is uneven: rank {most} computes longest",
         f"it computes for {wording.seconds(float(by_rank[most]))}, the average rank for "
         f"{wording.seconds(float(by_rank.mean()))}; other ranks can lose up to "
@@ -372,6 +338,4 @@ def _imbalance_of_profile(view: View) -> Finding | None:
         f"{wording.seconds(float(view.by_rank(work[node])[most]))} on rank {most}, "
         f"{wording.seconds(float(mean))} on average.",
         "Distribute this work more evenly; a trace shows which ranks wait for it.",
-        node,
-        view.share(lost),
     )

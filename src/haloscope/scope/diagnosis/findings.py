@@ -259,8 +259,7 @@ class View:
     @classmethod
     def of(cls, result: Result) -> View:
         """Look at a result."""
-        ranks = np.array([place.rank for place in result.locations], np.int64)
-        return cls(result, result.total("time"), ranks)
+        return cls(result, result.total("time"), result.rank_of)
 
     @property
     def short(self) -> bool:
@@ -273,7 +272,7 @@ class View:
 
     def by_rank(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Sums by rank of values by location, shape (size,)."""
-        return np.bincount(self.rank_of, values, self.result.size).astype(np.float64)
+        return self.result.sums_by_rank(values)
 
     def share(self, seconds: float) -> float:
         """Part of the time of all ranks."""
@@ -293,12 +292,11 @@ class View:
 
     def name(self, node: int) -> str:
         """A node's own region, as code."""
-        region = self.result.regions[self.result.nodes[node].region]
-        return code(region.name)
+        return code(self.result.region_of(node).name)
 
     def paradigm(self, node: int) -> str:
         """Paradigm of a node's region."""
-        return self.result.regions[self.result.nodes[node].region].paradigm
+        return self.result.region_of(node).paradigm
 
     def same_paths(self, values: NDArray[np.float64]) -> list[tuple[float, list[int]]]:
         """Nodes with a value, those of equal call paths together, largest sum first."""
@@ -358,7 +356,7 @@ class View:
 
     def _of_threads(self, by_location: NDArray[np.float64]) -> str:
         """A remark for values by location where several threads of a rank take part."""
-        threads = np.array([place.kind != "stream" for place in self.result.locations], np.bool_)
+        threads = ~self.result.on_stream
         least = _COUNTS_AS_THREAD * self.by_rank(by_location)[self.rank_of]
         taking_part = threads & (by_location > 0) & (by_location >= least)
         several = bool((self.by_rank(taking_part.astype(np.float64)) > 1).any())
@@ -378,20 +376,35 @@ class View:
         groups = self.same_paths(by_node)
         here = groups[0][1] if groups else []
         node = here[0] if here else -1
-        seconds = float(values.sum())
-        return Finding(
+        by_location = values.sum(axis=0)
+        return self.finding_at(
+            node,
             metric,
-            seconds,
-            self.ranks(self.by_rank(values.sum(axis=0))),
-            self.names(node),
+            float(values.sum()),
+            self.ranks(self.by_rank(by_location)),
             title,
-            figure + self._of_threads(values.sum(axis=0)),
+            figure + self._of_threads(by_location),
             f"{self.places(by_node)} {cause}".strip(),
             remedy or BY_NAME[metric].remedy,
-            node,
-            self.share(seconds),
-            self.longest(self.waits_of(metric) & np.isin(self.result.waits["node"], here)),
+            instance=self.longest(self.waits_of(metric) & np.isin(self.result.waits["node"], here)),
         )
+
+    def finding_at(
+        self,
+        node: int,
+        metric: str,
+        seconds: float,
+        ranks: list[int],
+        title: str,
+        figure: str,
+        cause: str,
+        remedy: str,
+        **more: Any,
+    ) -> Finding:
+        """A finding at a call path."""
+        texts = (title, figure, cause, remedy)
+        at, share = self.names(node), self.share(seconds)
+        return Finding(metric, seconds, ranks, at, *texts, node, share, **more)
 
 
 def _is_below(name: str, ancestor: str) -> bool:

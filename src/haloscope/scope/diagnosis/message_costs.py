@@ -125,7 +125,7 @@ def _polls(view: View) -> NDArray[np.bool_]:
         [
             region.paradigm == "mpi"
             and (region.role == "test" or region.name in ("MPI_Iprobe", "MPI_Improbe"))
-            for region in (result.regions[node.region] for node in result.nodes)
+            for region in result.node_regions
         ],
         bool,
     )
@@ -138,8 +138,6 @@ def _polling(view: View) -> Finding | None:
     result = view.result
     polls = _polls(view)
     values = np.where(polls[:, None], _by_itself(view), 0.0)
-    if not values.sum():
-        return None
     calls = float(result.value("visits")[polls].sum())
     come = result.total("messages_received") + result.total("messages_sent")
     return view.finding(
@@ -159,8 +157,6 @@ def _messages(view: View) -> Finding | None:
     result = view.result
     values = np.maximum(_by_itself(view) - _estimated_for_empty(view), 0.0)
     values = np.where(_polls(view)[:, None], 0.0, values)
-    if not values.sum():
-        return None
     sizes = result.sizes[:, 1:].sum(axis=0) if result.sizes.size else np.zeros(1, np.int64)
     number = int(sizes.sum())
     data = result.total("bytes_sent")
@@ -211,8 +207,6 @@ def _collectives(view: View) -> Finding | None:
     values = view.own("collective_communication") + result.value("nxn_completion")
     calls = result.total("collectives")
     seconds = float(values.sum())
-    if not seconds:
-        return None
     node = view.top(values.sum(axis=1))
     data = result.total("bytes_collective")
     profile = result.about.get("mode") == "profile"
@@ -250,8 +244,6 @@ def _scan(view: View) -> Finding | None:
     result = view.result
     values = result.value("scan_completion")
     seconds = float(values.sum())
-    if not seconds:
-        return None
     calls = int(result.about.get("scans") or 0)
     held = int(result.about.get("scans_synchronising") or 0)
     synchronises = calls > 0 and held >= _MOSTLY * calls
@@ -276,8 +268,6 @@ def _scan(view: View) -> Finding | None:
 def _barriers(view: View) -> Finding | None:
     values = view.own("collective_synchronisation") + view.result.value("barrier_completion")
     seconds = float(values.sum())
-    if not seconds:
-        return None
     calls = float(view.result.value("visits")[values.sum(axis=1) > 0].sum())
     profile = view.result.about.get("mode") == "profile"
     return view.finding(

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.scope.analysis.metrics import BY_NAME, METRICS
+from haloscope.scope.analysis.metrics import BY_NAME, METRICS, metric_of_role
 from haloscope.scope.diagnosis import findings as wording
 from haloscope.scope.diagnosis.findings import Finding, View
-from haloscope.scope.trace.categories import metric_of_role
 
 # Metrics of time that is spent waiting for another rank. Each holds what is below it.
 WAITS = (
@@ -218,8 +217,7 @@ def take_delays(view: View, finding: Finding, beside: NDArray[np.bool_]) -> None
     """
     if finding.metric not in _TAKE_DELAYS:
         return
-    regions = [view.result.regions[node.region] for node in view.result.nodes]
-    metrics = [metric_of_role(region.paradigm, region.role) for region in regions]
+    metrics = [metric_of_role(one.paradigm, one.role) for one in view.result.node_regions]
     nodes = np.array([name == finding.metric for name in metrics]) & ~beside
     waits = float(view.result.value("delay")[nodes].sum()) * _kept(view)
     if 0 < waits <= finding.seconds:
@@ -291,18 +289,13 @@ def _delay(view: View, nodes: list[int], kept: float) -> Finding:
             f" {wording.percent(long_term / seconds)} of the waiting is indirect: waiting ranks "
             "delay further ranks."
         )
-    return Finding(
+    return view.finding_at(
+        node,
         "delay",
         seconds,
         ranks,
-        view.names(node),
-        delay.title(),
-        figure,
-        cause.strip(),
-        delay.remedy(),
-        node,
-        view.share(seconds),
-        view.longest(_charged(view, chosen, nodes)),
+        *(delay.title(), figure, cause.strip(), delay.remedy()),
+        instance=view.longest(_charged(view, chosen, nodes)),
         once=view.short and view.starts_or_ends(node),
     )
 
@@ -311,7 +304,7 @@ class _DelayText:
     """How a delay is put into words: by what the call path is, and who is late in it."""
 
     def __init__(self, view: View, node: int, ranks: list[int], spread: bool, alone: bool) -> None:
-        region = view.result.regions[view.result.nodes[node].region]
+        region = view.result.region_of(node)
         self.metric = metric_of_role(region.paradigm, region.role)
         self.program = region.paradigm == "program"
         self.name = view.name(node)
@@ -392,19 +385,17 @@ def _many_delays(view: View, left: NDArray[np.float64]) -> Finding:
     )
     by_rank = view.by_rank((result.value("delay") * share[:, None]).sum(axis=0))
     ranks = view.ranks(by_rank)
-    return Finding(
+    return view.finding_at(
+        node,
         "delay",
         whole,
         ranks,
-        view.names(node),
         f"Many small differences between ranks below {view.name(node)}",
         f"other ranks wait {wording.seconds(whole)}; each call path causes less than "
         f"{wording.percent(SMALL)} of the time",
         f"The largest causes are {wording.joined(parts)}.",
         "Synchronise less often, so that differences average out, or search a common cause: "
         "operating system, memory, a machine shared with other users.",
-        node,
-        view.share(whole),
     )
 
 

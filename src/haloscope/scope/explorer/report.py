@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,12 @@ from haloscope.scope.analysis.result import Result
 from haloscope.scope.diagnosis.conditions import LARGE
 from haloscope.scope.diagnosis.findings import headings
 from haloscope.scope.explorer.stored import Stored
-from haloscope.scope.gpu.breakdown import breakdown
+from haloscope.scope.maps import SUMMED
+from haloscope.scope.report.gpus import breakdown
 from haloscope.scope.trace.measurement import Location, Region
 
 _MOST = 8
+MOST_CELLS = 512  # along a side of the map of messages
 
 
 def topologies(results: Sequence[Result], size: int) -> list[dict[str, Any]]:
@@ -163,22 +165,12 @@ class Report:
         number = {key: index for index, key in enumerate(sorted(common))}
         return [np.array([number[key] for key in keys], np.int64) for keys in tables]
 
-    def subtree(self, node: int) -> NDArray[np.bool_]:
-        """Which nodes are a node or lie below it, shape (nodes,)."""
-        inside = np.zeros(len(self.parents), bool)
-        inside[node] = True
-        for number in range(node + 1, len(self.parents)):
-            parent = self.parents[number]
-            if parent >= 0 and inside[parent]:
-                inside[number] = True
-        return inside
-
     def chosen(self, node: int, own: bool) -> NDArray[np.bool_]:
-        """Nodes that a selection stands for: the one alone, or with all below it."""
-        if not own:
-            return self.subtree(node)
+        """Nodes that a selection stands for, shape (nodes,): one alone, or with all below it."""
         inside = np.zeros(len(self.parents), bool)
         inside[node] = True
+        for number in range(node + 1, 0 if own else len(self.parents)):
+            inside[number] = (parent := self.parents[number]) >= 0 and inside[parent]
         return inside
 
     def row(
@@ -196,19 +188,16 @@ class Report:
         """
         one = self.sides[side]
         time = np.bincount(one.node_of, one.stored.sums("time")[0], len(self.parents))
-        here = [int(root) for root in np.flatnonzero(self.parents < 0)]
+        here = np.flatnonzero(self.parents < 0).tolist()
         if names and not any(self.name_of(root) == names[0] for root in here):
-            here = [int(node) for node in np.flatnonzero(np.isin(self.parents, here))]
+            here = np.flatnonzero(np.isin(self.parents, here)).tolist()
         node = -1
         for name in names:
             matching = [node for node in here if self.name_of(node) == name]
             if not matching:
                 break
             node = max(matching, key=lambda node: float(time[node]))
-            here = [
-                int(node)
-                for node in np.flatnonzero(np.isin(self.parents, np.array(matching, np.int64)))
-            ]
+            here = np.flatnonzero(np.isin(self.parents, matching)).tolist()
         return node
 
     def name_of(self, node: int) -> str:
@@ -217,24 +206,12 @@ class Report:
 
     def meta(self) -> dict[str, Any]:
         """All names and remarks of the page, as JSON."""
-        regions = [
-            [region.name, region.paradigm, region.role, region.file, region.line]
-            for region in self.region_table
-        ]
         return {
             "metrics": [
-                {
-                    "name": metric.name,
-                    "title": metric.title,
-                    "parent": NUMBER.get(metric.parent, -1),
-                    "unit": metric.unit,
-                    "meaning": metric.meaning,
-                    "remedy": metric.remedy,
-                }
-                for metric in METRICS
+                {**asdict(metric), "parent": NUMBER.get(metric.parent, -1)} for metric in METRICS
             ],
             "present": [NUMBER[name] for name in self.metrics],
-            "regions": regions,
+            "regions": [[r.name, r.paradigm, r.role, r.file, r.line] for r in self.region_table],
             "sites": {str(n): site for n, site in enumerate(self.sites) if site},
             "places": [[p.rank, p.number, p.kind, p.name, p.device] for p in self.places],
             "size": self.size,
@@ -355,24 +332,26 @@ class Report:
         side = self.sides[number]
         waits = side.result.waits
         total = len(waits)
-        if total > most:
-            length = waits["end"] - waits["begin"]
-            waits = waits[np.sort(np.argpartition(length, total - most)[total - most :])]
+        waits = longest(waits, waits["end"] - waits["begin"], most)
         waits = waits[np.argsort(waits["begin"], kind="stable")]
+        columns = {"metric": waits["metric"].astype(np.int32)}
+        for name, column, table in (
+            ("node", "node", side.node_of),
+            ("place", "location", side.place_of),
+            ("cause", "cause", side.place_of),
+            ("cause_node", "cause_node", side.node_of),
+            ("delay_node", "delay_node", side.node_of),
+        ):
+            own = waits[column]
+            columns[name] = np.where(own >= 0, table[np.maximum(own, 0)], -1).astype(np.int32)
+        return total, {**columns, "begin": waits["begin"], "end": waits["end"]}
 
-        def common(table: NDArray[np.int64], own: NDArray[Any]) -> NDArray[np.int32]:
-            return np.where(own >= 0, table[np.maximum(own, 0)], -1).astype(np.int32)
 
-        return total, {
-            "metric": waits["metric"].astype(np.int32),
-            "node": common(side.node_of, waits["node"]),
-            "place": common(side.place_of, waits["location"]),
-            "cause": common(side.place_of, waits["cause"]),
-            "cause_node": common(side.node_of, waits["cause_node"]),
-            "delay_node": common(side.node_of, waits["delay_node"]),
-            "begin": waits["begin"],
-            "end": waits["end"],
-        }
+def longest(rows: NDArray[Any], length: NDArray[Any], most: int) -> NDArray[Any]:
+    """At most so many rows, those of the greatest length, in their order."""
+    if len(rows) <= most:
+        return rows
+    return rows[np.sort(np.argpartition(length, len(rows) - most)[len(rows) - most :])]
 
 
 def _place_keys(result: Result, *, comparing: bool) -> list[tuple[int, ...]]:
@@ -404,7 +383,7 @@ def _measuring(recording: dict[str, Any]) -> dict[str, Any] | None:
 
 def _gpus(stored: Stored) -> dict[str, Any] | None:
     """Seconds of each rank by part, None where no GPU was seen."""
-    if not any(place.kind == "stream" for place in stored.result.locations):
+    if not stored.result.on_stream.any():
         return None
     shown = breakdown(stored.result, lambda metric: stored.sums(metric)[1])
     if not shown.parts:
@@ -414,3 +393,60 @@ def _gpus(stored: Stored) -> dict[str, Any] | None:
         "titles": list(shown.titles),
         "seconds": shown.seconds.tolist(),
     }
+
+
+def of_nodes(report: Report, side: int, nodes: NDArray[np.bool_]) -> NDArray[Any]:
+    """Rows of the table of pairs whose sends belong to the chosen call paths."""
+    one = report.sides[side]
+    pairs = one.result.pairs
+    return np.asarray(pairs if nodes.all() else pairs[nodes[one.node_of][pairs["node"]]])
+
+
+def cells(
+    pairs: NDArray[Any], senders: tuple[int, int], receivers: tuple[int, int], most: int
+) -> dict[str, NDArray[Any]]:
+    """Sums over the cells of a window of the map that hold any message."""
+    width, height = senders[1] - senders[0], receivers[1] - receivers[0]
+    columns, rows = min(most, width), min(most, height)
+    inside = (
+        (pairs["sender"] >= senders[0])
+        & (pairs["sender"] < senders[1])
+        & (pairs["receiver"] >= receivers[0])
+        & (pairs["receiver"] < receivers[1])
+    )
+    kept = pairs if inside.all() else pairs[inside]
+    sender = kept["sender"].astype(np.int64) - senders[0]
+    receiver = kept["receiver"].astype(np.int64) - receivers[0]
+
+    def cell_of(sender: NDArray[np.int64], receiver: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.asarray(receiver * rows // height * columns + sender * columns // width)
+
+    keys, place = np.unique(cell_of(sender, receiver), return_inverse=True)
+    different = np.unique(receiver * width + sender)
+    of_pair = np.searchsorted(keys, cell_of(different % width, different // width))
+    arrays: dict[str, NDArray[Any]] = {
+        "cell": keys.astype(np.int32),
+        "pairs": np.bincount(of_pair, minlength=len(keys)).astype(np.float64),
+    }
+    for name in SUMMED:
+        arrays[name] = np.bincount(place.ravel(), kept[name].astype(np.float64), len(keys))
+    return arrays
+
+
+def by_receiver(pairs: NDArray[Any], size: int) -> dict[str, NDArray[Any]]:
+    """Sums by receiving rank, shape (size,) each.
+
+    ``senders`` are ranks that send it data, ``empty_senders`` those that send it nothing but
+    empty messages.
+    """
+    link = pairs["receiver"].astype(np.int64) * size + pairs["sender"]
+    different, place = np.unique(link, return_inverse=True)
+    full = np.bincount(place.ravel(), pairs["messages"] - pairs["empty"], len(different)) > 0
+    receiver = different // size
+    arrays: dict[str, NDArray[Any]] = {
+        "senders": np.bincount(receiver[full], minlength=size).astype(np.float64),
+        "empty_senders": np.bincount(receiver[~full], minlength=size).astype(np.float64),
+    }
+    for name in SUMMED:
+        arrays[name] = np.bincount(pairs["receiver"], pairs[name].astype(np.float64), size)
+    return arrays

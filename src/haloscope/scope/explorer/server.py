@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.scope.analysis.metrics import METRICS
-from haloscope.scope.explorer import lines
-from haloscope.scope.explorer.loopback import PACK, LoopbackServer, QuestionError, serve_session
+from haloscope.scope.explorer import PACK, LoopbackServer, QuestionError, serve_session
 from haloscope.scope.explorer.page import pack, page
-from haloscope.scope.explorer.report import Report
-from haloscope.scope.explorer.view import Preparing, check_tiles
+from haloscope.scope.explorer.preparation import Preparing, check_tiles
+from haloscope.scope.explorer.report import MOST_CELLS, Report, by_receiver, cells, of_nodes
 
 _MOST_LINES = 20_000
 _MOST_RANKS_TEXT = 8192
@@ -33,11 +32,11 @@ class Service:
             "head": self._head,
             "row": self._row,
             "map": self._map,
+            "tiles": self._tiles,
             "receivers": self._receivers,
             "waits": self._waits,
-            "timeline": self._timeline,
-            "tiles": self._tiles,
             "lines": self._lines,
+            "timeline": self._timeline,
         }
 
     def close(self) -> None:
@@ -75,7 +74,7 @@ class Service:
         return _integer(options, "side", len(self.report.sides))
 
     def _pairs(self, options: Mapping[str, str]) -> NDArray[Any]:
-        return lines.of_nodes(self.report, self._side(options), self._nodes(options))
+        return of_nodes(self.report, self._side(options), self._nodes(options))
 
     def _map(self, options: Mapping[str, str]) -> bytes:
         size = self.report.size
@@ -83,11 +82,11 @@ class Service:
         for name in ("senders", "receivers"):
             first = _integer(options, f"{name}_first", size)
             window.append((first, first + 1 + _integer(options, f"{name}_more", size - first)))
-        most = 1 + _integer(options, "most", lines.MOST_CELLS)
-        return pack({}, lines.cells(self._pairs(options), window[0], window[1], most))
+        most = 1 + _integer(options, "most", MOST_CELLS)
+        return pack({}, cells(self._pairs(options), window[0], window[1], most))
 
     def _receivers(self, options: Mapping[str, str]) -> bytes:
-        return pack({}, lines.by_receiver(self._pairs(options), self.report.size))
+        return pack({}, by_receiver(self._pairs(options), self.report.size))
 
     def _waits(self, options: Mapping[str, str]) -> bytes:
         total, columns = self.report.waits(self._side(options))
@@ -154,11 +153,7 @@ def _rows(text: str, known: int) -> list[int]:
 
 
 def explore(
-    folders: list[Path],
-    *,
-    port: int = 0,
-    browser: bool = True,
-    log: Callable[[str], None],
+    folders: list[Path], *, port: int = 0, browser: bool = True, log: Callable[[str], None]
 ) -> None:
     """Serve a report until the user ends it with Ctrl-C."""
     service = Service(Report(*folders), log)

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from haloscope.errors import InputError
 from haloscope.scope.analysis.metrics import METRICS, children
-from haloscope.scope.analysis.result import FILE, Result, Subtrees
-from haloscope.scope.analysis.result_checks import measured
+from haloscope.scope.analysis.result import FILE, Result, Subtrees, measured
 
 FINDINGS = "findings.json"
 ROUNDING = 1e-12  # of a sum: what is left when its parts are taken away again

@@ -1,8 +1,8 @@
 """The timeline of a trace: prepared once in its folder, then read tile by tile.
 
-What is prepared (:mod:`.preparation`) lies in ``explorer-cache``: tiles (:mod:`.tiles`), an index
+What is prepared (:mod:`.preparation`) lies in ``explorer-cache``: tiles, an index
 into the files of events, so that any stretch of them is read without what comes before, and the
-messages' two ends (:mod:`.lines`). Events themselves stay where they are.
+messages' two ends. Events themselves stay where they are.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,112 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError
-from haloscope.scope.explorer.lines import LINES
-from haloscope.scope.explorer.tiles import BINS, FACTOR, LAST_LEVEL, innermost_of, segments
-from haloscope.scope.trace.trace import Position, read_pieces
+from haloscope.scope.explorer.report import longest
+from haloscope.scope.trace.trace import Position, innermost_of, read_pieces, segments
+
+# Level k cuts the run's time into 4^k tiles of 512 bins. A bin holds the call path that was
+# innermost for most of its time, for which share of it, and the one that comes next. Tiles of few
+# segments are not made: they are drawn from the segments themselves, which then needs no finer
+# level either.
+
+BINS = 512  # of a tile
+FACTOR = 4  # tiles of the next level in the time of one
+EXACT = 1024  # segments of a tile that are drawn as they are
+LAST_LEVEL = 15
+_FULL = 255  # a share of one
+
+
+@dataclass(frozen=True)
+class Level:
+    """Tiles of one level: numbers (n,), and of each bin (n, BINS) node, its share, next node.
+
+    Shares are in 1/255; the next node is the node itself where nothing else is in the bin.
+    """
+
+    level: int
+    numbers: NDArray[np.int64]
+    nodes: NDArray[np.int32]
+    shares: NDArray[np.uint8]
+    seconds: NDArray[np.int32]
+
+
+def levels(
+    times: NDArray[np.float64], nodes: NDArray[np.int64], begin: float, span: float
+) -> Iterator[Level]:
+    """Tiles of one location, the coarsest level first; none where its segments are few."""
+    numbers = np.zeros(1, np.int64)
+    for level in range(LAST_LEVEL + 1):
+        width = span / FACTOR**level
+        lower = np.searchsorted(times, begin + numbers * width)
+        upper = np.searchsorted(times, begin + (numbers + 1) * width)
+        numbers = numbers[upper - lower > EXACT]
+        if not len(numbers):
+            return
+        yield _level(level, numbers, times, nodes, begin, width / BINS)
+        numbers = (numbers[:, None] * FACTOR + np.arange(FACTOR)).ravel()
+
+
+def _level(
+    level: int,
+    numbers: NDArray[np.int64],
+    times: NDArray[np.float64],
+    nodes: NDArray[np.int64],
+    begin: float,
+    width: float,
+) -> Level:
+    place = (times - begin) / width
+    bins = place.astype(np.int64)
+    tile = np.searchsorted(numbers, bins // BINS)
+    inside = numbers[np.minimum(tile, len(numbers) - 1)] == bins // BINS
+    edges = (numbers[:, None] * BINS + np.arange(BINS)).ravel().astype(np.float64)
+    before = np.searchsorted(place, edges, "right") - 1
+    at_edge = np.where(before >= 0, nodes[np.maximum(before, 0)], -1)
+    # Each bin begins with what is active there, then come the segments that begin in it.
+    starts = np.concatenate([edges, place[inside]])
+    active = np.concatenate([at_edge, nodes[inside]])
+    order = np.argsort(starts, kind="stable")
+    starts, active = starts[order], active[order]
+    bin_of = np.cumsum(order < len(edges)) - 1
+    ends = np.append(starts[1:], 0.0)
+    last = np.append(bin_of[1:] != bin_of[:-1], True)
+    ends[last] = edges[bin_of[last]] + 1.0
+    return Level(level, numbers, *_longest(bin_of, active, ends - starts, len(edges)))
+
+
+def _longest(
+    bin_of: NDArray[np.int64], active: NDArray[np.int64], length: NDArray[np.float64], bins: int
+) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.int32]]:
+    """Of each bin the node with the greatest sum of lengths, that sum as a share, and the next."""
+    many = int(active.max()) + 2
+    key = bin_of * many + (active + 1)
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    first = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
+    total = np.add.reduceat(length[order], first)
+    of_bin, node = key[first] // many, key[first] % many - 1
+    starts = np.flatnonzero(np.append(True, of_bin[1:] != of_bin[:-1]))
+    winner = _greatest(total, starts, of_bin)
+    share = np.clip(np.rint(_FULL * total[winner]), 0, _FULL).astype(np.uint8)
+    most = node[winner]
+    total[winner] = -1.0
+    second = _greatest(total, starts, of_bin)
+    shape = (bins // BINS, BINS)
+    return (
+        most.astype(np.int32).reshape(shape),
+        share.reshape(shape),
+        node[second].astype(np.int32).reshape(shape),
+    )
+
+
+def _greatest(
+    total: NDArray[np.float64], starts: NDArray[np.int64], of_bin: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Place of the greatest sum of each bin, the first of several."""
+    most = np.maximum.reduceat(total, starts)
+    places = np.flatnonzero(total == most[of_bin])
+    first = np.append(True, of_bin[places][1:] != of_bin[places][:-1])
+    return np.asarray(places[first], np.int64)
+
 
 FORMAT = 2
 ABOUT = "timeline.json"
@@ -43,6 +146,17 @@ CHUNKS = np.dtype(
         ("offset", "<i8"),  # words after the header
         ("tick", "<i8"),
         ("begin", "<f8"),  # seconds of its first event; -inf for the first chunk
+    ]
+)
+# Both ends of messages: rows and seconds of the timeline.
+LINES = np.dtype(
+    [
+        ("from", "<i4"),  # locations
+        ("to", "<i4"),
+        ("sent", "<f8"),  # seconds
+        ("received", "<f8"),
+        ("bytes", "<f8"),
+        ("tag", "<i4"),
     ]
 )
 KNOTS = np.dtype([("place", "<i4"), ("tick", "<i8"), ("shift", "<i8")])
@@ -70,6 +184,9 @@ class Place:
         if len(knots):
             since = since + np.interp(ticks, knots["tick"], knots["shift"])
         return np.asarray(since * self.rate + self.zero, np.float64)
+
+
+_PLACE_TYPES = (int, int, str, int, float, float, int, bool, int, int, float)
 
 
 def read_about(folder: Path) -> dict[str, Any]:
@@ -105,7 +222,7 @@ class Timeline:
             tiles = int(about["tiles"])
             self.keys = _table(prepared / "tile-keys.npy", np.int64)
             self._chunks = _table(prepared / "chunks.npy", CHUNKS)
-            # Messages by time of sending, dtype :data:`.lines.LINES`.
+            # Messages by time of sending, dtype :data:`LINES`.
             self.lines = _table(prepared / "lines.npy", LINES, mapped=True)
             tables = _table(prepared / "tables.npy", np.int64)
             knots = _table(prepared / "knots.npy", KNOTS)
@@ -228,10 +345,7 @@ class Timeline:
         limit = len(self.places) - 1
         part = part[shown[np.clip(part["from"], 0, limit)] | shown[np.clip(part["to"], 0, limit)]]
         total = len(part)
-        if total > most:
-            length = part["received"] - part["sent"]
-            part = part[np.sort(np.argpartition(length, total - most)[total - most :])]
-        return total, part
+        return total, longest(part, part["received"] - part["sent"], most)
 
 
 def _table(path: Path, kind: Any, *, mapped: bool = False) -> NDArray[Any]:
@@ -270,19 +384,8 @@ def _mapped(path: Path, kind: str, shape: tuple[int, int]) -> NDArray[Any]:
 
 
 def _place(fields: list[Any]) -> Place:
-    rank, number, file, epoch, rate, zero, table, on_stream, device, segments, busy = fields
-    if not _EVENTS.fullmatch(str(file)):
-        raise ValueError(f"{str(file)!r:.60} is not the name of an event file")
-    return Place(
-        int(rank),
-        int(number),
-        str(file),
-        int(epoch),
-        float(rate),
-        float(zero),
-        int(table),
-        bool(on_stream),
-        int(device),
-        int(segments),
-        float(busy),
-    )
+    values: Any = (kind(value) for kind, value in zip(_PLACE_TYPES, fields, strict=True))
+    place = Place(*values)
+    if not _EVENTS.fullmatch(place.file):
+        raise ValueError(f"{place.file!r:.60} is not the name of an event file")
+    return place

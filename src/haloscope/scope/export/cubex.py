@@ -7,7 +7,6 @@ along the call tree and inclusive along the tree of metrics, in Cube as here.
 
 from __future__ import annotations
 
-import math
 import re
 import struct
 import tarfile
@@ -19,11 +18,11 @@ from xml.sax.saxutils import escape, quoteattr
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.errors import InputError, MachineError
+from haloscope.errors import InputError
 from haloscope.io.atomic import atomic_path
 from haloscope.scope.analysis.metrics import BY_NAME, METRICS, Metric
 from haloscope.scope.analysis.result import Result
-from haloscope.scope.export.messages import check_call_tree
+from haloscope.scope.export import check_call_tree
 from haloscope.scope.trace.measurement import Communicator, Location, Region
 
 _BLOCK = 512  # of a tar archive
@@ -55,29 +54,20 @@ def write_cubex(result: Result, path: Path, hosts: Mapping[int, str] | None = No
     groups = _groups(result, hosts or {})
     columns = np.array([column for _, ranks in groups for _, _, of in ranks for column in of])
     order = _preorder(result)
-    try:
-        with atomic_path(path) as part, part.open("wb") as file:
-            anchor = "\n".join(_anchor(result, metrics, groups, columns))
-            text = anchor.encode("utf-8") + b"\n"
-            if len(text) % _BLOCK == 0:
-                # Cube wants a further block after such a member, at which others end reading.
-                text += b"\n"
-            _add(file, "anchor.xml", [text])
-            for metric in metrics:
-                rows, values = _table(result.value(metric.name), metric, order, columns)
-                number = METRICS.index(metric)
-                index = b"CUBEX.INDEX" + struct.pack("<IHBI", 1, 0, 1, len(rows))
-                _add(file, f"{number}.index", [index, rows.astype("<u4").tobytes()])
-                _add(file, f"{number}.data", [b"CUBEX.DATA", values.tobytes()])
-            file.write(bytes(2 * _BLOCK))
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise MachineError(
-            f"it cannot be written ({error.strerror or error})",
-            location=str(path),
-            remedy="free disk space, or choose another folder",
-        ) from error
+    with atomic_path(path) as part, part.open("wb") as file:
+        anchor = "\n".join(_anchor(result, metrics, groups, columns))
+        text = anchor.encode("utf-8") + b"\n"
+        if len(text) % _BLOCK == 0:
+            # Cube wants a further block after such a member, at which others end reading.
+            text += b"\n"
+        _add(file, "anchor.xml", [text])
+        for metric in metrics:
+            rows, values = _table(result.value(metric.name), metric, order, columns)
+            number = METRICS.index(metric)
+            index = b"CUBEX.INDEX" + struct.pack("<IHBI", 1, 0, 1, len(rows))
+            _add(file, f"{number}.index", [index, rows.astype("<u4").tobytes()])
+            _add(file, f"{number}.data", [b"CUBEX.DATA", values.tobytes()])
+        file.write(bytes(2 * _BLOCK))
 
 
 def _with_parents(result: Result) -> list[Metric]:
@@ -275,15 +265,15 @@ def _system_tree(locations: list[Location], groups: list[_Group]) -> Iterator[st
 def _topology(number: int, comm: Communicator, place_of: dict[int, int]) -> Iterator[str]:
     """A Cartesian communicator; its ranks are counted with the last dimension fastest."""
     dims = comm.dims
-    if not dims or min(dims) < 1 or math.prod(dims) > len(comm.members):
+    if not comm.has_grid:
         return
     name = comm.name or f"communicator {number}"
     yield f'<cart name={_attribute(name)} ndims="{len(dims)}">'
     for axis, size in enumerate(dims):
         periodic = "true" if axis < len(comm.periods) and comm.periods[axis] else "false"
         yield f'<dim size="{size}" periodic="{periodic}"/>'
-    for own, rank in enumerate(comm.members[: math.prod(dims)]):
+    for rank, at in zip(comm.members, np.ndindex(*dims), strict=False):
         if rank in place_of:
-            place = " ".join(str(int(at)) for at in np.unravel_index(own, dims))
+            place = " ".join(map(str, at))
             yield f'<coord locId="{place_of[rank]}">{place}</coord>'
     yield "</cart>"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import math
 import os
 import sys
 import tempfile
@@ -15,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from haloscope.errors import MachineError, install_command
-from haloscope.scope.export.messages import RunClock, otf2_role_of
+from haloscope.scope.export import RunClock, otf2_role_of
 from haloscope.scope.trace.measurement import Communicator, Location, Measurement
 from haloscope.scope.trace.trace import NOBODY
 
@@ -38,28 +37,15 @@ PARADIGMS = {
     "measurement": "MEASUREMENT_SYSTEM",
 }
 # Collective operations of OTF2 by ours. Those that are not here have no counterpart.
-OPERATIONS = {
-    "BARRIER": "BARRIER",
+_ALIKE = (
+    *("BARRIER", "SCATTER", "SCATTERV", "REDUCE", "GATHER", "GATHERV", "ALLREDUCE", "ALLGATHER"),
+    *("ALLGATHERV", "ALLTOALL", "ALLTOALLV", "ALLTOALLW", "REDUCE_SCATTER", "REDUCE_SCATTER_BLOCK"),
+    *("SCAN", "EXSCAN"),
+)
+OPERATIONS = {name: name for name in _ALIKE} | {
     "BROADCAST": "BCAST",
-    "SCATTER": "SCATTER",
-    "SCATTERV": "SCATTERV",
-    "REDUCE": "REDUCE",
-    "GATHER": "GATHER",
-    "GATHERV": "GATHERV",
-    "ALLREDUCE": "ALLREDUCE",
-    "ALLGATHER": "ALLGATHER",
-    "ALLGATHERV": "ALLGATHERV",
-    "ALLTOALL": "ALLTOALL",
-    "ALLTOALLV": "ALLTOALLV",
-    "ALLTOALLW": "ALLTOALLW",
-    "REDUCE_SCATTER": "REDUCE_SCATTER",
-    "REDUCE_SCATTER_BLOCK": "REDUCE_SCATTER_BLOCK",
-    "SCAN": "SCAN",
-    "EXSCAN": "EXSCAN",
-    "INIT": "CREATE_HANDLE",
-    "FINALIZE": "DESTROY_HANDLE",
-    "CREATE": "CREATE_HANDLE",
-    "FREE": "DESTROY_HANDLE",
+    **dict.fromkeys(("INIT", "CREATE"), "CREATE_HANDLE"),
+    **dict.fromkeys(("FINALIZE", "FREE"), "DESTROY_HANDLE"),
 }
 NO_ROOT = 0xFFFFFFFF
 ROOT_SELF = 0xFFFFFFFE
@@ -269,7 +255,7 @@ class Archive:
 
     def _topology(self, comm: Communicator, communicator: Any, name: str) -> None:
         otf2, dims = self.otf2, comm.dims
-        if not dims or min(dims) < 1 or math.prod(dims) > len(comm.members):
+        if not comm.has_grid:
             return
         wraps = otf2.CartPeriodicity
         axes = tuple(
@@ -281,8 +267,7 @@ class Archive:
             for axis, size in enumerate(dims)
         )
         topology = self.definitions.cart_topologies.create(name, communicator, axes)
-        for own in range(math.prod(dims)):
-            place = tuple(int(at) for at in np.unravel_index(own, dims))
+        for own, place in enumerate(np.ndindex(*dims)):
             self.definitions.cart_coordinates.create(topology, own, place)
 
     def mark_of_callers(self) -> dict[Any, int]:

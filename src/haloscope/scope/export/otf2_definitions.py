@@ -17,26 +17,10 @@ from haloscope.scope.export.otf2_archive import CALLER, OUR_EVENT, REMOTE_OF
 from haloscope.scope.trace.measurement import MOST_RANKS
 
 _KINDS = (
-    "ClockProperties",
-    "String",
-    "SystemTreeNode",
-    "LocationGroup",
-    "Location",
-    "LocationProperty",
-    "Region",
-    "Group",
-    "Comm",
-    "InterComm",
-    "RmaWin",
-    "CartDimension",
-    "CartTopology",
-    "MetricMember",
-    "MetricClass",
-    "MetricInstance",
-    "Parameter",
-    "Attribute",
-    "SourceCodeLocation",
-    "CallingContext",
+    *("ClockProperties", "String", "SystemTreeNode", "LocationGroup", "Location"),
+    *("LocationProperty", "Region", "Group", "Comm", "InterComm", "RmaWin", "CartDimension"),
+    *("CartTopology", "MetricMember", "MetricClass", "MetricInstance", "Parameter", "Attribute"),
+    *("SourceCodeLocation", "CallingContext"),
 )
 _STREAMS = ("ACCELERATOR_STREAM", "GPU")  # one kind with an older and a newer name
 _MOST_TICKS_PER_SECOND = 10**12

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from haloscope.scope.export.otf2_archive import (
@@ -30,26 +32,17 @@ _OPERATIONS = {
 _SET_UP = ("CREATE_HANDLE", "ALLOCATE", "CREATE_HANDLE_AND_ALLOCATE")
 _TAKE_DOWN = ("DESTROY_HANDLE", "DEALLOCATE", "DESTROY_HANDLE_AND_DEALLOCATE")
 # They tell nothing that a folder has a place for and that other events do not tell.
-_SILENT = frozenset(
-    {
+_SILENT = (
+    *(
         "MpiCollectiveBegin",
         "MpiRequestTest",
         "RmaCollectiveBegin",
         "RmaWinCreate",
         "RmaWinDestroy",
-        "RmaOpCompleteBlocking",
-        "RmaOpCompleteNonBlocking",
-        "RmaOpCompleteRemote",
-        "RmaOpTest",
-        "CommCreate",
-        "CommDestroy",
-        "ProgramBegin",
-        "ProgramEnd",
-        "ThreadTeamBegin",
-        "ThreadTeamEnd",
-        "ThreadBegin",
-        "ThreadEnd",
-    }
+    ),
+    *("RmaOpCompleteBlocking", "RmaOpCompleteNonBlocking", "RmaOpCompleteRemote", "RmaOpTest"),
+    *("CommCreate", "CommDestroy", "ProgramBegin", "ProgramEnd"),
+    *("ThreadTeamBegin", "ThreadTeamEnd", "ThreadBegin", "ThreadEnd"),
 )
 _MOST_HELD = 1 << 20  # events that wait for the end of a collective operation
 _MOST_TICKS = 1 << 57
@@ -57,18 +50,28 @@ _KEPT = "ParameterUnsignedInt"
 # Kept events whose communicator is the payload, and those that have it in their first word.
 _COMM_FIRST = (Kind.COLLECTIVE, Kind.ICOLLECTIVE)
 _COMM_IN_WORD = (Kind.SEND, Kind.ISEND, Kind.RECV, Kind.IRECV_DONE, Kind.SKIPPED)
+_MESSAGES = {
+    "MpiSend": Kind.SEND,
+    "MpiIsend": Kind.ISEND,
+    "MpiRecv": Kind.RECV,
+    "MpiIrecv": Kind.IRECV_DONE,
+}
+_REQUESTS = {
+    "MpiIsendComplete": Kind.ISEND_DONE,
+    "MpiIrecvRequest": Kind.IRECV,
+    "MpiRequestCancelled": Kind.CANCELLED,
+}
+_ACCESSES = {"RmaPut": Kind.PUT, "RmaGet": Kind.GET}
 
 
+@dataclass(slots=True)
 class _Held:
     """An event that waits to be written until it is known, or is seen never to be."""
 
-    __slots__ = ("kind", "payload", "tick", "words")
-
-    def __init__(self, tick: int, kind: Kind, payload: int, words: Sequence[int] | None) -> None:
-        self.tick = tick
-        self.kind = kind
-        self.payload = payload
-        self.words = words
+    tick: int
+    kind: Kind
+    payload: int
+    words: Sequence[int] | None
 
 
 class LocationReader:
@@ -83,11 +86,8 @@ class LocationReader:
         stream: EventsWriter,
         left_out: Counter[str],
     ) -> None:
-        self._low = low
-        self._trace = trace
-        self._rank = rank
-        self._stream = stream
-        self._left_out = left_out
+        self._low, self._trace, self._rank = low, trace, rank
+        self._stream, self._left_out = stream, left_out
         self._last = trace.begin
         self._stack: list[int] = []  # nodes that are open
         self._callers: set[int] = set()  # places in it of callers that were not entered
@@ -99,7 +99,15 @@ class LocationReader:
         self._probed: dict[int, tuple[int, int, int]] = {}  # messages by number
         self._matched: dict[int, tuple[int, int, int]] = {}  # and by request
         self._locked: set[tuple[int, int]] = set()
-        self._by_kind: dict[str, Callable[..., None] | None] = {}
+        self._by_kind: dict[str, Callable[..., None] | None] = {
+            name: partial(write, kind)
+            for write, kinds in (
+                (self._message, _MESSAGES),
+                (self._request, _REQUESTS),
+                (self._access, _ACCESSES),
+            )
+            for name, kind in kinds.items()
+        }
 
     def take(self, kind: str, time: int, attributes: Any, values: tuple[Any, ...]) -> None:
         """Write an event, or count it where it has no place."""
@@ -233,53 +241,29 @@ class LocationReader:
 
     # Messages
 
-    def _about(self, comm: int, tag: int) -> int:
-        return self._rank.comm(comm) | (tag & NOBODY) << 32
-
-    def _on_MpiSend(self, time: int, to: int, comm: int, tag: int, size: int) -> None:
-        peer = self._rank.peers(comm)[to]
-        self._write(time, Kind.SEND, peer, (self._about(comm, tag), size))
-
-    def _on_MpiIsend(
-        self, time: int, to: int, comm: int, tag: int, size: int, request: int
+    def _message(
+        self, kind: Kind, time: int, of: int, comm: int, tag: int, size: int, *request: int
     ) -> None:
-        peer = self._rank.peers(comm)[to]
-        words = (self._about(comm, tag), size, _request(request))
-        self._write(time, Kind.ISEND, peer, words)
+        peer = self._rank.peers(comm)[of]
+        about = self._rank.comm(comm) | (tag & NOBODY) << 32
+        self._write(time, kind, peer, (about, size, *map(_request, request)))
 
-    def _on_MpiIsendComplete(self, time: int, request: int) -> None:
-        self._write(time, Kind.ISEND_DONE, _request(request))
-
-    def _on_MpiRecv(self, time: int, sender: int, comm: int, tag: int, size: int) -> None:
-        peer = self._rank.peers(comm)[sender]
-        self._write(time, Kind.RECV, peer, (self._about(comm, tag), size))
-
-    def _on_MpiIrecvRequest(self, time: int, request: int) -> None:
-        self._write(time, Kind.IRECV, _request(request))
-
-    def _on_MpiIrecv(
-        self, time: int, sender: int, comm: int, tag: int, size: int, request: int
-    ) -> None:
-        peer = self._rank.peers(comm)[sender]
-        words = (self._about(comm, tag), size, _request(request))
-        self._write(time, Kind.IRECV_DONE, peer, words)
-
-    def _on_MpiRequestCancelled(self, time: int, request: int) -> None:
-        self._write(time, Kind.CANCELLED, _request(request))
+    def _request(self, kind: Kind, time: int, request: int) -> None:
+        self._write(time, kind, _request(request))
 
     def _on_MpiProbe(self, time: int, sender: int, comm: int, tag: int, message: int) -> None:
         # A probe that matches takes its message away; what receives it names the match alone.
         self._probed[message] = sender, comm, tag
 
     def _on_MpiMrecv(self, time: int, message: int, size: int) -> None:
-        self._on_MpiRecv(time, *self._probed.pop(message), size)
+        self._message(Kind.RECV, time, *self._probed.pop(message), size)
 
     def _on_MpiImrecvRequest(self, time: int, message: int, request: int) -> None:
         self._matched[request] = self._probed.pop(message)
-        self._on_MpiIrecvRequest(time, request)
+        self._request(Kind.IRECV, time, request)
 
     def _on_MpiImrecv(self, time: int, request: int, size: int) -> None:
-        self._on_MpiIrecv(time, *self._matched.pop(request), size, request)
+        self._message(Kind.IRECV_DONE, time, *self._matched.pop(request), size, request)
 
     # Collective operations
 
@@ -330,13 +314,10 @@ class LocationReader:
         request: int,
     ) -> None:
         own = _request(request)
-        number, operation_number = (
-            self._rank.comm(comm),
-            self._operation_number(operation, comm, root),
-        )
+        number = self._rank.comm(comm)
+        words = (self._operation_number(operation, comm, root), sent, received, own)
         begun = self._started.pop(own)
-        begun.payload = number
-        begun.words = (operation_number, sent, received, own)
+        begun.payload, begun.words = number, words
         self._write(time, Kind.ICOLLECTIVE_DONE, own)
         self._flush()
 
@@ -359,22 +340,16 @@ class LocationReader:
         self._write(time, Kind.COLLECTIVE, self._rank.comm(comm), words)
         self._has_collective = True
 
-    def _on_RmaPut(self, time: int, window: int, to: int, size: int, _: int) -> None:
-        self._access(time, Kind.PUT, window, to, size)
-
-    def _on_RmaGet(self, time: int, window: int, to: int, size: int, _: int) -> None:
-        self._access(time, Kind.GET, window, to, size)
-
     def _on_RmaAtomic(
         self, time: int, window: int, to: int, operation: Any, sent: int, received: int, _: int
     ) -> None:
         # Those that fetch are GET, those that only accumulate PUT.
-        self._access(time, Kind.GET if received else Kind.PUT, window, to, received or sent)
+        self._access(Kind.GET if received else Kind.PUT, time, window, to, received or sent)
 
     def _target(self, window: int, to: int) -> int:
         return NOBODY if to == NOBODY else self._rank.peers(self._trace.windows[window])[to]
 
-    def _access(self, time: int, kind: Kind, window: int, to: int, size: int) -> None:
+    def _access(self, kind: Kind, time: int, window: int, to: int, size: int, *_: int) -> None:
         words = (self._rank.window(window), size)
         self._write(time, kind, self._target(window, to), words)
 
@@ -417,17 +392,14 @@ class LocationReader:
         self._has_collective = True
         self._write(end, Kind.LEAVE, self._stack.pop())
 
-    def _on_OmpFork(self, time: int, threads: int) -> None:
-        self._write(time, Kind.FORK, threads)
+    def _on_OmpFork(self, time: int, *model_and_threads: Any) -> None:
+        self._write(time, Kind.FORK, model_and_threads[-1])
 
-    def _on_OmpJoin(self, time: int) -> None:
+    def _on_OmpJoin(self, time: int, *model: Any) -> None:
         self._write(time, Kind.JOIN, 0)
 
-    def _on_ThreadFork(self, time: int, model: Any, threads: int) -> None:
-        self._write(time, Kind.FORK, threads)
-
-    def _on_ThreadJoin(self, time: int, model: Any) -> None:
-        self._write(time, Kind.JOIN, 0)
+    _on_ThreadFork = _on_OmpFork
+    _on_ThreadJoin = _on_OmpJoin
 
     def _on_Metric(self, time: int, metric: int, kinds: list[Any], values: list[Any]) -> None:
         for (name, unit, kind), value in zip(self._trace.metrics[metric], values, strict=True):

@@ -9,7 +9,6 @@ parameters named ``haloscope:...`` that other tools can ignore.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.errors import InputError, MachineError
+from haloscope.errors import MachineError
 from haloscope.io.atomic import atomic_folder
-from haloscope.scope.export.messages import RunClock
+from haloscope.scope.export import RunClock, check_new, pieces, size_of, traced
 from haloscope.scope.export.otf2_archive import (
     NO_ROOT,
     OPERATIONS,
@@ -41,12 +40,22 @@ from haloscope.scope.trace.trace import (
     Kind,
     Operation,
     iterate,
-    read_pieces,
 )
 
 ARCHIVE = "traces"
 _CHUNK_BYTES = 256 * 1024  # of a location's buffer, the least that OTF2 allows
-_PIECE_WORDS = 1 << 16
+# Names of OTF2's events.
+_MESSAGES = {
+    Kind.SEND: "MpiSend",
+    Kind.ISEND: "MpiIsend",
+    Kind.RECV: "MpiRecv",
+    Kind.IRECV_DONE: "MpiIrecv",
+}
+_REQUESTS = {
+    Kind.ISEND_DONE: "MpiIsendComplete",
+    Kind.IRECV: "MpiIrecvRequest",
+    Kind.CANCELLED: "MpiRequestCancelled",
+}
 
 
 @dataclass
@@ -60,28 +69,15 @@ class Written:
 
 
 def export_otf2(
-    measurement: Measurement,
-    folder: Path,
-    progress: Callable[[int, int], None] | None = None,
+    measurement: Measurement, folder: Path, progress: Callable[[int, int], None] | None = None
 ) -> Written:
     """Write the trace of a measurement as an OTF2 archive.
 
     `progress`: told bytes of events that are done, and all of them.
     """
     otf2 = load()
-    places = [place for place in measurement.locations if place.events is not None]
-    if not places:
-        raise InputError(
-            "the measurement is a profile and holds no events",
-            location=str(measurement.folder),
-            remedy="measure again with haloscope measure --trace",
-        )
-    if os.path.exists(folder) and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(
-            "it exists already",
-            location=str(folder),
-            remedy="give a new or empty folder with --out",
-        )
+    places = traced(measurement)
+    check_new(folder)
     written = Written(folder / f"{ARCHIVE}.otf2")
     with quiet() as kept:
         try:
@@ -135,23 +131,18 @@ def _write_events(
     archive: Archive, places: list[Location], written: Written
 ) -> Iterator[tuple[int, int]]:
     """Write the events; yields bytes that are done, and all of them."""
-    sizes = [place.events.stat().st_size if place.events else 0 for place in places]
-    done = 0
-    for place, size in zip(places, sizes, strict=True):
-        if place.events is None:
-            continue
+    done, total = 0, sum(map(size_of, places))
+    for place in places:
         location = archive.locations[place.rank, place.number]
         stream = archive.writer.event_writer_from_location(location)
         translator = _Translator(archive, place.rank, stream.write, written.left_out)
-        begun = 0
-        for events in read_pieces(place.events, _PIECE_WORDS):
+        for events, read in pieces(place):
             translator.write(events, archive.clock.ticks(place.rank, events.ticks))
-            begun = min(size, begun + 8 * _PIECE_WORDS)
-            yield done + begun, sum(sizes)
+            yield done + read, total
             if not events.whole:
                 written.left_out["events after a damaged event"] += 1
         _close(stream)
-        done += size
+        done += size_of(place)
         written.events += translator.events
         written.locations += 1
     for location in archive.definitions.locations:
@@ -164,16 +155,11 @@ class _Translator:
     def __init__(
         self, archive: Archive, rank: int, write: Callable[[Any], None], left_out: Counter[str]
     ) -> None:
-        self.archive = archive
-        self.rank = rank
-        self.events = 0
-        self._latest = 0
-        self._write = write
-        self._left_out = left_out
-        self._of = archive.otf2.events
-        self._enums = archive.otf2
-        said = archive.measurement.ranks[rank]
-        self._said = said
+        self.archive, self.rank = archive, rank
+        self.events = self._latest = 0
+        self._write, self._left_out = write, left_out
+        self._enums, self._of = archive.otf2, archive.otf2.events
+        self._said = said = archive.measurement.ranks[rank]
         self._regions = archive.node_regions
         self._nodes: list[int] = said.nodes.tolist()
         self._open: list[tuple[int, tuple[int, ...]]] = []  # nodes, and callers around them
@@ -188,29 +174,18 @@ class _Translator:
         self._by_kind: dict[Kind, Callable[[int, Kind, int, tuple[int, ...]], Any]] = {
             Kind.ENTER: self._enter,
             Kind.LEAVE: self._leave,
-            Kind.SEND: self._message,
-            Kind.ISEND: self._message,
-            Kind.RECV: self._message,
-            Kind.IRECV_DONE: self._message,
-            Kind.ISEND_DONE: self._request,
-            Kind.IRECV: self._request,
-            Kind.CANCELLED: self._request,
+            **dict.fromkeys(_MESSAGES, self._message),
+            **dict.fromkeys(_REQUESTS, self._request),
             Kind.COLLECTIVE: self._collective,
             Kind.ICOLLECTIVE: self._collective_start,
             Kind.ICOLLECTIVE_DONE: self._collective_done,
-            Kind.PAUSE: self._on_off,
-            Kind.RESUME: self._on_off,
+            **dict.fromkeys((Kind.PAUSE, Kind.RESUME), self._on_off),
             Kind.COUNTER: self._counter,
-            Kind.PUT: self._access,
-            Kind.GET: self._access,
-            Kind.POST: self._epoch,
-            Kind.START: self._epoch,
-            Kind.COMPLETE: self._epoch_end,
-            Kind.WAIT: self._epoch_end,
-            Kind.LOCK: self._lock,
-            Kind.UNLOCK: self._lock,
-            Kind.FORK: self._team,
-            Kind.JOIN: self._team,
+            **dict.fromkeys((Kind.PUT, Kind.GET), self._access),
+            **dict.fromkeys((Kind.POST, Kind.START), self._epoch),
+            **dict.fromkeys((Kind.COMPLETE, Kind.WAIT), self._epoch_end),
+            **dict.fromkeys((Kind.LOCK, Kind.UNLOCK), self._lock),
+            **dict.fromkeys((Kind.FORK, Kind.JOIN), self._team),
         }
 
     def write(self, events: Events, ticks: NDArray[np.int64]) -> None:
@@ -280,22 +255,12 @@ class _Translator:
         own = comm.own.get(peer)
         if own is None:
             return self._keep(time, kind, peer, words)
-        made = {
-            Kind.SEND: self._of.MpiSend,
-            Kind.ISEND: self._of.MpiIsend,
-            Kind.RECV: self._of.MpiRecv,
-            Kind.IRECV_DONE: self._of.MpiIrecv,
-        }[kind]
         size = 0 if words[1] == BYTES_UNKNOWN else words[1]
+        made = getattr(self._of, _MESSAGES[kind])
         return made(time, own, comm.otf2, words[0] >> 32, size, *words[2:])
 
     def _request(self, time: int, kind: Kind, request: int, words: tuple[int, ...]) -> Any:
-        made = {
-            Kind.ISEND_DONE: self._of.MpiIsendComplete,
-            Kind.IRECV: self._of.MpiIrecvRequest,
-            Kind.CANCELLED: self._of.MpiRequestCancelled,
-        }[kind]
-        return made(time, request)
+        return getattr(self._of, _REQUESTS[kind])(time, request)
 
     def _operation(self, number: int, words: tuple[int, ...]) -> tuple[Any, ...] | None:
         """Operation, communicator, root and bytes of a collective; None where OTF2 knows none."""

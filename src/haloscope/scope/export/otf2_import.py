@@ -7,7 +7,6 @@ foreign parameters) is left out and counted.
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from typing import Any
 
 from haloscope.errors import InputError, MachineError
 from haloscope.io.atomic import atomic_folder
-from haloscope.scope.export.messages import role_of
+from haloscope.scope.export import check_new, role_of
 from haloscope.scope.export.otf2_archive import CALLED_FROM, PARADIGMS, load_library, quiet
 from haloscope.scope.export.otf2_definitions import Definitions, OtfComm, OtfLocation, OtfRegion
 from haloscope.scope.export.otf2_events import LocationReader
@@ -26,6 +25,7 @@ from haloscope.scope.trace.trace import DefinitionsWriter, EventsWriter
 _ANCHOR_TEXTS = 46  # where texts begin in an anchor file
 _MOST_ANCHOR = 1 << 20  # bytes of it that are looked at
 _BATCH = 1 << 14  # events between two reports
+_REMEDY = "give the anchor file of an OTF2 trace, for example traces.otf2"
 _OURS_BY_PARADIGM = {theirs: ours for ours, theirs in reversed(PARADIGMS.items())}
 
 
@@ -45,12 +45,7 @@ def import_otf2(
 ) -> Imported:
     """Read an OTF2 archive into a measurement folder."""
     _check_anchor(anchor)
-    if os.path.exists(folder) and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(
-            "it exists already",
-            location=str(folder),
-            remedy="give a new or empty folder with --out",
-        )
+    check_new(folder)
     low = load_library()
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -81,43 +76,34 @@ def import_otf2(
 
 
 def _check_anchor(anchor: Path) -> None:
+    def fault(problem: str, remedy: str = _REMEDY) -> InputError:
+        return InputError(problem, location=str(anchor), remedy=remedy)
+
     try:
         if anchor.exists() and not (anchor.is_file() or anchor.is_dir()):
-            raise InputError(
-                "it is not a regular file",
-                location=str(anchor),
-                remedy="give the anchor file of an OTF2 trace, for example traces.otf2",
-            )
+            raise fault("it is not a regular file")
         with anchor.open("rb") as file:
             begin = file.read(_MOST_ANCHOR)
     except OSError as error:
-        raise InputError(
-            f"it cannot be read ({error.strerror})",
-            location=str(anchor),
-            remedy="give the anchor file of an OTF2 trace, for example traces.otf2",
-        ) from error
+        raise fault(f"it cannot be read ({error.strerror})") from error
     # A chunk's first byte, the order of bytes, then the name.
     if begin[2:7] != b"OTF2\0":
-        raise InputError(
-            "it is not the anchor file of an OTF2 trace",
-            location=str(anchor),
-            remedy="give the file that ends in .otf2",
+        raise fault(
+            "it is not the anchor file of an OTF2 trace", "give the file that ends in .otf2"
         )
     # Machine, description and creator end with a zero each; then comes how many properties there
     # are. The library believes any number, and takes memory and minutes for it.
     words = begin[_ANCHOR_TEXTS:].split(b"\0", 3)
     is_little = begin[1:2] == b"B"
     if is_little and len(words) == 4 and int.from_bytes(words[3][:4], "little") > len(begin):
-        raise InputError(
+        raise fault(
             "the OTF2 trace cannot be read (more properties than bytes)",
-            location=str(anchor),
-            remedy="give a complete trace, or write it again",
+            "give a complete trace, or write it again",
         )
     if not anchor.with_suffix(".def").is_file():
-        raise InputError(
+        raise fault(
             f"the trace is incomplete: {anchor.stem}.def is missing in its folder",
-            location=str(anchor),
-            remedy="copy the whole folder of the trace",
+            "copy the whole folder of the trace",
         )
 
 
@@ -135,8 +121,7 @@ class _Reading:
     """A trace that is read."""
 
     def __init__(self, low: Any, reader: Any, anchor: Path, folder: Path) -> None:
-        self._low = low
-        self._reader = reader
+        self._low, self._reader = low, reader
         self._events = anchor.with_suffix("")  # the folder of the files of events
         size = anchor.with_suffix(".def").stat().st_size
         self._definitions = Definitions(low, reader, size)
@@ -329,16 +314,8 @@ class RankWriter:
             number = self._region_numbers[key] = len(self._names)
             self._names.append(name)
             self._roles.append(role if paradigm == "mpi" else "")
-            self.lines.line(
-                {
-                    "region": number,
-                    "name": name,
-                    "paradigm": paradigm,
-                    "role": role,
-                    "file": file,
-                    "line": line,
-                }
-            )
+            about = {"name": name, "paradigm": paradigm, "role": role, "file": file, "line": line}
+            self.lines.line({"region": number, **about})
         return number
 
     def node(self, parent: int, region: int, site: str) -> int:

@@ -17,17 +17,24 @@ from typing import IO
 
 import numpy as np
 
-from haloscope.errors import InputError, MachineError
+from haloscope.errors import InputError
 from haloscope.io.atomic import atomic_path
 from haloscope.scope.analysis.metrics import METRICS
 from haloscope.scope.analysis.result import Result
-from haloscope.scope.export.messages import ENDS, RunClock, check_call_tree, number_messages
+from haloscope.scope.export import (
+    ENDS,
+    RunClock,
+    check_call_tree,
+    number_messages,
+    pieces,
+    size_of,
+    traced,
+)
 from haloscope.scope.trace.measurement import Location, Measurement
-from haloscope.scope.trace.trace import BYTES_UNKNOWN, NOBODY, Events, Kind, Operation, read_pieces
+from haloscope.scope.trace.trace import BYTES_UNKNOWN, NOBODY, Events, Kind, Operation
 
 MOST_BYTES = 2_000_000_000  # about what a browser opens
 _NANOSECONDS = 1e9
-_PIECE_WORDS = 1 << 16
 _LEVEL = 5  # of compression
 
 
@@ -57,13 +64,7 @@ def export_perfetto(
     `begin`, `end`: window of time in seconds since the begin of the run; `progress`: told bytes of
     events that are done, and all of them.
     """
-    places = [place for place in measurement.locations if place.events is not None]
-    if not places:
-        raise InputError(
-            "the measurement is a profile and holds no events",
-            location=str(measurement.folder),
-            remedy="measure again with haloscope measure --trace",
-        )
+    places = traced(measurement)
     if not 0 <= begin < end:
         raise InputError(
             f"the window from {begin:g} to {end:g} s is empty",
@@ -73,18 +74,9 @@ def export_perfetto(
     if result is not None:
         check_call_tree(result)
     timeline = Timeline(path)
-    try:
-        with atomic_path(path) as part, _opened(part, path.name.endswith(".gz")) as file:
-            writer = _Writer(file, timeline, warn)
-            _write(writer, measurement, places, (begin, end), result, progress)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise MachineError(
-            f"it cannot be written ({error.strerror or error})",
-            location=str(path),
-            remedy="free disk space, or choose another folder",
-        ) from error
+    with atomic_path(path) as part, _opened(part, path.name.endswith(".gz")) as file:
+        writer = _Writer(file, timeline, warn)
+        _write(writer, measurement, places, (begin, end), result, progress)
     return timeline
 
 
@@ -141,27 +133,23 @@ def _write(
         )
         if place.events is not None
     ]
-    sizes = [place.events.stat().st_size if place.events else 0 for place in places]
+    total = sum(map(size_of, places))
     writer.raw('{"displayTimeUnit": "ns", "traceEvents": [\n')
     writer.events(list(_names(measurement, places)))
     heads = [_head(measurement, node) for node in range(len(measurement.nodes))]
     done = 0
     for number, place in enumerate(places):
-        if place.events is None:
-            continue
         track = _Track(measurement, place, number + 1, heads, numbers[number], begin, end)
-        read = 0
-        for events in read_pieces(place.events, _PIECE_WORDS):
+        for events, read in pieces(place):
             writer.events(list(track.lines(events, clock)))
-            read = min(sizes[number], read + 8 * _PIECE_WORDS)
             if progress is not None:
-                progress(done + read, sum(sizes))
+                progress(done + read, total)
             if track.is_through:
                 break
         writer.events(list(track.close()))
         writer.timeline.slices += track.slices
         writer.timeline.arrows += track.arrows
-        done += sizes[number]
+        done += size_of(place)
     if result is not None:
         waits = list(_waits(measurement, places, result, begin, end))
         writer.events(waits)
@@ -205,6 +193,10 @@ def _microseconds(nanoseconds: int) -> str:
     return f"{whole}.{rest:03d}" if rest else str(whole)
 
 
+def _line(phase: str, where: str, time: int, more: str = "") -> str:
+    return f'{{"ph":"{phase}",{where},"ts":{_microseconds(time)}{more}}}'
+
+
 class _Track:
     """Events of one location as lines, clipped to the window."""
 
@@ -218,8 +210,7 @@ class _Track:
         begin: int,
         end: int,
     ) -> None:
-        self.slices = 0
-        self.arrows = 0
+        self.slices = self.arrows = 0
         self.is_through = False
         self._said = measurement.ranks[place.rank]
         self._comms = measurement.comms
@@ -286,24 +277,21 @@ class _Track:
     def _slice(self, time: int, node: int) -> str:
         self.slices += 1
         head = self._heads[node] if node < len(self._heads) else '"name":"unknown"'
-        return f'{{"ph":"B",{self._where},"ts":{_microseconds(time)},{head}}}'
+        return _line("B", self._where, time, f",{head}")
 
     def _leave(self, time: int) -> str:
         arguments = f',"args":{{{",".join(self._arguments)}}}' if self._arguments else ""
         self._arguments.clear()
-        return f'{{"ph":"E",{self._where},"ts":{_microseconds(time)}{arguments}}}'
+        return _line("E", self._where, time, arguments)
 
     def _other(self, time: int, kind: Kind, payload: int, words: list[int]) -> str:
         match kind:
-            case Kind.SEND | Kind.ISEND | Kind.LAUNCH:
-                if kind != Kind.LAUNCH:
-                    self._add_transfer("to", payload, words[0], words[1])
-                return self._arrow(time, "s", "launch" if kind == Kind.LAUNCH else "message")
-            case Kind.RECV | Kind.IRECV_DONE | Kind.EXECUTE:
-                if kind != Kind.EXECUTE:
-                    size = words[1] if words[1] != BYTES_UNKNOWN else None
-                    self._add_transfer("from", payload, words[0], size)
-                return self._arrow(time, "f", "launch" if kind == Kind.EXECUTE else "message")
+            case Kind.LAUNCH | Kind.EXECUTE:
+                return self._arrow(time, "s" if kind == Kind.LAUNCH else "f", "launch")
+            case Kind.SEND | Kind.ISEND | Kind.RECV | Kind.IRECV_DONE:
+                sends = kind in (Kind.SEND, Kind.ISEND)
+                self._add_transfer("to" if sends else "from", payload, words[0], words[1])
+                return self._arrow(time, "s" if sends else "f", "message")
             case Kind.COLLECTIVE | Kind.ICOLLECTIVE:
                 self._record_collective(payload, words)
             case Kind.PUT | Kind.GET:
@@ -318,12 +306,12 @@ class _Track:
                 return f'{{"ph":"i","s":"t",{where},"name":"{name}"}}'
         return ""
 
-    def _add_transfer(self, way: str, peer: int, about: int, size: int | None) -> None:
+    def _add_transfer(self, way: str, peer: int, about: int, size: int) -> None:
         # Keys of an object differ: a call may move several messages.
         number = len(self._arguments)
         key = f"{way} {number}" if number else way
         rank = "nobody" if peer == NOBODY else f"rank {peer}"
-        shown = "unknown size" if size is None else f"{size} B"
+        shown = "unknown size" if size == BYTES_UNKNOWN else f"{size} B"
         self._arguments.append(f'"{key}":"{rank}, tag {about >> 32}, {shown}"')
 
     def _record_collective(self, comm: int, words: list[int]) -> None:
@@ -354,8 +342,7 @@ class _Track:
     def _counter(self, time: int, number: int, value: int) -> str:
         said = [line for line in self._said.counters if line.get("counter") == number]
         name = json.dumps(str(said[0].get("name", number)) if said else f"counter {number}")
-        when = f'"ts":{_microseconds(time)}'
-        return f'{{"ph":"C",{self._where},{when},"name":{name},"args":{{"value":{value}}}}}'
+        return _line("C", self._where, time, f',"name":{name},"args":{{"value":{value}}}')
 
 
 def _waits(
@@ -370,7 +357,7 @@ def _waits(
 
     def until(time: int) -> Iterator[str]:
         while open_ends and open_ends[-1] <= time:
-            yield f'{{"ph":"E",{where},"ts":{_microseconds(open_ends.pop())}}}'
+            yield _line("E", where, open_ends.pop())
 
     for wait in waits[order]:
         location = int(wait["location"])
@@ -396,8 +383,7 @@ def _waits(
         open_ends.append(last)
         title = json.dumps(METRICS[int(wait["metric"])].title)
         arguments = json.dumps(_cause(measurement, result, wait))
-        when = f'"ts":{_microseconds(first)}'
-        yield f'{{"ph":"B",{where},{when},"name":{title},"cat":"wait","args":{arguments}}}'
+        yield _line("B", where, first, f',"name":{title},"cat":"wait","args":{arguments}')
     yield from until(1 << 62)
 
 

@@ -15,22 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.scope.analysis.result import Result
+from haloscope.scope.analysis.result import PAIRS, Result
 from haloscope.scope.trace.measurement import Communicator
 
 OUTSIDE = "(outside of any routine)"
 SUMMED = ("messages", "empty", "bytes", "seconds", "receive_seconds")
-LINKS = np.dtype(
-    [
-        ("sender", "<i4"),
-        ("receiver", "<i4"),
-        ("messages", "<i8"),
-        ("empty", "<i8"),
-        ("bytes", "<i8"),
-        ("seconds", "<f8"),
-        ("receive_seconds", "<f8"),
-    ]
-)
+LINKS = np.dtype([(name, PAIRS[name]) for name in ("sender", "receiver", *SUMMED)])
 RECEIVERS = np.dtype(
     [
         ("rank", "<i4"),
@@ -106,10 +96,10 @@ def routines(result: Result) -> list[Traffic]:
         if not 0 <= node < len(result.nodes):
             continue
         caller = node
-        if result.regions[result.nodes[node].region].paradigm == "mpi":
+        if result.region_of(node).paradigm == "mpi":
             caller = max(result.nodes[node].parent, 0)
         root = result.nodes[caller].parent < 0
-        outside = root and result.regions[result.nodes[caller].region].paradigm == "program"
+        outside = root and result.region_of(caller).paradigm == "program"
         path = (OUTSIDE,) if outside else result.path_of(caller)
         groups.setdefault(path, []).append(node)
     group_of = np.full(len(result.nodes) + 1, len(groups), np.int64)

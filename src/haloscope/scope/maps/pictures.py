@@ -291,10 +291,7 @@ def _one(folder: Path, prefix: str, title: str, traffic: Traffic) -> list[tuple[
         return []
     save_map(folder / f"{prefix}map.png", traffic)
     save_receivers(folder / f"{prefix}receivers.png", traffic)
-    return [
-        (title, "map", f"{prefix}map.png"),
-        (title, "receivers", f"{prefix}receivers.png"),
-    ]
+    return [(title, "map", f"{prefix}map.png"), (title, "receivers", f"{prefix}receivers.png")]
 
 
 def _largest(traffic: Traffic) -> Traffic:

@@ -9,32 +9,11 @@ from pathlib import Path
 
 _HERE = Path(__file__).parent
 
-RECORDER_SOURCES: tuple[Path, ...] = tuple(
-    _HERE / name
+RECORDER_SOURCES = tuple(
+    _HERE / f"{name}.c"
     for name in (
-        "recorder.c",
-        "addresses.c",
-        "arena.c",
-        "buffers.c",
-        "clock.c",
-        "counters.c",
-        "definitions.c",
-        "ending.c",
-        "environment.c",
-        "events.c",
-        "gpu_streams.c",
-        "hooks.c",
-        "openmp.c",
-        "profile.c",
-        "rank_files.c",
-        "rehearsal.c",
-        "skips.c",
-        "symbols.c",
-        "text.c",
-        "unwind.c",
+        *("recorder", "buffers", "clock", "counters", "definitions", "ending", "environment"),
+        *("events", "gpu_streams", "hooks", "openmp", "profile", "symbols", "text", "unwind"),
     )
 )
-RECORDER_HEADERS: tuple[Path, ...] = (
-    *(_HERE / name for name in ("recorder.h", "location.h", "gpu_streams.h")),
-    _HERE / "events.h",
-)
+RECORDER_HEADERS = tuple(_HERE / name for name in ("recorder.h", "location.h", "events.h"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import os
@@ -9,7 +10,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,10 @@ from haloscope.scope.record import RECORDER_HEADERS, RECORDER_SOURCES
 from haloscope.scope.record.wrappers import trampolines, wrappers
 
 EVENTS_HEADER = Path(__file__).with_name("events.h")
-_C_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-fno-strict-aliasing")
+_C_FLAGS = (
+    *("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra"),
+    "-fno-strict-aliasing",
+)
 _CPP_FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared", "-fopenmp", "-Wall")
 
 
@@ -87,22 +91,27 @@ def compile_library(
     return (cache or Cache()).get(key, ".so", build)
 
 
+def load_library(path: Path, functions: Mapping[str, Sequence[Any]]) -> Any:
+    """A compiled library; `functions`: by name the type of the result, then those of arguments."""
+    library = ctypes.CDLL(str(path))
+    for name, (result, *arguments) in functions.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
 # The preloaded library knows no MPI. At a program's first MPI call it runs ``carriers.py``, which has
 # the tracer built here. All that a flavour needs for this is its own
 # ``mpi.h``; one of another MPI would make a tracer that crashes, so that its version is looked at.
 
 _HERE = Path(__file__).parent
-_STUB = tuple(_HERE / name for name in ("stub.c", "stub_loaded.c", "stub_reason.c"))
-_STUB_HEADERS = tuple(_HERE / name for name in ("stub.h", "stub_loaded.h"))
+_STUB = tuple(_HERE / name for name in ("stub.c", "stub_loaded.c"))
 _TRACER = tuple(
     _HERE / f"mpi_{part}.c"
-    for part in (
-        *("world", "carriers", "comms", "types", "requests", "pending", "windows", "clocks"),
-        "rehearsal",
-    )
+    for part in ("world", "carriers", "comms", "requests", "pending", "windows", "clocks")
 )
 _TRACER_HEADERS = (
-    *(_HERE / n for n in ("mpi_tracer.h", "mpi_pending.h", "recorder.h", "stub.h")),
+    *(_HERE / name for name in ("mpi_tracer.h", "recorder.h", "stub.h")),
     EVENTS_HEADER,
 )
 _HIDDEN = "-fvisibility=hidden"
@@ -111,13 +120,7 @@ _SHOWN_DIGITS = 16
 _MOST_VERSIONS = 8  # of these sources whose tracers are noted
 
 _COMPILERS = (
-    "mpicc",
-    "mpicc.mpich",
-    "mpicc.openmpi",
-    "mpicc.mvapich",
-    "mpiicx",
-    "mpiicc",
-    "mpigcc",
+    *("mpicc", "mpicc.mpich", "mpicc.openmpi", "mpicc.mvapich", "mpiicx", "mpiicc", "mpigcc"),
     "mpicc_abi",
 )
 _DEBIAN = Path("/usr/bin")
@@ -155,7 +158,7 @@ def preload_library(cache: Cache | None = None) -> Path:
     """The library to preload into programs that are measured: recorder and stub, cached."""
     path = compile_library(
         (*RECORDER_SOURCES, *_STUB),
-        tuple(dict.fromkeys((*RECORDER_HEADERS, *_STUB_HEADERS))),
+        (*RECORDER_HEADERS, _HERE / "stub.h"),
         generated=[("trampolines.S", trampolines())],
         flags=("-ldl", "-pthread", "-Wl,--no-undefined"),
         cache=cache,
@@ -169,28 +172,32 @@ def preload_library(cache: Cache | None = None) -> Path:
     return path
 
 
+def _asked(command: Sequence[str | Path], text: str = "") -> str:
+    """Output of a program that reads a text; empty where it fails."""
+    try:
+        done = subprocess.run(
+            command,
+            input=text,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_ASKING_TAKES_SECONDS,
+            check=False,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
 def _options_of(compiler: Path) -> tuple[str, ...] | None:
     """The options by which an MPI's compiler finds its mpi.h."""
-    for question in ("-show", "--showme"):
-        try:
-            asked = subprocess.run(
-                [compiler, question],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_ASKING_TAKES_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        if asked.returncode == 0 and asked.stdout.strip():
-            try:
-                words = shlex.split(asked.stdout)
-            except ValueError:
-                return None
-            return tuple(word for word in words if word.startswith(("-I", "-D")))
-    return None
+    shown = _asked([compiler, "-show"]).strip() or _asked([compiler, "--showme"]).strip()
+    try:
+        words = shlex.split(shown)
+    except ValueError:
+        return None
+    return tuple(word for word in words if word.startswith(("-I", "-D"))) if shown else None
 
 
 def _candidates(library: Path) -> Iterator[tuple[str, ...]]:
@@ -217,26 +224,14 @@ def _candidates(library: Path) -> Iterator[tuple[str, ...]]:
 def _read_header(options: Sequence[str]) -> Header | None:
     """Definitions in an mpi.h; None if there is none or it does not compile."""
     command = [*find_compiler().command, "-E", "-P", "-x", "c", *options, "-"]
-    try:
-        asked = subprocess.run(
-            command,
-            input=_ASK_HEADER,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_ASKING_TAKES_SECONDS,
-            check=False,
-            env={**os.environ, "LC_ALL": "C"},
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    if asked.returncode != 0:
+    defined = _asked(command, _ASK_HEADER)
+    if not defined:
         return None
     versions = {}
-    for flavour, text in _TELLS.findall(asked.stdout):
+    for flavour, text in _TELLS.findall(defined):
         words = [word for word in text.replace('"', " ").split() if not word.endswith("_VERSION")]
         versions[flavour] = ".".join(words)
-    return Header(tuple(options), versions, frozenset(_DECLARED.findall(asked.stdout)))
+    return Header(tuple(options), versions, frozenset(_DECLARED.findall(defined)))
 
 
 def flavour_of(version: str) -> tuple[str, str, str]:
@@ -297,17 +292,20 @@ def find_header(library: Path, version: str) -> Header:
     )
 
 
+def _hash_with(*parts: str) -> str:
+    """A hash of the sources of tracers, and of what else decides about them."""
+    texts = [path.read_text() for path in (*_TRACER, *_TRACER_HEADERS)]
+    return hashlib.sha256("\n".join([*parts, wrappers(None), *texts]).encode()).hexdigest()
+
+
 def _identity() -> str:
     """Text that distinguishes the messages of one version of these sources from another's."""
-    texts = [path.read_text() for path in (*_TRACER, *_TRACER_HEADERS)]
-    return hashlib.sha256("\n".join([wrappers(None), *texts]).encode()).hexdigest()[:_SHOWN_DIGITS]
+    return _hash_with()[:_SHOWN_DIGITS]
 
 
 def _sources() -> str:
     """A hash of all that decides about tracers but the MPI."""
-    texts = [path.read_text() for path in (*_TRACER, *_TRACER_HEADERS)]
-    parts = [os.environ.get("MPICC", ""), find_compiler().identity, wrappers(None), *texts]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    return _hash_with(os.environ.get("MPICC", ""), find_compiler().identity)
 
 
 def _state(library: Path) -> list[int]:

@@ -116,18 +116,9 @@ void counters_define(void) {
     }
   }
   for (uint32_t i = 0; i < count; i++) {
-    char room[128];
-    struct text text;
     close(files[i]);
-    text_open(&text, room, sizeof room);
-    text_put(&text, "{\"counter\": ");
-    text_number(&text, i);
-    text_put(&text, ", \"name\": ");
-    text_string(&text, chosen[i]->name);
-    text_put(&text, ", \"unit\": ");
-    text_string(&text, chosen[i]->unit);
-    text_put(&text, "}\n");
-    definitions_line(room, (size_t)(text.at - room));
+    definitions_format("{\"counter\": %u, \"name\": \"%s\", \"unit\": \"%s\"}", i, chosen[i]->name,
+                       chosen[i]->unit);
   }
   hs_recorder.counters = count;
 }

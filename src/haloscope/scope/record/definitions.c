@@ -61,6 +61,18 @@ void definitions_line(const char *content, size_t length) {
   }
 }
 
+void definitions_format(const char *format, ...) {
+  char room[1024];
+  struct text text;
+  va_list values;
+  text_open(&text, room, sizeof room - 1);
+  va_start(values, format);
+  text_vformat(&text, format, values);
+  va_end(values);
+  *text.at++ = '\n';
+  definitions_line(room, (size_t)(text.at - room));
+}
+
 enum { MOST_CORES = 8192, MOST_CORE_LIST = 256 };
 
 /* Cores that the process may run on: their number, and their list as Linux writes it ("0-3,8"),
@@ -78,19 +90,13 @@ static void put_cores(struct text *text) {
     count += is_allowed;
     if (is_allowed && first < 0) first = core;
     if (is_allowed || first < 0) continue;
-    if (list[0]) text_put(&ranges, ",");
-    text_integer(&ranges, first);
-    if (core - 1 > first) text_put(&ranges, "-");
-    if (core - 1 > first) text_integer(&ranges, core - 1);
+    text_format(&ranges, list[0] ? ",%d" : "%d", first);
+    if (core - 1 > first) text_format(&ranges, "-%d", core - 1);
     first = -1;
   }
   if (ranges.at == ranges.end) list[0] = 0;
-  text_put(text, ", \"cores\": ");
-  text_integer(text, count);
-  text_put(text, ", \"core_list\": ");
-  text_string(text, list);
-  text_put(text, ", \"host_cores\": ");
-  text_integer(text, sysconf(_SC_NPROCESSORS_ONLN));
+  text_format(text, ", \"cores\": %d, \"core_list\": \"%s\", \"host_cores\": %ld", count, list,
+              sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 void definitions_opening(double rate) {
@@ -102,30 +108,14 @@ void definitions_opening(double rate) {
   ssize_t length = readlink("/proc/self/exe", program, 400);
   if (length < 0) program[0] = 0;
   text_open(&text, room, sizeof room);
-  text_put(&text, "{\"rank\": ");
-  text_integer(&text, hs_recorder.rank);
-  text_put(&text, ", \"size\": ");
-  text_integer(&text, hs_recorder.size);
-  text_put(&text, ", \"format\": 2, \"host\": ");
-  text_string(&text, host);
-  text_put(&text, ", \"pid\": ");
-  text_integer(&text, hs_recorder.process);
+  text_format(&text, "{\"rank\": %d, \"size\": %d, \"format\": 2, \"host\": \"%s\", \"pid\": %d", hs_recorder.rank,
+              hs_recorder.size, host, (int)hs_recorder.process);
   put_cores(&text);
-  text_put(&text, ", \"ticks_per_second\": ");
-  text_real(&text, rate);
-  text_put(&text, ", \"clock\": ");
-  text_string(&text, hs_recorder.tsc ? "tsc" : "monotonic");
-  text_put(&text, ", \"epoch\": ");
-  text_number(&text, clock_epoch() - clock_base());
-  text_put(&text, ", \"mpi\": ");
-  text_string(&text, hs_recorder.mpi);
-  text_put(&text, ", \"program\": ");
-  text_string(&text, program);
-  text_put(&text, ", \"mode\": ");
-  text_string(&text, hs_recorder.mode == MODE_TRACE ? "trace" : "profile");
-  text_put(&text, ", \"threads\": ");
-  text_string(&text, hs_recorder.threads);
-  text_put(&text, "}");
+  text_format(&text,
+              ", \"ticks_per_second\": %f, \"clock\": \"%s\", \"epoch\": %lu, \"mpi\": \"%s\", "
+              "\"program\": \"%s\", \"mode\": \"%s\", \"threads\": \"%s\"}",
+              rate, hs_recorder.tsc ? "tsc" : "monotonic", clock_epoch() - clock_base(), hs_recorder.mpi,
+              program, hs_recorder.mode == MODE_TRACE ? "trace" : "profile", hs_recorder.threads);
   while (text.at < room + OPENING - 1) text_put(&text, " ");
   text_put(&text, "\n");
   file_path(path, sizeof path, "def", -1);
@@ -165,19 +155,18 @@ void definitions_close(void) {
 }
 
 void hs_define(const char *line) {
-  if (!here() || hs_recorder.state != ON) return;
+  char room[LINE];
+  const size_t length = strlen(line);
+  if (!here()) return;
   hs_lock();
   if (hs_recorder.state != ON) {
     hs_unlock();
     return;
   }
-  size_t length = strlen(line);
-  char *whole = NULL, room[LINE];
-  if (length + 2 <= sizeof room) whole = room;
-  if (whole) {
-    memcpy(whole, line, length);
-    whole[length] = '\n';
-    definitions_line(whole, length + 1);
+  if (length < sizeof room) {
+    memcpy(room, line, length);
+    room[length] = '\n';
+    definitions_line(room, length + 1);
   } else {
     definitions_line(line, length);
     definitions_line("\n", 1);
@@ -186,19 +175,11 @@ void hs_define(const char *line) {
 }
 
 void definitions_lost(const char *reason, const struct location *where) {
-  char room[1024];
-  struct text text;
-  text_open(&text, room, sizeof room);
-  text_put(&text, "{\"lost\": ");
-  text_string(&text, reason);
-  if (where) {
-    text_put(&text, ", \"location\": ");
-    text_number(&text, where->number);
-    text_put(&text, ", \"at\": ");
-    text_number(&text, where->last - clock_base());
-  }
-  text_put(&text, "}\n");
-  definitions_line(text.begin, (size_t)(text.at - text.begin));
+  if (where)
+    definitions_format("{\"lost\": \"%s\", \"location\": %u, \"at\": %lu}", reason, where->number,
+                       where->last - clock_base());
+  else
+    definitions_format("{\"lost\": \"%s\"}", reason);
 }
 
 /* --- regions ----------------------------------------------------------------------------- */
@@ -240,19 +221,10 @@ static void record_region(const struct region *region) {
   char room[LINE];
   struct text text;
   text_open(&text, room, sizeof room);
-  text_put(&text, "{\"region\": ");
-  text_number(&text, region->number);
-  text_put(&text, ", \"name\": ");
-  text_string(&text, region->name);
-  text_put(&text, ", \"paradigm\": ");
-  text_string(&text, region->paradigm);
-  text_put(&text, ", \"role\": ");
-  text_string(&text, region->role);
-  text_put(&text, ", \"file\": ");
-  text_string(&text, region->file);
-  text_put(&text, ", \"line\": ");
-  text_integer(&text, region->line);
-  text_put(&text, "}\n");
+  text_format(&text,
+              "{\"region\": %u, \"name\": \"%s\", \"paradigm\": \"%s\", \"role\": \"%s\", \"file\": \"%s\", "
+              "\"line\": %d}\n",
+              region->number, region->name, region->paradigm, region->role, region->file, region->line);
   definitions_line(text.begin, (size_t)(text.at - text.begin));
 }
 
@@ -342,15 +314,8 @@ static void record_node(const struct numbered_node *node, const char *site) {
   char room[LINE];
   struct text text;
   text_open(&text, room, sizeof room);
-  text_put(&text, "{\"node\": ");
-  text_number(&text, node->number);
-  text_put(&text, ", \"parent\": ");
-  text_integer(&text, node->parent == HS_FILTERED ? -1 : (int64_t)node->parent);
-  text_put(&text, ", \"region\": ");
-  text_number(&text, node->region);
-  text_put(&text, ", \"site\": ");
-  text_string(&text, site);
-  text_put(&text, "}\n");
+  text_format(&text, "{\"node\": %u, \"parent\": %ld, \"region\": %u, \"site\": \"%s\"}\n", node->number,
+              node->parent == HS_FILTERED ? -1l : (long)node->parent, node->region, site);
   definitions_line(text.begin, (size_t)(text.at - text.begin));
 }
 

@@ -31,23 +31,12 @@ static int others_are_quiet(void) {
 }
 
 static void record_counts(const struct location *me) {
-  char line[512];
+  char deep[64] = "";
   struct text text;
-  text_open(&text, line, sizeof line);
-  text_put(&text, "{\"counted\": ");
-  text_number(&text, me->number);
-  text_put(&text, ", \"events\": ");
-  text_number(&text, me->events);
-  text_put(&text, ", \"flushes\": ");
-  text_number(&text, me->flushes);
-  text_put(&text, ", \"flush_seconds\": ");
-  text_real(&text, (double)me->flush_ticks / clock_rate());
-  if (me->left_out) {
-    text_put(&text, ", \"too_deep\": ");
-    text_number(&text, me->left_out);
-  }
-  text_put(&text, "}\n");
-  definitions_line(line, (size_t)(text.at - line));
+  text_open(&text, deep, sizeof deep);
+  if (me->left_out) text_format(&text, ", \"too_deep\": %lu", me->left_out);
+  definitions_format("{\"counted\": %u, \"events\": %lu, \"flushes\": %lu, \"flush_seconds\": %f%s}", me->number,
+                     me->events, me->flushes, (double)me->flush_ticks / clock_rate(), deep);
 }
 
 /* A short file of the system's, empty where it cannot be read. */
@@ -62,24 +51,18 @@ static void read_text(const char *path, char *text, size_t size) {
  * switches and, where the kernel reports it, the time that the first thread was ready to run but
  * had no core. */
 static void record_processor(void) {
-  char line[256], scheduled[128];
+  char scheduled[128], waited[64] = "";
   struct text text;
   struct rusage used;
   if (getrusage(RUSAGE_SELF, &used) != 0) return;
-  text_open(&text, line, sizeof line);
-  text_put(&text, "{\"processor\": ");
-  text_real(&text, (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
-                       (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6);
-  text_put(&text, ", \"preempted\": ");
-  text_integer(&text, used.ru_nivcsw);
+  text_open(&text, waited, sizeof waited);
   read_text("/proc/self/schedstat", scheduled, sizeof scheduled);
   const char *ready = strchr(scheduled, ' ');
-  if (ready) {
-    text_put(&text, ", \"without_core\": ");
-    text_real(&text, (double)strtoull(ready, NULL, 10) * 1e-9);
-  }
-  text_put(&text, "}\n");
-  definitions_line(line, (size_t)(text.at - line));
+  if (ready) text_format(&text, ", \"without_core\": %f", (double)strtoull(ready, NULL, 10) * 1e-9);
+  definitions_format("{\"processor\": %f, \"preempted\": %ld%s}",
+                     (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+                         (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6,
+                     used.ru_nivcsw, waited);
 }
 
 /* Peak of the resident memory in bytes without the recorder's windows; 0 where the kernel does not
@@ -98,30 +81,12 @@ static uint64_t peak_memory(void) {
 }
 
 void hs_record_rate(double rate) {
-  char line[128];
-  struct text text;
-  if (!hs_recorder.tsc) return;
-  text_open(&text, line, sizeof line);
-  text_put(&text, "{\"rate\": ");
-  text_real(&text, rate);
-  text_put(&text, ", \"at\": ");
-  text_number(&text, clock_epoch() - clock_base());
-  text_put(&text, "}\n");
-  definitions_line(line, (size_t)(text.at - line));
-}
-
-static void record_number(const char *before, uint64_t number, const char *after) {
-  char line[128];
-  struct text text;
-  text_open(&text, line, sizeof line);
-  text_put(&text, before);
-  text_number(&text, number);
-  text_put(&text, after);
-  definitions_line(line, (size_t)(text.at - line));
+  if (hs_recorder.tsc)
+    definitions_format("{\"rate\": %f, \"at\": %lu}", rate, clock_epoch() - clock_base());
 }
 
 static void record_totals(double rate, uint64_t heap) {
-  if (heap) record_number("{\"heap\": ", heap, "}\n");
+  if (heap) definitions_format("{\"heap\": %lu}", heap);
   record_processor();
   hs_record_rate(rate);
 }
@@ -134,9 +99,7 @@ static int finish_here(void) {
   double rate = clock_final_rate();
   if (!hs_recorder.attached) hs_become_rank(0, 1, "", "");
   if (hs_recorder.state != ON) return 0;
-  hs_recorder.state = ENDED;
-  hs_recorder.open = 0;
-  hs_recorder.turn++;
+  hs_record_no_more(ENDED);
   for (struct location *location = hs_recorder.locations; location; location = location->next_location)
     if (!location->ended) location_count_open(location, tick);
   profile_write(rate);
@@ -145,18 +108,12 @@ static int finish_here(void) {
 }
 
 void hs_finish_in_signal(int number) {
-  if (finish_here()) record_number("{\"signal\": ", (uint64_t)number, "}\n");
+  if (finish_here()) definitions_format("{\"signal\": %d}", number);
 }
 
 void hs_record_abort(int code) {
-  char line[64];
-  struct text text;
   if (hs_recorder.state != ON || getpid() != hs_recorder.process) return;
-  text_open(&text, line, sizeof line);
-  text_put(&text, "{\"abort\": ");
-  text_integer(&text, code);
-  text_put(&text, "}\n");
-  definitions_line(line, (size_t)(text.at - line));
+  definitions_format("{\"abort\": %d}", code);
   if (hs_recorder.mode == MODE_PROFILE) finish_here();
 }
 
@@ -167,11 +124,7 @@ void hs_finish(void) {
   if (hs_recorder.state == ON && !hs_recorder.attached) hs_become_rank(0, 1, "", "");
   int last = hs_recorder.state == ON;
   uint64_t tick = now();
-  if (last) {
-    hs_recorder.state = ENDED;
-    hs_recorder.open = 0;
-    hs_recorder.turn++;
-  }
+  if (last) hs_record_no_more(ENDED);
   hs_unlock();
   if (!last) return;
   if (hs_me) hs_me->busy = 1;
@@ -190,9 +143,8 @@ void hs_finish(void) {
   }
   if (hs_recorder.mode == MODE_PROFILE) profile_write(rate);
   record_totals(rate, heap);
-  if (hs_recorder.mpi_runs)
-    record_number("{\"early\": ", tick - clock_base(), "}\n");
-  record_number("{\"end\": true, \"at\": ", tick - clock_base(), "}\n");
+  if (hs_recorder.mpi_runs) definitions_format("{\"early\": %lu}", tick - clock_base());
+  definitions_format("{\"end\": true, \"at\": %lu}", tick - clock_base());
   definitions_close();
   hs_me = NULL;
 }

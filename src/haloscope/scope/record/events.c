@@ -5,42 +5,6 @@
 
 static const uint8_t further_words[HS_EVENT_KINDS] = HS_WORDS_OF_KINDS;
 
-/* --- words of a trace -------------------------------------------------------------------- */
-
-/* The ticks since the event before, with a word of its own where they do not fit. */
-static inline uint64_t delta_to(struct location *me, uint64_t tick) {
-  uint64_t delta = tick - me->last;
-  if (UNLIKELY(delta > HS_MOST_DELTA)) {
-    if ((int64_t)delta < 0) return 0; /* clocks of two processors, a few ticks apart */
-    *(volatile uint64_t *)me->next = HS_EVENT_TIME | (tick - clock_epoch()) << 6;
-    me->next++;
-    delta = 0;
-  }
-  me->last = tick;
-  return delta << 6;
-}
-
-static inline void put(struct location *me, uint64_t tick, uint32_t kind, uint32_t payload) {
-  uint64_t delta = delta_to(me, tick);
-  *(volatile uint64_t *)me->next = kind | delta | (uint64_t)payload << 32;
-  me->next++;
-  me->events++;
-}
-
-static inline void put_words(struct location *me, uint64_t tick, uint32_t kind, uint32_t payload,
-                             const uint64_t *words, uint32_t count) {
-  uint64_t delta = delta_to(me, tick);
-  uint64_t *first = me->next;
-  for (uint32_t i = 0; i < count; i++) first[1 + i] = words[i];
-  COMPILER_BARRIER();
-  *(volatile uint64_t *)first = kind | delta | (uint64_t)payload << 32;
-  me->next = first + 1 + count;
-  me->events++;
-}
-
-/* Records the messages and operations skipped so far, which come before the next event. */
-static void record_skipped(struct location *me);
-
 /* A full disk ends the recording: then the location is paused, and nothing may be put. */
 static inline void make_room(struct location *me) {
   if (UNLIKELY(me->next >= me->limit) && me->base) buffer_roll(me);
@@ -51,6 +15,118 @@ static int has_room(struct location *me) {
   return !(me->odd & ODD_PAUSED);
 }
 
+/* --- what is not recorded but has its place in an order: messages and collectives ---
+ *
+ * The n-th send of a channel belongs to the n-th receive, whether these were recorded or not: in a
+ * pause, or where the user's filter names the call, the numbers go on here. They are written as
+ * HS_EVENT_SKIPPED when the pause is over, or before the next event of the same channel. */
+
+enum { FEWEST = 16, MOST_SKIPS = 1 << 20 };
+
+static uint32_t skip_place(uint32_t peer, uint64_t channel, uint64_t flag) {
+  uint64_t hash = (channel ^ flag) * 0x9e3779b97f4a7c15ull;
+  hash = (hash ^ hash >> 29 ^ peer) * 0xd1342543de82ef95ull;
+  return (uint32_t)(hash >> 32);
+}
+
+static struct skipped *find_skip(const struct location *me, uint32_t peer, uint64_t channel,
+                            uint64_t flag) {
+  uint32_t at = skip_place(peer, channel, flag) & me->skip_mask;
+  struct skipped *one = &me->skips[at];
+  while (one->count && (one->peer != peer || one->channel != channel || one->flag != flag)) {
+    at = (at + 1) & me->skip_mask;
+    one = &me->skips[at];
+  }
+  return one;
+}
+
+static int more_skips(struct location *me) {
+  const struct location before = *me;
+  const uint32_t room = me->skips ? 2 * (me->skip_mask + 1) : FEWEST;
+  if (room > MOST_SKIPS) return 0;
+  struct skipped *larger = hs_keep(room * sizeof *larger);
+  if (!larger) return 0;
+  me->skips = larger;
+  me->skip_mask = room - 1;
+  for (uint32_t i = 0; before.skips && i <= before.skip_mask; i++) {
+    const struct skipped *one = &before.skips[i];
+    if (one->count) *find_skip(me, one->peer, one->channel, one->flag) = *one;
+  }
+  return 1;
+}
+
+static void skips_add(struct location *me, uint32_t peer, uint64_t channel, uint64_t flag) {
+  if (!tracing(me)) return;
+  if ((!me->skips || 2 * me->skip_count > me->skip_mask) && !more_skips(me)) return;
+  struct skipped *one = find_skip(me, peer, channel, flag);
+  if (one->count == 0) {
+    *one = (struct skipped){channel, flag, 0, peer};
+    me->skip_count++;
+    me->skipped++;
+  }
+  one->count++;
+  me->skip_messages++;
+}
+
+static int skips_holds(const struct location *me, uint32_t peer, uint64_t channel, uint64_t flag) {
+  return me->skip_count && find_skip(me, peer, channel, flag)->count != 0;
+}
+
+static void defer(struct location *me, uint32_t kind, uint32_t payload, const uint64_t *words) {
+  if (me->deferred_count == me->deferred_room) {
+    const uint32_t room = me->deferred_room ? 2 * me->deferred_room : FEWEST;
+    struct deferred *larger = room <= MOST_SKIPS ? hs_keep(room * sizeof *larger) : NULL;
+    if (!larger) return;
+    if (me->deferred) memcpy(larger, me->deferred, me->deferred_count * sizeof *larger);
+    me->deferred = larger;
+    me->deferred_room = room;
+  }
+  struct deferred *one = &me->deferred[me->deferred_count++];
+  *one = (struct deferred){kind, payload, {words[0], words[1], words[2]}};
+  me->skipped++;
+}
+
+/* An event that cannot be recorded now. */
+static void skips_take(struct location *me, uint32_t kind, uint32_t payload, const uint64_t *words) {
+  if (!tracing(me)) return;
+  const uint64_t channel = words[0];
+  switch (kind) {
+    case HS_EVENT_SEND:
+    case HS_EVENT_ISEND:
+      skips_add(me, payload, channel, HS_SKIPPED_SENT);
+      break;
+    case HS_EVENT_RECV:
+      skips_add(me, payload, channel, HS_SKIPPED_RECEIVED);
+      break;
+    case HS_EVENT_COLLECTIVE:
+    case HS_EVENT_ICOLLECTIVE:
+      skips_add(me, HS_NOBODY, payload, 0);
+      break;
+    case HS_EVENT_IRECV_DONE: /* its post was recorded */
+      defer(me, HS_EVENT_SKIPPED, payload, (uint64_t[]){channel, 1 | HS_SKIPPED_RECEIVED, words[2]});
+      break;
+    case HS_EVENT_ISEND_DONE:
+    case HS_EVENT_ICOLLECTIVE_DONE:
+      defer(me, HS_EVENT_SKIPPED, HS_NOBODY, (uint64_t[]){0, 0, payload});
+      break;
+    case HS_EVENT_POST:
+    case HS_EVENT_START:
+      defer(me, HS_EVENT_SKIPPED, payload, (uint64_t[]){words[0], kind | HS_SKIPPED_EPOCH, HS_NOBODY});
+      break;
+    case HS_EVENT_COMPLETE:
+    case HS_EVENT_WAIT:
+      defer(me, HS_EVENT_SKIPPED, payload, (uint64_t[]){0, kind | HS_SKIPPED_EPOCH, HS_NOBODY});
+      break;
+    case HS_EVENT_CANCELLED:
+    case HS_EVENT_SKIPPED:
+      defer(me, kind, payload, words);
+      break;
+    default:
+      break;
+  }
+}
+
+/* Records the messages and operations skipped so far, which come before the next event. */
 static void record_skipped(struct location *me) {
   for (uint32_t i = 0; me->skips && i <= me->skip_mask; i++) {
     struct skipped *one = &me->skips[i];
@@ -94,31 +170,29 @@ static int comes_after_skipped(const struct location *me, uint32_t kind, uint32_
 
 /* --- one visit, recorded ----------------------------------------------------------------- */
 
-static inline uint64_t begin_visit(struct location *me, struct node *node) {
-  me->stamped = 0;
-  node->outer = me->current;
-  me->current = node;
-  uint64_t tick = now();
+static inline void note_enter(struct location *me, struct node *node, uint64_t tick) {
   if (tracing(me))
-    put(me, tick, HS_EVENT_ENTER, node->number);
+    put_event(me, tick, HS_EVENT_ENTER, node->number);
   else
     node->entered = tick - me->away;
-  return tick;
+}
+
+static inline void begin_visit(struct location *me, struct node *node, uint64_t tick) {
+  node->outer = me->current;
+  me->current = node;
+  note_enter(me, node, tick);
 }
 
 static inline void count_visit(struct location *me, struct node *node, uint64_t tick) {
   uint64_t taken = tick - me->away - node->entered;
   if (UNLIKELY((int64_t)taken < 0)) taken = 0;
-  node->visits++;
-  node->ticks += taken;
-  if (taken < node->least) node->least = taken;
-  if (taken > node->most) node->most = taken;
+  node_visited(node, taken);
   if (node->outer) node->outer->inner += taken;
 }
 
 static inline void end_visit(struct location *me, struct node *node, uint64_t tick) {
   if (tracing(me))
-    put(me, tick, HS_EVENT_LEAVE, node->number);
+    put_event(me, tick, HS_EVENT_LEAVE, node->number);
   else
     count_visit(me, node, tick);
   me->current = node->outer;
@@ -239,7 +313,8 @@ void location_enter_node(struct location *me, struct node *node, const char *fra
   node->frame = frame;
   node->depth = ++me->depth;
   if (UNLIKELY(me->depth >= MOST_DEPTH)) me->odd |= ODD_DEEP;
-  begin_visit(me, node);
+  me->stamped = 0;
+  begin_visit(me, node, now());
   if (UNLIKELY(me->odd & ODD_COUNTERS)) put_counters(me, node, 1);
 }
 
@@ -264,7 +339,8 @@ static inline void enter(struct location *me, uint32_t region, const void *site,
   node->frame = frame;
   node->depth = ++me->depth;
   if (UNLIKELY(me->depth >= MOST_DEPTH)) me->odd |= ODD_DEEP;
-  begin_visit(me, node);
+  me->stamped = 0;
+  begin_visit(me, node, now());
 }
 
 int location_ready(struct location *me) {
@@ -313,35 +389,26 @@ void location_leave(struct location *me, uint32_t region) { leave(me, region); }
 
 void hs_enter(uint32_t region, const void *site) {
   struct location *me = here();
-  if (!me || UNLIKELY(me->busy) || UNLIKELY(region == HS_FILTERED)) return;
-  me->busy = 1;
-  COMPILER_BARRIER();
+  if (UNLIKELY(region == HS_FILTERED) || !location_take(me)) return;
   enter(me, region, site, NULL);
-  COMPILER_BARRIER();
-  me->busy = 0;
+  location_give(me);
 }
 
 void hs_enter_unwound(uint32_t region, const void *site) {
   struct location *me = here();
-  if (!me || UNLIKELY(me->busy) || UNLIKELY(region == HS_FILTERED)) return;
-  me->busy = 1;
-  COMPILER_BARRIER();
+  if (UNLIKELY(region == HS_FILTERED) || !location_take(me)) return;
   if (hs_recorder.unwind)
     location_enter_unwound(me, region, site, __builtin_dwarf_cfa());
   else
     enter(me, region, site, NULL);
-  COMPILER_BARRIER();
-  me->busy = 0;
+  location_give(me);
 }
 
 void hs_leave(uint32_t region) {
   struct location *me = here();
-  if (!me || UNLIKELY(me->busy) || UNLIKELY(region == HS_FILTERED)) return;
-  me->busy = 1;
-  COMPILER_BARRIER();
+  if (UNLIKELY(region == HS_FILTERED) || !location_take(me)) return;
   leave(me, region);
-  COMPILER_BARRIER();
-  me->busy = 0;
+  location_give(me);
 }
 
 /* --- events within regions ---------------------------------------------------------------- */
@@ -355,9 +422,7 @@ static int takes_time_of_enter(uint32_t kind) {
 int hs_event(uint32_t kind, uint32_t payload, uint64_t first, uint64_t second, uint64_t third,
              uint64_t fourth) {
   struct location *me = here();
-  if (!me || UNLIKELY(me->busy) || kind <= HS_EVENT_LEAVE || kind >= HS_EVENT_KINDS) return 0;
-  me->busy = 1;
-  COMPILER_BARRIER();
+  if (kind <= HS_EVENT_LEAVE || kind >= HS_EVENT_KINDS || !location_take(me)) return 0;
   int on = LIKELY(me->turn == hs_recorder.turn) || hs_take_turn(me);
   uint64_t words[4] = {first, second, third, fourth};
   const int recorded = on && has_room(me);
@@ -377,19 +442,15 @@ int hs_event(uint32_t kind, uint32_t payload, uint64_t first, uint64_t second, u
   } else if (on) {
     skips_take(me, kind, payload, words);
   }
-  COMPILER_BARRIER();
-  me->busy = 0;
+  location_give(me);
   return recorded;
 }
 
 void hs_skip(uint32_t peer, uint64_t channel, uint64_t flag) {
   struct location *me = here();
-  if (!me || UNLIKELY(me->busy)) return;
-  me->busy = 1;
-  COMPILER_BARRIER();
+  if (!location_take(me)) return;
   if (LIKELY(me->turn == hs_recorder.turn) || hs_take_turn(me)) skips_add(me, peer, channel, flag);
-  COMPILER_BARRIER();
-  me->busy = 0;
+  location_give(me);
 }
 
 /* A region that is over already, such as a flush. */
@@ -398,8 +459,8 @@ void location_region(struct location *me, uint32_t region, uint64_t begin, uint6
                           ? NULL
                           : calltree_find(me, me->current, region, NULL);
   if (!node || !tracing(me)) return;
-  put(me, begin, HS_EVENT_ENTER, node->number);
-  put(me, end, HS_EVENT_LEAVE, node->number);
+  put_event(me, begin, HS_EVENT_ENTER, node->number);
+  put_event(me, end, HS_EVENT_LEAVE, node->number);
 }
 
 /* --- begin, end, pauses ------------------------------------------------------------------- */
@@ -409,11 +470,7 @@ void location_begin(struct location *me, uint64_t tick) {
   me->depth = me->beyond = me->phase_depth = me->shadow_depth = 0;
   me->odd = (hs_recorder.phase[0] ? ODD_PHASE : 0) | (hs_recorder.counters ? ODD_COUNTERS : 0);
   me->current = me->root;
-  if (tracing(me)) {
-    put(me, tick, HS_EVENT_ENTER, me->root->number);
-  } else {
-    me->root->entered = tick - me->away;
-  }
+  note_enter(me, me->root, tick);
 }
 
 /* What is open within a node ends, at a tick that may have passed already. */
@@ -451,7 +508,7 @@ void location_count_open(struct location *me, uint64_t tick) {
 void location_pause(struct location *me, uint64_t tick) {
   if (me->odd & ODD_PAUSED) return;
   if ((int64_t)(tick - me->last) < 0) tick = me->last;
-  if (tracing(me)) put(me, tick, HS_EVENT_PAUSE, 0);
+  if (tracing(me)) put_event(me, tick, HS_EVENT_PAUSE, 0);
   me->odd |= ODD_PAUSED;
   me->stamped = 0;
   me->paused_at = me->current;
@@ -469,7 +526,7 @@ void location_resume(struct location *me, uint64_t tick) {
   uint32_t entered = me->shadow_depth;
   me->odd &= ~(uint32_t)ODD_PAUSED;
   me->away += tick - me->paused_since;
-  if (tracing(me)) put(me, tick, HS_EVENT_RESUME, 0);
+  if (tracing(me)) put_event(me, tick, HS_EVENT_RESUME, 0);
   if (me->skipped) record_skipped(me);
   if (me->odd & ODD_COUNTERS) counters_resume(me);
   me->depth -= entered;
@@ -491,12 +548,7 @@ void location_resume(struct location *me, uint64_t tick) {
     if (!has_room(me)) return;
     node->frame = call->frame;
     node->depth = ++me->depth;
-    node->outer = me->current;
-    me->current = node;
-    if (tracing(me))
-      put(me, tick, HS_EVENT_ENTER, node->number);
-    else
-      node->entered = tick - me->away;
+    begin_visit(me, node, tick);
     if (me->odd & ODD_COUNTERS) put_counters(me, node, 1);
   }
 }

@@ -22,11 +22,10 @@ from haloscope.errors import MachineError
 from haloscope.scope.record.build import EVENTS_HEADER, compile_library
 
 _HERE = Path(__file__).parent
-_ALWAYS = tuple(_HERE / name for name in ("gpu_process.c", "gpu_nvtx.c"))
-_ABSENT = (_HERE / "gpu_absent.c",)
-_PRESENT = tuple(_HERE / name for name in ("gpu_cupti.c", "gpu_calls.c", "gpu_flush.c"))
+_ALWAYS = (_HERE / "gpu_nvtx.c",)
+_PRESENT = tuple(_HERE / name for name in ("gpu_cupti.c", "gpu_calls.c"))
 _HEADERS = (
-    *(_HERE / n for n in ("gpu_tracer.h", "gpu_calls.h", "gpu_streams.h", "recorder.h", "stub.h")),
+    *(_HERE / n for n in ("gpu_tracer.h", "gpu_calls.h", "recorder.h", "stub.h")),
     EVENTS_HEADER,
 )
 _FLAGS = ("-fvisibility=hidden", "-pthread", "-ldl")
@@ -310,7 +309,7 @@ def _with_cupti(cupti: Cupti, cache: Cache | None) -> Path:
 def _without_cupti(reason: str, cache: Cache | None) -> Path:
     settings = f"/* Written by gpu_build.py. */\n#define HS_NO_CUPTI {_quoted(reason)}\n"
     return compile_library(
-        (*_ALWAYS, *_ABSENT),
+        _ALWAYS,
         _HEADERS,
         generated=[("gpu_settings.h", settings)],
         flags=("-include", "gpu_settings.h", *_FLAGS),

@@ -31,10 +31,4 @@ extern struct gpu_cupti gpu_cupti;
 CUptiResult gpu_watch_calls(void);
 void gpu_leave_calls(void);
 
-/* Have CUPTI asked for its records each second, from the first call on. */
-void gpu_flush_from_now_on(void);
-
-/* Whether this is the first call: nothing is asked for any more when it returns. */
-int gpu_flush_no_more(void);
-
 #endif

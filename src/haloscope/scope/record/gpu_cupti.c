@@ -1,16 +1,18 @@
 /* Tracer of NVIDIA GPUs: kernels, copies and fills from CUPTI's activity records.
  *
  * CUDA's driver loads this library when the program initialises it. CUPTI hands over buffers of
- * records when they are full, and others when they are asked for (gpu_flush.c). Records carry
+ * records when they are full, and others when they are asked for. Records carry
  * times of the recorder's clock where CUPTI takes one; else pairs of both clocks' readings, taken
  * with each buffer, lead from one to the other. */
 #include "gpu_calls.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -28,6 +30,66 @@ struct gpu_cupti gpu_cupti;
 static pthread_mutex_t records_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t record_count, dropped, untimed, overhead;
 
+/* --- flushing ------------------------------------------------------------------------------- */
+
+/* A thread that asks CUPTI for its records each second.
+ *
+ * CUPTI's own period hands over full buffers only: a slow program would yield no records for
+ * minutes, and none at all where it is killed. A buffer with unfinished work stays with CUPTI until
+ * that work ends. */
+enum { PERIOD = 1 }; /* seconds */
+
+static struct {
+  pthread_mutex_t lock;
+  pthread_cond_t over;
+  pthread_t thread;
+  int runs, ends;
+} flusher = {.lock = PTHREAD_MUTEX_INITIALIZER, .over = PTHREAD_COND_INITIALIZER};
+
+static void *flush_periodically(void *unused) {
+  struct timespec until;
+  pthread_mutex_lock(&flusher.lock);
+  while (!flusher.ends) {
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PERIOD;
+    pthread_cond_timedwait(&flusher.over, &flusher.lock, &until);
+    if (flusher.ends) break;
+    pthread_mutex_unlock(&flusher.lock);
+    gpu_cupti.cuptiActivityFlushAll_(0);
+    hs_streams_settle();
+    pthread_mutex_lock(&flusher.lock);
+  }
+  pthread_mutex_unlock(&flusher.lock);
+  return unused;
+}
+
+static void begin_flushing(void) {
+  sigset_t all, before;
+  sigfillset(&all); /* signals are the program's */
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_mutex_lock(&flusher.lock);
+  if (!flusher.ends)
+    flusher.runs = pthread_create(&flusher.thread, NULL, flush_periodically, NULL) == 0;
+  pthread_mutex_unlock(&flusher.lock);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static void flush_from_now_on(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, begin_flushing);
+}
+
+/* Whether this is the first call: nothing is asked for any more when it returns. */
+static int flush_no_more(void) {
+  pthread_mutex_lock(&flusher.lock);
+  int first = !flusher.ends;
+  flusher.ends = 1;
+  pthread_cond_signal(&flusher.over);
+  pthread_mutex_unlock(&flusher.lock);
+  if (first && flusher.runs) pthread_join(flusher.thread, NULL);
+  return first;
+}
+
 /* --- buffers -------------------------------------------------------------------------------- */
 
 struct spare {
@@ -37,7 +99,7 @@ static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct spare *spares;
 
 static void CUPTIAPI on_request(uint8_t **buffer, size_t *size, size_t *most_records) {
-  gpu_flush_from_now_on();
+  flush_from_now_on();
   pthread_mutex_lock(&spare_lock);
   struct spare *spare = spares;
   if (spare) spares = spare->next;
@@ -262,7 +324,7 @@ static pid_t process;
 static void finish_tracer(void) {
   char line[512];
   /* CUDA and its threads do not live on in a copy of the process. */
-  if (getpid() != process || !gpu_flush_no_more()) return;
+  if (getpid() != process || !flush_no_more()) return;
   gpu_cupti.cuptiActivityFlushAll_(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
   pthread_mutex_lock(&records_lock);
   if (record_count) {

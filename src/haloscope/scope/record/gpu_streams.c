@@ -10,8 +10,6 @@
 
 #include <string.h>
 
-#include "gpu_streams.h"
-
 enum {
   MOST_STREAMS = 1024, /* with locations of their own; the others of a GPU share one */
   STREAM_SLOTS = 4096,
@@ -96,16 +94,13 @@ static uint64_t tick_of(uint64_t nanoseconds) {
  * and pause them pass it by. Its file is made with the first work, so that the host that launches
  * that work does not wait for it. */
 static struct location *new_stream_location(const struct stream *stream, uint32_t lane) {
-  char line[256], name[96];
+  char name[96];
   struct text text;
   struct location *me = hs_keep(sizeof *me);
   if (!me) return NULL;
   text_open(&text, name, sizeof name);
   text_put(&text, stream->name);
-  if (lane) {
-    text_put(&text, " +");
-    text_number(&text, lane);
-  }
+  if (lane) text_format(&text, " +%u", lane);
   hs_lock();
   me->number = hs_recorder.location_count++;
   me->file.fd = -1;
@@ -116,15 +111,8 @@ static struct location *new_stream_location(const struct stream *stream, uint32_
     hs_unlock();
     return NULL;
   }
-  text_open(&text, line, sizeof line);
-  text_put(&text, "{\"location\": ");
-  text_number(&text, me->number);
-  text_put(&text, ", \"kind\": \"stream\", \"name\": ");
-  text_string(&text, name);
-  text_put(&text, ", \"device\": ");
-  text_integer(&text, stream->device);
-  text_put(&text, "}\n");
-  definitions_line(line, (size_t)(text.at - line));
+  definitions_format("{\"location\": %u, \"kind\": \"stream\", \"name\": \"%s\", \"device\": %d}", me->number, name,
+                     stream->device);
   struct location **last = &hs_recorder.locations;
   while (*last) last = &(*last)->next_location;
   *last = me;
@@ -150,14 +138,10 @@ static struct stream **slot_of(uint64_t key) {
 static void name_stream(struct stream *stream, uint32_t context, uint32_t number, int shared) {
   struct text text;
   text_open(&text, stream->name, sizeof stream->name);
-  text_put(&text, "GPU ");
-  text_integer(&text, stream->device);
-  if (context > 1) {
-    text_put(&text, " context ");
-    text_number(&text, context);
-  }
-  text_put(&text, shared ? " further streams" : " stream ");
-  if (!shared) text_number(&text, number);
+  text_format(&text, "GPU %d", stream->device);
+  if (context > 1) text_format(&text, " context %u", context);
+  if (shared) text_put(&text, " further streams");
+  else text_format(&text, " stream %u", number);
 }
 
 /* Streams' lock held. */
@@ -320,19 +304,6 @@ static struct held pop(struct stream *stream) {
 
 /* --- events --------------------------------------------------------------------------------- */
 
-static void put(struct location *me, uint64_t tick, uint32_t kind, uint32_t payload) {
-  uint64_t delta = tick - me->last;
-  if (delta > HS_MOST_DELTA) {
-    *(volatile uint64_t *)me->next = HS_EVENT_TIME | (tick - clock_epoch()) << 6;
-    me->next++;
-    delta = 0;
-  }
-  me->last = tick;
-  *(volatile uint64_t *)me->next = kind | delta << 6 | (uint64_t)payload << 32;
-  me->next++;
-  me->events++;
-}
-
 /* The first location of the stream that is done with what it did before. */
 static struct lane *lane_for(struct stream *stream, uint64_t begin) {
   uint64_t close = (uint64_t)(NEGLIGIBLE * ticks_a_nanosecond >> FRACTION);
@@ -361,17 +332,10 @@ static void write_work(struct stream *stream, struct held *work) {
   struct location *me = lane->location;
   if (work->begin < me->last) work->begin = me->last;
   if (work->end < work->begin) work->end = work->begin;
-  put(me, work->begin, HS_EVENT_ENTER, node->number);
-  if (work->correlation) put(me, work->begin, HS_EVENT_EXECUTE, work->correlation);
-  if (work->direction) {
-    uint64_t *first = me->next;
-    first[1] = work->bytes;
-    COMPILER_BARRIER();
-    *(volatile uint64_t *)first = HS_EVENT_COPY | (uint64_t)work->direction << 32;
-    me->next = first + 2;
-    me->events++;
-  }
-  put(me, work->end, HS_EVENT_LEAVE, node->number);
+  put_event(me, work->begin, HS_EVENT_ENTER, node->number);
+  if (work->correlation) put_event(me, work->begin, HS_EVENT_EXECUTE, work->correlation);
+  if (work->direction) put_words(me, work->begin, HS_EVENT_COPY, work->direction, &work->bytes, 1);
+  put_event(me, work->end, HS_EVENT_LEAVE, node->number);
   lane->end = work->end;
 }
 
@@ -382,10 +346,7 @@ static void count_work(struct stream *stream, const struct held *work) {
     stream->left_out++;
     return;
   }
-  node->visits++;
-  node->ticks += taken;
-  if (taken < node->least) node->least = taken;
-  if (taken > node->most) node->most = taken;
+  node_visited(node, taken);
   if (!work->direction) return;
   if (!node->messages) node->messages = hs_keep(sizeof *node->messages);
   if (!node->messages) return;
@@ -459,14 +420,10 @@ void hs_device_note(const char *line) {
 void hs_at_finish(void (*finish)(void)) { __atomic_store_n(&finish_tracer, finish, __ATOMIC_RELEASE); }
 
 static void record_left_out(uint64_t count) {
-  char line[128];
-  struct text text;
-  if (!count) return;
-  text_open(&text, line, sizeof line);
-  text_put(&text, "{\"lost\": \"");
-  text_number(&text, count);
-  text_put(&text, " kernels and copies of GPUs: the buffer was full\"}");
-  hs_device_note(line);
+  if (!count || hs_recorder.state != ON) return;
+  hs_lock();
+  definitions_format("{\"lost\": \"%lu kernels and copies of GPUs: the buffer was full\"}", count);
+  hs_unlock();
 }
 
 /* Called before the files of the locations are closed; afterwards nothing is taken any more. */

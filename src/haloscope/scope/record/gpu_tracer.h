@@ -7,7 +7,7 @@
 #ifndef HALOSCOPE_GPU_TRACER_H
 #define HALOSCOPE_GPU_TRACER_H
 
-#include "gpu_streams.h"
+#include "recorder.h"
 
 #pragma weak hs_region
 #pragma weak hs_enter

@@ -30,12 +30,10 @@ PUBLIC void __cyg_profile_func_enter(void *function, void *site) {
   if (UNLIKELY(!me || me->busy)) return;
   const struct address_known *known = addresses_find(&functions, function);
   if (LIKELY(known && known->region == HS_FILTERED)) return;
-  me->busy = 1;
-  COMPILER_BARRIER();
+  location_take(me);
   uint32_t region = known ? known->region : define_function(function);
   if (region != HS_FILTERED) location_enter(me, region, site, __builtin_dwarf_cfa());
-  COMPILER_BARRIER();
-  me->busy = 0;
+  location_give(me);
 }
 
 PUBLIC void __cyg_profile_func_exit(void *function, void *site) {
@@ -44,23 +42,18 @@ PUBLIC void __cyg_profile_func_exit(void *function, void *site) {
   if (UNLIKELY(!me || me->busy)) return;
   const struct address_known *known = addresses_find(&functions, function);
   if (!known || known->region == HS_FILTERED) return;
-  me->busy = 1;
-  COMPILER_BARRIER();
+  location_take(me);
   location_leave(me, known->region);
-  COMPILER_BARRIER();
-  me->busy = 0;
+  location_give(me);
 }
 
 /* --- regions of the user ---------------------------------------------------------------------- */
 
 static void enter_user(uint32_t region, const void *site, const char *frame) {
   struct location *me = here();
-  if (UNLIKELY(!me || me->busy || region == HS_FILTERED)) return;
-  me->busy = 1;
-  COMPILER_BARRIER();
+  if (UNLIKELY(region == HS_FILTERED) || !location_take(me)) return;
   location_enter(me, region, site, frame);
-  COMPILER_BARRIER();
-  me->busy = 0;
+  location_give(me);
 }
 
 PUBLIC uint32_t haloscope_region(const char *name);

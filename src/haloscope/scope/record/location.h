@@ -8,10 +8,8 @@
 #ifndef HALOSCOPE_LOCATION_H
 #define HALOSCOPE_LOCATION_H
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include <pthread.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -209,6 +207,26 @@ static inline uint64_t now(void) {
 
 static inline int tracing(const struct location *me) { return me->base != NULL; }
 
+/* A location to be changed by its thread: NULL where that is within a change already. */
+static inline struct location *location_take(struct location *me) {
+  if (UNLIKELY(!me || me->busy)) return NULL;
+  me->busy = 1;
+  COMPILER_BARRIER();
+  return me;
+}
+
+static inline void location_give(struct location *me) {
+  COMPILER_BARRIER();
+  me->busy = 0;
+}
+
+static inline void node_visited(struct node *node, uint64_t taken) {
+  node->visits++;
+  node->ticks += taken;
+  if (taken < node->least) node->least = taken;
+  if (taken > node->most) node->most = taken;
+}
+
 /* recorder.c */
 struct location *hs_acquire(void);
 void hs_lock(void);
@@ -218,18 +236,52 @@ int hs_take_turn(struct location *me); /* false: the recording has ended */
 void hs_take_toggles(struct location *me);
 void hs_become_rank(int rank, int size, const char *mpi, const char *threads); /* lock held */
 void hs_phase_changes(struct location *me, int inside);
+void hs_record_no_more(int state); /* OFF or ENDED from here on */
 
 /* ending.c */
 void hs_finish(void);
 void hs_finish_in_signal(int number);
 void hs_record_rate(double rate); /* lock held */
 
+/* --- words of a trace ------------------------------------------------------------------------ */
+
+/* The ticks since the event before, with a word of its own where they do not fit. */
+static inline uint64_t delta_to(struct location *me, uint64_t tick) {
+  uint64_t delta = tick - me->last;
+  if (UNLIKELY(delta > HS_MOST_DELTA)) {
+    if ((int64_t)delta < 0) return 0; /* clocks of two processors, a few ticks apart */
+    *(volatile uint64_t *)me->next = HS_EVENT_TIME | (tick - clock_epoch()) << 6;
+    me->next++;
+    delta = 0;
+  }
+  me->last = tick;
+  return delta << 6;
+}
+
+static inline void put_event(struct location *me, uint64_t tick, uint32_t kind, uint32_t payload) {
+  uint64_t delta = delta_to(me, tick);
+  *(volatile uint64_t *)me->next = kind | delta | (uint64_t)payload << 32;
+  me->next++;
+  me->events++;
+}
+
+static inline void put_words(struct location *me, uint64_t tick, uint32_t kind, uint32_t payload,
+                             const uint64_t *words, uint32_t count) {
+  uint64_t delta = delta_to(me, tick);
+  uint64_t *first = me->next;
+  for (uint32_t i = 0; i < count; i++) first[1 + i] = words[i];
+  COMPILER_BARRIER();
+  *(volatile uint64_t *)first = kind | delta | (uint64_t)payload << 32;
+  me->next = first + 1 + count;
+  me->events++;
+}
+
 static inline struct location *here(void) {
   struct location *me = hs_me;
   return LIKELY(me != NULL) ? me : hs_acquire();
 }
 
-/* arena.c: memory that is never given back, without malloc */
+/* recorder.c: memory that is never given back, without malloc */
 void *hs_keep(size_t bytes); /* zeroed; NULL where there is none */
 
 /* environment.c */
@@ -241,6 +293,8 @@ const char *environment_counters(void);
 /* definitions.c */
 int definitions_open(void);
 void definitions_line(const char *text, size_t length); /* lock held */
+/* A line of at most a kilobyte, as text_format; without its newline. */
+__attribute__((format(printf, 1, 2))) void definitions_format(const char *format, ...);
 void definitions_opening(double rate);
 void definitions_close(void);
 uint32_t definitions_node(uint32_t parent, uint32_t region, const void *site);
@@ -248,15 +302,13 @@ uint32_t definitions_region(const char *name, const char *plain, const char *par
                             const char *role, const char *file, int line);
 void definitions_lost(const char *reason, const struct location *where);
 
-/* rank_files.c */
+/* buffers.c */
 void file_path(char *path, size_t room, const char *ending, int location);
 int file_ready(struct file *file, const char *path);
 int file_open_new(struct file *file, const char *path);
 int file_may_grow_to(uint64_t size);
 int files_take_rank(void); /* false: another process has that rank, or the folder is gone */
 void files_drop(void);
-
-/* buffers.c */
 int buffer_open(struct location *me);
 void buffer_roll(struct location *me);
 void buffer_rename(struct location *me);
@@ -286,11 +338,6 @@ void location_pause(struct location *me, uint64_t tick);
 void location_resume(struct location *me, uint64_t tick);
 void location_region(struct location *me, uint32_t region, uint64_t begin, uint64_t end);
 
-/* skips.c */
-void skips_add(struct location *me, uint32_t peer, uint64_t channel, uint64_t flag);
-int skips_holds(const struct location *me, uint32_t peer, uint64_t channel, uint64_t flag);
-void skips_take(struct location *me, uint32_t kind, uint32_t payload, const uint64_t *words);
-
 /* profile.c */
 void profile_message(struct location *me, uint32_t kind, uint32_t peer, const uint64_t *words);
 void profile_write(double rate);
@@ -316,7 +363,6 @@ struct function {
 int symbols_find(const void *address, struct function *function);
 int symbols_site(const void *address, char *text, size_t room);
 
-/* addresses.c */
 struct address_known {
   const void *key;
   uint32_t region; /* HS_FILTERED: not recorded */
@@ -342,11 +388,10 @@ struct text {
 };
 void text_open(struct text *text, char *room, size_t size);
 void text_put(struct text *text, const char *plain);
-void text_string(struct text *text, const char *content); /* with quotes, as JSON */
-void text_number(struct text *text, uint64_t number);
-void text_integer(struct text *text, int64_t number);
-void text_real(struct text *text, double number); /* not negative */
-void text_seconds(struct text *text, double seconds);
+/* As printf: %s, %d, %u, %x and long ones; a %s after a quote is escaped as in JSON, %f is not negative,
+ * and %e is in seconds with a tenth of a nanosecond. */
+__attribute__((format(printf, 2, 3))) void text_format(struct text *text, const char *format, ...);
+void text_vformat(struct text *text, const char *format, va_list values);
 
 #pragma GCC visibility pop
 #endif

@@ -32,17 +32,8 @@ from haloscope.scope.trace.measurement import MOST_RANKS, open_measurement
 MODES = ("profile", "trace")
 # Those of tracer/counters.c.
 COUNTERS = (
-    "instructions",
-    "cycles",
-    "cache-misses",
-    "cache-references",
-    "branches",
-    "branch-misses",
-    "stalled-cycles",
-    "task-clock",
-    "page-faults",
-    "context-switches",
-    "migrations",
+    *("instructions", "cycles", "cache-misses", "cache-references", "branches", "branch-misses"),
+    *("stalled-cycles", "task-clock", "page-faults", "context-switches", "migrations"),
 )
 _PACKAGES = Path(__file__).absolute().parents[3]
 FILE_NAME = "measurement.json"
@@ -57,7 +48,7 @@ _TAIL_BYTES = 1 << 16
 _VISIT = re.compile(r"(.+):([0-9]+)")  # NAME:N of a phase
 _MOST_NAMES = 5  # that an error lists
 _MOST_PATH_BYTES = 4096
-# What stub_reason.c leaves, the most telling first; {} is the library that it names.
+# What stub_loaded.c leaves, the most telling first; {} is the library that it names.
 _REASONS = {
     "said": "see the line above",
     "other-tool": "the tool {} intercepts MPI functions before the recorder; measure without it",
@@ -72,12 +63,7 @@ _NO_REASON = (
 )
 # Signals that are passed on. Python's own answers to them would end this process alone.
 _PASSED_ON = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
 )
 # Python ignores these, and a program would inherit that.
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -97,45 +83,31 @@ class Options:
     counters: tuple[str, ...] = ()  # Hardware counters to read
 
     def __post_init__(self) -> None:
+        def fault(problem: str, option: str, allowed: str = "", remedy: str = "") -> InputError:
+            return InputError(problem, location=option, allowed=allowed, remedy=remedy)
+
         if self.mode not in MODES:
             raise InputError(f"unknown mode {self.mode!r}", allowed="profile or trace")
         if self.buffer is not None and not 1 <= self.buffer <= MOST_BUFFER_MIB:
-            raise InputError(
-                f"the buffer has {self.buffer} MiB",
-                location="--buffer",
-                allowed=f"1 to {MOST_BUFFER_MIB} MiB",
-            )
+            allowed = f"1 to {MOST_BUFFER_MIB} MiB"
+            raise fault(f"the buffer has {self.buffer} MiB", "--buffer", allowed)
         if not 0 <= self.unwind <= MOST_FRAMES:
-            raise InputError(
-                f"the depth is {self.unwind}", location="--unwind", allowed=f"0 to {MOST_FRAMES}"
-            )
-        if len(self.filter.encode()) > _MOST_FILTER_BYTES:
-            raise InputError(
-                f"the filter has {len(self.filter.encode())} bytes",
-                location="--filter",
-                allowed=f"at most {_MOST_FILTER_BYTES} bytes",
-                remedy="use patterns with * instead of lists of names",
-            )
+            raise fault(f"the depth is {self.unwind}", "--unwind", f"0 to {MOST_FRAMES}")
+        if (size := len(self.filter.encode())) > _MOST_FILTER_BYTES:
+            allowed = f"at most {_MOST_FILTER_BYTES} bytes"
+            remedy = "use patterns with * instead of lists of names"
+            raise fault(f"the filter has {size} bytes", "--filter", allowed, remedy)
         if len(self.counters) > MOST_COUNTERS:
-            raise InputError(
-                f"there are {len(self.counters)} counters",
-                location="--counters",
-                allowed=f"at most {MOST_COUNTERS}",
-            )
+            number = f"there are {len(self.counters)} counters"
+            raise fault(number, "--counters", f"at most {MOST_COUNTERS}")
         for name in self.counters:
             if name not in COUNTERS:
                 close = difflib.get_close_matches(name, COUNTERS, 1)
-                raise InputError(
-                    f"unknown counter {name!r}",
-                    location="--counters",
-                    allowed=", ".join(COUNTERS),
-                    remedy=f"did you mean {close[0]}?" if close else "",
-                )
+                remedy = f"did you mean {close[0]}?" if close else ""
+                raise fault(f"unknown counter {name!r}", "--counters", ", ".join(COUNTERS), remedy)
         for name, text in (("filter", self.filter), ("phase", self.phase)):
             if "\0" in text:
-                raise InputError(
-                    f"the {name} holds a zero byte", location=f"--{name}", remedy="give plain text"
-                )
+                raise fault(f"the {name} holds a zero byte", f"--{name}", remedy="give plain text")
 
 
 @dataclass

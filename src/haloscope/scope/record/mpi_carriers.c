@@ -13,9 +13,6 @@
  * Network file systems keep what they know of a folder for a while: files are looked for by name,
  * by one rank only, and the others look at one file that is there already.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -74,64 +74,38 @@ static struct table groups; /* number + 1 by hash of members */
 
 /* ---- definitions ---- */
 
-struct line {
-  char *text;
-  size_t used, room;
-};
-
-static void put(struct line *line, const char *text, size_t length) {
-  if (line->used + length + 1 > line->room) {
-    const size_t room = 2 * line->room + length + 256;
-    char *wider = realloc(line->text, room);
-    if (wider == NULL) return;
-    line->text = wider;
-    line->room = room;
-  }
-  memcpy(line->text + line->used, text, length);
-  line->used += length;
-  line->text[line->used] = '\0';
+static void put_numbers(FILE *line, const uint32_t *numbers, int count) {
+  for (int i = 0; i < count; i++)
+    fprintf(line, "%s%u", i ? ", " : "[", numbers ? numbers[i] : (uint32_t)i);
+  fputs(count > 0 ? "]" : "[]", line);
 }
 
-static void put_text(struct line *line, const char *text) { put(line, text, strlen(text)); }
-
-static void put_number(struct line *line, long long number) {
-  char text[24];
-  put(line, text, (size_t)snprintf(text, sizeof text, "%lld", number));
-}
-
-static void put_numbers(struct line *line, const uint32_t *numbers, int count) {
-  put_text(line, "[");
-  for (int i = 0; i < count; i++) {
-    if (i) put_text(line, ", ");
-    put_number(line, numbers ? numbers[i] : (uint32_t)i);
-  }
-  put_text(line, "]");
-}
-
-static void put_string(struct line *line, const char *text) {
-  put_text(line, "\"");
+static void put_string(FILE *line, const char *text) {
   for (; *text; text++) {
-    char escaped[8];
     const unsigned char byte = (unsigned char)*text;
-    if (byte == '"' || byte == '\\' || byte < 32 || byte > 126)
-      put(line, escaped, (size_t)snprintf(escaped, sizeof escaped, "\\u%04x", byte));
-    else
-      put(line, text, 1);
+    if (byte == '"' || byte == '\\' || byte < 32 || byte > 126) fprintf(line, "\\u%04x", byte);
+    else fputc(byte, line);
   }
-  put_text(line, "\"");
 }
 
-static void put_topology(struct line *line, MPI_Comm handle) {
+static void put_topology(FILE *line, MPI_Comm handle) {
   int kind = MPI_UNDEFINED, count = 0;
   if (PMPI_Topo_test(handle, &kind) != MPI_SUCCESS || kind != MPI_CART) return;
   if (PMPI_Cartdim_get(handle, &count) != MPI_SUCCESS || count > MOST_DIMENSIONS) return;
   int dims[MOST_DIMENSIONS], periods[MOST_DIMENSIONS], at[MOST_DIMENSIONS];
   if (PMPI_Cart_get(handle, count, dims, periods, at) != MPI_SUCCESS) return;
   for (int i = 0; i < count; i++) periods[i] = periods[i] != 0;
-  put_text(line, ", \"dims\": ");
+  fputs(", \"dims\": ", line);
   put_numbers(line, (const uint32_t *)dims, count);
-  put_text(line, ", \"periods\": ");
+  fputs(", \"periods\": ", line);
   put_numbers(line, (const uint32_t *)periods, count);
+}
+
+/* Ends a line that was written into memory, and records it. */
+static void define(FILE *line, char *const *text) {
+  fputs("}", line);
+  if (fclose(line) == 0) hs_define(*text);
+  free(*text);
 }
 
 static int all_known(const uint32_t *ranks, int count) {
@@ -142,34 +116,28 @@ static int all_known(const uint32_t *ranks, int count) {
 
 /* Define a communicator, again where it gets its name after its creation. */
 void hs_define_comm(struct hs_comm *comm, MPI_Comm handle) {
-  char name[MPI_MAX_OBJECT_NAME + 1] = "", key[20];
+  char name[MPI_MAX_OBJECT_NAME + 1] = "", *text = NULL;
   int length = 0;
-  struct line line = {0};
-  snprintf(key, sizeof key, "%016llx", (unsigned long long)comm->key);
-  put_text(&line, "{\"comm\": ");
-  put_number(&line, comm->number);
-  put_text(&line, ", \"key\": \"");
-  put_text(&line, key);
-  put_text(&line, "\", \"members\": ");
-  if (comm->ranks == NULL && comm->size == world_size) put_text(&line, "\"world\"");
-  else if (all_known(comm->ranks, comm->size)) put_numbers(&line, comm->ranks, comm->size);
-  else put_text(&line, "[]");
+  size_t size;
+  FILE *line = open_memstream(&text, &size);
+  if (line == NULL) return;
+  fprintf(line, "{\"comm\": %u, \"key\": \"%016llx\", \"members\": ", comm->number, (unsigned long long)comm->key);
+  if (comm->ranks == NULL && comm->size == world_size) fputs("\"world\"", line);
+  else put_numbers(line, comm->ranks, all_known(comm->ranks, comm->size) ? comm->size : 0);
   if (comm->between) {
-    put_text(&line, ", \"remote\": ");
-    const int known = all_known(comm->peers, comm->peer_count);
-    put_numbers(&line, comm->peers, known ? comm->peer_count : 0);
+    fputs(", \"remote\": ", line);
+    put_numbers(line, comm->peers, all_known(comm->peers, comm->peer_count) ? comm->peer_count : 0);
   }
   PMPI_Comm_get_name(handle, name, &length);
   /* Open MPI gives such names by itself. */
   if (name[0] && strncmp(name, "MPI COMMUNICATOR ", 17) != 0) {
     name[MOST_NAME < MPI_MAX_OBJECT_NAME ? MOST_NAME : MPI_MAX_OBJECT_NAME - 1] = '\0';
-    put_text(&line, ", \"name\": ");
-    put_string(&line, name);
+    fputs(", \"name\": \"", line);
+    put_string(line, name);
+    fputs("\"", line);
   }
-  if (!comm->between) put_topology(&line, handle);
-  put_text(&line, "}");
-  if (line.text) hs_define(line.text);
-  free(line.text);
+  if (!comm->between) put_topology(line, handle);
+  define(line, &text);
 }
 
 /* ---- members ---- */
@@ -263,13 +231,18 @@ static void keep(MPI_Comm handle, struct hs_comm *comm) {
   hs_spin_drop(&comms_lock);
 }
 
+static struct hs_comm *kept_comm(MPI_Comm handle) {
+  hs_spin_take(&comms_lock);
+  struct hs_comm *comm = (struct hs_comm *)(uintptr_t)looked_up(&comms, HS_KEY(handle) + 1);
+  hs_spin_drop(&comms_lock);
+  return comm;
+}
+
 /* Nobody saw it being made: MPI_COMM_SELF, or one with ranks of another program. */
 static struct hs_comm *find_unseen(MPI_Comm handle) {
   static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
   pthread_mutex_lock(&one_at_a_time);
-  hs_spin_take(&comms_lock);
-  struct hs_comm *comm = (struct hs_comm *)(uintptr_t)looked_up(&comms, HS_KEY(handle) + 1);
-  hs_spin_drop(&comms_lock);
+  struct hs_comm *comm = kept_comm(handle);
   if (comm == NULL) comm = hs_new_comm(MPI_COMM_NULL, handle, 0);
   pthread_mutex_unlock(&one_at_a_time);
   return comm;
@@ -277,9 +250,7 @@ static struct hs_comm *find_unseen(MPI_Comm handle) {
 
 struct hs_comm *hs_find_comm(MPI_Comm handle) {
   if (handle == MPI_COMM_NULL) return NULL;
-  hs_spin_take(&comms_lock);
-  struct hs_comm *comm = (struct hs_comm *)(uintptr_t)looked_up(&comms, HS_KEY(handle) + 1);
-  hs_spin_drop(&comms_lock);
+  struct hs_comm *comm = kept_comm(handle);
   if (comm == NULL) comm = find_unseen(handle);
   if (!hs_multiple && comm != NULL) {
     hs_last_handle = handle;
@@ -372,15 +343,15 @@ uint32_t hs_group_number(MPI_Group group) {
   pthread_mutex_lock(&making);
   uint32_t number = (uint32_t)looked_up(&groups, hash);
   if (number == 0 && noted(&groups, hash, groups_made + 1)) {
+    char *text = NULL;
+    size_t length;
+    FILE *line = open_memstream(&text, &length);
     number = ++groups_made;
-    struct line line = {0};
-    put_text(&line, "{\"group\": ");
-    put_number(&line, number - 1);
-    put_text(&line, ", \"members\": ");
-    put_numbers(&line, ranks, all_known(ranks, size) ? size : 0);
-    put_text(&line, "}");
-    if (line.text) hs_define(line.text);
-    free(line.text);
+    if (line) {
+      fprintf(line, "{\"group\": %u, \"members\": ", number - 1);
+      put_numbers(line, ranks, all_known(ranks, size) ? size : 0);
+      define(line, &text);
+    }
   }
   pthread_mutex_unlock(&making);
   free(ranks);

@@ -6,7 +6,7 @@
  */
 #include <stdlib.h>
 
-#include "mpi_pending.h"
+#include "mpi_tracer.h"
 
 enum { SHARDS = 64 };
 #define NO_RECORD 0xffffffffu

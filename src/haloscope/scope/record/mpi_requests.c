@@ -6,7 +6,7 @@
  */
 #include <stdlib.h>
 
-#include "mpi_pending.h"
+#include "mpi_tracer.h"
 
 enum { FEW = 32 };
 
@@ -229,9 +229,7 @@ static void record_done(const struct hs_request *request, const MPI_Status *stat
       if (request->comm) record_exchanged(request, status);
       break;
     case HS_PENDING_COMM:
-      hs_new_comm(request->parent, *request->made, 0);
-      if (request->number != HS_NOBODY) hs_event(HS_EVENT_ICOLLECTIVE_DONE, request->number, 0, 0, 0, 0);
-      break;
+      hs_new_comm(request->parent, *request->made, 0); /* fall through */
     case HS_PENDING_COLLECTIVE:
       if (request->number != HS_NOBODY) hs_event(HS_EVENT_ICOLLECTIVE_DONE, request->number, 0, 0, 0, 0);
       break;
@@ -285,6 +283,13 @@ static void record_freed(const struct hs_request *request, MPI_Request handle) {
     hs_skip(peer, channel, HS_SKIPPED_RECEIVED);
 }
 
+/* The region that takes the place of a filtered call when it completes something. */
+static void enter_stand_in(uint32_t *stand_in) {
+  if (*stand_in != HS_FILTERED) return;
+  *stand_in = hs_region("MPI_completion", "mpi", "test", "", 0);
+  if (*stand_in != HS_FILTERED) hs_enter(*stand_in, NULL);
+}
+
 /* Arguments of a call that may complete requests. MPI nulls the program's own handles. */
 struct waiting {
   int count;
@@ -298,7 +303,8 @@ struct waiting {
   MPI_Status few_statuses[FEW];
 };
 
-static int begin_waiting(struct waiting *self, uint32_t region, int count,
+/* Without memory nothing is known of what is completed. */
+static void begin_waiting(struct waiting *self, uint32_t region, int count,
                          const MPI_Request *handles, MPI_Status *statuses, int status_count) {
   self->count = count > 0 ? count : 0;
   self->region = region;
@@ -311,7 +317,11 @@ static int begin_waiting(struct waiting *self, uint32_t region, int count,
   if (many > FEW || HS_UNLIKELY(hs_multiple)) {
     self->memory = malloc(many * (sizeof(MPI_Status) + sizeof(MPI_Request) +
                                   (hs_multiple ? sizeof(struct hs_request) : 0)) + 64);
-    if (self->memory == NULL) return 0;
+    if (self->memory == NULL) {
+      self->count = 0;
+      self->statuses = statuses;
+      return;
+    }
     char *at = self->memory;
     if (hs_multiple) {
       self->claimed = (struct hs_request *)at;
@@ -325,7 +335,6 @@ static int begin_waiting(struct waiting *self, uint32_t region, int count,
     self->statuses = statuses;
   for (int i = 0; self->claimed && i < self->count; i++)
     if (!pending_take(self->handles[i], &self->claimed[i])) self->handles[i] = MPI_REQUEST_NULL;
-  return 1;
 }
 
 /* Request `i` is done, with a code of its own. */
@@ -338,10 +347,7 @@ static void completed(struct waiting *self, int i, const MPI_Status *status, int
   } else if (!pending_take(self->handles[i], &request)) {
     return;
   }
-  if (self->region == HS_FILTERED && self->stand_in == HS_FILTERED && request.active && request.kind) {
-    self->stand_in = hs_region("MPI_completion", "mpi", "test", "", 0);
-    if (self->stand_in != HS_FILTERED) hs_enter(self->stand_in, NULL);
-  }
+  if (self->region == HS_FILTERED && request.active && request.kind) enter_stand_in(&self->stand_in);
   if (hs_message_came(code)) record_done(&request, status);
   if (request.comm && !request.persistent) hs_release_comm(request.comm);
 }
@@ -371,7 +377,8 @@ static void completed_all(struct waiting *self, int code) {
 static void completed_listed(struct waiting *self, int code, int count,
                              const int *indices) {
   const int has_codes = in_statuses(code);
-  if (count == MPI_UNDEFINED || count <= 0 || (code != MPI_SUCCESS && !has_codes)) return;
+  if (count == MPI_UNDEFINED || count <= 0 || self->count == 0 || (code != MPI_SUCCESS && !has_codes))
+    return;
   for (int i = 0; i < count; i++)
     completed(self, indices[i], &self->statuses[i], has_codes ? self->statuses[i].MPI_ERROR : MPI_SUCCESS);
 }
@@ -383,7 +390,7 @@ static void completed_one(struct waiting *self, int code, int index) {
 
 int hs_own_Wait(uint32_t region, MPI_Request *request, MPI_Status *status) {
   struct waiting all;
-  if (!begin_waiting(&all, region, 1, request, status, 1)) return PMPI_Wait(request, status);
+  begin_waiting(&all, region, 1, request, status, 1);
   const int code = PMPI_Wait(request, all.statuses);
   completed_one(&all, code, 0);
   end_waiting(&all);
@@ -393,8 +400,7 @@ int hs_own_Wait(uint32_t region, MPI_Request *request, MPI_Status *status) {
 int hs_own_Waitany(uint32_t region, int count, MPI_Request requests[], int *index,
                    MPI_Status *status) {
   struct waiting all;
-  if (!begin_waiting(&all, region, count, requests, status, 1))
-    return PMPI_Waitany(count, requests, index, status);
+  begin_waiting(&all, region, count, requests, status, 1);
   const int code = PMPI_Waitany(count, requests, index, all.statuses);
   completed_one(&all, code, *index);
   end_waiting(&all);
@@ -403,28 +409,38 @@ int hs_own_Waitany(uint32_t region, int count, MPI_Request requests[], int *inde
 
 int hs_own_Waitall(uint32_t region, int count, MPI_Request requests[], MPI_Status *statuses) {
   struct waiting all;
-  if (!begin_waiting(&all, region, count, requests, statuses, 0))
-    return PMPI_Waitall(count, requests, statuses);
+  begin_waiting(&all, region, count, requests, statuses, 0);
   const int code = PMPI_Waitall(count, requests, all.statuses);
   completed_all(&all, code);
   end_waiting(&all);
   return code;
 }
 
-int hs_own_Waitsome(uint32_t region, int incount, MPI_Request requests[], int *outcount,
-                    int indices[], MPI_Status *statuses) {
+/* MPI_Waitsome or MPI_Testsome. */
+static int complete_listed(int (*complete)(int, MPI_Request *, int *, int *, MPI_Status *), uint32_t region,
+                         int incount, MPI_Request requests[], int *outcount, int indices[],
+                         MPI_Status *statuses) {
   struct waiting all;
-  if (!begin_waiting(&all, region, incount, requests, statuses, 0))
-    return PMPI_Waitsome(incount, requests, outcount, indices, statuses);
-  const int code = PMPI_Waitsome(incount, requests, outcount, indices, all.statuses);
+  begin_waiting(&all, region, incount, requests, statuses, 0);
+  const int code = complete(incount, requests, outcount, indices, all.statuses);
   completed_listed(&all, code, *outcount, indices);
   end_waiting(&all);
   return code;
 }
 
+int hs_own_Waitsome(uint32_t region, int incount, MPI_Request requests[], int *outcount,
+                    int indices[], MPI_Status *statuses) {
+  return complete_listed(PMPI_Waitsome, region, incount, requests, outcount, indices, statuses);
+}
+
+int hs_own_Testsome(uint32_t region, int incount, MPI_Request requests[], int *outcount,
+                    int indices[], MPI_Status *statuses) {
+  return complete_listed(PMPI_Testsome, region, incount, requests, outcount, indices, statuses);
+}
+
 int hs_own_Test(uint32_t region, MPI_Request *request, int *flag, MPI_Status *status) {
   struct waiting all;
-  if (!begin_waiting(&all, region, 1, request, status, 1)) return PMPI_Test(request, flag, status);
+  begin_waiting(&all, region, 1, request, status, 1);
   *flag = 0;
   const int code = PMPI_Test(request, flag, all.statuses);
   if (*flag || code != MPI_SUCCESS) completed_one(&all, code, 0);
@@ -435,8 +451,7 @@ int hs_own_Test(uint32_t region, MPI_Request *request, int *flag, MPI_Status *st
 int hs_own_Testany(uint32_t region, int count, MPI_Request requests[], int *index, int *flag,
                    MPI_Status *status) {
   struct waiting all;
-  if (!begin_waiting(&all, region, count, requests, status, 1))
-    return PMPI_Testany(count, requests, index, flag, status);
+  begin_waiting(&all, region, count, requests, status, 1);
   *flag = 0;
   const int code = PMPI_Testany(count, requests, index, flag, all.statuses);
   if (*flag) completed_one(&all, code, *index);
@@ -447,22 +462,10 @@ int hs_own_Testany(uint32_t region, int count, MPI_Request requests[], int *inde
 int hs_own_Testall(uint32_t region, int count, MPI_Request requests[], int *flag,
                    MPI_Status *statuses) {
   struct waiting all;
-  if (!begin_waiting(&all, region, count, requests, statuses, 0))
-    return PMPI_Testall(count, requests, flag, statuses);
+  begin_waiting(&all, region, count, requests, statuses, 0);
   *flag = 0;
   const int code = PMPI_Testall(count, requests, flag, all.statuses);
   if (*flag || code != MPI_SUCCESS) completed_all(&all, code);
-  end_waiting(&all);
-  return code;
-}
-
-int hs_own_Testsome(uint32_t region, int incount, MPI_Request requests[], int *outcount,
-                    int indices[], MPI_Status *statuses) {
-  struct waiting all;
-  if (!begin_waiting(&all, region, incount, requests, statuses, 0))
-    return PMPI_Testsome(incount, requests, outcount, indices, statuses);
-  const int code = PMPI_Testsome(incount, requests, outcount, indices, all.statuses);
-  completed_listed(&all, code, *outcount, indices);
   end_waiting(&all);
   return code;
 }
@@ -511,10 +514,7 @@ static void record_completed(uint32_t region, uint32_t *stand_in, MPI_Request ha
                              const MPI_Status *status) {
   struct hs_request request;
   if (!pending_mark_recorded(handle, &request)) return;
-  if (!HS_RECORDED && *stand_in == HS_FILTERED && request.kind) {
-    *stand_in = hs_region("MPI_completion", "mpi", "test", "", 0);
-    if (*stand_in != HS_FILTERED) hs_enter(*stand_in, NULL);
-  }
+  if (!HS_RECORDED && request.kind) enter_stand_in(stand_in);
   record_done(&request, status);
 }
 

@@ -232,6 +232,18 @@ struct hs_request {
 uint32_t hs_next_number(void);
 void hs_track(MPI_Request handle, const struct hs_request *request);
 
+/* The table of requests under way. */
+int pending_take(MPI_Request handle, struct hs_request *request);
+void pending_put_back(MPI_Request handle, const struct hs_request *request);
+struct hs_request pending_start(MPI_Request handle);
+void pending_unrecorded(MPI_Request handle); /* the start of a persistent one was not recorded */
+int pending_mark_recorded(MPI_Request handle, struct hs_request *request); /* its completion, once */
+void pending_rename(MPI_Request before, MPI_Request after);
+void pending_cancel(MPI_Request handle);
+
+/* Forget the request; 0 where there is none. Pass its communicator to hs_release_comm. */
+int pending_drop(MPI_Request handle, struct hs_request *request);
+
 /* These return HS_NOBODY where nothing is recorded. */
 uint32_t hs_record_isend(uint32_t region, uint64_t bytes, int dest, int tag, MPI_Comm handle);
 uint32_t hs_record_irecv(uint32_t region, int source);
@@ -259,7 +271,6 @@ struct hs_window {
   uint32_t number;
   struct hs_comm *comm;
 };
-const struct hs_window *hs_window_of(MPI_Win handle);
 void hs_new_window(MPI_Win handle, MPI_Comm comm);
 void hs_new_file(MPI_File handle, MPI_Comm comm);
 struct hs_comm *hs_take_file(MPI_File handle);
@@ -285,8 +296,6 @@ const char *hs_carriers_find(int rank, int size); /* why this rank is not measur
 /* ---- mpi_clocks.c ---- */
 
 void hs_compare_clocks(void);
-
-/* ---- mpi_rehearsal.c ---- */
 
 void hs_record_cost(int rank);
 

@@ -142,10 +142,10 @@ int hs_own_Pcontrol(uint32_t region, int level) {
   return MPI_SUCCESS;
 }
 
-int hs_own_Comm_free(uint32_t region, MPI_Comm *handle) {
+static int freed(uint32_t region, MPI_Comm *handle, int (*release)(MPI_Comm *)) {
   const MPI_Comm before = *handle;
   struct hs_comm *comm = hs_forget_comm(before);
-  const int code = PMPI_Comm_free(handle);
+  const int code = release(handle);
   if (code != MPI_SUCCESS) {
     hs_keep_comm(before, comm);
     return code;
@@ -155,17 +155,10 @@ int hs_own_Comm_free(uint32_t region, MPI_Comm *handle) {
   return code;
 }
 
+int hs_own_Comm_free(uint32_t region, MPI_Comm *handle) { return freed(region, handle, PMPI_Comm_free); }
+
 int hs_own_Comm_disconnect(uint32_t region, MPI_Comm *handle) {
-  const MPI_Comm before = *handle;
-  struct hs_comm *comm = hs_forget_comm(before);
-  const int code = PMPI_Comm_disconnect(handle);
-  if (code != MPI_SUCCESS) {
-    hs_keep_comm(before, comm);
-    return code;
-  }
-  if (comm) hs_record_collective(region, comm, HS_OP_FREE | HS_NO_ROOT, 0, 0);
-  hs_drop_comm(comm);
-  return code;
+  return freed(region, handle, PMPI_Comm_disconnect);
 }
 
 int hs_own_Comm_set_name(uint32_t region, MPI_Comm handle, const char *name) {

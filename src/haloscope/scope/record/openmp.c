@@ -105,22 +105,14 @@ static void release(struct team *team) {
 /* --- a callback's begin and end -------------------------------------------------------------------- */
 
 static struct location *take(void) {
-  struct location *me = here();
-  if (!me || me->busy) return NULL;
-  me->busy = 1;
-  COMPILER_BARRIER();
-  if (!location_ready(me)) return NULL;
+  struct location *me = location_take(here());
+  if (!me || !location_ready(me)) return NULL;
   if (UNLIKELY(!__atomic_load_n(&have_numbers, __ATOMIC_ACQUIRE))) {
     for (int i = 0; i < REGIONS; i++)
       numbers[i] = definitions_region(names[i][0], NULL, "openmp", names[i][1], "", 0);
     __atomic_store_n(&have_numbers, 1, __ATOMIC_RELEASE);
   }
   return me;
-}
-
-static void give(struct location *me) {
-  COMPILER_BARRIER();
-  me->busy = 0;
 }
 
 static void enter(struct location *me, enum region region, const void *site) {
@@ -143,7 +135,7 @@ static void on_parallel_begin(union data *task, const void *frame, union data *p
   if (numbers[R_PARALLEL] != HS_FILTERED)
     location_enter_unwound(me, numbers[R_PARALLEL], site, __builtin_dwarf_cfa());
   parallel->pointer = new_team(me->current);
-  give(me);
+  location_give(me);
   hs_event(HS_EVENT_FORK, requested, 0, 0, 0, 0);
 }
 
@@ -158,7 +150,7 @@ static void on_parallel_end(union data *parallel, union data *task, int flags, c
   }
   if (!me) return;
   leave(me, R_PARALLEL);
-  give(me);
+  location_give(me);
 }
 
 static void begin_of_worker(struct location *me, struct team *team) {
@@ -195,7 +187,7 @@ static void on_implicit_task(int endpoint, union data *parallel, union data *tas
   struct location *me = take();
   if (!me) return;
   if (numbers[R_IMPLICIT] == HS_FILTERED) {
-    give(me);
+    location_give(me);
     return;
   }
   if (endpoint == BEGIN && index == 0)
@@ -205,7 +197,7 @@ static void on_implicit_task(int endpoint, union data *parallel, union data *tas
   else if (index == 0 || !me->team || me->odd & ODD_PAUSED)
     leave(me, R_IMPLICIT);
   if (endpoint != BEGIN && index != 0) openmp_close(me);
-  give(me);
+  location_give(me);
 }
 
 /* --- what a team does ----------------------------------------------------------------------------------- */
@@ -219,7 +211,7 @@ static void on_work(int kind, int endpoint, union data *parallel, union data *ta
     enter(me, region_of_work(kind), site);
   else
     leave(me, region_of_work(kind));
-  give(me);
+  location_give(me);
 }
 
 static void on_sync_region(int kind, int endpoint, union data *parallel, union data *task,
@@ -234,7 +226,7 @@ static void on_sync_region(int kind, int endpoint, union data *parallel, union d
     location_leave_to(me, me->current->outer, end_for(me));
   else
     leave(me, region);
-  give(me);
+  location_give(me);
 }
 
 static void on_mutex_acquire(int kind, unsigned hint, unsigned implementation, uint64_t mutex,
@@ -243,7 +235,7 @@ static void on_mutex_acquire(int kind, unsigned hint, unsigned implementation, u
   struct location *me = kind == CRITICAL ? take() : NULL;
   if (!me) return;
   enter(me, R_CRITICAL, site);
-  give(me);
+  location_give(me);
 }
 
 static void on_mutex_acquired(int kind, uint64_t mutex, const void *site) {
@@ -251,7 +243,7 @@ static void on_mutex_acquired(int kind, uint64_t mutex, const void *site) {
   struct location *me = kind == CRITICAL ? take() : NULL;
   if (!me) return;
   leave(me, R_CRITICAL);
-  give(me);
+  location_give(me);
 }
 
 /* --- explicit tasks: recorded where they begin and end on one thread --------------------------------------- */
@@ -276,7 +268,7 @@ static void on_task_schedule(union data *prior, int status, union data *next) {
     enter(me, R_TASK, NULL);
     next->value = running;
   }
-  give(me);
+  location_give(me);
 }
 
 /* --- start --------------------------------------------------------------------------------------------------- */

@@ -113,13 +113,8 @@ static void write_out(void) {
 }
 
 static void put_list(const char *name, const uint64_t *numbers, size_t count) {
-  text_put(&out, ", \"");
-  text_put(&out, name);
-  text_put(&out, "\": [");
-  for (size_t i = 0; i < count; i++) {
-    if (i) text_put(&out, ", ");
-    text_number(&out, numbers[i]);
-  }
+  text_format(&out, ", \"%s\": [", name);
+  for (size_t i = 0; i < count; i++) text_format(&out, i ? ", %lu" : "%lu", numbers[i]);
   text_put(&out, "]");
 }
 
@@ -141,27 +136,15 @@ static void put_messages(const struct messages *messages) {
 
 static void put_node(const struct location *me, const struct node *node, double rate) {
   uint64_t own = node->ticks > node->inner ? node->ticks - node->inner : 0;
-  text_put(&out, "{\"node\": ");
-  text_number(&out, node->number);
-  text_put(&out, ", \"location\": ");
-  text_number(&out, me->number);
-  text_put(&out, ", \"visits\": ");
-  text_number(&out, node->visits);
-  text_put(&out, ", \"seconds\": ");
-  text_seconds(&out, (double)own / rate);
-  text_put(&out, ", \"least\": ");
-  text_seconds(&out, node->visits ? (double)node->least / rate : 0);
-  text_put(&out, ", \"most\": ");
-  text_seconds(&out, (double)node->most / rate);
+  text_format(&out,
+              "{\"node\": %u, \"location\": %u, \"visits\": %lu, \"seconds\": %e, \"least\": %e, \"most\": %e",
+              node->number, me->number, node->visits, (double)own / rate,
+              node->visits ? (double)node->least / rate : 0, (double)node->most / rate);
   if (node->messages) put_messages(node->messages);
   if (node->counters) {
     text_put(&out, ", \"counters\": {");
-    for (uint32_t i = 0; i < hs_recorder.counters; i++) {
-      if (i) text_put(&out, ", ");
-      text_string(&out, counters_name(i));
-      text_put(&out, ": ");
-      text_number(&out, node->counters[i]);
-    }
+    for (uint32_t i = 0; i < hs_recorder.counters; i++)
+      text_format(&out, i ? ", \"%s\": %lu" : "\"%s\": %lu", counters_name(i), node->counters[i]);
     text_put(&out, "}");
   }
   text_put(&out, "}\n");
@@ -176,17 +159,8 @@ static void put_location(struct location *me, double rate) {
   for (uint32_t i = 0; me->pairs && i <= me->pair_mask; i++) {
     const struct pair *pair = &me->pairs[i];
     if (!pair->node) continue;
-    text_put(&out, "{\"pair\": ");
-    text_number(&out, pair->peer);
-    text_put(&out, ", \"node\": ");
-    text_number(&out, pair->node->number);
-    text_put(&out, ", \"messages\": ");
-    text_number(&out, pair->messages);
-    text_put(&out, ", \"empty\": ");
-    text_number(&out, pair->empty);
-    text_put(&out, ", \"bytes\": ");
-    text_number(&out, pair->bytes);
-    text_put(&out, "}\n");
+    text_format(&out, "{\"pair\": %u, \"node\": %u, \"messages\": %lu, \"empty\": %lu, \"bytes\": %lu}\n",
+                pair->peer, pair->node->number, pair->messages, pair->empty, pair->bytes);
     if (out.end - out.at < (long)sizeof room / 2) write_out();
   }
 }

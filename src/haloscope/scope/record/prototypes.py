@@ -271,9 +271,7 @@ Raccumulate       rma       put           : {_ORIGIN}, {_TARGET}, OP op, WIN win
 Rget_accumulate   rma       fetch         : {_ORIGIN}, {_RESULT}, {_TARGET}, OP op, WIN win, REQUEST request
 """
 
-_READ = "OUT buf, COUNT count, TYPE datatype"
-_WRITE = "IN buf, COUNT count, TYPE datatype"
-_FILES = f"""
+_OPEN_FILES = """
 File_open         io        file_open     : COMM comm, const char *filename, int amode, INFO info, MPI_File *file
 File_close        io        file_close    : MPI_File *file
 File_delete       io        region        : const char *filename, INFO info
@@ -285,68 +283,38 @@ File_set_atomicity io       region        : FILE file, int flag
 File_sync         io        region        : FILE file
 File_seek         io        region        : FILE file, MPI_Offset offset, int whence
 File_seek_shared  io        region        : FILE file, MPI_Offset offset, int whence
-File_read         io        read          : FILE file, {_READ}, STATUS status
-File_read_all     io        read          : FILE file, {_READ}, STATUS status
-File_read_at      io        read          : FILE file, MPI_Offset offset, {_READ}, STATUS status
-File_read_at_all  io        read          : FILE file, MPI_Offset offset, {_READ}, STATUS status
-File_read_shared  io        read          : FILE file, {_READ}, STATUS status
-File_read_ordered io        read          : FILE file, {_READ}, STATUS status
-File_iread        io        iread         : FILE file, {_READ}, REQUEST request
-File_iread_all    io        iread         : FILE file, {_READ}, REQUEST request
-File_iread_at     io        iread         : FILE file, MPI_Offset offset, {_READ}, REQUEST request
-File_iread_at_all io        iread         : FILE file, MPI_Offset offset, {_READ}, REQUEST request
-File_iread_shared io        iread         : FILE file, {_READ}, REQUEST request
-File_read_all_begin io      region        : FILE file, {_READ}
-File_read_all_end io        read          : FILE file, OUT buf, STATUS status
-File_read_at_all_begin io   region        : FILE file, MPI_Offset offset, {_READ}
-File_read_at_all_end io     read          : FILE file, OUT buf, STATUS status
-File_read_ordered_begin io  region        : FILE file, {_READ}
-File_read_ordered_end io    read          : FILE file, OUT buf, STATUS status
-File_write        io        write         : FILE file, {_WRITE}, STATUS status
-File_write_all    io        write         : FILE file, {_WRITE}, STATUS status
-File_write_at     io        write         : FILE file, MPI_Offset offset, {_WRITE}, STATUS status
-File_write_at_all io        write         : FILE file, MPI_Offset offset, {_WRITE}, STATUS status
-File_write_shared io        write         : FILE file, {_WRITE}, STATUS status
-File_write_ordered io       write         : FILE file, {_WRITE}, STATUS status
-File_iwrite       io        iwrite        : FILE file, {_WRITE}, REQUEST request
-File_iwrite_all   io        iwrite        : FILE file, {_WRITE}, REQUEST request
-File_iwrite_at    io        iwrite        : FILE file, MPI_Offset offset, {_WRITE}, REQUEST request
-File_iwrite_at_all io       iwrite        : FILE file, MPI_Offset offset, {_WRITE}, REQUEST request
-File_iwrite_shared io       iwrite        : FILE file, {_WRITE}, REQUEST request
-File_write_all_begin io     region        : FILE file, {_WRITE}
-File_write_all_end io       write         : FILE file, IN buf, STATUS status
-File_write_at_all_begin io  region        : FILE file, MPI_Offset offset, {_WRITE}
-File_write_at_all_end io    write         : FILE file, IN buf, STATUS status
-File_write_ordered_begin io region        : FILE file, {_WRITE}
-File_write_ordered_end io   write         : FILE file, IN buf, STATUS status
 """
+# Of read and write, whose buffers are OUT and IN.
+_TRANSFERS = """
+File_{0}          io        {0}           : FILE file, {1} buf, COUNT count, TYPE datatype, STATUS status
+File_{0}_all      io        {0}           : FILE file, {1} buf, COUNT count, TYPE datatype, STATUS status
+File_{0}_at       io        {0}           : FILE file, MPI_Offset offset, {1} buf, COUNT count, TYPE datatype, STATUS status
+File_{0}_at_all   io        {0}           : FILE file, MPI_Offset offset, {1} buf, COUNT count, TYPE datatype, STATUS status
+File_{0}_shared   io        {0}           : FILE file, {1} buf, COUNT count, TYPE datatype, STATUS status
+File_{0}_ordered  io        {0}           : FILE file, {1} buf, COUNT count, TYPE datatype, STATUS status
+File_i{0}         io        i{0}          : FILE file, {1} buf, COUNT count, TYPE datatype, REQUEST request
+File_i{0}_all     io        i{0}          : FILE file, {1} buf, COUNT count, TYPE datatype, REQUEST request
+File_i{0}_at      io        i{0}          : FILE file, MPI_Offset offset, {1} buf, COUNT count, TYPE datatype, REQUEST request
+File_i{0}_at_all  io        i{0}          : FILE file, MPI_Offset offset, {1} buf, COUNT count, TYPE datatype, REQUEST request
+File_i{0}_shared  io        i{0}          : FILE file, {1} buf, COUNT count, TYPE datatype, REQUEST request
+File_{0}_all_begin io       region        : FILE file, {1} buf, COUNT count, TYPE datatype
+File_{0}_all_end  io        {0}           : FILE file, {1} buf, STATUS status
+File_{0}_at_all_begin io    region        : FILE file, MPI_Offset offset, {1} buf, COUNT count, TYPE datatype
+File_{0}_at_all_end io      {0}           : FILE file, {1} buf, STATUS status
+File_{0}_ordered_begin io   region        : FILE file, {1} buf, COUNT count, TYPE datatype
+File_{0}_ordered_end io     {0}           : FILE file, {1} buf, STATUS status
+"""
+_FILES = _OPEN_FILES + _TRANSFERS.format("read", "OUT") + _TRANSFERS.format("write", "IN")
 
 # What MPI had before version 4. These functions are in every MPI, so that the preloaded library
 # may offer them; whoever asks whether one of the others is there must not be told a lie.
 _SINCE_4 = (
-    "_c",
-    "_init",
-    "Comm_idup_with_info",
-    "Isendrecv",
-    "Isendrecv_replace",
-    "Psend_init",
-    "Precv_init",
-    "Pready",
-    "Pready_range",
-    "Pready_list",
-    "Parrived",
-    "Request_get_status_any",
-    "Request_get_status_all",
-    "Request_get_status_some",
-    "Buffer_flush",
-    "Buffer_iflush",
-    "Comm_flush_buffer",
-    "Comm_iflush_buffer",
+    *("_c", "_init", "Comm_idup_with_info", "Isendrecv", "Isendrecv_replace"),
+    *("Psend_init", "Precv_init", "Pready", "Pready_range", "Pready_list", "Parrived"),
+    *("Request_get_status_any", "Request_get_status_all", "Request_get_status_some"),
+    *("Buffer_flush", "Buffer_iflush", "Comm_flush_buffer", "Comm_iflush_buffer"),
     # Of MPI 3.1, but not in every MPI that says so.
-    "File_iread_all",
-    "File_iwrite_all",
-    "File_iread_at_all",
-    "File_iwrite_at_all",
+    *("File_iread_all", "File_iwrite_all", "File_iread_at_all", "File_iwrite_at_all"),
 )
 _INIT_BEFORE_4 = ("Send_init", "Bsend_init", "Ssend_init", "Rsend_init", "Recv_init")
 
@@ -415,7 +383,7 @@ def _entries(head: list[str], arguments: str) -> list[Function]:
 
 def _lines(table: str) -> list[tuple[list[str], str]]:
     lines = []
-    for line in table.strip().splitlines():
+    for line in filter(None, table.splitlines()):
         head, _, arguments = line.partition(" : ")
         lines.append((head.rstrip(" :").split(), arguments))
     return lines

@@ -1,9 +1,10 @@
-/* Life of the recorder: its first call, the threads of the process, its rank, its pauses. */
+/* Life of the recorder: its memory, its first call, the threads of the process, its rank, its pauses. */
 #include "location.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -71,11 +72,47 @@ void hs_say_once(const char *text) {
   char line[4600];
   struct text out;
   text_open(&out, line, sizeof line);
-  text_put(&out, "haloscope: ");
-  text_put(&out, text);
-  text_put(&out, "\n");
+  text_format(&out, "haloscope: %s\n", text);
   ssize_t written = write(STDERR_FILENO, line, (size_t)(out.at - line));
   (void)written;
+}
+
+/* --- memory ----------------------------------------------------------------------------------
+ *
+ * Taken from the system in large pieces and never given back, so that it needs neither malloc, which
+ * the program may have replaced, nor a lock. */
+
+enum { PIECE = 1 << 20, ALIGNMENT = 16 };
+
+struct piece {
+  size_t used;
+};
+
+static struct piece *newest;
+
+static void *from_system(size_t bytes) {
+  void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return memory == MAP_FAILED ? NULL : memory;
+}
+
+void *hs_keep(size_t bytes) {
+  if (bytes > (size_t)1 << 40) return NULL;
+  bytes = (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
+  if (bytes > PIECE / 4) return from_system(bytes);
+  for (;;) {
+    struct piece *piece = __atomic_load_n(&newest, __ATOMIC_ACQUIRE);
+    if (piece) {
+      size_t place = __atomic_fetch_add(&piece->used, bytes, __ATOMIC_RELAXED);
+      if (place + bytes <= PIECE) return (char *)piece + place;
+    }
+    struct piece *fresh = from_system(PIECE);
+    if (!fresh) return NULL;
+    fresh->used = ALIGNMENT;
+    /* Where another thread was faster, its piece is the one to use. */
+    if (!__atomic_compare_exchange_n(&newest, &piece, fresh, 0, __ATOMIC_RELEASE,
+                                     __ATOMIC_RELAXED))
+      munmap(fresh, PIECE);
+  }
 }
 
 /* --- start -------------------------------------------------------------------------------- */
@@ -99,20 +136,12 @@ static struct location *new_location(void) {
   while (*last) last = &(*last)->next_location;
   *last = me;
   if (!calltree_root(me)) return NULL;
-  char line[128];
+  char name[32];
   struct text text;
-  text_open(&text, line, sizeof line);
-  text_put(&text, "{\"location\": ");
-  text_number(&text, me->number);
-  text_put(&text, ", \"kind\": \"thread\", \"name\": \"");
-  if (me->number) {
-    text_put(&text, "thread ");
-    text_number(&text, me->number);
-  } else {
-    text_put(&text, "main");
-  }
-  text_put(&text, "\"}\n");
-  definitions_line(line, (size_t)(text.at - line));
+  text_open(&text, name, sizeof name);
+  if (me->number) text_format(&text, "thread %u", me->number);
+  else text_put(&text, "main");
+  definitions_format("{\"location\": %u, \"kind\": \"thread\", \"name\": \"%s\"}", me->number, name);
   if (hs_recorder.mode == MODE_TRACE) buffer_open(me);
   return me;
 }
@@ -198,6 +227,12 @@ static void thread_ends(void *its_location) {
 
 /* --- rank ----------------------------------------------------------------------------------- */
 
+void hs_record_no_more(int state) {
+  hs_recorder.state = state;
+  hs_recorder.open = 0;
+  hs_recorder.turn++;
+}
+
 void hs_become_rank(int rank, int size, const char *mpi, const char *threads) {
   clock_fix();
   strncpy(hs_recorder.mpi, mpi ? mpi : "", sizeof hs_recorder.mpi - 1);
@@ -219,9 +254,7 @@ void hs_become_rank(int rank, int size, const char *mpi, const char *threads) {
                rank);
     files_drop();
     hs_say_once(line);
-    hs_recorder.state = OFF;
-    hs_recorder.open = 0;
-    hs_recorder.turn++;
+    hs_record_no_more(OFF);
     return;
   }
   definitions_opening(clock_rate());

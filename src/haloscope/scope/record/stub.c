@@ -6,9 +6,6 @@
  * a host does that, the others wait. Where there can be no tracer, calls go straight to the MPI, and
  * one line gives the reason.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "stub.h"
 
 #include <dlfcn.h>
@@ -30,7 +27,6 @@
 #include <unistd.h>
 
 #include "location.h"
-#include "stub_loaded.h"
 
 /* Written by wrappers.py: a slot for each function, and the functions' names, one after another. */
 extern void *hs_slots[];
@@ -57,9 +53,7 @@ void hs_give_up(void) {
   hs_lock();
   if (hs_recorder.state == ON) {
     files_drop();
-    hs_recorder.state = OFF;
-    hs_recorder.open = 0;
-    hs_recorder.turn++;
+    hs_record_no_more(OFF);
   }
   hs_unlock();
 }

@@ -7,6 +7,7 @@
 #ifndef HALOSCOPE_STUB_H
 #define HALOSCOPE_STUB_H
 
+#include <limits.h>
 #include <stddef.h>
 
 struct hs_function {
@@ -41,5 +42,28 @@ void hs_give_up(void);
 
 /* Lead calls of functions that not every MPI has to the tracer, in libraries loaded since. */
 void hs_redirect(void);
+
+/* ---- between the parts of the stub ---- */
+
+#pragma GCC visibility push(hidden)
+
+struct hs_library {
+  void *handle;        /* of dlopen; NULL where it was not found */
+  char path[PATH_MAX];
+};
+
+/* How many MPI libraries are loaded; `mpi` is the first. */
+int hs_find_mpi(struct hs_library *mpi);
+
+/* A function of the libraries whose names begin with libmpi, or NULL. */
+void *hs_find_function(const char *name);
+
+/* From now on hs_redirect knows where calls go. `table` may be NULL. */
+void hs_loaded_tracer(const struct hs_library *mpi, const struct hs_function *table);
+
+/* This process is not measured: leave word of it in the measurement's folder. */
+void hs_leave_reason(const char *reason, const char *about);
+
+#pragma GCC visibility pop
 
 #endif

@@ -58,21 +58,14 @@ static struct link_map *locate(const void *address, Dl_info *info, char *path) {
   return map;
 }
 
-int symbols_site(const void *address, char *text, size_t room) {
-  static const char digits[] = "0123456789abcdef";
+int symbols_site(const void *address, char *place, size_t room) {
   Dl_info info;
-  char path[PATH_MAX], name[256], hex[24], *at = hex + sizeof hex - 1;
-  struct text out;
-  text_open(&out, text, room);
+  char path[PATH_MAX], name[256];
+  struct text text;
+  text_open(&text, place, room);
   if (!locate(address, &info, path)) return 0;
-  uintptr_t offset = (uintptr_t)address - (uintptr_t)info.dli_fbase;
   copy_base_name(name, sizeof name, path);
-  *at = 0;
-  do *--at = digits[offset & 15];
-  while (offset >>= 4);
-  text_put(&out, name);
-  text_put(&out, "+0x");
-  text_put(&out, at);
+  text_format(&text, "%s+0x%lx", name, (uintptr_t)address - (uintptr_t)info.dli_fbase);
   return 1;
 }
 
@@ -231,19 +224,12 @@ static const char *readable(const char *name) {
 }
 
 static const char *with_offset(const char *object, uintptr_t offset) {
-  static const char digits[] = "0123456789abcdef";
-  char hex[24], *at = hex + sizeof hex - 1;
-  *at = 0;
-  do *--at = digits[offset & 15];
-  while (offset >>= 4);
-  size_t room = strlen(object) + strlen(at) + 4;
+  size_t room = strlen(object) + 24;
   char *kept = hs_keep(room);
   if (!kept) return "";
   struct text text;
   text_open(&text, kept, room);
-  text_put(&text, object);
-  text_put(&text, "+0x");
-  text_put(&text, at);
+  text_format(&text, "%s+0x%lx", object, offset);
   return kept;
 }
 
@@ -270,4 +256,57 @@ int symbols_find(const void *address, struct function *function) {
   }
   function->name = readable(function->linked);
   return 1;
+}
+
+/* --- what is known of addresses of code: a table that is read without a lock ---------------------- */
+
+static pthread_mutex_t addresses_lock = PTHREAD_MUTEX_INITIALIZER;
+
+struct address_table {
+  uint32_t mask, count;
+  struct address_known slots[];
+};
+
+static inline uint32_t place_of(const void *key) {
+  return (uint32_t)(((uintptr_t)key * 0x9e3779b97f4a7c15ull) >> 32);
+}
+
+const struct address_known *addresses_find(struct address_table *const *where, const void *key) {
+  const struct address_table *table = __atomic_load_n(where, __ATOMIC_ACQUIRE);
+  if (UNLIKELY(!table)) return NULL;
+  for (uint32_t slot = place_of(key) & table->mask;; slot = (slot + 1) & table->mask) {
+    const void *there = __atomic_load_n(&table->slots[slot].key, __ATOMIC_ACQUIRE);
+    if (LIKELY(there == key)) return &table->slots[slot];
+    if (!there) return NULL;
+  }
+}
+
+static void put(struct address_table *table, const struct address_known *known) {
+  uint32_t slot = place_of(known->key) & table->mask;
+  while (table->slots[slot].key) slot = (slot + 1) & table->mask;
+  table->slots[slot].region = known->region;
+  table->slots[slot].name = known->name;
+  __atomic_store_n(&table->slots[slot].key, known->key, __ATOMIC_RELEASE);
+  table->count++;
+}
+
+/* The first word on a key stays. A table that has become too small is left to those who read it. */
+void addresses_keep(struct address_table **where, struct address_known known) {
+  pthread_mutex_lock(&addresses_lock);
+  struct address_table *table = *where;
+  if (!addresses_find(where, known.key)) {
+    if (!table || table->count * 2 > table->mask) {
+      uint32_t mask = table ? table->mask * 2 + 1 : 1023;
+      struct address_table *larger = hs_keep(sizeof *larger + (mask + 1ul) * sizeof *larger->slots);
+      if (larger) {
+        larger->mask = mask;
+        for (uint32_t i = 0; table && i <= table->mask; i++)
+          if (table->slots[i].key) put(larger, &table->slots[i]);
+        __atomic_store_n(where, larger, __ATOMIC_RELEASE);
+      }
+      table = larger;
+    }
+    if (table) put(table, &known);
+  }
+  pthread_mutex_unlock(&addresses_lock);
 }

@@ -29,9 +29,9 @@ static int utf8_length(const unsigned char *c) {
   return further + 1;
 }
 
-void text_string(struct text *text, const char *content) {
+/* A text as the content of a JSON string. */
+static void put_escaped(struct text *text, const char *content) {
   static const char digits[] = "0123456789abcdef";
-  text_put(text, "\"");
   for (const unsigned char *c = (const unsigned char *)content; *c;) {
     char piece[8] = {0};
     int length = utf8_length(c);
@@ -51,24 +51,24 @@ void text_string(struct text *text, const char *content) {
     if (text->end - text->at < 9) break;
     text_put(text, piece);
   }
-  text_put(text, "\"");
 }
 
-void text_number(struct text *text, uint64_t number) {
-  char digits[24];
-  char *at = digits + sizeof digits - 1;
+static void put_number(struct text *text, uint64_t number, unsigned base) {
+  static const char digits[] = "0123456789abcdef";
+  char room[24];
+  char *at = room + sizeof room - 1;
   *at = 0;
-  do *--at = (char)('0' + number % 10);
-  while (number /= 10);
+  do *--at = digits[number % base];
+  while (number /= base);
   text_put(text, at);
 }
 
-void text_integer(struct text *text, int64_t number) {
+static void put_integer(struct text *text, int64_t number) {
   if (number < 0) text_put(text, "-");
-  text_number(text, number < 0 ? -(uint64_t)number : (uint64_t)number);
+  put_number(text, number < 0 ? -(uint64_t)number : (uint64_t)number, 10);
 }
 
-void text_real(struct text *text, double number) {
+static void put_real(struct text *text, double number) {
   if (!(number >= 0)) number = 0;
   if (number > 1e18) number = 1e18;
   uint64_t whole = (uint64_t)number;
@@ -77,18 +77,47 @@ void text_real(struct text *text, double number) {
     whole++;
     part = 0;
   }
-  text_number(text, whole);
+  put_number(text, whole, 10);
   char digits[12] = ".000000000";
   for (int i = 9; i > 0; i--, part /= 10) digits[i] = (char)('0' + part % 10);
   text_put(text, digits);
 }
 
 /* A tenth of a nanosecond is enough: a clock does not see more. */
-void text_seconds(struct text *text, double seconds) {
-  text_real(text, seconds * 1e9);
+static void put_seconds(struct text *text, double seconds) {
+  put_real(text, seconds * 1e9);
   if (text->at - text->begin > 8) {
     text->at -= 8;
     *text->at = 0;
   }
   text_put(text, "e-9");
+}
+
+void text_vformat(struct text *text, const char *format, va_list values) {
+  for (const char *at = format;; at++) {
+    for (; *at && *at != '%'; at++)
+      if (text->at < text->end) *text->at++ = *at;
+    *text->at = 0;
+    if (!*at) return;
+    const int is_quoted = at > format && at[-1] == '"', is_long = at[1] == 'l';
+    at += 1 + is_long;
+    switch (*at) {
+      case 's':
+        (is_quoted ? put_escaped : text_put)(text, va_arg(values, const char *));
+        break;
+      case 'd': put_integer(text, is_long ? va_arg(values, long) : va_arg(values, int)); break;
+      case 'e': put_seconds(text, va_arg(values, double)); break;
+      case 'f': put_real(text, va_arg(values, double)); break;
+      default:
+        put_number(text, is_long ? va_arg(values, unsigned long) : va_arg(values, unsigned),
+                   *at == 'x' ? 16 : 10);
+    }
+  }
+}
+
+void text_format(struct text *text, const char *format, ...) {
+  va_list values;
+  va_start(values, format);
+  text_vformat(text, format, values);
+  va_end(values);
 }

@@ -21,50 +21,26 @@ _NOTE_SITE = """\
   movq %r11, %fs:8(%r10)
 """
 
-_FIRST_CALL = """\
-  // The first call of a function: ask where it leads, then go there as if nothing had been.
-  .p2align 4
-first_call:
-  push %rax
-  push %rdi
-  push %rsi
-  push %rdx
-  push %rcx
-  push %r8
-  push %r9
-  movq %rsp, %rax
-  subq $160, %rsp
-  andq $-16, %rsp
-  movq %rax, 144(%rsp)
-  movups %xmm0, 0(%rsp)
-  movups %xmm1, 16(%rsp)
-  movups %xmm2, 32(%rsp)
-  movups %xmm3, 48(%rsp)
-  movups %xmm4, 64(%rsp)
-  movups %xmm5, 80(%rsp)
-  movups %xmm6, 96(%rsp)
-  movups %xmm7, 112(%rsp)
-  movl %r11d, %edi
-  call hs_first_call
-  movq %rax, %r11
-  movups 0(%rsp), %xmm0
-  movups 16(%rsp), %xmm1
-  movups 32(%rsp), %xmm2
-  movups 48(%rsp), %xmm3
-  movups 64(%rsp), %xmm4
-  movups 80(%rsp), %xmm5
-  movups 96(%rsp), %xmm6
-  movups 112(%rsp), %xmm7
-  movq 144(%rsp), %rsp
-  pop %r9
-  pop %r8
-  pop %rcx
-  pop %rdx
-  pop %rsi
-  pop %rdi
-  pop %rax
-  jmp *%r11
-"""
+# Registers that hold arguments, in the order in which they are kept.
+_WHOLE = ("rax", "rdi", "rsi", "rdx", "rcx", "r8", "r9")
+_VECTORS = tuple(f"xmm{number}" for number in range(8))
+
+
+def _first_call() -> str:
+    """The code that asks where a function leads, then goes there as if nothing had been."""
+    kept = [f"movups %{name}, {16 * at}(%rsp)" for at, name in enumerate(_VECTORS)]
+    taken = [f"movups {16 * at}(%rsp), %{name}" for at, name in enumerate(_VECTORS)]
+    lines = [
+        *(f"push %{name}" for name in _WHOLE),
+        *("movq %rsp, %rax", "subq $160, %rsp", "andq $-16, %rsp", "movq %rax, 144(%rsp)"),
+        *(*kept, "movl %r11d, %edi", "call hs_first_call", "movq %rax, %r11", *taken),
+        "movq 144(%rsp), %rsp",
+        *(f"pop %{name}" for name in reversed(_WHOLE)),
+        "jmp *%r11",
+    ]
+    return "  // The first call of a function.\n  .p2align 4\nfirst_call:\n" + "".join(
+        f"  {line}\n" for line in lines
+    )
 
 
 def exported() -> Sequence[str]:
@@ -96,7 +72,7 @@ def trampolines() -> str:
             f"  jmp *(hs_slots + {8 * number})(%rip)\n  .size {name}, . - {name}\n"
             f"first_{number}:\n  movl ${number}, %r11d\n  jmp first_call\n"
         )
-    parts.append(_FIRST_CALL)
+    parts.append(_first_call())
     parts.append("  .data\n  .hidden hs_slots\n  .globl hs_slots\n  .p2align 3\nhs_slots:\n")
     parts += [f"  .quad first_{number}\n" for number in range(len(names))]
     parts.append("  .section .rodata\n  .hidden hs_names\n  .globl hs_names\nhs_names:\n")
@@ -113,58 +89,46 @@ def trampolines() -> str:
 
 _OWN_STATUS = "MPI_Status own; if (status == MPI_STATUS_IGNORE) status = &own;"
 _COMMUNICATOR = "struct hs_comm *communicator = hs_comm_of(comm);"
+_DONE = "if (code == MPI_SUCCESS)"
+_RECEIVED = "hs_record_receive(region, code, status, hs_comm_of(comm));"
+# Of count, datatype and tag of what is sent.
+_SENDS = (
+    "if (HS_CAN_SEND({0}, {1}, {2})) hs_record_send(region, HS_BYTES({0}, {1}), dest, {2}, comm);"
+)
+_STARTS = (
+    "const uint32_t number = HS_CAN_SEND({0}, {1}, {2})"
+    " ? hs_record_isend(region, HS_BYTES({0}, {1}), dest, {2}, comm) : HS_NOBODY;"
+)
+_PLAIN, _EXCHANGED, _REPLACED = (
+    ("count", "datatype", "tag"),
+    ("sendcount", "sendtype", "sendtag"),
+    ("count", "datatype", "sendtag"),
+)
+_RECEIVES_TOO = " const uint32_t receive = hs_record_irecv(region, source);"
+_TRACKS_BOTH = f"{_DONE} hs_track_exchange(*request, number, receive, comm, source, recvtag);"
+# Of the kind of access, and of count and datatype of what is moved.
+_ACCESS = "if (HS_RECORDED) hs_record_access(HS_EVENT_{}, win, target_rank, HS_BYTES({}, {}));"
 
 # What stands before the call, and what after it.
 _RULES: dict[str, tuple[str, str]] = {
     "region": ("", ""),
     "abort": ("hs_record_abort(errorcode);", ""),
-    "send": (
-        "if (HS_CAN_SEND(count, datatype, tag))"
-        " hs_record_send(region, HS_BYTES(count, datatype), dest, tag, comm);",
-        "",
-    ),
-    "isend": (
-        "const uint32_t number = HS_CAN_SEND(count, datatype, tag)"
-        " ? hs_record_isend(region, HS_BYTES(count, datatype), dest, tag, comm) : HS_NOBODY;",
-        "if (code == MPI_SUCCESS) hs_track_send(*request, number);",
-    ),
+    "send": (_SENDS.format(*_PLAIN), ""),
+    "isend": (_STARTS.format(*_PLAIN), f"{_DONE} hs_track_send(*request, number);"),
     "send_init": (
         "",
-        "if (code == MPI_SUCCESS)"
-        " hs_keep_send(*request, HS_BYTES(count, datatype), dest, tag, comm);",
+        f"{_DONE} hs_keep_send(*request, HS_BYTES(count, datatype), dest, tag, comm);",
     ),
-    "recv": (_OWN_STATUS, "hs_record_receive(region, code, status, hs_comm_of(comm));"),
+    "recv": (_OWN_STATUS, _RECEIVED),
     "irecv": (
         "const uint32_t number = hs_record_irecv(region, source);",
-        "if (code == MPI_SUCCESS)"
-        " hs_track_receive(*request, number, hs_comm_of(comm), source, tag);",
+        f"{_DONE} hs_track_receive(*request, number, hs_comm_of(comm), source, tag);",
     ),
-    "recv_init": ("", "if (code == MPI_SUCCESS) hs_keep_receive(*request, source, tag, comm);"),
-    "sendrecv": (
-        f"{_OWN_STATUS} if (HS_CAN_SEND(sendcount, sendtype, sendtag))"
-        " hs_record_send(region, HS_BYTES(sendcount, sendtype), dest, sendtag, comm);",
-        "hs_record_receive(region, code, status, hs_comm_of(comm));",
-    ),
-    "replace": (
-        f"{_OWN_STATUS} if (HS_CAN_SEND(count, datatype, sendtag))"
-        " hs_record_send(region, HS_BYTES(count, datatype), dest, sendtag, comm);",
-        "hs_record_receive(region, code, status, hs_comm_of(comm));",
-    ),
-    "isendrecv": (
-        "const uint32_t number = HS_CAN_SEND(sendcount, sendtype, sendtag)"
-        " ? hs_record_isend(region, HS_BYTES(sendcount, sendtype), dest, sendtag, comm)"
-        " : HS_NOBODY;"
-        " const uint32_t receive = hs_record_irecv(region, source);",
-        "if (code == MPI_SUCCESS)"
-        " hs_track_exchange(*request, number, receive, comm, source, recvtag);",
-    ),
-    "ireplace": (
-        "const uint32_t number = HS_CAN_SEND(count, datatype, sendtag)"
-        " ? hs_record_isend(region, HS_BYTES(count, datatype), dest, sendtag, comm) : HS_NOBODY;"
-        " const uint32_t receive = hs_record_irecv(region, source);",
-        "if (code == MPI_SUCCESS)"
-        " hs_track_exchange(*request, number, receive, comm, source, recvtag);",
-    ),
+    "recv_init": ("", f"{_DONE} hs_keep_receive(*request, source, tag, comm);"),
+    "sendrecv": (f"{_OWN_STATUS} {_SENDS.format(*_EXCHANGED)}", _RECEIVED),
+    "replace": (f"{_OWN_STATUS} {_SENDS.format(*_REPLACED)}", _RECEIVED),
+    "isendrecv": (_STARTS.format(*_EXCHANGED) + _RECEIVES_TOO, _TRACKS_BOTH),
+    "ireplace": (_STARTS.format(*_REPLACED) + _RECEIVES_TOO, _TRACKS_BOTH),
     # A handle may be one that the MPI has given to other requests, too.
     "other_request": ("", "if (code == MPI_SUCCESS) hs_track_other(*request, 0);"),
     "other_persistent": ("", "if (code == MPI_SUCCESS) hs_track_other(*request, 1);"),
@@ -220,25 +184,10 @@ _RULES: dict[str, tuple[str, str]] = {
     "lock_all": ("", "if (HS_RECORDED) hs_record_lock(HS_EVENT_LOCK, win, 0, 1, 0);"),
     "unlock": ("", "if (HS_RECORDED) hs_record_lock(HS_EVENT_UNLOCK, win, target_rank, 0, 0);"),
     "unlock_all": ("", "if (HS_RECORDED) hs_record_lock(HS_EVENT_UNLOCK, win, 0, 1, 0);"),
-    "put": (
-        "if (HS_RECORDED) hs_record_access(HS_EVENT_PUT, win, target_rank,"
-        " HS_BYTES(origin_count, origin_datatype));",
-        "",
-    ),
-    "get": (
-        "if (HS_RECORDED) hs_record_access(HS_EVENT_GET, win, target_rank,"
-        " HS_BYTES(origin_count, origin_datatype));",
-        "",
-    ),
-    "fetch": (
-        "if (HS_RECORDED) hs_record_access(HS_EVENT_GET, win, target_rank,"
-        " HS_BYTES(result_count, result_datatype));",
-        "",
-    ),
-    "fetch_one": (
-        "if (HS_RECORDED) hs_record_access(HS_EVENT_GET, win, target_rank, HS_BYTES(1, datatype));",
-        "",
-    ),
+    "put": (_ACCESS.format("PUT", "origin_count", "origin_datatype"), ""),
+    "get": (_ACCESS.format("GET", "origin_count", "origin_datatype"), ""),
+    "fetch": (_ACCESS.format("GET", "result_count", "result_datatype"), ""),
+    "fetch_one": (_ACCESS.format("GET", "1", "datatype"), ""),
     "read": (_OWN_STATUS, "if (HS_RECORDED) hs_record_file(0, code, status);"),
     "write": (_OWN_STATUS, "if (HS_RECORDED) hs_record_file(1, code, status);"),
     "iread": ("", "if (code == MPI_SUCCESS) hs_track_file(*request, 0, HS_RECORDED);"),
@@ -260,93 +209,74 @@ _RULES: dict[str, tuple[str, str]] = {
 # `communicator` is the tracked communicator, `part` 1 at the root, 0 elsewhere, -1 where nothing is done;
 # arguments that MPI ignores on this rank are not looked at. `sendbuf` may be MPI_IN_PLACE.
 _PEERS = "communicator->peer_count"
+_RANK = "communicator->rank"
+_OUTSIDE = "part < 0 || communicator->between ? 0"
 _IN_PLACE = "(sendbuf == MPI_IN_PLACE)"
+_SENT, _RECEIVED_BLOCK = "HS_BYTES(sendcount, sendtype)", "HS_BYTES(recvcount, recvtype)"
+_REDUCED = "HS_BYTES(count, datatype)"
+_SENT_LIST = f"HS_SUM(sendcounts, {_PEERS}) * hs_type_size(sendtype)"
+_RECEIVED_LIST = f"HS_SUM(recvcounts, {_PEERS}) * hs_type_size(recvtype)"
+_SENT_TYPES, _RECEIVED_TYPES = (
+    "HS_SUM_BYTES(sendcounts, sendtypes, {})",
+    "HS_SUM_BYTES(recvcounts, recvtypes, {})",
+)
+_INWARDS, _OUTWARDS = "communicator->in_degree", "communicator->out_degree"
+
+
+def _to_root(own: str, everything: str) -> tuple[str, str]:
+    """Of a gather: `own` is what the root sends to itself in place."""
+    sent = f"part == 0 ? {_SENT} : {_OUTSIDE} : {_IN_PLACE} ? {own} : {_SENT}"
+    return sent, f"part == 1 ? {everything} : 0"
+
+
+def _from_root(own: str, everything: str) -> tuple[str, str]:
+    received = f"part == 0 ? {_RECEIVED_BLOCK} : {_OUTSIDE} : recvbuf == MPI_IN_PLACE ? {own} : {_RECEIVED_BLOCK}"
+    return f"part == 1 ? {everything} : 0", received
+
+
 _PAYLOADS: dict[str, tuple[str, str]] = {
     "none": ("0", "0"),
-    "bcast": (
-        "part == 1 ? HS_BYTES(count, datatype) : 0",
-        "part == 0 ? HS_BYTES(count, datatype) : 0",
-    ),
-    "gather": (
-        f"part == 0 ? HS_BYTES(sendcount, sendtype) : part < 0 || communicator->between ? 0 :"
-        f" {_IN_PLACE} ? HS_BYTES(recvcount, recvtype) : HS_BYTES(sendcount, sendtype)",
-        f"part == 1 ? {_PEERS} * HS_BYTES(recvcount, recvtype) : 0",
-    ),
-    "gatherv": (
-        f"part == 0 ? HS_BYTES(sendcount, sendtype) : part < 0 || communicator->between ? 0 :"
-        f" {_IN_PLACE} ? HS_BYTES(recvcounts[communicator->rank], recvtype)"
-        " : HS_BYTES(sendcount, sendtype)",
-        f"part == 1 ? HS_SUM(recvcounts, {_PEERS}) * hs_type_size(recvtype) : 0",
-    ),
-    "scatter": (
-        f"part == 1 ? {_PEERS} * HS_BYTES(sendcount, sendtype) : 0",
-        "part == 0 ? HS_BYTES(recvcount, recvtype) : part < 0 || communicator->between ? 0 :"
-        " recvbuf == MPI_IN_PLACE ? HS_BYTES(sendcount, sendtype)"
-        " : HS_BYTES(recvcount, recvtype)",
-    ),
-    "scatterv": (
-        f"part == 1 ? HS_SUM(sendcounts, {_PEERS}) * hs_type_size(sendtype) : 0",
-        "part == 0 ? HS_BYTES(recvcount, recvtype) : part < 0 || communicator->between ? 0 :"
-        " recvbuf == MPI_IN_PLACE ? HS_BYTES(sendcounts[communicator->rank], sendtype)"
-        " : HS_BYTES(recvcount, recvtype)",
-    ),
-    "allgather": (
-        f"{_IN_PLACE} ? HS_BYTES(recvcount, recvtype) : HS_BYTES(sendcount, sendtype)",
-        f"{_PEERS} * HS_BYTES(recvcount, recvtype)",
-    ),
+    "bcast": (f"part == 1 ? {_REDUCED} : 0", f"part == 0 ? {_REDUCED} : 0"),
+    "gather": _to_root(_RECEIVED_BLOCK, f"{_PEERS} * {_RECEIVED_BLOCK}"),
+    "gatherv": _to_root(f"HS_BYTES(recvcounts[{_RANK}], recvtype)", _RECEIVED_LIST),
+    "scatter": _from_root(_SENT, f"{_PEERS} * {_SENT}"),
+    "scatterv": _from_root(f"HS_BYTES(sendcounts[{_RANK}], sendtype)", _SENT_LIST),
+    "allgather": (f"{_IN_PLACE} ? {_RECEIVED_BLOCK} : {_SENT}", f"{_PEERS} * {_RECEIVED_BLOCK}"),
     "allgatherv": (
-        f"{_IN_PLACE} ? HS_BYTES(recvcounts[communicator->rank], recvtype)"
-        " : HS_BYTES(sendcount, sendtype)",
-        f"HS_SUM(recvcounts, {_PEERS}) * hs_type_size(recvtype)",
+        f"{_IN_PLACE} ? HS_BYTES(recvcounts[{_RANK}], recvtype) : {_SENT}",
+        _RECEIVED_LIST,
     ),
     "alltoall": (
-        f"{_PEERS} * ({_IN_PLACE} ? HS_BYTES(recvcount, recvtype) : HS_BYTES(sendcount, sendtype))",
-        f"{_PEERS} * HS_BYTES(recvcount, recvtype)",
+        f"{_PEERS} * ({_IN_PLACE} ? {_RECEIVED_BLOCK} : {_SENT})",
+        f"{_PEERS} * {_RECEIVED_BLOCK}",
     ),
-    "alltoallv": (
-        f"{_IN_PLACE} ? HS_SUM(recvcounts, {_PEERS}) * hs_type_size(recvtype)"
-        f" : HS_SUM(sendcounts, {_PEERS}) * hs_type_size(sendtype)",
-        f"HS_SUM(recvcounts, {_PEERS}) * hs_type_size(recvtype)",
-    ),
+    "alltoallv": (f"{_IN_PLACE} ? {_RECEIVED_LIST} : {_SENT_LIST}", _RECEIVED_LIST),
     "alltoallw": (
-        f"{_IN_PLACE} ? HS_SUM_BYTES(recvcounts, recvtypes, {_PEERS})"
-        f" : HS_SUM_BYTES(sendcounts, sendtypes, {_PEERS})",
-        f"HS_SUM_BYTES(recvcounts, recvtypes, {_PEERS})",
+        f"{_IN_PLACE} ? {_RECEIVED_TYPES.format(_PEERS)} : {_SENT_TYPES.format(_PEERS)}",
+        _RECEIVED_TYPES.format(_PEERS),
     ),
     "reduce": (
-        "part == 0 || (part == 1 && !communicator->between) ? HS_BYTES(count, datatype) : 0",
-        "part == 1 ? HS_BYTES(count, datatype) : 0",
+        f"part == 0 || (part == 1 && !communicator->between) ? {_REDUCED} : 0",
+        f"part == 1 ? {_REDUCED} : 0",
     ),
-    "allreduce": ("HS_BYTES(count, datatype)", "HS_BYTES(count, datatype)"),
+    "allreduce": (_REDUCED, _REDUCED),
     # Between two groups recvcounts are those of this group.
     "reduce_scatter": (
         "HS_SUM(recvcounts, communicator->size) * hs_type_size(datatype)",
-        "HS_BYTES(recvcounts[communicator->rank], datatype)",
+        f"HS_BYTES(recvcounts[{_RANK}], datatype)",
     ),
     "reduce_scatter_block": (
         "communicator->size * HS_BYTES(recvcount, datatype)",
         "HS_BYTES(recvcount, datatype)",
     ),
-    "neighbour_allgather": (
-        "HS_BYTES(sendcount, sendtype)",
-        "communicator->in_degree * HS_BYTES(recvcount, recvtype)",
-    ),
-    "neighbour_allgatherv": (
-        "HS_BYTES(sendcount, sendtype)",
-        "HS_SUM(recvcounts, communicator->in_degree) * hs_type_size(recvtype)",
-    ),
-    "neighbour_alltoall": (
-        "communicator->out_degree * HS_BYTES(sendcount, sendtype)",
-        "communicator->in_degree * HS_BYTES(recvcount, recvtype)",
-    ),
+    "neighbour_allgather": (_SENT, f"{_INWARDS} * {_RECEIVED_BLOCK}"),
+    "neighbour_allgatherv": (_SENT, f"HS_SUM(recvcounts, {_INWARDS}) * hs_type_size(recvtype)"),
+    "neighbour_alltoall": (f"{_OUTWARDS} * {_SENT}", f"{_INWARDS} * {_RECEIVED_BLOCK}"),
     "neighbour_alltoallv": (
-        "HS_SUM(sendcounts, communicator->out_degree) * hs_type_size(sendtype)",
-        "HS_SUM(recvcounts, communicator->in_degree) * hs_type_size(recvtype)",
+        f"HS_SUM(sendcounts, {_OUTWARDS}) * hs_type_size(sendtype)",
+        f"HS_SUM(recvcounts, {_INWARDS}) * hs_type_size(recvtype)",
     ),
-    "neighbour_alltoallw": (
-        "HS_SUM_BYTES(sendcounts, sendtypes, communicator->out_degree)",
-        "HS_SUM_BYTES(recvcounts, recvtypes, communicator->in_degree)",
-    ),
+    "neighbour_alltoallw": (_SENT_TYPES.format(_OUTWARDS), _RECEIVED_TYPES.format(_INWARDS)),
 }
 
 _OPENING = """\

@@ -1,9 +1,9 @@
 """Replay of a trace, all ranks side by side: waits, partners and causes.
 
 :func:`analyse` is the entry: ``inputs.py`` maps a measurement into memory, ``waits.cpp`` finds wait
-states, ``causes.cpp`` their causes, ``patterns.py`` fills the result. ``messages.py`` makes a table
+states, ``causes.cpp`` their causes, ``patterns.py`` fills the result. ``causal.py`` makes a table
 of messages; all match them in ``channels.h``. Imported by analysis, explorer and export; imports
-record, trace, gpu and analysis/result.
+record, trace and analysis/result.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from haloscope.device.cpu import host_memory
 from haloscope.errors import InputError, counted
 from haloscope.scope.analysis.result import Result, efficiencies
-from haloscope.scope.gpu import add_gpus
+from haloscope.scope.replay.gpus import add_gpus
 from haloscope.scope.replay.inputs import Processes, make_inputs, shared, threads_per_process
 from haloscope.scope.replay.patterns import Replayed, fill, take_part
 from haloscope.scope.trace.measurement import Measurement
@@ -48,9 +48,9 @@ def analyse(
     knots = None
     about: dict[str, object] = {}
     if correct_clocks:
-        from haloscope.scope.replay import logical_clock
+        from haloscope.scope.replay import causal
 
-        correction = logical_clock.correct(measurement)
+        correction = causal.correct(measurement)
         knots = correction.knots or None
         about["clock_violations"] = {"before": correction.before, "after": correction.after}
     if processes is not None:
@@ -87,14 +87,10 @@ def analyse(
         "partial": bool(measurement.warnings) or bool(cut) or _lost(counts),
         "warnings": warnings,
         "missing_ranks": measurement.missing,
-        "unmatched_sends": counts["unmatched_sends"],
-        "unmatched_receives": counts["unmatched_receives"],
-        "skipped_sends": counts["skipped_sends"],
-        "skipped_receives": counts["skipped_receives"],
+        **{name: counts[name] for name in ("unmatched_sends", "unmatched_receives")},
+        **{name: counts[name] for name in ("skipped_sends", "skipped_receives")},
         "channels_without_pairs": inputs.shifts.unknown,
-        "skipped_collectives": counts["skipped_collectives"],
-        "scans": counts["scans"],
-        "scans_synchronising": counts["scans_synchronising"],
+        **{name: counts[name] for name in ("skipped_collectives", "scans", "scans_synchronising")},
         "critical_path": replayed.critical_path,
         "causes_explained": replayed.explained,
         "pop": efficiencies(result),

@@ -568,4 +568,104 @@ class Replay {
   int64_t kept_ = 0;  // words of a location that stay in memory
 };
 
+// ---- what the models share: requests, messages and collectives as a trace numbers them ----
+
+struct Request {
+  int32_t message = -1, comm = -1, place = -1;
+  int64_t instance = -1;
+  uint64_t bytes = 0;
+  bool sends = false;
+};
+
+template <class Model, class AUnit, class Send, class Post, class Entry>
+class Matcher {
+ public:
+  bool bury(int32_t comm) { return collectives_.bury(comm, replay_.live); }
+
+ protected:
+  explicit Matcher(const RunInput &run) : run_(run), requests_(run.rank_count) {
+    replay_.units_of_rank.assign(run.rank_count, 0);
+  }
+  static Key key_of(uint64_t number) { return {(uint32_t)number, 0}; }
+  const Request *request_of(const AUnit &u, uint64_t number) {
+    return requests_[u.rank].find(key_of(number));
+  }
+  Request &request(const AUnit &u, uint64_t number) { return requests_[u.rank].get(key_of(number)); }
+  void forget(const AUnit &u, uint64_t number) { requests_[u.rank].erase(key_of(number)); }
+
+  int32_t send(const AUnit &u, const Decoder &d, const Send &send) {
+    const int32_t number = messages_.send(
+        channel_key(u.rank, d.payload, d.comm((uint32_t)d.words[0]), d.words[0] >> 32), send);
+    if (messages_[number].state & POSTED)
+      replay_.wake(messages_[number].receiver_waits);
+    return number;
+  }
+  int32_t post(const AUnit &u, const Decoder &d, uint32_t sender, uint64_t channel, const Post &post) {
+    return messages_.post(channel_key(sender, u.rank, d.comm((uint32_t)channel), channel >> 32), post);
+  }
+  // Whether the receive has to wait for its send.
+  bool waits_for_send(AUnit &u, Message<Send, Post> &message, uint32_t sender) {
+    if (message.state & SENT || !replay_.wait_for(u, (int32_t)sender)) return false;
+    message.receiver_waits = u.number;
+    return true;
+  }
+
+  // Messages or collectives that were not recorded, or a request that is over.
+  void skip(const AUnit &u, const Decoder &d) {
+    const uint64_t flags = d.words[1];
+    const int64_t count = (int64_t)(flags & HS_SKIPPED_COUNT);
+    const bool has_request = d.words[2] < HS_NOBODY;
+    if (const Request *pending = has_request ? request_of(u, d.words[2]) : nullptr) {
+      const Request one = *pending;
+      forget(u, d.words[2]);
+      if (one.instance >= 0) collectives_.leave(one.comm, one.instance);
+      else if (one.message >= 0) messages_.done(one.message, one.sends ? SENDER_DONE : RECEIVER_DONE);
+      return;
+    }
+    if (flags & (HS_SKIPPED_UNSURE | HS_SKIPPED_EPOCH) || count == 0) return;
+    const int32_t comm = d.comm((uint32_t)d.words[0]);
+    if (flags & (HS_SKIPPED_SENT | HS_SKIPPED_RECEIVED)) {
+      if (d.payload >= (uint32_t)run_.rank_count) return;
+      const bool sent = flags & HS_SKIPPED_SENT;
+      const uint32_t from = sent ? (uint32_t)u.rank : d.payload, to = sent ? d.payload : (uint32_t)u.rank;
+      messages_.skip(channel_key(from, to, comm, d.words[0] >> 32), sent ? SENT : POSTED, count,
+                     [&](int32_t number) { replay_.wake(number); });
+    } else if (!has_request && d.payload == HS_NOBODY) {
+      collectives_.skip(comm, d.place_in((uint32_t)d.words[0]), count, [&](auto &one) { wake_members(one); });
+    }
+  }
+
+  int64_t enter(int32_t comm, int32_t place, const Decoder &d, const Entry &entry) {
+    const int64_t instance =
+        collectives_.enter(comm, place, (uint32_t)d.words[0], (uint32_t)(d.words[0] >> 32), entry);
+    if (instance >= 0) wake_members(collectives_.at(comm, instance));
+    return instance;
+  }
+  // Whether a member has to wait for others before it can leave.
+  bool waits_for_members(AUnit &u, Instance<Entry> &one, int32_t comm, int32_t place) {
+    if (collectives_.enough(one, place) || !replay_.wait_in(u, comm, place)) return false;
+    one.waiting.push_back(u.number);
+    return true;
+  }
+  static bool gives(const Instance<Entry> &one, int32_t place) {
+    return one.here[place] && (one.operation == HS_OP_BARRIER || one.entries[place].sent > 0);
+  }
+
+  const RunInput &run_;
+  std::vector<Table<Request>> requests_;  // by rank
+  Messages<Send, Post> messages_;
+  Collectives<Entry> collectives_;
+  Replay<Model, AUnit> replay_;
+
+ private:
+  void wake_members(Instance<Entry> &one) {
+    size_t kept = 0;
+    for (int32_t number : one.waiting) {
+      if (collectives_.enough(one, replay_.units[number].place)) replay_.wake(number);
+      else one.waiting[kept++] = number;
+    }
+    one.waiting.resize(kept);
+  }
+};
+
 }  // namespace causal

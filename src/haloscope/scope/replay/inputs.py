@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from haloscope.device.cpu import available_cores
 from haloscope.errors import MachineError
+from haloscope.scope.record.build import EVENTS_HEADER, compile_library, load_library
 from haloscope.scope.replay.shifts import Shifts, find_shifts
 from haloscope.scope.trace.measurement import HEADER_WORDS, Measurement, line_through, run_begin
 from haloscope.scope.trace.trace import DECODER
@@ -60,7 +61,7 @@ _EXCHANGE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64), ct
 
 
 class Peers(ctypes.Structure):
-    """`Peers` of ``peers.h``."""
+    """`Peers` of ``records.h``."""
 
     _fields_ = (("count", ctypes.c_int32), ("own", ctypes.c_int32), ("exchange", _EXCHANGE))
 
@@ -97,17 +98,22 @@ class PeersOf:
 
 # The structures are those of ``run.h`` and ``decoder.h``.
 
-HEADERS = (Path(__file__).with_name("run.h"), DECODER)
+_HERE = Path(__file__).parent
+_HEADERS = (*sorted(_HERE.glob("*.h")), DECODER, EVENTS_HEADER)
+POINTER = ctypes.c_void_p
+
+
+def load_replay(functions: Mapping[str, Sequence[Any]], *sources: str) -> Any:
+    """A compiled replay; `functions`: as :func:`haloscope.scope.record.build.load_library` takes them."""
+    paths = [_HERE / name for name in sources]
+    return load_library(
+        compile_library(paths, _HEADERS, flags=("-fvisibility-inlines-hidden",)), functions
+    )
+
 
 _NO_THREADS = 2
 _ROLES = {
-    "send": 2,
-    "isend": 2,
-    "recv": 2,
-    "irecv": 2,
-    "wait": 2,
-    "start": 2,
-    "probe": 2,
+    **dict.fromkeys(("send", "isend", "recv", "irecv", "wait", "start", "probe"), 2),
     "sendrecv": 3,
     "test": 4,
     "rma": 6,
@@ -240,9 +246,7 @@ def _mapped(path: Path, words: int) -> NDArray[np.uint64]:
 
 
 def make_inputs(
-    measurement: Measurement,
-    threads: int = 0,
-    knots: dict[int, NDArray[np.int64]] | None = None,
+    measurement: Measurement, threads: int = 0, knots: dict[int, NDArray[np.int64]] | None = None
 ) -> Inputs:
     """Put a trace into the structures of ``run.h``.
 
@@ -320,13 +324,8 @@ def make_inputs(
     run.rank_count = measurement.size
     run.threads = threads or available_cores()
     parents = np.array([node.parent for node in measurement.nodes], np.int32)
-    roles = np.array(
-        [
-            role_number(region.paradigm, region.role)
-            for region in (measurement.regions[node.region] for node in measurement.nodes)
-        ],
-        np.int32,
-    )
+    regions = [measurement.regions[node.region] for node in measurement.nodes]
+    roles = np.array([role_number(one.paradigm, one.role) for one in regions], np.int32)
     run.node_parents = _pointer(parents, keep)
     run.node_roles = _pointer(roles, keep)
     run.node_entered = _pointer(_entered(measurement), keep)

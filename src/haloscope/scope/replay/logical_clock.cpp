@@ -21,9 +21,161 @@
 #include <memory>
 
 #include "causal.h"
-#include "ramps.h"
 
 namespace {
+
+// ---- ramps that lead up to jumps of a clock, as far as limits allow ----
+
+// An event that may be shifted by `shift` ticks at most.
+struct Limit {
+  int64_t tick;
+  double shift;
+};
+
+// Shift at a tick; `place` is the knot passed last, and ticks do not go back.
+double value_at(const std::vector<Knot> &knots, size_t &place, int64_t tick) {
+  if (knots.empty()) return 0;
+  while (place + 1 < knots.size() && knots[place + 1].tick <= tick) place++;
+  const Knot &a = knots[place];
+  if (tick <= a.tick || place + 1 >= knots.size()) return (double)a.shift;
+  const Knot &b = knots[place + 1];
+  return a.shift + double(tick - a.tick) / double(b.tick - a.tick) * double(b.shift - a.shift);
+}
+
+// The ramp that leads up to one jump: vertices from its upper end to the left, then a line of the
+// least slope down to nothing. Asked from right to left.
+class Ramp {
+ public:
+  bool active = false;
+
+  // The steepest parts come last: of all ramps that grow steeper and respect the limits from the
+  // tick `begin` on, this is the highest, the lower convex hull of the limits and the jump's end.
+  void lead_to(int64_t tick, int64_t shift, int64_t begin, const std::vector<Limit> &limits,
+               double slope) {
+    slope_ = slope;
+    active = true;
+    vertices_.clear();
+    auto first = std::lower_bound(limits.begin(), limits.end(), begin,
+                                  [](const Limit &limit, int64_t at) { return limit.tick < at; });
+    auto add = [&](Limit point) {
+      while (vertices_.size() >= 2 && !turns(vertices_[vertices_.size() - 2], vertices_.back(), point))
+        vertices_.pop_back();
+      vertices_.push_back(point);
+    };
+    for (; first != limits.end() && first->tick < tick; ++first)
+      if (first->shift < double(shift)) add(*first);
+    add({tick, (double)shift});
+    std::reverse(vertices_.begin(), vertices_.end());
+    size_t kept = 1;
+    while (kept < vertices_.size() && steepness(vertices_[kept], vertices_[kept - 1]) > slope) kept++;
+    vertices_.resize(kept);
+    rewind();
+  }
+  void rewind() { at_ = 0; }
+  // The next vertex to the left of a tick; none: INT64_MIN.
+  int64_t next_vertex(int64_t before) {
+    while (at_ < vertices_.size() && vertices_[at_].tick >= before) at_++;
+    return at_ < vertices_.size() ? vertices_[at_].tick : INT64_MIN;
+  }
+  double value(int64_t tick) {
+    while (at_ + 1 < vertices_.size() && vertices_[at_ + 1].tick >= tick) at_++;
+    size_t i = std::min(at_, vertices_.size() - 1);
+    if (i > 0 && vertices_[i].tick < tick) i--;
+    const Limit &right = vertices_[i];
+    const double slope = i + 1 < vertices_.size() ? steepness(vertices_[i + 1], right) : slope_;
+    return right.shift - slope * double(right.tick - tick);
+  }
+  // Where it comes down to nothing.
+  int64_t foot() const {
+    return vertices_.back().tick - (int64_t)std::ceil(vertices_.back().shift / slope_);
+  }
+
+ private:
+  static double steepness(const Limit &left, const Limit &right) {
+    return (right.shift - left.shift) / double(right.tick - left.tick);
+  }
+  static bool turns(const Limit &a, const Limit &b, const Limit &c) {
+    return steepness(a, b) < steepness(b, c);
+  }
+  std::vector<Limit> vertices_;
+  size_t at_ = 0;
+  double slope_ = 1;
+};
+
+// The ramp up to a jump, with the limits to the left as far as it is above the other jumps: the
+// search goes twice as far back each time.
+void lead_up(Ramp &ramp, const std::vector<Knot> &jumps, size_t jump,
+                    const std::vector<Limit> &limits, double slope) {
+  const Knot &top = jumps[jump];
+  for (size_t far = 16;; far *= 2) {
+    const size_t last = jump > far ? jump - far : 0;
+    const bool whole = last == 0;
+    const int64_t foot = top.tick - (int64_t)std::ceil(double(top.shift) / slope);
+    ramp.lead_to(top.tick, top.shift, whole ? foot : jumps[last].tick, limits, slope);
+    if (whole) return;
+    for (size_t i = jump; i-- > last;)
+      if (jumps[i].tick < top.tick && ramp.value(jumps[i].tick) < (double)jumps[i].shift) {
+        ramp.rewind();
+        return;
+      }
+  }
+}
+
+// Knots with a ramp before each jump (two knots of one tick). Limits are sorted, one a tick.
+std::vector<Knot> with_ramps(const std::vector<Knot> &jumps, const std::vector<Limit> &limits,
+                                    double slope) {
+  std::vector<Knot> knots;  // from right to left
+  if (jumps.empty()) return knots;
+  Ramp ramp;
+  auto put = [&](int64_t tick, double shift) {
+    const int64_t whole = (int64_t)std::llround(shift);
+    if (!knots.empty() && knots.back().tick == tick && knots.back().shift == whole) return;
+    knots.push_back({tick, whole});
+  };
+  put(jumps.back().tick, (double)jumps.back().shift);
+  for (size_t i = jumps.size() - 1; i-- > 0;) {
+    const Knot &left = jumps[i], &right = jumps[i + 1];
+    if (left.tick == right.tick) {
+      if (!ramp.active || ramp.value(right.tick) <= (double)right.shift)
+        lead_up(ramp, jumps, i + 1, limits, slope);
+      continue;
+    }
+    const double fall = double(right.shift - left.shift) / double(right.tick - left.tick);
+    auto flat = [&](int64_t tick) { return left.shift + fall * double(tick - left.tick); };
+    int64_t before = right.tick;
+    while (ramp.active && before > left.tick) {
+      const double above = ramp.value(before) - flat(before);
+      const int64_t tick = std::max(ramp.next_vertex(before), left.tick);
+      const double ramped = ramp.value(tick);
+      if (ramped < flat(tick)) {  // they cross; from here to the left the jumps' own is higher
+        const double part = above / (above + flat(tick) - ramped);
+        const int64_t cross = before - (int64_t)std::ceil(part * double(before - tick));
+        // Two knots: one in their middle could lift steep ramps above a limit.
+        const double share = double(cross + 1 - tick) / double(before - tick);
+        if (cross + 1 < before) put(cross + 1, ramped + share * (above + flat(before) - ramped));
+        if (cross > left.tick && cross < before) put(cross, std::ceil(flat(cross)));
+        ramp.active = false;
+      } else {
+        put(tick, ramped);
+      }
+      before = tick;
+    }
+    if (!ramp.active) put(left.tick, (double)left.shift);
+  }
+  if (ramp.active) {
+    for (int64_t before = jumps.front().tick;;) {
+      const int64_t tick = ramp.next_vertex(before);
+      if (tick == INT64_MIN || ramp.value(tick) <= 0) break;
+      put(tick, ramp.value(tick));
+      before = tick;
+    }
+    put(ramp.foot(), 0);
+  }
+  std::reverse(knots.begin(), knots.end());
+  return knots;
+}
+
+// ---- the clock ----
 
 using causal::Flow;
 using causal::Step;
@@ -65,11 +217,6 @@ struct Ways {
   double last[2] = {INFINITY, INFINITY};  // seconds of the last message each way
 };
 
-struct Request {
-  int32_t message = -1, comm = -1, place = -1;
-  int64_t instance = -1;
-};
-
 struct Rank : causal::Unit {
   std::vector<Moment> entered;  // by part of the stream: the last enter of an MPI call
   double shift = 0;             // FORWARD: at `since`
@@ -80,14 +227,14 @@ struct Rank : causal::Unit {
   double time() { return stream.empty() ? 0 : stream.now().seconds(); }
 };
 
-class Clock {
+class Clock : causal::Matcher<Clock, Rank, Moment, Nothing, Entry> {
+  friend causal::Replay<Clock, Rank>;
+
  public:
   Clock(const RunInput &run, const int32_t *hosts, double latency, Pass pass,
         std::vector<RankClock> &clocks)
-      : run_(run), hosts_(hosts), latency_(latency), pass_(pass), clocks_(clocks) {
+      : Matcher(run), hosts_(hosts), latency_(latency), pass_(pass), clocks_(clocks) {
     rates_.assign(run.rank_count, 0);
-    requests_.resize(run.rank_count);
-    replay_.units_of_rank.assign(run.rank_count, 0);
     locations_.assign(run.locations, run.locations + run.location_count);
     Rank *unit = nullptr;
     for (LocationInput &location : locations_) {
@@ -122,23 +269,18 @@ class Clock {
       }
       case HS_EVENT_SEND:
       case HS_EVENT_ISEND:
-        if (d.payload < (uint32_t)run_.rank_count) {
-          const int32_t number = messages_.send(
-              channel_key(u.rank, d.payload, d.comm((uint32_t)d.words[0]), d.words[0] >> 32),
-              moment(u, d));
-          if (messages_[number].state & causal::POSTED) replay_.wake(messages_[number].receiver_waits);
-          messages_.done(number, causal::SENDER_DONE);
-        }
+        if (d.payload < (uint32_t)run_.rank_count)
+          messages_.done(send(u, d, moment(u, d)), causal::SENDER_DONE);
         return Step::GO_ON;
       case HS_EVENT_IRECV: {
         const causal::Promise promise = u.foresight.at_post(u.stream);
         if (promise.known && promise.sender < (uint32_t)run_.rank_count)
-          request(u, d.payload).message = post(u, promise.sender, promise.channel);
+          request(u, d.payload).message = post(u, d, promise.sender, promise.channel, Nothing());
         return Step::GO_ON;
       }
       case HS_EVENT_RECV:
       case HS_EVENT_IRECV_DONE: return receive(u, d);
-      case HS_EVENT_CANCELLED: requests_[u.rank].erase({d.payload, 0}); return Step::GO_ON;
+      case HS_EVENT_CANCELLED: forget(u, d.payload); return Step::GO_ON;
       case HS_EVENT_SKIPPED: skip(u, d); return Step::GO_ON;
       case HS_EVENT_COLLECTIVE: {
         const int32_t comm = d.comm(d.payload), place = d.place_in(d.payload);
@@ -149,16 +291,16 @@ class Clock {
       case HS_EVENT_ICOLLECTIVE: {
         const int32_t comm = d.comm(d.payload), place = d.place_in(d.payload);
         const int64_t instance = enter(comm, place, d, {moment(u, d), INFINITY, d.words[1], d.words[2]});
-        if (instance >= 0) request(u, (uint32_t)d.words[3]) = {-1, comm, place, instance};
+        if (instance >= 0) request(u, d.words[3]) = {-1, comm, place, instance};
         return Step::GO_ON;
       }
       case HS_EVENT_ICOLLECTIVE_DONE: {
-        const Request *pending = requests_[u.rank].find({d.payload, 0});
+        const causal::Request *pending = request_of(u, d.payload);
         if (!pending || pending->instance < 0) return Step::GO_ON;
-        const Request one = *pending;
+        const causal::Request one = *pending;
         u.instance = one.instance;
         const Step step = leave(u, one.comm, one.place);
-        if (step == Step::GO_ON) requests_[u.rank].erase({d.payload, 0});
+        if (step == Step::GO_ON) forget(u, d.payload);
         return step;
       }
       default: return Step::GO_ON;
@@ -167,7 +309,6 @@ class Clock {
   void end(Rank &u) {
     if (pass_ == Pass::FORWARD) shift_at(u, INT64_MAX);
   }
-  bool bury(int32_t comm) { return collectives_.bury(comm, replay_.live); }
 
  private:
   Moment moment(Rank &u, Decoder &d) {
@@ -221,25 +362,16 @@ class Clock {
     clocks_[rank].limits.push_back({m.tick, (double)m.shift + std::max(0.0, std::floor(slack))});
   }
 
-  Request &request(Rank &u, uint32_t number) { return requests_[u.rank].get({number, 0}); }
-  int32_t post(Rank &u, uint32_t sender, uint64_t channel) {
-    const int32_t comm = u.stream.now().comm((uint32_t)channel);
-    return messages_.post(channel_key(sender, u.rank, comm, channel >> 32), Nothing());
-  }
   Step receive(Rank &u, Decoder &d) {
     const uint32_t sender = d.payload;
     if (sender >= (uint32_t)run_.rank_count) return Step::GO_ON;
     if (u.message < 0 && d.kind == HS_EVENT_IRECV_DONE) {
-      const Key key{(uint32_t)d.words[2], 0};
-      if (const Request *pending = requests_[u.rank].find(key)) u.message = pending->message;
-      requests_[u.rank].erase(key);
+      if (const causal::Request *pending = request_of(u, d.words[2])) u.message = pending->message;
+      forget(u, d.words[2]);
     }
-    if (u.message < 0) u.message = post(u, sender, d.words[0]);
+    if (u.message < 0) u.message = post(u, d, sender, d.words[0], Nothing());
     auto &m = messages_[u.message];
-    if (!(m.state & causal::SENT) && replay_.wait_for(u, (int32_t)sender)) {
-      m.receiver_waits = u.number;
-      return Step::BLOCKED;
-    }
+    if (waits_for_send(u, m, sender)) return Step::BLOCKED;
     if (m.state & causal::SENT && !m.unseen) {
       const double latency = latency_of((int32_t)sender, u.rank);
       if (pass_ == Pass::MEASURE && latency > 0) compare((int32_t)sender, u.rank, d.seconds() - m.send.t);
@@ -263,63 +395,13 @@ class Clock {
     return hosts_[a] >= 0 && hosts_[a] == hosts_[b] ? 0 : latency_;
   }
 
-  // Messages or collectives that were not recorded, or a request that is over.
-  void skip(Rank &u, const Decoder &d) {
-    const uint64_t flags = d.words[1];
-    const int64_t count = (int64_t)(flags & HS_SKIPPED_COUNT);
-    const bool has_request = d.words[2] < HS_NOBODY;
-    const Key key{(uint32_t)d.words[2], 0};
-    if (const Request *pending = has_request ? requests_[u.rank].find(key) : nullptr) {
-      const Request one = *pending;
-      requests_[u.rank].erase(key);
-      if (one.instance >= 0) collectives_.leave(one.comm, one.instance);
-      else if (one.message >= 0) messages_.done(one.message, causal::RECEIVER_DONE);
-      return;
-    }
-    if (flags & (HS_SKIPPED_UNSURE | HS_SKIPPED_EPOCH) || count == 0) return;
-    const int32_t comm = d.comm((uint32_t)d.words[0]);
-    if (flags & (HS_SKIPPED_SENT | HS_SKIPPED_RECEIVED)) {
-      if (d.payload >= (uint32_t)run_.rank_count) return;
-      const bool sent = flags & HS_SKIPPED_SENT;
-      const uint32_t from = sent ? (uint32_t)u.rank : d.payload, to = sent ? d.payload : (uint32_t)u.rank;
-      messages_.skip(channel_key(from, to, comm, d.words[0] >> 32),
-                     sent ? causal::SENT : causal::POSTED, count,
-                     [&](int32_t number) { replay_.wake(number); });
-    } else if (!has_request && d.payload == HS_NOBODY) {
-      collectives_.skip(comm, d.place_in((uint32_t)d.words[0]), count, [&](auto &one) { wake_members(one); });
-    }
-  }
-
-  void wake_members(causal::Instance<Entry> &one) {
-    size_t kept = 0;
-    for (int32_t number : one.waiting) {
-      if (collectives_.enough(one, replay_.units[number].place)) replay_.wake(number);
-      else one.waiting[kept++] = number;
-    }
-    one.waiting.resize(kept);
-  }
-
-  int64_t enter(int32_t comm, int32_t place, const Decoder &d, const Entry &entry) {
-    const uint32_t operation = (uint32_t)d.words[0];
-    const int64_t instance =
-        collectives_.enter(comm, place, operation, (uint32_t)(d.words[0] >> 32), entry);
-    if (instance < 0) return -1;
-    wake_members(collectives_.at(comm, instance));
-    return instance;
-  }
-  static bool gives(const causal::Instance<Entry> &one, int32_t place) {
-    return one.here[place] && (one.operation == HS_OP_BARRIER || one.entries[place].sent > 0);
-  }
   static bool gets(const causal::Instance<Entry> &one, int32_t place) {
     return one.here[place] && (one.operation == HS_OP_BARRIER || one.entries[place].received > 0);
   }
   Step leave(Rank &u, int32_t comm, int32_t place) {
     if (u.instance < 0) return Step::GO_ON;
     auto &one = collectives_.at(comm, u.instance);
-    if (!collectives_.enough(one, place) && replay_.wait_in(u, comm, place)) {
-      one.waiting.push_back(u.number);
-      return Step::BLOCKED;
-    }
+    if (waits_for_members(u, one, comm, place)) return Step::BLOCKED;
     Decoder &d = u.stream.now();
     const int32_t count = collectives_.size(comm);
     const bool looked = gets(one, place) && count > 1;
@@ -377,18 +459,13 @@ class Clock {
     }
   }
 
-  const RunInput &run_;
   const int32_t *hosts_;
   const double latency_;
   const Pass pass_;
   std::vector<RankClock> &clocks_;
   std::vector<LocationInput> locations_;
   std::vector<double> rates_;  // by rank: seconds a tick
-  std::vector<Table<Request>> requests_;
   Table<Ways> ways_;
-  causal::Messages<Moment, Nothing> messages_;
-  causal::Collectives<Entry> collectives_;
-  causal::Replay<Clock, Rank> replay_;
 };
 
 }  // namespace

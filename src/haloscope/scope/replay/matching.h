@@ -187,15 +187,15 @@ struct Matching : Reading {
 
   void arrive(int thread, const Arrival &a) {
     Communicator &c = comms[a.comm];
-    const int counts = peers.own == 0;  // all processes are told of all arrivals
-    if (a.place < 0 || a.place >= c.size || a.instance < c.base) { unknown[thread] += counts; return; }
+    const int is_counted = peers.own == 0;  // all processes are told of all arrivals
+    if (a.place < 0 || a.place >= c.size || a.instance < c.base) { counts[thread].unknown += is_counted; return; }
     if (a.skipped > 0) {
       skip_instances(a);
       return;
     }
     if (!c.reached.empty()) c.reached[a.place] = a.instance + 1;
     Instance &i = *instance_of(a.comm, a.instance);
-    if (i.locations[a.place] >= 0) { unknown[thread] += counts; return; }
+    if (i.locations[a.place] >= 0) { counts[thread].unknown += is_counted; return; }
     i.operation = a.operation;
     i.enters[a.place] = a.enter;
     i.locations[a.place] = a.location;
@@ -426,8 +426,8 @@ struct Settling : Matching {
         wait(EARLY_SCAN, std::min(lower, E) - B, latest);
         values[SCAN_COMPLETION] += std::max(0.0, E - std::max(B, lower));
         if (c.place == 0) {
-          scans[thread]++;
-          synchronising[thread] += i.min_leave >= i.max_enter;
+          counts[thread].scans++;
+          counts[thread].scans_synchronising += i.min_leave >= i.max_enter;
         }
         break;
       }

@@ -5,7 +5,7 @@
 
 #include "causal.h"
 
-// A message whose both ends were recorded: MESSAGES of messages.py.
+// A message whose both ends were recorded: MESSAGES of causal.py.
 struct __attribute__((packed)) MatchedMessage {
   int32_t sender, receiver;           // locations
   int64_t sent, received;             // ticks

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,120 +13,49 @@ from numpy.typing import NDArray
 
 from haloscope.scope.analysis.metrics import NUMBER, children
 from haloscope.scope.analysis.result import PAIRS, WAITS, Result
-from haloscope.scope.record.build import EVENTS_HEADER, compile_library
-from haloscope.scope.replay.inputs import HEADERS, Inputs, PeersOf, Processes
+from haloscope.scope.replay.inputs import POINTER, Inputs, PeersOf, Processes, load_replay
 from haloscope.scope.trace.measurement import Measurement
 
-_HERE = Path(__file__).parent
 _SIZES = 66
-# Names of wait_analysis.h's slots; "" for what is put together below.
+_KINDS = ("p2p", "collective", "rma")  # of MPI's communication and synchronisation
+# Names of wait_analysis.h's slots.
 _SLOTS = (
-    "time",
-    "visits",
-    "p2p_synchronisation",
-    "late_sender",
-    "wrong_order_same_source",
-    "wrong_order_different_sources",
-    "late_receiver",
+    *("time", "visits", "p2p_synchronisation", "late_sender"),
+    *("wrong_order_same_source", "wrong_order_different_sources", "late_receiver"),
     "wait_at_barrier",
-    "barrier_completion",
-    "wait_at_nxn",
-    "nxn_completion",
-    "late_broadcast",
-    "early_reduce",
-    "early_scan",
-    "scan_completion",
-    "init_completion",
-    "wait_at_finalize",
-    "wait_at_fence",
-    "early_fence",
-    "late_post",
-    "early_wait",
-    "late_complete",
-    "lock_contention",
-    "messages_sent",
-    "empty_messages_sent",
-    "messages_received",
-    "empty_messages_received",
-    "bytes_sent",
-    "bytes_received",
-    "collectives",
-    "bytes_collective",
-    "bytes_rma",
-    "late_senders",
-    "late_receivers",
-    "idle_threads",
-    "delay_short",
-    "delay_long",
-    "critical_path",
-    "imbalance",
+    *("barrier_completion", "wait_at_nxn", "nxn_completion", "late_broadcast"),
+    *("early_reduce", "early_scan", "scan_completion", "init_completion"),
+    *("wait_at_finalize", "wait_at_fence", "early_fence", "late_post"),
+    *("early_wait", "late_complete", "lock_contention", "messages_sent"),
+    *("empty_messages_sent", "messages_received", "empty_messages_received", "bytes_sent"),
+    *("bytes_received", "collectives", "bytes_collective", "bytes_rma"),
+    *("late_senders", "late_receivers", "idle_threads", "delay_short"),
+    *("delay_long", "critical_path", "imbalance"),
 )
-_PAIR = np.dtype(
-    [
-        ("node", "<i4"),
-        ("sender", "<i4"),
-        ("receiver", "<i4"),
-        ("unused", "<i4"),
-        ("messages", "<i8"),
-        ("empty", "<i8"),
-        ("bytes", "<i8"),
-        ("seconds", "<f8"),
-        ("receive_seconds", "<f8"),
-    ]
-)
+_PAIR = np.dtype([*PAIRS.descr[:3], ("unused", "<i4"), *PAIRS.descr[3:]])
 _PROGRESS = ctypes.CFUNCTYPE(None, ctypes.c_double)
 _MOST_WAITS_KEPT = 1_000_000
 
 
 def load() -> Any:
-    """The compiled replay, with its functions' types set."""
-    path = compile_library(
-        [_HERE / "waits.cpp", _HERE / "causes.cpp"],
-        [
-            *HEADERS,
-            *(
-                _HERE / name
-                for name in (
-                    "wait_analysis.h",
-                    "channels.h",
-                    "records.h",
-                    "reading.h",
-                    "peers.h",
-                    "matching.h",
-                    "sharing.h",
-                    "time_order.h",
-                    "timeline.h",
-                    "critical_path.h",
-                    "team.h",
-                )
-            ),
-            EVENTS_HEADER,
-        ],
-        flags=("-fvisibility-inlines-hidden",),
+    """The compiled replay."""
+    integer = ctypes.c_int64
+    arrays = ("values", "begins", "ends", "sizes", "open")
+    return load_replay(
+        {
+            "find_waits": (POINTER, POINTER, ctypes.c_int, _PROGRESS, POINTER, POINTER),
+            "find_causes": (ctypes.c_int, POINTER, POINTER, ctypes.c_double, POINTER),
+            "drop_analysis": (None, POINTER),
+            **{f"analysis_{name}": (POINTER, POINTER) for name in arrays},
+            "analysis_pairs": (POINTER, POINTER, ctypes.POINTER(integer)),
+            "analysis_wait_count": (integer, POINTER),
+            "analysis_waits": (None, POINTER, integer, POINTER, POINTER),
+            "analysis_delays": (None, POINTER, integer, POINTER),
+            "analysis_counts": (None, POINTER, POINTER),
+        },
+        "waits.cpp",
+        "causes.cpp",
     )
-    library = ctypes.CDLL(str(path))
-    pointer, count = ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64)
-    library.find_waits.restype = pointer
-    library.find_waits.argtypes = (pointer, ctypes.c_int, _PROGRESS, pointer, pointer)
-    library.find_causes.restype = ctypes.c_int
-    library.find_causes.argtypes = (pointer, pointer, ctypes.c_double, pointer)
-    library.drop_analysis.restype = None
-    library.drop_analysis.argtypes = (pointer,)
-    for name in ("values", "begins", "ends", "sizes", "open"):
-        function = getattr(library, f"analysis_{name}")
-        function.restype = pointer
-        function.argtypes = (pointer,)
-    library.analysis_pairs.restype = pointer
-    library.analysis_pairs.argtypes = (pointer, count)
-    library.analysis_wait_count.restype = ctypes.c_int64
-    library.analysis_wait_count.argtypes = (pointer,)
-    library.analysis_waits.restype = None
-    library.analysis_waits.argtypes = (pointer, ctypes.c_int64, pointer, pointer)
-    library.analysis_delays.restype = None
-    library.analysis_delays.argtypes = (pointer, ctypes.c_int64, pointer)
-    library.analysis_counts.restype = None
-    library.analysis_counts.argtypes = (pointer, pointer)
-    return library
 
 
 def _copy(address: int | None, dtype: Any, count: int) -> NDArray[Any]:
@@ -213,9 +142,8 @@ class Replayed:
                 self.waits = listed.result()  # Wait states as results keep them: the longest ones
                 library.analysis_delays(waits, len(self.waits), self.waits.ctypes.data)
             nodes, locations = inputs.run.node_count, inputs.run.location_count
-            values = _copy(
-                library.analysis_values(waits), "<f8", nodes * locations * len(_SLOTS)
-            ).reshape(locations, nodes, len(_SLOTS))
+            shape = locations, nodes, len(_SLOTS)
+            values = _copy(library.analysis_values(waits), "<f8", math.prod(shape)).reshape(shape)
             # By name, shape (nodes, locations).
             self.slots = {
                 name: np.ascontiguousarray(values[:, :, number].T)
@@ -226,9 +154,8 @@ class Replayed:
             self.ends = _copy(library.analysis_ends(waits), "<f8", locations)
             # Calls of each location that are not left at its end.
             self.open = _copy(library.analysis_open(waits), "<i8", locations)
-            self.sizes = _copy(library.analysis_sizes(waits), "<i8", nodes * _SIZES).reshape(
-                nodes, _SIZES
-            )
+            sizes = _copy(library.analysis_sizes(waits), "<i8", nodes * _SIZES)
+            self.sizes = sizes.reshape(nodes, _SIZES)
             count = ctypes.c_int64()
             address = library.analysis_pairs(waits, ctypes.byref(count))
             self.pairs = _copy(address, _PAIR, count.value)
@@ -237,17 +164,9 @@ class Replayed:
         finally:
             library.drop_analysis(waits)
         names = (
-            "events",
-            "broken",
-            "unmatched_sends",
-            "unmatched_receives",
-            "incomplete_collectives",
-            "scans",
-            "scans_synchronising",
-            "unknown",
-            "skipped_sends",
-            "skipped_receives",
-            "skipped_collectives",
+            *("events", "broken", "unmatched_sends", "unmatched_receives"),
+            *("incomplete_collectives", "scans", "scans_synchronising", "unknown"),
+            *("skipped_sends", "skipped_receives", "skipped_collectives"),
         )
         # Events, broken locations, unmatched sends and receives, and the like.
         self.counts = dict(zip(names, counts.tolist(), strict=True))
@@ -255,7 +174,7 @@ class Replayed:
 
 def fill(result: Result, measurement: Measurement, replayed: Replayed) -> None:
     """Put values into the tree of metrics: each contains what lies below it."""
-    from haloscope.scope.trace.categories import metric_of_role
+    from haloscope.scope.analysis.metrics import metric_of_role
 
     slots = replayed.slots
     time = slots["time"]
@@ -264,12 +183,8 @@ def fill(result: Result, measurement: Measurement, replayed: Replayed) -> None:
     for name in _SLOTS:
         if name not in ("time", "idle_threads") and np.any(slots[name]):
             values[name] = slots[name]
-    home = [
-        metric_of_role(region.paradigm, region.role)
-        for region in (measurement.regions[node.region] for node in measurement.nodes)
-    ]
-    streams = np.array([place.kind == "stream" for place in measurement.locations])
-    host = np.where(streams[None, :], 0.0, time)
+    home = [metric_of_role(region.paradigm, region.role) for region in result.node_regions]
+    host = np.where(result.on_stream[None, :], 0.0, time)
     for name in sorted(set(home)):
         rows = np.array([here == name for here in home])
         values[name] = values.get(name, np.zeros_like(time)) + np.where(rows[:, None], host, 0.0)
@@ -282,19 +197,14 @@ def fill(result: Result, measurement: Measurement, replayed: Replayed) -> None:
     empty = slots["p2p_synchronisation"]
     values["p2p_communication"] = of("p2p_communication") - empty
     values["p2p_synchronisation"] = empty
-    values["late_sender_wrong_order"] = of("wrong_order_same_source") + of(
-        "wrong_order_different_sources"
-    )
-    values["delay"] = of("delay_short") + of("delay_long")
-    values["mpi_communication"] = (
-        of("p2p_communication") + of("collective_communication") + of("rma_communication")
-    )
-    values["mpi_synchronisation"] = (
-        of("p2p_synchronisation") + of("collective_synchronisation") + of("rma_synchronisation")
-    )
-    values["mpi"] = (
-        of("mpi_management") + of("mpi_synchronisation") + of("mpi_communication") + of("mpi_io")
-    )
+    for whole, first, *others in (
+        ("late_sender_wrong_order", "wrong_order_same_source", "wrong_order_different_sources"),
+        ("delay", "delay_short", "delay_long"),
+        ("mpi_communication", *(f"{kind}_communication" for kind in _KINDS)),
+        ("mpi_synchronisation", *(f"{kind}_synchronisation" for kind in _KINDS)),
+        ("mpi", "mpi_management", "mpi_synchronisation", "mpi_communication", "mpi_io"),
+    ):
+        values[whole] = sum(map(of, others), of(first))
     values["gpu"] = of("gpu") + sum((of(one.name) for one in children("gpu")), zero)
     values["omp"] = of("omp") + of("omp_management") + of("omp_barrier_wait")
     values["execution"] = of("computation") + of("mpi") + of("gpu") + of("omp")

@@ -2,7 +2,6 @@
 #pragma once
 #include <vector>
 
-#include "peers.h"
 #include "records.h"
 
 constexpr int kSizes = 66;
@@ -25,8 +24,7 @@ struct Reading {
   std::vector<std::vector<std::vector<Arrival>>> arrivals;
   std::vector<std::vector<std::vector<Access>>> access_mail;
   std::vector<std::vector<int64_t>> sizes;             // by thread
-  std::vector<int64_t> events, broken, unknown, scans, synchronising;
-  std::vector<int64_t> skipped_sends, skipped_receives, skipped_collectives;
+  std::vector<Counts> counts;                          // by thread
 
   static double as_seconds(const LocationState &l, int64_t ticks) {
     return double(ticks) * l.decoder.in->rate + l.decoder.in->zero;
@@ -109,7 +107,7 @@ struct Reading {
     const int32_t comm = d.comm((uint32_t)w[0]);
     const bool unsure = w[1] & HS_SKIPPED_UNSURE, sent = w[1] & HS_SKIPPED_SENT;
     const bool received = w[1] & HS_SKIPPED_RECEIVED, has_request = w[2] < HS_NOBODY;
-    if (count > kMostSkipped) { unknown[thread]++; return; }
+    if (count > kMostSkipped) { counts[thread].unknown++; return; }
     Request q;
     if (has_request) {
       q = r.requests.at(w[2]);
@@ -127,15 +125,15 @@ struct Reading {
     if (!sent && !received) {
       const int32_t place = d.place_in((uint32_t)w[0]);
       if (has_request || count == 0 || d.payload != HS_NOBODY) return;
-      if (comm < 0 || place < 0) { unknown[thread]++; return; }
+      if (comm < 0 || place < 0) { counts[thread].unknown++; return; }
       if ((uint32_t)w[0] >= r.instances.size()) r.instances.resize((uint32_t)w[0] + 1, 0);
       int64_t &next = r.instances[(uint32_t)w[0]];
-      if (next > kMostInstances) { unknown[thread]++; return; }
+      if (next > kMostInstances) { counts[thread].unknown++; return; }
       const double at = as_seconds(l, now);
       arrivals[thread][comm % threads].push_back({comm, place, 0, index, -1, HS_NOBODY, next, at, at,
                                                   false, false, d.start, count});
       next += count;
-      skipped_collectives[thread] += count;
+      counts[thread].skipped_collectives += count;
       return;
     }
     if (unsure) {
@@ -151,10 +149,10 @@ struct Reading {
     const uint32_t tag = (uint32_t)(w[0] >> 32);
     if (sent) {
       skip_sends(thread, index, l, r, now, d.payload, comm, tag, count, MESSAGE);
-      skipped_sends[thread] += count;
+      counts[thread].skipped_sends += count;
     } else {
       skip_receives(index, l, r, now, d.payload, comm, tag, count, MESSAGE, q.open ? q.order : r.posted.push(1));
-      skipped_receives[thread] += count;
+      counts[thread].skipped_receives += count;
     }
   }
 
@@ -194,7 +192,7 @@ struct Reading {
     const uint32_t number = (uint32_t)d.window_number(d.payload);
     const uint64_t group = d.words[0];
     const bool begins = kind == HS_EVENT_POST || kind == HS_EVENT_START;
-    if (comm < 0 || (begins && group >= (uint64_t)d.in->group_count)) { unknown[thread]++; return; }
+    if (comm < 0 || (begins && group >= (uint64_t)d.in->group_count)) { counts[thread].unknown++; return; }
     const bool exposes = kind == HS_EVENT_POST || kind == HS_EVENT_WAIT;
     std::vector<int32_t> &members = (exposes ? r.post_groups : r.start_groups)[(int32_t)d.payload];
     if (begins)
@@ -228,7 +226,7 @@ struct Reading {
         if (__builtin_expect(l.depth == (int32_t)l.stack.size(), 0)) l.stack.resize(2 * l.depth);
         l.stack[l.depth++] = l.current;
         l.current = node;
-        if (__builtin_expect(node < 0, 0)) { unknown[thread]++; break; }
+        if (__builtin_expect(node < 0, 0)) { counts[thread].unknown++; break; }
         if (__builtin_expect(l.nodes[node].visits++ == 0, 0) && keep_causes)
           analysis->marks[index].active.push_back(node);
         const int32_t role = run->node_roles[node];
@@ -386,7 +384,7 @@ struct Reading {
         c.sent = w[1];
         c.received = w[2];
         if (d.payload >= r.instances.size()) {
-          if (c.comm < 0) { unknown[thread]++; break; }
+          if (c.comm < 0) { counts[thread].unknown++; break; }
           r.instances.resize(d.payload + 1, 0);
         }
         c.instance = r.instances[d.payload]++;
@@ -394,7 +392,7 @@ struct Reading {
         break;
       }
       case HS_EVENT_ICOLLECTIVE: {
-        if (d.comm(d.payload) < 0) { unknown[thread]++; break; }
+        if (d.comm(d.payload) < 0) { counts[thread].unknown++; break; }
         if (d.payload >= r.instances.size()) r.instances.resize(d.payload + 1, 0);
         r.instances[d.payload]++;
         double *values = values_here(l);
@@ -417,7 +415,7 @@ struct Reading {
       case HS_EVENT_POST:
       case HS_EVENT_START: {
         const int32_t comm = d.window(d.payload);
-        if (comm < 0 || w[0] >= (uint64_t)d.in->group_count) { unknown[thread]++; break; }
+        if (comm < 0 || w[0] >= (uint64_t)d.in->group_count) { counts[thread].unknown++; break; }
         const uint32_t number = (uint32_t)d.window_number(d.payload);  // in place of a tag
         std::vector<int32_t> group(d.in->group_members + d.in->group_starts[w[0]],
                                    d.in->group_members + d.in->group_starts[w[0] + 1]);
@@ -437,7 +435,7 @@ struct Reading {
       case HS_EVENT_COMPLETE:
       case HS_EVENT_WAIT: {
         const int32_t comm = d.window(d.payload);
-        if (comm < 0) { unknown[thread]++; break; }
+        if (comm < 0) { counts[thread].unknown++; break; }
         const bool complete = d.kind == HS_EVENT_COMPLETE;
         const uint32_t number = (uint32_t)d.window_number(d.payload);
         for (int32_t other : (complete ? r.start_groups : r.post_groups)[(int32_t)d.payload]) {
@@ -597,13 +595,13 @@ struct Reading {
         count++;
       }
     }
-    events[thread] += count;
+    counts[thread].events += count;
     return more;
   }
 
   void end(int thread, int32_t index, LocationState &l, RankState &r) {
     l.ended = true;
-    broken[thread] += l.decoder.broken;
+    counts[thread].broken += l.decoder.broken;
     analysis->open[index] = l.depth;
     if (l.visit.open) close_visit(thread, index, l, r, l.last);
   }

@@ -1,7 +1,7 @@
 // What every kind of replay is handed: the run's locations with their words in memory, and what
 // the ranks' own numbers mean. Filled by inputs.py; the layouts must agree.
 //
-// Replays are compiled as C++ when first needed (toolchain.py) and called through ctypes.
+// Replays are compiled as C++ when first needed (inputs.py) and called through ctypes.
 #pragma once
 #include <cstdint>
 

@@ -11,7 +11,7 @@ struct Sharing : Settling {
   // Returns the events that all processes have gone through, and in `alive` whether any has more.
   int64_t exchange_decoded(bool &alive) {
     int64_t total = 0;
-    for (int t = 0; t < threads; t++) total += events[t];
+    for (int t = 0; t < threads; t++) total += counts[t].events;
     if (!shared()) return total;
     std::vector<Arrival> members;
     std::vector<Access> accesses;
@@ -88,9 +88,7 @@ struct Sharing : Settling {
   void hand_in() {
     if (!shared()) return;
     Parcel parcel;
-    for (const auto *counts : {&events, &broken, &unknown, &scans, &synchronising, &skipped_sends, &skipped_receives, &skipped_collectives}) parcel.put(*counts);
-    parcel.put(analysis->unmatched_sends);
-    parcel.put(analysis->unmatched_receives);
+    parcel.put(counts);
     for (const auto &list : sizes) parcel.put(list);
     for (int32_t rank = 0; rank < run->rank_count && peers.own != 0; rank++) {
       RankState &r = ranks[rank];
@@ -104,10 +102,11 @@ struct Sharing : Settling {
     const std::vector<Parcel> came = gather(peers, parcel);
     for (int32_t p = 1; peers.own == 0 && p < peers.count; p++) {
       ParcelReader reader(came[p].bytes.data(), (int64_t)came[p].bytes.size());
-      for (auto *counts : {&events, &broken, &unknown, &scans, &synchronising, &skipped_sends, &skipped_receives, &skipped_collectives}) add(reader.list<int64_t>(), *counts);
-      analysis->unmatched_sends += reader.one<int64_t>();
-      analysis->unmatched_receives += reader.one<int64_t>();
-      for (auto &list : sizes) add(reader.list<int64_t>(), list);
+      for (const Counts &more : reader.list<Counts>()) counts[0].add(more);
+      for (auto &list : sizes) {
+        const auto more = reader.list<int64_t>();
+        for (size_t i = 0; i < list.size(); i++) list[i] += more[i];
+      }
       for (int32_t rank = 0; rank < run->rank_count; rank++) {
         if (home[rank] != p) continue;
         RankState &r = ranks[rank];
@@ -126,10 +125,6 @@ struct Sharing : Settling {
       into.insert(into.end(), box.begin(), box.end());
       box.clear();
     }
-  }
-
-  static void add(const std::vector<int64_t> &more, std::vector<int64_t> &to) {
-    for (size_t i = 0; i < to.size(); i++) to[i] += more[i];
   }
 
   void take_in(const ForeignSend &one) {

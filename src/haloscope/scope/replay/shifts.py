@@ -257,10 +257,7 @@ def _place_collectives(
             continue
         count = len(calls)
         after, _ = _best_pause(
-            calls,
-            resumes,
-            contradict(calls, longest[:count]),
-            contradict(calls, longest[missing:]),
+            calls, resumes, contradict(calls, longest[:count]), contradict(calls, longest[missing:])
         )
         shifts.add(location, after, NOBODY, own, missing)
 

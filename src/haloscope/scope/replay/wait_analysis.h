@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <vector>
@@ -79,6 +80,21 @@ struct Pair {
   double seconds, receive_seconds;
 };
 
+// What a replay counts; names in patterns.py, in this order.
+struct Counts {
+  int64_t events = 0, broken = 0, unmatched_sends = 0, unmatched_receives = 0, incomplete_collectives = 0,
+          scans = 0, scans_synchronising = 0, unknown = 0, skipped_sends = 0, skipped_receives = 0,
+          skipped_collectives = 0;
+  void add(const Counts &other) {
+    int64_t sums[11], more[11];
+    static_assert(sizeof sums == sizeof(Counts), "one number after another");
+    std::memcpy(sums, this, sizeof sums);
+    std::memcpy(more, &other, sizeof more);
+    for (int i = 0; i < 11; i++) sums[i] += more[i];
+    std::memcpy((void *)this, sums, sizeof sums);
+  }
+};
+
 struct WaitAnalysis {
   int64_t locations = 0, nodes = 0;
   std::unique_ptr<double[], decltype(&std::free)> values{nullptr, std::free};  // [location][node][slot]
@@ -92,9 +108,7 @@ struct WaitAnalysis {
   std::vector<int32_t> charged;  // of each wait, once known: the call path that is charged most, or -1
   std::vector<Synchronisation> synchronisations;
   std::vector<Marks> marks;  // by location
-  int64_t events = 0, broken = 0, unmatched_sends = 0, unmatched_receives = 0,
-          incomplete_collectives = 0, scans = 0, scans_synchronising = 0, unknown = 0,
-          skipped_sends = 0, skipped_receives = 0, skipped_collectives = 0;
+  Counts counts;
 
   // Zeros, which take no memory before something is written.
   void make_values() {
@@ -109,3 +123,54 @@ struct WaitAnalysis {
   int64_t wait_count() const { return wait_starts.empty() ? 0 : wait_starts.back(); }
   double *at(int64_t location, int64_t node) { return values.get() + (location * nodes + node) * SLOTS; }
 };
+
+// ---- sorts by time: a radix sort on times as 24 bits of their span, then exactly where these agree ----
+
+// Doubles as integers in the same order, whatever their bits.
+inline uint64_t ordered_bits(double value) {
+  uint64_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits >> 63 ? ~bits : bits | uint64_t(1) << 63;
+}
+
+// Numbers 0 ... count - 1 by time(number); equal times stay in the order of their numbers.
+template <class Time>
+std::vector<int32_t> in_time_order(int64_t count, Time time) {
+  constexpr int kBits = 12, kBins = 1 << kBits, kPasses = 2;
+  double first = 1e300, last = -1e300;
+  for (int64_t i = 0; i < count; i++) {
+    first = std::min(first, time(i));
+    last = std::max(last, time(i));
+  }
+  const double most = (1 << kBits * kPasses) - 1, scale = last > first ? most / (last - first) : 0;
+  std::vector<uint64_t> keys(count), other(count);  // key << 32 | number
+  std::vector<int64_t> bins(kPasses * kBins, 0);
+  for (int64_t i = 0; i < count; i++) {
+    const double part = (time(i) - first) * scale;
+    const uint32_t key = part > 0 ? (uint32_t)std::min(part, most) : 0;
+    keys[i] = (uint64_t)key << 32 | (uint32_t)i;
+    for (int pass = 0; pass < kPasses; pass++) bins[pass * kBins + (key >> (pass * kBits) & (kBins - 1))]++;
+  }
+  for (int pass = 0; pass < kPasses; pass++) {
+    int64_t *starts = bins.data() + pass * kBins, at = 0;
+    for (int bin = 0; bin < kBins; bin++) {
+      const int64_t size = starts[bin];
+      starts[bin] = at;
+      at += size;
+    }
+    for (uint64_t key : keys) other[starts[key >> (32 + pass * kBits) & (kBins - 1)]++] = key;
+    keys.swap(other);
+  }
+  std::vector<uint64_t>().swap(other);
+  std::vector<int32_t> order(count);
+  for (int64_t i = 0; i < count; i++) order[i] = (int32_t)(uint32_t)keys[i];
+  auto earlier = [&](int32_t a, int32_t b) {
+    const uint64_t u = ordered_bits(time(a)), v = ordered_bits(time(b));
+    return u != v ? u < v : a < b;
+  };
+  for (int64_t i = 0, past; i < count; i = past) {
+    for (past = i + 1; past < count && keys[past] >> 32 == keys[i] >> 32;) past++;
+    if (past - i > 1) std::sort(order.begin() + i, order.begin() + past, earlier);
+  }
+  return order;
+}

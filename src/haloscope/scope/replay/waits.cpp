@@ -18,7 +18,6 @@
 #include "wait_analysis.h"
 #include "sharing.h"
 #include "team.h"
-#include "time_order.h"
 
 // Wait states as results list them.
 struct __attribute__((packed)) ListedWait {  // WAITS of result.py
@@ -85,8 +84,7 @@ struct Replay : Sharing {
     arrivals.assign(threads, std::vector<std::vector<Arrival>>(threads));
     access_mail.assign(threads, std::vector<std::vector<Access>>(threads));
     sizes.assign(threads, std::vector<int64_t>(N * kSizes, 0));
-    for (auto *counts : {&events, &broken, &unknown, &scans, &synchronising, &skipped_sends, &skipped_receives, &skipped_collectives})
-      counts->assign(threads, 0);
+    counts.assign(threads, {});
     int64_t words = 0, present = 0, seen = 0;
     double begin = 1e300;
     for (int64_t i = 0; i < L; i++) {
@@ -198,10 +196,10 @@ struct Replay : Sharing {
       if (!own(rank)) continue;
       for (int64_t k = r.sends.base; k < r.sends.end(); k++) {
         const Send &s = r.sends[k];
-        analysis->unmatched_sends += !s.matched && !s.cancelled && s.family == MESSAGE && s.receiver >= 0 && !s.skipped && !missing(s.receiver);
+        counts[0].unmatched_sends += !s.matched && !s.cancelled && s.family == MESSAGE && s.receiver >= 0 && !s.skipped && !missing(s.receiver);
       }
       for (int64_t k = r.receives.base; k < r.receives.end(); k++)
-        analysis->unmatched_receives += !r.receives[k].matched && r.receives[k].family == MESSAGE &&
+        counts[0].unmatched_receives += !r.receives[k].matched && r.receives[k].family == MESSAGE &&
                                      !r.receives[k].skipped && !missing(r.receives[k].sender);
     }
   }
@@ -212,14 +210,7 @@ struct Replay : Sharing {
     analysis->sizes.assign(N * kSizes, 0);
     for (int t = 0; t < threads; t++) {
       for (int64_t k = 0; k < N * kSizes; k++) analysis->sizes[k] += sizes[t][k];
-      analysis->events += events[t];
-      analysis->broken += broken[t];
-      analysis->unknown += unknown[t];
-      analysis->scans += scans[t];
-      analysis->scans_synchronising += synchronising[t];
-      analysis->skipped_sends += skipped_sends[t];
-      analysis->skipped_receives += skipped_receives[t];
-      analysis->skipped_collectives += skipped_collectives[t];
+      analysis->counts.add(counts[t]);
     }
     std::vector<int64_t> waits_of(L, 0);
     for (RankState &r : ranks) {
@@ -230,7 +221,7 @@ struct Replay : Sharing {
       return a.node != b.node ? a.node < b.node : a.sender != b.sender ? a.sender < b.sender : a.receiver < b.receiver;
     });
     for (Communicator &c : comms)
-      for (auto &i : c.instances) analysis->incomplete_collectives += i.second->arrived > 0 && !i.second->complete;
+      for (auto &i : c.instances) analysis->counts.incomplete_collectives += i.second->arrived > 0 && !i.second->complete;
     analysis->wait_starts.assign(L + 1, 0);
     for (int64_t i = 0; i < L; i++) analysis->wait_starts[i + 1] = analysis->wait_starts[i] + waits_of[i];
     analysis->make_waits();
@@ -295,9 +286,6 @@ void analysis_waits(const WaitAnalysis *f, int64_t most, const int32_t *metrics,
 // Sets the charged call paths of listed waits, once root causes are known.
 void analysis_delays(const WaitAnalysis *f, int64_t count, ListedWait *listed) { name_delays(*f, count, listed); }
 void analysis_counts(const WaitAnalysis *f, int64_t *out) {
-  const int64_t counts[] = {f->events, f->broken, f->unmatched_sends, f->unmatched_receives,
-                            f->incomplete_collectives, f->scans, f->scans_synchronising, f->unknown,
-                            f->skipped_sends, f->skipped_receives, f->skipped_collectives};
-  for (int i = 0; i < 11; i++) out[i] = counts[i];
+  std::memcpy(out, &f->counts, sizeof f->counts);
 }
 }

@@ -26,15 +26,15 @@
 
 namespace {
 
-class WhatIf {
+class WhatIf : causal::Matcher<WhatIf, Line, Sent, Moment, Entry> {
+  friend causal::Replay<WhatIf, Line>;
+
  public:
   // Learns where `learnt` is null, otherwise predicts by what was learnt: the run as it was
   // recorded, or one that is not.
   WhatIf(const RunInput &run, const Settings &settings, const costs::Table *learnt,
          const std::vector<int64_t> &locations, bool recorded = true)
-      : run_(run), set_(settings), learnt_(learnt), recorded_(recorded) {
-    requests_.resize(run.rank_count);
-    replay_.units_of_rank.assign(run.rank_count, 0);
+      : Matcher(run), set_(settings), learnt_(learnt), recorded_(recorded) {
     for (int64_t number : locations) {
       Line &line = replay_.add(run.locations[number].rank);
       line.stream.add(run.locations[number], number);
@@ -68,11 +68,11 @@ class WhatIf {
     switch (d.kind) {
       case HS_EVENT_ENTER: enter(u, d.node(d.payload), t); break;
       case HS_EVENT_LEAVE: return leave(u, d.node(d.payload), t);
-      case HS_EVENT_SEND: send(u, d, t, nullptr); break;
+      case HS_EVENT_SEND: start(u, d, t, nullptr); break;
       case HS_EVENT_ISEND: {
-        Request request;
-        send(u, d, t, &request);
-        requests_[u.rank].get({(uint32_t)d.words[2], 0}) = request;
+        Request pending;
+        start(u, d, t, &pending);
+        request(u, d.words[2]) = pending;
         break;
       }
       case HS_EVENT_ISEND_DONE:
@@ -80,7 +80,7 @@ class WhatIf {
           if (!u.frames.empty()) part(u, request->bytes, costs::WAIT);
           if (request->message >= 0 && u.frames.empty()) messages_.done(request->message, causal::SENDER_DONE);
           else if (request->message >= 0) u.sends.push_back(request->message);
-          requests_[u.rank].erase({d.payload, 0});
+          forget(u, d.payload);
         }
         break;
       case HS_EVENT_RECV:
@@ -90,11 +90,10 @@ class WhatIf {
         if (!u.frames.empty())
           part(u, promise.known && promise.sender != HS_NOBODY ? promise.bytes : 1, costs::NOTHING);
         if (promise.known && promise.sender < (uint32_t)run_.rank_count)
-          requests_[u.rank].get({d.payload, 0}).message =
-              post(u, d, promise.sender, promise.channel, moment(u, t));
+          request(u, d.payload).message = await(u, d, promise.sender, promise.channel, moment(u, t));
         break;
       }
-      case HS_EVENT_CANCELLED: requests_[u.rank].erase({d.payload, 0}); break;
+      case HS_EVENT_CANCELLED: forget(u, d.payload); break;
       case HS_EVENT_SKIPPED: skip(u, d); break;
       case HS_EVENT_COLLECTIVE: {
         const int32_t comm = d.comm(d.payload), place = d.place_in(d.payload);
@@ -105,17 +104,16 @@ class WhatIf {
       case HS_EVENT_ICOLLECTIVE: {
         const int32_t comm = d.comm(d.payload), place = d.place_in(d.payload);
         const int64_t instance = join(comm, place, d, moment(u, t));
-        if (instance >= 0)
-          requests_[u.rank].get({(uint32_t)d.words[3], 0}) = {-1, comm, place, instance};
+        if (instance >= 0) request(u, d.words[3]) = {-1, comm, place, instance};
         break;
       }
       case HS_EVENT_ICOLLECTIVE_DONE: {
-        const Request *request = request_of(u, d.payload);
-        if (!request || request->instance < 0) break;
-        const Request one = *request;
+        const Request *pending = request_of(u, d.payload);
+        if (!pending || pending->instance < 0) break;
+        const Request one = *pending;
         u.blocked_in = one.instance;
         const Step step = part_from(u, one.comm, one.place, t);
-        if (step == Step::GO_ON) requests_[u.rank].erase({d.payload, 0});
+        if (step == Step::GO_ON) forget(u, d.payload);
         return step;
       }
       default: break;
@@ -125,7 +123,6 @@ class WhatIf {
   void end(Line &u) {
     if (u.begun) flush(u, std::max(u.now.t, u.stream.now().seconds()));
   }
-  bool bury(int32_t comm) { return collectives_.bury(comm, replay_.live); }
 
  private:
   uint8_t flags(int32_t node) const { return node >= 0 ? set_.flags[node] : 0; }
@@ -212,10 +209,7 @@ class WhatIf {
     if (frame.kind == costs::NOTHING) frame.kind = kind;
     else if (frame.kind == costs::SEND && kind == costs::RECEIVE) frame.kind = costs::EXCHANGE;
   }
-  const Request *request_of(const Line &u, uint32_t number) {
-    return requests_[u.rank].find({number, 0});
-  }
-  void send(Line &u, Decoder &d, double t, Request *request) {
+  void start(Line &u, Decoder &d, double t, Request *request) {
     const uint64_t bytes = d.words[1];
     if (d.payload >= (uint32_t)run_.rank_count) return;
     if (!u.frames.empty()) part(u, bytes, costs::SEND);
@@ -229,18 +223,15 @@ class WhatIf {
       u.link_free = begin + (double)bytes / set_.bandwidth;
       sent.arrives = u.link_free + set_.latency;
     }
-    const int32_t number = messages_.send(
-        channel_key(u.rank, d.payload, d.comm((uint32_t)d.words[0]), d.words[0] >> 32), sent);
-    if (messages_[number].state & causal::POSTED) replay_.wake(messages_[number].receiver_waits);
+    const int32_t number = send(u, d, sent);
     bool kept = !learnt_ || flags(u.node) & SYNCHRONOUS || learnt_->waits((int64_t)bytes);
     kept = kept && !u.frames.empty();
     if (!kept) messages_.done(number, causal::SENDER_DONE);
     if (request) *request = {kept ? number : -1, -1, -1, -1, bytes, true};
     else if (kept) u.sends.push_back(number);
   }
-  int32_t post(Line &u, const Decoder &d, uint32_t sender, uint64_t channel, const Moment &at) {
-    const int32_t number = messages_.post(
-        channel_key(sender, u.rank, d.comm((uint32_t)channel), channel >> 32), at);
+  int32_t await(Line &u, const Decoder &d, uint32_t sender, uint64_t channel, const Moment &at) {
+    const int32_t number = post(u, d, sender, channel, at);
     auto &m = messages_[number];
     if (m.state & causal::SENT) {
       replay_.wake(m.sender_waits);
@@ -255,20 +246,16 @@ class WhatIf {
     Frame *frame = u.frames.empty() ? nullptr : &u.frames.back();
     if (u.message < 0) {
       if (posted_before) {
-        const Key key{(uint32_t)d.words[2], 0};
-        const Request *request = requests_[u.rank].find(key);
+        const Request *request = request_of(u, d.words[2]);
         if (request && !request->sends) u.message = request->message;
-        requests_[u.rank].erase(key);
+        forget(u, d.words[2]);
       }
       if (u.message < 0)
-        u.message = post(u, d, sender, d.words[0], frame ? frame->begin : moment(u, t));
+        u.message = await(u, d, sender, d.words[0], frame ? frame->begin : moment(u, t));
     }
     auto &m = messages_[u.message];
+    if (waits_for_send(u, m, sender)) return Step::BLOCKED;
     if (!(m.state & causal::SENT)) {
-      if (replay_.wait_for(u, (int32_t)sender)) {
-        m.receiver_waits = u.number;
-        return Step::BLOCKED;
-      }
       counts.unmatched_receives++;
     } else if (!m.unseen) {
       Dependence one{m.send.at, (double)m.send.bytes, m.send.bytes == 0, false};
@@ -329,58 +316,15 @@ class WhatIf {
     costs.add(sent.kind, sent.bytes, waited, sent.left - (waited ? posted.t : sent.entered));
   }
 
-  // Messages or collectives that were not recorded, or a request that is over.
-  void skip(Line &u, const Decoder &d) {
-    const uint64_t flags = d.words[1];
-    const int64_t count = (int64_t)(flags & HS_SKIPPED_COUNT);
-    const bool has_request = d.words[2] < HS_NOBODY;
-    if (const Request *request = has_request ? request_of(u, (uint32_t)d.words[2]) : nullptr) {
-      const Request one = *request;
-      requests_[u.rank].erase({(uint32_t)d.words[2], 0});
-      if (one.instance >= 0) collectives_.leave(one.comm, one.instance);
-      else if (one.message >= 0)
-        messages_.done(one.message, one.sends ? causal::SENDER_DONE : causal::RECEIVER_DONE);
-      return;
-    }
-    if (flags & (HS_SKIPPED_UNSURE | HS_SKIPPED_EPOCH) || count == 0) return;
-    const int32_t comm = d.comm((uint32_t)d.words[0]);
-    const auto wake = [&](int32_t number) { replay_.wake(number); };
-    if (flags & (HS_SKIPPED_SENT | HS_SKIPPED_RECEIVED)) {
-      if (d.payload >= (uint32_t)run_.rank_count) return;
-      const bool sent = flags & HS_SKIPPED_SENT;
-      const uint32_t from = sent ? (uint32_t)u.rank : d.payload, to = sent ? d.payload : (uint32_t)u.rank;
-      messages_.skip(channel_key(from, to, comm, d.words[0] >> 32),
-                     sent ? causal::SENT : causal::POSTED, count, wake);
-    } else if (!has_request && d.payload == HS_NOBODY) {
-      collectives_.skip(comm, d.place_in((uint32_t)d.words[0]), count, [&](auto &one) { wake_members(one); });
-    }
-  }
-
   // ---- collectives ----
 
-  void wake_members(causal::Instance<Entry> &one) {
-    size_t kept = 0;
-    for (int32_t number : one.waiting) {
-      if (collectives_.enough(one, replay_.units[number].place)) replay_.wake(number);
-      else one.waiting[kept++] = number;
-    }
-    one.waiting.resize(kept);
-  }
   int64_t join(int32_t comm, int32_t place, const Decoder &d, const Moment &begin) {
-    const int64_t instance =
-        collectives_.enter(comm, place, (uint32_t)d.words[0], (uint32_t)(d.words[0] >> 32),
-                           {begin, d.words[1], d.words[2]});
-    if (instance < 0) return -1;
-    wake_members(collectives_.at(comm, instance));
-    return instance;
+    return causal::Matcher<WhatIf, Line, Sent, Moment, Entry>::enter(comm, place, d, {begin, d.words[1], d.words[2]});
   }
   Step part_from(Line &u, int32_t comm, int32_t place, double t) {
     if (u.blocked_in < 0) return Step::GO_ON;
     auto &one = collectives_.at(comm, u.blocked_in);
-    if (!collectives_.enough(one, place) && replay_.wait_in(u, comm, place)) {
-      one.waiting.push_back(u.number);
-      return Step::BLOCKED;
-    }
+    if (waits_for_members(u, one, comm, place)) return Step::BLOCKED;
     const int32_t members = collectives_.size(comm);
     const Entry &own = one.entries[place];
     const double bytes = (double)std::max(own.sent, own.received);
@@ -404,9 +348,6 @@ class WhatIf {
     const Flow flow = causal::flow_of(one.operation);
     const int32_t members = (int32_t)one.here.size();
     Entry::Summary &all = one.summary;
-    auto gives = [&](int32_t i) {
-      return one.here[i] && (one.operation == HS_OP_BARRIER || one.entries[i].sent > 0);
-    };
     Moment latest = kNever;
     switch (flow) {
       case Flow::NONE: break;
@@ -415,19 +356,19 @@ class WhatIf {
         break;
       case Flow::ALL_TO_ONE:
         for (int32_t i = 0; one.root_place == place && i < members; i++)
-          if (gives(i) && i != place) latest.raise(one.entries[i].begin);
+          if (gives(one, i) && i != place) latest.raise(one.entries[i].begin);
         break;
       case Flow::ALL_TO_ALL:
         if (!all.made)
           for (int32_t i = 0; i < members; i++)
-            if (gives(i)) all.all.raise(one.entries[i].begin);
+            if (gives(one, i)) all.all.raise(one.entries[i].begin);
         all.made = one.missing == 0;
         latest = all.all;
         break;
       case Flow::UPWARDS:  // steps: by place, the latest of all below
         for (int32_t i = (int32_t)all.steps.size(); i <= place; i++) {
           Moment before = i > 0 ? all.steps.back().second : kNever;
-          if (i > 0 && gives(i - 1)) before.raise(one.entries[i - 1].begin);
+          if (i > 0 && gives(one, i - 1)) before.raise(one.entries[i - 1].begin);
           all.steps.emplace_back(0, before);
         }
         latest = all.steps[place].second;
@@ -562,16 +503,11 @@ class WhatIf {
     else u.extra = means_[u.visit];
   }
 
-  const RunInput &run_;
   const Settings set_;
   const costs::Table *learnt_;
   const bool recorded_;
   std::vector<Visits> visits_;
   std::vector<double> means_;  // by visit
-  std::vector<Table<Request>> requests_;  // by rank
-  causal::Messages<Sent, Moment> messages_;
-  causal::Collectives<Entry> collectives_;
-  causal::Replay<WhatIf, Line> replay_;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""The report of an analysis: the answer first, then the evidence, as Markdown with pictures beside it.
+"""The report of an analysis as Markdown and on the terminal: the answer first, then the evidence.
 
 Names in it come from the measured program and are escaped. Imported by commands and analysis;
 imports analysis, diagnosis, gpu, maps and trace.
@@ -6,9 +6,11 @@ imports analysis, diagnosis, gpu, maps and trace.
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +28,9 @@ from haloscope.scope.maps.placement import Placement
 from haloscope.scope.report import gpus
 from haloscope.scope.report.comparison import Comparison, sentences
 from haloscope.scope.report.gpus import cell, table
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 MOST_PATHS = 12
 MOST_ROUTINES = 8
@@ -253,7 +258,7 @@ def _messages(analysis: Analysis) -> list[str]:
     messages, empty = result.total("messages_sent"), result.total("empty_messages_sent")
     lines = [
         f"{wording.things(messages, 'message')} with {wording.size(result.total('bytes_sent'))}; "
-        f"{wording.count(empty)} of them ({wording.percent(empty / max(messages, 1))}) are empty.",
+        f"{wording.count(empty)} of them ({wording.percent(empty / max(messages, 1))}) are empty."
     ]
     if quiet.pairs:
         lines.append(
@@ -410,3 +415,128 @@ def _measurement(analysis: Analysis) -> list[str]:
     if names:
         lines.append(f"- Files: {', '.join(names)}")
     return [*lines, ""]
+
+
+WIDTH = 80
+_INDENT = 4
+_MOST_WARNINGS = 5
+
+
+def show(analysis: Analysis, *, colour: bool | None = None) -> str:
+    """The analysis as lines of at most :data:`WIDTH` columns.
+
+    `colour`: with the terminal's colours; by default where standard output is a terminal.
+    """
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
+
+    coloured = sys.stdout.isatty() if colour is None else colour
+    console = Console(
+        file=io.StringIO(),
+        width=WIDTH,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        force_terminal=coloured,
+        color_system="standard" if coloured else None,
+        legacy_windows=False,
+    )
+
+    def say(text: str, style: str = "") -> None:
+        console.print(Text(text, style=style))
+
+    result = analysis.result
+    mode = str(result.about.get("mode") or "measurement")
+    ranks = wording.things(result.size, "rank")
+    say(f"{wording.plain(analysis.name, 50)}: {mode} of {ranks}", "bold")
+    missing = "partial" if analysis.partial else "note"
+    listed = [(missing, line) for line in analysis.warnings]
+    listed += [("note", line) for line in analysis.notes]
+    for kind, line in listed[:_MOST_WARNINGS]:
+        say(f"{kind}: {wording.plain(line, 300)}", "yellow")
+    if len(listed) > _MOST_WARNINGS:
+        say(f"note: {len(listed) - _MOST_WARNINGS} more in report.md")
+    say(" ".join(analysis.answer))
+    took = analysis.intrusion
+    scarce = lacks_cores(result)
+    if took.sentence:
+        say(took.figure if scarce else took.sentence, "yellow" if took.is_large else "")
+    view = View.of(result)
+    above = headings(one.once for one in analysis.findings)
+    for number, (one, heading) in enumerate(zip(analysis.findings, above, strict=True), 1):
+        console.print()
+        if heading:
+            say(f"{heading}\n")
+        head = Text(f"{number:>2}. ")
+        head.append(one.title, style="bold")
+        head.append(f"  {wording.percent(one.share)}, {wording.seconds(one.seconds)}", "red")
+        console.print(_hanging(head))
+        place = wording.begun(view.in_words(one.ranks))
+        if one.where:
+            place += f", {one.where}"
+        body = Text(f"{place}\n")
+        body.stylize("dim")
+        body.append(f"{wording.begun(one.figure)}. {one.cause}".strip() + "\n")
+        body.append("Remedy: ", style="bold")
+        body.append(one.remedy)
+        console.print(Padding(body, (0, 0, 0, _INDENT)))
+    efficiencies = None if scarce else _efficiency_line(analysis)
+    if efficiencies is not None:
+        console.print()
+        console.print(efficiencies)
+    for change in analysis.what_if:
+        after, now = (float(change.get(key, 0.0)) for key in ("predicted", "seconds"))
+        name = wording.plain(str(change.get("name")))
+        say(f"What if {name}: {wording.seconds(after)} instead of {wording.seconds(now)}", "bold")
+        for note in change.get("notes", ()):
+            console.print(
+                Padding(Text(wording.plain(str(note), 300), style="dim"), (0, 0, 0, _INDENT))
+            )
+    if analysis.comparison is not None:
+        before = wording.plain(analysis.comparison.before, 50)
+        say(f"\nComparison with {before}: {' '.join(sentences(analysis.comparison))}")
+    if analysis.placement is not None and not scarce:
+        say(
+            f"Placement: {wording.percent(analysis.placement.saved)} fewer bytes across hosts with "
+            "maps/placement-hosts.txt (see report.md)."
+        )
+    console.print()
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    lines = [line.rstrip() for line in text.splitlines()]
+    lines += [f"{name}: {wording.plain(path, 4096)}" for name, path in analysis.files.items()]
+    return "\n".join(lines)
+
+
+def _hanging(head: Text) -> Text:
+    """A headline whose further lines stand under its text."""
+    from rich.console import Console
+
+    lines = head.wrap(Console(width=WIDTH), WIDTH - _INDENT)
+    for line in lines[1:]:
+        line.pad_left(_INDENT)
+    return type(head)("\n").join(lines)
+
+
+def _efficiency_line(analysis: Analysis) -> Text | None:
+    from rich.text import Text
+
+    efficiencies = analysis.result.about.get("pop") or {}
+    if "parallel_efficiency" not in efficiencies:
+        return None
+    text = f"Efficiency {wording.percent(efficiencies['parallel_efficiency'])}"
+    parts = [
+        f"{title} {wording.percent(efficiencies[name])}"
+        for name, title in (
+            ("load_balance", "load balance"),
+            ("serialisation_efficiency", "serialisation"),
+            ("transfer_efficiency", "transfer"),
+        )
+        if name in efficiencies
+    ]
+    if (
+        "serialisation_efficiency" not in efficiencies
+        and "communication_efficiency" in efficiencies
+    ):
+        parts.append(f"communication {wording.percent(efficiencies['communication_efficiency'])}")
+    return Text(f"{text} = {' x '.join(parts)}" if parts else text)

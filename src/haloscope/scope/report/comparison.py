@@ -10,11 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from haloscope.scope.analysis.metrics import BY_NAME, METRICS
+from haloscope.scope.analysis.metrics import BY_NAME, METRICS, with_ancestors
 from haloscope.scope.analysis.result import Result
 from haloscope.scope.diagnosis import findings
 from haloscope.scope.report.gpus import cell, table
-from haloscope.scope.trace.categories import with_ancestors
 
 MOST_PATHS = 12
 _ROUNDING = 1e-9
@@ -121,7 +120,7 @@ def _by_routine(result: Result, scale: float) -> dict[tuple[str, ...], dict[str,
     }
     whole = result.value("time").sum(axis=1) * scale
     for number, node in enumerate(result.nodes):
-        paradigm = result.regions[node.region].paradigm
+        paradigm = result.region_of(number).paradigm
         owner = node.parent if paradigm == "mpi" and node.parent >= 0 else number
         row = seconds.setdefault(result.path_of(owner), {})
         row["time"] = row.get("time", 0.0) + float(whole[number])

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from haloscope.scope.analysis.metrics import BY_NAME
 from haloscope.scope.analysis.result import Result
 from haloscope.scope.diagnosis import findings
-from haloscope.scope.gpu.breakdown import breakdown, devices, kernels
+from haloscope.scope.replay.gpus import PARTS, TITLES
 from haloscope.scope.trace.profiles import HELPERS
 
 
@@ -38,7 +40,7 @@ _MOST_KERNELS = 12
 
 def has_gpus(result: Result) -> bool:
     """Whether anything of the run was done on a GPU."""
-    return any(place.kind == "stream" for place in result.locations)
+    return bool(result.on_stream.any())
 
 
 def left_out(result: Result) -> list[str]:
@@ -58,29 +60,10 @@ def section(result: Result) -> list[str]:
         return []
     time_shares = breakdown(result)
     seconds, shares = time_shares.seconds, time_shares.shares
-    rows = [
-        (
-            "all ranks",
-            *(
-                f"{findings.seconds(float(one))}, {findings.percent(float(part))}"
-                for one, part in zip(
-                    seconds.sum(axis=0),
-                    seconds.sum(axis=0) / max(seconds.sum(), 1e-300),
-                    strict=True,
-                )
-            ),
-        )
-    ]
+    whole = seconds.sum(axis=0)
+    rows = [("all ranks", *_with_shares(whole, whole / max(seconds.sum(), 1e-300)))]
     for rank in range(min(result.size, _MOST_RANKS)):
-        rows.append(
-            (
-                str(rank),
-                *(
-                    f"{findings.seconds(float(one))}, {findings.percent(float(part))}"
-                    for one, part in zip(seconds[rank], shares[rank], strict=True)
-                ),
-            )
-        )
+        rows.append((str(rank), *_with_shares(seconds[rank], shares[rank])))
     lines = [
         "Every moment counts once: to the GPU while it works, otherwise to the activity of the "
         "host.",
@@ -124,6 +107,13 @@ def section(result: Result) -> list[str]:
     return ["## GPUs", "", *lines]
 
 
+def _with_shares(seconds: NDArray[np.float64], shares: NDArray[np.float64]) -> list[str]:
+    return [
+        f"{findings.seconds(one)}, {findings.percent(share)}"
+        for one, share in zip(seconds.tolist(), shares.tolist(), strict=True)
+    ]
+
+
 def _late_senders(result: Result) -> list[str]:
     """Table of the waits of receiving ranks, and the transfers after them."""
     parts = [result.by_rank(name) for name in LATE_SENDERS]
@@ -154,3 +144,106 @@ def as_json(result: Result) -> dict[str, Any] | None:
         "late_senders_by_rank": {name: result.by_rank(name).tolist() for name in LATE_SENDERS},
         "kernels": kernels(result, _MOST_KERNELS),
     }
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """Seconds by rank and part."""
+
+    # Names, as in :data:`PARTS`; those that are zero on all ranks are left out.
+    parts: tuple[str, ...]
+    seconds: NDArray[np.float64]  # Shape (ranks, parts)
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """Parts as people read them."""
+        return tuple(TITLES[part] for part in self.parts)
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """Of each rank's time, shape (ranks, parts)."""
+        whole = self.seconds.sum(axis=1, keepdims=True)
+        shares = np.zeros_like(self.seconds)
+        np.divide(self.seconds, whole, out=shares, where=whole > 0)
+        return shares
+
+
+Sums = Callable[[str], NDArray[np.float64]]
+
+
+def breakdown(result: Result, sums: Sums | None = None) -> Breakdown:
+    """Tell where the time of each rank goes.
+
+    `sums`: sums of a metric over call paths, shape (locations,), where the result comes without
+    values.
+    """
+    seconds = _of_hosts(result, sums or (lambda metric: result.value(metric).sum(axis=0)))
+    of_gpus = _of_gpus(result)
+    if of_gpus is not None:
+        # Ranks that have no GPU, where others do.
+        seconds = np.where(of_gpus.any(axis=1, keepdims=True), of_gpus, seconds)
+    used = [number for number in range(len(PARTS)) if np.any(seconds[:, number])]
+    return Breakdown(tuple(PARTS[number] for number in used), seconds[:, used])
+
+
+def _listed(result: Result, name: str) -> list[Any]:
+    """A list of what the result says of GPUs, empty where it says none."""
+    gpu = result.about.get("gpu")
+    rows = gpu.get(name) if isinstance(gpu, dict) else None
+    return rows if isinstance(rows, list) else []
+
+
+def _of_gpus(result: Result) -> NDArray[np.float64] | None:
+    try:
+        seconds = np.array(_listed(result, "breakdown"), np.float64)
+    except (TypeError, ValueError):
+        return None
+    return seconds if seconds.shape == (result.size, len(PARTS)) else None
+
+
+def devices(result: Result) -> list[dict[str, float]]:
+    """Of each GPU of each rank: ``rank``, ``device``, and seconds ``busy`` and ``idle``."""
+    entries = []
+    for row in _listed(result, "devices"):
+        try:
+            one = {key: float(row[key]) for key in ("rank", "device", "busy", "idle")}
+        except (KeyError, TypeError, ValueError):
+            continue
+        if 0 <= one["rank"] < result.size:
+            entries.append(one)
+    return entries
+
+
+def _of_hosts(result: Result, sums: Sums) -> NDArray[np.float64]:
+    """The time of each rank's first thread, by what it calls."""
+    first = result.is_first
+
+    def of(metric: str) -> NDArray[np.float64]:
+        return result.sums_by_rank(np.where(first, sums(metric), 0.0))
+
+    seconds = np.zeros((result.size, len(PARTS)))
+    seconds[:, PARTS.index("mpi")] = of("mpi")
+    seconds[:, PARTS.index("gpu_calls")] = of("gpu")
+    seconds[:, PARTS.index("host")] = np.maximum(of("time") - of("mpi") - of("gpu"), 0.0)
+    return seconds
+
+
+def kernels(result: Result, most: int = 20) -> list[dict[str, Any]]:
+    """The kernels that take most time, over all call paths and ranks.
+
+    Returns: ``name``, ``visits``, ``seconds``, and ``share`` of the time of all kernels.
+    """
+    seconds = result.value("gpu_kernels")
+    visits = result.value("visits")
+    streams = result.on_stream
+    durations: dict[str, list[float]] = {}
+    for node in np.flatnonzero(seconds[:, streams].any(axis=1)).tolist():
+        row = durations.setdefault(result.region_of(node).name, [0.0, 0.0])
+        row[0] += float(visits[node, streams].sum())
+        row[1] += float(seconds[node, streams].sum())
+    whole = sum(row[1] for row in durations.values()) or 1.0
+    listed = sorted(durations.items(), key=lambda item: (-item[1][1], item[0]))[:most]
+    return [
+        {"name": name, "visits": round(count), "seconds": time, "share": time / whole}
+        for name, (count, time) in listed
+    ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError
+from haloscope.scope.analysis.metrics import gpu_role
 from haloscope.scope.record import carriers
-from haloscope.scope.trace.categories import gpu_role
 
 # Offsets are measured against rank 0 at the begin and at the end of a run; between them the drift
 # is taken as constant (linear interpolation). Where messages still arrive before they were sent,
@@ -130,6 +131,12 @@ class Communicator:
     name: str = ""
     dims: tuple[int, ...] = ()
     periods: tuple[int, ...] = ()
+
+    @property
+    def has_grid(self) -> bool:
+        """Whether it has a Cartesian topology that its ranks fill."""
+        dims = self.dims
+        return bool(dims) and min(dims) >= 1 and math.prod(dims) <= len(self.members)
 
 
 @dataclass
@@ -272,21 +279,32 @@ def _integers(value: Any, limit: int) -> tuple[int, ...]:
     return numbers
 
 
+# Stand for a last line that was not finished, and for one that is not JSON.
+TORN, BROKEN = object(), object()
+
+
+def json_lines(path: Path) -> Iterator[tuple[int, Any]]:
+    """Lines of a file with their numbers, from 1: what they hold, or `TORN` or `BROKEN`."""
+    with path.open("rb") as file:
+        for number, text in enumerate(iter(lambda: file.readline(MOST_LINE), b""), 1):
+            try:
+                yield number, json.loads(text) if text.endswith(b"\n") else TORN
+            except (ValueError, RecursionError):
+                yield number, BROKEN
+            if not text.endswith(b"\n"):
+                return
+
+
 def _lines(path: Path, warnings: list[str]) -> list[dict[str, Any]]:
     """Whole lines of a definitions file; a torn last line is left out, as a crash leaves it."""
     lines: list[dict[str, Any]] = []
-    with path.open("rb") as file:
-        for number, text in enumerate(iter(lambda: file.readline(MOST_LINE), b""), 1):
-            if not text.endswith(b"\n"):
-                warnings.append(f"{path.name} ends within line {number}; that line is left out")
-                break
-            try:
-                line = json.loads(text)
-            except (ValueError, RecursionError):
-                warnings.append(f"{path.name}: line {number} is not JSON; it is left out")
-                continue
-            if isinstance(line, dict) and line:
-                lines.append(line)
+    for number, line in json_lines(path):
+        if line is TORN:
+            warnings.append(f"{path.name} ends within line {number}; that line is left out")
+        elif line is BROKEN:
+            warnings.append(f"{path.name}: line {number} is not JSON; it is left out")
+        elif isinstance(line, dict) and line:
+            lines.append(line)
     return lines
 
 

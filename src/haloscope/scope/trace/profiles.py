@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError, counted
-from haloscope.scope.analysis.metrics import METRICS
+from haloscope.scope.analysis.metrics import METRICS, metric_of_role, with_ancestors
 from haloscope.scope.analysis.result import PAIRS, Result, efficiencies
 from haloscope.scope.diagnosis import findings
-from haloscope.scope.trace.categories import metric_of_role, with_ancestors
-from haloscope.scope.trace.measurement import MOST_LINE, Location, Measurement
+from haloscope.scope.trace.measurement import BROKEN, TORN, Location, Measurement, json_lines
 from haloscope.scope.trace.trace import Kind, read_pieces
 
 # Events are decoded one by one to find counters: larger traces would take minutes.
@@ -101,20 +99,14 @@ def leave_helpers_out(result: Result) -> None:
     if HELPERS in result.values:
         return
     with_gpu = {place.rank for place in result.locations if place.kind == "stream"}
-    further = np.array(
-        [
-            place.kind != "stream" and place.number > 0 and place.rank in with_gpu
-            for place in result.locations
-        ],
-        bool,
-    )
+    further = np.isin(result.rank_of, list(with_gpu)) & ~result.on_stream & ~result.is_first
     if not further.any():
         return
     is_own = np.array(
         [
             region.paradigm not in _OF_NOBODY
             and (region.paradigm != "cuda" or region.role in ("launch", "kernel"))
-            for region in (result.regions[node.region] for node in result.nodes)
+            for region in result.node_regions
         ],
         bool,
     )
@@ -198,7 +190,7 @@ class _Reader:
         self.places = {
             (place.rank, place.number): index for index, place in enumerate(result.locations)
         }
-        regions = [result.regions[node.region] for node in result.nodes]
+        regions = result.node_regions
         self.metrics = [metric_of_role(region.paradigm, region.role) for region in regions]
         self.on_stream = [
             metric_of_role(region.paradigm, region.role, stream=True) for region in regions
@@ -312,18 +304,13 @@ class _Reader:
 def _lines(path: Path, warnings: list[str]) -> Iterator[dict[str, Any]]:
     """Whole lines of a profile that are JSON objects."""
     bad = 0
-    with path.open("rb") as file:
-        for text in iter(lambda: file.readline(MOST_LINE), b""):
-            if not text.endswith(b"\n"):
-                warnings.append(f"{path.name} ends within a line; that line is left out")
-                break
-            try:
-                line = json.loads(text)
-            except (ValueError, RecursionError):
-                bad += 1
-                continue
-            if isinstance(line, dict):
-                yield line
+    for _, line in json_lines(path):
+        if line is TORN:
+            warnings.append(f"{path.name} ends within a line; that line is left out")
+        elif line is BROKEN:
+            bad += 1
+        elif isinstance(line, dict):
+            yield line
     if bad:
         warnings.append(f"{path.name}: {counted(bad, 'line')} left out, not JSON")
 

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.scope.record.build import EVENTS_HEADER, compile_library
+from haloscope.scope.record.build import EVENTS_HEADER, compile_library, load_library
 from haloscope.scope.trace.measurement import FORMAT, HEADER_WORDS, MAGIC
 
 _HERE = Path(__file__).parent
@@ -28,70 +28,26 @@ MOST_DELTA = (1 << 26) - 1
 _BROKEN = 2  # the `End` of tables.cpp
 
 
-class Kind(IntEnum):
-    """Kinds of events; ``events.h`` says what each holds."""
-
-    END = 0
-    TIME = 1
-    ENTER = 2
-    LEAVE = 3
-    SEND = 4
-    ISEND = 5
-    ISEND_DONE = 6
-    RECV = 7
-    IRECV = 8
-    IRECV_DONE = 9
-    CANCELLED = 10
-    COLLECTIVE = 11
-    ICOLLECTIVE = 12
-    ICOLLECTIVE_DONE = 13
-    PAUSE = 14
-    RESUME = 15
-    COUNTER = 16
-    PUT = 17
-    GET = 18
-    POST = 19
-    START = 20
-    COMPLETE = 21
-    WAIT = 22
-    LOCK = 23
-    UNLOCK = 24
-    FORK = 25
-    JOIN = 26
-    FILE = 27
-    SKIPPED = 28
-    LAUNCH = 32
-    EXECUTE = 33
-    COPY = 34
-    DEVICE_WAIT = 35
-
-
-class Operation(IntEnum):
-    """Collective operations."""
-
-    BARRIER = 1
-    BROADCAST = 2
-    SCATTER = 3
-    SCATTERV = 4
-    REDUCE = 5
-    GATHER = 6
-    GATHERV = 7
-    ALLREDUCE = 8
-    ALLGATHER = 9
-    ALLGATHERV = 10
-    ALLTOALL = 11
-    ALLTOALLV = 12
-    ALLTOALLW = 13
-    REDUCE_SCATTER = 14
-    REDUCE_SCATTER_BLOCK = 15
-    SCAN = 16
-    EXSCAN = 17
-    NEIGHBOUR = 18
-    INIT = 19
-    FINALIZE = 20
-    CREATE = 21
-    FENCE = 22
-    FREE = 23
+# Kinds of events; ``events.h`` says what each holds.
+Kind = IntEnum(
+    "Kind",
+    [
+        ("END", 0), ("TIME", 1), ("ENTER", 2), ("LEAVE", 3), ("SEND", 4), ("ISEND", 5),
+        ("ISEND_DONE", 6), ("RECV", 7), ("IRECV", 8), ("IRECV_DONE", 9), ("CANCELLED", 10),
+        ("COLLECTIVE", 11), ("ICOLLECTIVE", 12), ("ICOLLECTIVE_DONE", 13), ("PAUSE", 14),
+        ("RESUME", 15), ("COUNTER", 16), ("PUT", 17), ("GET", 18), ("POST", 19), ("START", 20),
+        ("COMPLETE", 21), ("WAIT", 22), ("LOCK", 23), ("UNLOCK", 24), ("FORK", 25), ("JOIN", 26),
+        ("FILE", 27), ("SKIPPED", 28), ("LAUNCH", 32), ("EXECUTE", 33), ("COPY", 34),
+        ("DEVICE_WAIT", 35),
+    ],
+)  # fmt: skip
+# Collective operations, from 1.
+Operation = IntEnum(
+    "Operation",
+    "BARRIER BROADCAST SCATTER SCATTERV REDUCE GATHER GATHERV ALLREDUCE ALLGATHER ALLGATHERV "
+    "ALLTOALL ALLTOALLV ALLTOALLW REDUCE_SCATTER REDUCE_SCATTER_BLOCK SCAN EXSCAN NEIGHBOUR INIT "
+    "FINALIZE CREATE FENCE FREE",
+)
 
 
 # Second word of SKIPPED, as in events.h: how many, and what.
@@ -105,26 +61,14 @@ BYTES_UNKNOWN = (1 << 48) - 1
 
 # Further words of each kind after its first.
 WORDS_OF_KIND = np.zeros(36, np.int64)
-for _kind, _further in {
-    Kind.SEND: 2,
-    Kind.ISEND: 3,
-    Kind.RECV: 2,
-    Kind.IRECV_DONE: 3,
-    Kind.COLLECTIVE: 3,
-    Kind.ICOLLECTIVE: 4,
-    Kind.COUNTER: 1,
-    Kind.PUT: 2,
-    Kind.GET: 2,
-    Kind.POST: 1,
-    Kind.START: 1,
-    Kind.LOCK: 1,
-    Kind.UNLOCK: 1,
-    Kind.FILE: 1,
-    Kind.SKIPPED: 3,
-    Kind.LAUNCH: 1,
-    Kind.COPY: 1,
-}.items():
-    WORDS_OF_KIND[_kind] = _further
+for _further, _kinds in (
+    (1, [Kind.COUNTER, Kind.POST, Kind.START, Kind.LOCK, Kind.UNLOCK, Kind.FILE, Kind.LAUNCH]),
+    (1, [Kind.COPY]),
+    (2, [Kind.SEND, Kind.RECV, Kind.PUT, Kind.GET]),
+    (3, [Kind.ISEND, Kind.IRECV_DONE, Kind.COLLECTIVE, Kind.SKIPPED]),
+    (4, [Kind.ICOLLECTIVE]),
+):
+    WORDS_OF_KIND[_kinds] = _further
 _MOST_WORDS = 4
 
 
@@ -224,12 +168,12 @@ def decode(stream: NDArray[np.uint64], epoch: int, begin: Position) -> Events:
 
 @cache
 def _library() -> Any:
-    """The compiled decoder, with its function's types set."""
-    library = ctypes.CDLL(str(compile_library([_HERE / "tables.cpp"], [DECODER, EVENTS_HEADER])))
+    """The compiled decoder."""
     pointer, integer = ctypes.c_void_p, ctypes.c_int64
-    library.decode_events.restype = integer
-    library.decode_events.argtypes = (pointer, integer, integer, *(pointer,) * 5)
-    return library
+    return load_library(
+        compile_library([_HERE / "tables.cpp"], [DECODER, EVENTS_HEADER]),
+        {"decode_events": (integer, pointer, integer, integer, *(pointer,) * 5)},
+    )
 
 
 class EventsWriter:
@@ -349,3 +293,52 @@ def iterate(events: Events) -> Iterator[tuple[int, Kind, int, tuple[int, ...]]]:
         strict=True,
     ):
         yield tick, Kind(kind), payload, tuple(words[: WORDS_OF_KIND[kind]])
+
+
+NOTHING = -1  # node of a segment in which nothing is active, or nothing is recorded
+
+
+def innermost_of(stack: list[int]) -> int:
+    """The innermost of the open nodes of the call tree, whose ancestors need not be open."""
+    return stack[-1] if stack else NOTHING
+
+
+def segments(
+    piece: Events, stack: list[int], table: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where a piece changes what is innermost: tick and node; `stack` becomes that at its end."""
+    kinds = piece.kinds
+    # A pause is entered and left as if it were a node in which nothing is active.
+    push = (kinds == Kind.ENTER) | (kinds == Kind.PAUSE)
+    changes = np.flatnonzero(push | (kinds == Kind.LEAVE) | (kinds == Kind.RESUME))
+    known = np.append(table, NOTHING)
+    entered = known[np.minimum(piece.payloads[changes], len(table))]
+    entered = np.where(kinds[changes] == Kind.ENTER, entered, NOTHING)
+    before = len(stack)
+    push = np.append(np.ones(before, bool), push[changes])
+    nodes = np.append(np.array(stack, np.int64), entered)
+    depth = np.cumsum(np.where(push, 1, -1))
+    if len(depth) and depth.min() < 0:
+        # More was left than was entered, as where the begin of a file is missing.
+        depth -= np.minimum(0, np.minimum.accumulate(depth))
+    innermost, stack[:] = _innermost(push, nodes, depth)
+    return piece.ticks[changes], innermost[before:]
+
+
+def _innermost(
+    push: NDArray[np.bool_], nodes: NDArray[np.int64], depth: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], list[int]]:
+    """After each change the node last entered at its depth, and the nodes open at the end."""
+    if not len(depth):
+        return nodes, []
+    # Few bits are sorted in linear time.
+    small = depth.astype(np.int16) if depth.max() < 1 << 15 else depth
+    order = np.argsort(small, kind="stable")
+    by_depth = depth[order]
+    last = np.maximum.accumulate(np.where(push[order], np.arange(len(order)), -1))
+    has_parent = (last >= 0) & (by_depth[np.maximum(last, 0)] == by_depth) & (by_depth > 0)
+    open_now = np.where(has_parent, nodes[order[np.maximum(last, 0)]], NOTHING)
+    innermost = np.empty_like(nodes)
+    innermost[order] = open_now
+    ends = np.searchsorted(by_depth, np.arange(1, depth[-1] + 1), "right") - 1
+    return innermost, open_now[ends].tolist()

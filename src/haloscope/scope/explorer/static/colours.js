@@ -33,7 +33,7 @@ const SYNC = new Set(["barrier", "rma_sync"]);
 const OTHER = new Set(["init", "finalize", "comm", "request", "other"]);
 
 /** Kind of work of a region. */
-export function kindOf(paradigm, role) {
+function kindOf(paradigm, role) {
   if (paradigm === "mpi") {
     if (P2P.has(role)) return "p2p";
     if (SYNC.has(role)) return "sync";

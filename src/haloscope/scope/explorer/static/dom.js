@@ -52,11 +52,7 @@ export function menu(label, choices, value, changed, title = "") {
 
 /** A small button. */
 export function button(text, label, pressed, attributes = {}) {
-  return element(
-    "button",
-    { type: "button", "aria-label": label, title: label, ...attributes, on: { click: pressed } },
-    text,
-  );
+  return element("button", { type: "button", "aria-label": label, title: label, ...attributes, on: { click: pressed } }, text);
 }
 
 /** Tabs: [[key, label, panel], ...]; returns the list of tabs and a function that chooses one. */
@@ -64,11 +60,7 @@ export function tabs(label, entries, chosen) {
   const list = element("div", { role: "tablist", "aria-label": label, class: "tabs" });
   const made = new Map();
   for (const [key, text, panel] of entries) {
-    const tab = element(
-      "button",
-      { type: "button", role: "tab", id: `tab-${key}`, "aria-controls": `panel-${key}` },
-      text,
-    );
+    const tab = element("button", { type: "button", role: "tab", id: `tab-${key}`, "aria-controls": `panel-${key}` }, text);
     tab.addEventListener("click", () => chosen(key));
     panel.id = `panel-${key}`;
     panel.setAttribute("role", "tabpanel");
@@ -94,7 +86,7 @@ export function tabs(label, entries, chosen) {
       panel.hidden = key !== wanted;
     }
   };
-  return { list, choose, tab: (key) => made.get(key).tab };
+  return { list, choose };
 }
 
 /** Lets a splitter move: `moved(position in CSS pixels)`, with the arrow keys too. */
@@ -107,15 +99,11 @@ export function splitter(bar, label, upright, place, moved) {
     bar.setPointerCapture(event.pointerId);
     const move = (e) => moved(upright ? e.clientX : e.clientY);
     bar.addEventListener("pointermove", move);
-    bar.addEventListener("pointerup", () => bar.removeEventListener("pointermove", move), {
-      once: true,
-    });
+    bar.addEventListener("pointerup", () => bar.removeEventListener("pointermove", move), { once: true });
     event.preventDefault();
   });
   bar.addEventListener("keydown", (event) => {
-    const steps = upright
-      ? { ArrowLeft: -20, ArrowRight: 20 }
-      : { ArrowUp: -20, ArrowDown: 20 };
+    const steps = upright ? { ArrowLeft: -20, ArrowRight: 20 } : { ArrowUp: -20, ArrowDown: 20 };
     if (!(event.key in steps)) return;
     moved(place() + steps[event.key]);
     event.preventDefault();
@@ -159,6 +147,24 @@ export class Canvas {
   }
 }
 
+/** Draws a line. */
+export function line(context, x0, y0, x1, y1) {
+  context.beginPath();
+  context.moveTo(x0, y0);
+  context.lineTo(x1, y1);
+  context.stroke();
+}
+
+/** Draws within a rectangle only. */
+export function clipped(context, x, y, width, height, draw) {
+  context.save();
+  context.beginPath();
+  context.rect(x, y, width, height);
+  context.clip();
+  draw();
+  context.restore();
+}
+
 /** Shows a tip beside the pointer: lines of text, the first one strong. */
 export function tip(event, lines) {
   const node = document.getElementById("tip");
@@ -166,16 +172,19 @@ export function tip(event, lines) {
     node.hidden = true;
     return;
   }
-  fill(
-    node,
-    ...lines.map((line, number) => element("div", { class: number ? "" : "strong" }, line)),
-  );
+  fill(node, ...lines.map((text, number) => element("div", { class: number ? "" : "strong" }, text)));
   node.hidden = false;
   const box = node.getBoundingClientRect();
   const x = event.clientX + 14 + box.width > innerWidth ? event.clientX - box.width - 10 : event.clientX + 14;
   const y = event.clientY + 16 + box.height > innerHeight ? event.clientY - box.height - 10 : event.clientY + 16;
   node.style.left = `${Math.max(2, x)}px`;
   node.style.top = `${Math.max(2, y)}px`;
+}
+
+/** Shows the lines of a tip for what is under the pointer. */
+export function tips(node, lines) {
+  node.addEventListener("pointermove", (event) => tip(event, lines(event)));
+  node.addEventListener("pointerleave", (event) => tip(event, null));
 }
 
 /** Tells something in passing. */

@@ -62,17 +62,21 @@ export function percent(share, digits = 1) {
   return Number.isFinite(share) ? `${fixed(100 * share, digits)}${THIN}%` : "–";
 }
 
+/** Runs of numbers that follow each other, the first and the last of each. */
+export function runs(numbers) {
+  const stretches = [];
+  for (const number of [...numbers].sort((a, b) => a - b)) {
+    if (stretches.length && number === stretches.at(-1)[1] + 1) stretches.at(-1)[1] = number;
+    else stretches.push([number, number]);
+  }
+  return stretches;
+}
+
 /** Numbers in words: 0-3, 7, 9 ... */
 export function listed(numbers, most = 8) {
-  const sorted = [...numbers].sort((a, b) => a - b);
-  const runs = [];
-  for (const number of sorted) {
-    const last = runs[runs.length - 1];
-    if (last && number === last[1] + 1) last[1] = number;
-    else runs.push([number, number]);
-  }
-  const text = runs.slice(0, most).map(([a, b]) => (a === b ? `${a}` : b === a + 1 ? `${a}, ${b}` : `${a}–${b}`));
-  return text.join(", ") + (runs.length > most ? ", …" : "");
+  const all = runs(numbers);
+  const text = all.slice(0, most).map(([a, b]) => (a === b ? `${a}` : b === a + 1 ? `${a}, ${b}` : `${a}–${b}`));
+  return text.join(", ") + (all.length > most ? ", …" : "");
 }
 
 /** Round positions for about `count` marks between two numbers. */

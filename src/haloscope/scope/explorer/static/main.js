@@ -3,20 +3,17 @@
 import { aboutPanel } from "./about.js";
 import { Palette } from "./colours.js";
 import { button, element, fill, menu, say, shown, splitter, tabs } from "./dom.js";
-import { FileSource } from "./file_source.js";
 import { Findings } from "./findings.js";
 import { single } from "./format.js";
 import { GpuBreakdown } from "./gpu_breakdown.js";
 import { Messages } from "./messages.js";
 import { Model } from "./model.js";
-import { isAlone } from "./pack.js";
-import { Panes } from "./panes.js";
+import { MODES, Panes } from "./panes.js";
 import { Search } from "./search.js";
-import { ServerSource } from "./server_source.js";
+import { FileSource, ServerSource, isAlone } from "./sources.js";
 import { Spread } from "./spread.js";
 import { State } from "./state.js";
 import { Timeline } from "./timeline.js";
-import { MODES } from "./values.js";
 
 const KEPT = "haloscope-explorer-theme"; // name under which the browser keeps the choice
 const LINK_AFTER = 150; // milliseconds without a change
@@ -104,11 +101,7 @@ function buildBar(model, state, theme, search) {
   const view = model.comparing
     ? menu(
         "Measurement",
-        [
-          ["d", "difference: second − first"],
-          ["0", `first: ${model.sides[0].folder}`],
-          ["1", `second: ${model.sides[1].folder}`],
-        ],
+        [["d", "difference: second − first"], ["0", `first: ${model.sides[0].folder}`], ["1", `second: ${model.sides[1].folder}`]],
         state.view,
         (chosen) => state.set({ view: chosen }),
       )

@@ -1,7 +1,16 @@
 // The numbers of a report: trees of metrics, call paths and locations, and sums over them.
 
 export const DIFFERENCE = "d";
+/** Quantities of messages: name, words and unit. */
+export const QUANTITIES = {
+  messages: ["messages", "#"],
+  empty: ["empty messages", "#"],
+  bytes: ["bytes", "B"],
+  seconds: ["transfer time", "s"],
+  receive_seconds: ["time in receives", "s"],
+};
 const ROUNDING = 1e-12; // of a sum: what is left when its parts are taken away again
+const MOST_KEPT = 400; // tables of values
 
 /** What the page knows from the beginning; a view is "0", "1" or the difference "d" (second less first). */
 export class Model {
@@ -44,16 +53,6 @@ export class Model {
     return this.pathOf(node).map((n) => this.nodeName(n));
   }
 
-  /** For each call path whether it is a node or lies below it. */
-  insideOf(node) {
-    const inside = new Uint8Array(this.nodeCount);
-    inside[node] = 1;
-    for (let n = node + 1; n < inside.length; n += 1) {
-      if (this.parents[n] >= 0 && inside[this.parents[n]]) inside[n] = 1;
-    }
-    return inside;
-  }
-
   // -- values -------------------------------------------------------------------------------
 
   /** Values of a side's stored table, of the metric alone where `exclusive`. */
@@ -78,17 +77,15 @@ export class Model {
   /** The same for a view. */
   viewed(table, view, metric, exclusive) {
     const key = `${table} ${view} ${metric} ${exclusive}`;
-    if (!this.kept.has(key)) {
-      let values;
-      if (view === DIFFERENCE) {
-        values = difference(this.viewed(table, "0", metric, exclusive), this.viewed(table, "1", metric, exclusive));
-      } else {
-        values = this.stored(table, view, metric, exclusive);
-      }
-      if (this.kept.size > 400) this.kept.clear();
-      this.kept.set(key, values);
-    }
-    return this.kept.get(key);
+    return kept(
+      this.kept,
+      key,
+      () =>
+        view === DIFFERENCE
+          ? difference(this.viewed(table, "0", metric, exclusive), this.viewed(table, "1", metric, exclusive))
+          : this.stored(table, view, metric, exclusive),
+      MOST_KEPT,
+    );
   }
 
   /** Values of call paths without what they call. */
@@ -98,22 +95,22 @@ export class Model {
 
   /** Values of call paths with what they call. */
   nodeWhole(view, metric, exclusive) {
-    const key = `whole ${view} ${metric} ${exclusive}`;
-    if (!this.kept.has(key)) {
-      const whole = Float64Array.from(this.nodeOwn(view, metric, exclusive));
-      for (let n = this.nodeCount - 1; n > 0; n -= 1) if (this.parents[n] >= 0) whole[this.parents[n]] += whole[n];
-      this.kept.set(key, whole);
-    }
-    return this.kept.get(key);
+    return kept(this.kept, `whole ${view} ${metric} ${exclusive}`, () =>
+      this.withBelow(Float64Array.from(this.nodeOwn(view, metric, exclusive))),
+    );
+  }
+
+  /** Adds to the values of call paths those of what they call. */
+  withBelow(values) {
+    for (let n = this.nodeCount - 1; n > 0; n -= 1) if (this.parents[n] >= 0) values[this.parents[n]] += values[n];
+    return values;
   }
 
   /** A metric's sum over all call paths and locations. */
   total(view, metric, exclusive) {
-    const key = `total ${view} ${metric} ${exclusive}`;
-    if (!this.kept.has(key)) {
-      this.kept.set(key, this.nodeOwn(view, metric, exclusive).reduce((sum, v) => sum + v, 0));
-    }
-    return this.kept.get(key);
+    return kept(this.kept, `total ${view} ${metric} ${exclusive}`, () =>
+      this.nodeOwn(view, metric, exclusive).reduce((sum, v) => sum + v, 0),
+    );
   }
 
   rootMetric(metric) {
@@ -143,16 +140,12 @@ export class Model {
     const hostItem = new Map();
     const rankItem = new Map();
     const byRank = new Map();
-    places.forEach(([rank], place) => {
-      if (!byRank.has(rank)) byRank.set(rank, []);
-      byRank.get(rank).push(place);
-    });
+    places.forEach(([rank], place) => kept(byRank, rank, () => []).push(place));
     for (const [rank, own] of byRank) {
       let parent = 0;
       if (several) {
         const host = hosts[rank] ?? "another host";
-        if (!hostItem.has(host)) hostItem.set(host, add({ name: host, parent: 0, rank: -1 }));
-        parent = hostItem.get(host);
+        parent = kept(hostItem, host, () => add({ name: host, parent: 0, rank: -1 }));
       }
       const item = add({ name: `rank ${rank}`, parent, rank });
       rankItem.set(rank, item);
@@ -195,6 +188,25 @@ export class Model {
     });
     return sums;
   }
+}
+
+/** What is kept under a key, made where it is missing; beyond `most` all others are dropped first. */
+export function kept(map, key, make, most = Infinity) {
+  if (!map.has(key)) {
+    if (map.size > most) map.clear();
+    map.set(key, make());
+  }
+  return map.get(key);
+}
+
+/** For each node of a tree whether it is the one asked for or, unless `alone`, lies below it. */
+export function insideOf(parents, node, alone = false) {
+  const inside = new Uint8Array(parents.length);
+  inside[node] = 1;
+  for (let n = node + 1; n < inside.length && !alone; n += 1) {
+    if (parents[n] >= 0 && inside[parents[n]]) inside[n] = 1;
+  }
+  return inside;
 }
 
 function childrenOf(parents) {

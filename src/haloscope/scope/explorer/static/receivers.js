@@ -1,9 +1,8 @@
 // What each receiver gets, and how large messages are: a table and two charts.
 
-import { Canvas, button, element, fill, styleColour, tip } from "./dom.js";
-import { QUANTITIES } from "./communication_map.js";
+import { Canvas, button, element, fill, line, styleColour, tips } from "./dom.js";
 import { column, fixed, marks, percent, single } from "./format.js";
-import { statistics } from "./model.js";
+import { QUANTITIES, insideOf, statistics } from "./model.js";
 
 const [LEFT, RIGHT] = [58, 4]; // margins of the charts in CSS pixels
 
@@ -24,12 +23,11 @@ export class Receivers {
 
   /** Shows a tip for the bar under the pointer. */
   hear(canvas, bars, lines) {
-    canvas.node.addEventListener("pointermove", (event) => {
+    tips(canvas.node, (event) => {
       const list = this.values ? bars() : null;
       const place = list ? Math.floor(((event.offsetX - LEFT) / (canvas.width - LEFT - RIGHT)) * list.length) : -1;
-      tip(event, list && place in list ? lines(list[place], place) : null);
+      return list && place in list ? lines(list[place], place) : null;
     });
-    canvas.node.addEventListener("pointerleave", (event) => tip(event, null));
   }
 
   /** Shows numbers by rank of one side, or of both of which the second less the first is shown. */
@@ -38,15 +36,18 @@ export class Receivers {
     this.sides = sides;
     this.signed = receivers.length > 1;
     this.showTable();
-    this.sorted.ask();
-    this.sizes.ask();
+    this.ask();
   }
 
   /** Shows words only. */
-  showNothing(text) {
-    fill(this.about, text);
+  showNothing(...words) {
+    fill(this.about, ...words);
     fill(this.table);
     this.values = null;
+    this.ask();
+  }
+
+  ask() {
     this.sorted.ask();
     this.sizes.ask();
   }
@@ -94,8 +95,7 @@ export class Receivers {
     const exchanging = sum(combined.senders);
     const idle = sum(combined.empty_senders);
     if (this.receivers.every((side) => side.messages.every((count) => count === 0))) {
-      fill(
-        this.about,
+      this.showNothing(
         `${this.model.nodeName(this.state.node)} sends no messages. `,
         button("whole program", "Select the whole program", () => {
           const open = new Set(this.state.nodesOpen);
@@ -103,8 +103,6 @@ export class Receivers {
           this.state.set({ node: 0, nodesOpen: open });
         }),
       );
-      fill(this.table);
-      this.values = null;
       return;
     }
     const path = this.model.isWhole(this.state.node) && !this.state.isOwnNode() ? "whole program" : this.model.nodeName(this.state.node);
@@ -120,18 +118,13 @@ export class Receivers {
   drawSorted(context, width, height) {
     if (!this.values) return;
     const [label, unit] = QUANTITIES[this.state.quantity];
-    const order = Array.from(this.values[this.state.quantity].keys()).sort(
-      (a, b) => this.values[this.state.quantity][b] - this.values[this.state.quantity][a],
-    );
-    const values = order.map((rank) => this.values[this.state.quantity][rank]);
-    this.order = order;
-    plot(context, width, height, values, unit, (value) => this.barColour(value, values), order.length > 1 ? ["most", "least"] : []);
-    this.sorted.node.setAttribute("aria-label", `${label} of each receiver, sorted, from ${single(values[0], unit)} to ${single(values[values.length - 1], unit)}`);
-  }
-
-  barColour(value, values) {
-    const most = Math.max(...[values[0], values[values.length - 1]].map(Math.abs));
-    return this.theme.palette.css(most ? value / most : 0, this.signed);
+    const own = this.values[this.state.quantity];
+    this.order = [...own.keys()].sort((a, b) => own[b] - own[a]);
+    const values = this.order.map((rank) => own[rank]);
+    const most = Math.max(Math.abs(values[0]), Math.abs(values.at(-1)));
+    const colour = (value) => this.theme.palette.css(most ? value / most : 0, this.signed);
+    plot(context, width, height, values, unit, colour, values.length > 1 ? ["most", "least"] : []);
+    this.sorted.node.setAttribute("aria-label", `${label} of each receiver, sorted, from ${single(values[0], unit)} to ${single(values.at(-1), unit)}`);
   }
 
   /** Messages by size of the selected call paths. */
@@ -141,10 +134,9 @@ export class Receivers {
     const table = model.arrays[`sizes${side}`];
     const width = nodes.length ? table.length / nodes.length : 0;
     const total = new Float64Array(width);
-    const own = state.isOwnNode();
+    const inside = insideOf(model.parents, state.node, state.isOwnNode());
     nodes.forEach((node, row) => {
-      const inside = own ? node === state.node : model.pathOf(node).includes(state.node);
-      if (inside) for (let n = 0; n < width; n += 1) total[n] += table[row * width + n];
+      if (inside[node]) for (let n = 0; n < width; n += 1) total[n] += table[row * width + n];
     });
     return total;
   }
@@ -167,19 +159,14 @@ export class Receivers {
 /** Words for a place in a table of messages by size. */
 function sizeName(place) {
   if (place < 2) return place ? "1 B" : "0";
-  return `≤ ${binary(place - 1)}`;
-}
-
-function binary(power) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-  return `${2 ** (power % 10)} ${units[Math.floor(power / 10)]}`;
+  return `≤ ${2 ** ((place - 1) % 10)} ${units[Math.floor((place - 1) / 10)]}`;
 }
 
 /** Bars beside each other, with marks on the left and words under the ends. */
 function plot(context, width, height, values, unit, colour, ends) {
   const [left, right, top, bottom] = [LEFT, RIGHT, 8, height - 14];
-  const high = Math.max(0, ...sample(values));
-  const low = Math.min(0, ...sample(values));
+  const [low, high] = values.reduce(([a, b], value) => [Math.min(a, value), Math.max(b, value)], [0, 0]);
   const span = high - low || 1;
   const y = (value) => bottom - ((value - low) / span) * (bottom - top);
   const wide = (width - left - right) / values.length;
@@ -191,10 +178,7 @@ function plot(context, width, height, values, unit, colour, ends) {
   context.textBaseline = "middle";
   for (const mark of marks(low / how.factor, high / how.factor, Math.max(1, height / 40))) {
     const at = y(mark * how.factor);
-    context.beginPath();
-    context.moveTo(left, Math.round(at) + 0.5);
-    context.lineTo(width - right, Math.round(at) + 0.5);
-    context.stroke();
+    line(context, left, Math.round(at) + 0.5, width - right, Math.round(at) + 0.5);
     const digits = (String(Number(mark.toPrecision(3))).split(".")[1] || "").length;
     context.fillText(`${fixed(mark, digits)} ${how.label}`.trim(), left - 4, Math.min(bottom, Math.max(top, at)));
   }
@@ -210,15 +194,4 @@ function plot(context, width, height, values, unit, colour, ends) {
   if (ends[0]) context.fillText(ends[0], left, height);
   context.textAlign = "right";
   if (ends[1]) context.fillText(ends[1], width - right, height);
-}
-
-function sample(values) {
-  // Spreading a hundred thousand numbers into a call is too much for it.
-  let low = Infinity;
-  let high = -Infinity;
-  for (const value of values) {
-    if (value < low) low = value;
-    if (value > high) high = value;
-  }
-  return values.length ? [low, high] : [0];
 }

@@ -1,5 +1,8 @@
 // What is shown: selections, open nodes, modes and windows; and the link that brings it back.
 
+import { runs } from "./format.js";
+import { QUANTITIES } from "./model.js";
+
 // Letters of a link for what the timeline shows.
 const DRAWN = { s: "stack", m: "messages", w: "waits", d: "dim", a: "all", o: "only" };
 const USUAL = "mw";
@@ -64,12 +67,12 @@ export class State {
     });
   }
 
-  isExclusiveMetric() {
-    return this.metricsOpen.has(this.metric) && this.model.metricBelow[this.metric].length > 0;
+  isExclusiveMetric(metric = this.metric) {
+    return this.metricsOpen.has(metric) && this.model.metricBelow[metric].length > 0;
   }
 
-  isOwnNode() {
-    return this.nodesOpen.has(this.node) && this.model.nodeBelow[this.node].length > 0;
+  isOwnNode(node = this.node) {
+    return this.nodesOpen.has(node) && this.model.nodeBelow[node].length > 0;
   }
 
   /** Selects a metric and opens what is above it; `alone` opens it too: without what is below it. */
@@ -115,10 +118,10 @@ export class State {
     say("m", model.metrics[this.metric].name);
     parts.push(`mo=${[...this.metricsOpen].map((n) => model.metrics[n].name).join(".")}`);
     say("c", pathText(model, this.node));
-    say("co", runText([...this.nodesOpen].sort((a, b) => a - b)));
+    say("co", runText(this.nodesOpen));
     say("h", treeMark(model));
-    say("r", runText([...this.ranks].sort((a, b) => a - b)));
-    say("so", runText([...this.systemOpen].sort((a, b) => a - b)));
+    say("r", runText(this.ranks));
+    say("so", runText(this.systemOpen));
     if (model.comparing) say("v", this.view);
     say("p", Object.values(this.modes).map((mode) => mode[0]).join(""));
     say("st", this.systemTab === "tree" ? "" : this.systemTab);
@@ -163,15 +166,15 @@ export class State {
     if (parts.has("m")) changes.ranks = new Set(runsOf(parts.get("r"), model.meta.size));
     if (parts.has("so")) changes.systemOpen = new Set(runsOf(parts.get("so"), model.system.length));
     if (model.comparing && ["0", "1", "d"].includes(parts.get("v"))) changes.view = parts.get("v");
-    const modes = { a: "absolute", r: "root", s: "selection" };
     if (/^[ars]{3}$/.test(parts.get("p") ?? "")) {
+      const modes = { a: "absolute", r: "root", s: "selection" };
       const [metrics, paths, system] = [...parts.get("p")].map((letter) => modes[letter]);
       changes.modes = { metrics, paths, system };
     }
     const one = (key, name, allowed) => allowed.includes(parts.get(key)) && (changes[name] = parts.get(key));
     one("st", "systemTab", ["tree", "distribution", "topology"]);
     one("d", "dock", ["findings", "timeline", "messages", "about", ...(model.hasGpus ? ["gpus"] : [])]);
-    one("q", "quantity", ["messages", "empty", "bytes", "seconds", "receive_seconds"]);
+    one("q", "quantity", Object.keys(QUANTITIES));
     one("s", "scale", ["viridis", "cividis"]);
     if (parts.has("m")) changes.hideZero = parts.get("z") === "1";
     if (/^\d{1,2}$/.test(parts.get("g") ?? "")) changes.topology = Number(parts.get("g"));
@@ -226,7 +229,7 @@ function timesOf(text) {
 }
 
 /** A set of open nodes with all that lie above one. */
-export function opened(open, parents, node) {
+function opened(open, parents, node) {
   const more = new Set(open);
   for (let n = parents[node]; n >= 0; n = parents[n]) more.add(n);
   return more;
@@ -287,14 +290,8 @@ function treeMark(model) {
   return model.mark;
 }
 
-function runText(sorted) {
-  const runs = [];
-  for (const number of sorted) {
-    const last = runs[runs.length - 1];
-    if (last && number === last[1] + 1) last[1] = number;
-    else runs.push([number, number]);
-  }
-  return runs.map(([a, b]) => (a === b ? a.toString(36) : `${a.toString(36)}-${b.toString(36)}`)).join(".");
+function runText(numbers) {
+  return runs(numbers).map(([a, b]) => (a === b ? a.toString(36) : `${a.toString(36)}-${b.toString(36)}`)).join(".");
 }
 
 function runsOf(text, limit) {

@@ -1,5 +1,7 @@
 // Keeps the tiles of a timeline that were asked for, and asks for those that are missing.
 
+import { kept } from "./model.js";
+
 const MOST_TILES_ASKED = 2000;
 const MOST_ROWS_ASKED = 256;
 const MOST_KEPT = 60000;
@@ -7,7 +9,7 @@ export const BINS = 512;
 export const FACTOR = 4;
 export const LAST_LEVEL = 15;
 
-/** Tiles of one side's timeline (see tiles.py). */
+/** Tiles of one side's timeline (see timeline.py). */
 export class TileStore {
   constructor(source, side, meta, arrived) {
     Object.assign(this, { source, side, meta, arrived });
@@ -50,9 +52,7 @@ export class TileStore {
     }
     const groups = new Map();
     for (const [row, level, number] of this.wanted) {
-      const key = `${level}`;
-      if (!groups.has(key)) groups.set(key, { level, rows: new Set(), first: number, last: number });
-      const group = groups.get(key);
+      const group = kept(groups, level, () => ({ level, rows: new Set(), first: number, last: number }));
       group.rows.add(row);
       group.first = Math.min(group.first, number);
       group.last = Math.max(group.last, number);
@@ -124,14 +124,18 @@ export class TileStore {
   }
 }
 
-/** Place of the first number that is greater. */
-export function after(sorted, value) {
-  let low = 0;
-  let high = sorted.length;
+/** The first of so many places for which something holds that holds for all after it. */
+export function firstPlace(count, holds) {
+  let [low, high] = [0, count];
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (sorted[middle] <= value) low = middle + 1;
-    else high = middle;
+    if (holds(middle)) high = middle;
+    else low = middle + 1;
   }
   return low;
+}
+
+/** Place of the first number that is greater. */
+export function after(sorted, value) {
+  return firstPlace(sorted.length, (place) => sorted[place] > value);
 }

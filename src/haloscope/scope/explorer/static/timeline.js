@@ -3,14 +3,11 @@
 import { Canvas, element, setText, styleColour } from "./dom.js";
 import { single } from "./format.js";
 import { TileStore } from "./tile_store.js";
-import { controls, legend } from "./timeline_bar.js";
-import { Instances } from "./timeline_instances.js";
-import { LABELS, RULER, SLIDER } from "./timeline_layout.js";
-import { Looks } from "./timeline_looks.js";
+import { Instances, Waits } from "./timeline_instances.js";
+import { LABELS, Looks, RULER, SLIDER, controls, legend } from "./timeline_looks.js";
 import { MOST_LINES_MEANT, Painter } from "./timeline_paint.js";
 import { Pointer } from "./timeline_pointer.js";
 import { Rows } from "./timeline_rows.js";
-import { Waits } from "./waits.js";
 
 const MOST_LINES = 2000;
 const LINES_AFTER = 90; // milliseconds without a change of the view

@@ -1,8 +1,139 @@
-// Goes through the instances of the selection: its wait states, or its longest stretches.
+// Wait states of a timeline, and the way through the instances of the selection: its waits, or its longest stretches.
 
-import { element, say, setText } from "./dom.js";
+import { element, say, setText, shown } from "./dom.js";
 import { single } from "./format.js";
-import { BINS, FACTOR, LAST_LEVEL } from "./tile_store.js";
+import { insideOf, kept } from "./model.js";
+import { BINS, FACTOR, LAST_LEVEL, firstPlace } from "./tile_store.js";
+
+const OF_CAUSES = ["delay", "critical_path", "imbalance"]; // metrics that are charged to who causes waits
+
+/** Wait states of one side, in seconds since the begin of its timeline. */
+export class Waits {
+  constructor(model, state) {
+    Object.assign(this, { model, state });
+    this.columns = null;
+    this.byPlace = new Map();
+    this.instances = [];
+    this.number = -1;
+  }
+
+  /** Takes the columns of an answer; `shift` is when the timeline begins. */
+  take(arrays, shift) {
+    this.columns = null;
+    this.byPlace = new Map();
+    if (!arrays || !arrays.begin.length) return;
+    this.columns = {
+      ...arrays,
+      begin: arrays.begin.map((time) => time - shift),
+      end: arrays.end.map((time) => time - shift),
+    };
+    arrays.place.forEach((place, wait) => {
+      kept(this.byPlace, place, () => []).push(wait);
+    });
+    this.longest = this.columns.end.reduce((most, end, n) => Math.max(most, end - this.columns.begin[n]), 0);
+  }
+
+  /** Waits of a location by begin, undefined where it has none. */
+  of(place) {
+    return this.byPlace.get(place);
+  }
+
+  /** Place in a list of waits from which on one may reach into a window. */
+  first(list, time) {
+    const { begin } = this.columns;
+    return firstPlace(list.length, (n) => begin[list[n]] >= time - this.longest);
+  }
+
+  /** The wait of a location at a moment, or null. */
+  at(place, time) {
+    const list = this.of(place);
+    if (!list) return null;
+    const { begin, end } = this.columns;
+    for (let n = this.first(list, time); n < list.length; n += 1) {
+      if (begin[list[n]] > time) break;
+      if (end[list[n]] >= time) return list[n];
+    }
+    return null;
+  }
+
+  /** A wait in words. */
+  words(wait) {
+    const { metric, begin, end, cause, cause_node: causeNode, delay_node: delayNode } = this.columns;
+    const who = cause[wait] >= 0 ? `, waits for ${this.model.placeName(cause[wait])}` : "";
+    const where = causeNode[wait] >= 0 ? ` in ${this.model.nodeName(causeNode[wait])}` : "";
+    const why = delayNode[wait] >= 0 ? `, because of ${this.model.nodeName(delayNode[wait])}` : "";
+    return shown(`${this.model.metrics[metric[wait]].title}: ${single(end[wait] - begin[wait], "s")}${who}${where}${why}`);
+  }
+
+  /** Whether a metric is the selected one or lies below it. */
+  isSelected(metric) {
+    for (let m = metric; m >= 0; m = this.model.metrics[m].parent) if (m === this.state.metric) return true;
+    return false;
+  }
+
+  /**
+   * Finds the waits of the selected metric, call path and ranks, the longest first; of delay costs
+   * those for which the call path is charged most. Where a metric has none of its own, those of the one above.
+   */
+  findInstances() {
+    this.number = -1;
+    this.instances = [];
+    if (!this.columns) return;
+    const { model, state } = this;
+    if (this.areOfCauses) this.instances = this.chosen(() => true, this.columns.delay_node);
+    else {
+      this.instances = this.chosen((metric) => this.isSelected(metric), this.columns.node);
+      const above = model.metrics[state.metric].parent;
+      if (!this.instances.length && above >= 0 && state.metric !== 0 && this.columns.metric.includes(above)) {
+        this.instances = this.chosen((metric) => metric === above, this.columns.node);
+      }
+    }
+    const { begin, end } = this.columns;
+    this.instances.sort((a, b) => end[b] - begin[b] - (end[a] - begin[a]));
+  }
+
+  chosen(isMetric, nodes) {
+    const { model, state } = this;
+    const { metric, place, cause } = this.columns;
+    const inside = insideOf(model.parents, state.node);
+    const waits = [];
+    // Selected ranks may be those that wait or those that keep others waiting.
+    const isChosen = (p) => p >= 0 && state.ranks.has(model.meta.places[p][0]);
+    for (let wait = 0; wait < metric.length; wait += 1) {
+      if (nodes[wait] < 0 || !inside[nodes[wait]] || !isMetric(metric[wait])) continue;
+      if (state.ranks.size && !isChosen(place[wait]) && !isChosen(cause[wait])) continue;
+      waits.push(wait);
+    }
+    return waits;
+  }
+
+  /** The wait in the middle of an instance, null where there is none. */
+  among({ place, begin, end }) {
+    return this.columns ? this.at(place, (begin + end) / 2) : null;
+  }
+
+  /** Whether the selected metric is charged to those who cause waits. */
+  get areOfCauses() {
+    const { model, state } = this;
+    return OF_CAUSES.includes(model.metrics[model.rootMetric(state.metric)].name);
+  }
+
+  /** The next one, or the one before; null where there is none. */
+  step(by) {
+    if (!this.instances.length) return null;
+    this.number = Math.min(this.instances.length - 1, Math.max(0, this.number + by));
+    return this.instances[this.number];
+  }
+
+  /** Which instance is shown, in words. */
+  get status() {
+    const count = this.instances.length;
+    if (!this.columns) return "";
+    if (!count) return "no wait state of the selection";
+    if (this.number >= 0) return `${this.number + 1} of ${count}: ${this.words(this.instances[this.number])}`;
+    return `${count} wait state${count > 1 ? "s" : ""} of the selection`;
+  }
+}
 
 const AROUND = 0.8; // of an instance that is shown before and after it
 const SHORTEST = 2e-9; // seconds
@@ -50,11 +181,16 @@ export class Instances {
   /** Shows a wait of a location, with its cause. */
   pointOut(place, begin, end) {
     const { rows, waits } = this.timeline;
-    const row = rows.rowOfPlace.get(place) ?? -1;
-    const wait = row >= 0 && waits.columns ? waits.at(place, (begin + end) / 2) : null;
-    const causeRow = wait === null ? -1 : (rows.rowOfPlace.get(waits.columns.cause[wait]) ?? -1);
+    const row = rows.rowOf(place);
+    const wait = row < 0 ? null : waits.among({ place, begin, end });
     this.announce(wait === null ? "" : waits.words(wait));
-    this.show({ begin, end, row, causeRow });
+    this.show({ begin, end, row, causeRow: this.causeRow(wait) });
+  }
+
+  /** Row of the location for which a wait waits, -1 where there is none. */
+  causeRow(wait) {
+    const { rows, waits } = this.timeline;
+    return wait === null ? -1 : rows.rowOf(waits.columns.cause[wait]);
   }
 
   show(instance) {
@@ -84,18 +220,11 @@ export class Instances {
     const { meta, rows, state, waits } = this.timeline;
     if (!meta || state.instance === this.followed) return;
     this.followed = state.instance;
-    const row = this.followed ? (rows.rowOfPlace.get(this.followed.place) ?? -1) : -1;
-    if (row < 0) {
-      this.shown = null;
-      waits.number = -1;
-      this.announce(waits.status);
-    } else {
-      const wait = waits.columns ? waits.at(this.followed.place, (this.followed.begin + this.followed.end) / 2) : null;
-      const cause = wait === null ? -1 : waits.columns.cause[wait];
-      this.shown = { begin: this.followed.begin, end: this.followed.end, row, causeRow: rows.rowOfPlace.get(cause) ?? -1 };
-      waits.number = waits.numberOf(this.followed);
-      this.announce(waits.number < 0 && wait !== null ? waits.words(wait) : waits.status);
-    }
+    const row = rows.rowOf(this.followed?.place);
+    const wait = row < 0 ? null : waits.among(this.followed);
+    this.shown = row < 0 ? null : { ...this.followed, row, causeRow: this.causeRow(wait) };
+    waits.number = wait === null ? -1 : waits.instances.indexOf(wait);
+    this.announce(waits.number < 0 && wait !== null ? waits.words(wait) : waits.status);
     this.timeline.arrangeRows();
   }
 
@@ -109,13 +238,9 @@ export class Instances {
     if (!(await timeline.open())) return;
     this.find();
     const { waits, meta } = timeline;
-    const wanted = instance && {
-      place: instance.place,
-      begin: instance.begin - meta.begin,
-      end: instance.end - meta.begin,
-    };
+    const wanted = instance && { ...instance, begin: instance.begin - meta.begin, end: instance.end - meta.begin };
     // An instance outside the selection would not show it.
-    const number = wanted ? waits.numberOf(wanted) : -1;
+    const number = wanted ? waits.instances.indexOf(waits.among(wanted)) : -1;
     const pointsThere = wanted && number < 0 && (waits.areOfCauses || this.isCause(wanted));
     if (waits.instances.length && !pointsThere) {
       waits.number = Math.max(0, number);
@@ -126,9 +251,9 @@ export class Instances {
   }
 
   /** Whether the selected call path causes a wait. */
-  isCause({ place, begin, end }) {
+  isCause(instance) {
     const { waits, looks, state } = this.timeline;
-    const wait = waits.columns ? waits.at(place, (begin + end) / 2) : null;
+    const wait = waits.among(instance);
     if (wait === null) return false;
     const { cause_node: does, delay_node: charged } = waits.columns;
     return [does[wait], charged[wait]].some((by) => by >= 0 && looks.pathOf(by).includes(state.node));
@@ -137,7 +262,7 @@ export class Instances {
   /** Goes to a long stretch of the selected call path; resolves to whether there is one. */
   async showBusiest() {
     const { rows, store, state, model, meta } = this.timeline;
-    const inside = model.insideOf(state.node);
+    const inside = insideOf(model.parents, state.node);
     const chosen = meta.rows
       .map((_, row) => row)
       .filter((row) => !state.ranks.size || state.ranks.has(rows.rankOf(row)))
@@ -146,9 +271,7 @@ export class Instances {
     let best = null;
     for (const row of chosen) {
       const stretch = longestRun(store.find(row, 0, 0).tile, inside, meta.span);
-      if (stretch && (!best || stretch.sure > best.sure || (stretch.sure === best.sure && long(stretch) > long(best)))) {
-        best = { ...stretch, row };
-      }
+      if (stretch && isBetter(stretch, best)) best = { ...stretch, row };
     }
     // Where the call path fills only a part of a bin, finer tiles locate it.
     for (let level = 1; best && level <= LAST_LEVEL && best.sure < EXACT; level += 1) {
@@ -168,6 +291,11 @@ export class Instances {
 
 function long({ begin, end }) {
   return end - begin;
+}
+
+/** Whether a stretch is surer than the best one so far, or as sure and longer. */
+function isBetter(stretch, best) {
+  return !best || stretch.sure > best.sure || (stretch.sure === best.sure && long(stretch) > long(best));
 }
 
 /**
@@ -192,7 +320,7 @@ function longestRun(tile, inside, span) {
     const stretch = { begin: begin(first), end: begin(last + 1), sure };
     // A stretch of many bins is as good as known.
     if (sure === 1 && last - first >= MANY_BINS) stretch.sure = EXACT;
-    if (!best || stretch.sure > best.sure || (stretch.sure === best.sure && long(stretch) > long(best))) best = stretch;
+    if (isBetter(stretch, best)) best = stretch;
     first = last;
   }
   return best;

@@ -2,7 +2,7 @@
 
 import { tip } from "./dom.js";
 import { single } from "./format.js";
-import { LABELS, RULER, SCROLLBAR, SLIDER } from "./timeline_layout.js";
+import { LABELS, RULER, SCROLLBAR, SLIDER } from "./timeline_looks.js";
 
 const NEAR = 5; // CSS pixels from a message
 const CLICK = 4; // CSS pixels that a pointer may move in a click

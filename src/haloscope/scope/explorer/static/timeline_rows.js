@@ -1,8 +1,9 @@
 // Rows of the timeline: which locations are shown, how high, and where on the canvas.
 
 import { shown } from "./dom.js";
-import { RULER, SLIDER, STACK_BAR } from "./timeline_layout.js";
+import { kept } from "./model.js";
 import { after } from "./tile_store.js";
+import { RULER, SLIDER, STACK_BAR } from "./timeline_looks.js";
 
 const LOWEST = 4; // CSS pixels, unless someone wants them lower
 const HIGHEST = 26;
@@ -40,9 +41,7 @@ export class Rows {
     locations.forEach(([rank, , , kind, device], row) => {
       if (kind === OF_LIBRARY) this.folded.add(row);
       if (kind !== ON_STREAM) return;
-      const key = `${rank}.${device}`;
-      if (!devices.has(key)) devices.set(key, []);
-      devices.get(key).push(row);
+      kept(devices, `${rank}.${device}`, () => []).push(row);
     });
     const behind = new Map(); // by the first stream of a device: all of them, in order
     for (const streams of devices.values()) {
@@ -70,6 +69,11 @@ export class Rows {
   /** CSS pixels of all rows together. */
   get total() {
     return this.tops[this.rows.length];
+  }
+
+  /** Row of a location, -1 where it has none. */
+  rowOf(place) {
+    return this.rowOfPlace.get(place) ?? -1;
   }
 
   rankOf(row) {

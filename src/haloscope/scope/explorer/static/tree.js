@@ -1,7 +1,7 @@
 // A tree of thousands of rows that only makes the elements that can be seen, for eyes, keys and
 // screen readers alike.
 
-import { element, setText, shown } from "./dom.js";
+import { element, setText, shown, tips } from "./dom.js";
 
 const ALL_UP_TO = 300; // rows; more are made as they come into sight
 const BEYOND = 12; // rows made above and below what is seen
@@ -14,7 +14,7 @@ const DEEP = 14; // levels, beyond which rows are moved in less
  * value(id) -> {text, number, colour, note}, describe(id) -> lines of a tip, mark(id) -> class.
  */
 export class Tree {
-  constructor(label, source, showTip) {
+  constructor(label, source) {
     this.source = source;
     this.rows = [];
     this.active = null;
@@ -24,21 +24,16 @@ export class Tree {
     this.top = 0;
     this.room = 0;
     this.space = element("div", { class: "rows", role: "none" });
-    this.node = element(
-      "div",
-      { class: "tree", role: "tree", "aria-label": label, tabindex: "0" },
-      this.space,
-    );
+    this.node = element("div", { class: "tree", role: "tree", "aria-label": label, tabindex: "0" }, this.space);
     this.prefix = `item-${label.toLowerCase().replace(/\W+/g, "-")}-`;
     this.node.addEventListener("scroll", () => this.look());
     this.node.addEventListener("keydown", (event) => this.key(event));
     this.node.addEventListener("click", (event) => this.click(event));
     this.node.addEventListener("dblclick", (event) => this.click(event, true));
-    this.node.addEventListener("pointermove", (event) => {
+    tips(this.node, (event) => {
       const id = this.idOf(event);
-      showTip(event, id === null ? null : this.source.describe(id));
+      return id === null ? null : this.source.describe(id);
     });
-    this.node.addEventListener("pointerleave", (event) => showTip(event, null));
     new ResizeObserver(() => this.look()).observe(this.node);
   }
 
@@ -129,7 +124,7 @@ export class Tree {
     const name = this.source.name(id);
     const selected = this.source.isSelected(id);
     const node = parts.row;
-    const mark = this.source.mark?.(id) ?? "";
+    const mark = this.source.mark(id);
     const active = id === this.active;
     // Most rows stay as they are when another one is chosen.
     const looks = JSON.stringify([row, place, value, name, selected, active, mark]);

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.scope.explorer.tiles import innermost_of, segments
 from haloscope.scope.trace.measurement import Location, Measurement
-from haloscope.scope.trace.trace import Events, Kind, read_pieces
+from haloscope.scope.trace.trace import Events, Kind, innermost_of, read_pieces, segments
 
 # All that is asked of a GPU's busy times is a difference of such measures: what lies between two
 # moments, what of one set lies outside of another.

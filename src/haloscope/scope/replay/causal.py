@@ -1,22 +1,19 @@
-"""The controlled logical clock: shifts events so that nothing comes before its cause."""
+"""Causes and effects in a trace: corrected clocks, and messages with both ends."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import MachineError
-from haloscope.scope.record.build import EVENTS_HEADER, compile_library
-from haloscope.scope.replay.inputs import HEADERS, make_inputs
+from haloscope.scope.replay.inputs import POINTER, load_replay, make_inputs
 from haloscope.scope.trace.measurement import Measurement, RankDefinitions
-
-_HERE = Path(__file__).parent
-
 
 _CONTRADICTION = 2  # among the counts of the library
 
@@ -39,25 +36,15 @@ class Correction:
 
 def correct(measurement: Measurement, latency: float = 1e-6) -> Correction:
     """Shift events so that nothing comes before its cause: the controlled logical clock."""
-    # A receive is put to ``max(own time, time of the send + latency)``. From there on the shift
-    # shrinks by a hundredth of the time that goes by (forward amplification), so that later
-    # intervals keep their lengths and the clock comes back to the measured one. The events before
-    # are shifted along a ramp of a fiftieth (backward amortisation), less where a send would
-    # overtake its receive. In a collective whoever gets data leaves after all those that give them
-    # have entered: all of them in a barrier or an all-to-all, the root of a broadcast, the senders
-    # of a reduction, the lower ranks in a scan. Operations of which a trace does not say which rank
-    # needs which (``MPI_Alltoallv``, neighbourhood collectives, creation of communicators) are left
-    # out. Threads and streams of a rank share its clock.
-    # Rabenseifner, Euromicro PDP 1997, 477-484; Becker, Rabenseifner, Wolf and Linford, Parallel
-    # Computing 35 (2009) 595, for collectives and the replay; Becker, Geimer, Rabenseifner and
-    # Wolf, Cluster Computing 16 (2013) 3, for threads.
+    # replay/logical_clock.cpp says how. Operations of which a trace does not say which rank needs
+    # which (``MPI_Alltoallv``, neighbourhood collectives, creation of communicators) are left out.
     # `latency`: least time from the begin of a send to the end of its receive in seconds; 0 is
     # taken between ranks of one host, whose clock is the same. Where messages went to and fro
     # between two hosts in less than twice that, it is half of what the fastest took.
     if _is_one_clock(measurement) or not any(place.events for place in measurement.locations):
         return Correction()
     inputs = make_inputs(measurement)
-    library = _load()
+    library = _clock()
     counts = (ctypes.c_int64 * 3)()
     largest = ctypes.c_double()
     hosts = _host_numbers(measurement)
@@ -116,19 +103,86 @@ def _host_numbers(measurement: Measurement) -> NDArray[np.int32]:
     return hosts
 
 
-def _load() -> Any:
-    """The compiled replay, with its functions' types set."""
-    path = compile_library(
-        [_HERE / "logical_clock.cpp"],
-        [*HEADERS, _HERE / "channels.h", _HERE / "causal.h", _HERE / "ramps.h", EVENTS_HEADER],
-        flags=("-fvisibility-inlines-hidden",),
+_NO_MEMORY = 1  # the `Failure` of team.h
+LAUNCHES = -2  # stands for the communicator of launches of kernels, whose tag is their correlation
+
+MESSAGES = np.dtype(
+    [
+        ("sender", "<i4"),  # indices of locations
+        ("receiver", "<i4"),
+        ("sent", "<i8"),  # absolute ticks of the two events
+        ("received", "<i8"),
+        ("send_number", "<i8"),  # among the ends of messages of the location
+        ("receive_number", "<i8"),
+        ("bytes", "<u8"),  # as sent
+        ("comm", "<i4"),  # number of the run
+        ("tag", "<u4"),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class MessageTable:
+    """Messages whose both ends were recorded, and launches of kernels that were executed."""
+
+    messages: NDArray[np.void]  # Dtype `MESSAGES`; those of a channel in order
+    ends: NDArray[np.int64]  # How many ends each location has, shape (locations,)
+    # Recorded sends and receives, matched or not, without launches.
+    sends: int
+    receives: int
+
+
+def match_messages(measurement: Measurement, most: int = 1 << 62) -> MessageTable:
+    """Match the messages of a trace; of one with more than `most` sends only count them."""
+    inputs = make_inputs(measurement, 1)
+    library = _matcher()
+    counts = np.zeros(3, np.int64)
+    handle = library.match_messages(ctypes.byref(inputs.run), most, counts.ctypes.data)
+    if not handle:
+        raise inputs.error_of(_NO_MEMORY)
+    try:
+        messages = np.zeros(counts[0], MESSAGES)
+        ends = np.zeros(len(measurement.locations), np.int64)
+        library.messages_copy(handle, messages.ctypes.data, ends.ctypes.data)
+    finally:
+        library.messages_free(handle)
+    # The replay counts ticks from the first one of each rank.
+    origins = [
+        int(measurement.ranks[place.rank].opening.get("epoch", 0))
+        for place in measurement.locations
+    ]
+    for end, time in (("sender", "sent"), ("receiver", "received")):
+        messages[time] += np.array(origins, np.int64)[messages[end]]
+    return MessageTable(messages, ends, *counts[1:].tolist())
+
+
+def by_location(locations: NDArray[Any]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Each location that occurs in a column of messages, and the rows that have it."""
+    order = np.argsort(locations, kind="stable")
+    numbers, starts = np.unique(locations[order], return_index=True)
+    if len(order):
+        yield from zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)
+
+
+@cache
+def _clock() -> Any:
+    return load_replay(
+        {
+            "clock_correct": (POINTER, POINTER, POINTER, ctypes.c_double, POINTER, POINTER),
+            "clock_knots": (ctypes.c_int64, POINTER, ctypes.c_int32, POINTER),
+            "clock_free": (None, POINTER),
+        },
+        "logical_clock.cpp",
     )
-    library = ctypes.CDLL(str(path))
-    pointer = ctypes.c_void_p
-    library.clock_correct.restype = pointer
-    library.clock_correct.argtypes = (pointer, pointer, ctypes.c_double, pointer, pointer)
-    library.clock_knots.restype = ctypes.c_int64
-    library.clock_knots.argtypes = (pointer, ctypes.c_int32, pointer)
-    library.clock_free.restype = None
-    library.clock_free.argtypes = (pointer,)
-    return library
+
+
+@cache
+def _matcher() -> Any:
+    return load_replay(
+        {
+            "match_messages": (POINTER, POINTER, ctypes.c_int64, POINTER),
+            "messages_copy": (None, POINTER, POINTER, POINTER),
+            "messages_free": (None, POINTER),
+        },
+        "messages.cpp",
+    )

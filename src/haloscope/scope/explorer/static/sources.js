@@ -1,13 +1,107 @@
-// Where numbers come from in a single file: all of them lie in the page, some less exact.
+// Where numbers come from: the server of `haloscope explore`, or the page itself where a single file brings all of them along, some less exact.
 
-import { embedded, unpack } from "./pack.js";
+import { runs } from "./format.js";
+import { QUANTITIES, insideOf, kept } from "./model.js";
 import { FACTOR } from "./tile_store.js";
 
-const CONSTANT = 0; // how a row of values is kept (see embed.py)
-const BYTE = 1;
-const WORD = 2;
-const SPREAD = 3;
-const QUANTITIES = ["messages", "empty", "bytes", "seconds", "receive_seconds"];
+const ARRAYS = {
+  f8: Float64Array,
+  f4: Float32Array,
+  i4: Int32Array,
+  u4: Uint32Array,
+  u2: Uint16Array,
+  u1: Uint8Array,
+};
+
+/** {meta, arrays} of a pack's bytes. */
+function unpack(buffer) {
+  const length = new DataView(buffer).getUint32(0, true);
+  const { meta, arrays: table } = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
+  const arrays = {};
+  for (const [name, [type, offset, count]] of Object.entries(table)) {
+    arrays[name] = new ARRAYS[type](buffer, 8 + length + offset, count);
+  }
+  return { meta, arrays };
+}
+
+/** Bytes of a pack that lies in the page, compressed and in base64. */
+async function embedded(name) {
+  const node = document.querySelector(`script[data-pack="${name}"]`);
+  if (!node) return null;
+  const text = atob(node.textContent);
+  node.remove();
+  const bytes = new Uint8Array(text.length);
+  for (let place = 0; place < text.length; place += 1) bytes[place] = text.charCodeAt(place);
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).arrayBuffer();
+}
+
+/** Whether the page brings its data along. */
+export function isAlone() {
+  return document.querySelector("script[data-pack]") !== null;
+}
+
+/** Asks the server that the page came from. */
+export class ServerSource {
+  async ask(question, options = {}) {
+    const query = new URLSearchParams(options).toString();
+    const response = await fetch(`${question}${query ? `?${query}` : ""}`);
+    if (!response.ok) throw new Error(`${question}: ${await response.text()}`);
+    return unpack(await response.arrayBuffer());
+  }
+
+  head() {
+    return this.ask("head");
+  }
+
+  /** Values by location of a metric and a call path, of each side; nothing is spread here. */
+  async row(metric, exclusive, node, own) {
+    const { arrays } = await this.ask("row", { metric, exclusive: Number(exclusive), node, own: Number(own) });
+    return { rows: Object.values(arrays), spread: 0 };
+  }
+
+  async cells(side, node, own, window, most) {
+    const { arrays } = await this.ask("map", {
+      side,
+      node,
+      own: Number(own),
+      senders_first: window.s0,
+      senders_more: window.s1 - window.s0 - 1,
+      receivers_first: window.r0,
+      receivers_more: window.r1 - window.r0 - 1,
+      most: most - 1,
+    });
+    return arrays;
+  }
+
+  async receivers(side, node, own) {
+    return (await this.ask("receivers", { side, node, own: Number(own) })).arrays;
+  }
+
+  waits(side) {
+    return this.ask("waits", { side });
+  }
+
+  async timeline(side) {
+    return (await this.ask("timeline", { side })).meta;
+  }
+
+  tiles(side, level, first, last, rows) {
+    return this.ask("tiles", { side, level, first, last, rows: rowText(rows) });
+  }
+
+  lines(side, begin, end, rows, most) {
+    return this.ask("lines", { side, begin, end, rows: rowText(rows), most });
+  }
+}
+
+/** Rows as the server reads them: 0-3,7. */
+function rowText(rows) {
+  return runs(rows).map(([a, b]) => (a === b ? `${a}` : `${a}-${b}`)).join(",");
+}
+
+const [CONSTANT, BYTE, WORD, SPREAD] = [0, 1, 2, 3]; // how a row of values is kept (see page.py)
+const SUMS = Object.keys(QUANTITIES);
 
 /** Answers as the server does, from the page's own data. */
 export class FileSource {
@@ -16,13 +110,7 @@ export class FileSource {
   }
 
   open(name) {
-    if (!this.opened.has(name)) {
-      this.opened.set(
-        name,
-        embedded(name).then((buffer) => (buffer ? unpack(buffer) : null)),
-      );
-    }
-    return this.opened.get(name);
+    return kept(this.opened, name, () => embedded(name).then((buffer) => (buffer ? unpack(buffer) : null)));
   }
 
   async head() {
@@ -39,17 +127,6 @@ export class FileSource {
     return head;
   }
 
-  below(node, own) {
-    const inside = new Uint8Array(this.parents.length);
-    inside[node] = 1;
-    if (!own) {
-      for (let n = node + 1; n < inside.length; n += 1) {
-        if (this.parents[n] >= 0 && inside[this.parents[n]]) inside[n] = 1;
-      }
-    }
-    return inside;
-  }
-
   async values(side) {
     const { arrays } = await this.open(`values${side}`);
     if (!arrays.at) {
@@ -58,24 +135,19 @@ export class FileSource {
       arrays.low_at = new Int32Array(arrays.kind.length);
       let high = 0;
       let low = 0;
-      for (let row = 0; row < arrays.kind.length; row += 1) {
+      arrays.kind.forEach((kind, row) => {
         arrays.at[row] = high;
         arrays.low_at[row] = low;
-        if (arrays.kind[row] === BYTE || arrays.kind[row] === WORD) high += this.places;
-        if (arrays.kind[row] === WORD) low += this.places;
-      }
+        if (kind === BYTE || kind === WORD) high += this.places;
+        if (kind === WORD) low += this.places;
+      });
     }
     return arrays;
   }
 
   async row(metric, exclusive, node, own) {
-    const inside = this.below(node, own);
-    const wanted = this.metricParents.map((_, number) => number === metric);
-    if (!exclusive) {
-      this.metricParents.forEach((parent, number) => {
-        if (parent >= 0 && wanted[parent]) wanted[number] = true;
-      });
-    }
+    const inside = insideOf(this.parents, node, own);
+    const wanted = insideOf(this.metricParents, metric, exclusive);
     const rows = [];
     let all = 0;
     let spread = 0;
@@ -111,7 +183,7 @@ export class FileSource {
     const { meta, arrays } = await this.open(`pairs${side}`);
     const all = this.parents.length > 0 && node === 0 && !own;
     if (all || !meta.by_node) return { meta, arrays, chosen: all ? null : "left out" };
-    const inside = this.below(node, own);
+    const inside = insideOf(this.parents, node, own);
     const chosen = [];
     for (let row = 0; row < arrays.node.length; row += 1) if (inside[arrays.node[row]]) chosen.push(row);
     return { meta, arrays, chosen };
@@ -133,20 +205,19 @@ export class FileSource {
       const r = arrays.receiver[row] - window.r0;
       if (s < 0 || r < 0 || s >= width || r >= height) continue;
       const cell = Math.floor((r * rows) / height) * columns + Math.floor((s * columns) / width);
-      let sum = sums.get(cell);
-      if (!sum) sums.set(cell, (sum = [0, 0, 0, 0, 0, 0]));
+      const sum = kept(sums, cell, () => [0, 0, 0, 0, 0, 0]);
       const pair = r * width + s;
       if (!seen.has(pair)) {
         seen.add(pair);
         sum[5] += arrays.pairs ? arrays.pairs[row] : 1;
       }
-      QUANTITIES.forEach((name, place) => {
+      SUMS.forEach((name, place) => {
         sum[place] += arrays[name][row];
       });
     }
     const cells = [...sums.keys()].sort((a, b) => a - b);
     const answer = { cell: Int32Array.from(cells), pairs: Float64Array.from(cells, (c) => sums.get(c)[5]) };
-    QUANTITIES.forEach((name, place) => {
+    SUMS.forEach((name, place) => {
       answer[name] = Float64Array.from(cells, (c) => sums.get(c)[place]);
     });
     return answer;
@@ -157,23 +228,22 @@ export class FileSource {
     if (chosen === "left out") return null;
     if (!chosen) {
       const whole = {};
-      for (const name of ["senders", "empty_senders", ...QUANTITIES]) whole[name] = arrays[`of_${name}`];
+      for (const name of ["senders", "empty_senders", ...SUMS]) whole[name] = arrays[`of_${name}`];
       return whole;
     }
     const answer = { senders: new Float64Array(this.size), empty_senders: new Float64Array(this.size) };
-    for (const name of QUANTITIES) answer[name] = new Float64Array(this.size);
+    for (const name of SUMS) answer[name] = new Float64Array(this.size);
     const full = new Map();
     for (const row of chosen) {
       const receiver = arrays.receiver[row];
-      for (const name of QUANTITIES) answer[name][receiver] += arrays[name][row];
+      for (const name of SUMS) answer[name][receiver] += arrays[name][row];
       const link = receiver * this.size + arrays.sender[row];
       full.set(link, (full.get(link) || 0) + arrays.messages[row] - arrays.empty[row]);
     }
     for (const [link, messages] of full) {
       answer[messages > 0 ? "senders" : "empty_senders"][Math.floor(link / this.size)] += 1;
     }
-    if (!meta.by_node) return null;
-    return answer;
+    return meta.by_node ? answer : null;
   }
 
   waits(side) {

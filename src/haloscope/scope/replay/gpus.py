@@ -1,49 +1,59 @@
-"""The work of GPUs in a run, and the waits of hosts and devices for each other.
-
-:func:`add_gpus` is the entry for analyses; :func:`breakdown` and :func:`kernels` make tables of the
-result. Imported by replay, report and explorer; imports analysis, trace and explorer/tiles.
-"""
+"""Adds the work of GPUs to a result, and the waits of hosts and devices for each other."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.scope.analysis.metrics import NUMBER, children
-from haloscope.scope.analysis.result import Result
-from haloscope.scope.gpu.breakdown import (
-    PARTS,
-    Breakdown,
-    Queues,
-    breakdown,
-    held_up,
-    kernels,
-    queues,
-    split,
+from haloscope.scope.analysis.metrics import (
+    COMPUTATION,
+    NUMBER,
+    children,
+    metric_of_role,
+    with_ancestors,
 )
-from haloscope.scope.gpu.reading import (
+from haloscope.scope.analysis.result import Result
+from haloscope.scope.replay.gpu_events import (
     Clock,
     Floats,
     Integers,
     Launches,
     Thread,
     Union,
+    Waits,
     Work,
     distinct,
     is_among,
     joined,
     read_thread,
     read_work,
+    stream_of,
     union,
 )
-from haloscope.scope.trace.categories import COMPUTATION, metric_of_role, with_ancestors
-from haloscope.scope.trace.measurement import Measurement
+from haloscope.scope.trace.measurement import Location, Measurement
+from haloscope.scope.trace.trace import NOBODY
 
-__all__ = ["Breakdown", "add_gpus", "breakdown", "kernels"]
+# Every moment of a rank's run counts once. Where its GPU works, the moment is the GPU's, whatever the
+# host does meanwhile: kernels come first, then communication by NCCL, then transfers between device
+# and host, then copies on devices. The rest is divided by what the host does, and so is the whole time
+# of a rank without a GPU.
+
+_ON_DEVICE = ("kernels", "nccl", "transfers", "copies")
+PARTS = (*_ON_DEVICE, "mpi", "gpu_calls", "host")
+TITLES = {
+    "kernels": "Kernels",
+    "nccl": "NCCL",
+    "transfers": "Device-host transfer",
+    "copies": "Copies on devices",
+    "mpi": "MPI",
+    "gpu_calls": "GPU calls",
+    "host": "Host",
+}
 
 _WRONG_ORDER = "late_sender_wrong_order"
 _TRANSFERS = (1, 2)  # to device, to host
@@ -172,12 +182,12 @@ class _Adder:
         for index, done in work:
             self._count(index, done, devices[places[index].device])
         started = distinct(np.concatenate([done.correlations for _, done in work]))
-        whole = _Whole(list(devices.values()))
+        up_to = _up_to(list(devices.values()))
         threads: dict[int, Thread] = {}
         for index in self._threads_of([rank]):
             take = None
             if places[index].number == 0:
-                take = _Host(self, index, devices, whole).take
+                take = _Host(self, index, devices, up_to).take
             threads[index] = self._read(index, late.wanted(index), take)
             late.take(index, threads[index])
             self._count_launches(index, threads[index].launches, started)
@@ -240,18 +250,12 @@ class _Adder:
 
     def _list_devices(self, rank: int, devices: Mapping[int, _Device]) -> None:
         for number, device in devices.items():
-            self.devices.append(
-                {
-                    "rank": rank,
-                    "device": number,
-                    "kernels": device.kernels.total,
-                    "nccl": device.nccl.total,
-                    "transfers": device.transfers.total,
-                    "copies": device.copies.total,
-                    "busy": float(self.values["gpu_busy"][:, device.first].sum()),
-                    "idle": float(self.values["gpu_idle"][:, device.first].sum()),
-                }
-            )
+            done = {part: getattr(device, part).total for part in _ON_DEVICE}
+            rest = {
+                state: float(self.values[f"gpu_{state}"][:, device.first].sum())
+                for state in ("busy", "idle")
+            }
+            self.devices.append({"rank": rank, "device": number, **done, **rest})
 
     # --- late senders -----------------------------------------------------------------------
 
@@ -281,38 +285,26 @@ class _Adder:
         self.values["late_sender_transfer"] = np.clip(transfers, 0.0, np.maximum(rest, 0.0))
 
 
-class _Whole:
-    """When any GPU of a rank did what, each moment counted for the first of the parts."""
-
-    def __init__(self, devices: list[_Device]) -> None:
-        parts = [
-            [device.kernels for device in devices],
-            [device.nccl for device in devices],
-            [device.transfers for device in devices],
-            [device.copies for device in devices],
-        ]
-        self.up_to = [
-            joined([one for part in parts[: number + 1] for one in part])
-            for number in range(len(parts))
-        ]
-
-    @property
-    def busy(self) -> Union:
-        """When any of them did anything."""
-        return self.up_to[-1]
+def _up_to(devices: list[_Device]) -> list[Union]:
+    """When any GPU of a rank did one of the first parts, for one part, two and so on."""
+    parts = [[getattr(device, part) for device in devices] for part in _ON_DEVICE]
+    return [
+        joined([one for part in parts[: number + 1] for one in part])
+        for number in range(len(parts))
+    ]
 
 
 class _Host:
     """Takes stretches of time of a rank's first thread, by innermost call path."""
 
     def __init__(
-        self, adder: _Adder, index: int, devices: Mapping[int, _Device], whole: _Whole
+        self, adder: _Adder, index: int, devices: Mapping[int, _Device], up_to: list[Union]
     ) -> None:
         self.adder = adder
         self.index = index
         self.row = adder.breakdown[adder.measurement.locations[index].rank]
         self.devices = list(devices.values())
-        self.whole = whole
+        self.up_to = up_to
 
     def take(self, begins: Floats, ends: Floats, nodes: Integers) -> None:
         """Add what the GPUs did and did not do meanwhile."""
@@ -326,10 +318,10 @@ class _Host:
             adder._add("gpu_idle", device.first, nodes, idle)
             adder._add("gpu_idle_computation", device.first, nodes, idle * adder.computes[nodes])
             adder._add("gpu_idle_mpi", device.first, nodes, idle * adder.in_mpi[nodes])
-        of_kernels = self.whole.up_to[0].within(begins, ends)
+        of_kernels = self.up_to[0].within(begins, ends)
         adder._add("gpu_wait_kernels", self.index, nodes, of_kernels * adder.waits[nodes])
         before = np.zeros(len(begins))
-        for part, work in enumerate(self.whole.up_to):
+        for part, work in enumerate(self.up_to):
             within = work.within(begins, ends)
             self.row[part] += float((within - before).sum())
             before = within
@@ -392,12 +384,82 @@ class _Late:
     def table(self, size: int) -> dict[str, list[float]]:
         """Seconds by rank that received."""
         ranks = self._ranks[self.locations]
+        host = self.ends - self.begins - self.device
+        parts = {"host": host, "device": self.device, "transfer": self.transfer}
+        return {name: np.bincount(ranks, part, size).tolist() for name, part in parts.items()}
 
-        def by_rank(amounts: Floats) -> list[float]:
-            return [float(value) for value in np.bincount(ranks, amounts, size)]
 
-        return {
-            "host": by_rank(self.ends - self.begins - self.device),
-            "device": by_rank(self.device),
-            "transfer": by_rank(self.transfer),
-        }
+# While a rank waits for a message, its sender does something else. Going back from the send: where
+# the sender's host came out of a call that waited for a stream, and that stream had work when the
+# call was entered, the GPU held it up, for as long as that stream had had work without a break. All
+# else is the host's. A stream has work from the launch of a kernel or copy to its end, so that the
+# gaps between kernels in a queue are the GPU's, and the time before a launch is the host's.
+
+
+@dataclass(frozen=True)
+class Queues:
+    """When the streams of a rank had work, started or not."""
+
+    by_place: Mapping[int, Union]  # By the rank's number of a location, that of its stream
+    all_streams: Union  # Of any stream
+
+
+def queues(work: Sequence[tuple[Location, Work]], launches: Sequence[Launches]) -> Queues:
+    """Find when the streams of a rank had work."""
+    correlations = _concatenated([one.correlations for one in launches], np.int64)
+    times = _concatenated([one.times for one in launches], np.float64)
+    order = np.lexsort((times, correlations))
+    correlations, times = correlations[order], times[order]
+    begins: dict[str, list[Floats]] = defaultdict(list)
+    ends: dict[str, list[Floats]] = defaultdict(list)
+    for place, done in work:
+        started = done.begins.copy()
+        at = np.searchsorted(correlations, done.correlations)
+        known = at < len(correlations)
+        known[known] = correlations[at[known]] == done.correlations[known]
+        started[known] = np.minimum(times[at[known]], started[known])
+        begins[stream_of(place)].append(started)
+        ends[stream_of(place)].append(done.ends)
+    by_stream = {
+        name: union(np.concatenate(begins[name]), np.concatenate(ends[name])) for name in begins
+    }
+    return Queues(
+        {place.number: by_stream[stream_of(place)] for place, _ in work},
+        joined(list(by_stream.values())),
+    )
+
+
+def _concatenated(parts: list[NDArray[np.generic]], kind: type) -> NDArray[np.generic]:
+    return np.concatenate(parts) if parts else np.zeros(0, kind)
+
+
+def held_up(waits: Waits, rank: Queues) -> Union:
+    """When a thread was held up by a GPU: the stretches of work that end in its waits."""
+    begins: list[Floats] = []
+    ends: list[Floats] = []
+    for number in distinct(waits.places).tolist():
+        of = waits.places == number
+        busy = rank.all_streams if number == NOBODY else rank.by_place.get(int(number))
+        if busy is None or not len(busy.starts):
+            continue
+        entered, left = waits.begins[of], waits.ends[of]
+        # The last stretch that begins before the wait ends holds it up, if it reaches into it.
+        last = np.searchsorted(busy.starts, left) - 1
+        held = (last >= 0) & (busy.ends[np.maximum(last, 0)] > entered)
+        begins.append(busy.starts[last[held]])
+        ends.append(left[held])
+    if not begins:
+        return union(np.zeros(0), np.zeros(0))
+    return union(np.concatenate(begins), np.concatenate(ends))
+
+
+def split(begins: Floats, ends: Floats, causes: Integers, held: Mapping[int, Union]) -> Floats:
+    """How much of each wait is due to the sender's GPU.
+
+    `begins`, `ends`: of the waits, seconds, shape (n,); `causes`: locations that sent, shape (n,).
+    """
+    due = np.zeros(len(begins))
+    for location, stretches in held.items():
+        of = causes == location
+        due[of] = stretches.within(begins[of], ends[of])
+    return np.minimum(due, ends - begins)
