@@ -23,11 +23,11 @@ from haloscope.case.tables import (
 )
 from haloscope.errors import InputError
 from haloscope.solvers.maxwell.elements import Material
-from haloscope.solvers.maxwell.terms.incident import PlaneWave
 from haloscope.solvers.maxwell.terms.layers import Layer
 from haloscope.solvers.maxwell.terms.media import Debye, Drude, Lorentz, Medium, Pole
 from haloscope.solvers.maxwell.terms.sources import (
     Current,
+    PlaneWave,
     PointDipole,
     SheetCurrent,
     VolumeCurrent,

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from haloscope.device.interface import Device
 from haloscope.errors import InputError
+from haloscope.exchange.plan import all_rows
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.files.mesh_files import count_elements, read_mesh
 from haloscope.mesh.hexes.hex_boxes import box_elements
 from haloscope.mesh.hexes.hex_generators import cylinder_parts, sphere_parts
-from haloscope.mesh.hexes.hexes import FACES, Floats, HexMesh, Integers
+from haloscope.mesh.hexes.hexes import FACES, Floats, HexMesh, Integers, point_text
 from haloscope.mesh.hexes.mesh_parts import ElementRows, MeshPart
 from haloscope.mesh.hexes.shared_meshes import (
     Surroundings,
@@ -32,9 +33,8 @@ from haloscope.mesh.partition import LARGEST_GRAPH, graph_of, partition, require
 from haloscope.numerics.elements.element_maps import check_jacobians
 from haloscope.solvers.maxwell.case import MaxwellTable, generated_elements
 from haloscope.solvers.maxwell.elements import ALLOWED_KINDS, Material
-from haloscope.solvers.maxwell.terms.additions import PlacedAdditions
+from haloscope.solvers.maxwell.terms.additions import PlacedAdditions, place_on_ranks
 from haloscope.solvers.maxwell.terms.layers import PlacedLayer
-from haloscope.solvers.maxwell.terms.placing import place_on_ranks
 
 _OF_BOX = {"lower", "upper", "grading", "warp"}
 
@@ -226,3 +226,20 @@ def place_in(
         currents=currents,
         waves=waves,
     )
+
+
+def first_of(
+    world: World, around: Surroundings, chosen: NDArray[np.generic]
+) -> tuple[int, int, str]:
+    """How many of own elements are chosen on all ranks, and the number and place of the first.
+
+    `chosen`: elements, or whether each is; all ranks call this.
+    """
+    rows = np.column_stack(
+        [around.numbers[: around.own][chosen], around.mesh.centres[: around.own][chosen]]
+    )
+    rows = all_rows(world, rows.astype(np.float64))
+    if not len(rows):
+        return 0, -1, ""
+    first = rows[rows[:, 0].argmin()]
+    return len(rows), int(first[0]), f"{point_text(first[1:])} m"

@@ -14,20 +14,17 @@ from haloscope.mesh.hexes.hexes import HexMesh, point_text
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell.case import MaxwellTable
 from haloscope.solvers.maxwell.elements import Material
-from haloscope.solvers.maxwell.terms.additions import (
-    PlacedAdditions,
-    largest_cut,
-    main_begin,
-    main_frequency,
-)
-from haloscope.solvers.maxwell.terms.incident import PlacedWave
+from haloscope.solvers.maxwell.terms.additions import PlacedAdditions
 from haloscope.solvers.maxwell.terms.media import Medium
+from haloscope.solvers.maxwell.terms.sources import PlaneWave
 from haloscope.solvers.maxwell.terms.terms import Floats, Integers
 from haloscope.solvers.maxwell.terms.waveforms import (
     Gaussian,
     ModulatedGaussian,
     RampedSine,
     Ricker,
+    largest_cut,
+    span_of,
 )
 
 FEWEST_NODES = 7.0
@@ -55,7 +52,7 @@ class Resolution:
     """Size of a mesh beside the shortest wave that its sources send."""
 
     extent: tuple[float, float, float]  # Of the whole mesh along x, y, z, in m
-    # The highest of the sources (see :func:`main_frequency`), in the units of the case; 0 without
+    # The highest of the sources (see :class:`Span`), in the units of the case; 0 without
     # sources.
     frequency: float
     wavelength: float  # Shortest at this frequency in any medium before the absorbing layer, in m
@@ -154,7 +151,9 @@ def resolution(
     x, y, z = np.array([world.largest(float(end)) for end in ends]).reshape(2, 3).sum(axis=0)
     extent = (float(x), float(y), float(z))
     _, currents, waves = table.additions()
-    natural = max([0.0, *(main_frequency(source.waveform) for source in (*currents, *waves))])
+    natural = max(
+        [0.0, *(span_of(source.waveform).main_frequency for source in (*currents, *waves))]
+    )
     if not natural:
         return Resolution(extent, 0.0, np.inf, np.inf, "", 0.0, np.inf)
     indices = np.array([_index(medium, 2 * np.pi * natural) for medium in materials])
@@ -232,7 +231,7 @@ def timing_warnings(table: MaxwellTable, end: float) -> tuple[list[str], bool]:
         return f"{time / table.speed:.4g}{second}"
 
     for key, waveform in waveforms:
-        begin = main_begin(waveform)
+        begin = span_of(waveform).main_begin
         if begin >= end:
             reason = (
                 f"is below 1 % of its peak until {text(begin)}, after the run's end at {text(end)}"
@@ -274,9 +273,9 @@ def source_warnings(
     own = len(numbers)
     layer = added.axes[:own].any(axis=1)
     lines = _layer_warnings(table)
-    currents = [drive for drive in added.drives if not isinstance(drive, PlacedWave)]
+    currents = [drive for drive in added.drives if not isinstance(drive.source, PlaneWave)]
     for number, (drive, current) in enumerate(zip(currents, table.additions()[1], strict=True)):
-        w = 2 * np.pi * main_frequency(current.waveform)
+        w = 2 * np.pi * span_of(current.waveform).main_frequency
         conductors = [region for region, medium in added.media.items() if _conducts(medium, w)]
         lossy = np.isin(added.regions[:own], conductors)
         for where, name in ((lossy, "a conducting medium"), (layer, "the absorbing layer")):

@@ -40,10 +40,9 @@ from haloscope.solvers.maxwell.stepping import SOURCE, ExponentialSteps, Steppin
 from haloscope.solvers.maxwell.terms.additions import (
     PlacedAdditions,
     PointwiseAdditions,
-    end,
     sources_end,
 )
-from haloscope.solvers.maxwell.terms.waveforms import RampedSine
+from haloscope.solvers.maxwell.terms.waveforms import RampedSine, span_of
 from haloscope.solvers.maxwell.time_step import (
     find_bound,
     geometric_bounds,
@@ -169,7 +168,7 @@ class MaxwellSolver(Solver):
         """Media with memory, layers, currents and waves, in the numbers of a part."""
         self._additions: PointwiseAdditions | None = None
         self._fastest_addition = 0.0
-        self._states: dict[str, tuple[str, int]] = {}
+        self._widths: dict[str, int] = {}
         if not self._world.any(bool(added.concerned[part.elements].any())):
             return
         self._additions = PointwiseAdditions(
@@ -183,19 +182,12 @@ class MaxwellSolver(Solver):
         )
         self.stepping.additions = self._additions
         self._fastest_addition = added.fastest
-        widths = {
-            name: int(values.shape[1])
-            for name, values in self._additions.state().items()
-            if values.ndim == 3
-        }
-        for text in self._world.gather_texts(json.dumps(widths)):
+        widths: dict[str, int] = {}
+        for text in self._world.gather_texts(json.dumps(self._additions.widths)):
             widths |= json.loads(text)
-        self._states = {
-            f"{name} {value}": (name, value)
-            for name in sorted(widths)
-            for value in range(widths[name])
-        }
-        self.stored = (*FIELD_NAMES, *self._states)
+        self._widths = dict(sorted(widths.items()))
+        states = (f"{name} {value}" for name, n in self._widths.items() for value in range(n))
+        self.stored = (*FIELD_NAMES, *states)
 
     # Time
 
@@ -345,7 +337,7 @@ class MaxwellSolver(Solver):
         self.notices += lines
         waveforms = [source.waveform for source in (*currents, *waves)]
         steady = [
-            waveform.rise if isinstance(waveform, RampedSine) else end(waveform)
+            waveform.rise if isinstance(waveform, RampedSine) else span_of(waveform).end
             for waveform in waveforms
         ]
         return EnergyBalance(
@@ -362,31 +354,27 @@ class MaxwellSolver(Solver):
         own = np.abs(self.stepping.values() - wanted).max(initial=0.0)
         return self._world.largest(float(own))
 
-    def _index(self, name: str) -> int:
-        return FIELD_NAMES.index(name)
-
     def owned(self, name: str) -> np.ndarray:
         """Host copy of own values as they are computed (natural units), [element, k, j, i]."""
-        if name in self._states:
-            return self._state(*self._states[name])
+        if name not in FIELD_NAMES:
+            # One value of what media and layers remember; 0 in elements without.
+            assert self._additions is not None
+            term, value = name.split()
+            states = np.zeros((self.stepping.elements, *self.layout.shape[1:]), self.dtype)
+            if term in self._additions.widths:
+                own = self._additions.state(term)[:, int(value)]
+                states[:] = own.reshape(states.shape)
+            return states
         fields = self.stepping.fields.reshape(self.stepping.elements, len(FIELD_NAMES), -1)
-        host = self._device.to_host(fields[:, self._index(name)])
+        host = self._device.to_host(fields[:, FIELD_NAMES.index(name)])
         values: np.ndarray = np.ascontiguousarray(host).reshape(-1, *self.layout.shape[1:])
         return values
 
-    def _state(self, name: str, value: int) -> np.ndarray:
-        """One value of what media and layers remember; 0 in elements without."""
-        assert self._additions is not None
-        result: np.ndarray = np.zeros((self.stepping.elements, *self.layout.shape[1:]), self.dtype)
-        held = self._additions.state()
-        if name in held:
-            rows = held[name][:, value].reshape(-1, *self.layout.shape[1:])
-            result[held[f"{name}_elements"]] = rows
-        return result
-
     def relative(self, name: str) -> np.ndarray:
         """As `owned`, in the units of the case."""
-        values: np.ndarray = self.owned(name) * self.dtype.type(self._units[self._index(name)])
+        values: np.ndarray = self.owned(name) * self.dtype.type(
+            self._units[FIELD_NAMES.index(name)]
+        )
         return values
 
     def scalars(self) -> dict[str, float]:
@@ -413,13 +401,14 @@ class MaxwellSolver(Solver):
             self._keep_step(scalars["dt"])
         self.step = step
         if self._additions is not None:
-            state: dict[str, np.ndarray] = {"time": np.array([self.time * self._table.speed])}
-            for key, (name, _) in self._states.items():
-                values = own(key).reshape(self.stepping.elements, 1, -1)
-                known = state.get(name)
-                state[name] = values if known is None else np.append(known, values, axis=1)
-                state[f"{name}_elements"] = np.arange(self.stepping.elements)
-            self._additions.restore(state)
+            self._additions.restore(
+                {
+                    name: np.stack(
+                        [own(f"{name} {n}").reshape(len(values), -1) for n in range(width)], 1
+                    )
+                    for name, width in self._widths.items()
+                }
+            )
             self._additions.set_steps(step)
 
     def extras(self) -> Mapping[str, np.ndarray]:

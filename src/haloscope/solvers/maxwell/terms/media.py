@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from haloscope.device.interface import Array, Launch
+from haloscope.device.interface import Array
 from haloscope.errors import InputError
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell.elements import Material
-from haloscope.solvers.maxwell.terms.terms import Bound, Floats, Integers, Setting
+from haloscope.solvers.maxwell.terms.terms import Floats, Integers, Setting, StatefulTerm
 
 SOURCE = Path(__file__).with_name("media.cpp")
 
@@ -253,69 +253,38 @@ def _refuse_lines_of_gain(lines: Sequence[Lorentz]) -> None:
             )
 
 
-class MediumTerm:
+def _medium_term(
+    setting: Setting, medium: Medium, elements: Integers, beyond: Array, beyond_at: Integers
+) -> StatefulTerm:
     """Elements of one medium."""
-
-    def __init__(
-        self,
-        setting: Setting,
-        medium: Medium,
-        elements: Integers,
-        beyond: Array,
-        beyond_at: Integers,
-    ) -> None:
-        self.medium, self.elements = medium, elements
-        self._setting, self._beyond = setting, beyond
-        self._kernel = setting.kernel(SOURCE, "media", **medium.constants)
-        poles = (*medium.singles, *medium.pairs)
-        numbers = np.array([pole.numbers for pole in poles]).reshape(-1, 4)
-        numbers[:, 3] /= medium.permittivity
-        self._poles = setting.put(numbers)
-        self._elements = setting.put(elements, np.int64)
-        self._beyond_at = setting.put(beyond_at, np.int64)
-        self.width = 3 * medium.states
-        self._states, self._steps = (
-            setting.zeros(len(elements) * self.width * setting.nodes) for _ in range(2)
-        )
-
-    def bind(self, to: Bound) -> list[list[Launch]]:
-        """Launches for each stage."""
-        setting, medium = self._setting, self.medium
-        grid = setting.blocks(len(self.elements), 3 * setting.nodes)
-        return [
-            [
-                self._kernel.bind(
-                    fields=to.fields,
-                    increments=to.increments,
-                    states=self._states,
-                    steps=self._steps,
-                    beyond=self._beyond,
-                    elements=self._elements,
-                    beyond_at=self._beyond_at,
-                    count=len(self.elements),
-                    poles=self._poles,
-                    electric_rate=medium.electric_rate,
-                    magnetic_rate=medium.magnetic_rate,
-                    dt=to.dt,
-                    rka=a,
-                    rkb=b,
-                    **grid,
-                )
-            ]
-            for a, b in zip(LSERK4.a, LSERK4.b, strict=True)
-        ]
-
-    @property
-    def states(self) -> Floats:
-        """States on the host, (elements, 3 states, nodes)."""
-        count = len(self.elements) * self.width * self._setting.nodes
-        host = self._setting.device.to_host(self._states)[:count].astype(np.float64)
-        return host.reshape(len(self.elements), self.width, self._setting.nodes)
-
-    @states.setter
-    def states(self, values: Floats) -> None:
-        self._states[:] = self._setting.put(values)
-        self._steps[:] = self._setting.zeros(len(self._steps))
+    poles = (*medium.singles, *medium.pairs)
+    numbers = np.array([pole.numbers for pole in poles]).reshape(-1, 4)
+    numbers[:, 3] /= medium.permittivity
+    width = 3 * medium.states
+    states, steps = (setting.zeros(len(elements) * width * setting.nodes) for _ in range(2))
+    arguments = {
+        "states": states,
+        "steps": steps,
+        "beyond": beyond,
+        "elements": setting.put(elements, np.int64),
+        "beyond_at": setting.put(beyond_at, np.int64),
+        "count": len(elements),
+        "poles": setting.put(numbers),
+        "electric_rate": medium.electric_rate,
+        "magnetic_rate": medium.magnetic_rate,
+        **setting.blocks(len(elements), 3 * setting.nodes),
+    }
+    return StatefulTerm(
+        f"medium_{width}",
+        setting.kernel(SOURCE, "media", **medium.constants),
+        arguments,
+        ("fields", "increments", "dt"),
+        {"rka": LSERK4.a, "rkb": LSERK4.b},
+        setting,
+        elements,
+        [(states, steps)],
+        width,
+    )
 
 
 def media_terms(
@@ -324,7 +293,7 @@ def media_terms(
     regions: NDArray[np.integer],
     beyond: Array,
     beyond_at: Integers,
-) -> list[MediumTerm]:
+) -> list[StatefulTerm]:
     """A term for each medium that needs one; regions of equal media share it."""
     by_medium: dict[Medium, list[int]] = {}
     for region, medium in media.items():
@@ -334,5 +303,5 @@ def media_terms(
     for medium, own in by_medium.items():
         elements = np.flatnonzero(np.isin(regions, own))
         if len(elements):
-            result.append(MediumTerm(setting, medium, elements, beyond, beyond_at[elements]))
+            result.append(_medium_term(setting, medium, elements, beyond, beyond_at[elements]))
     return result

@@ -1,11 +1,11 @@
-"""Waveforms of sources and incident waves: closed forms and tables, evaluated on the device."""
+"""Waveforms of sources and incident waves: closed forms and tables, evaluated on the device; their spans."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,26 +18,33 @@ NUMBERS = 4
 """Numbers that a waveform has on the device."""
 _LEAST_SAMPLES = 4
 _EVEN = 1e-6
+_POSITIVE = ("width", "frequency", "rise", "spacing", "until")
 
 
-def _require(key: str, value: float, *, positive: bool = False) -> None:
+def _require(key: str, value: float) -> None:
+    positive = key in _POSITIVE
     if not math.isfinite(value) or (positive and value <= 0):
         allowed = "a finite number above 0" if positive else "a finite number"
         raise InputError("out of range", location=f"waveform: {key} = {value:g}", allowed=allowed)
 
 
+class _Finite:
+    """Refuses numbers that no waveform has; calls give values at times."""
+
+    def __post_init__(self) -> None:
+        for key, value in vars(self).items():
+            if key != "values":
+                _require(key, value)
+
+
 @dataclass(frozen=True)
-class Gaussian:
+class Gaussian(_Finite):
     """``exp(-((t - centre) / width)^2)``."""
 
     # Times; at the centre the value is 1, one width away 1/e.
     centre: float
     width: float
     kind: ClassVar[int] = 0
-
-    def __post_init__(self) -> None:
-        _require("centre", self.centre)
-        _require("width", self.width, positive=True)
 
     @property
     def numbers(self) -> tuple[float, ...]:
@@ -50,7 +57,7 @@ class Gaussian:
 
 
 @dataclass(frozen=True)
-class ModulatedGaussian:
+class ModulatedGaussian(_Finite):
     """``exp(-((t - centre) / width)^2) sin(2 pi frequency (t - centre) + phase)``."""
 
     # Times.
@@ -59,12 +66,6 @@ class ModulatedGaussian:
     frequency: float  # Oscillations a unit of time
     phase: float = 0.0  # Radians
     kind: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        _require("centre", self.centre)
-        _require("width", self.width, positive=True)
-        _require("frequency", self.frequency, positive=True)
-        _require("phase", self.phase)
 
     @property
     def numbers(self) -> tuple[float, ...]:
@@ -79,16 +80,12 @@ class ModulatedGaussian:
 
 
 @dataclass(frozen=True)
-class Ricker:
+class Ricker(_Finite):
     """``(1 - 2 s^2) exp(-s^2)`` with ``s = pi frequency (t - centre)``."""
 
     centre: float  # Time of the highest value, 1
     frequency: float  # Where its spectrum is highest, in oscillations a unit of time
     kind: ClassVar[int] = 2
-
-    def __post_init__(self) -> None:
-        _require("centre", self.centre)
-        _require("frequency", self.frequency, positive=True)
 
     @property
     def numbers(self) -> tuple[float, ...]:
@@ -102,7 +99,7 @@ class Ricker:
 
 
 @dataclass(frozen=True)
-class RampedSine:
+class RampedSine(_Finite):
     """``sin(2 pi frequency t + phase)``, smoothly risen from 0.
 
     The ramp is the polynomial of degree 7 in t / rise whose first three derivatives vanish at both
@@ -113,11 +110,6 @@ class RampedSine:
     rise: float  # Time after which the amplitude is 1
     phase: float = 0.0  # Radians
     kind: ClassVar[int] = 3
-
-    def __post_init__(self) -> None:
-        _require("frequency", self.frequency, positive=True)
-        _require("rise", self.rise, positive=True)
-        _require("phase", self.phase)
 
     @property
     def numbers(self) -> tuple[float, ...]:
@@ -133,7 +125,7 @@ class RampedSine:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class Table(_Finite):
     """Values at times of equal distance, and cubics through the four nearest between them.
 
     Before the first time and after the last one the value is 0.
@@ -146,8 +138,7 @@ class Table:
     kind: ClassVar[int] = 4
 
     def __post_init__(self) -> None:
-        _require("start", self.start)
-        _require("spacing", self.spacing, positive=True)
+        super().__post_init__()
         values = np.asarray(self.values)
         if values.ndim != 1 or len(values) < _LEAST_SAMPLES or not np.isfinite(values).all():
             raise InputError(
@@ -180,8 +171,8 @@ class Table:
     @classmethod
     def sampled(cls, function: Callable[[Floats], Floats], until: float, spacing: float) -> Table:
         """Table of a function of time from 0 to some time."""
-        _require("until", until, positive=True)
-        _require("spacing", spacing, positive=True)
+        _require("until", until)
+        _require("spacing", spacing)
         count = max(_LEAST_SAMPLES, math.ceil(until / spacing * (1 - _EVEN)) + 1)
         times = np.linspace(0.0, until, count)
         values = np.broadcast_to(np.asarray(function(times), np.float64), times.shape)
@@ -209,3 +200,80 @@ class Table:
 
 
 Waveform = Gaussian | ModulatedGaussian | Ricker | RampedSine | Table
+
+
+# exp(-s^2) is below 2e-11 from here on; its spectrum exp(-(pi f w)^2) at pi f w likewise.
+_FADED = 5.0
+# The same for (1 - 2 s^2) exp(-s^2).
+_FADED_RICKER = 5.4
+# Of a table's spectrum what is below this part of its largest value counts for nothing.
+_LEAST = 1e-8
+# Where a spectrum has fallen to 1 % of its peak: exp(-s^2) and, for Ricker's, s^2 exp(1 - s^2). The
+# same of the pulses themselves in time.
+_MAIN = 0.01
+_MAIN_GAUSSIAN = math.sqrt(-math.log(_MAIN))
+_MAIN_RICKER = 2.764
+_MAIN_RICKER_TIME = 2.684
+# Times at which a pulse is looked at for its largest value.
+_LOOKS = 1000
+
+
+class Span(NamedTuple):
+    """Where a waveform has content."""
+
+    # Times up to and from which it stays below 1 % of its peak: inf for one that is 0 throughout, or
+    # goes on.
+    main_begin: float
+    main_end: float
+    end: float  # Time from which it is 0; inf for one that goes on
+    # Where its spectrum has fallen to 1 % of its peak, and above which there is nothing.
+    main_frequency: float
+    highest_frequency: float
+
+
+def span_of(waveform: Waveform) -> Span:
+    """The times and frequencies at which a waveform has content."""
+    if isinstance(waveform, RampedSine):
+        return Span(0.0, math.inf, math.inf, waveform.frequency, waveform.frequency)
+    if isinstance(waveform, Table):
+        start, spacing, heights = waveform.start, waveform.spacing, np.abs(waveform.values)
+        loud = np.flatnonzero(heights > _MAIN * heights.max())
+        begin, main_end = math.inf, start
+        if len(loud):
+            begin, main_end = (start + spacing * float(n) for n in (loud[0], loud[-1]))
+        end = start + spacing * (len(heights) - 1)
+        spectrum = np.abs(np.fft.rfft(waveform.values))
+        main, highest = (_last(spectrum, share) for share in (_MAIN, _LEAST))
+        duration = len(heights) * spacing
+        return Span(begin, main_end, end, main / duration, highest / duration)
+    if isinstance(waveform, Ricker):
+        rate, frequency = math.pi * waveform.frequency, waveform.frequency
+        main, faded = _MAIN_RICKER_TIME / rate, _FADED_RICKER / rate
+        frequencies = frequency * _MAIN_RICKER, frequency * _FADED
+    else:
+        main, faded = _MAIN_GAUSSIAN * waveform.width, _FADED * waveform.width
+        carrier = waveform.frequency if isinstance(waveform, ModulatedGaussian) else 0.0
+        rate = math.pi * waveform.width
+        frequencies = carrier + _MAIN_GAUSSIAN / rate, carrier + _FADED / rate
+    centre = waveform.centre
+    return Span(centre - main, centre + main, centre + faded, *frequencies)
+
+
+def _last(spectrum: Floats, share: float) -> float:
+    """The last line of a spectrum that is not below a share of its largest; 0 of an empty one."""
+    return float(np.flatnonzero(spectrum >= share * spectrum.max())[-1]) if spectrum.any() else 0.0
+
+
+def largest_cut(waveform: Waveform) -> float:
+    """Part of its peak at which a waveform jumps: where time 0 cuts it, or where its table ends."""
+    span = span_of(waveform)
+    if isinstance(waveform, RampedSine) or math.isinf(span.main_begin):
+        return 0.0
+    if isinstance(waveform, Table):
+        heights = np.abs(waveform.values)
+        ends = [heights[0], heights[-1]]
+        times = waveform.start + waveform.spacing * np.arange(len(heights))
+        return float(max(*ends, heights[times <= 0].max(initial=0.0)) / heights.max())
+    before = np.linspace(min(span.main_begin, 0.0), 0.0, _LOOKS)
+    heights = np.abs(waveform(np.linspace(span.main_begin, span.main_end, _LOOKS)))
+    return float(np.abs(waveform(before)).max() / heights.max())

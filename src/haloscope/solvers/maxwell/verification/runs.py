@@ -19,9 +19,9 @@ from haloscope.numerics.spectrum import resonances
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.stepping import Stepping
 from haloscope.solvers.maxwell.terms.additions import PointwiseAdditions, place
-from haloscope.solvers.maxwell.terms.incident import PlaneWave
 from haloscope.solvers.maxwell.terms.layers import Layer
 from haloscope.solvers.maxwell.terms.media import Drude, Lorentz, Medium
+from haloscope.solvers.maxwell.terms.sources import PlaneWave
 from haloscope.solvers.maxwell.terms.waveforms import RampedSine
 from haloscope.solvers.maxwell.verification import exact
 from haloscope.solvers.maxwell.verification.exact import (
@@ -109,13 +109,8 @@ class Run:
             if not isinstance(pole, Drude):
                 states.append(polarisation)
         name = f"medium_{3 * medium.states}"
-        self.additions.restore(
-            {
-                "time": np.array([time]),
-                name: np.concatenate(states, axis=1).real,
-                f"{name}_elements": self.stepping.part.elements,
-            }
-        )
+        self.additions.restore({name: np.concatenate(states, axis=1).real})
+        self.additions.set_time(time)
 
     def start(self, fields: Floats, until: float, share: float) -> int:
         """Set the fields and the step; how many steps there are."""
