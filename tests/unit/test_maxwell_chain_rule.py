@@ -17,8 +17,8 @@ from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.numerics.elements.element_maps import nodes
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.solvers.maxwell.elements import STORED, Material, geometry
-from haloscope.solvers.maxwell.sizing import warped_energy
 from haloscope.solvers.maxwell.stepping import SOURCE, Stepping
+from haloscope.solvers.maxwell.verification import warped_energy
 
 WALLS = dict(
     zip(("x-", "x+", "y-", "y+", "z-", "z+"), 2 * ("pec", "pmc", "absorbing"), strict=True)

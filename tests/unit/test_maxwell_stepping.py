@@ -20,10 +20,10 @@ from haloscope.mesh.hexes.hex_generators import box
 from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.numerics.elements.element_maps import nodes
 from haloscope.numerics.runge_kutta import LSERK4
+from haloscope.solvers.maxwell import exact
 from haloscope.solvers.maxwell.elements import Material, geometry
 from haloscope.solvers.maxwell.gpu_shapes import KernelVariant, shape_of
 from haloscope.solvers.maxwell.stepping import SOURCE, Stepping
-from haloscope.solvers.maxwell.verification import exact
 
 WALLS = dict.fromkeys(("x-", "x+", "y-", "y+", "z-", "z+"), "pec")
 

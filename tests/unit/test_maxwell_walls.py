@@ -23,7 +23,7 @@ from haloscope.solvers.maxwell.outputs.far_field import (
     surface,
 )
 from haloscope.solvers.maxwell.outputs.radiation import Powers
-from haloscope.solvers.maxwell.verification.mie import sphere_case
+from haloscope.solvers.maxwell.verification import sphere_case
 from tests.short_antennas import SIDES, antenna, opened
 from tests.turned_meshes import connected
 from tests.written_meshes import write_gmsh

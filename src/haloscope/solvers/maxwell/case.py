@@ -42,9 +42,9 @@ from haloscope.solvers.maxwell.case_media import (
     located,
 )
 from haloscope.solvers.maxwell.elements import BOUNDARIES, FACE_VALUES, FACES, Material
+from haloscope.solvers.maxwell.exact import TimeHarmonic, named
 from haloscope.solvers.maxwell.terms.layers import Layer
 from haloscope.solvers.maxwell.terms.sources import Current, PlaneWave
-from haloscope.solvers.maxwell.verification.exact import TimeHarmonic, named
 
 Degrees = Annotated[float, Field(ge=-360.0, le=360.0)]
 

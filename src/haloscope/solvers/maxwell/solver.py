@@ -27,11 +27,14 @@ from haloscope.regions import Region, SetupPhase
 from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, Solver, Work
 from haloscope.solvers.maxwell.case import FIELD_NAMES, MaxwellCase, bytes_a_step, flops_a_step
 from haloscope.solvers.maxwell.elements import AFFINE, CORNERS, FACES, STORED, known_by
-from haloscope.solvers.maxwell.meshes import SetUp, place_in, share_out
-from haloscope.solvers.maxwell.outputs.geometry import mesh_geometry
+from haloscope.solvers.maxwell.meshes import SetUp, mesh_geometry, place_in, share_out
 from haloscope.solvers.maxwell.outputs.results import EnergyBalance, RunResults
 from haloscope.solvers.maxwell.resolution import (
+    find_bound,
+    geometric_bounds,
     limit_text,
+    random_start,
+    require_stable,
     resolution,
     source_warnings,
     timing_warnings,
@@ -43,12 +46,6 @@ from haloscope.solvers.maxwell.terms.additions import (
     sources_end,
 )
 from haloscope.solvers.maxwell.terms.waveforms import RampedSine, span_of
-from haloscope.solvers.maxwell.time_step import (
-    find_bound,
-    geometric_bounds,
-    random_start,
-    require_stable,
-)
 
 if TYPE_CHECKING:
     from haloscope.io.figures.field_pictures import FieldPanel, SlicesPicture
@@ -133,16 +130,18 @@ class MaxwellSolver(Solver):
         self.transport = self.stepping.transport
         self.kernel_hash = jit.kernel_hash(SOURCE, self.stepping.constants)
         self._add(added, around.part)
-        set_up = SetUp(part, self.coordinates, around, added, world, device)
+        set_up = SetUp(part, self.coordinates, around, added, self.materials, world, device)
         self.results = RunResults(self._case, set_up)
         self.notices += self.results.notices
         self._units = np.repeat([1.0, 1 / table.impedance], 3)
-        numbers = around.numbers[: around.own]
-        self.resolution = resolution(table, world, around.mesh, numbers, added, self.materials)
+        self.resolution = resolution(table, set_up)
         self.notices += self.resolution.warnings(table)
-        self.notices += source_warnings(table, world, around.mesh, numbers, added)
-        bounds = self._element_bounds()
-        self._limit = limit_text(table, world, around.mesh, numbers, bounds, added, self.materials)
+        self.notices += source_warnings(table, set_up)
+        media = [self.materials[region] for region in part.mesh.regions]
+        speeds = [1 / math.sqrt(medium.permittivity * medium.permeability) for medium in media]
+        longest = geometric_bounds(self.coordinates, speeds)
+        self._guess = -world.largest(-float(longest.min(initial=math.inf)))
+        self._limit = limit_text(table, set_up, longest)
         self._choose_step()
         self._set_initial()
         self._balance = self._open_balance(added)
@@ -248,20 +247,9 @@ class MaxwellSolver(Solver):
             )
         self._set_step(dt)
 
-    def _guess_bound(self) -> float:
-        """Estimate of the longest stable step from the shape of the elements, in m."""
-        own = self._element_bounds().min(initial=math.inf)
-        return -self._world.largest(-float(own))
-
-    def _element_bounds(self) -> np.ndarray:
-        """The same of each own element."""
-        media = [self.materials[region] for region in self.part.mesh.regions]
-        speeds = [1 / math.sqrt(medium.permittivity * medium.permeability) for medium in media]
-        return geometric_bounds(self.coordinates, speeds)
-
     def _find_bound(self) -> float:
         """Longest stable step in m, the same bits for any number of ranks."""
-        least = self._guess_bound()
+        least = self._guess
         free, _ = self._device.memory()
         free //= self._world.sharing(self._device.identity)
         if self._world.any((_DIMENSION + 3) * self.stepping.fields.nbytes > free / 2):
