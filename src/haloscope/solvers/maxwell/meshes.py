@@ -49,7 +49,7 @@ from haloscope.mesh.hexes.shared_periodic import join_periodic
 from haloscope.mesh.partition import LARGEST_GRAPH, graph_of, partition, require_parts
 from haloscope.numerics.elements.element_maps import check_jacobians
 from haloscope.solvers.maxwell.case import MaxwellCase, MaxwellTable, generated_elements
-from haloscope.solvers.maxwell.case_media import MaterialTable
+from haloscope.solvers.maxwell.case_tables import MaterialTable
 from haloscope.solvers.maxwell.elements import ALLOWED_KINDS, Material
 from haloscope.solvers.maxwell.terms.additions import PlacedAdditions, place_on_ranks
 from haloscope.solvers.maxwell.terms.layers import PlacedLayer

@@ -1,4 +1,4 @@
-"""What a case's mesh allows: waves by its resolution, sources by their places, and the longest stable time step."""
+"""Resolution of waves by a case's mesh, places of its sources, and the longest stable time step."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ from haloscope.errors import InputError, counted
 from haloscope.exchange.plan import all_rows
 from haloscope.mesh.hexes.hexes import FACE_CORNERS, HexMesh, face_nodes, point_text
 from haloscope.mesh.hexes.shared_meshes import bounds
-from haloscope.solvers.maxwell.case import FarFieldTable, MaxwellTable
+from haloscope.solvers.maxwell.case import MaxwellTable
+from haloscope.solvers.maxwell.case_tables import FarFieldTable
 from haloscope.solvers.maxwell.meshes import SetUp, first_of
 from haloscope.solvers.maxwell.outputs.far_field import MirrorPlane, enclosing_faces
 from haloscope.solvers.maxwell.terms.sources import PlaneWave, PointDipole, in_box, in_regions
