@@ -26,7 +26,6 @@ from haloscope.mesh.blocks import SIDES, Side, Triple
 from haloscope.solvers.cavity.heating import (
     NAMED_TEMPERATURES,
     WallRange,
-    distance_between,
     is_in_kelvin,
     named_walls,
     require_consistent,
@@ -393,9 +392,10 @@ class Flow:
     @cached_property
     def distance(self) -> float:
         """Distance in m of the hot and the cold wall that face each other; else the height."""
-        warm = [side for side in SIDES if self.is_warm(side) is True]
-        cool = [side for side in SIDES if self.is_warm(side) is False]
-        return distance_between(warm, cool, self.size, self.height)
+        for side in SIDES:
+            if self.is_warm(side) is True and self.is_warm(side.opposite) is False:
+                return self.size[side.axis]
+        return self.height
 
     @property
     def temperatures(self) -> dict[str, float | str]:

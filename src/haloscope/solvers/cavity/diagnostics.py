@@ -13,8 +13,8 @@ from haloscope.device.interface import Array
 from haloscope.device.program import Step
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.blocks import SIDES, Side, Triple, collect, node_values, whole
+from haloscope.solvers.cavity.block_nodes import Operands
 from haloscope.solvers.cavity.case import Flow
-from haloscope.solvers.cavity.physics import Operands
 
 if TYPE_CHECKING:
     from haloscope.solvers.cavity.solver import CavitySolver
