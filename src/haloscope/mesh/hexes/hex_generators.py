@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,7 +21,6 @@ from haloscope.mesh.hexes.hex_boxes import (
     Point,
     Triple,
     box,
-    box_of_planes,
     equidistant,
     graded,
     inside_before,
@@ -29,17 +29,14 @@ from haloscope.mesh.hexes.hex_boxes import (
     places_of,
     require_counts,
 )
-from haloscope.mesh.hexes.hex_mappings import (
+from haloscope.mesh.hexes.hexes import (
+    FACES,
     BlockMap,
     BlockMapping,
-    between,
-    bulged_surface,
-    flat_surface,
-    gordon_hall,
-    placed,
-    round_surface,
+    Floats,
+    HexMesh,
+    Integers,
 )
-from haloscope.mesh.hexes.hexes import FACES, Floats, HexMesh, Integers
 from haloscope.mesh.hexes.mesh_parts import ElementRows, unconnected
 from haloscope.mesh.hexes.shared_meshes import connect, drop_unused_names, range_of
 
@@ -282,7 +279,6 @@ class Arrangement:
 __all__ = [
     "SIDE_NAMES",
     "box",
-    "box_of_planes",
     "cylinder",
     "cylinder_parts",
     "graded",
@@ -432,3 +428,76 @@ def _bricks(half_width: float, margin: float) -> BlockMap:
         return np.asarray(half_width * np.tan(np.pi / 4 * within) + margin * (parameters - within))
 
     return shape
+
+
+# Maps of blocks, blended between their surfaces.
+
+
+def gordon_hall(surface: BlockMap, axes: tuple[int, ...] = (0, 1, 2)) -> BlockMap:
+    """Transfinite map that takes given values on the surface of the parameter cube."""
+    # Gordon and Hall, Numer. Math. 21, 1973: the Boolean sum of linear blends, that is faces less
+    # edges plus corners. The surface must be its own mirror image in each of `axes`: then opposite
+    # sides blend to p times one of them (the component along the axis) or to one of them.
+    subsets = [
+        chosen for size in range(1, len(axes) + 1) for chosen in itertools.combinations(axes, size)
+    ]
+
+    def volume(parameters: Floats) -> Floats:
+        result = np.zeros_like(parameters)
+        for chosen in subsets:
+            projected = parameters.copy()
+            projected[..., chosen] = 1
+            values = surface(projected)
+            values[..., chosen] *= parameters[..., chosen]
+            result += values if len(chosen) % 2 else -values
+        return result
+
+    return volume
+
+
+def between(inner: BlockMap, outer: BlockMap, axis: int, side: int) -> BlockMap:
+    """Shell between two surfaces, straight from one to the other."""
+
+    def shell(parameters: Floats) -> Floats:
+        weight = (1 + side * parameters[..., axis, None]) / 2
+        foot = parameters.copy()
+        foot[..., axis] = side
+        return inner(foot) * (1 - weight) + outer(foot) * weight
+
+    return shell
+
+
+def round_surface(radius: float, axes: tuple[int, ...]) -> BlockMap:
+    """Circle or sphere by equal angles: the cube's faces, blown up; other axes stay."""
+
+    def surface(parameters: Floats) -> Floats:
+        result = parameters.copy()
+        direction = np.tan(np.pi / 4 * parameters[..., axes])
+        result[..., axes] = radius * direction / np.linalg.norm(direction, axis=-1, keepdims=True)
+        return result
+
+    return surface
+
+
+def flat_surface(half_width: float) -> BlockMap:
+    """Cube of which each point lies on the ray through the round surface's point."""
+    return lambda parameters: half_width * np.tan(np.pi / 4 * parameters)
+
+
+def bulged_surface(radius: float, bulge: float, axes: tuple[int, ...]) -> BlockMap:
+    """Square or cube with corners at a radius, its sides blown up part of the way to round."""
+    ball = round_surface(radius, axes)
+
+    def surface(parameters: Floats) -> Floats:
+        result = parameters.copy()
+        straight = radius / len(axes) ** 0.5 * parameters[..., axes]
+        result[..., axes] = (1 - bulge) * straight + bulge * ball(parameters)[..., axes]
+        return result
+
+    return surface
+
+
+def placed(block: BlockMap, scale: tuple[float, ...], centre: tuple[float, ...]) -> BlockMap:
+    """The same map scaled along x, y, z and moved."""
+    factors, offset = np.array(scale), np.array(centre)
+    return lambda parameters: block(parameters) * factors + offset
