@@ -265,10 +265,6 @@ def test_geometry_nodes_of_a_high_order_stand_in_for_the_mapping():
         (lambda: sphere(1, box_half_width=1.0), {"location": "box_half_width = 1$"}),
         (lambda: sphere(1, outer_radius=2, outer_rings=0), {"location": "outer_rings = 0$"}),
         (
-            lambda: sphere(1, outer_radius=2, box_half_width=2),
-            {"location": "outer_radius and box_half_width", "problem": "both"},
-        ),
-        (
             lambda: sphere(1, margin=1.0, margin_layers=1),
             {"problem": "no box", "remedy": "box_half_width"},
         ),

@@ -163,17 +163,7 @@ def test_layers_begin_where_elements_begin():
 @pytest.mark.parametrize(
     ("make", "fields"),
     [
-        (lambda: Layer({"w": 1.0}), {"problem": "unknown side 'w'", "allowed": "^x-, "}),
         (lambda: Layer({}), {"problem": "has no side", "allowed": "x-, "}),
-        (lambda: Layer({"x-": -1.0}), {"location": "thickness.x- = -1$", "allowed": "above 0"}),
-        (
-            lambda: Layer({"x-": 1.0}, grading=0.5),
-            {"location": "grading = 0.5$", "allowed": "^1 to 8$"},
-        ),
-        (
-            lambda: Layer({"x-": 1.0}, reflection=1.5),
-            {"location": "reflection = 1.5$", "allowed": "between 0 and 1"},
-        ),
         (
             lambda: Layer({"x-": 0.1}).placed(HALVES),
             {

@@ -101,31 +101,6 @@ def test_time_goes_on_without_rounding_and_through_a_change_of_the_step():
     assert additions.time == pytest.approx(100.5, abs=1e-13)
 
 
-@pytest.mark.parametrize(
-    ("make", "fields"),
-    [
-        (lambda: Gaussian(0.0, 0.0), {"location": "^waveform: width = 0$", "allowed": "above 0"}),
-        (lambda: Ricker(0.0, -1.0), {"location": "^waveform: frequency = -1$"}),
-        (lambda: RampedSine(1.0, 0.0), {"location": "^waveform: rise = 0$"}),
-        (
-            lambda: Table(0.0, 1.0, np.zeros(3)),
-            {"problem": r"\(3,\)", "allowed": "4 finite numbers or more"},
-        ),
-        (
-            lambda: Table.of_times([0, 1, 2, 4], np.zeros(4)),
-            {"problem": "not evenly spaced", "remedy": "even distances"},
-        ),
-        (
-            lambda: Table.of_times([0, 1, 2, 3], np.zeros(5)),
-            {"problem": "4 times and 5 values", "allowed": "4 or more"},
-        ),
-    ],
-)
-def test_waveforms_that_cannot_be_are_told(make, fields):
-    with refused(**fields):
-        make()
-
-
 # Currents
 
 

@@ -10,14 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError
-from haloscope.mesh.hexes.hexes import (
-    FACES,
-    BlockMap,
-    BlockMapping,
-    Floats,
-    HexMesh,
-    Integers,
-)
+from haloscope.mesh.hexes.hexes import FACES, BlockMap, BlockMapping, Floats, HexMesh, Integers
 from haloscope.mesh.hexes.mesh_parts import ElementRows, unconnected
 
 Triple = tuple[int, int, int]

@@ -175,10 +175,7 @@ class CavityTable(Table):
                     location=f"nodes = {list(counts) if isinstance(self.nodes, tuple) else count}",
                     allowed=f"{_LEAST_NODES} to {_MOST_NODES}",
                 )
-        for pair in (
-            ("rayleigh", "temperature_difference"),
-            ("prandtl", "thermal_diffusivity"),
-        ):
+        for pair in (("rayleigh", "temperature_difference"), ("prandtl", "thermal_diffusivity")):
             if all(getattr(self, name) is not None for name in pair):
                 raise CaseFault(
                     f"cavity.{pair[0]} and cavity.{pair[1]} are both set",

@@ -293,10 +293,7 @@ class CavitySolver(Solver):
         return {"dt": self.time_step.dt, "cfl": self.flow.table.cfl}
 
     def restore(
-        self,
-        step: int,
-        scalars: Mapping[str, float],
-        own: Callable[[str], np.ndarray],
+        self, step: int, scalars: Mapping[str, float], own: Callable[[str], np.ndarray]
     ) -> None:
         """Take over a saved state; see :class:`haloscope.solvers.interface.Solver`."""
         where = self.nodes.coordinates(self.spacing)

@@ -37,7 +37,7 @@ from haloscope.solvers.maxwell.case_tables import (
     located,
     made_of,
 )
-from haloscope.solvers.maxwell.elements import BOUNDARIES, FACE_VALUES, FACES, Material
+from haloscope.solvers.maxwell.elements import BOUNDARIES, FACE_VALUES, FACES, FIELD_NAMES, Material
 from haloscope.solvers.maxwell.exact import TimeHarmonic, named
 from haloscope.solvers.maxwell.terms.layers import Layer
 from haloscope.solvers.maxwell.terms.media import Medium
@@ -48,7 +48,6 @@ LIGHT = 299_792_458.0
 IMPEDANCE = 376.730313412
 """Impedance of vacuum, ohm (CODATA 2022)."""
 HIGHEST_ORDER = 15
-FIELD_NAMES = ("Ex", "Ey", "Ez", "Hx", "Hy", "Hz")
 
 # Of a node: coordinates, a Jacobian and a share of the mesh.
 _HOST_BYTES = 5 * 8.0
@@ -78,11 +77,7 @@ _EXCLUSIONS = (
         "the known solutions are fields in vacuum without sources",
         ("maxwell.initial.Ez=0.0", "maxwell.exact.solution=cavity-te101", _SOURCE),
     ),
-    Exclusion(
-        ("maxwell.end_time", "run.steps"),
-        "both set the end of the run",
-        ("run.steps=500",),
-    ),
+    Exclusion(("maxwell.end_time", "run.steps"), "both set the end of the run", ("run.steps=500",)),
     Exclusion(
         ("maxwell.time_step", "maxwell.cfl"),
         "cfl only affects the automatic step",

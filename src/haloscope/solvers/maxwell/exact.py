@@ -257,11 +257,7 @@ FORMS = (
 
 
 def named(
-    name: str,
-    *,
-    radius: float = 1.0,
-    length: float = 1.0,
-    size: Lengths = (1.0, 1.0, 1.0),
+    name: str, *, radius: float = 1.0, length: float = 1.0, size: Lengths = (1.0, 1.0, 1.0)
 ) -> TimeHarmonic:
     """Solution by the name that a case file gives."""
     if name == "periodic-box":

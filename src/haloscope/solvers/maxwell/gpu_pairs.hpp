@@ -9,9 +9,6 @@
 //   BEHIND        1: it brings the traces behind the faces too
 //   UNROLL        turns of the loop over a derivative's nodes that are written out
 CONSTANTS(INT(MATRIX_UNITS), INT(BUFFERS), INT(NEAR), INT(BEHIND), INT(UNROLL))
-#if GEOMETRY == 1
-#error "GPUs do not recompute geometry from coordinates: it is stored there"
-#endif
 #define OF_A_NODE 10
 #define OF_AN_ELEMENT (GEOMETRY == 2 ? 24 : OF_A_NODE * NP3)
 // Fields become covariant components where the copy engine laid them, and are read again in the end.

@@ -127,12 +127,7 @@ def _copied(order: int, real_size: int) -> bool:
 
 
 def launch_shape(
-    order: int,
-    real_size: int,
-    geometry: int = STORED,
-    *,
-    copy_engine: bool,
-    block_memory: int,
+    order: int, real_size: int, geometry: int = STORED, *, copy_engine: bool, block_memory: int
 ) -> Shape:
     """The launch of a stage that was measured to be the fastest of those that a GPU has room for.
 

@@ -15,14 +15,7 @@ from haloscope.device.interface import Device
 from haloscope.errors import InputError
 from haloscope.exchange.plan import all_rows
 from haloscope.exchange.ranks.world import World
-from haloscope.io.figures.geometry_views import (
-    Geometry,
-    Kind,
-    Lines,
-    Marks,
-    Part,
-    box_edges,
-)
+from haloscope.io.figures.geometry_views import Geometry, Kind, Lines, Marks, Part, box_edges
 from haloscope.mesh.files.mesh_files import count_elements, read_mesh
 from haloscope.mesh.hexes.hex_boxes import box_elements
 from haloscope.mesh.hexes.hex_generators import cylinder_parts, sphere_parts
@@ -291,15 +284,10 @@ def mesh_geometry(case: MaxwellCase, mesh: HexMesh, places: Floats, world: World
 
 
 def _part(
-    name: str,
-    condition: str,
-    faces: Integers,
-    mesh: HexMesh,
-    places: Floats,
-    kind: Kind = "boundary",
+    name: str, about: str, faces: Integers, mesh: HexMesh, places: Floats, kind: Kind = "boundary"
 ) -> Part:
     corners, owners = face_triangles(faces, mesh, places)
-    return Part(name, condition, corners, kind, owners)
+    return Part(name, about, corners, kind, owners)
 
 
 def face_triangles(faces: Integers, mesh: HexMesh, places: Floats) -> tuple[Floats, Integers]:

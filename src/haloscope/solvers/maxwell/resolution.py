@@ -176,13 +176,7 @@ def resolution(table: MaxwellTable, set_up: SetUp) -> Resolution:
         return Resolution((x, y, z), natural * table.speed, np.inf, np.inf, "", 0.0, np.inf)
     place = f"element {int(least[1])} at {point_text(least[2:5])} m"
     return Resolution(
-        (x, y, z),
-        natural * table.speed,
-        shortest,
-        float(least[0]),
-        place,
-        widest,
-        1 / natural,
+        (x, y, z), natural * table.speed, shortest, float(least[0]), place, widest, 1 / natural
     )
 
 
@@ -379,7 +373,6 @@ def cube_factor(order: int) -> float:
 def geometric_bounds(coordinates: Floats, speed: ArrayLike) -> Floats:
     """Bound of each element by the upwind flux at its corners.
 
-    `coordinates`: (elements, N + 1, N + 1, N + 1, 3) at the nodes, indexed [element, k, j, i, xyz];
     `speed`: of light in each element, (elements,) or one for all.
     """
     # A node where faces of normals n_d meet loses tangential components at the rate c N (N + 1) / 2

@@ -16,15 +16,7 @@ from haloscope.solvers.maxwell.case import (
     flops_a_step,
 )
 from haloscope.solvers.maxwell.meshes import elements_of
-from haloscope.solvers.sweeping import (
-    Column,
-    Columns,
-    Layout,
-    Sweeping,
-    double_box,
-    plain,
-    spelled,
-)
+from haloscope.solvers.sweeping import Column, Columns, Layout, Sweeping, double_box, plain, spelled
 
 
 def estimate(case: MaxwellCase) -> dict[str, float]:

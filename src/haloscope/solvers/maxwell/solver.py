@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from haloscope.device import jit
-from haloscope.device.interface import Device
+from haloscope.device.interface import Array, Device
 from haloscope.device.program import Program
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
@@ -25,8 +25,8 @@ from haloscope.numerics.elements.element_maps import nodes
 from haloscope.numerics.runge_kutta import LSERK4
 from haloscope.regions import Region, SetupPhase
 from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, Solver, Work
-from haloscope.solvers.maxwell.case import FIELD_NAMES, MaxwellCase, bytes_a_step, flops_a_step
-from haloscope.solvers.maxwell.elements import AFFINE, CORNERS, FACES, STORED, known_by
+from haloscope.solvers.maxwell.case import MaxwellCase, bytes_a_step, flops_a_step
+from haloscope.solvers.maxwell.elements import AFFINE, CORNERS, FACES, FIELD_NAMES, STORED, known_by
 from haloscope.solvers.maxwell.meshes import SetUp, mesh_geometry, place_in, share_out
 from haloscope.solvers.maxwell.outputs.results import EnergyBalance, RunResults
 from haloscope.solvers.maxwell.resolution import (
@@ -78,10 +78,7 @@ class MaxwellSolver(Solver):
     layout: ElementFields
     name = "maxwell"
     followed = Monitor(
-        name="field_energy",
-        file="energy.csv",
-        label="energy",
-        title="Energy of the fields",
+        name="field_energy", file="energy.csv", label="energy", title="Energy of the fields"
     )
 
     def __init__(self, case: MaxwellCase, device: Device, world: World) -> None:
@@ -292,21 +289,29 @@ class MaxwellSolver(Solver):
 
     # State
 
-    def _set_initial(self) -> None:
-        places = np.moveaxis(self.coordinates.reshape(self.part.mesh.count, -1, 3), 2, 0)
-        solution = self._table.solution()
-        if solution is not None:
-            self._set_fields(np.moveaxis(solution(places, 0.0), 0, 1))
-            return
-        x, y, z = places
-        values = np.empty((len(x), len(FIELD_NAMES), x.shape[1]))
-        for number, name in enumerate(FIELD_NAMES):
-            expression = self._table.initial_field(name)
-            values[:, number] = expression.evaluate_finite(f"maxwell.initial.{name}", x=x, y=y, z=z)
-        self._set_fields(values / self._units[:, None])
+    def _places(self) -> np.ndarray:
+        """Of the nodes, (3, elements, nodes)."""
+        return np.moveaxis(self.coordinates.reshape(self.part.mesh.count, -1, 3), 2, 0)
 
-    def _set_fields(self, values: np.ndarray) -> None:
-        """Values (elements, fields, nodes) at the start; `haloscope build` has no fields to look at later."""
+    def _solution(self, time: float) -> np.ndarray | None:
+        """Fields (elements, 6, nodes) of the known solution at a time in m; None without one."""
+        solution = self._table.solution()
+        return None if solution is None else np.moveaxis(solution(self._places(), time), 0, 1)
+
+    def _by_element(self) -> Array:
+        """Fields on the device, (elements, 6, nodes)."""
+        return self.stepping.fields.reshape(self.stepping.elements, len(FIELD_NAMES), -1)
+
+    def _set_initial(self) -> None:
+        values = self._solution(0.0)
+        if values is None:
+            x, y, z = self._places()
+            values = np.empty((len(x), len(FIELD_NAMES), x.shape[1]))
+            for number, name in enumerate(FIELD_NAMES):
+                expression, key = self._table.initial_field(name), f"maxwell.initial.{name}"
+                values[:, number] = expression.evaluate_finite(key, x=x, y=y, z=z)
+            values /= self._units[:, None]
+        # `haloscope build` has no fields to look at later.
         self._has_initial_field = self._world.any(bool(values.any()))
         self.stepping.set_fields(values)
 
@@ -334,11 +339,9 @@ class MaxwellSolver(Solver):
 
     def _largest_error(self) -> float | None:
         """Largest error of any component, in natural units; None without a known solution."""
-        solution = self._table.solution()
-        if solution is None:
+        wanted = self._solution(self.time * self._table.speed)
+        if wanted is None:
             return None
-        places = np.moveaxis(self.coordinates.reshape(self.part.mesh.count, -1, 3), 2, 0)
-        wanted = np.moveaxis(solution(places, self.time * self._table.speed), 0, 1)
         own = np.abs(self.stepping.values() - wanted).max(initial=0.0)
         return self._world.largest(float(own))
 
@@ -353,8 +356,7 @@ class MaxwellSolver(Solver):
                 own = self._additions.state(term)[:, int(value)]
                 states[:] = own.reshape(states.shape)
             return states
-        fields = self.stepping.fields.reshape(self.stepping.elements, len(FIELD_NAMES), -1)
-        host = self._device.to_host(fields[:, FIELD_NAMES.index(name)])
+        host = self._device.to_host(self._by_element()[:, FIELD_NAMES.index(name)])
         values: np.ndarray = np.ascontiguousarray(host).reshape(-1, *self.layout.shape[1:])
         return values
 
@@ -418,7 +420,7 @@ class MaxwellSolver(Solver):
         if key not in self._probes:
             self._probes[key] = self.layout.locate(positions)
         samples = self._probes[key]
-        fields = self.stepping.fields.reshape(self.stepping.elements, len(FIELD_NAMES), -1)
+        fields = self._by_element()
         result = np.zeros((len(positions), len(FIELD_NAMES)))
         for point, row, weights in zip(samples.points, samples.rows, samples.weights, strict=True):
             near = self._device.to_host(fields[int(row)]).astype(np.float64)
@@ -500,7 +502,7 @@ class MaxwellSolver(Solver):
     def picture(self) -> SlicesPicture | None:
         """All components on a plane."""
         wanted = self._table.slice
-        fields = self.stepping.fields.reshape(self.stepping.elements, len(FIELD_NAMES), -1)
+        fields = self._by_element()
 
         def values(rows: np.ndarray) -> np.ndarray:
             values = self._device.to_host(fields[self._device.from_host(rows)])

@@ -24,7 +24,8 @@ from haloscope.io.figures.spectrum_pictures import prefixed, save_pattern, write
 from haloscope.mesh.hexes.shared_meshes import bounds
 from haloscope.numerics.running_transform import RunningTransform
 from haloscope.solvers.interface import Results, saved_numbers
-from haloscope.solvers.maxwell.case import FIELD_NAMES, MaxwellTable
+from haloscope.solvers.maxwell.case import MaxwellTable
+from haloscope.solvers.maxwell.elements import FIELD_NAMES
 from haloscope.solvers.maxwell.meshes import SetUp
 from haloscope.solvers.maxwell.outputs.far_field import (
     FarField,

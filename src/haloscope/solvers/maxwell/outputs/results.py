@@ -24,7 +24,8 @@ from haloscope.numerics.spectrum import (
     spectrum,
 )
 from haloscope.solvers.interface import Results
-from haloscope.solvers.maxwell.case import FIELD_NAMES, MaxwellCase
+from haloscope.solvers.maxwell.case import MaxwellCase
+from haloscope.solvers.maxwell.elements import FIELD_NAMES
 from haloscope.solvers.maxwell.meshes import SetUp
 from haloscope.solvers.maxwell.outputs.radiation import Radiation
 from haloscope.solvers.maxwell.terms.additions import sources_end
@@ -412,7 +413,7 @@ class EnergyBalance:
         if reference > 0 and energy > _UNSTABLE * reference:
             raise SolutionError(
                 f"the solution is unstable: the energy has grown to {energy / reference:.3g} times its value "
-                "when the sources ended, though nothing drives the fields",
+                "when the sources ended, though nothing drives the fields"
             )
 
     def _growth_of_octaves(self) -> float:

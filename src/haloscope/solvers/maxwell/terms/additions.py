@@ -180,7 +180,10 @@ def kernel_files(
 
 
 class PointwiseAdditions:
-    """Terms added on this rank; see :class:`haloscope.solvers.maxwell.stepping.SourceTerms`.
+    """Terms beyond a stage on this rank: media with memory, layers, currents, incident waves.
+
+    Before each stage they set the increments of the elements that they concern to
+    ``k = a k + dt * addition``; the stage then adds its part with a = 1.
 
     `places`: their nodes (elements, N + 1, N + 1, N + 1, 3).
     """
@@ -204,9 +207,6 @@ class PointwiseAdditions:
         of_kinds = np.zeros(len(part.elements), bool)
         for group in part.ranges:
             of_kinds[group.first : group.first + group.count] = group.kind in self.kinds
-        concerned = placed.concerned[part.elements]
-        if not of_kinds[concerned].all():
-            raise ValueError("an element with added terms belongs to no kind")
         regions = placed.regions[part.elements]
         lossy = np.isin(regions, [n for n, m in placed.media.items() if not m.plain])
         axes = placed.axes[part.elements]
@@ -232,7 +232,7 @@ class PointwiseAdditions:
         self._clock = device.from_host(np.zeros(2))
         tick = setting.kernel(sources.SOURCE, "tick")
         self._tick = tick.bind(clock=self._clock, steps=1, extent=(1,), block=(1,))
-        self._launches: list[list[tuple[str, Launch]]] = [[] for _ in range(LSERK4.stages)]
+        self._launches: list[list[tuple[str, Launch]]] = []
         self._dt = 0.0
 
     def bind(self, fields: Array, increments: Array, dt: float) -> None:
@@ -242,15 +242,12 @@ class PointwiseAdditions:
             self._dt = dt
         to = Bound(fields, increments, self._clock, float(dt))
         bound = [[(term.name, launch) for launch in term.bind(to)] for term in self._terms]
-        self._launches = [list(stage) for stage in zip(*bound, strict=True)] or self._launches
+        stages = zip(*bound, strict=True) if bound else ([] for _ in range(LSERK4.stages))
+        self._launches = [*map(list, stages), [("Clock", self._tick)]]
 
     def before(self, stage: int) -> Sequence[tuple[str, Launch]]:
-        """Launches before a stage, each with the name of its term."""
+        """Launches before a stage, each with the name of its term; behind the last one time goes on."""
         return self._launches[stage]
-
-    def after_step(self) -> Sequence[tuple[str, Launch]]:
-        """Launches at the end of a step: time goes on."""
-        return [("Clock", self._tick)]
 
     @property
     def time(self) -> float:

@@ -25,16 +25,6 @@ _DECADES = 3.0
 _LEAST_GAIN = 1e-12
 
 
-def _require(key: str, value: float, *, positive: bool = False) -> None:
-    if not math.isfinite(value) or value < 0 or (positive and value == 0):
-        allowed = "above 0" if positive else "0 or more"
-        raise InputError(
-            "out of range, since the medium would be unstable",
-            location=f"{key} = {value:g}",
-            allowed=f"a number {allowed}",
-        )
-
-
 @dataclass(frozen=True)
 class Drude:
     """Free charges: adds ``-plasma^2 / (w (w + i collisions))`` to the permittivity."""
@@ -45,10 +35,6 @@ class Drude:
     collision_rate: float = 0.0
     states: ClassVar[int] = 1
     conductance: ClassVar[float] = 0.0
-
-    def __post_init__(self) -> None:
-        _require("Drude pole: plasma_frequency", self.plasma_frequency, positive=True)
-        _require("Drude pole: collision_rate", self.collision_rate)
 
     @property
     def numbers(self) -> tuple[float, float, float, float]:
@@ -77,12 +63,6 @@ class Lorentz:
     states: ClassVar[int] = 2
     conductance: ClassVar[float] = 0.0
 
-    def __post_init__(self) -> None:
-        if not math.isfinite(self.strength):
-            _require("Lorentz pole: strength", self.strength)
-        _require("Lorentz pole: resonance", self.resonance, positive=True)
-        _require("Lorentz pole: damping", self.damping)
-
     @property
     def numbers(self) -> tuple[float, float, float, float]:
         """The a, b, c, w of media.cpp."""
@@ -106,11 +86,6 @@ class Debye:
     strength: float  # What it adds at rest
     relaxation_time: float  # Time
     states: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        if not math.isfinite(self.strength):
-            _require("Debye pole: strength", self.strength)
-        _require("Debye pole: relaxation_time", self.relaxation_time, positive=True)
 
     @property
     def conductance(self) -> float:
@@ -147,13 +122,6 @@ class Medium(Material):
     poles: tuple[Pole, ...] = ()  # Each adds to the permittivity
 
     def __post_init__(self) -> None:
-        _require("permittivity", self.permittivity, positive=True)
-        _require("permeability", self.permeability, positive=True)
-        _require("conductivity", self.conductivity)
-        _require("magnetic_conductivity", self.magnetic_conductivity)
-        self._refuse_gain()
-
-    def _refuse_gain(self) -> None:
         """Refuse a medium whose poles together give energy to a wave of some frequency."""
         # Lines of no width neither take nor give energy beside their resonance.
         lines = [pole for pole in self.poles if isinstance(pole, Lorentz) and pole.damping == 0]

@@ -287,7 +287,7 @@ class VolumeCurrent:
         if not len(elements):
             return []
         places = own.places[elements].reshape(-1, 3)
-        vectors = _vectors(self.distribution, places)
+        vectors = self.distribution(places)
         count = len(places) // len(elements)
         of_medium = np.repeat(own.constant(elements, self.magnetic), count)
         shape = _half(-vectors / of_medium[:, None], self.magnetic)
@@ -326,21 +326,11 @@ class SheetCurrent:
         n = area / np.linalg.norm(area, axis=-1, keepdims=True)
         on = face_nodes(own.order)[face]
         points = np.take_along_axis(places.reshape(len(faces), -1, 3), on[..., None], axis=1)
-        K = _vectors(self.distribution, points.reshape(-1, 3)).reshape(points.shape)
+        K = self.distribution(points.reshape(-1, 3)).reshape(points.shape)
         jump, nothing = np.cross(n, K), np.zeros_like(K)
         # A magnetic current M has n x (E+ - E-) = -M.
         e, h = (-jump, nothing) if self.magnetic else (nothing, jump)
         return [across_faces(own, faces, e, h, np.zeros(on.shape), self.waveform)]
-
-
-def _vectors(distribution: Distribution, points: Floats) -> Floats:
-    vectors = np.asarray(distribution(points), np.float64)
-    if vectors.shape != points.shape or not np.isfinite(vectors).all():
-        raise InputError(
-            "the distribution of the current has other values",
-            allowed="three finite numbers at every point of its region",
-        )
-    return vectors
 
 
 def in_regions(mesh: HexMesh, names: tuple[str, ...] | None) -> NDArray[np.bool_]:
