@@ -3,8 +3,7 @@
     python bench/maxwell_gpu_variants.py --order 7 --ways 256x1,m,b2,n 128x3,m,b1,n --points 8e6
 
 A way is threads x blocks of a processor, then letters: m matrix units, b1 or b2
-buffers of the copy engine, n geometry brought by it, -t traces not brought, uN turns written out, g2
-trilinear geometry. Bytes are those that must be moved: fields, increments (not read by the first stage,
+buffers of the copy engine, n geometry brought by it, -t traces not brought, g2 trilinear geometry. Bytes are those that must be moved: fields, increments (not read by the first stage,
 not written by the last), geometry, traces. gpu_shapes.py holds the fastest.
 """
 
@@ -46,7 +45,7 @@ def understood(way: str, order: int, size: int) -> Shape:
     """The shape that a way's letters stand for."""
     launch, *letters = way.split(",")
     threads, blocks = map(int, launch.split("x"))
-    names = {"m": "matrix_units", "b": "buffers", "n": "near", "u": "unroll"}
+    names = {"m": "matrix_units", "b": "buffers", "n": "near"}
     numbers = {names[one[0]]: int(one[1:] or 1) for one in letters if one[0] in names}
     chosen = KernelVariant(threads, blocks, behind=int("-t" not in letters), **numbers)
     mode = TRILINEAR if "g2" in letters else STORED

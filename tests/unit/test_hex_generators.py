@@ -246,8 +246,6 @@ def test_geometry_nodes_of_a_high_order_stand_in_for_the_mapping():
             lambda: box((1, 1, 1), upper=(1, 1, math.nan)),
             {"location": "^box from", "problem": "no volume"},
         ),
-        (lambda: box((1, 1, 1), warp=0.2), {"location": "warp = 0.2$", "allowed": "-0.12 to 0.12"}),
-        (lambda: box((1, 1, 1), warp=math.nan), {"location": "warp = nan$"}),
         (
             lambda: box((1, 1, 2), grading=(1, 1, 0)),
             {"location": "grading = 0$", "allowed": "0.001 to 1000"},

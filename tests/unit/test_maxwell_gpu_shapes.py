@@ -90,7 +90,7 @@ def aligned(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
         (3, "double", STORED, KernelVariant(32, 1, buffers=1)),
         (4, "double", TRILINEAR, KernelVariant(64, 1, buffers=1)),
         (5, "double", STORED, KernelVariant(64, 1, matrix_units=1, buffers=2, near=1)),
-        (3, "double", STORED, KernelVariant(128, 1, matrix_units=1, buffers=1, unroll=1)),
+        (3, "double", STORED, KernelVariant(128, 1, matrix_units=1, buffers=1)),
         (3, "float", TRILINEAR, KernelVariant(32, 1, buffers=2, near=1, behind=0)),
     ],
 )

@@ -81,7 +81,6 @@ Point = tuple[float, float, float]
 Flags = tuple[bool, bool, bool]
 
 SIDE_NAMES = ("x-", "x+", "y-", "y+", "z-", "z+")
-LARGEST_WARP = 0.12
 MOST_ELEMENTS = 2**31
 CURVED_ORDER = 2
 _PHASE = 0.7
@@ -152,15 +151,8 @@ def box_elements(
             location=f"box from {list(lower)} to {list(upper)}",
             allowed="lower ends below their upper ends",
         )
-    if not abs(warp) <= LARGEST_WARP:
-        raise InputError(
-            "elements become invalid",
-            location=f"warp = {warp:g}",
-            allowed=f"-{LARGEST_WARP} to {LARGEST_WARP}",
-        )
-    cells = elements
     lines = [graded(*along) for along in zip(elements, lower, upper, grading, strict=True)]
-    places = places_of(numbers, cells)
+    places = places_of(numbers, elements)
     low, high = (
         np.stack([line[places[:, axis] + end] for axis, line in enumerate(lines)], axis=1)
         for end in (0, 1)
@@ -178,9 +170,9 @@ def box_elements(
         axis, side = divmod(face, 2)
         other = places.copy()
         other[:, axis] += 2 * side - 1
-        outside = places[:, axis] == side * (cells[axis] - 1)
-        other[:, axis] %= cells[axis]
-        number = other[:, 0] + cells[0] * (other[:, 1] + cells[1] * other[:, 2])
+        outside = places[:, axis] == side * (elements[axis] - 1)
+        other[:, axis] %= elements[axis]
+        number = other[:, 0] + elements[0] * (other[:, 1] + elements[1] * other[:, 2])
         behind[:, face] = number * FACES + (face ^ 1)
         if name in names:
             boundaries[outside, face] = names.index(name)
@@ -189,14 +181,14 @@ def box_elements(
     coordinates = mapping(np.arange(len(places)), equidistant(order))
     mesh = unconnected(
         coordinates.reshape(len(places), order + 1, order + 1, order + 1, 3),
-        lattice_numbers(places[:, None] + CORNERS, cells),
+        lattice_numbers(places[:, None] + CORNERS, elements),
         np.zeros(len(places), np.int32),
         ("volume",),
         names,
         boundaries,
         mapping if warp else None,
     )
-    return ElementRows(mesh, numbers, behind, math.prod(cells))
+    return ElementRows(mesh, numbers, behind, math.prod(elements))
 
 
 def _warped(start: Floats, length: Floats, periodic: Flags, warp: float) -> BlockMap:

@@ -149,8 +149,6 @@ def elements_text(numbers: Integers, centres: Floats, count: int | None = None) 
 @cache
 def face_permutation(order: int, orientation: int) -> Integers:
     """Order in which a partner's face nodes are to be read."""
-    if not 0 <= orientation < 8:
-        raise ValueError(f"orientation {orientation} is out of range; allowed: 0 to 7")
     b, a = np.indices((order + 1, order + 1))
     if orientation & TRANSPOSED:
         a, b = b, a

@@ -447,6 +447,3 @@ def bytes_a_step(order: int, single: bool, geometry: float = 10.0) -> float:
 def flops_a_step(order: int) -> int:
     """Operations of a node and step, as NekCEM's authors count them: 180 (N + 1) + 420."""
     return 180 * (order + 1) + 420
-
-
-__all__ = ["BOUNDARIES", "MaxwellCase", "MaxwellTable"]

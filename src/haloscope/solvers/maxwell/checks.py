@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
+import numpy as np
+
 from haloscope.device.interface import Device
 from haloscope.solvers.maxwell import verification
 from haloscope.solvers.maxwell.terms.media import Debye, Drude, Lorentz, Medium
@@ -130,10 +132,11 @@ def layer_check(order: int, solve: Solve) -> dict[str, Comparison]:
 
 def energy_check(order: int, solve: Solve) -> dict[str, Comparison]:
     """Random fields on warped elements: energy until T = 60 with the covariant curl."""
-    energy = warped_energy(order, 0.06, 60.0, False, device_of(solve))
+    energies = warped_energy(order, 0.06, 60.0, False, device_of(solve))
+    has_grown = (np.diff(energies) > 1e-12 * energies[:-1]).any()
     return {
-        "instants at which the energy has grown": below(float(energy.grows), 0.0),
-        "energy at the end over that at the begin": Comparison(energy.final, 0.5, 0.5),
+        "instants at which the energy has grown": below(float(has_grown), 0.0),
+        "energy at the end over that at the begin": Comparison(float(energies[-1]), 0.5, 0.5),
     }
 
 

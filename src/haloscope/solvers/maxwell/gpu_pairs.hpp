@@ -7,8 +7,7 @@
 //                 where 16 bytes divide an element's fields; 0: the threads do
 //   NEAR          1: it brings the geometry too; 0: the threads read it twice
 //   BEHIND        1: it brings the traces behind the faces too
-//   UNROLL        turns of the loop over a derivative's nodes that are written out
-CONSTANTS(INT(MATRIX_UNITS), INT(BUFFERS), INT(NEAR), INT(BEHIND), INT(UNROLL))
+CONSTANTS(INT(MATRIX_UNITS), INT(BUFFERS), INT(NEAR), INT(BEHIND))
 #define OF_A_NODE 10
 #define OF_AN_ELEMENT (GEOMETRY == 2 ? 24 : OF_A_NODE * NP3)
 // Fields become covariant components where the copy engine laid them, and are read again in the end.

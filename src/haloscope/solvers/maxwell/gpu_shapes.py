@@ -15,7 +15,6 @@ _KILOBYTE = 1024
 _KEPT = 1 * _KILOBYTE
 _FACE = {8: 40, 4: 24}  # bytes of the kernel's struct Face by those of its reals
 _WARP = 32
-_UNROLL = 4
 
 
 class KernelVariant(NamedTuple):
@@ -27,7 +26,6 @@ class KernelVariant(NamedTuple):
     buffers: int = 0
     near: int = 0
     behind: int = 1
-    unroll: int = _UNROLL
 
 
 class Shape(NamedTuple):
@@ -116,7 +114,6 @@ def shape_of(way: KernelVariant, order: int, real_size: int, geometry: int = STO
         "BUFFERS": way.buffers,
         "NEAR": way.near,
         "BEHIND": way.behind,
-        "UNROLL": way.unroll,
     }
     return Shape(way.threads, way.blocks, shared, constants)
 

@@ -60,14 +60,16 @@ class Resolution:
     extent: tuple[float, float, float]  # Of the whole mesh along x, y, z, in m
     # The highest of the sources (see :class:`Span`), in the units of the case; 0 without
     # sources.
-    frequency: float
-    wavelength: float  # Shortest at this frequency in any medium before the absorbing layer, in m
+    frequency: float = 0.0
+    wavelength: float = (
+        np.inf
+    )  # Shortest at this frequency in any medium before the absorbing layer, in m
     # Least number of nodes per wavelength in any element there: order times wavelength over the
     # longest edge.
-    nodes: float
-    place: str  # Number and place of that element
-    width: float  # Longest edge of all elements before the layer, in m
-    vacuum: float  # Wavelength in vacuum, in m
+    nodes: float = np.inf
+    place: str = ""  # Number and place of that element
+    width: float = 0.0  # Longest edge of all elements before the layer, in m
+    vacuum: float = np.inf  # Wavelength in vacuum, in m
 
     def warnings(self, table: MaxwellTable) -> list[str]:
         """A line where the mesh is too coarse for the waves, or its unit of length is wrong."""
@@ -164,7 +166,7 @@ def resolution(table: MaxwellTable, set_up: SetUp) -> Resolution:
     waveforms = [source.waveform for source in (*currents, *waves)]
     natural = max([0.0, *(span_of(waveform).main_frequency for waveform in waveforms)])
     if not natural:
-        return Resolution((x, y, z), 0.0, np.inf, np.inf, "", 0.0, np.inf)
+        return Resolution((x, y, z))
     indices = np.array([_index(medium, 2 * np.pi * natural) for medium in set_up.materials])
     free = np.flatnonzero(~added.axes[:own].any(axis=1))
     widths = _edge_lengths(mesh, free).max(axis=1, initial=0.0)
@@ -173,7 +175,7 @@ def resolution(table: MaxwellTable, set_up: SetUp) -> Resolution:
     shortest = -world.largest(-float(lengths.min(initial=np.inf)))
     widest = world.largest(float(widths.max(initial=0.0)))
     if least is None:
-        return Resolution((x, y, z), natural * table.speed, np.inf, np.inf, "", 0.0, np.inf)
+        return Resolution((x, y, z), natural * table.speed)
     place = f"element {int(least[1])} at {point_text(least[2:5])} m"
     return Resolution(
         (x, y, z), natural * table.speed, shortest, float(least[0]), place, widest, 1 / natural

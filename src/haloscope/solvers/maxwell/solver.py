@@ -403,11 +403,13 @@ class MaxwellSolver(Solver):
 
     def extras(self) -> Mapping[str, np.ndarray]:
         """Sums of the far field; see :class:`haloscope.solvers.interface.Solver`."""
-        return self.results.extras()
+        radiation = self.results.radiation
+        return {} if radiation is None else radiation.extras()
 
     def restore_extras(self, extras: Mapping[str, np.ndarray]) -> None:
         """Take them over."""
-        self.results.restore(extras, self.step)
+        if self.results.radiation is not None:
+            self.results.radiation.restore(extras, self.step)
 
     def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
         """Spectra and resonances at probes, and the far field."""

@@ -33,7 +33,7 @@ UNROLLED
   }
 #endif
 #if defined(__CUDACC__)
-#pragma unroll(UNROLL)
+#pragma unroll 4
 #endif
   for (int m = 0; m < NP; m++) {
     const int along_k[2] = {(m * NP + at.j) * NP + at.i[0], (m * NP + at.j) * NP + at.i[1]};

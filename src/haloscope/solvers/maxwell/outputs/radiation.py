@@ -39,7 +39,7 @@ from haloscope.solvers.maxwell.outputs.far_field import (
 )
 from haloscope.solvers.maxwell.outputs.radiation_surface import RadiationSurface
 from haloscope.solvers.maxwell.terms.sources import PlaneWave, PointDipole
-from haloscope.solvers.maxwell.terms.waveforms import RampedSine, Waveform, span_of
+from haloscope.solvers.maxwell.terms.waveforms import RampedSine, span_of
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
@@ -99,6 +99,9 @@ class Radiation:
         _, self._currents, _ = table.additions()
         drives = set_up.added.drives
         self._waves = [(d.source, d.place) for d in drives if isinstance(d.source, PlaneWave)]
+        sources = (*(wave for wave, _ in self._waves), *self._currents)
+        # The first has the amplitude 1.
+        self._waveforms = [source.waveform for source in sources]
         self._scattered_alone = not any(wave.boundaries for wave, _ in self._waves)
         around = RadiationSurface(table, set_up)
         self.notices = around.notices
@@ -119,17 +122,11 @@ class Radiation:
         self._indices = self._device.from_host(self._on.indices(len(FIELD_NAMES)).ravel())
         self.frequencies = np.array(self._wanted.frequencies) / table.speed
         """In oscillations a unit of length."""
+        self._impedance = math.sqrt(self._permeability / self._permittivity)
+        index = math.sqrt(self._permittivity * self._permeability)
+        self._wavenumbers = 2 * np.pi * self.frequencies * index
 
     # Samples
-
-    @property
-    def _waveform(self) -> Waveform:
-        """The waveform with amplitude 1."""
-        return self._waveforms[0]
-
-    @property
-    def _waveforms(self) -> list[Waveform]:
-        return [one.waveform for one in (*(wave for wave, _ in self._waves), *self._currents)]
 
     def set_step(self, dt: float, last_step: int) -> None:
         """Choose when samples are taken, and forget what there is."""
@@ -163,13 +160,13 @@ class Radiation:
                 remedy="lower it, or run longer",
             )
         # A pulse counts to its end: a run that ends before has no result.
-        ends = last_step if self._steady else math.ceil(span_of(self._waveform).end / self._dt)
+        ends = last_step if self._steady else math.ceil(span_of(self._waveforms[0]).end / self._dt)
         self.leaves_charges = False
         if ends > _MOST_STEPS:
             return
         steps = np.arange(self.interval, max(ends, self.interval) + 1, self.interval)
         times = steps[steps * self._dt >= self._start] * self._dt
-        values = self._weight(times) * self._waveform(times)
+        values = self._weight(times) * self._waveforms[0](times)
         # A pulse of a current whose integral is not 0 leaves charges, and their field, behind.
         mean = abs(float(values.sum())) / max(float(np.abs(values).sum()), 1e-300)
         self.leaves_charges = not self._steady and bool(self._currents) and mean > _LEAST_CONTENT
@@ -202,7 +199,7 @@ class Radiation:
         self._transform.accumulate(values, t, weight)
         self._latest.append(values)
         phases = np.exp(2j * np.pi * self.frequencies * t)
-        self._reference += weight * float(self._waveform(t)) * phases
+        self._reference += weight * float(self._waveforms[0](t)) * phases
 
     # Checkpoints
 
@@ -231,8 +228,7 @@ class Radiation:
 
     def restore(self, extras: Mapping[str, NDArray[np.generic]], step: int) -> None:
         """Go on from a checkpoint."""
-        saved = {name: extras.get(f"far_field_{name}") for name in _NAMES}
-        if saved["sums"] is None:
+        if "far_field_sums" not in extras:
             if step * self._dt <= max(self._start, self.interval * self._dt):
                 return
             raise InputError(
@@ -241,27 +237,26 @@ class Radiation:
                 location="checkpoint",
                 remedy="start again without --restart, or raise maxwell.far_field.start",
             )
-        faces, settings = saved["faces"], saved["settings"]
-        alike = np.array_equal(np.asarray(faces), self._faces)
+        faces, settings = (np.asarray(extras.get(f"far_field_{n}")) for n in ("faces", "settings"))
         wanted = self._settings()
-        alike = alike and settings is not None and settings.shape == wanted.shape
-        alike = alike and np.asarray(settings).dtype.kind == "f"
+        alike = np.array_equal(faces, self._faces) and settings.shape == wanted.shape
+        alike = alike and settings.dtype.kind == "f"
         if alike and not self._steady:
             # Without a window it is no matter where the run ends.
-            wanted[2] = np.asarray(settings, np.float64)[2]
-        if not alike or not np.allclose(np.asarray(settings, np.float64), wanted, rtol=1e-12):
+            wanted[2] = settings[2]
+        if not alike or not np.allclose(settings, wanted, rtol=1e-12):
             raise InputError(
                 "its far field is of another surface, other frequencies, samples or times",
                 location="checkpoint",
                 remedy="restart with the [maxwell.far_field] that wrote it, or start again without --restart",
             )
-        names = (f"far_field_{name}" for name in ("sums", "taken"))
-        shapes = (len(self._faces), 2 * len(self.frequencies), None), (2,)
-        whole, taken = (saved_numbers(extras, *entry) for entry in zip(names, shapes, strict=True))
+        shape = len(self._faces), 2 * len(self.frequencies), None
+        whole = saved_numbers(extras, "far_field_sums", shape)
+        taken = saved_numbers(extras, "far_field_taken", (2,))
         rows = whole[self._owners == self._world.rank]
         sums = np.moveaxis(rows, 0, 1).reshape(2 * len(self.frequencies), -1)
         self._transform.restore({"sums": np.ascontiguousarray(sums), "taken": taken})
-        reference = np.asarray(saved["reference"])
+        reference = np.asarray(extras.get("far_field_reference"))
         parts = {"far_field_reference": np.array([reference.real, reference.imag])}
         saved_numbers(parts, "far_field_reference", (2, len(self.frequencies)))
         self._reference = np.array(reference, complex)
@@ -364,10 +359,9 @@ class Radiation:
         if len(self._waves) != 1 or self._currents:
             return None
         wave, start = self._waves[0]
-        k = 2 * np.pi * self.frequencies * math.sqrt(self._permittivity * self._permeability)
         away = -float(start @ wave.unit_direction)
         size = float(np.linalg.norm(wave.electric))
-        return wave, np.asarray(size * np.exp(1j * k * away))
+        return wave, np.asarray(size * np.exp(1j * self._wavenumbers * away))
 
     def powers(self) -> Powers:
         """Powers and cross sections; all ranks call this."""
@@ -377,10 +371,9 @@ class Radiation:
         incident = self.incident
         if incident is not None:
             amplitude = incident[1]
-            impedance = math.sqrt(self._permeability / self._permittivity)
             scattered = flow if self._scattered_alone else of_pattern
             if scattered is not None:
-                scattering = scattering_cross_section(scattered, amplitude, impedance)
+                scattering = scattering_cross_section(scattered, amplitude, self._impedance)
         if incident is not None and not self.planes:
             wave, amplitude = incident
             x, y, z = wave.unit_direction
@@ -411,11 +404,9 @@ class Radiation:
         dipole = self._currents[0]
         if not isinstance(dipole, PointDipole):
             return None
-        impedance = math.sqrt(self._permeability / self._permittivity)
-        k = 2 * np.pi * self.frequencies * math.sqrt(self._permittivity * self._permeability)
         square = float(np.sum(np.square(dipole.moment)))
-        factor = 1 / impedance if dipole.magnetic else impedance
-        return np.asarray(factor * k**2 * square / (12 * np.pi))
+        factor = 1 / self._impedance if dipole.magnetic else self._impedance
+        return np.asarray(factor * self._wavenumbers**2 * square / (12 * np.pi))
 
     # Output
 

@@ -8,6 +8,8 @@ then stand for the other half space.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,6 +36,9 @@ _REMEDY = (
     "move the surface off the wall (maxwell.far_field.box or regions), or extend the wall to a "
     "complete plane side of the mesh"
 )
+
+
+_refusal = partial(InputError, location="maxwell.far_field")
 
 
 class RadiationSurface:
@@ -89,9 +94,8 @@ class RadiationSurface:
                 mesh, inside, from_outside=True, walls=walls, world=world, own=own
             )
         if world.any(bool((total & ~inside).any())):
-            raise InputError(
+            raise _refusal(
                 "the surface leaves out elements that hold the total field of a wave",
-                location="maxwell.far_field",
                 remedy="enclose all of them, or remove box and regions",
             )
         self.faces, self.outside, self._inside = faces, outside, inside
@@ -99,10 +103,9 @@ class RadiationSurface:
     def _note_planes(self) -> None:
         """Tell of the walls for which images stand."""
         if self.planes and self.outside:
-            raise InputError(
+            raise _refusal(
                 "the surface around the total field of a wave ends at a wall, where the reflection of the "
                 "wave itself would count as scattered",
-                location="maxwell.far_field",
                 remedy="keep the total field off walls, or let the wave enter through a boundary "
                 "(maxwell.waves boundaries)",
             )
@@ -144,8 +147,7 @@ class RadiationSurface:
     def _others(self, constants: tuple[float, float]) -> NDArray[np.bool_]:
         """Whether the medium of each own element is lossy, or of other constants."""
         added, own = self._added, slice(0, self._own)
-        lossy = [number for number, medium in added.media.items() if not medium.plain]
-        other = np.isin(added.regions[own], lossy) | (added.permittivity[own] != constants[0])
+        other = added.lossy[own] | (added.permittivity[own] != constants[0])
         return np.asarray(other | (added.permeability[own] != constants[1]))
 
     def _note_beyond(self) -> None:
@@ -171,9 +173,8 @@ class RadiationSurface:
         added = self._added
         count, place = self._first(elements[added.axes[elements].any(axis=1)])
         if count:
-            raise InputError(
+            raise _refusal(
                 f"the surface runs through the absorbing layer at {place}",
-                location="maxwell.far_field",
                 remedy="enclose only elements inside the layer",
             )
         permittivity, permeability = (
@@ -182,10 +183,9 @@ class RadiationSurface:
         )
         count, place = self._first(elements[self._others((permittivity, permeability))[elements]])
         if count:
-            raise InputError(
+            raise _refusal(
                 f"the surface runs through several media, or one with loss or memory: {place} (relative "
                 f"permittivity and permeability at most {permittivity:g}, {permeability:g} elsewhere on it)",
-                location="maxwell.far_field",
                 remedy="move the surface (box or regions) into one medium without loss",
             )
         return permittivity, permeability
@@ -208,9 +208,8 @@ class RadiationSurface:
         places = all_rows(world, mesh.face_centres(self.faces[bare.any(axis=1)]))
         if len(places):
             first = places[np.lexsort(places.T[::-1])[0]]
-            raise InputError(
+            raise _refusal(
                 f"the surface is open: it ends at a periodic side of the mesh near {point_text(first)} m",
-                location="maxwell.far_field",
                 remedy="enclose a body (box or regions) that does not reach through periodic sides",
             )
         planes = self._distinct_planes(walls[at_rim.any(axis=1)])
@@ -245,18 +244,12 @@ class RadiationSurface:
                 f"the surface ends at {name!r} ({_KIND_NAMES[kind]}) near {point_text(row[7:])} m"
             )
             if kind == LOSSY:
-                raise InputError(
-                    begin,
-                    location="maxwell.far_field",
-                    allowed="pec and pmc planes, which have image sources",
-                    remedy=_REMEDY,
+                raise _refusal(
+                    begin, allowed="pec and pmc planes, which have image sources", remedy=_REMEDY
                 )
             if bend > _FLAT * extent:
-                raise InputError(
-                    f"{begin}, where the wall is curved",
-                    location="maxwell.far_field",
-                    allowed="plane walls",
-                    remedy=_REMEDY,
+                raise _refusal(
+                    f"{begin}, where the wall is curved", allowed="plane walls", remedy=_REMEDY
                 )
             for plane, _ in planes:
                 cosine = float(plane.direction @ normal)
@@ -265,9 +258,8 @@ class RadiationSurface:
                     break
                 if same or abs(cosine) > _PARALLEL:
                     relation = "in the same plane as" if same else "not normal to"
-                    raise InputError(
+                    raise _refusal(
                         f"{begin}, which is {relation} another wall that the surface touches",
-                        location="maxwell.far_field",
                         allowed="up to three planes normal to each other, each of one kind",
                         remedy=_REMEDY,
                     )
@@ -286,9 +278,8 @@ class RadiationSurface:
         heights = points @ plane.direction - plane.offset
         lowest = -world.largest(-float(heights.min(initial=np.inf)))
         if lowest < -_FLAT * extent:
-            raise InputError(
+            raise _refusal(
                 f"{begin}, but the mesh continues behind it, up to {-lowest:.4g} m",
-                location="maxwell.far_field",
                 allowed="an unbroken plane, for image sources",
                 remedy=_REMEDY,
             )
@@ -300,10 +291,9 @@ class RadiationSurface:
         if len(rows):
             first = rows[np.lexsort(rows.T[::-1])[0]]
             other = mesh.boundary_names[int(first[0])]
-            raise InputError(
+            raise _refusal(
                 f"{begin}, but {other!r} lies in the same plane, at {point_text(first[1:])} m, and is "
                 "of another kind",
-                location="maxwell.far_field",
                 allowed="a complete plane of one kind, for image sources",
                 remedy="give both one kind, or move the surface off the wall (maxwell.far_field.box or "
                 "regions)",

@@ -491,15 +491,6 @@ class RunResults:
             if step % interval == 0:
                 self.radiation.sample(fields, step)
 
-    def extras(self) -> Mapping[str, NDArray[np.generic]]:
-        """State for a checkpoint, whole on rank 0."""
-        return {} if self.radiation is None else self.radiation.extras()
-
-    def restore(self, extras: Mapping[str, NDArray[np.generic]], step: int) -> None:
-        """Go on from a checkpoint."""
-        if self.radiation is not None:
-            self.radiation.restore(extras, step)
-
     def finish(
         self,
         out: Path | None,

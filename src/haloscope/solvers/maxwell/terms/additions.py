@@ -69,6 +69,11 @@ class PlacedAdditions:
     concerned: NDArray[np.bool_]  # Whether anything is added in each element, (elements,)
 
     @property
+    def lossy(self) -> NDArray[np.bool_]:
+        """Whether each element conducts or has memory, (elements,)."""
+        return np.isin(self.regions, [n for n, m in self.media.items() if not m.plain])
+
+    @property
     def fastest(self) -> float:
         """Bound for the magnitude of the eigenvalues that come on top of those of the curl."""
         media = max((m.fastest for m in self.media.values() if not m.plain), default=0.0)
@@ -184,8 +189,6 @@ class PointwiseAdditions:
 
     Before each stage they set the increments of the elements that they concern to
     ``k = a k + dt * addition``; the stage then adds its part with a = 1.
-
-    `places`: their nodes (elements, N + 1, N + 1, N + 1, 3).
     """
 
     def __init__(
@@ -207,8 +210,7 @@ class PointwiseAdditions:
         of_kinds = np.zeros(len(part.elements), bool)
         for group in part.ranges:
             of_kinds[group.first : group.first + group.count] = group.kind in self.kinds
-        regions = placed.regions[part.elements]
-        lossy = np.isin(regions, [n for n, m in placed.media.items() if not m.plain])
+        regions, lossy = placed.regions[part.elements], placed.lossy[part.elements]
         axes = placed.axes[part.elements]
         kept = (
             layer_terms(setting, placed.layer, axes, places, lossy)
