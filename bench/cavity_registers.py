@@ -21,8 +21,8 @@ from haloscope.case.tables import check
 from haloscope.device import jit
 from haloscope.device.declarations import Constants
 from haloscope.solvers.cavity import block_nodes
+from haloscope.solvers.cavity.block_nodes import SOURCE, kernel_constants
 from haloscope.solvers.cavity.case import CavityCase, Flow
-from haloscope.solvers.cavity.physics import SOURCE, kernel_constants
 
 # Orders of the axes, and axes that are cut.
 CASES = (

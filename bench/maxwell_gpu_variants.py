@@ -1,10 +1,9 @@
 """Compares ways to run a stage of Maxwell's equations on a GPU: first their results, then their pace.
 
-    python bench/maxwell_gpu_variants.py --order 7 --ways 256x1,m,b2,n 256x2,c,m,b2 --points 8e6
+    python bench/maxwell_gpu_variants.py --order 7 --ways 256x1,m,b2,n 128x3,m,b1,n --points 8e6
 
-A way is threads x blocks of a processor, then letters: c covariant fields, m matrix units, b1 or b2
-buffers of the copy engine, n geometry brought by it, -t traces not brought, uN turns written out, g2
-trilinear geometry. Bytes are those that must be moved: fields, increments (not read by the first stage,
+A way is threads x blocks of a processor, then letters: m matrix units, b1 or b2
+buffers of the copy engine, n geometry brought by it, -t traces not brought, g2 trilinear geometry. Bytes are those that must be moved: fields, increments (not read by the first stage,
 not written by the last), geometry, traces. gpu_shapes.py holds the fastest.
 """
 
@@ -46,29 +45,22 @@ def understood(way: str, order: int, size: int) -> Shape:
     """The shape that a way's letters stand for."""
     launch, *letters = way.split(",")
     threads, blocks = map(int, launch.split("x"))
-    names = {"m": "matrix_units", "b": "buffers", "n": "near", "u": "unroll"}
+    names = {"m": "matrix_units", "b": "buffers", "n": "near"}
     numbers = {names[one[0]]: int(one[1:] or 1) for one in letters if one[0] in names}
     chosen = KernelVariant(threads, blocks, behind=int("-t" not in letters), **numbers)
     mode = TRILINEAR if "g2" in letters else STORED
-    return shape_of(chosen, order, size, mode, covariant="c" in letters)
+    return shape_of(chosen, order, size, mode)
 
 
-def shapes_of_elements(stepping: Stepping, shape: Shape) -> tuple[Any, Any]:
-    """Tangents of the elements, and geometry as the way wants it."""
+def shapes_of_elements(stepping: Stepping, shape: Shape) -> Any:
+    """Geometry of the elements as the way wants it."""
     places = nodes(stepping.part.mesh, stepping.order)
     trilinear = shape.constants["GEOMETRY"] == TRILINEAR
-    stored = geometry(places, stepping.order)
-    a = stored[:, :9].reshape(len(stored), 3, 3, -1)
     if trilinear:
         last = stepping.order
         corners = places[:, ::last, ::last, ::last]
-        return a, np.ascontiguousarray(np.moveaxis(corners, -1, 1))
-    if not shape.constants["COVARIANT"]:
-        return a, stored
-    products = np.stack(
-        [np.einsum("exn,exn->en", a[:, d], a[:, e]) for d in range(3) for e in range(d, 3)], axis=1
-    )
-    return a, products * stored[:, 9:]
+        return np.ascontiguousarray(np.moveaxis(corners, -1, 1))
+    return geometry(places, stepping.order)
 
 
 def steps_of(device: Any, stepping: Stepping, shape: Shape, elements: Any) -> Callable[[int], None]:
@@ -124,31 +116,21 @@ def steps_of(device: Any, stepping: Stepping, shape: Shape, elements: Any) -> Ca
 def difference(device: Any, order: int, dtype: type, shape: Shape) -> float:
     """Largest difference between a way's two steps and the stepping's own."""
     stepping = opened(device, order, CHECKED_POINTS, dtype)
-    a, elements = shapes_of_elements(stepping, shape)
+    elements = shapes_of_elements(stepping, shape)
     start = stepping.values()
     traces = stepping._traces[0].copy()
     stepping.advance(2)
     wanted = stepping.values()
-    fields = start.reshape(len(start), 2, 3, -1)
-    if shape.constants["COVARIANT"]:
-        fields = np.einsum("edxn,ehxn->ehdn", a, fields)
-    stepping.fields[:] = device.from_host(np.ascontiguousarray(fields, dtype).ravel())
+    stepping.fields[:] = device.from_host(np.ascontiguousarray(start, dtype).ravel())
     stepping._traces[0][:] = traces
     stepping.increments[:] = np.nan
     steps_of(device, stepping, shape, elements)(2)
-    fields_stepped = stepping.values().reshape(fields.shape)
-    if shape.constants["COVARIANT"]:
-        matrices = np.moveaxis(a, 3, 1)[:, None]
-        fields_stepped = np.moveaxis(
-            np.linalg.solve(matrices, np.moveaxis(fields_stepped, 3, 2)[..., None])[..., 0], 2, 3
-        )
-    return float(np.abs(fields_stepped.reshape(wanted.shape) - wanted).max())
+    return float(np.abs(stepping.values() - wanted).max())
 
 
 def bytes_a_node(order: int, size: int, shape: Shape) -> float:
     """Bytes that a stage must move, a mean of a step's."""
-    stored = 6 if shape.constants["COVARIANT"] else 10
-    values = 24 / (order + 1) ** 3 if shape.constants["GEOMETRY"] == TRILINEAR else stored
+    values = 24 / (order + 1) ** 3 if shape.constants["GEOMETRY"] == TRILINEAR else 10
     return size * (24 - 12 / LSERK4.stages + values + 48 / (order + 1))
 
 
@@ -175,7 +157,7 @@ def main() -> None:
         stepping = opened(device, options.order, points, dtype)
         count = stepping.elements * (options.order + 1) ** 3
         for way, shape in shapes.items():
-            advance = steps_of(device, stepping, shape, shapes_of_elements(stepping, shape)[1])
+            advance = steps_of(device, stepping, shape, shapes_of_elements(stepping, shape))
             steps = 2 * max(1, round(4e6 / count))
             graph = device.graph(lambda advance=advance, steps=steps: advance(steps))
             device.seconds(graph.replay)

@@ -10,8 +10,8 @@ import pytest
 from haloscope.mesh.hexes.hex_generators import box, cylinder
 from haloscope.numerics.elements.element_maps import nodes
 from haloscope.numerics.time_integration import KrylovSpace
+from haloscope.solvers.maxwell.resolution import find_bound, geometric_bounds, random_start
 from haloscope.solvers.maxwell.stepping import Stepping
-from haloscope.solvers.maxwell.time_step import find_bound, geometric_bounds, random_start
 
 
 @pytest.mark.parametrize("size", [5, 1000, 256 * 512 + 1, 1_000_000])

@@ -23,7 +23,7 @@ _STEPS = textwrap.dedent(
     from haloscope.numerics.elements.element_maps import nodes
     from haloscope.solvers.maxwell.terms.additions import PointwiseAdditions, place
     from haloscope.solvers.maxwell.terms.sources import PointDipole, SheetCurrent, VolumeCurrent
-    from haloscope.solvers.maxwell.terms.incident import PlaneWave
+    from haloscope.solvers.maxwell.terms.sources import PlaneWave
     from haloscope.solvers.maxwell.terms.layers import Layer
     from haloscope.solvers.maxwell.terms.media import Drude, Lorentz, Medium
     from haloscope.solvers.maxwell.stepping import Stepping
@@ -64,11 +64,8 @@ _STEPS = textwrap.dedent(
     stepping.advance(5)
     whole = np.zeros((mesh.count, 18, random.shape[2]))
     whole[part.elements, :6] = stepping.values()
-    state = additions.state()
-    for name, values in state.items():
-        if values.ndim == 3:
-            rows, width = state[f"{name}_elements"], values.shape[1]
-            whole[rows, 18 - width :] += values
+    for name, width in additions.widths.items():
+        whole[part.elements, 18 - width :] += additions.state(name)
     whole = world.sum(whole)
     assert np.abs(whole[:, :6] - random).max() > 0.1
     print(f"bits {zlib.crc32(whole.tobytes()):08x} {np.abs(whole).sum():.10e}", flush=True)

@@ -11,7 +11,7 @@ from small_cavities import PLANE, flow_data, simulate, swirl
 from haloscope.device.cpu import CpuDevice
 from haloscope.solvers.cavity import stepping as two_steps
 from haloscope.solvers.cavity import updates
-from haloscope.solvers.cavity.physics import physics_values
+from haloscope.solvers.cavity.block_nodes import physics_values
 from haloscope.solvers.cavity.stepping import Stepping
 
 

@@ -24,7 +24,7 @@ from haloscope.device.cpu import CpuDevice, launch_of
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.blocks import Blocks
 from haloscope.solvers.cavity import block_nodes
-from haloscope.solvers.cavity.physics import SOURCE
+from haloscope.solvers.cavity.block_nodes import SOURCE
 from haloscope.solvers.cavity.solver import CavitySolver
 
 _PRELUDE = Path(__file__).parent / "fibres_gpu.hpp"

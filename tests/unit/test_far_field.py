@@ -59,10 +59,10 @@ def _ball_surface(order, **outward):
     return surface(mesh, order, enclosing_faces(mesh, inside, **outward), **outward)
 
 
-def _error(on, centre=CENTRE, origin=(0.0, 0.0, 0.0)):
+def _error(on, centre=CENTRE):
     fields = [values[None] for values in _dipole(on.points, K, centre)]
-    pattern = far_field(on, *fields, K, THETA, PHI, origin=origin)
-    exact = _far_dipole(K, centre - np.asarray(origin))
+    pattern = far_field(on, *fields, K, THETA, PHI)
+    exact = _far_dipole(K, centre)
     parts = (pattern.electric_theta[0], pattern.electric_phi[0])
     worst = max(np.abs(a - b).max() for a, b in zip(parts, exact, strict=True))
     flow = power(on, *fields)[0] / _power(K)
@@ -89,17 +89,14 @@ def test_normals_point_outward_and_areas_add_up_from_either_side():
     assert not np.intersect1d(inner.faces[:, 0], outer.faces[:, 0]).size
 
 
-def test_shifting_source_and_origin_together_changes_nothing():
+def test_shifting_the_source_shifts_phases_alone():
     on = _box_surface(10)
     shift = np.array([3.0, -2.0, 5.0])
     moved = type(on)(on.faces, on.nodes, on.points + shift, on.normals, on.weights)
     fields = [values[None] for values in _dipole(on.points, K, CENTRE)]
     here = far_field(on, *fields, K, THETA, PHI)
-    there = far_field(moved, *fields, K, THETA, PHI, origin=shift)
-    np.testing.assert_allclose(there.electric_theta, here.electric_theta, atol=1e-13)
     elsewhere = far_field(moved, *fields, K, THETA, PHI)
     np.testing.assert_allclose(elsewhere.intensity, here.intensity, atol=1e-12)
-    assert _error(on, origin=(0.3, 0.7, -0.4))[0] < 2 * _error(on)[0] + 1e-12
 
 
 def test_a_wave_from_outside_leaves_no_trace():
@@ -156,12 +153,11 @@ def test_cross_sections_of_a_small_absorbing_sphere_obey_the_optical_theorem():
     assert back.cross_section(incident)[0] == pytest.approx(radar, rel=1e-6)
 
 
-def test_values_and_indices_take_the_fields_at_the_points():
+def test_indices_take_the_fields_at_the_points():
     mesh = box((2, 1, 1), (-1, -1, -1), (1, 1, 1))
     places = nodes(mesh, 3)
     on = surface(mesh, 3, enclosing_faces(mesh, np.array([True, False])), places=places)
     fields = np.moveaxis(places, -1, 1).reshape(mesh.count, 3, -1)
-    assert np.array_equal(on.values(fields), on.points)
     assert np.array_equal(fields.ravel()[on.indices(3)], on.points)
 
 
@@ -176,10 +172,6 @@ def test_what_encloses_nothing_or_does_not_fit_is_refused():
         enclosing_faces(periodic, np.ones(2, bool))
     on = _box_surface(2)
     fields = np.zeros((1, len(on.points), 3), complex)
-    with refused(
-        problem="electric amplitudes have the shape", allowed=r"^\(frequencies, points, 3\)"
-    ):
-        far_field(on, fields[:, :3], fields, K, 0.0, 0.0)
     silent = far_field(on, fields, fields, K, 0.0, 0.0)
     with refused(problem=r"radiated power is \[0.0\]", allowed="positive"):
         silent.directivity(power(on, fields, fields))

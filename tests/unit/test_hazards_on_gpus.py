@@ -33,7 +33,7 @@ class _Maxwell(MaxwellSolver):
         self._has_initial_field = True
 
     def _find_bound(self) -> float:
-        return self._with_additions(self._guess_bound())
+        return self._with_additions(self._guess)
 
 
 class _Blood(BloodSolver):

@@ -16,12 +16,11 @@ from haloscope.mesh.hexes.hex_boxes import box_elements
 from haloscope.mesh.hexes.hex_generators import (
     SIDE_NAMES,
     box,
-    box_of_planes,
     cylinder,
+    gordon_hall,
     graded,
     sphere,
 )
-from haloscope.mesh.hexes.hex_mappings import gordon_hall
 from haloscope.mesh.hexes.hexes import HexMesh, face_nodes
 from haloscope.mesh.hexes.mesh_parts import take
 from haloscope.mesh.hexes.shared_meshes import check_boundaries
@@ -197,13 +196,6 @@ def test_grading_sets_the_ratio_of_the_last_element_to_the_first():
     np.testing.assert_allclose(thickness(nodes(mesh, 3))[:, 0], sizes, rtol=1e-13)
 
 
-def test_a_box_may_be_cut_by_given_planes():
-    mesh = box_of_planes(([0, 1, 4], [0, 2], [0, 1]), periodic=(False, True, False))
-    assert mesh.count == 2
-    assert mesh.boundary_names == ("x-", "x+", "z-", "z+")
-    assert thickness(nodes(mesh, 2)).tolist() == [[1, 2, 1], [3, 2, 1]]
-
-
 def test_gordon_hall_keeps_its_surface_and_repeats_trilinear_blends():
     def bent(p):
         x, y, z = p[..., 0], p[..., 1], p[..., 2]
@@ -254,19 +246,9 @@ def test_geometry_nodes_of_a_high_order_stand_in_for_the_mapping():
             lambda: box((1, 1, 1), upper=(1, 1, math.nan)),
             {"location": "^box from", "problem": "no volume"},
         ),
-        (lambda: box((1, 1, 1), warp=0.2), {"location": "warp = 0.2$", "allowed": "-0.12 to 0.12"}),
-        (lambda: box((1, 1, 1), warp=math.nan), {"location": "warp = nan$"}),
         (
             lambda: box((1, 1, 2), grading=(1, 1, 0)),
             {"location": "grading = 0$", "allowed": "0.001 to 1000"},
-        ),
-        (
-            lambda: box_of_planes(([0, 1], [0, 0], [0, 1])),
-            {"location": "planes along y$", "allowed": "ascending"},
-        ),
-        (
-            lambda: box_of_planes(([0], [0, 1], [0, 1])),
-            {"location": "planes along x$", "allowed": "two or more"},
         ),
         (lambda: cylinder(-1, 0, 1), {"location": "radius = -1$", "allowed": "above 0"}),
         (lambda: cylinder(1, 1, 1), {"location": "top - bottom = 0$", "allowed": "above 0"}),
@@ -280,10 +262,6 @@ def test_geometry_nodes_of_a_high_order_stand_in_for_the_mapping():
         ),
         (lambda: sphere(1, box_half_width=1.0), {"location": "box_half_width = 1$"}),
         (lambda: sphere(1, outer_radius=2, outer_rings=0), {"location": "outer_rings = 0$"}),
-        (
-            lambda: sphere(1, outer_radius=2, box_half_width=2),
-            {"location": "outer_radius and box_half_width", "problem": "both"},
-        ),
         (
             lambda: sphere(1, margin=1.0, margin_layers=1),
             {"problem": "no box", "remedy": "box_half_width"},

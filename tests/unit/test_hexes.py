@@ -310,11 +310,6 @@ def test_a_collapsed_element_is_refused():
         connected(plain.coordinates, vertices)
 
 
-def test_an_orientation_out_of_range_is_refused():
-    with pytest.raises(ValueError, match="allowed: 0 to 7"):
-        face_permutation(3, 8)
-
-
 def test_many_elements_are_listed_short():
     plain = box((3, 3, 1))
     vertices = plain.vertices.copy()

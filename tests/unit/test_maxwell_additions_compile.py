@@ -10,10 +10,9 @@ from absent_device import AbsentDevice
 from driven_fields import opened
 
 from haloscope.mesh.hexes.hex_generators import box
-from haloscope.solvers.maxwell.terms.incident import PlaneWave
 from haloscope.solvers.maxwell.terms.layers import Layer
 from haloscope.solvers.maxwell.terms.media import Drude, Lorentz, Medium
-from haloscope.solvers.maxwell.terms.sources import PointDipole
+from haloscope.solvers.maxwell.terms.sources import PlaneWave, PointDipole
 from haloscope.solvers.maxwell.terms.waveforms import Gaussian
 
 

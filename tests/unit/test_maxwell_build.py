@@ -76,7 +76,7 @@ class _Unfilled(MaxwellSolver):
 
     def _find_bound(self) -> float:
         KrylovSpace(self._device, 1, 1, self.dtype)
-        return self._with_additions(self._guess_bound())
+        return self._with_additions(self._guess)
 
 
 def _rows(files: Any) -> set[tuple[str, str]]:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from refusals import refused
 
+from haloscope.solvers.maxwell import exact
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.terms.media import Drude, Lorentz, Medium
-from haloscope.solvers.maxwell.verification import exact
 
 STEP = 2e-3
 # Central differences of sixth order.

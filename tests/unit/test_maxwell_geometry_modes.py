@@ -15,7 +15,6 @@ from haloscope.numerics.elements.element_maps import nodes
 from haloscope.numerics.time_integration import LSERK4
 from haloscope.solvers.maxwell.elements import (
     AFFINE,
-    COORDINATES,
     CORNERS,
     STORED,
     affine,
@@ -91,7 +90,7 @@ def test_all_ways_to_know_straight_elements_agree(order, upwind):
     mesh = straight(turned(box((2, 2, 2)), 5))
     assert trilinear(nodes(mesh, order)).all()
     stored = stepped(mesh, order, STORED, False, upwind)
-    for mode, face_shapes in [(STORED, True), (COORDINATES, True), (CORNERS, False)]:
+    for mode, face_shapes in [(STORED, True), (CORNERS, False)]:
         other = stepped(mesh, order, mode, face_shapes, upwind)
         assert np.abs(other - stored).max() < 1e-12 * np.abs(stored).max()
 
@@ -112,18 +111,9 @@ def test_cores_take_the_way_that_is_fastest():
     assert set(known_by(nodes(box((2, 2, 2), warp=0.03), 9), cores=True)) == {STORED}
 
 
-@pytest.mark.parametrize("face_shapes", [False, True])
-def test_curved_elements_known_from_coordinates_agree_with_stored_ones(face_shapes):
-    mesh = turned(box((2, 2, 2), warp=0.03), 5)
-    assert not trilinear(nodes(mesh, 4)).any()
-    stored = stepped(mesh, 4, STORED, False, True)
-    other = stepped(mesh, 4, COORDINATES, face_shapes, True)
-    assert np.abs(other - stored).max() < 1e-12 * np.abs(stored).max()
-
-
 def test_the_number_of_threads_changes_no_bit():
     mesh = straight(box((3, 2, 2)))
-    for mode in (STORED, COORDINATES, CORNERS):
+    for mode in (STORED, CORNERS):
         one, three = (stepped(mesh, 4, mode, False, True, threads) for threads in (1, 3))
         assert np.array_equal(one, three)
 

@@ -18,8 +18,8 @@ from refusals import refused
 from haloscope.case.tables import check
 from haloscope.errors import InputError
 from haloscope.solvers.maxwell.case import IMPEDANCE, LIGHT, MaxwellCase
-from haloscope.solvers.maxwell.outputs.probe_spectra import ProbeSpectra
-from haloscope.solvers.maxwell.verification.mie import sphere_case
+from haloscope.solvers.maxwell.outputs.results import ProbeSpectra
+from haloscope.solvers.maxwell.verification import sphere_case
 from tests.short_antennas import SIDES, antenna, opened
 
 _CASES = Path(__file__).parents[2] / "cases"

@@ -15,8 +15,13 @@ from haloscope.mesh.hexes.hex_generators import box
 from haloscope.solvers.maxwell.case import LIGHT, MaxwellCase
 from haloscope.solvers.maxwell.outputs.results import EnergyBalance
 from haloscope.solvers.maxwell.resolution import timing_warnings
-from haloscope.solvers.maxwell.terms.additions import main_end, main_frequency
-from haloscope.solvers.maxwell.terms.waveforms import Gaussian, ModulatedGaussian, Ricker, Table
+from haloscope.solvers.maxwell.terms.waveforms import (
+    Gaussian,
+    ModulatedGaussian,
+    Ricker,
+    Table,
+    span_of,
+)
 from tests.short_antennas import antenna, opened
 from tests.written_meshes import write_gmsh
 
@@ -43,11 +48,11 @@ def test_the_main_band_and_time_of_a_waveform_end_at_one_percent_of_its_peak():
     ):
         values = np.abs(waveform(t))
         late = t[values > 0.01 * values.max()].max()
-        assert main_end(waveform) == pytest.approx(late, abs=0.2)
-        assert main_end(waveform) > late - 0.01
+        assert span_of(waveform).main_end == pytest.approx(late, abs=0.2)
+        assert span_of(waveform).main_end > late - 0.01
         heights = np.abs(np.fft.rfft(waveform(t)))
         last = np.flatnonzero(heights > 0.01 * heights.max()).max() / (t[1] * len(t))
-        assert main_frequency(waveform) == pytest.approx(last, abs=0.03)
+        assert span_of(waveform).main_frequency == pytest.approx(last, abs=0.03)
 
 
 def test_derived_numbers_and_a_warning_tell_how_waves_are_resolved():

@@ -11,16 +11,17 @@ from refusals import refused
 from turned_meshes import turned
 
 from haloscope.device.cpu import CpuDevice
+from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.mesh.hexes.mesh_parts import take
 from haloscope.numerics.elements.element_maps import nodes
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.terms.additions import place
-from haloscope.solvers.maxwell.terms.incident import PlaneWave
 from haloscope.solvers.maxwell.terms.layers import Layer
 from haloscope.solvers.maxwell.terms.media import Drude, Lorentz, Medium
 from haloscope.solvers.maxwell.terms.sources import (
     OwnElements,
+    PlaneWave,
     PointDipole,
     SheetCurrent,
     VolumeCurrent,
@@ -98,31 +99,6 @@ def test_time_goes_on_without_rounding_and_through_a_change_of_the_step():
     stepping.set_step(0.05)
     stepping.advance(10)
     assert additions.time == pytest.approx(100.5, abs=1e-13)
-
-
-@pytest.mark.parametrize(
-    ("make", "fields"),
-    [
-        (lambda: Gaussian(0.0, 0.0), {"location": "^waveform: width = 0$", "allowed": "above 0"}),
-        (lambda: Ricker(0.0, -1.0), {"location": "^waveform: frequency = -1$"}),
-        (lambda: RampedSine(1.0, 0.0), {"location": "^waveform: rise = 0$"}),
-        (
-            lambda: Table(0.0, 1.0, np.zeros(3)),
-            {"problem": r"\(3,\)", "allowed": "4 finite numbers or more"},
-        ),
-        (
-            lambda: Table.of_times([0, 1, 2, 4], np.zeros(4)),
-            {"problem": "not evenly spaced", "remedy": "even distances"},
-        ),
-        (
-            lambda: Table.of_times([0, 1, 2, 3], np.zeros(5)),
-            {"problem": "4 times and 5 values", "allowed": "4 or more"},
-        ),
-    ],
-)
-def test_waveforms_that_cannot_be_are_told(make, fields):
-    with refused(**fields):
-        make()
 
 
 # Currents
@@ -230,17 +206,18 @@ def test_sources_of_one_waveform_in_one_place_add_up():
 
 def test_a_point_is_found_in_its_element():
     mesh = turned(box((3, 3, 3), warp=0.04), 7)
+    numbers = np.arange(mesh.count)
     random = np.random.default_rng(3)
     for _ in range(5):
         element = int(random.integers(mesh.count))
         place_in = random.uniform(-0.9, 0.9, 3)
         point = lagrange(4, place_in) @ nodes(mesh, 4, np.array([element]))[0].reshape(-1, 3)
-        element_of_point, reference = locate(mesh, 4, point)
+        element_of_point, reference = locate(World(), mesh, numbers, 4, point)
         assert element_of_point == element
         assert reference == pytest.approx(place_in, abs=1e-9)
-    assert np.abs(locate(mesh, 4, np.zeros(3))[1]) == pytest.approx(np.ones(3))
+    assert np.abs(locate(World(), mesh, numbers, 4, np.zeros(3))[1]) == pytest.approx(np.ones(3))
     with refused(problem="lies in no element", allowed="points of the mesh"):
-        locate(mesh, 4, np.array([2.0, 0.5, 0.5]))
+        locate(World(), mesh, numbers, 4, np.array([2.0, 0.5, 0.5]))
 
 
 # Waves

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from refusals import refused
 from turned_meshes import turned
 
 from haloscope.device import open_device
@@ -20,10 +19,10 @@ from haloscope.mesh.hexes.hex_generators import box
 from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.numerics.elements.element_maps import nodes
 from haloscope.numerics.time_integration import LSERK4
+from haloscope.solvers.maxwell import exact
 from haloscope.solvers.maxwell.elements import Material, geometry
 from haloscope.solvers.maxwell.gpu_shapes import KernelVariant, shape_of
 from haloscope.solvers.maxwell.stepping import SOURCE, Stepping
-from haloscope.solvers.maxwell.verification import exact
 
 WALLS = dict.fromkeys(("x-", "x+", "y-", "y+", "z-", "z+"), "pec")
 
@@ -180,11 +179,6 @@ def test_a_lossy_wall_reflects_as_its_impedance_says(wall):
     returned = (wall - 0.5) / (wall + 0.5) * pulse(-points[0] - 2.4)
     assert np.abs(stepping.values()[:, 1] - returned).max() < 1e-4
     assert np.abs(stepping.values()[:, 5] + 2 * returned).max() < 2e-4
-
-
-def test_a_boundary_without_a_kind_is_told():
-    with refused(location="^boundaries.y-$", problem="boundary 'y-' of the mesh has no kind"):
-        opened(box((1, 1, 1)), 2, boundaries={"x-": "pec", "x+": "pec"})
 
 
 @pytest.mark.parametrize("order", [3, 7])

@@ -12,8 +12,7 @@ from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.numerics.elements.element_maps import nodes
 from haloscope.numerics.time_integration import LSERK4, is_stable, stability_polynomial, step_limits
 from haloscope.solvers.maxwell.elements import Material
-from haloscope.solvers.maxwell.stepping import Stepping
-from haloscope.solvers.maxwell.time_step import (
+from haloscope.solvers.maxwell.resolution import (
     StepBound,
     cube_factor,
     find_bound,
@@ -21,6 +20,7 @@ from haloscope.solvers.maxwell.time_step import (
     random_start,
     require_stable,
 )
+from haloscope.solvers.maxwell.stepping import Stepping
 
 # Bounds over h / c on cubes: shared knowledge of this discretisation with LSERK4.
 CUBES = {1: 0.809, 2: 0.322, 3: 0.179, 4: 0.114, 5: 0.0776, 7: 0.0416, 14: 0.0111}

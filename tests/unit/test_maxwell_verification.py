@@ -10,12 +10,9 @@ import pytest
 
 from haloscope.device.cpu import CpuDevice
 from haloscope.mesh.hexes.hex_generators import box
-from haloscope.solvers.maxwell import checks
+from haloscope.solvers.maxwell import checks, exact, verification
 from haloscope.solvers.maxwell.elements import Material
 from haloscope.solvers.maxwell.terms.media import Debye, Drude, Lorentz, Medium
-from haloscope.solvers.maxwell.verification import exact
-from haloscope.solvers.maxwell.verification import runs as resonance_runs
-from haloscope.solvers.maxwell.verification import runs as verification
 
 CORE = CpuDevice(threads=1)
 
@@ -57,10 +54,10 @@ def test_modes_of_a_cavity_ring_as_they_should(numbers):
 
 
 def test_resonances_of_a_sphere_are_met_on_seven_elements():
-    frequencies = resonance_runs.frequencies_by_projection(5, CORE, until=4.0)
+    frequencies = verification.frequencies_by_projection(5, CORE, until=4.0)
     for value, true in frequencies.values():
         assert value == pytest.approx(true, rel=3e-5)
-    for value, true in resonance_runs.frequencies_by_probe(4, CORE).values():
+    for value, true in verification.frequencies_by_probe(4, CORE).values():
         assert value == pytest.approx(true, rel=1e-3)
     assert frequencies["tm11"][1] == exact.sphere_frequency("tm")
 

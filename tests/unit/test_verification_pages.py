@@ -68,7 +68,7 @@ def _without_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cavity, "_square", lambda simulation: np.ones(3))
     monkeypatch.setattr(cavity, "_cube", lambda simulation: np.ones(5))
     monkeypatch.setattr(cavity, "_lid_profiles", lambda solver, points: np.ones(len(points)))
-    monkeypatch.setattr(maxwell, "warped_energy", lambda *args: SimpleNamespace(grows=0, final=0.0))
+    monkeypatch.setattr(maxwell, "warped_energy", lambda *args: np.ones(2))
     monkeypatch.setattr(maxwell, "mie_scattering", lambda solve: 0.0)
     runs = flow.verification
     monkeypatch.setattr(runs, "ethier_errors", lambda cells, solve: (1.0, 1.0))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError
-from haloscope.mesh.hexes.hex_mappings import BlockMap, BlockMapping
-from haloscope.mesh.hexes.hexes import FACES, Floats, HexMesh, Integers
+from haloscope.mesh.hexes.hexes import FACES, BlockMap, BlockMapping, Floats, HexMesh, Integers
 from haloscope.mesh.hexes.mesh_parts import ElementRows, unconnected
 
 Triple = tuple[int, int, int]
@@ -81,7 +81,6 @@ Point = tuple[float, float, float]
 Flags = tuple[bool, bool, bool]
 
 SIDE_NAMES = ("x-", "x+", "y-", "y+", "z-", "z+")
-LARGEST_WARP = 0.12
 MOST_ELEMENTS = 2**31
 CURVED_ORDER = 2
 _PHASE = 0.7
@@ -119,21 +118,11 @@ def graded(elements: int, lower: float, upper: float, ratio: float = 1.0) -> Flo
     return np.asarray(lower * (1 - fractions) + upper * fractions)
 
 
-def box(
-    elements: Triple,
-    lower: Point = (0.0, 0.0, 0.0),
-    upper: Point = (1.0, 1.0, 1.0),
-    *,
-    periodic: Flags = (False, False, False),
-    grading: Point = (1.0, 1.0, 1.0),
-    warp: float = 0.0,
-) -> HexMesh:
-    """Box of bricks.
-
-    `warp`: amplitude of a smooth distortion, in units of the box: see `box_of_planes`.
-    """
-    planes = _planes(elements, lower, upper, grading)
-    return box_of_planes(planes, periodic=periodic, warp=warp)
+def box(elements: Triple, *corners: Point, **shape: Any) -> HexMesh:
+    """Box of bricks, with the parameters of :func:`box_elements`."""
+    require_counts("elements", elements)
+    numbers = np.arange(math.prod(elements))
+    return box_elements(numbers, elements, *corners, **shape).whole_mesh()
 
 
 def box_elements(
@@ -146,14 +135,12 @@ def box_elements(
     grading: Point = (1.0, 1.0, 1.0),
     warp: float = 0.0,
 ) -> ElementRows:
-    """Some elements of a box, made without the others."""
-    lines = _checked_lines(_planes(elements, lower, upper, grading), warp)
-    return _selected_bricks(lines, periodic, warp, numbers)
+    """Some bricks of a box, made without the others: what lies behind their faces needs no search.
 
-
-def _planes(
-    elements: Triple, lower: Point, upper: Point, grading: Point
-) -> tuple[Floats, Floats, Floats]:
+    Boundaries are ``x-``, ``x+``, ``y-``, ... where the box is not periodic.
+    """
+    # `warp`: amplitude A: each point moves by A (Lx, Ly, Lz) w(x) w(y) w(z), with w a sine of one
+    # period along a periodic axis and half a period, zero at both walls, along another.
     require_counts("elements", elements)
     if not all(
         math.isfinite(low) and math.isfinite(high) and low < high
@@ -164,72 +151,18 @@ def _planes(
             location=f"box from {list(lower)} to {list(upper)}",
             allowed="lower ends below their upper ends",
         )
-    x, y, z = (graded(*along) for along in zip(elements, lower, upper, grading, strict=True))
-    return x, y, z
-
-
-def box_of_planes(
-    planes: tuple[Sequence[float] | Floats, Sequence[float] | Floats, Sequence[float] | Floats],
-    *,
-    periodic: Flags = (False, False, False),
-    warp: float = 0.0,
-) -> HexMesh:
-    """Box cut by given planes.
-
-    Boundaries are ``x-``, ``x+``, ``y-``, ... where the box is not periodic.
-    `planes`: ascending coordinates along x, y, z, ends included.
-    """
-    # `warp`: amplitude A: each point moves by A (Lx, Ly, Lz) w(x) w(y) w(z), with w a sine of one
-    # period along a periodic axis and half a period, zero at both walls, along another.
-    lines = _checked_lines(planes, warp)
-    count = math.prod(len(line) - 1 for line in lines)
-    return _selected_bricks(lines, periodic, warp, np.arange(count)).whole_mesh()
-
-
-def _checked_lines(planes: Sequence[Sequence[float] | Floats], warp: float) -> list[Floats]:
-    lines = [np.asarray(along, np.float64) for along in planes]
-    for name, line in zip("xyz", lines, strict=True):
-        if (
-            line.ndim != 1
-            or len(line) < 2
-            or not np.isfinite(line).all()
-            or (np.diff(line) <= 0).any()
-        ):
-            raise InputError(
-                "wrong positions",
-                location=f"planes along {name}",
-                allowed="two or more ascending numbers",
-            )
-    if not abs(warp) <= LARGEST_WARP:
-        raise InputError(
-            "elements become invalid",
-            location=f"warp = {warp:g}",
-            allowed=f"-{LARGEST_WARP} to {LARGEST_WARP}",
-        )
-    require_counts("elements", [len(line) - 1 for line in lines])
-    return lines
-
-
-def _brick_numbers(places: Integers, cells: Triple) -> Integers:
-    """Numbers of bricks at places (n, 3)."""
-    nx, ny, _ = cells
-    return np.asarray(places[:, 0] + nx * (places[:, 1] + ny * places[:, 2]))
-
-
-def _selected_bricks(
-    lines: list[Floats], periodic: Flags, warp: float, numbers: Integers
-) -> ElementRows:
-    """Elements of a box from their places: what lies behind a brick's faces needs no search."""
-    cells = len(lines[0]) - 1, len(lines[1]) - 1, len(lines[2]) - 1
-    places = places_of(numbers, cells)
-    lower = np.stack([lines[axis][places[:, axis]] for axis in range(3)], axis=1)
-    upper = np.stack([lines[axis][places[:, axis] + 1] for axis in range(3)], axis=1)
+    lines = [graded(*along) for along in zip(elements, lower, upper, grading, strict=True)]
+    places = places_of(numbers, elements)
+    low, high = (
+        np.stack([line[places[:, axis] + end] for axis, line in enumerate(lines)], axis=1)
+        for end in (0, 1)
+    )
     start, length = (
         np.array([line[0] for line in lines]),
         np.array([line[-1] - line[0] for line in lines]),
     )
     shape: BlockMap = _warped(start, length, periodic, warp) if warp else lambda places: places
-    mapping = BlockMapping(np.zeros(len(places), np.int64), lower, upper, (shape,))
+    mapping = BlockMapping(np.zeros(len(places), np.int64), low, high, (shape,))
     names = tuple(name for face, name in enumerate(SIDE_NAMES) if not periodic[face // 2])
     boundaries = np.full((len(places), FACES), -1, np.int32)
     behind = np.empty((len(places), FACES), np.int64)
@@ -237,10 +170,10 @@ def _selected_bricks(
         axis, side = divmod(face, 2)
         other = places.copy()
         other[:, axis] += 2 * side - 1
-        outside = places[:, axis] == side * (cells[axis] - 1)
-        other[:, axis] %= cells[axis]
-        behind[:, face] = _brick_numbers(other, cells) * FACES
-        behind[:, face] += face ^ 1
+        outside = places[:, axis] == side * (elements[axis] - 1)
+        other[:, axis] %= elements[axis]
+        number = other[:, 0] + elements[0] * (other[:, 1] + elements[1] * other[:, 2])
+        behind[:, face] = number * FACES + (face ^ 1)
         if name in names:
             boundaries[outside, face] = names.index(name)
             behind[outside, face] = -1
@@ -248,14 +181,14 @@ def _selected_bricks(
     coordinates = mapping(np.arange(len(places)), equidistant(order))
     mesh = unconnected(
         coordinates.reshape(len(places), order + 1, order + 1, order + 1, 3),
-        lattice_numbers(places[:, None] + CORNERS, cells),
+        lattice_numbers(places[:, None] + CORNERS, elements),
         np.zeros(len(places), np.int32),
         ("volume",),
         names,
         boundaries,
         mapping if warp else None,
     )
-    return ElementRows(mesh, numbers, behind, math.prod(cells))
+    return ElementRows(mesh, numbers, behind, math.prod(elements))
 
 
 def _warped(start: Floats, length: Floats, periodic: Flags, warp: float) -> BlockMap:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,7 +21,6 @@ from haloscope.mesh.hexes.hex_boxes import (
     Point,
     Triple,
     box,
-    box_of_planes,
     equidistant,
     graded,
     inside_before,
@@ -29,34 +29,13 @@ from haloscope.mesh.hexes.hex_boxes import (
     places_of,
     require_counts,
 )
-from haloscope.mesh.hexes.hex_mappings import (
-    BlockMap,
-    BlockMapping,
-    between,
-    bulged_surface,
-    flat_surface,
-    gordon_hall,
-    placed,
-    round_surface,
-)
-from haloscope.mesh.hexes.hexes import FACES, Floats, HexMesh, Integers
+from haloscope.mesh.hexes.hexes import FACES, BlockMap, BlockMapping, Floats, HexMesh, Integers
 from haloscope.mesh.hexes.mesh_parts import ElementRows, unconnected
 from haloscope.mesh.hexes.shared_meshes import connect, drop_unused_names, range_of
 
 # A core of nx x ny x nz cells stands in the middle. Around some of its axes' faces lie layers of
 # shells, and around those, where wanted, a margin of plain boxes. All vertices are numbered by
 # their place in this arrangement; no coordinates are compared.
-
-
-@dataclass(frozen=True)
-class Shell:
-    """Layers between two surfaces."""
-
-    # Maps of the cube's surface.
-    inner: BlockMap
-    outer: BlockMap
-    layers: int  # Elements from one to the other
-    region: int  # Index of the region
 
 
 @dataclass(frozen=True)
@@ -88,24 +67,14 @@ class Arrangement:
     def __init__(self, cells: Triple, axes: tuple[int, ...], core: BlockMap) -> None:
         self._cells, self._axes = cells, axes
         self._levels = self._parts = self._margin_points = 0
-        self._blocks: list[_Block] = []
         self._core_points = math.prod(n + 1 for n in cells)
         # Points of the core's lattice that lie on no face with shells.
         self._low = tuple(int(axis in axes) for axis in range(3))
         self._high = tuple(n if axis in axes else n + 1 for axis, n in enumerate(cells))
         sizes = [high - low for low, high in zip(self._low, self._high, strict=True)]
         self._surface_points = self._core_points - math.prod(sizes)
-        self._add(math.prod(cells), 0, core, cells[0] * cells[1], self._core_cells)
-
-    def _add(
-        self,
-        count: int,
-        region: int,
-        shape: BlockMap,
-        column: int,
-        cells: Callable[[Integers], _Cells],
-    ) -> None:
-        self._blocks.append(_Block(count, self._parts, region, shape, column, cells))
+        block = _Block(math.prod(cells), 0, 0, core, cells[0] * cells[1], self._core_cells)
+        self._blocks = [block]
 
     def _core_cells(self, numbers: Integers) -> _Cells:
         cells = np.array(self._cells)
@@ -124,18 +93,18 @@ class Arrangement:
         on_surface = number - inside_before(places, self._low, self._high)
         return np.where(level == 0, number, raised + on_surface)
 
-    def add_shell(self, shell: Shell) -> None:
-        """Put layers around what is there."""
+    def add_shell(self, inner: BlockMap, outer: BlockMap, layers: int, region: int) -> None:
+        """Put layers of elements around what is there, between maps of the cube's surface."""
         self._parts += 1
         for axis in self._axes:
             flat = list(self._cells)
             flat[axis] = 1
             for side in (-1, 1):
-                block = between(shell.inner, shell.outer, axis, side)
-                cells = partial(self._shell_cells, shell.layers, self._levels, axis, side)
-                count = shell.layers * math.prod(flat)
-                self._add(count, shell.region, block, flat[0] * flat[1], cells)
-        self._levels += shell.layers
+                shape = between(inner, outer, axis, side)
+                cells = partial(self._shell_cells, layers, self._levels, axis, side)
+                count, column = layers * math.prod(flat), flat[0] * flat[1]
+                self._blocks.append(_Block(count, self._parts, region, shape, column, cells))
+        self._levels += layers
 
     def _shell_cells(
         self, layers: int, first_level: int, axis: int, side: int, numbers: Integers
@@ -168,7 +137,8 @@ class Arrangement:
         count = math.prod(wide) - math.prod(self._cells)
         self._margin_points = math.prod(n + 1 for n in wide) - self._core_points
         cells = partial(self._margin_cells, layers, self._levels)
-        self._add(count, region, block, wide[0] * wide[1], cells)
+        column = wide[0] * wide[1]
+        self._blocks.append(_Block(count, self._parts, region, block, column, cells))
 
     def _margin_cells(self, layers: int, level: int, numbers: Integers) -> _Cells:
         inner = np.array(self._cells)
@@ -279,16 +249,7 @@ class Arrangement:
         return replace(rows, mesh=mesh, behind=behind)
 
 
-__all__ = [
-    "SIDE_NAMES",
-    "box",
-    "box_of_planes",
-    "cylinder",
-    "cylinder_parts",
-    "graded",
-    "sphere",
-    "sphere_parts",
-]
+__all__ = ["SIDE_NAMES", "box", "cylinder", "cylinder_parts", "graded", "sphere", "sphere_parts"]
 
 P = ParamSpec("P")
 # Share of roundness of the core's sides: its corners open to about 120 degrees, like the
@@ -340,7 +301,7 @@ def cylinder_parts(
     parts = Arrangement(
         (core, core, layers), axes, placed(gordon_hall(middle, axes), scale, centre)
     )
-    parts.add_shell(Shell(inner, outer, rings, 0))
+    parts.add_shell(inner, outer, rings, 0)
     return parts.finish(order, ("volume",), ("wall",), ("bottom", "top"), periodic=periodic)
 
 
@@ -369,13 +330,6 @@ def sphere_parts(
     _require_lengths("radius", radius)
     require_counts("core, rings", (core, core, core, rings))
     require_counts("order", (order,))
-    if outer_radius is not None and box_half_width is not None:
-        raise InputError(
-            "both are set",
-            location="outer_radius and box_half_width",
-            allowed="one of them",
-            remedy="remove one",
-        )
     surrounding = outer_radius if outer_radius is not None else box_half_width
     if surrounding is not None:
         require_counts("outer_rings", (outer_rings,))
@@ -399,11 +353,11 @@ def sphere_parts(
     middle = bulged_surface(radius * _core_share(core, rings, 3), _BULGE, axes)
     ball = placed(round_surface(radius, axes), scale, centre)
     parts = Arrangement((core, core, core), axes, placed(gordon_hall(middle), scale, centre))
-    parts.add_shell(Shell(placed(middle, scale, centre), ball, rings, 0))
+    parts.add_shell(placed(middle, scale, centre), ball, rings, 0)
     if surrounding is None:
         return parts.finish(order, ("volume",), ("wall",))
     around = flat_surface(surrounding) if box_half_width else round_surface(surrounding, axes)
-    parts.add_shell(Shell(ball, placed(around, scale, centre), outer_rings, 1))
+    parts.add_shell(ball, placed(around, scale, centre), outer_rings, 1)
     regions: tuple[str, ...] = ("inner", "outer")
     if margin_layers:
         parts.add_margin(margin_layers, placed(_bricks(surrounding, margin), scale, centre), 2)
@@ -432,3 +386,76 @@ def _bricks(half_width: float, margin: float) -> BlockMap:
         return np.asarray(half_width * np.tan(np.pi / 4 * within) + margin * (parameters - within))
 
     return shape
+
+
+# Maps of blocks, blended between their surfaces.
+
+
+def gordon_hall(surface: BlockMap, axes: tuple[int, ...] = (0, 1, 2)) -> BlockMap:
+    """Transfinite map that takes given values on the surface of the parameter cube."""
+    # Gordon and Hall, Numer. Math. 21, 1973: the Boolean sum of linear blends, that is faces less
+    # edges plus corners. The surface must be its own mirror image in each of `axes`: then opposite
+    # sides blend to p times one of them (the component along the axis) or to one of them.
+    subsets = [
+        chosen for size in range(1, len(axes) + 1) for chosen in itertools.combinations(axes, size)
+    ]
+
+    def volume(parameters: Floats) -> Floats:
+        result = np.zeros_like(parameters)
+        for chosen in subsets:
+            projected = parameters.copy()
+            projected[..., chosen] = 1
+            values = surface(projected)
+            values[..., chosen] *= parameters[..., chosen]
+            result += values if len(chosen) % 2 else -values
+        return result
+
+    return volume
+
+
+def between(inner: BlockMap, outer: BlockMap, axis: int, side: int) -> BlockMap:
+    """Shell between two surfaces, straight from one to the other."""
+
+    def shell(parameters: Floats) -> Floats:
+        weight = (1 + side * parameters[..., axis, None]) / 2
+        foot = parameters.copy()
+        foot[..., axis] = side
+        return inner(foot) * (1 - weight) + outer(foot) * weight
+
+    return shell
+
+
+def round_surface(radius: float, axes: tuple[int, ...]) -> BlockMap:
+    """Circle or sphere by equal angles: the cube's faces, blown up; other axes stay."""
+
+    def surface(parameters: Floats) -> Floats:
+        result = parameters.copy()
+        direction = np.tan(np.pi / 4 * parameters[..., axes])
+        result[..., axes] = radius * direction / np.linalg.norm(direction, axis=-1, keepdims=True)
+        return result
+
+    return surface
+
+
+def flat_surface(half_width: float) -> BlockMap:
+    """Cube of which each point lies on the ray through the round surface's point."""
+    return lambda parameters: half_width * np.tan(np.pi / 4 * parameters)
+
+
+def bulged_surface(radius: float, bulge: float, axes: tuple[int, ...]) -> BlockMap:
+    """Square or cube with corners at a radius, its sides blown up part of the way to round."""
+    ball = round_surface(radius, axes)
+
+    def surface(parameters: Floats) -> Floats:
+        result = parameters.copy()
+        straight = radius / len(axes) ** 0.5 * parameters[..., axes]
+        result[..., axes] = (1 - bulge) * straight + bulge * ball(parameters)[..., axes]
+        return result
+
+    return surface
+
+
+def placed(block: BlockMap, scale: tuple[float, ...], centre: tuple[float, ...]) -> BlockMap:
+    """The same map scaled along x, y, z and moved."""
+    factors, offset = np.array(scale), np.array(centre)
+    return lambda parameters: block(parameters) * factors + offset

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.mesh.hexes.hex_mappings import BlockMapping
-from haloscope.mesh.hexes.hexes import FACES, Floats, HexMesh, Integers
+from haloscope.mesh.hexes.hexes import FACES, BlockMapping, Floats, HexMesh, Integers
 
 
 @dataclass(frozen=True)

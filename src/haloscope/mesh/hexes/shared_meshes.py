@@ -429,3 +429,13 @@ def surroundings(world: World, part: MeshPart, ranks: Ranks) -> Surroundings:
         np.concatenate([part.elements, numbers]),
         replace(part, elements=np.arange(own), whole=around.count, partners=partners),
     )
+
+
+def bounds(world: World, points: Floats) -> tuple[Floats, Floats]:
+    """Lowest and highest coordinates of all ranks' points (..., 3); all ranks call this."""
+    flat = points.reshape(-1, 3)
+    lower, upper = (
+        np.array([world.largest(float(end)) for end in ends.max(axis=0, initial=-np.inf)])
+        for ends in (-flat, flat)
+    )
+    return -lower, upper

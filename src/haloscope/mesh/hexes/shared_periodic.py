@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,45 +29,14 @@ PeriodicPair = tuple[str, str, tuple[float, float, float] | None]
 """Names of two surfaces, and the translation from the first to the second where it is given."""
 
 _TOLERANCE = 1e-5
-_PRIMES = (73_856_093, 19_349_663, 83_492_791)
-
-
-def _candidates(
-    wanted: Floats, points: Floats, reach: float
-) -> Iterator[tuple[Integers, Integers]]:
-    """Pairs (wanted, given) of points that may lie within `reach` of each other.
-
-    Points are sorted into cubes four times as wide, and looked for in the up to eight cubes that
-    the reach touches. Cubes are known by a hash: a pair may be far apart, none is missed.
-    """
-    origin = np.minimum(wanted.min(axis=0), points.min(axis=0)) - reach
-
-    def cube(points: Floats) -> Integers:
-        index = np.floor((points - origin) / (4 * reach)).astype(np.int64)
-        with np.errstate(over="ignore"):
-            keys: Integers = (index * np.array(_PRIMES)).sum(axis=-1)
-        return keys
-
-    keys = cube(points)
-    order = np.argsort(keys, kind="stable")
-    keys = keys[order]
-    for corner in np.ndindex(2, 2, 2):
-        here = cube(wanted + reach * (2 * np.array(corner) - 1))
-        begin, end = np.searchsorted(keys, here, "left"), np.searchsorted(keys, here, "right")
-        for step in range(int((end - begin).max(initial=0))):
-            rows = np.flatnonzero(begin + step < end)
-            yield rows, order[begin[rows] + step]
 
 
 def _match(wanted: Floats, points: Floats, reach: Floats) -> Integers:
     """Nearest given point within the reach of each wanted one; -1 where none is."""
-    partners = np.full(len(wanted), -1)
-    nearest = np.full(len(wanted), np.inf)
-    for rows, other in _candidates(wanted, points, float(reach.max())):
-        distance = np.linalg.norm(wanted[rows] - points[other], axis=1)
-        better = (distance <= reach[rows]) & (distance < nearest[rows])
-        partners[rows[better]], nearest[rows[better]] = other[better], distance[better]
-    return partners
+    from scipy.spatial import cKDTree
+
+    distance, nearest = cKDTree(points).query(wanted)
+    return np.where(distance <= reach, nearest, -1)
 
 
 def _sizes(corners: Floats) -> Floats:

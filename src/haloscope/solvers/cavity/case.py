@@ -26,7 +26,6 @@ from haloscope.mesh.blocks import SIDES, Side, Triple
 from haloscope.solvers.cavity.heating import (
     NAMED_TEMPERATURES,
     WallRange,
-    distance_between,
     is_in_kelvin,
     named_walls,
     require_consistent,
@@ -176,10 +175,7 @@ class CavityTable(Table):
                     location=f"nodes = {list(counts) if isinstance(self.nodes, tuple) else count}",
                     allowed=f"{_LEAST_NODES} to {_MOST_NODES}",
                 )
-        for pair in (
-            ("rayleigh", "temperature_difference"),
-            ("prandtl", "thermal_diffusivity"),
-        ):
+        for pair in (("rayleigh", "temperature_difference"), ("prandtl", "thermal_diffusivity")):
             if all(getattr(self, name) is not None for name in pair):
                 raise CaseFault(
                     f"cavity.{pair[0]} and cavity.{pair[1]} are both set",
@@ -393,9 +389,10 @@ class Flow:
     @cached_property
     def distance(self) -> float:
         """Distance in m of the hot and the cold wall that face each other; else the height."""
-        warm = [side for side in SIDES if self.is_warm(side) is True]
-        cool = [side for side in SIDES if self.is_warm(side) is False]
-        return distance_between(warm, cool, self.size, self.height)
+        for side in SIDES:
+            if self.is_warm(side) is True and self.is_warm(side.opposite) is False:
+                return self.size[side.axis]
+        return self.height
 
     @property
     def temperatures(self) -> dict[str, float | str]:

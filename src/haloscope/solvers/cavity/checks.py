@@ -25,6 +25,7 @@ SQUARE = {
     1e5: (4.519, 34.73, 68.59),
     1e6: (8.800, 64.63, 219.36),
 }
+_OF_SQUARE = ("Nusselt number", "largest u at mid-width", "largest v at mid-height")
 # Nusselt number of the hot wall and of its middle line, largest velocities along the heated
 # direction, the span and the vertical (here u, w and v), in alpha / L.
 CUBE = {
@@ -32,18 +33,15 @@ CUBE = {
     1e4: (2.0542, 2.2505, 16.720, 2.1566, 18.984),
     1e5: (4.3370, 4.6127, 43.904, 9.6973, 71.068),
 }
+_OF_CUBE = (
+    *("Nusselt number of the hot wall", "Nusselt number of its middle line"),
+    *("largest u", "largest w (span)", "largest v (vertical)"),
+)
 
 
 def _case(dimensions: int, rayleigh: float, nodes: int, tolerance: float) -> dict[str, Any]:
-    return {
-        "solver": "cavity",
-        "cavity": {
-            "dimensions": dimensions,
-            "nodes": nodes,
-            "rayleigh": rayleigh,
-        },
-        "run": {"tolerance": tolerance},
-    }
+    table = {"dimensions": dimensions, "nodes": nodes, "rayleigh": rayleigh}
+    return {"solver": "cavity", "cavity": table, "run": {"tolerance": tolerance}}
 
 
 def _extrapolate(coarse: np.ndarray, fine: np.ndarray, ratio: float) -> np.ndarray:
@@ -68,41 +66,22 @@ def _cube(simulation: Any) -> np.ndarray:
     return np.array([numbers[name] for name in names])
 
 
-def _on_grids(
-    solve: Solve, dimensions: int, rayleigh: float, grids: tuple[int, ...], tolerance: float
-) -> np.ndarray:
-    """Results on the grid, or extrapolated from two."""
-    measure = _square if dimensions == 2 else _cube
+def _published_check(
+    dimensions: int, rayleigh: float, grids: tuple[int, ...], tolerance: float, solve: Solve
+) -> dict[str, Comparison]:
+    """Results on the grid, or extrapolated from two, beside published ones."""
+    is_plane = dimensions == 2
+    measure, published = (_square, SQUARE) if is_plane else (_cube, CUBE)
     results = [measure(solve(_case(dimensions, rayleigh, n, tolerance))) for n in grids]
-    if len(results) == 1:
-        return results[0]
-    return _extrapolate(results[0], results[1], (grids[1] - 1) / (grids[0] - 1))
+    values = results[0]
+    if len(results) > 1:
+        values = _extrapolate(results[0], results[1], (grids[1] - 1) / (grids[0] - 1))
+    names = _OF_SQUARE if is_plane else _OF_CUBE
+    pairs = zip(names, values, published[rayleigh], strict=True)
+    return {name: relative(float(value), number, _WITHIN) for name, value, number in pairs}
 
 
-def square_check(
-    rayleigh: float, grids: tuple[int, ...], tolerance: float, solve: Solve
-) -> dict[str, Comparison]:
-    """Square cavity against de Vahl Davis."""
-    values = _on_grids(solve, 2, rayleigh, grids, tolerance)
-    names = ("Nusselt number", "largest u at mid-width", "largest v at mid-height")
-    pairs = zip(names, values, SQUARE[rayleigh], strict=True)
-    return {name: relative(float(value), published, _WITHIN) for name, value, published in pairs}
-
-
-def cube_check(
-    rayleigh: float, grids: tuple[int, ...], tolerance: float, solve: Solve
-) -> dict[str, Comparison]:
-    """Cube with four adiabatic walls against Tric et al."""
-    values = _on_grids(solve, 3, rayleigh, grids, tolerance)
-    names = (
-        "Nusselt number of the hot wall",
-        "Nusselt number of its middle line",
-        "largest u",
-        "largest w (span)",
-        "largest v (vertical)",
-    )
-    pairs = zip(names, values, CUBE[rayleigh], strict=True)
-    return {name: relative(float(value), published, _WITHIN) for name, value, published in pairs}
+square_check, cube_check = (partial(_published_check, dimensions) for dimensions in (2, 3))
 
 
 def lid_case(nodes: int, reynolds: float, tolerance: float) -> dict[str, Any]:
@@ -165,11 +144,10 @@ def order_check(
     """Observed order of accuracy from three grids, each of half the node distance."""
     values = [_square(solve(_case(2, 1e3, n, tolerance))) for n in grids]
     names = ("order of the Nusselt number", "order of the largest u", "order of the largest v")
-    orders = [
-        math.log2(abs((a - b) / (b - c))) if b != c else math.nan
-        for a, b, c in zip(*values, strict=True)
-    ]
-    return {name: Comparison(order, 2.0, 0.2) for name, order in zip(names, orders, strict=True)}
+    return {
+        name: Comparison(math.log2(abs((a - b) / (b - c))) if b != c else math.nan, 2.0, 0.2)
+        for name, a, b, c in zip(names, *values, strict=True)
+    }
 
 
 _FROM_BELOW: dict[str, Any] = {
@@ -243,49 +221,30 @@ def onset_check(rows: int, solve: Solve) -> dict[str, Comparison]:
 
 
 CHECKS = (
-    Check(
-        "cavity-2d-ra1e3",
-        "square cavity, Ra = 1e3",
-        _DE_VAHL_DAVIS,
-        partial(square_check, 1e3, (33, 49), 1e-6),
+    *(
+        Check(
+            f"cavity-2d-ra1e{decade}",
+            f"square cavity, Ra = 1e{decade}",
+            _DE_VAHL_DAVIS,
+            partial(square_check, 10.0**decade, grids, tolerance),
+            slow=decade == 6,
+        )
+        for decade, grids, tolerance in (
+            (3, (33, 49), 1e-6),
+            (4, (49, 65), 1e-6),
+            (5, (97, 129), 1e-6),
+            (6, (193, 257), 1e-5),
+        )
     ),
-    Check(
-        "cavity-2d-ra1e4",
-        "square cavity, Ra = 1e4",
-        _DE_VAHL_DAVIS,
-        partial(square_check, 1e4, (49, 65), 1e-6),
-    ),
-    Check(
-        "cavity-2d-ra1e5",
-        "square cavity, Ra = 1e5",
-        _DE_VAHL_DAVIS,
-        partial(square_check, 1e5, (97, 129), 1e-6),
-    ),
-    Check(
-        "cavity-2d-ra1e6",
-        "square cavity, Ra = 1e6",
-        _DE_VAHL_DAVIS,
-        partial(square_check, 1e6, (193, 257), 1e-5),
-        slow=True,
-    ),
-    Check(
-        "cavity-3d-ra1e3",
-        "cube with adiabatic side walls, Ra = 1e3",
-        _TRIC,
-        partial(cube_check, 1e3, (25, 33), 1e-5),
-    ),
-    Check(
-        "cavity-3d-ra1e4",
-        "cube with adiabatic side walls, Ra = 1e4",
-        _TRIC,
-        partial(cube_check, 1e4, (33, 49), 1e-5),
-    ),
-    Check(
-        "cavity-3d-ra1e5",
-        "cube with adiabatic side walls, Ra = 1e5",
-        _TRIC,
-        partial(cube_check, 1e5, (65, 97), 1e-5),
-        slow=True,
+    *(
+        Check(
+            f"cavity-3d-ra1e{decade}",
+            f"cube with adiabatic side walls, Ra = 1e{decade}",
+            _TRIC,
+            partial(cube_check, 10.0**decade, grids, 1e-5),
+            slow=decade == 5,
+        )
+        for decade, grids in ((3, (25, 33)), (4, (33, 49)), (5, (65, 97)))
     ),
     Check(
         "cavity-lid-re1000",

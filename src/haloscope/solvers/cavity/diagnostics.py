@@ -13,8 +13,8 @@ from haloscope.device.interface import Array
 from haloscope.device.program import Step
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.blocks import SIDES, Side, Triple, collect, node_values, whole
+from haloscope.solvers.cavity.block_nodes import Operands
 from haloscope.solvers.cavity.case import Flow
-from haloscope.solvers.cavity.physics import Operands
 
 if TYPE_CHECKING:
     from haloscope.solvers.cavity.solver import CavitySolver
@@ -72,8 +72,12 @@ PUBLISHED_3D = {1e3: 1.0700, 1e4: 2.0542, 1e5: 4.3370, 1e6: 8.6407}
 """Mean Nusselt numbers on the hot wall of the cube with adiabatic side walls (Tric et al. 2000)."""
 PUBLISHED_BELOW = {1e4: 2.158}
 """Mean Nusselt number of the square heated from below (Ouertatani et al. 2008)."""
-_BESIDE = {2: (PUBLISHED_2D, "de Vahl Davis 1983"), 3: (PUBLISHED_3D, "Tric et al. 2000")}
-_WALLS_OF_BENCHMARKS = {("x_low", "x_high"): "beside", ("y_low", "y_high"): "below"}
+# By the walls that heat and cool, and the dimensions.
+_BENCHMARKS: dict[tuple[tuple[str, ...], tuple[str, ...], int], tuple[dict[float, float], str]] = {
+    (("x_low",), ("x_high",), 2): (PUBLISHED_2D, "de Vahl Davis 1983"),
+    (("x_low",), ("x_high",), 3): (PUBLISHED_3D, "Tric et al. 2000"),
+    (("y_low",), ("y_high",), 2): (PUBLISHED_BELOW, "Ouertatani et al. 2008"),
+}
 
 
 def _trapezoid(values: np.ndarray, axis: int) -> np.ndarray:
@@ -239,25 +243,19 @@ def published_nusselt(flow: Flow) -> tuple[float, str] | None:
     """Published mean Nusselt number for a case, with its source, where there is one."""
     table = flow.table
     prandtl = table.kinematic_viscosity / flow.alpha
-    warm = [side.name for side in SIDES if flow.is_warm(side) is True]
-    cool = [side.name for side in SIDES if flow.is_warm(side) is False]
-    heated = _WALLS_OF_BENCHMARKS.get((warm[0], cool[0])) if len(warm) == len(cool) == 1 else None
+    warm, cool = (
+        tuple(side.name for side in SIDES if flow.is_warm(side) is heats) for heats in (True, False)
+    )
+    known, source = _BENCHMARKS.get((warm, cool, table.dimensions), ({}, ""))
     uniform = all(wall.lowest == wall.highest for wall in flow.kelvin_ranges.values())
     standard = (
-        heated is not None
-        and uniform
+        uniform
         and abs(prandtl - 0.71) < 0.005
         and flow.lid_velocity == 0
         and len(set(flow.size[: table.dimensions])) == 1
         and table.gravity[0] == table.gravity[2] == 0
         and table.gravity[1] < 0
     )
-    known: Mapping[float, float] = {}
-    source = ""
-    if heated == "below" and table.dimensions == 2:
-        known, source = PUBLISHED_BELOW, "Ouertatani et al. 2008"
-    elif heated == "beside":
-        known, source = _BESIDE[table.dimensions]
     for rayleigh, value in known.items():
         if standard and abs(flow.rayleigh / rayleigh - 1) < 1e-3:
             return value, source

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from haloscope.case.tables import CaseFault
-from haloscope.mesh.blocks import SIDES, Side
+from haloscope.mesh.blocks import Side
 
 # Points along each axis at which a wall's expression is evaluated for its range.
 _MOST_SAMPLES = 257
@@ -143,13 +143,3 @@ def span_of(ranges: Iterable[WallRange]) -> tuple[float, float]:
     """Lowest and highest temperature of walls in K."""
     walls = list(ranges)
     return min(wall.lowest for wall in walls), max(wall.highest for wall in walls)
-
-
-def distance_between(
-    warm: list[Side], cool: list[Side], size: tuple[float, float, float], height: float
-) -> float:
-    """Distance of a heated and a cooled wall that face each other in m; else the height."""
-    for side in SIDES:
-        if side in warm and side.opposite in cool:
-            return size[side.axis]
-    return height

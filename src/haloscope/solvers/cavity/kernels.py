@@ -16,9 +16,15 @@ from haloscope.exchange.boxes import open_boxes
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.blocks import Blocks, Layout, halo_plan
 from haloscope.numerics import reduce
-from haloscope.solvers.cavity.block_nodes import axes_of, partition, tile_constants, tiles_for
+from haloscope.solvers.cavity.block_nodes import (
+    SOURCE,
+    axes_of,
+    kernel_constants,
+    partition,
+    tile_constants,
+    tiles_for,
+)
 from haloscope.solvers.cavity.case import CavityCase, Flow
-from haloscope.solvers.cavity.physics import SOURCE, kernel_constants
 from haloscope.solvers.cavity.solver import CavitySolver
 from haloscope.solvers.interface import BenchKernel
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,14 +18,12 @@ from haloscope.mesh.blocks import BlockFields, collect, whole
 from haloscope.numerics.reduce import NOT_FINITE, ChangeNorm
 from haloscope.regions import Region
 from haloscope.solvers.cavity import diagnostics
-from haloscope.solvers.cavity.block_nodes import BlockNodes, axes_of, partition
+from haloscope.solvers.cavity.block_nodes import SOURCE, BlockNodes, allocate, axes_of, partition
 from haloscope.solvers.cavity.case import CavityCase, Flow
 from haloscope.solvers.cavity.diagnostics import CentrePressure
-from haloscope.solvers.cavity.geometry import walls_geometry
-from haloscope.solvers.cavity.physics import SOURCE, allocate
 from haloscope.solvers.cavity.stepping import Stepping, TimeStep
 from haloscope.solvers.cavity.updates import Ghosts, Updates
-from haloscope.solvers.cavity.walls import Walls
+from haloscope.solvers.cavity.walls import Walls, walls_geometry
 from haloscope.solvers.interface import (
     VELOCITIES,
     DerivedNumber,
@@ -89,12 +87,7 @@ class CavitySolver(Solver):
         self.blocks = partition(case, world.size)
         self.block = self.blocks.block(world.rank)
         self.layout = BlockFields(world, self.blocks, self.spacing)
-        self.notices = [
-            *self._without_drive(),
-            *self._implausible(),
-            *self._unresolved(),
-            *self._unsteady_outputs(),
-        ]
+        self.notices = list(self._warnings())
         self._set_up()
         self._set_initial()
         self.stepping.complete()
@@ -148,57 +141,42 @@ class CavitySolver(Solver):
             self.walls.prescribe(name, values, where)
             self._fill(name, values)
 
-    def _without_drive(self) -> list[str]:
-        """A warning where nothing keeps the fluid moving."""
-        if self.flow.is_heated or self.flow.lid_velocity > 0:
-            return []
-        return [
-            "warning: nothing drives a flow: all walls are adiabatic and at rest, and cavity.rayleigh "
-            "or cavity.temperature_difference only sets scales; make one wall "
-            '"hot" and one "cold", or give a wall a velocity'
-        ]
-
-    def _implausible(self) -> list[str]:
-        """A warning where the box and the temperature difference are far from any experiment."""
-        flow = self.flow
+    def _warnings(self) -> Iterator[str]:
+        """Doubts about the case: its drive, its units, its grid, its outputs."""
+        flow, output = self.flow, self._case.output
         difference, extent = flow.temperature_difference, max(flow.size)
-        if not flow.is_heated or difference >= _LEAST_DIFFERENCE:
-            return []
-        smaller = [f"{extent * factor:g}" for factor in (0.01, 0.001)]
-        return [
-            f"warning: a temperature difference of {difference:.2g} K over {flow.distance:g} m is "
-            f"implausible (Ra = {flow.rayleigh:.3g}): cavity.size is in m; centimetres or millimetres? "
-            f"set cavity.size = {smaller[0]} or {smaller[1]}"
-        ]
-
-    def _unresolved(self) -> list[str]:
-        """A warning where the grid resolves nothing of the flow, which then seems steady early."""
-        flow = self.flow
+        if not flow.is_heated and not flow.lid_velocity > 0:
+            yield (
+                "warning: nothing drives a flow: all walls are adiabatic and at rest, and cavity.rayleigh "
+                "or cavity.temperature_difference only sets scales; make one wall "
+                '"hot" and one "cold", or give a wall a velocity'
+            )
+        # The box and the temperature difference are far from any experiment.
+        if flow.is_heated and difference < _LEAST_DIFFERENCE:
+            smaller = [f"{extent * factor:g}" for factor in (0.01, 0.001)]
+            yield (
+                f"warning: a temperature difference of {difference:.2g} K over {flow.distance:g} m is "
+                f"implausible (Ra = {flow.rayleigh:.3g}): cavity.size is in m; centimetres or millimetres? "
+                f"set cavity.size = {smaller[0]} or {smaller[1]}"
+            )
         speed, viscosity = flow.reference_velocity, flow.table.kinematic_viscosity
         spacing = max(self.spacing)
         of_spacing = speed * spacing / viscosity
-        if of_spacing <= _UNRESOLVED:
-            return []
-        return [
-            "warning: the grid does not resolve this flow: the Reynolds number is "
-            f"{speed * max(flow.size) / viscosity:.3g}, and {of_spacing:.3g} with the spacing of "
-            f"{spacing:.3g} m; check the velocity ({speed:.3g} m/s), cavity.size "
-            f"({max(flow.size):g} m) and cavity.kinematic_viscosity ({viscosity:g} m^2/s), or raise "
-            "cavity.nodes"
-        ]
-
-    def _unsteady_outputs(self) -> list[str]:
-        """A notice that outputs of a flow on its way to the steady state are not a history in time."""
-        output = self._case.output
-        kinds = [("output.interval", output.interval), ("output.probes", output.probes)]
-        kinds.append(("output.average", output.average))
-        keys = [key for key, value in kinds if value]
-        if not keys:
-            return []
-        return [
-            f"{' and '.join(keys)}: steps advance a pseudo-time, not time in seconds; only the steady "
-            "state is physical"
-        ]
+        # Such a flow then seems steady early.
+        if of_spacing > _UNRESOLVED:
+            yield (
+                "warning: the grid does not resolve this flow: the Reynolds number is "
+                f"{speed * extent / viscosity:.3g}, and {of_spacing:.3g} with the spacing of "
+                f"{spacing:.3g} m; check the velocity ({speed:.3g} m/s), cavity.size "
+                f"({extent:g} m) and cavity.kinematic_viscosity ({viscosity:g} m^2/s), or raise "
+                "cavity.nodes"
+            )
+        keys = [f"output.{k}" for k in ("interval", "probes", "average") if getattr(output, k)]
+        if keys:
+            yield (
+                f"{' and '.join(keys)}: steps advance a pseudo-time, not time in seconds; only the steady "
+                "state is physical"
+            )
 
     def _fill(self, name: str, values: np.ndarray) -> None:
         """Put own values of a field into both states."""
@@ -315,10 +293,7 @@ class CavitySolver(Solver):
         return {"dt": self.time_step.dt, "cfl": self.flow.table.cfl}
 
     def restore(
-        self,
-        step: int,
-        scalars: Mapping[str, float],
-        own: Callable[[str], np.ndarray],
+        self, step: int, scalars: Mapping[str, float], own: Callable[[str], np.ndarray]
     ) -> None:
         """Take over a saved state; see :class:`haloscope.solvers.interface.Solver`."""
         where = self.nodes.coordinates(self.spacing)

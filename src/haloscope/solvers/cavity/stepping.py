@@ -13,10 +13,9 @@ from haloscope.mesh.blocks import Side, Triple
 from haloscope.numerics.reduce import Largest
 from haloscope.regions import Region
 from haloscope.solvers.cavity import block_nodes
-from haloscope.solvers.cavity.block_nodes import GHOSTS, BlockNodes, NodeBox
+from haloscope.solvers.cavity.block_nodes import GHOSTS, BlockNodes, NodeBox, Operands
 from haloscope.solvers.cavity.case import Flow
 from haloscope.solvers.cavity.diagnostics import CentrePressure
-from haloscope.solvers.cavity.physics import Operands
 from haloscope.solvers.cavity.updates import Ghosts, Updates
 from haloscope.solvers.cavity.walls import Walls
 

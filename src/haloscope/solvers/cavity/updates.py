@@ -14,8 +14,7 @@ from haloscope.exchange.ranks.world import ProgressThread, World
 from haloscope.mesh.blocks import Blocks, Side, Triple
 from haloscope.mesh.halo import PACKED_AXES, DirectHalo, open_halo
 from haloscope.solvers.cavity import block_nodes
-from haloscope.solvers.cavity.block_nodes import GHOSTS, BlockNodes
-from haloscope.solvers.cavity.physics import PARTS, Operands
+from haloscope.solvers.cavity.block_nodes import GHOSTS, PARTS, BlockNodes, Operands
 
 _CACHE_BYTES = 1 << 20
 # Parts of a state that the update of a part reads and writes.

@@ -1,14 +1,16 @@
-"""The walls of the box: prescribed values, and values that inner nodes imply on them."""
+"""The walls of the box: prescribed values, values that inner nodes imply on them, and their picture."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from haloscope.mesh.blocks import Side
+from haloscope.io.figures.geometry_views import Geometry, Part, box_side
+from haloscope.mesh.blocks import SIDES, Side
+from haloscope.solvers.cavity.block_nodes import Operands
 from haloscope.solvers.cavity.case import Flow
-from haloscope.solvers.cavity.physics import Operands
 
 _PARTS = ("core walls", "rim walls")
 _WARP = 32
@@ -82,15 +84,17 @@ class Walls:
     def _prescribe_velocity(self, name: str, side: Side, values: np.ndarray) -> None:
         cut = _on_side(side)
         wall = getattr(self._flow.table.walls, side.name)
-        speed = wall.velocity["uvw".index(name)]
         # A moving wall does not drag its edges: they belong to the walls that stand.
         inner = [slice(None)] * 3
         for other in self._nodes.walls:
             if other.axis != side.axis:
-                inner[2 - other.axis] = _without_edge(inner[2 - other.axis], other.direction)
+                edges = inner[2 - other.axis]
+                inner[2 - other.axis] = (
+                    slice(1, edges.stop) if other.direction < 0 else slice(edges.start, -1)
+                )
         values[cut] = 0.0
         inner[2 - side.axis] = cut[2 - side.axis]
-        values[tuple(inner)] = speed
+        values[tuple(inner)] = wall.velocity["uvw".index(name)]
 
     def _prescribe_temperature(
         self, side: Side, values: np.ndarray, where: dict[str, np.ndarray]
@@ -142,6 +146,18 @@ def _on_side(side: Side) -> tuple[slice, slice, slice]:
     return (cut[0], cut[1], cut[2])
 
 
-def _without_edge(cut: slice, direction: int) -> slice:
-    """A slice with its first or last element left out."""
-    return slice(1, cut.stop) if direction < 0 else slice(cut.start, -1)
+def walls_geometry(flow: Flow, conditions: Mapping[str, str], *, is_root: bool) -> Geometry:
+    """The walls with their conditions; lines in two dimensions. Rank 0 alone has them."""
+    upper = np.array(flow.size)
+    parts = []
+    for side in SIDES:
+        if side.name not in conditions:
+            continue
+        if flow.table.dimensions == 2:
+            ends = np.tile(upper * (side.direction > 0), (2, 1))
+            ends[:, 1 - side.axis] = 0.0, upper[1 - side.axis]
+            corners = ends[None]
+        else:
+            corners = box_side(np.zeros(3), upper, side.axis, side.direction)
+        parts.append(Part(side.name, conditions[side.name], corners if is_root else corners[:0]))
+    return Geometry(tuple(parts))

@@ -15,264 +15,117 @@ from pydantic import (
 )
 
 from haloscope.case.expressions import Expression, parse_quantity_or_expression
-from haloscope.case.tables import (
-    CaseFault,
-    CaseTable,
-    Coordinate,
-    Count,
-    Exclusion,
-    Name,
-    NotNegative,
-    Position,
-    Positive,
-    Table,
-    in_words,
-)
-from haloscope.solvers.maxwell.case_exclusions import (
-    EXCLUSIONS,
-    require_no_contradiction,
-    require_one_end,
-)
-from haloscope.solvers.maxwell.case_media import (
+from haloscope.case.tables import CaseFault, CaseTable, Exclusion, Name, Positive, Table, in_words
+from haloscope.solvers.maxwell.case_tables import (
+    PLACE,
+    Box,
+    Cylinder,
+    Exact,
+    FarFieldTable,
+    Initial,
+    Krylov,
     LayerTable,
+    LossyWall,
     MaterialTable,
+    MeshFile,
+    Slice,
     SourceTable,
+    SpectrumTable,
+    Sphere,
     Units,
     WaveTable,
     located,
+    made_of,
 )
-from haloscope.solvers.maxwell.elements import BOUNDARIES, FACE_VALUES, FACES, Material
-from haloscope.solvers.maxwell.terms.incident import PlaneWave
+from haloscope.solvers.maxwell.elements import BOUNDARIES, FACE_VALUES, FACES, FIELD_NAMES, Material
+from haloscope.solvers.maxwell.exact import TimeHarmonic, named
 from haloscope.solvers.maxwell.terms.layers import Layer
-from haloscope.solvers.maxwell.terms.sources import Current
-from haloscope.solvers.maxwell.verification.exact import TimeHarmonic, named
-
-Degrees = Annotated[float, Field(ge=-360.0, le=360.0)]
-
-
-class SpectrumTable(Table):
-    """Spectra and resonances at probes."""
-
-    band: tuple[NotNegative, Positive]
-    """Lowest and highest frequency in Hz (natural units: oscillations per metre of c t)."""
-    start: NotNegative | None = None
-    """Start of the evaluated series, in s; by default the end of the last source, or 0."""
-    probes: Annotated[tuple[Name, ...], Field(max_length=1000)] = ()
-    """Names of probes; all by default."""
-    window: Literal["none", "hann", "fade"] = "fade"
-    """Window of the series for the spectrum (not for the resonances). none: for fields that have
-    decayed; hann: for a steady oscillation; fade, from 1 to 0: for fields that still oscillate at the
-    end."""
-
-    @model_validator(mode="after")
-    def _consistent(self) -> SpectrumTable:
-        if not self.band[0] < self.band[1]:
-            raise CaseFault(
-                "the lowest frequency is not below the highest",
-                location=f"band = {list(self.band)}",
-                allowed="[low, high]",
-            )
-        return self
-
-
-class FarFieldTable(Table):
-    """Far field, from the fields on a closed surface in a uniform medium.
-
-    The surface may end at complete plane walls (pec or pmc), which are replaced by image currents.
-
-    Amplitudes belong to a steady state in which the waveform of the first wave has the amplitude 1;
-    without waves, the waveform of the first source.
-    """
-
-    frequencies: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=1000)]
-    """Frequencies in Hz (natural units: oscillations per metre of c t)."""
-    box: tuple[Position, Position] | None = None
-    """Surface around the elements with centres between this lower and upper corner, in m."""
-    regions: tuple[Name, ...] = ()
-    """Surface around these regions. Without box and regions: around the total field of a wave, or,
-    without waves, around all elements outside the absorbing layer."""
-    theta: Annotated[int, Field(ge=2, le=3601)] = 91
-    """Number of angles from +z, evenly spaced from 0 to 180 degrees."""
-    phi: Annotated[tuple[Degrees, ...], Field(min_length=1, max_length=720)] = (0.0, 90.0)
-    """Angles from +x in degrees."""
-    start: NotNegative = 0.0
-    """Start of the transform of the fields, in s; for a sine, a time from which the fields are steady."""
-    interval: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """Steps between two samples; by default at least 12 samples in the shortest period."""
-
-    @model_validator(mode="after")
-    def _consistent(self) -> FarFieldTable:
-        if self.box is not None and self.regions:
-            raise CaseFault(
-                "box and regions are both set", allowed="one of them", remedy="remove one"
-            )
-        return self
-
+from haloscope.solvers.maxwell.terms.media import Medium
+from haloscope.solvers.maxwell.terms.sources import Current, PlaneWave
 
 LIGHT = 299_792_458.0
 """Speed of light in vacuum, m/s (exact)."""
 IMPEDANCE = 376.730313412
 """Impedance of vacuum, ohm (CODATA 2022)."""
 HIGHEST_ORDER = 15
-FIELD_NAMES = ("Ex", "Ey", "Ez", "Hx", "Hy", "Hz")
 
-_PLACE = ("x", "y", "z")
 # Of a node: coordinates, a Jacobian and a share of the mesh.
 _HOST_BYTES = 5 * 8.0
 
-Triple = tuple[Count, Count, Count]
-Axis = Literal["x", "y", "z"]
+_SOURCE = (
+    "maxwell.sources=[{kind='dipole', position=[0.1, 0.1, 0.1], moment=[0.0, 0.0, 1e-3], "
+    "waveform={kind='ricker', centre=2e-9, frequency=1e9}}]"
+)
+_WAVE = (
+    "maxwell.waves=[{{direction=[1.0, 0.0, 0.0], polarisation=[0.0, 0.0, 1.0], "
+    "waveform={{kind='gaussian', centre=1e-9, width=2e-10}}, {}}}]"
+)
 
-
-class Box(Table):
-    """A box of bricks; its surfaces are x-, x+, y-, y+, z-, z+."""
-
-    elements: Triple
-    """Along x, y, z."""
-    lower: Position = (0.0, 0.0, 0.0)
-    """Corner in m."""
-    upper: Position = (1.0, 1.0, 1.0)
-    """The opposite corner in m."""
-    periodic: tuple[Axis, ...] = ()
-    """Periodic axes."""
-    grading: Position = (1.0, 1.0, 1.0)
-    """Size of the last element over that of the first along each axis."""
-    warp: Annotated[float, Field(ge=-0.12, le=0.12)] = 0.0
-    """Amplitude of a smooth distortion of the elements, in units of the box."""
-
-
-class Cylinder(Table):
-    """A circular cylinder around the z axis; its surfaces are wall, bottom and top."""
-
-    radius: Positive
-    """Radius in m."""
-    bottom: Coordinate = 0.0
-    """Lower end along z in m."""
-    top: Coordinate
-    """Upper end along z in m."""
-    core: Count = 2
-    """Elements along each side of the square core."""
-    rings: Count = 2
-    """Elements from the core to the wall."""
-    layers: Count = 1
-    """Elements along z."""
-    periodic: bool = False
-    """true: periodic along z."""
-
-
-class Sphere(Table):
-    """A sphere, alone or within a larger sphere or a cube; its regions are inner, outer and margin."""
-
-    radius: Positive
-    """Radius in m."""
-    core: Count = 2
-    """Elements along each side of the central cube."""
-    rings: Count = 2
-    """Elements from the central cube to the radius."""
-    outer_radius: Positive | None = None
-    """Radius of a sphere around the sphere, in m; the surface of the mesh is then wall."""
-    box_half_width: Positive | None = None
-    """Half the side of a cube around the sphere, in m; the surfaces of the mesh are then x-, x+, ..."""
-    outer_rings: Count = 2
-    """Elements from the radius to the outer sphere or cube."""
-    margin: NotNegative = 0.0
-    """Thickness of plain bricks around the cube, in m."""
-    margin_layers: Annotated[int, Field(ge=0, le=10_000)] = 0
-    """Elements across the margin."""
-    centre: Position = (0.0, 0.0, 0.0)
-    """Centre in m."""
-
-    @model_validator(mode="after")
-    def _one_surrounding(self) -> Sphere:
-        if self.outer_radius is not None and self.box_half_width is not None:
-            raise CaseFault(
-                f"outer_radius = {self.outer_radius:g} and box_half_width = {self.box_half_width:g} are both "
-                "set",
-                allowed="one of them: a sphere or a cube around the sphere",
-                remedy="remove one",
-            )
-        return self
-
-
-class PeriodicPair(Table):
-    """Two periodic surfaces of a mesh file."""
-
-    first: Name
-    """Name of the first surface."""
-    second: Name
-    """Name of the second surface."""
-    translation: Position | None = None
-    """Vector from the first to the second surface, in m; by default between their centres."""
-
-
-class MeshFile(Table):
-    """A mesh of hexahedra in a file, of any geometric order."""
-
-    file: Name
-    """Path of a Gmsh file (.msh), or of a file with the ending .vtu, .vtk, .xdmf, .xmf, .med, .inp, .mesh, .meshb,
-    .bdf, .fem, .nas, .su2, .avs or .ugrid; physical groups name surfaces and volumes."""
-    scale: Positive = 1.0
-    """Factor from lengths of the file to metres: 0.001 for millimetres."""
-    periodic: Annotated[tuple[PeriodicPair, ...], Field(max_length=100)] = ()
-    """Pairs of surfaces: [[maxwell.mesh.periodic]] tables."""
-
-
-class LossyWall(Table):
-    """A wall with a surface impedance."""
-
-    impedance: Positive
-    """Surface impedance in ohm (of a good conductor at the frequency f: sqrt(pi f mu / sigma))."""
-
-
-class Initial(Table):
-    """Fields at step 0: numbers or expressions of x, y, z (m)."""
-
-    Ex: float | str = 0.0
-    """In V/m."""
-    Ey: float | str = 0.0
-    """In V/m."""
-    Ez: float | str = 0.0
-    """In V/m."""
-    Hx: float | str = 0.0
-    """In A/m."""
-    Hy: float | str = 0.0
-    """In A/m."""
-    Hz: float | str = 0.0
-    """In A/m."""
-
-
-class Slice(Table):
-    """The plane of the picture."""
-
-    axis: Literal["auto", "x", "y", "z"] = "auto"
-    """Normal of the plane; auto: the shortest side of the mesh, z if offset is set."""
-    offset: Coordinate | None = None
-    """Position on the axis in m; by default the middle of the mesh."""
-    points: Annotated[int, Field(ge=2, le=2000)] = 200
-    """Samples along the longer side."""
-
-
-class Krylov(Table):
-    """Space and accuracy of the exponential integrator."""
-
-    dimension: Annotated[int, Field(ge=2, le=200)] = 24
-    """Largest number of vectors in the space; each is as large as the fields."""
-    tolerance: Annotated[float, Field(ge=1e-14, le=1e-2)] = 1e-10
-    """Largest error of a step over the norm of the fields; steps with a larger error are cut."""
-
-
-class Exact(Table):
-    """A known solution: it sets the fields at step 0, and errors are computed against it."""
-
-    solution: Name
-    """periodic-box, conducting-box, cavity-te101, waveguide-tm01, sphere-tm11 and other modes of these
-    shapes (te or tm and the numbers of the mode)."""
-    radius: Positive = 1.0
-    """Radius of a waveguide or sphere in m."""
-    length: Positive = 1.0
-    """Edge of a cube, or the period of a waveguide, in m."""
-    size: tuple[Positive, Positive, Positive] = (1.0, 1.0, 1.0)
-    """Edges of a cavity in m."""
+_EXCLUSIONS = (
+    Exclusion(
+        ("maxwell.box", "maxwell.cylinder, maxwell.sphere or maxwell.mesh"),
+        "a case has one mesh",
+        ("maxwell.cylinder.radius=0.1", "maxwell.cylinder.top=0.3"),
+    ),
+    Exclusion(
+        ("maxwell.initial", "maxwell.exact"),
+        "both set the fields at step 0",
+        ("maxwell.exact.solution=cavity-te101",),
+    ),
+    Exclusion(
+        ("maxwell.exact", "sources, waves, a layer or materials"),
+        "the known solutions are fields in vacuum without sources",
+        ("maxwell.initial.Ez=0.0", "maxwell.exact.solution=cavity-te101", _SOURCE),
+    ),
+    Exclusion(("maxwell.end_time", "run.steps"), "both set the end of the run", ("run.steps=500",)),
+    Exclusion(
+        ("maxwell.time_step", "maxwell.cfl"),
+        "cfl only affects the automatic step",
+        ("maxwell.time_step=1e-12", "maxwell.cfl=0.5"),
+    ),
+    Exclusion(
+        ("maxwell.cfl", 'maxwell.integrator = "exponential"'),
+        "steps of the exponential integrator have no stability bound",
+        ("maxwell.integrator=exponential", "maxwell.cfl=0.5"),
+    ),
+    Exclusion(
+        ("maxwell.krylov", 'maxwell.integrator = "runge-kutta"'),
+        "krylov holds settings of the exponential integrator",
+        ("maxwell.krylov.dimension=10",),
+    ),
+    Exclusion(
+        (
+            'maxwell.integrator = "exponential"',
+            "sources, waves, a layer, or materials that conduct or have poles",
+        ),
+        "the exponential integrator does not support them",
+        ("maxwell.integrator=exponential", _SOURCE),
+    ),
+    Exclusion(
+        ("maxwell.far_field.box", "maxwell.far_field.regions"),
+        "both choose the surface",
+        (
+            _SOURCE,
+            "maxwell.far_field={frequencies=[1e9], regions=['volume'], "
+            "box=[[0.05, 0.05, 0.05], [0.25, 0.15, 0.15]]}",
+        ),
+    ),
+    Exclusion(
+        ("maxwell.waves.inside", "maxwell.waves.box", "maxwell.waves.boundaries"),
+        "each sets where a wave enters",
+        (_WAVE.format("inside=['volume'], boundaries=['x-']"),),
+    ),
+    Exclusion(
+        ("maxwell.waves.boundaries", "a boundary there that does not absorb"),
+        "a wave enters only through absorbing boundaries",
+        (_WAVE.format("boundaries=['x-']"),),
+    ),
+    Exclusion(
+        ("maxwell.sphere.outer_radius", "maxwell.sphere.box_half_width"),
+        "a sphere or a cube surrounds the sphere",
+        ("maxwell.sphere={radius=0.1, outer_radius=0.2, box_half_width=0.2}",),
+    ),
+)
 
 
 class MaxwellTable(Table):
@@ -390,9 +243,7 @@ class MaxwellTable(Table):
                 location="far_field",
                 remedy="add [[maxwell.sources]] or [[maxwell.waves]]",
             )
-        for number, material in enumerate(self.materials):
-            with located(f"materials.{number}", "maxwell"):
-                material.material(self.unit_system)
+        media = made_of("materials", self.materials, self._material, "maxwell")
         names = [material.region for material in self.materials]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
@@ -402,8 +253,11 @@ class MaxwellTable(Table):
                 allowed="one table for each region",
                 remedy="remove one",
             )
-        require_no_contradiction(self)
+        _require_no_contradiction(self, media)
         return self
+
+    def _material(self, material: MaterialTable) -> Material:
+        return material.material(self.unit_system)
 
     @property
     def real(self) -> np.dtype[np.floating]:
@@ -423,7 +277,7 @@ class MaxwellTable(Table):
     def initial_field(self, name: str) -> Expression:
         """Initial field as an expression of x, y, z."""
         return parse_quantity_or_expression(
-            getattr(self.initial, name), f"maxwell.initial.{name}", _PLACE
+            getattr(self.initial, name), f"maxwell.initial.{name}", PLACE
         )
 
     def solution(self) -> TimeHarmonic | None:
@@ -450,7 +304,7 @@ class MaxwellTable(Table):
         """Medium of a region; `only` says that it is the only one."""
         for material in self.materials:
             if material.region == region or (only and material.region == ""):
-                return material.material(self.unit_system)
+                return self._material(material)
         return Material()
 
     def additions(self) -> tuple[Layer | None, list[Current], list[PlaneWave]]:
@@ -459,15 +313,64 @@ class MaxwellTable(Table):
         if self.layer is not None:
             with located("layer", "maxwell"):
                 layer = self.layer.layer()
-        currents: list[Current] = []
-        waves: list[PlaneWave] = []
-        for number, source in enumerate(self.sources):
-            with located(f"sources.{number}", "maxwell"):
-                currents.append(source.current(self.unit_system))
-        for number, wave in enumerate(self.waves):
-            with located(f"waves.{number}", "maxwell"):
-                waves.append(wave.wave(self.unit_system))
+        units = self.unit_system
+        currents = made_of("sources", self.sources, lambda one: one.current(units), "maxwell")
+        waves = made_of("waves", self.waves, lambda one: one.wave(units), "maxwell")
         return layer, currents, waves
+
+
+def _require_no_contradiction(table: MaxwellTable, media: list[Material]) -> None:
+    """Refuse keys that contradict each other within [maxwell]."""
+    additions = {
+        "maxwell.sources": bool(table.sources),
+        "maxwell.waves": bool(table.waves),
+        "maxwell.layer": table.layer is not None,
+    }
+    lossy = any(isinstance(medium, Medium) and not medium.plain for medium in media)
+    other = any(medium.permittivity != 1 or medium.permeability != 1 for medium in media)
+    if table.exact is not None:
+        driven = additions | {"maxwell.materials": lossy or other}
+        for name, present in driven.items():
+            if present:
+                raise CaseFault(
+                    f"it is a solution without sources in vacuum, but {name} is set",
+                    location="exact",
+                    remedy=f"remove it or {name} (maxwell.initial sets fields at step 0)",
+                )
+    default = type(table).model_fields["cfl"].default
+    if table.cfl != default and table.time_step != "auto":
+        raise CaseFault(
+            f"maxwell.time_step = {table.time_step:g} and maxwell.cfl = {table.cfl:g} are both set, but "
+            "cfl only affects the automatic step",
+            allowed="one of them",
+            remedy="remove one",
+        )
+    if table.integrator == "exponential":
+        if table.cfl != default:
+            raise CaseFault(
+                'it has no effect with maxwell.integrator = "exponential", whose steps have no stability bound',
+                location=f"cfl = {table.cfl:g}",
+                remedy="remove it, or set maxwell.time_step",
+            )
+        for name, present in (additions | {"maxwell.materials": lossy}).items():
+            if present:
+                raise CaseFault(
+                    "the exponential integrator does not support conducting or dispersive media, layers, "
+                    f"sources or waves, but {name} is set",
+                    location='integrator = "exponential"',
+                    remedy='set maxwell.integrator = "runge-kutta"',
+                )
+    for number, wave in enumerate(table.waves):
+        for name in wave.boundaries:
+            kind = table.boundaries.get(name, "absorbing")
+            if kind != "absorbing":
+                raise CaseFault(
+                    f"a wave cannot enter at {name!r}, which is "
+                    f"{kind if isinstance(kind, str) else 'a lossy wall'!r}",
+                    location=f"waves.{number}.boundaries",
+                    allowed="absorbing boundaries",
+                    remedy=f'set maxwell.boundaries."{name}" = "absorbing"',
+                )
 
 
 _MESHES = ("box", "cylinder", "sphere", "mesh")
@@ -480,7 +383,7 @@ class MaxwellCase(CaseTable):
     """"maxwell"."""
     maxwell: MaxwellTable
     """Electromagnetic fields in the time domain."""
-    exclusions: ClassVar[tuple[Exclusion, ...]] = EXCLUSIONS
+    exclusions: ClassVar[tuple[Exclusion, ...]] = _EXCLUSIONS
 
     def boundary_conditions(self) -> dict[str, str]:
         """Kind of each surface."""
@@ -497,7 +400,15 @@ class MaxwellCase(CaseTable):
                 location=f"run.tolerance = {self.run.tolerance:g}",
                 remedy="remove it, and set maxwell.end_time or run.steps",
             )
-        require_one_end(self)
+        # A number of steps as it is by default is no mistake.
+        default = type(self.run).model_fields["steps"].default
+        if self.maxwell.end_time is not None and self.run.steps != default:
+            raise CaseFault(
+                f"maxwell.end_time = {self.maxwell.end_time:g} and run.steps = {self.run.steps} both set "
+                "the end of the run",
+                allowed="one of them",
+                remedy="remove one (--steps N ends one run after N steps)",
+            )
         return self
 
 
@@ -536,6 +447,3 @@ def bytes_a_step(order: int, single: bool, geometry: float = 10.0) -> float:
 def flops_a_step(order: int) -> int:
     """Operations of a node and step, as NekCEM's authors count them: 180 (N + 1) + 420."""
     return 180 * (order + 1) + 420
-
-
-__all__ = ["BOUNDARIES", "MaxwellCase", "MaxwellTable"]

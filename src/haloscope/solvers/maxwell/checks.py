@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
+import numpy as np
+
 from haloscope.device.interface import Device
-from haloscope.solvers.maxwell.sizing import warped_energy
+from haloscope.solvers.maxwell import verification
 from haloscope.solvers.maxwell.terms.media import Debye, Drude, Lorentz, Medium
-from haloscope.solvers.maxwell.verification import runs as resonance_runs
-from haloscope.solvers.maxwell.verification import runs as verification
-from haloscope.solvers.maxwell.verification.mie import mie_scattering
-from haloscope.solvers.maxwell.verification.runs import Errors
+from haloscope.solvers.maxwell.verification import Errors, mie_scattering, warped_energy
 from haloscope.solvers.verification import Check, Comparison, Solve, below, device_of
 
 # Mean errors of NekCEM at t about 1 and a CFL number of 0.2, by order. Its figures have two digits
@@ -47,42 +46,39 @@ def _state(order: int, errors: Errors) -> str:
     return f"N = {order}, {errors.steps} steps of {errors.step:.3g}"
 
 
+def _errors(
+    name: str, run: Callable[[int, Device], Errors], orders: tuple[int, ...], solve: Solve
+) -> tuple[dict[str, Comparison], dict[int, Errors]]:
+    """Mean errors at or below NekCEM's, and all errors by order."""
+    device = device_of(solve)
+    runs = {order: run(order, device) for order in orders}
+    comparisons = {
+        f"error at {_state(order, errors)}": below(errors.mean, _ROUNDING * NEKCEM[name][order])
+        for order, errors in runs.items()
+    }
+    return comparisons, runs
+
+
 def errors_check(
     name: str, run: Callable[[int, Device], Errors], orders: tuple[int, ...], solve: Solve
 ) -> dict[str, Comparison]:
     """Mean errors at or below NekCEM's."""
-    device = device_of(solve)
-    runs = {order: run(order, device) for order in orders}
-    return {
-        f"error at {_state(order, errors)}": below(errors.mean, _ROUNDING * NEKCEM[name][order])
-        for order, errors in runs.items()
-    }
+    return _errors(name, run, orders, solve)[0]
 
 
 def finest_check(
     name: str, run: Callable[[int, Device], Errors], solve: Solve
 ) -> dict[str, Comparison]:
     """The boxes at N = 9: mean error against NekCEM's, largest error below 1e-9."""
-    errors = run(9, device_of(solve))
-    return {
-        f"error at {_state(9, errors)}": below(errors.mean, _ROUNDING * NEKCEM[name][9]),
-        "largest error of any component": below(errors.largest, _BOXES_BELOW),
-    }
+    comparisons, runs = _errors(name, run, (9,), solve)
+    return comparisons | {"largest error of any component": below(runs[9].largest, _BOXES_BELOW)}
 
 
 def conducting_check(solve: Solve) -> dict[str, Comparison]:
     """Errors as by `errors_check`; and they fall as fast from order 5 to 7 as from 3 to 5."""
-    device = device_of(solve)
-    runs = {order: verification.conducting_box(order, device) for order in (3, 5, 7)}
-    comparisons = {
-        f"error at {_state(order, run_errors)}": below(
-            run_errors.mean, _ROUNDING * NEKCEM["conducting box"][order]
-        )
-        for order, run_errors in runs.items()
-    }
-    errors = {order: run_errors.mean for order, run_errors in runs.items()}
+    comparisons, runs = _errors("conducting box", verification.conducting_box, (3, 5, 7), solve)
     for low in (3, 5):
-        decades = verification.decades_an_order({n: errors[n] for n in (low, low + 2)})
+        decades = verification.decades_an_order({n: runs[n].mean for n in (low, low + 2)})
         name = f"decades an order, N = {low} to {low + 2}"
         comparisons[name] = Comparison(decades, _DECADES, _DECADES_WITHIN)
     return comparisons
@@ -136,10 +132,11 @@ def layer_check(order: int, solve: Solve) -> dict[str, Comparison]:
 
 def energy_check(order: int, solve: Solve) -> dict[str, Comparison]:
     """Random fields on warped elements: energy until T = 60 with the covariant curl."""
-    energy = warped_energy(order, 0.06, 60.0, False, device_of(solve))
+    energies = warped_energy(order, 0.06, 60.0, False, device_of(solve))
+    has_grown = (np.diff(energies) > 1e-12 * energies[:-1]).any()
     return {
-        "instants at which the energy has grown": below(float(energy.grows), 0.0),
-        "energy at the end over that at the begin": Comparison(energy.final, 0.5, 0.5),
+        "instants at which the energy has grown": below(float(has_grown), 0.0),
+        "energy at the end over that at the begin": Comparison(float(energies[-1]), 0.5, 0.5),
     }
 
 
@@ -197,13 +194,13 @@ CHECKS = (
         "maxwell-sphere",
         "frequencies of a conducting sphere on seven curved elements, N = 7, by projection",
         f"{_JACKSON}, section 9.8 and problem 9.22",
-        partial(sphere_check, resonance_runs.frequencies_by_projection, 7),
+        partial(sphere_check, verification.frequencies_by_projection, 7),
     ),
     Check(
         "maxwell-sphere-probe",
         "frequencies of the conducting sphere from a probe, by harmonic inversion",
         f"{_JACKSON}, section 9.8 and problem 9.22",
-        partial(sphere_check, resonance_runs.frequencies_by_probe, 7),
+        partial(sphere_check, verification.frequencies_by_probe, 7),
         slow=True,
     ),
     Check(

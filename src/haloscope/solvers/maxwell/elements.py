@@ -8,16 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.errors import InputError, counted
 from haloscope.mesh.hexes.mesh_parts import MeshPart
 from haloscope.numerics.elements.element_maps import along_all_axes, gll_nodes, tangents
 
+# `coordinates` are those of nodes: (elements, N + 1, N + 1, N + 1, 3), indexed [element, k, j, i, xyz].
+
 Floats = NDArray[np.float64]
 
+FIELD_NAMES = ("Ex", "Ey", "Ez", "Hx", "Hy", "Hz")
 FACE_VALUES = 4
 FACES = 6
 # How the kernels know an element's shape: their constant GEOMETRY.
-STORED, COORDINATES, CORNERS, AFFINE = 0, 1, 2, 3
+STORED, CORNERS, AFFINE = 0, 2, 3
 _STORED_VALUES = 10
 # From this order on cores are faster with corners than with stored shapes.
 _CORNERS_FROM = 9
@@ -46,47 +48,25 @@ class Material:
 def geometry(
     coordinates: Floats, order: int, mode: int = STORED, face_shapes: bool = False
 ) -> Floats:
-    """Shape of each element for the kernels, as in geometry.hpp.
-
-    `coordinates`: (elements, N + 1, N + 1, N + 1, 3) at the nodes, indexed [element, k, j, i, xyz].
-    """
+    """Shape of each element for the kernels, as in shape_cores.hpp."""
     # Returns: stored: x, y, z of a_1, of a_2 and of a_3 (derivatives along i, j, k), and 1 / J,
-    # each at the (N + 1)^3 nodes. Coordinates: x, y, z at the nodes. Corners: x, y, z at the eight
+    # each at the (N + 1)^3 nodes. Corners: x, y, z at the eight
     # corners, i fastest. Affine: as stored, but once for all nodes. Behind these, with face shapes,
     # for each face at its (N + 1)^2 nodes the products of its two tangents over its area: pp, pq,
     # qq.
     elements = len(coordinates)
+    if mode == AFFINE:
+        _, a = _edges(coordinates)
+        J = np.einsum("ec,ec->e", a[:, 0], np.cross(a[:, 1], a[:, 2]))
+        return np.concatenate([a.reshape(elements, -1), 1 / J[:, None]], axis=1)
+    if mode == CORNERS:
+        return np.moveaxis(corners(coordinates), -1, 1).reshape(elements, -1)
     a = np.stack([np.moveaxis(one, -1, 1) for one in tangents(coordinates)], axis=1)
     J = np.einsum("ec...,ec...->e...", a[:, 0], np.cross(a[:, 1], a[:, 2], axis=1))
-    bad = np.flatnonzero(J.reshape(elements, -1).min(axis=1) <= 0)
-    if len(bad):
-        raise InputError(
-            f"the element is inside out at a node of order {order} ({counted(len(bad), 'such element')})",
-            location=f"element {bad[0]}",
-            remedy="repair the mesh or raise its geometric order",
-        )
-    if mode == AFFINE:
-        return _same_everywhere(coordinates)
-    if mode == STORED:
-        parts = [a.reshape(elements, -1), 1 / J.reshape(elements, -1)]
-    else:
-        points = coordinates if mode == COORDINATES else corners(coordinates)
-        parts = [np.moveaxis(points, -1, 1).reshape(elements, -1)]
+    parts = [a.reshape(elements, -1), 1 / J.reshape(elements, -1)]
     if face_shapes:
-        parts.append(_face_shapes(a))
-    result = np.concatenate(parts, axis=1)
-    return (
-        result.reshape(elements, _STORED_VALUES, -1)
-        if mode == STORED and not face_shapes
-        else result
-    )
-
-
-def _same_everywhere(coordinates: Floats) -> Floats:
-    """a_1, a_2, a_3 and 1 / J of parallelepipeds, (elements, 10)."""
-    _, a = _edges(coordinates)
-    J = np.einsum("ec,ec->e", a[:, 0], np.cross(a[:, 1], a[:, 2]))
-    return np.concatenate([a.reshape(len(a), -1), 1 / J[:, None]], axis=1)
+        return np.concatenate([*parts, _face_shapes(a)], axis=1)
+    return np.concatenate(parts, axis=1).reshape(elements, _STORED_VALUES, -1)
 
 
 def _edges(coordinates: Floats) -> tuple[Floats, Floats]:
@@ -116,10 +96,7 @@ def corners(coordinates: Floats) -> Floats:
 
 
 def trilinear(coordinates: Floats) -> NDArray[np.bool_]:
-    """Tell which elements are known from their corners, up to rounding.
-
-    `coordinates`: (elements, N + 1, N + 1, N + 1, 3) at the nodes.
-    """
+    """Tell which elements are known from their corners, up to rounding."""
     x = gll_nodes(coordinates.shape[1] - 1)
     return _lie_at(
         along_all_axes(np.stack([1 - x, 1 + x], axis=1) / 2, corners(coordinates)), coordinates
@@ -127,10 +104,7 @@ def trilinear(coordinates: Floats) -> NDArray[np.bool_]:
 
 
 def affine(coordinates: Floats) -> NDArray[np.bool_]:
-    """Tell which elements are parallelepipeds with nodes where these have them, up to rounding.
-
-    `coordinates`: (elements, N + 1, N + 1, N + 1, 3) at the nodes.
-    """
+    """Tell which elements are parallelepipeds with nodes where these have them, up to rounding."""
     along = 1 + gll_nodes(coordinates.shape[1] - 1)
     first, a = _edges(coordinates)
     i, j, k = (along[:, None] * a[:, None, d] for d in range(3))
@@ -162,10 +136,7 @@ def ways_to_know(order: int, cores: bool, *, bricks: bool = False) -> tuple[int,
 
 
 def known_by(coordinates: Floats, cores: bool) -> NDArray[np.int64]:
-    """How the kernels know each element's shape, in the way that is fastest.
-
-    `coordinates`: (elements, N + 1, N + 1, N + 1, 3) at the nodes.
-    """
+    """How the kernels know each element's shape, in the way that is fastest."""
     ways = ways_to_know(coordinates.shape[1] - 1, cores)
     modes = np.full(len(coordinates), STORED)
     if CORNERS in ways:
@@ -212,12 +183,6 @@ def faces(
         at = ~inside & ~elsewhere & (mesh.boundaries == number)
         if not at.any():
             continue
-        if name not in kinds:
-            raise InputError(
-                f"the boundary {name!r} of the mesh has no kind",
-                location=f"boundaries.{name}",
-                allowed=ALLOWED_KINDS,
-            )
         kind = kinds[name]
         if isinstance(kind, str):
             reflection: Floats | float = BOUNDARIES[kind]

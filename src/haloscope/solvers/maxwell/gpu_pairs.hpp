@@ -1,32 +1,24 @@
 // What a thread of a GPU's block works on in a stage: pairs of nodes, their geometry, what they read.
 //
 // GEOMETRY, and constants beside those of maxwell.cpp; gpu_shapes.py chooses them:
-//   COVARIANT     1: fields and increments are covariant components v_d = a_d . u, not Cartesian ones, and
-//                 geometry is [6][NP^3]: a_1.a_1, a_1.a_2, a_1.a_3, a_2.a_2, a_2.a_3, a_3.a_3, each over J.
-//                 Then dv_d/dt = sum_i (a_d . a_i / J) r_i, r the curl along a_i times J: fewer bytes, and
-//                 fields are differentiated as they lie in memory
 //   GEOMETRY      0: stored; 2: of straight edges, geometry [24]: corners [xyz][k][j][i] of an element
 //   MATRIX_UNITS  1 (doubles, N <= 7): derivatives along i and j by the matrix units, a warp a layer
 //   BUFFERS       1 or 2: the copy engine (sm_90 on) brings elements to so many places in shared memory,
 //                 where 16 bytes divide an element's fields; 0: the threads do
-//   NEAR          1: it brings Cartesian fields' geometry too; 0: the threads read it twice
+//   NEAR          1: it brings the geometry too; 0: the threads read it twice
 //   BEHIND        1: it brings the traces behind the faces too
-//   UNROLL        turns of the loop over a derivative's nodes that are written out
-CONSTANTS(INT(COVARIANT), INT(MATRIX_UNITS), INT(BUFFERS), INT(NEAR), INT(BEHIND), INT(UNROLL))
-#if GEOMETRY == 1
-#error "GPUs do not recompute geometry from coordinates: stored covariant products are nearly as few bytes"
-#endif
-#define OF_A_NODE (COVARIANT ? 6 : 10)
+CONSTANTS(INT(MATRIX_UNITS), INT(BUFFERS), INT(NEAR), INT(BEHIND))
+#define OF_A_NODE 10
 #define OF_AN_ELEMENT (GEOMETRY == 2 ? 24 : OF_A_NODE * NP3)
-// Cartesian fields become covariant ones where the copy engine laid them, and are read again in the end.
-#define IN_PLACE (!COVARIANT && !NEAR)
+// Fields become covariant components where the copy engine laid them, and are read again in the end.
+#define IN_PLACE (!NEAR)
 #if __CUDA_ARCH__ >= 900 && BUFFERS > 0
 #define WITH_COPY_ENGINE ((!IN_PLACE || BUFFERS == 1) && 6 * NP3 * sizeof(real) % 16 == 0)
 #else
 #define WITH_COPY_ENGINE 0
 #endif
 #define GEOMETRY_IS_NEAR (WITH_COPY_ENGINE && NEAR)
-#define FIELDS_ARE_FAR (!COVARIANT && (!WITH_COPY_ENGINE || IN_PLACE))
+#define FIELDS_ARE_FAR (!WITH_COPY_ENGINE || IN_PLACE)
 
 #if defined(__CUDACC__)
 #define UNROLLED _Pragma("unroll")
@@ -59,11 +51,6 @@ INLINE void fill_tables(const real *D, real *tables) {
 #define STACKED (!MATRIX_UNITS && NP % 2)
 #define HALF ((NP + 1) / 2)
 #define PAIRS (MATRIX_UNITS ? 32 * NP : NP2 * HALF)
-#if defined(__CUDA_ARCH__)
-#define ONE_PAIR_A_THREAD (PAIRS <= THREADS_A_BLOCK)
-#else
-#define ONE_PAIR_A_THREAD 0
-#endif
 
 struct Place {
   int i[2], j, k[2], n[2];
@@ -154,19 +141,13 @@ INLINE void components_of(const real *from, const Place &at, bool far, int count
   }
 }
 
-// Geometry of a node, `g`: a_1, a_2, a_3 and 1/J; or, for covariant fields, the products over J.
+// Geometry of a node, `g`: a_1, a_2, a_3 and 1/J.
 INLINE void from_tangents(const real a[9], real g[]) {
   const real x = fused(a[4], a[8], -(a[5] * a[7])), y = fused(a[5], a[6], -(a[3] * a[8]));
   const real z = fused(a[3], a[7], -(a[4] * a[6]));
   const real by_j = 1 / fused(a[0], x, fused(a[1], y, a[2] * z));
-#if COVARIANT
-  for (int d = 0, at = 0; d < 3; d++)
-    for (int e = d; e < 3; e++, at++)
-      g[at] = by_j * fused(a[3 * d], a[3 * e], fused(a[3 * d + 1], a[3 * e + 1], a[3 * d + 2] * a[3 * e + 2]));
-#else
   for (int c = 0; c < 9; c++) g[c] = a[c];
   g[9] = by_j;
-#endif
 }
 // From corners `x`; r, s, t: distances from the first node, 0 to 2.
 INLINE void from_corners(const real *x, real r, real s, real t, real g[]) {
@@ -201,21 +182,13 @@ INLINE void geometry_of_pair(const real *geometry, const real *tables, const Pla
 INLINE void covariant_of(const real g[OF_A_NODE], const real u[6], real v[6]) {
   for (int d = 0; d < 3; d++)
     for (int h = 0; h < 6; h += 3)
-      v[h + d] = COVARIANT ? u[h + d]
-                           : fused(g[3 * d], u[h], fused(g[3 * d + 1], u[h + 1], g[3 * d + 2] * u[h + 2]));
+      v[h + d] = fused(g[3 * d], u[h], fused(g[3 * d + 1], u[h + 1], g[3 * d + 2] * u[h + 2]));
 }
 // What curls along a_1, a_2, a_3 (times J) are in the components of the fields.
 INLINE void rates_of(const real g[OF_A_NODE], const real r[3], real rate[3]) {
-#if COVARIANT
-  rate[0] = fused(g[0], r[0], fused(g[1], r[1], g[2] * r[2]));
-  rate[1] = fused(g[1], r[0], fused(g[3], r[1], g[4] * r[2]));
-  rate[2] = fused(g[2], r[0], fused(g[4], r[1], g[5] * r[2]));
-#else
   for (int c = 0; c < 3; c++) rate[c] = g[9] * fused(g[c], r[0], fused(g[3 + c], r[1], g[6 + c] * r[2]));
-#endif
 }
-// a_d . a_e, up to a factor common to all.
+// a_d . a_e.
 INLINE real product_of(const real g[OF_A_NODE], int d, int e) {
-  if (COVARIANT) return g[d == 0 ? e : d == 1 ? 2 + e : 5];
   return fused(g[3 * d], g[3 * e], fused(g[3 * d + 1], g[3 * e + 1], g[3 * d + 2] * g[3 * e + 2]));
 }

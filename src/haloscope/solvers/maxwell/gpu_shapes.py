@@ -15,7 +15,6 @@ _KILOBYTE = 1024
 _KEPT = 1 * _KILOBYTE
 _FACE = {8: 40, 4: 24}  # bytes of the kernel's struct Face by those of its reals
 _WARP = 32
-_UNROLL = 4
 
 
 class KernelVariant(NamedTuple):
@@ -27,7 +26,6 @@ class KernelVariant(NamedTuple):
     buffers: int = 0
     near: int = 0
     behind: int = 1
-    unroll: int = _UNROLL
 
 
 class Shape(NamedTuple):
@@ -47,11 +45,10 @@ class Shape(NamedTuple):
         return (self.threads * max(1, min(elements, most)),)
 
 
-# The fastest of those that were tried on an H200 (bench/maxwell_gpu_variants.py): by covariant fields or
-# Cartesian ones, trilinear geometry or stored, bytes of a real; then by order. An order that is not there
-# goes as the next one above it.
-_WAYS: dict[tuple[bool, bool, int], dict[int, KernelVariant]] = {
-    (False, False, 8): {
+# The fastest of those that were tried on an H200 (bench/maxwell_gpu_variants.py): by trilinear geometry or
+# stored, bytes of a real; then by order. An order that is not there goes as the next one above it.
+_WAYS: dict[tuple[bool, int], dict[int, KernelVariant]] = {
+    (False, 8): {
         2: KernelVariant(32, 14, 0, 1, 1),
         3: KernelVariant(32, 12, 0, 1, 1),
         4: KernelVariant(96, 4, 0, 1, 1),
@@ -61,7 +58,7 @@ _WAYS: dict[tuple[bool, bool, int], dict[int, KernelVariant]] = {
         9: KernelVariant(512, 1, 0, 1, 1),
         15: KernelVariant(384, 1, 0, 1, 0, 0),
     },
-    (False, True, 8): {
+    (True, 8): {
         3: KernelVariant(32, 12, 0, 2, 1),
         6: KernelVariant(128, 4, 0, 1),
         7: KernelVariant(128, 3, 1, 1, 1),
@@ -69,30 +66,7 @@ _WAYS: dict[tuple[bool, bool, int], dict[int, KernelVariant]] = {
         14: KernelVariant(384, 1, 0, 1),
         15: KernelVariant(384, 1, 0, 1, 0, 0),
     },
-    (True, False, 8): {
-        1: KernelVariant(32, 16, 0, 2),
-        2: KernelVariant(32, 16, 0, 1),
-        3: KernelVariant(32, 12, 0, 2),
-        4: KernelVariant(64, 8, 0, 1),
-        5: KernelVariant(128, 3, 0, 2),
-        6: KernelVariant(224, 2, 1, 2),
-        7: KernelVariant(256, 2, 1, 2, unroll=1),
-        8: KernelVariant(192, 2, 0, 1),
-        10: KernelVariant(256, 2, 0, 1, unroll=1),
-        11: KernelVariant(288, 1, 0, 2),
-        14: KernelVariant(384, 1, 0, 1),
-        15: KernelVariant(512, 1, 0, 1, 0, 0),
-    },
-    (True, True, 8): {
-        3: KernelVariant(32, 16, 0, 2, 0, 0),
-        5: KernelVariant(128, 4, 0, 2),
-        6: KernelVariant(224, 2, 1, 2),
-        7: KernelVariant(256, 2, 1, 2),
-        11: KernelVariant(256, 2, 0, 1),
-        14: KernelVariant(480, 1, 0, 1),
-        15: KernelVariant(512, 1, 0, 1, 0, 0),
-    },
-    (False, False, 4): {
+    (False, 4): {
         3: KernelVariant(32, 16, 0, 1, 1),
         5: KernelVariant(128, 4, 0, 2, 1),
         7: KernelVariant(128, 4, 0, 1, 1),
@@ -100,17 +74,8 @@ _WAYS: dict[tuple[bool, bool, int], dict[int, KernelVariant]] = {
         11: KernelVariant(288, 2, 0, 1),
         15: KernelVariant(512, 1, 0, 1),
     },
-    (True, False, 4): {
-        3: KernelVariant(32, 16, 0, 2),
-        5: KernelVariant(128, 6, 0, 2),
-        7: KernelVariant(128, 5, 0, 1),
-        9: KernelVariant(256, 2, 0, 2),
-        11: KernelVariant(288, 2, 0, 1),
-        15: KernelVariant(512, 1, 0, 1),
-    },
 }
-_WAYS[False, True, 4] = _WAYS[False, False, 4]
-_WAYS[True, True, 4] = _WAYS[True, False, 4]
+_WAYS[True, 4] = _WAYS[False, 4]
 # Where threads bring elements themselves: GPUs before sm_90, single precision of even orders.
 _WITHOUT_COPY_ENGINE = {
     3: KernelVariant(32, 16),
@@ -122,18 +87,8 @@ _WITHOUT_COPY_ENGINE = {
 }
 
 
-def shape_of(
-    way: KernelVariant,
-    order: int,
-    real_size: int,
-    geometry: int = STORED,
-    *,
-    covariant: bool = False,
-) -> Shape:
-    """The launch for a way to run a stage.
-
-    `real_size`: bytes of a value: 8 or 4.
-    """
+def shape_of(way: KernelVariant, order: int, real_size: int, geometry: int = STORED) -> Shape:
+    """The launch for a way to run a stage; `real_size`: bytes of a value: 8 or 4."""
     size = order + 1
     fields, faces = 6 * size**3, 24 * size**2
     if way.matrix_units:
@@ -143,24 +98,22 @@ def shape_of(
         tables = 2 * size**2 + size % 2
     if geometry == TRILINEAR:
         tables += size + size % 2
-    in_place = not covariant and not way.near
+    in_place = not way.near
     if way.buffers and (way.buffers == 1 or not in_place) and _copied(order, real_size):
-        stored = 24 if geometry == TRILINEAR else (6 if covariant else 10) * size**3
+        stored = 24 if geometry == TRILINEAR else 10 * size**3
         one = fields + way.near * stored + way.behind * faces + 4
         shared = 16 + way.buffers * (one * real_size + 6 * _FACE[real_size])
-        shared += (tables + (0 if covariant or in_place else fields)) * real_size
+        shared += (tables + (0 if in_place else fields)) * real_size
     else:
         shared = (fields + tables) * real_size
     constants = {
         "THREADS_A_BLOCK": way.threads,
         "BLOCKS_A_PROCESSOR": way.blocks,
-        "COVARIANT": int(covariant),
         "GEOMETRY": geometry,
         "MATRIX_UNITS": way.matrix_units,
         "BUFFERS": way.buffers,
         "NEAR": way.near,
         "BEHIND": way.behind,
-        "UNROLL": way.unroll,
     }
     return Shape(way.threads, way.blocks, shared, constants)
 
@@ -171,27 +124,23 @@ def _copied(order: int, real_size: int) -> bool:
 
 
 def launch_shape(
-    order: int,
-    real_size: int,
-    geometry: int = STORED,
-    *,
-    covariant: bool = False,
-    copy_engine: bool,
-    block_memory: int,
+    order: int, real_size: int, geometry: int = STORED, *, copy_engine: bool, block_memory: int
 ) -> Shape:
     """The launch of a stage that was measured to be the fastest of those that a GPU has room for.
 
-    `order`, `real_size`, `geometry`, `covariant`: as for :func:`shape_of`; `block_memory`: bytes:
-    :attr:`haloscope.device.interface.Device.block_memory`.
+    `block_memory`: bytes: :attr:`haloscope.device.interface.Device.block_memory`.
     """
     known = [_WITHOUT_COPY_ENGINE]
     if copy_engine and _copied(order, real_size):
-        known.insert(0, _WAYS[covariant, geometry == TRILINEAR, real_size])
-    shapes = [
-        _filled(_way(ways, order, real_size), order, real_size, geometry, covariant, block_memory)
-        for ways in known
-    ]
-    shape = next((shape for shape in shapes if shape.shared <= block_memory), shapes[-1])
+        known.insert(0, _WAYS[geometry == TRILINEAR, real_size])
+    for ways in known:
+        way = _way(ways, order, real_size)
+        shape = shape_of(way, order, real_size, geometry)
+        # No more blocks than a processor holds.
+        blocks = max(1, min(way.blocks, (block_memory + _KEPT) // (shape.shared + _KEPT)))
+        shape = shape_of(way._replace(blocks=blocks), order, real_size, geometry)
+        if shape.shared <= block_memory:
+            break
     check_room(order, real_size, shape.shared, block_memory)
     return shape
 
@@ -223,20 +172,3 @@ def _way(ways: dict[int, KernelVariant], order: int, real_size: int) -> KernelVa
     if not way.matrix_units and threads < way.threads:
         way = way._replace(threads=threads)
     return way
-
-
-def _filled(
-    way: KernelVariant,
-    order: int,
-    real_size: int,
-    geometry: int,
-    covariant: bool,
-    block_memory: int,
-) -> Shape:
-    """Its launch, with no more blocks than a processor holds."""
-    shape = shape_of(way, order, real_size, geometry, covariant=covariant)
-    blocks = max(1, min(way.blocks, (block_memory + _KEPT) // (shape.shared + _KEPT)))
-    if blocks < way.blocks:
-        fewer = way._replace(blocks=blocks)
-        shape = shape_of(fewer, order, real_size, geometry, covariant=covariant)
-    return shape

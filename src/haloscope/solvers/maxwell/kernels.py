@@ -15,11 +15,7 @@ from haloscope.mesh.hexes.hex_generators import box
 from haloscope.numerics import time_integration
 from haloscope.numerics.elements.element_maps import nodes
 from haloscope.solvers.interface import BenchKernel
-from haloscope.solvers.maxwell.case import (
-    MaxwellCase,
-    bytes_a_step,
-    generated_elements,
-)
+from haloscope.solvers.maxwell.case import MaxwellCase, bytes_a_step, generated_elements
 from haloscope.solvers.maxwell.elements import FACE_VALUES, FACES, STORED, ways_to_know
 from haloscope.solvers.maxwell.stepping import SOURCE, Stepping, stage_shape
 from haloscope.solvers.maxwell.terms.additions import kernel_files

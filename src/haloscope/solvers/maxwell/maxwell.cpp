@@ -20,7 +20,7 @@
 //
 // N: order; UPWIND: 1 for the upwind flux, 0 for the central one; CHAIN_RULE: 1 for that curl, 0 for the
 // covariant one; GEOMETRY: 0 where geometry is stored as above (always with the chain rule), others in
-// geometry.hpp for cores and gpu_pairs.hpp for GPUs. Both list more constants.
+// shape_cores.hpp for cores and gpu_pairs.hpp for GPUs. Both list more constants.
 CONSTANTS(TYPE(real), INT(N), INT(UPWIND), INT(CHAIN_RULE), INT(GEOMETRY))
 #if ON_GPU
 // Threads of a block, and blocks that must fit on a multiprocessor.

@@ -1,5 +1,45 @@
 // The shape of the element at hand on a core: tangents and 1/J of rows of nodes, and what a face needs
-// of them. How it is known is decided by GEOMETRY, see geometry.hpp.
+// of them. It is known in one of three ways.
+//
+// GEOMETRY 0: stored, [10][NP^3]: a_1, a_2, a_3 and 1/J at the nodes.
+// GEOMETRY 2: recomputed from eight corners [3][2][2][2] (xyz, k, j, i), exact for trilinear elements.
+// GEOMETRY 3: the same at all nodes, [10]: a_1, a_2, a_3 and 1/J of a parallelepiped.
+// With FACE_SHAPES (only 0), behind these: FaceShape at the nodes of the faces [6][3][NP^2].
+CONSTANTS(INT(FACE_SHAPES))
+
+#define CORNERS 24
+#define NODE_VALUES (GEOMETRY == 0 ? 10 * NP3 : GEOMETRY == 2 ? CORNERS : 10)
+#define SHAPE_VALUES (NODE_VALUES + (FACE_SHAPES ? 18 * NP2 : 0))  // of an element
+
+// Places of the nodes on [-1, 1], from the derivative matrix:
+// D_ij = P(x_i) / (P(x_j) (x_i - x_j)) off the diagonal, so that D_ij D_ji = -1 / (x_i - x_j)^2.
+INLINE real node_place(const real *D, int i) {
+  return i == 0 ? -1 : i == N ? 1 : 1 / square_root(-D[i * NP] * D[i]) - 1;
+}
+
+// Derivative of a coordinate along an element's edges: half of what lies between a corner and the
+// corner `step` further on.
+INLINE real edge(const real *x, int corner, int step) { return (x[corner + step] - x[corner]) / 2; }
+
+// Between four edges' derivatives, at (p, q): edges 0 and `p_step` differ along p.
+INLINE real between(const real *x, int step, int p_step, int q_step, real p, real q) {
+  const real at_p = (1 + p) / 2, at_q = (1 + q) / 2;
+  const real low = fused(at_p, edge(x, p_step, step), (1 - at_p) * edge(x, 0, step));
+  const real high = fused(at_p, edge(x, p_step + q_step, step), (1 - at_p) * edge(x, q_step, step));
+  return fused(at_q, high, (1 - at_q) * low);
+}
+
+// Component c of a_1 at (s, t), of a_2 at (r, t), of a_3 at (r, s), each in [-1, 1].
+INLINE real trilinear_1(const real *corners, int c, real s, real t) { return between(corners + 8 * c, 1, 2, 4, s, t); }
+INLINE real trilinear_2(const real *corners, int c, real r, real t) { return between(corners + 8 * c, 2, 1, 4, r, t); }
+INLINE real trilinear_3(const real *corners, int c, real r, real s) { return between(corners + 8 * c, 4, 1, 2, r, s); }
+
+// a_1 . (a_2 x a_3) of a[9]: a_1, a_2, a_3.
+template <typename T>
+INLINE T determinant(const T *a) {
+  return fused(a[0], fused(a[4], a[8], -a[5] * a[7]),
+               fused(a[1], fused(a[5], a[6], -a[3] * a[8]), a[2] * fused(a[3], a[7], -a[4] * a[6])));
+}
 
 #define MEMBER inline __attribute__((always_inline))
 #define FACE_PITCH (NP2 + LANES)  // of a face's values in arrays of the kernel's own: rows reach over
@@ -7,7 +47,7 @@
 #if GEOMETRY == 0
 struct Shape {
   const real *stored;
-  MEMBER void open(const real *values, const real *, const real *) { stored = values; }
+  MEMBER void open(const real *values, const real *) { stored = values; }
   MEMBER void tangents(int k, int j, int b, Lanes *a) const {
     const real *row = place(stored + (k * NP + j) * NP);
     UNROLLED for (int c = 0; c < 9; c++) a[c] = load_row(row + c * NP3, b);
@@ -20,46 +60,10 @@ struct Shape {
   }
 };
 
-#elif GEOMETRY == 1
-struct Shape {
-  Lanes derived[NP2][10][VECTORS];
-  // Derivatives of the coordinates x and 1/J; DT [NP][PITCH].
-  MEMBER void open(const real *x, const real *D, const real *DT) {
-    for (int k = 0; k < NP; k++)
-      for (int j = 0; j < NP; j++) {
-        Lanes a[VECTORS][9] = {};
-        for (int m = 0; m < NP; m++) {
-          const Lanes dj = all_lanes(D[j * NP + m]), dk = all_lanes(D[k * NP + m]);
-          const real *along_i = place(x + (k * NP + j) * NP + m), *along_j = place(x + (k * NP + m) * NP);
-          const real *along_k = place(x + (m * NP + j) * NP);
-          UNROLLED for (int b = 0; b < VECTORS; b++) {
-            const Lanes di = ((const Lanes *)(DT + m * PITCH))[b];
-            UNROLLED for (int c = 0; c < 3; c++) {
-              a[b][c] = fused(all_lanes(along_i[c * NP3]), di, a[b][c]);
-              a[b][3 + c] = fused(dj, load_row(along_j + c * NP3, b), a[b][3 + c]);
-              a[b][6 + c] = fused(dk, load_row(along_k + c * NP3, b), a[b][6 + c]);
-            }
-          }
-        }
-        UNROLLED for (int b = 0; b < VECTORS; b++) {
-          UNROLLED for (int c = 0; c < 9; c++) derived[k * NP + j][c][b] = a[b][c];
-          derived[k * NP + j][9][b] = 1 / determinant(a[b]);
-        }
-      }
-  }
-  MEMBER void tangents(int k, int j, int b, Lanes *a) const {
-    UNROLLED for (int c = 0; c < 9; c++) a[c] = derived[k * NP + j][c][b];
-  }
-  MEMBER Lanes by_jacobian(const Lanes *, int k, int j, int b) const { return derived[k * NP + j][9][b]; }
-  MEMBER real tangent(int d, int c, int k, int j, int i) const {
-    return ((const real *)derived[k * NP + j][3 * d + c])[i];
-  }
-};
-
 #elif GEOMETRY == 3
 struct Shape {
   const real *same;
-  MEMBER void open(const real *values, const real *, const real *) { same = values; }
+  MEMBER void open(const real *values, const real *) { same = values; }
   MEMBER void tangents(int, int, int, Lanes *a) const {
     UNROLLED for (int c = 0; c < 9; c++) a[c] = all_lanes(same[c]);
   }
@@ -71,7 +75,7 @@ struct Shape {
   // a_1 does not change along i, a_2 not along j, a_3 not along k.
   real first[NP2][3];
   Lanes second[NP][3][VECTORS], third[NP][3][VECTORS];
-  MEMBER void open(const real *corners, const real *D, const real *) {
+  MEMBER void open(const real *corners, const real *D) {
     real places[PITCH] = {};
     for (int i = 0; i < NP; i++) places[i] = node_place(D, i);
     for (int k = 0; k < NP; k++)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from haloscope.device import jit
-from haloscope.device.interface import Device
+from haloscope.device.interface import Array, Device
 from haloscope.device.program import Program
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
@@ -25,13 +25,16 @@ from haloscope.numerics.elements.element_maps import nodes
 from haloscope.numerics.time_integration import LSERK4
 from haloscope.regions import Region, SetupPhase
 from haloscope.solvers.interface import DerivedNumber, Field, Monitor, Results, Solver, Work
-from haloscope.solvers.maxwell.case import FIELD_NAMES, MaxwellCase, bytes_a_step, flops_a_step
-from haloscope.solvers.maxwell.elements import AFFINE, CORNERS, FACES, STORED, known_by
-from haloscope.solvers.maxwell.meshes import SetUp, place_in, share_out
-from haloscope.solvers.maxwell.outputs.geometry import mesh_geometry
+from haloscope.solvers.maxwell.case import MaxwellCase, bytes_a_step, flops_a_step
+from haloscope.solvers.maxwell.elements import AFFINE, CORNERS, FACES, FIELD_NAMES, STORED, known_by
+from haloscope.solvers.maxwell.meshes import SetUp, mesh_geometry, place_in, share_out
 from haloscope.solvers.maxwell.outputs.results import EnergyBalance, RunResults
 from haloscope.solvers.maxwell.resolution import (
+    find_bound,
+    geometric_bounds,
     limit_text,
+    random_start,
+    require_stable,
     resolution,
     source_warnings,
     timing_warnings,
@@ -40,16 +43,9 @@ from haloscope.solvers.maxwell.stepping import SOURCE, ExponentialSteps, Steppin
 from haloscope.solvers.maxwell.terms.additions import (
     PlacedAdditions,
     PointwiseAdditions,
-    end,
     sources_end,
 )
-from haloscope.solvers.maxwell.terms.waveforms import RampedSine
-from haloscope.solvers.maxwell.time_step import (
-    find_bound,
-    geometric_bounds,
-    random_start,
-    require_stable,
-)
+from haloscope.solvers.maxwell.terms.waveforms import RampedSine, span_of
 
 if TYPE_CHECKING:
     from haloscope.io.figures.field_pictures import FieldPanel, SlicesPicture
@@ -82,10 +78,7 @@ class MaxwellSolver(Solver):
     layout: ElementFields
     name = "maxwell"
     followed = Monitor(
-        name="field_energy",
-        file="energy.csv",
-        label="energy",
-        title="Energy of the fields",
+        name="field_energy", file="energy.csv", label="energy", title="Energy of the fields"
     )
 
     def __init__(self, case: MaxwellCase, device: Device, world: World) -> None:
@@ -134,16 +127,18 @@ class MaxwellSolver(Solver):
         self.transport = self.stepping.transport
         self.kernel_hash = jit.kernel_hash(SOURCE, self.stepping.constants)
         self._add(added, around.part)
-        set_up = SetUp(part, self.coordinates, around, added, world, device)
+        set_up = SetUp(part, self.coordinates, around, added, self.materials, world, device)
         self.results = RunResults(self._case, set_up)
         self.notices += self.results.notices
         self._units = np.repeat([1.0, 1 / table.impedance], 3)
-        numbers = around.numbers[: around.own]
-        self.resolution = resolution(table, world, around.mesh, numbers, added, self.materials)
+        self.resolution = resolution(table, set_up)
         self.notices += self.resolution.warnings(table)
-        self.notices += source_warnings(table, world, around.mesh, numbers, added)
-        bounds = self._element_bounds()
-        self._limit = limit_text(table, world, around.mesh, numbers, bounds, added, self.materials)
+        self.notices += source_warnings(table, set_up)
+        media = [self.materials[region] for region in part.mesh.regions]
+        speeds = [1 / math.sqrt(medium.permittivity * medium.permeability) for medium in media]
+        longest = geometric_bounds(self.coordinates, speeds)
+        self._guess = -world.largest(-float(longest.min(initial=math.inf)))
+        self._limit = limit_text(table, set_up, longest)
         self._choose_step()
         self._set_initial()
         self._balance = self._open_balance(added)
@@ -169,7 +164,7 @@ class MaxwellSolver(Solver):
         """Media with memory, layers, currents and waves, in the numbers of a part."""
         self._additions: PointwiseAdditions | None = None
         self._fastest_addition = 0.0
-        self._states: dict[str, tuple[str, int]] = {}
+        self._widths: dict[str, int] = {}
         if not self._world.any(bool(added.concerned[part.elements].any())):
             return
         self._additions = PointwiseAdditions(
@@ -183,19 +178,12 @@ class MaxwellSolver(Solver):
         )
         self.stepping.additions = self._additions
         self._fastest_addition = added.fastest
-        widths = {
-            name: int(values.shape[1])
-            for name, values in self._additions.state().items()
-            if values.ndim == 3
-        }
-        for text in self._world.gather_texts(json.dumps(widths)):
+        widths: dict[str, int] = {}
+        for text in self._world.gather_texts(json.dumps(self._additions.widths)):
             widths |= json.loads(text)
-        self._states = {
-            f"{name} {value}": (name, value)
-            for name in sorted(widths)
-            for value in range(widths[name])
-        }
-        self.stored = (*FIELD_NAMES, *self._states)
+        self._widths = dict(sorted(widths.items()))
+        states = (f"{name} {value}" for name, n in self._widths.items() for value in range(n))
+        self.stored = (*FIELD_NAMES, *states)
 
     # Time
 
@@ -256,20 +244,9 @@ class MaxwellSolver(Solver):
             )
         self._set_step(dt)
 
-    def _guess_bound(self) -> float:
-        """Estimate of the longest stable step from the shape of the elements, in m."""
-        own = self._element_bounds().min(initial=math.inf)
-        return -self._world.largest(-float(own))
-
-    def _element_bounds(self) -> np.ndarray:
-        """The same of each own element."""
-        media = [self.materials[region] for region in self.part.mesh.regions]
-        speeds = [1 / math.sqrt(medium.permittivity * medium.permeability) for medium in media]
-        return geometric_bounds(self.coordinates, speeds)
-
     def _find_bound(self) -> float:
         """Longest stable step in m, the same bits for any number of ranks."""
-        least = self._guess_bound()
+        least = self._guess
         free, _ = self._device.memory()
         free //= self._world.sharing(self._device.identity)
         if self._world.any((_DIMENSION + 3) * self.stepping.fields.nbytes > free / 2):
@@ -312,21 +289,29 @@ class MaxwellSolver(Solver):
 
     # State
 
-    def _set_initial(self) -> None:
-        places = np.moveaxis(self.coordinates.reshape(self.part.mesh.count, -1, 3), 2, 0)
-        solution = self._table.solution()
-        if solution is not None:
-            self._set_fields(np.moveaxis(solution(places, 0.0), 0, 1))
-            return
-        x, y, z = places
-        values = np.empty((len(x), len(FIELD_NAMES), x.shape[1]))
-        for number, name in enumerate(FIELD_NAMES):
-            expression = self._table.initial_field(name)
-            values[:, number] = expression.evaluate_finite(f"maxwell.initial.{name}", x=x, y=y, z=z)
-        self._set_fields(values / self._units[:, None])
+    def _places(self) -> np.ndarray:
+        """Of the nodes, (3, elements, nodes)."""
+        return np.moveaxis(self.coordinates.reshape(self.part.mesh.count, -1, 3), 2, 0)
 
-    def _set_fields(self, values: np.ndarray) -> None:
-        """Values (elements, fields, nodes) at the start; `haloscope build` has no fields to look at later."""
+    def _solution(self, time: float) -> np.ndarray | None:
+        """Fields (elements, 6, nodes) of the known solution at a time in m; None without one."""
+        solution = self._table.solution()
+        return None if solution is None else np.moveaxis(solution(self._places(), time), 0, 1)
+
+    def _by_element(self) -> Array:
+        """Fields on the device, (elements, 6, nodes)."""
+        return self.stepping.fields.reshape(self.stepping.elements, len(FIELD_NAMES), -1)
+
+    def _set_initial(self) -> None:
+        values = self._solution(0.0)
+        if values is None:
+            x, y, z = self._places()
+            values = np.empty((len(x), len(FIELD_NAMES), x.shape[1]))
+            for number, name in enumerate(FIELD_NAMES):
+                expression, key = self._table.initial_field(name), f"maxwell.initial.{name}"
+                values[:, number] = expression.evaluate_finite(key, x=x, y=y, z=z)
+            values /= self._units[:, None]
+        # `haloscope build` has no fields to look at later.
         self._has_initial_field = self._world.any(bool(values.any()))
         self.stepping.set_fields(values)
 
@@ -345,7 +330,7 @@ class MaxwellSolver(Solver):
         self.notices += lines
         waveforms = [source.waveform for source in (*currents, *waves)]
         steady = [
-            waveform.rise if isinstance(waveform, RampedSine) else end(waveform)
+            waveform.rise if isinstance(waveform, RampedSine) else span_of(waveform).end
             for waveform in waveforms
         ]
         return EnergyBalance(
@@ -354,39 +339,32 @@ class MaxwellSolver(Solver):
 
     def _largest_error(self) -> float | None:
         """Largest error of any component, in natural units; None without a known solution."""
-        solution = self._table.solution()
-        if solution is None:
+        wanted = self._solution(self.time * self._table.speed)
+        if wanted is None:
             return None
-        places = np.moveaxis(self.coordinates.reshape(self.part.mesh.count, -1, 3), 2, 0)
-        wanted = np.moveaxis(solution(places, self.time * self._table.speed), 0, 1)
         own = np.abs(self.stepping.values() - wanted).max(initial=0.0)
         return self._world.largest(float(own))
 
-    def _index(self, name: str) -> int:
-        return FIELD_NAMES.index(name)
-
     def owned(self, name: str) -> np.ndarray:
         """Host copy of own values as they are computed (natural units), [element, k, j, i]."""
-        if name in self._states:
-            return self._state(*self._states[name])
-        fields = self.stepping.fields.reshape(self.stepping.elements, len(FIELD_NAMES), -1)
-        host = self._device.to_host(fields[:, self._index(name)])
+        if name not in FIELD_NAMES:
+            # One value of what media and layers remember; 0 in elements without.
+            assert self._additions is not None
+            term, value = name.split()
+            states = np.zeros((self.stepping.elements, *self.layout.shape[1:]), self.dtype)
+            if term in self._additions.widths:
+                own = self._additions.state(term)[:, int(value)]
+                states[:] = own.reshape(states.shape)
+            return states
+        host = self._device.to_host(self._by_element()[:, FIELD_NAMES.index(name)])
         values: np.ndarray = np.ascontiguousarray(host).reshape(-1, *self.layout.shape[1:])
         return values
 
-    def _state(self, name: str, value: int) -> np.ndarray:
-        """One value of what media and layers remember; 0 in elements without."""
-        assert self._additions is not None
-        result: np.ndarray = np.zeros((self.stepping.elements, *self.layout.shape[1:]), self.dtype)
-        held = self._additions.state()
-        if name in held:
-            rows = held[name][:, value].reshape(-1, *self.layout.shape[1:])
-            result[held[f"{name}_elements"]] = rows
-        return result
-
     def relative(self, name: str) -> np.ndarray:
         """As `owned`, in the units of the case."""
-        values: np.ndarray = self.owned(name) * self.dtype.type(self._units[self._index(name)])
+        values: np.ndarray = self.owned(name) * self.dtype.type(
+            self._units[FIELD_NAMES.index(name)]
+        )
         return values
 
     def scalars(self) -> dict[str, float]:
@@ -413,22 +391,25 @@ class MaxwellSolver(Solver):
             self._keep_step(scalars["dt"])
         self.step = step
         if self._additions is not None:
-            state: dict[str, np.ndarray] = {"time": np.array([self.time * self._table.speed])}
-            for key, (name, _) in self._states.items():
-                values = own(key).reshape(self.stepping.elements, 1, -1)
-                known = state.get(name)
-                state[name] = values if known is None else np.append(known, values, axis=1)
-                state[f"{name}_elements"] = np.arange(self.stepping.elements)
-            self._additions.restore(state)
+            self._additions.restore(
+                {
+                    name: np.stack(
+                        [own(f"{name} {n}").reshape(len(values), -1) for n in range(width)], 1
+                    )
+                    for name, width in self._widths.items()
+                }
+            )
             self._additions.set_steps(step)
 
     def extras(self) -> Mapping[str, np.ndarray]:
         """Sums of the far field; see :class:`haloscope.solvers.interface.Solver`."""
-        return self.results.extras()
+        radiation = self.results.radiation
+        return {} if radiation is None else radiation.extras()
 
     def restore_extras(self, extras: Mapping[str, np.ndarray]) -> None:
         """Take them over."""
-        self.results.restore(extras, self.step)
+        if self.results.radiation is not None:
+            self.results.radiation.restore(extras, self.step)
 
     def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
         """Spectra and resonances at probes, and the far field."""
@@ -441,7 +422,7 @@ class MaxwellSolver(Solver):
         if key not in self._probes:
             self._probes[key] = self.layout.locate(positions)
         samples = self._probes[key]
-        fields = self.stepping.fields.reshape(self.stepping.elements, len(FIELD_NAMES), -1)
+        fields = self._by_element()
         result = np.zeros((len(positions), len(FIELD_NAMES)))
         for point, row, weights in zip(samples.points, samples.rows, samples.weights, strict=True):
             near = self._device.to_host(fields[int(row)]).astype(np.float64)
@@ -523,7 +504,7 @@ class MaxwellSolver(Solver):
     def picture(self) -> SlicesPicture | None:
         """All components on a plane."""
         wanted = self._table.slice
-        fields = self.stepping.fields.reshape(self.stepping.elements, len(FIELD_NAMES), -1)
+        fields = self._by_element()
 
         def values(rows: np.ndarray) -> np.ndarray:
             values = self._device.to_host(fields[self._device.from_host(rows)])

@@ -2,7 +2,6 @@
 // in registers from the derivatives to the update.
 
 #include "lanes.hpp"
-#include "geometry.hpp"
 #include "shape_cores.hpp"
 
 #define ROWS (VECTORS == 1 ? 2 : 1)  // done at once: six components of them fill the registers
@@ -216,7 +215,7 @@ KERNEL(stage, INOUT(real, fields), INOUT(real, increments), IN(real, geometry), 
     const long next = number + 1 < elements ? e + 1 : e;
     pad_rows(DT, turned);
     Shape shape;
-    shape.open(stored, D, turned);
+    shape.open(stored, D);
     for (int kk = 0; kk < NP; kk++)
       for (int j = 0; j < NP; j++)
         UNROLLED for (int b = 0; b < VECTORS; b++) {
@@ -238,7 +237,7 @@ KERNEL(stage, INOUT(real, fields), INOUT(real, increments), IN(real, geometry), 
             const int at = (kk * NP + j) * NP;
             announce<6, ROWS * NP>(place(ue + 6 * NP3 + at));
             announce<6, ROWS * NP>(place(ke + 6 * NP3 + at));
-            if (GEOMETRY < 2) announce<(GEOMETRY ? 3 : 10), ROWS * NP>(place(stored + SHAPE_VALUES + at));
+            if (GEOMETRY == 0) announce<10, ROWS * NP>(place(stored + SHAPE_VALUES + at));
             announce_traces<24 * ROWS>(traces_before, traces_before + next * 24 * NP2, traces_after + next * 24 * NP2,
                                        faces + 6 * next, 24 * (kk * NP + j));
           }
@@ -253,13 +252,11 @@ KERNEL(stage, INOUT(real, fields), INOUT(real, increments), IN(real, geometry), 
 KERNEL(first_traces, IN(real, fields), IN(real, geometry), OUT(real, traces), ELEMENTS_AND_DERIVATIVES) {
   BLOCKS(number, elements) {
     const long e = first + number;
-    const real *const matrix = GEOMETRY ? D : nullptr, *const transpose = GEOMETRY ? DT : nullptr;
+    const real *const matrix = GEOMETRY ? D : nullptr;
     SHARED(real, pairs, 2 * 4 * NP2);
-    SHARED(real, turned, NP *PITCH);
     real *after = traces + e * 24 * NP2;
-    if (GEOMETRY == 1) pad_rows(transpose, turned);
     Shape shape;
-    shape.open(geometry + number * SHAPE_VALUES, matrix, turned);
+    shape.open(geometry + number * SHAPE_VALUES, matrix);
     for (int k = 0; k < NP; k++)
       for (int j = 0; j < NP; j++) {
         Lanes v[VECTORS][6];

@@ -33,7 +33,7 @@ UNROLLED
   }
 #endif
 #if defined(__CUDACC__)
-#pragma unroll(UNROLL)
+#pragma unroll 4
 #endif
   for (int m = 0; m < NP; m++) {
     const int along_k[2] = {(m * NP + at.j) * NP + at.i[0], (m * NP + at.j) * NP + at.i[1]};
@@ -193,7 +193,7 @@ UNROLLED
   traces_of(at, g, u, traces);
 }
 
-// Covariant components of Cartesian fields.
+// Covariant components of fields.
 INLINE void transform(const real *geometry, const real *tables, const real *u, bool near_u, real *v) {
   THREADS(q, PAIRS) {
     const Place at = place_of(q);
@@ -260,7 +260,7 @@ INLINE void with_copy_engine(real *shared, real *u, real *k, const real *geometr
   BLOCKS(number, elements) {
     const int buffer = turn % BUFFERS;
     const unsigned parity = turn / BUFFERS % 2;
-    real *here = buffers + buffer * OF_A_BUFFER, *v = COVARIANT || IN_PLACE ? here : tables + TABLES;
+    real *here = buffers + buffer * OF_A_BUFFER, *v = IN_PLACE ? here : tables + TABLES;
     const long e = first + number;
     real *ue = u + e * 6 * NP3, *ke = k + e * 6 * NP3;
     const real *ge = NEAR ? here + AT_GEOMETRY : geometry + number * OF_AN_ELEMENT;
@@ -268,18 +268,13 @@ INLINE void with_copy_engine(real *shared, real *u, real *k, const real *geometr
                              reinterpret_cast<const Face *>(here + AT_FACES), here + AT_MATERIAL, BEHIND > 0};
     turn++;
     if (BUFFERS == 2) bring(number + gridDim.x, turn % BUFFERS);
-    // Threads with one pair ask for its geometry before they wait.
-    const bool later = COVARIANT && !NEAR && ONE_PAIR_A_THREAD;
-    if (!later) gate_wait(gates + buffer, parity);
-    if (!COVARIANT) {
-      transform(ge, tables, here, true, v);
-      BARRIER();
-    }
+    gate_wait(gates + buffer, parity);
+    transform(ge, tables, here, true, v);
+    BARRIER();
     THREADS(q, PAIRS) {
       const Place at = place_of(q);
       real g[2][OF_A_NODE];
       if (!NEAR) geometry_of_pair(ge, tables, at, true, OF_A_NODE, g);
-      if (later) gate_wait(gates + buffer, parity);
       step_pair<LAST>(element, tables, at, g, dt, rka, rkb, ue, ke, traces_after + e * 24 * NP2);
     }
     if (IN_PLACE) copies_may_follow();
@@ -308,11 +303,7 @@ INLINE void stage_of(real *shared, real *u, real *k, const real *geometry, const
     const real *ge = geometry + number * OF_AN_ELEMENT;
     real *ue = u + e * 6 * NP3, *ke = k + e * 6 * NP3;
     const Element element = {v, v, ge, traces_before, faces + 6 * e, materials + 4 * e, false};
-    if (COVARIANT) {
-      THREADS(n, 6 * NP3) v[n] = ue[n];
-    } else {
-      transform(ge, tables, ue, false, v);
-    }
+    transform(ge, tables, ue, false, v);
     BARRIER();
     THREADS(q, PAIRS) {
       const Place at = place_of(q);
@@ -351,9 +342,9 @@ KERNEL(first_traces, IN(real, fields), IN(real, geometry), OUT(real, traces), EL
       const int i = n % NP, j = n / NP % NP, k = n / NP2, ends[3] = {i, j, k};
       real g[OF_A_NODE] = {}, own[6], v[6];
       for (int c = 0; c < 6; c++) own[c] = fields[(e * 6 + c) * NP3 + n];
-#if !COVARIANT && GEOMETRY == 2
+#if GEOMETRY == 2
       from_corners(ge, distance(D, i), distance(D, j), distance(D, k), g);
-#elif !COVARIANT
+#else
       for (int c = 0; c < 9; c++) g[c] = ge[c * NP3 + n];
 #endif
       covariant_of(g, own, v);

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.device.fields import Field
-from haloscope.device.interface import Array, Device, Kernel, Launch
+from haloscope.device.interface import Array, Device, Kernel
 from haloscope.device.program import MAIN, SIDE, Program, Step
 from haloscope.device.targets import Target
 from haloscope.exchange.entries import Placement, open_pairing
@@ -22,19 +23,18 @@ from haloscope.numerics.elements.element_maps import derivative_matrix, jacobian
 from haloscope.numerics.time_integration import LSERK4, KrylovSpace
 from haloscope.regions import Region
 from haloscope.solvers.maxwell.elements import (
-    COORDINATES,
     FACE_VALUES,
     FACES,
+    FIELD_NAMES,
     STORED,
     Material,
     faces,
     geometry,
 )
 from haloscope.solvers.maxwell.gpu_shapes import Shape, check_room, launch_shape
+from haloscope.solvers.maxwell.terms.additions import PointwiseAdditions
 
 SOURCE = Path(__file__).with_name("maxwell.cpp")
-FIELDS = ("Ex", "Ey", "Ez", "Hx", "Hy", "Hz")
-
 Floats = NDArray[np.float64]
 
 _WARP = 32
@@ -62,8 +62,7 @@ def stage_shape(
     """The launch of a stage on elements whose shape is known in one way, with all constants of :data:`SOURCE`."""
     size, nodes = real.itemsize, (order + 1) ** 3
     if target.kind == "cpu":
-        by_nodes = mode in (STORED, COORDINATES)
-        faces_too = {"FACE_SHAPES": int(by_nodes and order >= _FACE_SHAPES_FROM)}
+        faces_too = {"FACE_SHAPES": int(mode == STORED and order >= _FACE_SHAPES_FROM)}
         shape = Shape(1, 0, 0, {"GEOMETRY": mode, **({} if chain_rule else faces_too)})
     elif chain_rule:
         threads = min(_MOST_THREADS, -(-nodes // _WARP) * _WARP)
@@ -96,26 +95,6 @@ class _Shapes:
     # Place of the first element of each range, by the range's first element.
     begins: Mapping[int, int]
     launch: Shape
-
-
-class SourceTerms(Protocol):
-    """Terms beyond a stage: media with memory, currents, incident waves.
-
-    Before each stage it sets the increments of the elements it concerns to
-    ``k = a k + dt * addition``; the stage then adds its part with a = 1.
-    """
-
-    kinds: Sequence[int]
-    """Kinds of elements concerned, as in :class:`haloscope.mesh.hexes.mesh_parts.Range`."""
-
-    def bind(self, fields: Array, increments: Array, dt: float) -> None:
-        """Take the arrays and a time step from now on."""
-
-    def before(self, stage: int) -> Sequence[tuple[str, Launch]]:
-        """Launches before a stage, each with the name of its term."""
-
-    def after_step(self) -> Sequence[tuple[str, Launch]]:
-        """Launches at the end of a step: time goes on."""
 
 
 PARTS = ("waited for", "rest")
@@ -156,7 +135,7 @@ class Stepping:
         self._nodes = (order + 1) ** 3
         self.jacobian = jacobians(coordinates).reshape(self.elements, -1)
         self._set_materials(materials, boundaries or {}, regions_elsewhere)
-        count = self.elements * len(FIELDS) * self._nodes
+        count = self.elements * len(FIELD_NAMES) * self._nodes
         self.fields = device.zeros((count,), self._real)
         self.increments = device.zeros((count,), self._real)
         self._own_fields = Field("fields", self.fields, elements=PARTS)
@@ -165,8 +144,12 @@ class Stepping:
         self._D, self._DT = self._put(D), self._put(D.T)
         self._open_kernels(coordinates, upwind, chain_rule)
         self._open_traces(world, transport, log)
-        self.additions: SourceTerms | None = None
-        self.program = self._new_program(0)
+        self.additions: PointwiseAdditions | None = None
+        # Turn k begins with traces k; five stages end with the other ones.
+        self._new_program = partial(
+            Program, device, "Maxwell", cycle=(1, 0), block=_GRAPH_PAIRS, graphs=graphs
+        )
+        self.program = self._new_program()
 
     def _put(self, values: NDArray[np.generic]) -> Array:
         return self._device.from_host(np.ascontiguousarray(values, self._real).ravel())
@@ -284,11 +267,6 @@ class Stepping:
             "block": (known.launch.threads,),
         }
 
-    def _bind_first_traces(self, group: Range) -> Launch:
-        """Launch that writes the traces of the present fields of a range of elements."""
-        kernel = self._shapes_of[group.first].first_traces
-        return kernel.bind(**self._elements_of(group), traces=self._traces[self._current])
-
     def _call(
         self, group: Range, turn: int, *, dt: float, rka: float, rkb: float, last: bool = False
     ) -> dict[str, Any]:
@@ -328,31 +306,22 @@ class Stepping:
         """Number of the present set of traces."""
         return self.program.next
 
-    def _new_program(self, current: int) -> Program:
-        # Turn k begins with traces k; five stages end with the other ones.
-        graphs = self._graphs_wanted
-        program = Program(self._device, "Maxwell", cycle=(1, 0), block=_GRAPH_PAIRS, graphs=graphs)
-        program.next = current
-        return program
-
     def set_step(self, dt: float) -> None:
         """Use a time step from now on."""
         if self.additions is not None:
             self.additions.bind(self.fields, self.increments, dt)
-        self.program = self._new_program(self._current)
+        current, self.program = self._current, self._new_program()
+        self.program.next = current
+        written = [self._own_fields, self._own_increments]
         for turn in range(2):
             step, now = self.program.turn(turn), turn
-            for stage in range(LSERK4.stages):
-                if self.additions is not None:
-                    self._add_terms(step, self.additions.before(stage))
-                self._add_stage(step, now, stage, dt)
+            for stage in range(LSERK4.stages + 1):
+                # Behind the last stage time goes on.
+                for name, launch in self.additions.before(stage) if self.additions else ():
+                    step.launch(name, launch, writes=written)
+                if stage < LSERK4.stages:
+                    self._add_stage(step, now, stage, dt)
                 now = 1 - now
-            if self.additions is not None:
-                self._add_terms(step, self.additions.after_step())
-
-    def _add_terms(self, step: Step, launches: Iterable[tuple[str, Launch]]) -> None:
-        for name, launch in launches:
-            step.launch(name, launch, writes=[self._own_fields, self._own_increments])
 
     def _add_stage(self, step: Step, turn: int, stage: int, dt: float) -> None:
         """Elements that others wait for, their messages, the rest meanwhile."""
@@ -362,24 +331,24 @@ class Stepping:
         boundary, interior = (None, None) if exchange is None else (_BOUNDARY, _INTERIOR)
         waited_for = [group for group in self.part.ranges if group.waited_for]
         rest = [group for group in self.part.ranges if not group.waited_for]
+        prepared = self.additions.kinds if self.additions is not None else ()
+
+        def call(group: Range) -> dict[str, Any]:
+            rka = 1.0 if group.kind in prepared else LSERK4.a[stage]
+            last = stage == LSERK4.stages - 1
+            return self._call(group, turn, dt=dt, rka=rka, rkb=LSERK4.b[stage], last=last)
+
         for group in waited_for:
-            step.kernel(on=on, region=boundary, **self._stage(group, turn, stage, dt))
+            step.kernel(on=on, region=boundary, **call(group))
         if exchange is not None:
             sent = field["waited for"].of(self._outgoing[1 - turn])
             step.start(exchange, sent, into=field["incoming"].of(self._incoming[1 - turn]), on=on)
             if not overlaps:
                 step.finish(exchange, on=on)
         for group in rest:
-            step.kernel(region=interior, **self._stage(group, turn, stage, dt))
+            step.kernel(region=interior, **call(group))
         if overlaps:
             step.finish(exchange, on=on)
-
-    def _stage(self, group: Range, turn: int, stage: int, dt: float) -> dict[str, Any]:
-        """The kernel and the call of a stage of a time step, for a range of elements."""
-        prepared = self.additions.kinds if self.additions is not None else ()
-        rka = 1.0 if group.kind in prepared else LSERK4.a[stage]
-        last = stage == LSERK4.stages - 1
-        return self._call(group, turn, dt=dt, rka=rka, rkb=LSERK4.b[stage], last=last)
 
     def advance(self, steps: int) -> None:
         """Take time steps; on a GPU that needs no host in between they are replayed as graphs."""
@@ -388,14 +357,15 @@ class Stepping:
     # State
 
     def set_fields(self, values: Floats) -> None:
-        """Take fields over, (elements, 6, (N + 1)^3), in the order of :data:`FIELDS`."""
+        """Take fields over, (elements, 6, (N + 1)^3), in the order of :data:`FIELD_NAMES`."""
         self.fields[:] = self._put(values)
         self.renew_traces()
 
     def renew_traces(self) -> None:
         """Make the traces those of the present fields, on all ranks."""
         for group in self.part.ranges:
-            self._bind_first_traces(group)()
+            kernel = self._shapes_of[group.first].first_traces
+            kernel.bind(**self._elements_of(group), traces=self._traces[self._current])()
         if self._exchange is not None:
             outgoing, incoming = self._outgoing[self._current], self._incoming[self._current]
             self._device.fork()
@@ -414,13 +384,13 @@ class Stepping:
     def values(self) -> Floats:
         """The fields on the host, (elements, 6, (N + 1)^3)."""
         host = self._device.to_host(self.fields).astype(np.float64)
-        return host.reshape(self.elements, len(FIELDS), -1)
+        return host.reshape(self.elements, len(FIELD_NAMES), -1)
 
     def energies(self) -> Floats:
         """Energy of the electric and of the magnetic field of each element, (elements, 2)."""
         xp = self._device.xp
         weights = volume_weights(self.order).ravel()
-        fields = self.fields.reshape(self.elements, len(FIELDS), -1)
+        fields = self.fields.reshape(self.elements, len(FIELD_NAMES), -1)
         result = np.empty((self.elements, 2))
         step = max(1, _NODES_AT_ONCE // self._nodes)
         for first in range(0, self.elements, step):

@@ -97,13 +97,8 @@ class Surface:
     normals: Floats  # Unit normals, outward of what the surface encloses, shaped as `points`
     weights: Floats  # (faces (N + 1)^2,): areas that the points stand for
 
-    def values(self, fields: Floats) -> Floats:
-        """Values at the points, (points, components), of fields (elements, components, nodes)."""
-        taken = fields[self.faces[:, :1], :, self.nodes]
-        return np.asarray(taken.reshape(len(self.points), -1))
-
     def indices(self, components: int) -> Integers:
-        """Where `values` finds them in the flat array of fields: (points, components)."""
+        """Places of values at the points in flat fields (elements, components, nodes): (points, components)."""
         nodes_of_an_element = math.isqrt(self.nodes.shape[1]) ** 3
         first = self.faces[:, :1] * (nodes_of_an_element * components) + self.nodes
         return np.asarray(first.reshape(-1, 1) + nodes_of_an_element * np.arange(components))
@@ -244,7 +239,6 @@ def far_field(
     *,
     permittivity: float = 1.0,
     permeability: float = 1.0,
-    origin: ArrayLike = (0.0, 0.0, 0.0),
     planes: Sequence[MirrorPlane] = (),
 ) -> FarField:
     """Waves that the sources inside a surface send far away.
@@ -253,32 +247,16 @@ def far_field(
     parts count; `theta`, `phi`: directions in rad; shapes that broadcast.
     """
     rates = np.atleast_1d(np.asarray(angular_frequencies, np.float64))
-    expected = (len(rates), len(on.points), 3)
-    for name, values in (("electric", electric), ("magnetic", magnetic)):
-        if values.shape != expected:
-            raise InputError(
-                f"the {name} amplitudes have the shape {values.shape}",
-                location="far field",
-                allowed=f"(frequencies, points, 3) = {expected}",
-            )
-    if not (rates > 0).all() or not (permittivity > 0 and permeability > 0):
-        raise InputError(
-            f"the angular frequencies are {rates.tolist()}, the permittivity {permittivity:g} and the "
-            f"permeability {permeability:g}",
-            location="far field",
-            allowed="positive numbers",
-        )
     k, Z = rates * (permittivity * permeability) ** 0.5, (permeability / permittivity) ** 0.5
     at_theta, at_phi = np.broadcast_arrays(np.asarray(theta, float), np.asarray(phi, float))
     J = np.cross(on.normals, magnetic) * on.weights[:, None]
     M = np.cross(electric, on.normals) * on.weights[:, None]
     radial, polar, azimuthal = spherical_directions(at_theta.ravel(), at_phi.ravel())
-    start = np.asarray(origin, float)
     currents = np.stack([J, M], axis=-1)
-    N, L = _integrals(on.points - start, currents, k, radial)
+    N, L = _integrals(on.points, currents, k, radial)
     for count in range(1, len(planes) + 1):
         for mirrors in itertools.combinations(planes, count):
-            images = _images(on.points - start, currents, k, radial, mirrors, start)
+            images = _images(on.points, currents, k, radial, mirrors)
             N, L = N + images[0], L + images[1]
     N_theta, N_phi = (np.einsum("fdx,dx->fd", N, unit) for unit in (polar, azimuthal))
     L_theta, L_phi = (np.einsum("fdx,dx->fd", L, unit) for unit in (polar, azimuthal))
@@ -311,12 +289,7 @@ def _integrals(
 
 
 def _images(
-    points: Floats,
-    currents: Complexes,
-    k: Floats,
-    radial: Floats,
-    mirrors: Sequence[MirrorPlane],
-    origin: Floats,
+    points: Floats, currents: Complexes, k: Floats, radial: Floats, mirrors: Sequence[MirrorPlane]
 ) -> tuple[Complexes, Complexes]:
     """N and L of currents mirrored in each of some planes, as `_integrals`.
 
@@ -324,8 +297,7 @@ def _images(
     """
     mirrored, path, signs = radial, np.zeros(len(radial)), np.ones(2)
     for plane in mirrors:
-        away = plane.offset - float(plane.direction @ origin)
-        path = path + 2 * away * (radial @ plane.direction)
+        path = path + 2 * plane.offset * (radial @ plane.direction)
         mirrored, signs = plane.mirror(mirrored), signs * plane.signs
     N, L = _integrals(points, currents, k, mirrored)
     phase = np.exp(-1j * k[:, None] * path)[..., None]
@@ -357,12 +329,6 @@ def extinction_cross_section(
     """
     # `incident`: complex amplitude of its electric field at the far field's origin, (frequencies,).
     # `polarisation`: real unit vector of its electric field, (3,).
-    if forward.theta.size != 1:
-        raise InputError(
-            f"the far field has {forward.theta.size} directions",
-            location="extinction",
-            allowed="only the direction in which the incident wave travels",
-        )
     _, polar, azimuthal = spherical_directions(forward.theta.reshape(1), forward.phi.reshape(1))
     unit = np.asarray(polarisation, np.float64)
     along = forward.electric_theta.reshape(-1) * (polar[0] @ unit)

@@ -1,4 +1,4 @@
-"""The far field of a run: sums taken on a surface while it goes on, patterns and powers at its end.
+"""The far field of a run: sums taken on a surface while it goes on; patterns, powers and files at its end.
 
 The transforms of the fields are divided by that of a waveform over the same samples, with the same
 weights. So amplitudes are those of the steady state in which this waveform has the amplitude 1,
@@ -11,24 +11,24 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from haloscope.device.interface import Array
-from haloscope.errors import InputError, counted
+from haloscope.errors import InputError, SolutionError
 from haloscope.exchange.plan import all_rows
-from haloscope.io.figures.spectrum_pictures import prefixed
-from haloscope.mesh.hexes.hexes import Integers, point_text
-from haloscope.mesh.hexes.shared_meshes import Surroundings
+from haloscope.io.figures.spectrum_pictures import prefixed, save_pattern, write_columns
+from haloscope.mesh.hexes.shared_meshes import bounds
 from haloscope.numerics.spectrum import RunningTransform
-from haloscope.solvers.interface import saved_numbers
-from haloscope.solvers.maxwell.case import FIELD_NAMES, MaxwellTable
+from haloscope.solvers.interface import Results, saved_numbers
+from haloscope.solvers.maxwell.case import MaxwellTable
+from haloscope.solvers.maxwell.elements import FIELD_NAMES
 from haloscope.solvers.maxwell.meshes import SetUp
 from haloscope.solvers.maxwell.outputs.far_field import (
     FarField,
-    MirrorPlane,
-    enclosing_faces,
     extinction_cross_section,
     far_field,
     in_front,
@@ -37,22 +37,9 @@ from haloscope.solvers.maxwell.outputs.far_field import (
     sphere_quadrature,
     surface,
 )
-from haloscope.solvers.maxwell.outputs.surface_walls import (
-    OPEN,
-    face_kinds,
-    mirror_planes,
-    unmirrored_walls,
-    wall_faces,
-)
-from haloscope.solvers.maxwell.terms.additions import (
-    PlacedAdditions,
-    end,
-    highest_frequency,
-    main_end,
-)
-from haloscope.solvers.maxwell.terms.incident import PlacedWave
-from haloscope.solvers.maxwell.terms.sources import PlacedDipole, PointDipole, in_regions
-from haloscope.solvers.maxwell.terms.waveforms import RampedSine, Waveform
+from haloscope.solvers.maxwell.outputs.radiation_surface import RadiationSurface
+from haloscope.solvers.maxwell.terms.sources import PlaneWave, PointDipole
+from haloscope.solvers.maxwell.terms.waveforms import RampedSine, span_of
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
@@ -69,6 +56,11 @@ _MORE_THAN_SIZE, _MOST_POLAR = 10, 48
 _LARGEST_TAIL, _FEWEST_PERIODS = 0.02, 4
 # Steps up to which a waveform's content is checked before the run.
 _MOST_STEPS = 1 << 24
+# Curves of the picture, and frequencies that are told of.
+_MOST_CURVES = 6
+_MOST_LISTED = 3
+# Difference of the power through the surface and that of the pattern above which both are doubted.
+_POWERS_APART = 0.05
 _NAMES = ("sums", "faces", "reference", "taken", "settings")
 
 
@@ -90,221 +82,56 @@ class Powers:
     extinction: Floats | None
 
 
-def frequency_text(table: MaxwellTable, frequency: float) -> str:
-    """A frequency with its unit; natural ones have none."""
-    return prefixed(frequency, "Hz") if table.units == "si" else f"{frequency:.6g}"
-
-
 class Radiation:
     """Settings of a table [maxwell.far_field]."""
 
     def __init__(self, table: MaxwellTable, set_up: SetUp) -> None:
         assert table.far_field is not None
-        self._wanted, self._speed = table.far_field, table.speed
-        self._time_unit = " s" if table.units == "si" else ""
-        self._names = [frequency_text(table, one) for one in table.far_field.frequencies]
+        self._table, self._wanted, self._speed = table, table.far_field, table.speed
+        self._second, self._watt = (" s", " W") if table.units == "si" else ("", "")
+        # Frequencies with their unit; natural ones have none.
+        self._names = [
+            prefixed(one, "Hz") if table.units == "si" else f"{one:.6g}"
+            for one in table.far_field.frequencies
+        ]
         self._world, self._device = set_up.world, set_up.device
-        added, part = set_up.added, set_up.part
+        part, places = set_up.part, set_up.places
         _, self._currents, _ = table.additions()
-        self._waves = [drive for drive in added.drives if isinstance(drive, PlacedWave)]
-        self._scattered_alone = not any(wave.wave.boundaries for wave in self._waves)
-        self.notices: list[str] = []
+        drives = set_up.added.drives
+        self._waves = [(d.source, d.place) for d in drives if isinstance(d.source, PlaneWave)]
+        sources = (*(wave for wave, _ in self._waves), *self._currents)
+        # The first has the amplitude 1.
+        self._waveforms = [source.waveform for source in sources]
+        self._scattered_alone = not any(wave.boundaries for wave, _ in self._waves)
+        around = RadiationSurface(table, set_up)
+        self.notices = around.notices
         """Warnings about the surface, a line each."""
-        kinds = face_kinds(set_up.around.mesh, table.kinds())
-        faces, outside, inside = self._enclose(set_up.around, added, kinds)
-        self.planes = self._close(set_up.around, kinds, faces, outside, inside)
+        self.planes = around.planes
         """Walls at which the surface ends; images stand for them."""
-        self._permittivity, self._permeability = self._medium(faces[:, 0], set_up.around, added)
-        self._note_sources(set_up.around, added, faces, inside)
-        self._note_beyond(set_up.around, added, kinds, inside)
+        self._permittivity, self._permeability = around.permittivity, around.permeability
         # All faces in the order of the whole mesh, and who has them.
+        faces = around.faces
         faces = faces[np.lexsort((faces[:, 1], part.elements[faces[:, 0]]))]
         rank = np.full(len(faces), self._world.rank)
         known = np.stack([part.elements[faces[:, 0]], faces[:, 1], rank], axis=1)
         everywhere = all_rows(self._world, known)
         everywhere = everywhere[np.lexsort((everywhere[:, 1], everywhere[:, 0]))]
         self._faces, self._owners = everywhere[:, :2], everywhere[:, 2]
-        places = set_up.places
         order = places.shape[1] - 1
-        self._on = surface(part.mesh, order, faces, places=places, from_outside=outside)
+        self._on = surface(part.mesh, order, faces, places=places, from_outside=around.outside)
         self._indices = self._device.from_host(self._on.indices(len(FIELD_NAMES)).ravel())
         self.frequencies = np.array(self._wanted.frequencies) / table.speed
         """In oscillations a unit of length."""
-
-    def _enclose(
-        self, around: Surroundings, added: PlacedAdditions, kinds: Integers
-    ) -> tuple[Integers, bool, NDArray[np.bool_]]:
-        """Own faces of the surface, whether fields are taken outside it, and what it encloses."""
-        wanted, world, mesh, own = self._wanted, self._world, around.mesh, around.own
-        total = np.zeros(mesh.count, bool)
-        for wave in self._waves:
-            total |= wave.inside
-        if wanted.box is not None:
-            low, high = np.array(wanted.box, float)
-            centres = mesh.centres
-            inside = np.asarray(((centres > low) & (centres < high)).all(axis=1))
-        elif wanted.regions:
-            try:
-                inside = in_regions(mesh, wanted.regions)
-            except InputError as error:
-                raise error.within("maxwell.far_field.regions") from None
-        else:
-            free = np.asarray(~added.axes.any(axis=1), bool)
-            inside = total if world.any(bool(total.any())) else free
-        walls = kinds != OPEN
-        faces = enclosing_faces(mesh, inside, walls=walls, world=world, own=own)
-        outside = world.any(bool(total[faces[:, 0]].any()))
-        if outside:
-            faces = enclosing_faces(
-                mesh, inside, from_outside=True, walls=walls, world=world, own=own
-            )
-        if world.any(bool((total & ~inside).any())):
-            raise InputError(
-                "the surface leaves out elements that hold the total field of a wave",
-                location="maxwell.far_field",
-                remedy="enclose all of them, or remove box and regions",
-            )
-        return faces, outside, inside
-
-    def _close(
-        self,
-        around: Surroundings,
-        kinds: Integers,
-        faces: Integers,
-        outside: bool,
-        inside: NDArray[np.bool_],
-    ) -> list[MirrorPlane]:
-        """Planes whose images close the surface; none of one that is closed already."""
-        walls = wall_faces(around.mesh, kinds, inside, around.own)
-        planes = mirror_planes(self._world, around, kinds, faces, walls)
-        if planes and outside:
-            raise InputError(
-                "the surface around the total field of a wave ends at a wall, where the reflection of the "
-                "wave itself would count as scattered",
-                location="maxwell.far_field",
-                remedy="keep the total field off walls, or let the wave enter through a boundary "
-                "(maxwell.waves boundaries)",
-            )
-        for plane in planes:
-            self.notices.append(
-                f"far field: image sources stand for the {'magnetic' if plane.magnetic else 'electric'} "
-                f"wall {plane}; pattern and powers are those of the half space in front of it"
-            )
-        return planes
-
-    def _first(self, around: Surroundings, elements: Integers) -> tuple[int, str]:
-        """Number of elements of all ranks, and the number and place of the first of them."""
-        rows = np.column_stack([around.numbers[elements], around.mesh.centres[elements]])
-        rows = all_rows(self._world, rows.astype(np.float64))
-        if not len(rows):
-            return 0, ""
-        first = rows[rows[:, 0].argmin()]
-        return len(rows), f"element {int(first[0])} at {point_text(first[1:])} m"
-
-    def _note_sources(
-        self,
-        around: Surroundings,
-        added: PlacedAdditions,
-        faces: Integers,
-        inside: NDArray[np.bool_],
-    ) -> None:
-        """Warn of currents outside the surface, and of dipoles in elements that it touches."""
-        own = around.own
-        driven = np.zeros(own, bool)
-        singular = np.zeros(own, bool)
-        for drive in added.drives:
-            if not isinstance(drive, PlacedWave):
-                driven |= drive.concerned[:own]
-            if isinstance(drive, PlacedDipole):
-                singular |= drive.concerned[:own]
-        count, place = self._first(around, np.flatnonzero(driven & ~inside[:own]))
-        if count:
-            self.notices.append(
-                f"warning: maxwell.far_field: sources lie in {counted(count, 'element')} outside the "
-                "surface, and their waves are missing from the far field; enclose "
-                f"{place} (box or regions)"
-            )
-        at_surface = np.zeros(own, bool)
-        at_surface[faces[:, 0]] = True
-        count, place = self._first(around, np.flatnonzero(singular & at_surface))
-        if count:
-            self.notices.append(
-                f"warning: maxwell.far_field: a dipole lies in an element at the surface, {place}, where its "
-                "own field is not resolved; keep an element between them"
-            )
-
-    def _note_beyond(
-        self,
-        around: Surroundings,
-        added: PlacedAdditions,
-        kinds: Integers,
-        inside: NDArray[np.bool_],
-    ) -> None:
-        """Warn of what lies beyond the surface and is not the uniform medium that F assumes."""
-        own = slice(0, around.own)
-        beyond = ~inside[own] & ~added.axes[own].any(axis=1)
-        lossy = [number for number, medium in added.media.items() if not medium.plain]
-        other = np.isin(added.regions[own], lossy) | (added.permittivity[own] != self._permittivity)
-        other |= added.permeability[own] != self._permeability
-        count, place = self._first(around, np.flatnonzero(~inside[own] & other))
-        if count:
-            self.notices.append(
-                f"warning: maxwell.far_field: {counted(count, 'element')} outside the surface "
-                f"{'has' if count == 1 else 'have'} another medium than the surface; the first is "
-                f"{place}. Waves that they reflect are missing from the far field; enclose them"
-            )
-        names = unmirrored_walls(self._world, around, kinds, beyond, self.planes)
-        if names:
-            self.notices.append(
-                f"warning: maxwell.far_field: the walls {', '.join(map(repr, names))} lie outside the "
-                "surface, and waves that they reflect are missing from the far field; extend the surface to "
-                "the walls, or use absorbing boundaries there"
-            )
-
-    def _medium(
-        self, elements: Integers, around: Surroundings, added: PlacedAdditions
-    ) -> tuple[float, float]:
-        """Permittivity and permeability of elements at the surface, of all ranks."""
-        world = self._world
-        count, place = self._first(around, elements[added.axes[elements].any(axis=1)])
-        if count:
-            raise InputError(
-                f"the surface runs through the absorbing layer at {place}",
-                location="maxwell.far_field",
-                remedy="enclose only elements inside the layer",
-            )
-        lossy = [number for number, medium in added.media.items() if not medium.plain]
-        constants = [of[elements] for of in (added.permittivity, added.permeability)]
-        most = [world.largest(float(of.max(initial=0.0))) for of in constants]
-        other = np.isin(added.regions[elements], lossy)
-        for of, one in zip(constants, most, strict=True):
-            other |= of != one
-        count, place = self._first(around, elements[other])
-        if count:
-            raise InputError(
-                f"the surface runs through several media, or one with loss or memory: {place} (relative "
-                f"permittivity and permeability at most {most[0]:g}, {most[1]:g} elsewhere on it)",
-                location="maxwell.far_field",
-                remedy="move the surface (box or regions) into one medium without loss",
-            )
-        return most[0], most[1]
+        self._impedance = math.sqrt(self._permeability / self._permittivity)
+        index = math.sqrt(self._permittivity * self._permeability)
+        self._wavenumbers = 2 * np.pi * self.frequencies * index
 
     # Samples
-
-    @property
-    def _waveform(self) -> Waveform:
-        """The waveform with amplitude 1."""
-        waveforms = [wave.wave.waveform for wave in self._waves]
-        return [*waveforms, *(current.waveform for current in self._currents)][0]
-
-    @property
-    def _waveforms(self) -> list[Waveform]:
-        return [current.waveform for current in (*(w.wave for w in self._waves), *self._currents)]
 
     def set_step(self, dt: float, last_step: int) -> None:
         """Choose when samples are taken, and forget what there is."""
         top = float(self.frequencies.max())
-        content = max(highest_frequency(waveform) for waveform in self._waveforms)
+        content = max(span_of(waveform).highest_frequency for waveform in self._waveforms)
         apart = min(1 / (_SAMPLES_A_PERIOD * top), 1 / (_ABOVE_ALIASES * (top + content)))
         self.interval = self._wanted.interval or max(1, int(apart / dt))
         self._dt, self._end = dt, last_step * dt
@@ -333,13 +160,13 @@ class Radiation:
                 remedy="lower it, or run longer",
             )
         # A pulse counts to its end: a run that ends before has no result.
-        ends = last_step if self._steady else math.ceil(end(self._waveform) / self._dt)
+        ends = last_step if self._steady else math.ceil(span_of(self._waveforms[0]).end / self._dt)
         self.leaves_charges = False
         if ends > _MOST_STEPS:
             return
         steps = np.arange(self.interval, max(ends, self.interval) + 1, self.interval)
         times = steps[steps * self._dt >= self._start] * self._dt
-        values = self._weight(times) * self._waveform(times)
+        values = self._weight(times) * self._waveforms[0](times)
         # A pulse of a current whose integral is not 0 leaves charges, and their field, behind.
         mean = abs(float(values.sum())) / max(float(np.abs(values).sum()), 1e-300)
         self.leaves_charges = not self._steady and bool(self._currents) and mean > _LEAST_CONTENT
@@ -372,7 +199,7 @@ class Radiation:
         self._transform.accumulate(values, t, weight)
         self._latest.append(values)
         phases = np.exp(2j * np.pi * self.frequencies * t)
-        self._reference += weight * float(self._waveform(t)) * phases
+        self._reference += weight * float(self._waveforms[0](t)) * phases
 
     # Checkpoints
 
@@ -401,8 +228,7 @@ class Radiation:
 
     def restore(self, extras: Mapping[str, NDArray[np.generic]], step: int) -> None:
         """Go on from a checkpoint."""
-        saved = {name: extras.get(f"far_field_{name}") for name in _NAMES}
-        if saved["sums"] is None:
+        if "far_field_sums" not in extras:
             if step * self._dt <= max(self._start, self.interval * self._dt):
                 return
             raise InputError(
@@ -411,44 +237,43 @@ class Radiation:
                 location="checkpoint",
                 remedy="start again without --restart, or raise maxwell.far_field.start",
             )
-        faces, settings = saved["faces"], saved["settings"]
-        alike = np.array_equal(np.asarray(faces), self._faces)
+        faces, settings = (np.asarray(extras.get(f"far_field_{n}")) for n in ("faces", "settings"))
         wanted = self._settings()
-        alike = alike and settings is not None and settings.shape == wanted.shape
-        alike = alike and np.asarray(settings).dtype.kind == "f"
+        alike = np.array_equal(faces, self._faces) and settings.shape == wanted.shape
+        alike = alike and settings.dtype.kind == "f"
         if alike and not self._steady:
             # Without a window it is no matter where the run ends.
-            wanted[2] = np.asarray(settings, np.float64)[2]
-        if not alike or not np.allclose(np.asarray(settings, np.float64), wanted, rtol=1e-12):
+            wanted[2] = settings[2]
+        if not alike or not np.allclose(settings, wanted, rtol=1e-12):
             raise InputError(
                 "its far field is of another surface, other frequencies, samples or times",
                 location="checkpoint",
                 remedy="restart with the [maxwell.far_field] that wrote it, or start again without --restart",
             )
-        names = (f"far_field_{name}" for name in ("sums", "taken"))
-        shapes = (len(self._faces), 2 * len(self.frequencies), None), (2,)
-        whole, taken = (saved_numbers(extras, *entry) for entry in zip(names, shapes, strict=True))
+        shape = len(self._faces), 2 * len(self.frequencies), None
+        whole = saved_numbers(extras, "far_field_sums", shape)
+        taken = saved_numbers(extras, "far_field_taken", (2,))
         rows = whole[self._owners == self._world.rank]
         sums = np.moveaxis(rows, 0, 1).reshape(2 * len(self.frequencies), -1)
         self._transform.restore({"sums": np.ascontiguousarray(sums), "taken": taken})
-        reference = np.asarray(saved["reference"])
+        reference = np.asarray(extras.get("far_field_reference"))
         parts = {"far_field_reference": np.array([reference.real, reference.imag])}
         saved_numbers(parts, "far_field_reference", (2, len(self.frequencies)))
         self._reference = np.array(reference, complex)
 
     # Results
 
-    def require_ended(self, step: int) -> None:
+    def _require_ended(self, step: int) -> None:
         """Refuse results while a pulse still goes on; all ranks call this."""
-        last = max(main_end(waveform) for waveform in self._waveforms)
+        last = max(span_of(waveform).main_end for waveform in self._waveforms)
         if not self._steady and step * self._dt < last:
             raise InputError(
                 f"sources are still on at the end of the run, "
-                f"{step * self._dt / self._speed:.4g}{self._time_unit}",
-                remedy=f"run beyond {last / self._speed:.4g}{self._time_unit}, until the fields have died away",
+                f"{step * self._dt / self._speed:.4g}{self._second}",
+                remedy=f"run beyond {last / self._speed:.4g}{self._second}, until the fields have died away",
             )
 
-    def unfinished(self, fields: Array, step: int, last_step: int) -> list[str]:
+    def _unfinished(self, fields: Array, step: int, last_step: int) -> list[str]:
         """Warnings about amplitudes that are not final at a step; all ranks call this."""
         if self._steady:
             shortest = (min(step * self._dt, self._end) - self._start) * self.frequencies.min()
@@ -529,20 +354,14 @@ class Radiation:
         return replace(own, electric_theta=total[0], electric_phi=total[1])
 
     @property
-    def incident(self) -> tuple[PlacedWave, Complexes] | None:
+    def incident(self) -> tuple[PlaneWave, Complexes] | None:
         """The one wave that comes in, and its amplitude at the origin; None: there is no such."""
         if len(self._waves) != 1 or self._currents:
             return None
-        placed = self._waves[0]
-        k = 2 * np.pi * self.frequencies * math.sqrt(self._permittivity * self._permeability)
-        away = -float(placed.start @ placed.wave.unit_direction)
-        size = float(np.linalg.norm(placed.wave.electric))
-        return placed, np.asarray(size * np.exp(1j * k * away))
-
-    @property
-    def counts_the_wave(self) -> bool:
-        """Whether the power through the surface holds an incident wave's as well."""
-        return not self._scattered_alone
+        wave, start = self._waves[0]
+        away = -float(start @ wave.unit_direction)
+        size = float(np.linalg.norm(wave.electric))
+        return wave, np.asarray(size * np.exp(1j * self._wavenumbers * away))
 
     def powers(self) -> Powers:
         """Powers and cross sections; all ranks call this."""
@@ -552,23 +371,20 @@ class Radiation:
         incident = self.incident
         if incident is not None:
             amplitude = incident[1]
-            impedance = math.sqrt(self._permeability / self._permittivity)
             scattered = flow if self._scattered_alone else of_pattern
             if scattered is not None:
-                scattering = scattering_cross_section(scattered, amplitude, impedance)
+                scattering = scattering_cross_section(scattered, amplitude, self._impedance)
         if incident is not None and not self.planes:
-            placed, amplitude = incident
-            x, y, z = placed.wave.unit_direction
+            wave, amplitude = incident
+            x, y, z = wave.unit_direction
             forward = self.pattern(math.acos(min(1.0, max(-1.0, z))), math.atan2(y, x))
-            unit = placed.wave.electric / np.linalg.norm(placed.wave.electric)
+            unit = wave.electric / np.linalg.norm(wave.electric)
             extinction = extinction_cross_section(forward, amplitude, unit)
         return Powers(flow, of_pattern, self._dipole_alone(), scattering, extinction)
 
     def _power_of_pattern(self) -> Floats | None:
-        points = self._on.points
-        bounds = [self._world.largest(float(v)) for v in points.max(axis=0, initial=-math.inf)]
-        lower = [-self._world.largest(-float(v)) for v in points.min(axis=0, initial=math.inf)]
-        middle, half = (np.array(bounds) + lower) / 2, (np.array(bounds) - lower) / 2
+        lower, upper = bounds(self._world, self._on.points)
+        middle, half = (upper + lower) / 2, (upper - lower) / 2
         # Images lie as far behind each wall.
         depths = [middle @ p.direction - p.offset + half @ abs(p.direction) for p in self.planes]
         radius = math.hypot(*half, *depths)
@@ -588,8 +404,176 @@ class Radiation:
         dipole = self._currents[0]
         if not isinstance(dipole, PointDipole):
             return None
-        impedance = math.sqrt(self._permeability / self._permittivity)
-        k = 2 * np.pi * self.frequencies * math.sqrt(self._permittivity * self._permeability)
         square = float(np.sum(np.square(dipole.moment)))
-        factor = 1 / impedance if dipole.magnetic else impedance
-        return np.asarray(factor * k**2 * square / (12 * np.pi))
+        factor = 1 / self._impedance if dipole.magnetic else self._impedance
+        return np.asarray(factor * self._wavenumbers**2 * square / (12 * np.pi))
+
+    # Output
+
+    def finish(
+        self, out: Path | None, fields: Array, step: int, last_step: int, title: str
+    ) -> Results:
+        """The far field, with files where there is a folder; all ranks call this."""
+        unfinished: list[str] = []
+        try:
+            self._require_ended(step)
+            # Fields of charges stay, however long a run is: they have a line of their own.
+            if not self.leaves_charges:
+                unfinished = self._unfinished(fields, step, last_step)
+            results = self._results(out, title)
+        except (InputError, SolutionError) as error:
+            # The run itself is good: its other results are kept.
+            notices = [*unfinished, f"warning: no far field: {error}"]
+            return Results({"far_field": []}, notices=notices)
+        return replace(results, notices=[*unfinished, *results.notices])
+
+    def _results(self, out: Path | None, title: str) -> Results:
+        theta, phi = np.linspace(0, np.pi, self._wanted.theta), np.radians(self._wanted.phi)
+        # The second half goes round behind, for the picture.
+        field = self.pattern(theta[:, None], np.concatenate([phi, phi + np.pi]))
+        powers, incident = self.powers(), self.incident
+        if incident is not None:
+            values = field.cross_section(incident[1])
+            quantity, label = "cross_section", "cross section (dB m²)"
+        else:
+            values = field.directivity(powers.radiated)
+            quantity, label = "directivity", "directivity (dBi)"
+        summary = self._summary(powers, values[:, :, : len(phi)], theta, phi, quantity)
+        files: dict[str, Path] = {}
+        if out is not None:
+            files = {"far field": out / "far-field.csv", "far field picture": out / "far-field.png"}
+            if self._world.is_root:
+                self._write_table(files["far field"], field, values, quantity)
+                self._draw(files["far field picture"], theta, values, label, title)
+        # With a wave's own field on the surface the power through it is that of both.
+        notices = self.differing_powers(powers) if self._scattered_alone else []
+        if self.leaves_charges:
+            notices.insert(
+                0,
+                "warning: far field: the integral of the current over time is not 0, so charges remain and their "
+                "field disturbs the far field; use a waveform without a mean, for example ricker",
+            )
+        return Results({"far_field": summary}, files, self._lines(summary), notices)
+
+    def differing_powers(self, powers: Powers) -> list[str]:
+        """A warning where the surface and the pattern disagree about the power."""
+        if powers.of_pattern is None:
+            return [
+                "far field: the power of the pattern is not computed, since the surface is too many "
+                "wavelengths wide; the radiated power is not checked"
+            ]
+        largest = np.maximum(np.abs(powers.radiated), powers.of_pattern)
+        apart = np.abs(powers.radiated - powers.of_pattern) / np.where(largest > 0, largest, 1.0)
+        at = int(apart.argmax())
+        if not apart[at] > _POWERS_APART:
+            return []
+        impedance = self._table.impedance
+        return [
+            f"warning: far field at {self._names[at]}: the power "
+            f"through the surface, {powers.radiated[at] / impedance:.4g}, and the power of the pattern, "
+            f"{powers.of_pattern[at] / impedance:.4g}, differ by {100 * apart[at]:.3g} % (allowed: "
+            f"{100 * _POWERS_APART:g} %); run until the fields have died away, refine the mesh, or look "
+            "for sources and reflecting bodies outside the surface"
+        ]
+
+    def _summary(
+        self, powers: Powers, values: Floats, theta: Floats, phi: Floats, quantity: str
+    ) -> list[dict[str, Any]]:
+        """A row for each frequency, in the units of the case."""
+        if self.incident is not None:
+            known = {
+                "extinction_cross_section": powers.extinction,
+                "scattering_cross_section": powers.scattering,
+            }
+        else:
+            watts = {
+                "radiated_power": powers.radiated,
+                "power_of_pattern": powers.of_pattern,
+                "power_of_dipole_alone": powers.dipole_alone,
+            }
+            known = {k: v if v is None else v / self._table.impedance for k, v in watts.items()}
+        rows = []
+        for number, frequency in enumerate(self._wanted.frequencies):
+            row: dict[str, Any] = {"frequency": frequency}
+            row |= {name: float(of[number]) for name, of in known.items() if of is not None}
+            here = values[number]
+            at = np.unravel_index(int(here.argmax()), here.shape)
+            row[f"largest_{quantity}"] = float(here[at])
+            row["at_theta"] = math.degrees(theta[at[0]])
+            row["at_phi"] = math.degrees(phi[at[1]])
+            rows.append(row)
+        return rows
+
+    def _lines(self, rows: list[dict[str, Any]]) -> list[str]:
+        watt, area = self._watt, " m²"
+        lines = []
+        for row, name in zip(rows[:_MOST_LISTED], self._names, strict=False):
+            said = [f"far field at {name}:"]
+            if "radiated_power" in row:
+                said.append(f"radiated power {row['radiated_power']:.6g}{watt}")
+                if "power_of_dipole_alone" in row:
+                    said.append(f"(a dipole alone: {row['power_of_dipole_alone']:.6g}{watt}),")
+                largest = row["largest_directivity"]
+                said.append(f"directivity {largest:.5g} ({10 * math.log10(largest):.2f} dBi)")
+            else:
+                if "scattering_cross_section" in row:
+                    said.append(
+                        f"cross sections: scattering {row['scattering_cross_section']:.5g},"
+                    )
+                if "extinction_cross_section" in row:
+                    said.append(f"extinction {row['extinction_cross_section']:.5g}{area},")
+                said.append(f"largest bistatic {row['largest_cross_section']:.5g}{area}")
+            said.append(f"at theta {row['at_theta']:g}°, phi {row['at_phi']:g}°")
+            lines.append(" ".join(said))
+        if len(rows) > _MOST_LISTED:
+            lines.append(
+                f"far field at {len(rows) - _MOST_LISTED} more frequencies: see summary.json"
+            )
+        return lines
+
+    def _write_table(self, path: Path, field: FarField, values: Floats, quantity: str) -> None:
+        table, wanted = self._table, self._wanted
+        cuts = len(wanted.phi)
+        shape = (len(wanted.frequencies), wanted.theta, cuts)
+        frequency = np.array(wanted.frequencies)[:, None, None]
+        theta = np.linspace(0, 180, wanted.theta)[:, None]
+        si = table.units == "si"
+        hz, volt, watt, area = ("_Hz", "_V", "_W_per_sr", "_m2") if si else ("", "", "", "")
+        columns = {
+            f"frequency{hz}": np.broadcast_to(frequency, shape),
+            "theta_degrees": np.broadcast_to(theta, shape),
+            "phi_degrees": np.broadcast_to(np.array(wanted.phi), shape),
+            f"E_theta{volt}": field.electric_theta[:, :, :cuts],
+            f"E_phi{volt}": field.electric_phi[:, :, :cuts],
+            f"intensity{watt}": field.intensity[:, :, :cuts] / table.impedance,
+            f"{quantity}{area if quantity == 'cross_section' else ''}": values[:, :, :cuts],
+        }
+        write_columns(
+            path,
+            columns,
+            "E = (E_theta, E_phi) exp(i k r) / r for fields as exp(-i w t), r from the origin of the "
+            "mesh,\nwhere the waveform has the amplitude 1",
+        )
+
+    def _draw(self, path: Path, theta: Floats, values: Floats, label: str, title: str) -> None:
+        table, wanted = self._table, self._wanted
+        cuts = len(wanted.phi)
+        curves: dict[str, Floats] = {}
+        for number, frequency in enumerate(wanted.frequencies):
+            for cut, angle in enumerate(wanted.phi):
+                behind = values[number, :0:-1, cuts + cut]
+                name = f"phi = {angle:g}°"
+                if len(wanted.frequencies) > 1:
+                    hertz = prefixed(frequency, "Hz") if table.units == "si" else f"{frequency:.4g}"
+                    name = f"{hertz}, {name}"
+                curves[name] = np.concatenate([behind, values[number, :, cut]])
+        shown = dict(list(curves.items())[:_MOST_CURVES])
+        left = len(curves) - len(shown)
+        save_pattern(
+            path,
+            angles=np.concatenate([-theta[:0:-1], theta]),
+            series=shown,
+            label=label,
+            title=title,
+            subtitle="angle theta" + (f"; {left} more curves in the table" if left else ""),
+        )

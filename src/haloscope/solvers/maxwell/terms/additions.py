@@ -1,11 +1,10 @@
-"""Terms added pointwise to Maxwell's right-hand sides, and the end and highest frequency of their waveforms."""
+"""Media, layers, currents and waves of a case: the elements that they concern, and their terms in the right-hand sides."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,158 +12,40 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.device.targets import KernelFile
 from haloscope.errors import InputError
+from haloscope.exchange.plan import all_rows, refuse_together
+from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hexes import HexMesh, elements_text
-from haloscope.mesh.hexes.mesh_parts import MeshPart
+from haloscope.mesh.hexes.mesh_parts import MeshPart, take
+from haloscope.mesh.hexes.shared_meshes import Surroundings, surroundings
 from haloscope.numerics.time_integration import LSERK4
 from haloscope.solvers.maxwell.elements import Material
-from haloscope.solvers.maxwell.terms.incident import PlacedWave, PlaneWave
-from haloscope.solvers.maxwell.terms.layers import SOURCE as LAYERS_SOURCE
-from haloscope.solvers.maxwell.terms.layers import Layer, LayerTerm, PlacedLayer, layer_terms
-from haloscope.solvers.maxwell.terms.media import SOURCE as MEDIA_SOURCE
-from haloscope.solvers.maxwell.terms.media import Medium, MediumTerm, media_terms
+from haloscope.solvers.maxwell.terms import layers, media, sources
+from haloscope.solvers.maxwell.terms.layers import LOSSY, Layer, PlacedLayer, layer_terms
+from haloscope.solvers.maxwell.terms.media import Medium, media_terms
 from haloscope.solvers.maxwell.terms.sources import (
-    SOURCE,
     Current,
-    Entries,
     OwnElements,
+    PlacedSource,
+    PlaneWave,
     driven_terms,
+    scaling_term,
 )
 from haloscope.solvers.maxwell.terms.terms import (
-    COMPONENTS,
     Bound,
     Floats,
-    Integers,
     Setting,
     SourceTerm,
+    StatefulTerm,
     kernel_file,
 )
-from haloscope.solvers.maxwell.terms.waveforms import (
-    Gaussian,
-    ModulatedGaussian,
-    RampedSine,
-    Ricker,
-    Table,
-    Waveform,
-)
-
-# exp(-s^2) is below 2e-11 from here on; its spectrum exp(-(pi f w)^2) at pi f w likewise.
-_FADED = 5.0
-# The same for (1 - 2 s^2) exp(-s^2).
-_FADED_RICKER = 5.4
-# Of a table's spectrum what is below this part of its largest value counts for nothing.
-_LEAST = 1e-8
-# Where a spectrum has fallen to 1 % of its peak: exp(-s^2) and, for Ricker's, s^2 exp(1 - s^2). The
-# same of the pulses themselves in time.
-_MAIN = 0.01
-_MAIN_GAUSSIAN = math.sqrt(-math.log(_MAIN))
-_MAIN_RICKER = 2.764
-_MAIN_RICKER_TIME = 2.684
-# Times at which a pulse is looked at for its largest value.
-_LOOKS = 1000
-
-
-def end(waveform: Waveform) -> float:
-    """Time from which a waveform is 0; inf for one that goes on."""
-    if isinstance(waveform, RampedSine):
-        return math.inf
-    if isinstance(waveform, Ricker):
-        return waveform.centre + _FADED_RICKER / (math.pi * waveform.frequency)
-    if isinstance(waveform, Gaussian | ModulatedGaussian):
-        return waveform.centre + _FADED * waveform.width
-    return waveform.start + waveform.spacing * (len(waveform.values) - 1)
-
-
-def highest_frequency(waveform: Waveform) -> float:
-    """Frequency above which a waveform has no content."""
-    if isinstance(waveform, RampedSine):
-        return waveform.frequency
-    if isinstance(waveform, Ricker):
-        return waveform.frequency * _FADED
-    if isinstance(waveform, Gaussian):
-        return _FADED / (math.pi * waveform.width)
-    if isinstance(waveform, ModulatedGaussian):
-        return waveform.frequency + _FADED / (math.pi * waveform.width)
-    heights = np.abs(np.fft.rfft(waveform.values))
-    last = np.flatnonzero(heights >= _LEAST * heights.max())
-    return float(last[-1]) / (len(waveform.values) * waveform.spacing) if len(last) else 0.0
-
-
-def main_frequency(waveform: Waveform) -> float:
-    """Frequency at which a waveform's spectrum has fallen to 1 % of its peak."""
-    if isinstance(waveform, RampedSine):
-        return waveform.frequency
-    if isinstance(waveform, Ricker):
-        return waveform.frequency * _MAIN_RICKER
-    if isinstance(waveform, Gaussian):
-        return _MAIN_GAUSSIAN / (math.pi * waveform.width)
-    if isinstance(waveform, ModulatedGaussian):
-        return waveform.frequency + _MAIN_GAUSSIAN / (math.pi * waveform.width)
-    heights = np.abs(np.fft.rfft(waveform.values))
-    last = np.flatnonzero(heights >= _MAIN * heights.max())
-    return float(last[-1]) / (len(waveform.values) * waveform.spacing) if heights.any() else 0.0
-
-
-def main_end(waveform: Waveform) -> float:
-    """Time from which a waveform stays below 1 % of its peak; inf for one that goes on."""
-    if isinstance(waveform, RampedSine):
-        return math.inf
-    if isinstance(waveform, Ricker):
-        return waveform.centre + _MAIN_RICKER_TIME / (math.pi * waveform.frequency)
-    if isinstance(waveform, Gaussian | ModulatedGaussian):
-        return waveform.centre + _MAIN_GAUSSIAN * waveform.width
-    heights = np.abs(waveform.values)
-    last = np.flatnonzero(heights > _MAIN * heights.max())
-    return waveform.start + waveform.spacing * float(last[-1]) if len(last) else waveform.start
-
-
-def main_begin(waveform: Waveform) -> float:
-    """Time up to which a waveform stays below 1 % of its peak; inf for one that is 0 throughout."""
-    if isinstance(waveform, RampedSine):
-        return 0.0
-    if isinstance(waveform, Ricker):
-        return waveform.centre - _MAIN_RICKER_TIME / (math.pi * waveform.frequency)
-    if isinstance(waveform, Gaussian | ModulatedGaussian):
-        return waveform.centre - _MAIN_GAUSSIAN * waveform.width
-    heights = np.abs(waveform.values)
-    first = np.flatnonzero(heights > _MAIN * heights.max())
-    return waveform.start + waveform.spacing * float(first[0]) if len(first) else math.inf
-
-
-def largest_cut(waveform: Waveform) -> float:
-    """Part of its peak at which a waveform jumps: where time 0 cuts it, or where its table ends."""
-    if isinstance(waveform, RampedSine) or math.isinf(main_begin(waveform)):
-        return 0.0
-    if isinstance(waveform, Table):
-        heights = np.abs(waveform.values)
-        ends = [heights[0], heights[-1]]
-        times = waveform.start + waveform.spacing * np.arange(len(heights))
-        return float(max(*ends, heights[times <= 0].max(initial=0.0)) / heights.max())
-    before = np.linspace(min(main_begin(waveform), 0.0), 0.0, _LOOKS)
-    heights = np.abs(waveform(np.linspace(main_begin(waveform), main_end(waveform), _LOOKS)))
-    return float(np.abs(waveform(before)).max() / heights.max())
+from haloscope.solvers.maxwell.terms.waveforms import span_of
 
 
 def sources_end(currents: Sequence[Current], waves: Sequence[PlaneWave], across: float) -> float:
     """Time after which nothing drives the fields; 0 without sources."""
-    ends = [end(current.waveform) for current in currents]
-    ends += [end(wave.waveform) + across for wave in waves]
+    ends = [span_of(current.waveform).end for current in currents]
+    ends += [span_of(wave.waveform).end + across for wave in waves]
     return max([0.0, *ends])
-
-
-SEVERAL_MEDIA = "the surface of the plane wave runs through several media"
-IN_ONE_MEDIUM = "place the surface in one medium"
-_AXES = ("x", "y", "z")
-
-
-class PlacedDrive(Protocol):
-    """A current or a wave whose elements are known."""
-
-    @property
-    def concerned(self) -> NDArray[np.bool_]:
-        """Whether it drives each element of the mesh."""
-
-    def entries(self, own: OwnElements) -> list[Entries]:
-        """Entries added on this rank."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,10 +63,15 @@ class PlacedAdditions:
     # The absorbing layer, and whether each element reaches into it, by axis (elements, 3).
     layer: PlacedLayer | None
     axes: NDArray[np.bool_]
-    drives: tuple[PlacedDrive, ...]  # Currents and waves
+    drives: tuple[PlacedSource, ...]  # Currents and waves
     # Whether each element conducts, has memory or reaches into the layer, (elements,).
     damped: NDArray[np.bool_]
     concerned: NDArray[np.bool_]  # Whether anything is added in each element, (elements,)
+
+    @property
+    def lossy(self) -> NDArray[np.bool_]:
+        """Whether each element conducts or has memory, (elements,)."""
+        return np.isin(self.regions, [n for n, m in self.media.items() if not m.plain])
 
     @property
     def fastest(self) -> float:
@@ -194,105 +80,115 @@ class PlacedAdditions:
         return media + (self.layer.fastest if self.layer is not None else 0.0)
 
 
-def place(
-    mesh: HexMesh,
+def place(mesh: HexMesh, order: int, **added: Any) -> PlacedAdditions:
+    """As :func:`place_on_ranks` on one rank that has the whole mesh."""
+    part = take(mesh, np.arange(mesh.count))
+    around = surroundings(World(), part, np.zeros((mesh.count, 6), np.int64))
+    return place_on_ranks(World(), around, order, **added)
+
+
+def place_on_ranks(
+    world: World,
+    around: Surroundings,
     order: int,
     *,
     media: Sequence[Material] = (Material(),),
-    layer: Layer | None = None,
+    layer: Layer | PlacedLayer | None = None,
     currents: Sequence[Current] = (),
     waves: Sequence[PlaneWave] = (),
 ) -> PlacedAdditions:
-    """Find the elements of a whole mesh to which anything is added."""
-    placed = None
-    if layer is not None:
-        placed = layer.placed(mesh, fastest_wave(mesh, media))
-    placed_currents = [current.placed(mesh, order) for current in currents]
-    through = [wave.placed(mesh, order) for wave in waves]
-    result = combine(mesh, media, placed, [*placed_currents, *through])
-    check_waves(result, through, mesh)
-    return result
-
-
-def fastest_wave(mesh: HexMesh, media: Sequence[Material]) -> float:
-    """Largest speed in all media of some elements: an absorbing layer matches where they meet."""
-    permittivity, permeability = _constants(mesh, media)
-    return float(1 / np.sqrt((permittivity * permeability).min()))
-
-
-def _constants(mesh: HexMesh, media: Sequence[Material]) -> tuple[Floats, Floats]:
-    regions = _regions(mesh, media)
-    of = np.array([[medium.permittivity, medium.permeability] for medium in media])[regions]
-    return of[:, 0], of[:, 1]
-
-
-def _regions(mesh: HexMesh, media: Sequence[Material]) -> NDArray[np.integer]:
-    return mesh.regions if len(media) > 1 else np.zeros(mesh.count, np.int32)
-
-
-def combine(
-    mesh: HexMesh,
-    media: Sequence[Material],
-    layer: PlacedLayer | None,
-    drives: Sequence[PlacedDrive],
-) -> PlacedAdditions:
-    """All that is added in some elements, where each of it is known."""
-    regions, (permittivity, permeability) = _regions(mesh, media), _constants(mesh, media)
+    """Find to which elements anything is added; all ranks call this."""
+    mesh = around.mesh
+    regions = mesh.regions if len(media) > 1 else np.zeros(mesh.count, np.int32)
+    constants = np.array([[medium.permittivity, medium.permeability] for medium in media])[regions]
+    permittivity, permeability = constants.T
+    if isinstance(layer, Layer):
+        # It matches where media meet if it is made for the largest speed in all of them.
+        speed = world.largest(float(1 / np.sqrt((permittivity * permeability).min())))
+        layer = layer.placed(_ends(world, mesh), speed)
+    drives, through = (
+        [_place(world, around, order, f"{key}[{n}]", source) for n, source in enumerate(all_of)]
+        for key, all_of in (("maxwell.sources", currents), ("maxwell.waves", waves))
+    )
     full = {number: m for number, m in enumerate(media) if isinstance(m, Medium)}
     axes = np.zeros((mesh.count, 3), bool) if layer is None else layer.reached(mesh)
-    lossy = np.isin(regions, [number for number, m in full.items() if not m.plain])
-    damped = lossy | axes.any(axis=1)
-    concerned = damped.copy()
-    for drive in drives:
-        concerned |= drive.concerned
+    damped = axes.any(axis=1)
+    damped |= np.isin(regions, [number for number, m in full.items() if not m.plain])
+    concerned = np.any([damped, *(drive.concerned for drive in (*drives, *through))], axis=0)
+    fault: InputError | None = None
+    for wave in through:
+        bad = np.flatnonzero(wave.concerned & damped)
+        if len(bad) and fault is None:
+            fault = InputError(
+                "the surface of the plane wave runs through an absorbing layer, or a medium that conducts "
+                "or has memory",
+                location=elements_text(around.numbers[bad], mesh.centres[bad]),
+                remedy="move the surface",
+            )
+    refuse_together(world, fault)
+    for wave in through:
+        for values in constants[wave.concerned].T:
+            most = world.largest(values.max(initial=-np.inf))
+            if most + world.largest(-values.min(initial=np.inf)) > 0:
+                raise InputError(
+                    "the surface of the plane wave runs through several media",
+                    remedy="place the surface in one medium",
+                )
     return PlacedAdditions(
-        full, regions, permittivity, permeability, layer, axes, tuple(drives), damped, concerned
+        full,
+        regions,
+        permittivity,
+        permeability,
+        layer,
+        axes,
+        (*drives, *through),
+        damped,
+        concerned,
     )
 
 
-def check_waves(
-    placed: PlacedAdditions,
-    waves: Sequence[PlacedWave],
-    mesh: HexMesh,
-    numbers: Integers | None = None,
-) -> None:
-    """Refuse waves that come in through layers, lossy media or several media."""
-    for wave in waves:
-        bad = np.flatnonzero(wave.concerned & placed.damped)
-        if len(bad):
-            raise InputError(
-                "the surface of the plane wave runs through an absorbing layer, or a medium that conducts "
-                "or has memory",
-                location=elements_text(bad if numbers is None else numbers[bad], mesh.centres[bad]),
-                remedy="move the surface",
-            )
-        of = (values[wave.concerned] for values in (placed.permittivity, placed.permeability))
-        if any(len(values) and np.ptp(values) > 0 for values in of):
-            raise InputError(SEVERAL_MEDIA, remedy=IN_ONE_MEDIUM)
+def _place(
+    world: World, around: Surroundings, order: int, key: str, source: Current | PlaneWave
+) -> PlacedSource:
+    """A source in its elements; errors have its key in front."""
+    try:
+        return source.placed(world, around, order)
+    except InputError as error:
+        raise error.within(key) from None
+
+
+def _ends(world: World, mesh: HexMesh) -> list[Floats]:
+    """Lowest and highest coordinate of all ranks' elements along x, y, z: each pair once."""
+    flat = mesh.coordinates.reshape(mesh.count, -1, 3)
+    ends = np.stack([flat.min(axis=1), flat.max(axis=1)], axis=1)
+    # Elements that reach as far along an axis are alike there: of grids few are left.
+    alike = (all_rows(world, np.unique(ends[:, :, axis], axis=0)) for axis in range(3))
+    return [np.unique(pairs, axis=0) for pairs in alike]
 
 
 def kernel_files(
     order: int,
     real: np.dtype[Any],
-    media: Sequence[Material],
+    materials: Sequence[Material],
     layer: Layer | None,
     drives: Sequence[Current | PlaneWave],
 ) -> Iterator[KernelFile]:
     """All kernels that :class:`PointwiseAdditions` may need for what is added in a mesh."""
-    lossy = [medium for medium in media if isinstance(medium, Medium) and not medium.plain]
+    lossy = [medium for medium in materials if isinstance(medium, Medium) and not medium.plain]
     if not (lossy or layer or drives):
         return
-    yield kernel_file(SOURCE, order, real, {})
+    yield kernel_file(sources.SOURCE, order, real, {})
     for medium in lossy:
-        yield kernel_file(MEDIA_SOURCE, order, real, medium.constants)
+        yield kernel_file(media.SOURCE, order, real, medium.constants)
     if layer is not None:
-        yield kernel_file(LAYERS_SOURCE, order, real, {})
+        yield kernel_file(layers.SOURCE, order, real, {})
 
 
 class PointwiseAdditions:
-    """Terms added on this rank; see :class:`haloscope.solvers.maxwell.stepping.SourceTerms`.
+    """Terms beyond a stage on this rank: media with memory, layers, currents, incident waves.
 
-    `places`: their nodes (elements, N + 1, N + 1, N + 1, 3).
+    Before each stage they set the increments of the elements that they concern to
+    ``k = a k + dt * addition``; the stage then adds its part with a = 1.
     """
 
     def __init__(
@@ -311,40 +207,35 @@ class PointwiseAdditions:
         self._part = part
         order = places.shape[1] - 1
         self._setting = setting = Setting(device, order, np.dtype(dtype))
-        of_kinds = _elements_of(part, self.kinds)
-        concerned = placed.concerned[part.elements]
-        if not of_kinds[concerned].all():
-            raise ValueError("an element with added terms belongs to no kind")
-        regions = placed.regions[part.elements]
-        lossy = np.isin(regions, [n for n, m in placed.media.items() if not m.plain])
+        of_kinds = np.zeros(len(part.elements), bool)
+        for group in part.ranges:
+            of_kinds[group.first : group.first + group.count] = group.kind in self.kinds
+        regions, lossy = placed.regions[part.elements], placed.lossy[part.elements]
         axes = placed.axes[part.elements]
-        self._layers = (
+        kept = (
             layer_terms(setting, placed.layer, axes, places, lossy)
             if placed.layer is not None
             else []
         )
-        beyond, beyond_at = self._beyond()
-        self._media = media_terms(setting, placed.media, regions, beyond, beyond_at)
+        # What media in the layer answer to beside the fields, and its row for each element.
+        beyond, beyond_at = None, np.full(len(part.elements), -1)
+        for term in kept:
+            if term.name == LOSSY:
+                beyond = term.arguments["beyond"]
+                beyond_at[term.elements] = np.arange(len(term.elements))
+        kept = [*media_terms(setting, placed.media, regions, beyond, beyond_at), *kept]
+        self._kept: list[StatefulTerm] = [term for term in kept if term.values]
         own = OwnElements(part, places, placed.permittivity, placed.permeability, upwind)
         entries = [entry for drive in placed.drives for entry in drive.entries(own)]
-        driven = driven_terms(setting, entries)
         # Media scale increments first, then layers; what is left is scaled here.
         left = np.flatnonzero(of_kinds & ~lossy & ~axes.any(axis=1))
-        scaling = [_Scaling(setting, left)] if len(left) else []
-        self._terms: list[SourceTerm] = [*self._media, *self._layers, *scaling, *driven]
+        scaling = [scaling_term(setting, left)] if len(left) else []
+        self._terms: list[SourceTerm] = [*kept, *scaling, *driven_terms(setting, entries)]
         self._clock = device.from_host(np.zeros(2))
-        tick = setting.kernel(SOURCE, "tick")
+        tick = setting.kernel(sources.SOURCE, "tick")
         self._tick = tick.bind(clock=self._clock, steps=1, extent=(1,), block=(1,))
-        self._launches: list[list[tuple[str, Launch]]] = [[] for _ in range(LSERK4.stages)]
+        self._launches: list[list[tuple[str, Launch]]] = []
         self._dt = 0.0
-
-    def _beyond(self) -> tuple[Array, Integers]:
-        at = np.full(len(self._part.elements), -1)
-        for term in self._layers:
-            if term.lossy:
-                at[term.elements] = np.arange(len(term.elements))
-                return term.beyond, at
-        return None, at
 
     def bind(self, fields: Array, increments: Array, dt: float) -> None:
         """Take the arrays and a time step from now on."""
@@ -352,24 +243,13 @@ class PointwiseAdditions:
             self.set_time(self.time)
             self._dt = dt
         to = Bound(fields, increments, self._clock, float(dt))
-        bound = [term.bind(to) for term in self._terms]
-        names = [type(term).__name__ for term in self._terms]
-        self._launches = [
-            [
-                (name, one)
-                for name, launches in zip(names, bound, strict=True)
-                for one in launches[stage]
-            ]
-            for stage in range(LSERK4.stages)
-        ]
+        bound = [[(term.name, launch) for launch in term.bind(to)] for term in self._terms]
+        stages = zip(*bound, strict=True) if bound else ([] for _ in range(LSERK4.stages))
+        self._launches = [*map(list, stages), [("Clock", self._tick)]]
 
     def before(self, stage: int) -> Sequence[tuple[str, Launch]]:
-        """Launches before a stage, each with the name of its term."""
+        """Launches before a stage, each with the name of its term; behind the last one time goes on."""
         return self._launches[stage]
-
-    def after_step(self) -> Sequence[tuple[str, Launch]]:
-        """Launches at the end of a step: time goes on."""
-        return [("Clock", self._tick)]
 
     @property
     def time(self) -> float:
@@ -387,85 +267,21 @@ class PointwiseAdditions:
 
     # Checkpoints
 
-    def _kept(self) -> Iterator[tuple[str, MediumTerm | LayerTerm]]:
-        """Terms with states, by what their states are; several may have one name."""
-        for medium in self._media:
-            if medium.width:
-                yield f"medium_{medium.width}", medium
-        for layer in self._layers:
-            part = "lossy" if layer.lossy else "corner" if layer.axis is None else _AXES[layer.axis]
-            yield f"layer_{part}", layer
+    @property
+    def widths(self) -> dict[str, int]:
+        """Values at a node of an element's state, by the name of what has a state."""
+        return {term.name: len(term.kept) * term.values for term in self._kept}
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """State of this rank for a checkpoint.
-
-        Returns: ``time``, and in pairs NAME (n, values, nodes) with NAME_elements (n,), the
-        elements' numbers in the part. Rows of a name may be joined in any order.
-        """
-        rows: dict[str, list[tuple[Integers, Floats]]] = {}
-        for name, term in self._kept():
-            rows.setdefault(name, []).append((self._part.elements[term.elements], term.states))
-        result: dict[str, NDArray[Any]] = {"time": np.array([self.time])}
-        for name, parts in rows.items():
-            result[f"{name}_elements"] = np.concatenate([elements for elements, _ in parts])
-            result[name] = np.concatenate([values for _, values in parts])
+    def state(self, name: str) -> Floats:
+        """The states of a name, (own elements, values, nodes); 0 in elements without."""
+        shape = len(self._part.elements), self.widths.get(name, 0), self._setting.nodes
+        result = np.zeros(shape)
+        for term in self._kept:
+            if term.name == name:
+                result[term.elements] = term.states
         return result
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take over a state; rows of elements that are not here are passed over."""
-        for name, term in self._kept():
-            numbers = state.get(f"{name}_elements", np.zeros(0, np.int64))
-            wanted = self._part.elements[term.elements]
-            order = np.argsort(numbers)
-            at = np.searchsorted(numbers, wanted, sorter=order)
-            there = at < len(numbers)
-            rows = order[np.where(there, at, 0)] if len(numbers) else np.zeros(0, np.int64)
-            if not (there.all() and (numbers[rows] == wanted).all()):
-                raise InputError(
-                    f"it lacks {name} of some elements, since it was written for other media or layers",
-                    location="checkpoint",
-                    remedy="restart with the case that wrote it, or start again",
-                )
-            values = state[name][rows]
-            if values.shape[1:] != (*term.states.shape[1:],):
-                raise InputError(
-                    f"it holds {name} of shape {values.shape[1:]}, but this case needs {term.states.shape[1:]}",
-                    location="checkpoint",
-                    remedy="restart with the case that wrote it",
-                )
-            term.states = values
-        self.set_time(float(state["time"][0]))
-
-
-class _Scaling:
-    """The stage's factor for elements to which nothing else has applied it."""
-
-    def __init__(self, setting: Setting, elements: Integers) -> None:
-        self._setting, self._count = setting, len(elements)
-        self._elements = setting.put(elements, np.int64)
-        self._kernel = setting.kernel(SOURCE, "scale")
-
-    def bind(self, to: Bound) -> list[list[Launch]]:
-        """Launches for each stage."""
-        grid = self._setting.blocks(self._count, COMPONENTS * self._setting.nodes)
-        return [
-            [
-                self._kernel.bind(
-                    increments=to.increments,
-                    elements=self._elements,
-                    count=self._count,
-                    rka=a,
-                    **grid,
-                )
-            ]
-            for a in LSERK4.a
-        ]
-
-
-def _elements_of(part: MeshPart, kinds: Sequence[int]) -> NDArray[np.bool_]:
-    """Whether each element of a part is of one of the kinds."""
-    result = np.zeros(len(part.elements), bool)
-    for group in part.ranges:
-        if group.kind in kinds:
-            result[group.first : group.first + group.count] = True
-    return result
+    def restore(self, states: Mapping[str, Floats]) -> None:
+        """Take over states, as :meth:`state` gives them, by their names."""
+        for term in self._kept:
+            term.states = states[term.name][term.elements]

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.interface import Array, Launch
 from haloscope.errors import InputError
 from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.numerics.time_integration import LSERK4
-from haloscope.solvers.maxwell.terms.terms import Bound, Floats, Integers, Setting
+from haloscope.solvers.maxwell.terms.terms import Floats, Integers, Setting, StatefulTerm
 
 SOURCE = Path(__file__).with_name("layers.cpp")
+LOSSY = "layer_lossy"
+"""Name of the term of elements with a lossy medium."""
 SIDES = ("x-", "x+", "y-", "y+", "z-", "z+")
 
 # Lengths below this share of a layer's thickness are rounding.
@@ -36,17 +37,6 @@ class Layer:
     reflection: float = 1e-6
 
     def __post_init__(self) -> None:
-        for side, value in self.thickness.items():
-            if side not in SIDES:
-                raise InputError(
-                    f"unknown side {side!r}", location="absorbing layer", allowed=", ".join(SIDES)
-                )
-            if not (math.isfinite(value) and value > 0):
-                raise InputError(
-                    "out of range",
-                    location=f"absorbing layer: thickness.{side} = {value:g}",
-                    allowed="lengths above 0",
-                )
         if not self.thickness:
             raise InputError(
                 "it has no side",
@@ -54,23 +44,12 @@ class Layer:
                 allowed=f"one or more of {', '.join(SIDES)}",
                 remedy="add a side to thickness",
             )
-        if not 1 <= self.grading <= 8:
-            raise InputError(
-                "out of range",
-                location=f"absorbing layer: grading = {self.grading:g}",
-                allowed="1 to 8",
-            )
-        if not 0 < self.reflection < 1:
-            raise InputError(
-                "out of range",
-                location=f"absorbing layer: reflection = {self.reflection:g}",
-                allowed="a number between 0 and 1, for example 1e-6",
-            )
 
-    def placed(self, mesh: HexMesh, speed: float = 1.0) -> PlacedLayer:
-        """Find where the layers begin and how strong they are."""
-        flat = mesh.coordinates.reshape(mesh.count, -1, 3)
-        lowest, highest = flat.min(axis=1), flat.max(axis=1)
+    def placed(self, ends: Sequence[Floats], speed: float = 1.0) -> PlacedLayer:
+        """Find where the layers begin and how strong they are.
+
+        `ends`: lowest and highest coordinate of elements along x, y, z, three of (elements, 2).
+        """
         begins, depths = np.full(6, np.nan), np.zeros(6)
         for number, side in enumerate(SIDES):
             if side not in self.thickness:
@@ -79,8 +58,7 @@ class Layer:
             thick = self.thickness[side]
             sign = 1.0 if upper else -1.0
             # Along the outward direction.
-            near = (lowest if upper else -highest)[:, axis]
-            far = (highest if upper else -lowest)[:, axis]
+            near, far = ends[axis].T if upper else -ends[axis][:, ::-1].T
             end = far.max()
             if thick > (end - near.min()) * (1 + _SLACK):
                 raise InputError(
@@ -152,79 +130,38 @@ class PlacedLayer:
         return float(np.sort(self.strengths.reshape(3, 2).max(axis=1))[1:].sum())
 
 
-class LayerTerm:
-    """Elements of the layer that are treated alike.
-
-    `rates`: at their nodes (elements, nodes, 3).
-    """
-
-    def __init__(
-        self,
-        setting: Setting,
-        elements: Integers,
-        rates: Floats,
-        axis: int | None,
-        lossy: bool = False,
-    ) -> None:
-        self.elements, self.axis, self.lossy = elements, axis, lossy
-        self._setting = setting
-        self.width = 6 if axis is None else 2
-        chosen = np.moveaxis(rates, 2, 1) if axis is None else rates[:, :, axis]
-        self._rates = setting.put(chosen)
-        self._elements = setting.put(elements, np.int64)
-        name = "corner_layer" if axis is None else "side_layer"
-        self._kernel = setting.kernel(SOURCE, name)
-        count = len(elements) * self.width * setting.nodes
-        self._states, self._steps = setting.zeros(count), setting.zeros(count)
+def _layer_term(
+    setting: Setting, name: str, elements: Integers, rates: Floats, axis: int | None, lossy: bool
+) -> StatefulTerm:
+    """Elements of the layer that are treated alike, with rates (elements, nodes, 3) at their nodes."""
+    width, chosen = (6, np.moveaxis(rates, 2, 1)) if axis is None else (2, rates[:, :, axis])
+    count = len(elements) * width * setting.nodes
+    kept = [(setting.zeros(count), setting.zeros(count)) for _ in range(2 if lossy else 1)]
+    arguments = {
+        "states": kept[0][0],
+        "steps": kept[0][1],
+        "rates": setting.put(chosen),
+        "elements": setting.put(elements, np.int64),
+        "count": len(elements),
+        **setting.blocks(len(elements), setting.nodes),
+    }
+    if axis is None:
         # What a medium in the layer answers to beside the fields; None without a lossy medium.
-        self.beyond: Array = setting.zeros(count) if lossy else None
-        self._beyond_steps: Array = setting.zeros(count) if lossy else None
-
-    def _bound(self, to: Bound, a: float, b: float) -> Launch:
-        count = len(self.elements)
-        grid = self._setting.blocks(count, self._setting.nodes)
-        beside: dict[str, Any] = {"axis": self.axis}
-        if self.axis is None:
-            beside = {
-                "beyond": self.beyond,
-                "beyond_steps": self._beyond_steps,
-                "lossy": int(self.lossy),
-            }
-        return self._kernel.bind(
-            fields=to.fields,
-            increments=to.increments,
-            states=self._states,
-            steps=self._steps,
-            rates=self._rates,
-            elements=self._elements,
-            count=count,
-            dt=to.dt,
-            rka=a,
-            rkb=b,
-            **beside,
-            **grid,
-        )
-
-    def bind(self, to: Bound) -> list[list[Launch]]:
-        """Launches for each stage."""
-        return [[self._bound(to, a, b)] for a, b in zip(LSERK4.a, LSERK4.b, strict=True)]
-
-    @property
-    def states(self) -> Floats:
-        """Q on the host, (elements, 2 or 6, nodes); of lossy elements P follows, (.., 12, ..)."""
-        device, shape = self._setting.device, (len(self.elements), self.width, self._setting.nodes)
-        parts = [self._states, self.beyond] if self.lossy else [self._states]
-        host = [device.to_host(part).astype(np.float64).reshape(shape) for part in parts]
-        return np.concatenate(host, axis=1)
-
-    @states.setter
-    def states(self, values: Floats) -> None:
-        zeros = self._setting.zeros(len(self._states))
-        self._states[:] = self._setting.put(values[:, : self.width])
-        self._steps[:] = zeros
-        if self.lossy:
-            self.beyond[:] = self._setting.put(values[:, self.width :])
-            self._beyond_steps[:] = zeros
+        beyond, beyond_steps = kept[1] if lossy else (None, None)
+        arguments |= {"beyond": beyond, "beyond_steps": beyond_steps, "lossy": int(lossy)}
+    else:
+        arguments["axis"] = axis
+    return StatefulTerm(
+        name,
+        setting.kernel(SOURCE, "corner_layer" if axis is None else "side_layer"),
+        arguments,
+        ("fields", "increments", "dt"),
+        {"rka": LSERK4.a, "rkb": LSERK4.b},
+        setting,
+        elements,
+        kept,
+        width,
+    )
 
 
 def layer_terms(
@@ -233,22 +170,21 @@ def layer_terms(
     axes: NDArray[np.bool_],
     places: Floats,
     lossy: NDArray[np.bool_],
-) -> list[LayerTerm]:
+) -> list[StatefulTerm]:
     """Terms for the layer's elements: of each single axis, of several, of several and lossy.
 
     `axes`: whether each element of this rank reaches into it, by axis (elements, 3).
     """
     flat = places.reshape(len(places), -1, 3)
-    alone = axes.sum(axis=1) == 1
-    groups: Sequence[tuple[Any, int | None, bool]] = (
-        *((alone & axes[:, axis] & ~lossy, axis, False) for axis in range(3)),
-        (axes.any(axis=1) & ~alone & ~lossy, None, False),
-        (axes.any(axis=1) & lossy, None, True),
-    )
+    within, alone = axes.any(axis=1), axes.sum(axis=1) == 1
+    groups: dict[str, tuple[Any, int | None]] = {
+        f"layer_{name}": (alone & axes[:, axis] & ~lossy, axis) for axis, name in enumerate("xyz")
+    }
+    groups |= {"layer_corner": (within & ~alone & ~lossy, None), LOSSY: (within & lossy, None)}
     result = []
-    for chosen, axis, wet in groups:
+    for name, (chosen, axis) in groups.items():
         elements = np.flatnonzero(chosen)
         if len(elements):
             rates = layer.rates(flat[elements])
-            result.append(LayerTerm(setting, elements, rates, axis, wet))
+            result.append(_layer_term(setting, name, elements, rates, axis, name == LOSSY))
     return result

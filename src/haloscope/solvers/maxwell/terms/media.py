@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from haloscope.device.interface import Array, Launch
+from haloscope.device.interface import Array
 from haloscope.errors import InputError
 from haloscope.numerics.time_integration import LSERK4
 from haloscope.solvers.maxwell.elements import Material
-from haloscope.solvers.maxwell.terms.terms import Bound, Floats, Integers, Setting
+from haloscope.solvers.maxwell.terms.terms import Floats, Integers, Setting, StatefulTerm
 
 SOURCE = Path(__file__).with_name("media.cpp")
 
@@ -23,16 +23,6 @@ _SAMPLES = 4000
 _DECADES = 3.0
 # A gain that is smaller than this share of the response is rounding.
 _LEAST_GAIN = 1e-12
-
-
-def _require(key: str, value: float, *, positive: bool = False) -> None:
-    if not math.isfinite(value) or value < 0 or (positive and value == 0):
-        allowed = "above 0" if positive else "0 or more"
-        raise InputError(
-            "out of range, since the medium would be unstable",
-            location=f"{key} = {value:g}",
-            allowed=f"a number {allowed}",
-        )
 
 
 @dataclass(frozen=True)
@@ -45,10 +35,6 @@ class Drude:
     collision_rate: float = 0.0
     states: ClassVar[int] = 1
     conductance: ClassVar[float] = 0.0
-
-    def __post_init__(self) -> None:
-        _require("Drude pole: plasma_frequency", self.plasma_frequency, positive=True)
-        _require("Drude pole: collision_rate", self.collision_rate)
 
     @property
     def numbers(self) -> tuple[float, float, float, float]:
@@ -77,12 +63,6 @@ class Lorentz:
     states: ClassVar[int] = 2
     conductance: ClassVar[float] = 0.0
 
-    def __post_init__(self) -> None:
-        if not math.isfinite(self.strength):
-            _require("Lorentz pole: strength", self.strength)
-        _require("Lorentz pole: resonance", self.resonance, positive=True)
-        _require("Lorentz pole: damping", self.damping)
-
     @property
     def numbers(self) -> tuple[float, float, float, float]:
         """The a, b, c, w of media.cpp."""
@@ -106,11 +86,6 @@ class Debye:
     strength: float  # What it adds at rest
     relaxation_time: float  # Time
     states: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        if not math.isfinite(self.strength):
-            _require("Debye pole: strength", self.strength)
-        _require("Debye pole: relaxation_time", self.relaxation_time, positive=True)
 
     @property
     def conductance(self) -> float:
@@ -147,13 +122,6 @@ class Medium(Material):
     poles: tuple[Pole, ...] = ()  # Each adds to the permittivity
 
     def __post_init__(self) -> None:
-        _require("permittivity", self.permittivity, positive=True)
-        _require("permeability", self.permeability, positive=True)
-        _require("conductivity", self.conductivity)
-        _require("magnetic_conductivity", self.magnetic_conductivity)
-        self._refuse_gain()
-
-    def _refuse_gain(self) -> None:
         """Refuse a medium whose poles together give energy to a wave of some frequency."""
         # Lines of no width neither take nor give energy beside their resonance.
         lines = [pole for pole in self.poles if isinstance(pole, Lorentz) and pole.damping == 0]
@@ -253,69 +221,38 @@ def _refuse_lines_of_gain(lines: Sequence[Lorentz]) -> None:
             )
 
 
-class MediumTerm:
+def _medium_term(
+    setting: Setting, medium: Medium, elements: Integers, beyond: Array, beyond_at: Integers
+) -> StatefulTerm:
     """Elements of one medium."""
-
-    def __init__(
-        self,
-        setting: Setting,
-        medium: Medium,
-        elements: Integers,
-        beyond: Array,
-        beyond_at: Integers,
-    ) -> None:
-        self.medium, self.elements = medium, elements
-        self._setting, self._beyond = setting, beyond
-        self._kernel = setting.kernel(SOURCE, "media", **medium.constants)
-        poles = (*medium.singles, *medium.pairs)
-        numbers = np.array([pole.numbers for pole in poles]).reshape(-1, 4)
-        numbers[:, 3] /= medium.permittivity
-        self._poles = setting.put(numbers)
-        self._elements = setting.put(elements, np.int64)
-        self._beyond_at = setting.put(beyond_at, np.int64)
-        self.width = 3 * medium.states
-        self._states, self._steps = (
-            setting.zeros(len(elements) * self.width * setting.nodes) for _ in range(2)
-        )
-
-    def bind(self, to: Bound) -> list[list[Launch]]:
-        """Launches for each stage."""
-        setting, medium = self._setting, self.medium
-        grid = setting.blocks(len(self.elements), 3 * setting.nodes)
-        return [
-            [
-                self._kernel.bind(
-                    fields=to.fields,
-                    increments=to.increments,
-                    states=self._states,
-                    steps=self._steps,
-                    beyond=self._beyond,
-                    elements=self._elements,
-                    beyond_at=self._beyond_at,
-                    count=len(self.elements),
-                    poles=self._poles,
-                    electric_rate=medium.electric_rate,
-                    magnetic_rate=medium.magnetic_rate,
-                    dt=to.dt,
-                    rka=a,
-                    rkb=b,
-                    **grid,
-                )
-            ]
-            for a, b in zip(LSERK4.a, LSERK4.b, strict=True)
-        ]
-
-    @property
-    def states(self) -> Floats:
-        """States on the host, (elements, 3 states, nodes)."""
-        count = len(self.elements) * self.width * self._setting.nodes
-        host = self._setting.device.to_host(self._states)[:count].astype(np.float64)
-        return host.reshape(len(self.elements), self.width, self._setting.nodes)
-
-    @states.setter
-    def states(self, values: Floats) -> None:
-        self._states[:] = self._setting.put(values)
-        self._steps[:] = self._setting.zeros(len(self._steps))
+    poles = (*medium.singles, *medium.pairs)
+    numbers = np.array([pole.numbers for pole in poles]).reshape(-1, 4)
+    numbers[:, 3] /= medium.permittivity
+    width = 3 * medium.states
+    states, steps = (setting.zeros(len(elements) * width * setting.nodes) for _ in range(2))
+    arguments = {
+        "states": states,
+        "steps": steps,
+        "beyond": beyond,
+        "elements": setting.put(elements, np.int64),
+        "beyond_at": setting.put(beyond_at, np.int64),
+        "count": len(elements),
+        "poles": setting.put(numbers),
+        "electric_rate": medium.electric_rate,
+        "magnetic_rate": medium.magnetic_rate,
+        **setting.blocks(len(elements), 3 * setting.nodes),
+    }
+    return StatefulTerm(
+        f"medium_{width}",
+        setting.kernel(SOURCE, "media", **medium.constants),
+        arguments,
+        ("fields", "increments", "dt"),
+        {"rka": LSERK4.a, "rkb": LSERK4.b},
+        setting,
+        elements,
+        [(states, steps)],
+        width,
+    )
 
 
 def media_terms(
@@ -324,7 +261,7 @@ def media_terms(
     regions: NDArray[np.integer],
     beyond: Array,
     beyond_at: Integers,
-) -> list[MediumTerm]:
+) -> list[StatefulTerm]:
     """A term for each medium that needs one; regions of equal media share it."""
     by_medium: dict[Medium, list[int]] = {}
     for region, medium in media.items():
@@ -334,5 +271,5 @@ def media_terms(
     for medium, own in by_medium.items():
         elements = np.flatnonzero(np.isin(regions, own))
         if len(elements):
-            result.append(MediumTerm(setting, medium, elements, beyond, beyond_at[elements]))
+            result.append(_medium_term(setting, medium, elements, beyond, beyond_at[elements]))
     return result

@@ -1,32 +1,37 @@
-"""Currents that drive the fields, and the launches that add currents and waves at single nodes."""
+"""Currents and plane waves that drive the fields: where they act, and the launches that add them at single nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.interface import Launch
 from haloscope.errors import InputError
-from haloscope.mesh.hexes.hexes import HexMesh, face_nodes
+from haloscope.exchange.plan import all_rows
+from haloscope.exchange.ranks.world import World
+from haloscope.mesh.hexes.hexes import FACES, HexMesh, face_nodes
 from haloscope.mesh.hexes.mesh_parts import MeshPart
+from haloscope.mesh.hexes.shared_meshes import Surroundings
 from haloscope.numerics.elements.element_maps import face_normals, gll_weights, jacobians
 from haloscope.numerics.time_integration import LSERK4
 from haloscope.solvers.maxwell.terms.terms import (
     COMPONENTS,
-    Bound,
     Floats,
     Integers,
     Setting,
+    SourceTerm,
     lagrange,
     locate,
 )
 from haloscope.solvers.maxwell.terms.waveforms import NUMBERS, Table, Waveform
 
 SOURCE = Path(__file__).with_name("driven.cpp")
+# Share by which a polarisation may miss being normal to the direction.
+_ASKEW = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +50,10 @@ class OwnElements:
         """Polynomial order N."""
         return int(self.places.shape[1]) - 1
 
-    def local(self, element: int) -> int | None:
-        """Number on this rank of an element of the whole mesh; None: it is not here."""
-        rows = np.flatnonzero(self.part.elements == element)
-        return int(rows[0]) if len(rows) else None
+    def constant(self, elements: Integers, magnetic: bool) -> Floats:
+        """Permittivity of this rank's elements, or permeability."""
+        values = self.permeability if magnetic else self.permittivity
+        return np.asarray(values[self.part.elements[elements]])
 
     def masses(self, elements: Integers) -> Floats:
         """Quadrature weight times Jacobian at the nodes of elements, (n, nodes)."""
@@ -149,64 +154,50 @@ def _merged(all_of: Sequence[Entries], nodes: int) -> Iterator[tuple[Integers, F
         yield place[at], shape[at], delays[at]
 
 
-class DrivenTerm:
-    """Entries with one waveform; no node twice.
-
-    `shape`: (entries, 6); `delays`: (entries,).
-    """
-
-    def __init__(
-        self,
-        setting: Setting,
-        places: Integers,
-        shape: Floats,
-        delays: Floats,
-        waveform: Waveform,
-    ) -> None:
-        self._setting, self._count, self._kind = setting, len(places), waveform.kind
-        self._places, self._shape = setting.put(places, np.int64), setting.put(shape.T)
-        # A delay that all share goes into the waveform's first number, a time.
-        alike = bool((delays == delays[0]).all())
-        self._delays = None if alike else setting.put(delays, np.float64)
-        numbers = np.array(waveform.numbers, np.float64)
-        if alike:
-            numbers[0] += delays[0]
-        self._numbers = setting.put(numbers, np.float64)
-        values = waveform.values if isinstance(waveform, Table) else np.zeros(NUMBERS)
-        self._table = setting.put(np.asarray(values), np.float64)
-        self._kernel = setting.kernel(SOURCE, "drive" if alike else "drive_delayed")
-
-    def bind(self, to: Bound) -> list[list[Launch]]:
-        """Launches for each stage."""
-        delays = {} if self._delays is None else {"delays": self._delays}
-        return [
-            [
-                self._kernel.bind(
-                    increments=to.increments,
-                    places=self._places,
-                    shape=self._shape,
-                    **delays,
-                    count=self._count,
-                    clock=to.clock,
-                    numbers=self._numbers,
-                    table=self._table,
-                    kind=self._kind,
-                    dt=to.dt,
-                    rkc=c,
-                    extent=(self._count,),
-                )
-            ]
-            for c in LSERK4.c
-        ]
+def _driven_term(
+    setting: Setting, places: Integers, shape: Floats, delays: Floats, waveform: Waveform
+) -> SourceTerm:
+    """Entries with one waveform; no node twice. `shape`: (entries, 6); `delays`: (entries,)."""
+    count = len(places)
+    values = waveform.values if isinstance(waveform, Table) else np.zeros(NUMBERS)
+    numbers = np.array(waveform.numbers, np.float64)
+    arguments: dict[str, Any] = {
+        "places": setting.put(places, np.int64),
+        "shape": setting.put(shape.T),
+        "count": count,
+        "table": setting.put(np.asarray(values), np.float64),
+        "kind": waveform.kind,
+        "extent": (count,),
+    }
+    # A delay that all share goes into the waveform's first number, a time.
+    alike = bool((delays == delays[0]).all())
+    if alike:
+        numbers[0] += delays[0]
+    else:
+        arguments["delays"] = setting.put(delays, np.float64)
+    arguments["numbers"] = setting.put(numbers, np.float64)
+    kernel = setting.kernel(SOURCE, "drive" if alike else "drive_delayed")
+    return SourceTerm("driven", kernel, arguments, ("increments", "clock", "dt"), {"rkc": LSERK4.c})
 
 
-def driven_terms(setting: Setting, entries: Sequence[Entries]) -> list[DrivenTerm]:
+def scaling_term(setting: Setting, elements: Integers) -> SourceTerm:
+    """The stage's factor for elements to which nothing else has applied it."""
+    arguments = {
+        "elements": setting.put(elements, np.int64),
+        "count": len(elements),
+        **setting.blocks(len(elements), COMPONENTS * setting.nodes),
+    }
+    kernel = setting.kernel(SOURCE, "scale")
+    return SourceTerm("scaling", kernel, arguments, ("increments",), {"rka": LSERK4.a})
+
+
+def driven_terms(setting: Setting, entries: Sequence[Entries]) -> list[SourceTerm]:
     """Terms for all entries: one for each waveform, as far as no node is met twice."""
     by_waveform: dict[Waveform, list[Entries]] = {}
     for entry in entries:
         by_waveform.setdefault(entry.waveform, []).append(entry)
     return [
-        DrivenTerm(setting, *arrays, waveform)
+        _driven_term(setting, *arrays, waveform)
         for waveform, all_of in by_waveform.items()
         for arrays in _merged(all_of, setting.nodes)
     ]
@@ -223,10 +214,22 @@ def _half(vectors: Floats, magnetic: bool) -> Floats:
     return np.concatenate([nothing, vectors] if magnetic else [vectors, nothing], axis=-1)
 
 
-def _of_medium(own: OwnElements, elements: NDArray[np.int64], magnetic: bool) -> Floats:
-    """Permittivity of this rank's elements, or permeability."""
-    values = own.permeability if magnetic else own.permittivity
-    return np.asarray(values[own.part.elements[elements]])
+@dataclass(frozen=True, eq=False)
+class PlacedSource:
+    """A current or a wave whose elements are known."""
+
+    source: Current | PlaneWave
+    concerned: NDArray[np.bool_]  # Whether it drives each element of the mesh
+    # Of a dipole: its element on this rank, or -1, and its place in the reference cube. Of a wave:
+    # where the waveform's time is that of the run.
+    element: int = -1
+    place: Floats = field(default_factory=lambda: np.zeros(3))
+    # Of a wave: whether each element of the mesh holds the total field.
+    inside: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
+
+    def entries(self, own: OwnElements) -> list[Entries]:
+        """Entries added on this rank."""
+        return self.source.entries(own, self)
 
 
 @dataclass(frozen=True)
@@ -240,40 +243,28 @@ class PointDipole:
     waveform: Waveform  # g
     magnetic: bool = False  # Whether it drives H as J drives E
 
-    def placed(self, mesh: HexMesh, order: int) -> PlacedDipole:
-        """Find its element in the whole mesh."""
-        element, reference = locate(mesh, order, np.array(self.position, np.float64))
-        concerned = np.zeros(mesh.count, bool)
-        concerned[element] = True
-        return PlacedDipole(self, element, reference, concerned)
+    def placed(self, world: World, around: Surroundings, order: int) -> PlacedSource:
+        """Find its element; all ranks call this."""
+        numbers, position = around.numbers[: around.own], np.array(self.position, np.float64)
+        element, reference = locate(world, around.part.mesh, numbers, order, position)
+        concerned = np.zeros(around.mesh.count, bool)
+        concerned[[element] if element >= 0 else []] = True
+        return PlacedSource(self, concerned, element, reference)
 
-
-@dataclass(frozen=True, eq=False)
-class PlacedDipole:
-    """A dipole whose element is known."""
-
-    dipole: PointDipole  # What it is
-    # Element of the whole mesh, and place in its reference cube.
-    element: int
-    reference: Floats
-    concerned: NDArray[np.bool_]  # Whether each element of the whole mesh is its own
-
-    def entries(self, own: OwnElements) -> list[Entries]:
+    def entries(self, own: OwnElements, placed: PlacedSource) -> list[Entries]:
         """The delta function in the element's polynomials, through the mass matrix.
 
         ``dE_n/dt = -moment l_n(position) / (eps w_n J_n)``.
         """
-        local = own.local(self.element)
-        if local is None:
+        rows = np.flatnonzero(own.part.elements == placed.element)
+        if not len(rows):
             return []
-        one = np.array([local])
-        of_medium = _of_medium(own, one, self.dipole.magnetic)
-        amounts = lagrange(own.order, self.reference) / (own.masses(one)[0] * of_medium)
-        shape = _half(-amounts[:, None] * np.array(self.dipole.moment), self.dipole.magnetic)
-        count = len(amounts)
-        nodes = np.arange(count)
-        elements = np.full(count, local)
-        return [Entries(elements, nodes, shape, np.zeros(count), self.dipole.waveform)]
+        of_medium = own.constant(rows, self.magnetic)
+        amounts = lagrange(own.order, placed.place) / (own.masses(rows)[0] * of_medium)
+        shape = _half(-amounts[:, None] * np.array(self.moment), self.magnetic)
+        nodes = np.arange(len(amounts))
+        elements, delays = np.full(len(nodes), rows[0]), np.zeros(len(nodes))
+        return [Entries(elements, nodes, shape, delays, self.waveform)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,31 +276,22 @@ class VolumeCurrent:
     regions: tuple[str, ...] | None = None  # Names of the regions where it flows; None: everywhere
     magnetic: bool = False  # Whether it drives H as J drives E
 
-    def placed(self, mesh: HexMesh, order: int) -> PlacedVolumeCurrent:
-        """Find its elements in the whole mesh."""
-        return PlacedVolumeCurrent(self, in_regions(mesh, self.regions))
+    def placed(self, world: World, around: Surroundings, order: int) -> PlacedSource:
+        """Find its elements."""
+        return PlacedSource(self, in_regions(around.mesh, self.regions))
 
-
-@dataclass(frozen=True, eq=False)
-class PlacedVolumeCurrent:
-    """A current density whose elements are known."""
-
-    current: VolumeCurrent
-    concerned: NDArray[np.bool_]
-
-    def entries(self, own: OwnElements) -> list[Entries]:
+    def entries(self, own: OwnElements, placed: PlacedSource) -> list[Entries]:
         """``dE/dt = -J / eps`` at the nodes."""
-        elements = np.flatnonzero(self.concerned[own.part.elements])
+        elements = np.flatnonzero(placed.concerned[own.part.elements])
         if not len(elements):
             return []
         places = own.places[elements].reshape(-1, 3)
-        vectors = _vectors(self.current.distribution, places)
+        vectors = self.distribution(places)
         count = len(places) // len(elements)
-        of_medium = np.repeat(_of_medium(own, elements, self.current.magnetic), count)
-        shape = _half(-vectors / of_medium[:, None], self.current.magnetic)
-        nodes = np.tile(np.arange(count), len(elements))
-        rows = np.repeat(elements, count)
-        return [Entries(rows, nodes, shape, np.zeros(len(rows)), self.current.waveform)]
+        of_medium = np.repeat(own.constant(elements, self.magnetic), count)
+        shape = _half(-vectors / of_medium[:, None], self.magnetic)
+        nodes, rows = np.tile(np.arange(count), len(elements)), np.repeat(elements, count)
+        return [Entries(rows, nodes, shape, np.zeros(len(rows)), self.waveform)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,30 +303,20 @@ class SheetCurrent:
     waveform: Waveform  # g
     magnetic: bool = False  # Whether E jumps at it instead of H
 
-    def placed(self, mesh: HexMesh, order: int) -> PlacedSheetCurrent:
-        """Find its elements in the whole mesh."""
-        if self.surface not in mesh.surfaces:
-            known = ", ".join(mesh.surfaces) or "none"
+    def placed(self, world: World, around: Surroundings, order: int) -> PlacedSource:
+        """Find its elements."""
+        surfaces = around.mesh.surfaces
+        if self.surface not in surfaces:
             raise InputError(
                 f"the mesh has no surface {self.surface!r} inside for a current",
                 location=f"surface = {self.surface!r}",
-                allowed=known,
+                allowed=", ".join(surfaces) or "none",
             )
-        concerned = np.zeros(mesh.count, bool)
-        concerned[mesh.surfaces[self.surface][:, 0]] = True
-        return PlacedSheetCurrent(self, concerned)
+        return PlacedSource(self, _touching(around.mesh, surfaces[self.surface]))
 
-
-@dataclass(frozen=True, eq=False)
-class PlacedSheetCurrent:
-    """A sheet whose elements are known."""
-
-    current: SheetCurrent
-    concerned: NDArray[np.bool_]
-
-    def entries(self, own: OwnElements) -> list[Entries]:
+    def entries(self, own: OwnElements, placed: PlacedSource) -> list[Entries]:
         """The jump n x (H+ - H-) = K is taken out of the jump that the flux sees, on both sides."""
-        faces = own.part.mesh.surfaces.get(self.current.surface, np.zeros((0, 2), np.int64))
+        faces = own.part.mesh.surfaces.get(self.surface, np.zeros((0, 2), np.int64))
         if not len(faces):
             return []
         element, face = faces.T
@@ -353,24 +325,11 @@ class PlacedSheetCurrent:
         n = area / np.linalg.norm(area, axis=-1, keepdims=True)
         on = face_nodes(own.order)[face]
         points = np.take_along_axis(places.reshape(len(faces), -1, 3), on[..., None], axis=1)
-        K = _vectors(self.current.distribution, points.reshape(-1, 3)).reshape(points.shape)
+        K = self.distribution(points.reshape(-1, 3)).reshape(points.shape)
         jump, nothing = np.cross(n, K), np.zeros_like(K)
         # A magnetic current M has n x (E+ - E-) = -M.
-        e, h = (-jump, nothing) if self.current.magnetic else (nothing, jump)
-        return [across_faces(own, faces, e, h, np.zeros(on.shape), self.current.waveform)]
-
-
-Current = PointDipole | VolumeCurrent | SheetCurrent
-
-
-def _vectors(distribution: Distribution, points: Floats) -> Floats:
-    vectors = np.asarray(distribution(points), np.float64)
-    if vectors.shape != points.shape or not np.isfinite(vectors).all():
-        raise InputError(
-            "the distribution of the current has other values",
-            allowed="three finite numbers at every point of its region",
-        )
-    return vectors
+        e, h = (-jump, nothing) if self.magnetic else (nothing, jump)
+        return [across_faces(own, faces, e, h, np.zeros(on.shape), self.waveform)]
 
 
 def in_regions(mesh: HexMesh, names: tuple[str, ...] | None) -> NDArray[np.bool_]:
@@ -383,3 +342,150 @@ def in_regions(mesh: HexMesh, names: tuple[str, ...] | None) -> NDArray[np.bool_
                 f"the mesh has no region {name!r}", allowed=", ".join(mesh.region_names)
             )
     return np.isin(mesh.regions, [mesh.region_names.index(name) for name in names])
+
+
+def in_box(mesh: HexMesh, corners: tuple[Vector, Vector]) -> NDArray[np.bool_]:
+    """Whether the centre of each element lies between two corners."""
+    low, high = np.array(corners, float)
+    return np.asarray(((mesh.centres > low) & (mesh.centres < high)).all(axis=1))
+
+
+def _touching(mesh: HexMesh, faces: Integers) -> NDArray[np.bool_]:
+    """Whether each element has one of some faces (n, 2)."""
+    result = np.zeros(mesh.count, bool)
+    result[faces[:, 0]] = True
+    return result
+
+
+def _first(rows: Floats) -> Integers:
+    """The row that comes first by its first number, then its second and so on; none of none."""
+    return np.lexsort(rows.T[::-1])[:1]
+
+
+@dataclass(frozen=True)
+class PlaneWave:
+    """E = polarisation g(t - n (x - start) . direction), H = Y direction x E."""
+
+    # Either `inside` or `box` or `boundaries` is given. With the first two, the elements there hold
+    # the total field and all others the scattered one alone; with the third the wave comes in
+    # through boundaries that absorb.
+
+    direction: Vector  # In which it goes, of any length
+    polarisation: Vector  # Its electric field where the waveform is 1
+    waveform: Waveform  # g
+    inside: tuple[str, ...] = ()  # Names of the regions that hold the total field
+    # Lower and upper corner: elements whose centre lies between hold the total field.
+    box: tuple[Vector, Vector] | None = None
+    boundaries: tuple[str, ...] = ()  # Names of absorbing boundaries
+    # Where the waveform's time is that of the run; None: where the wave first meets the surface.
+    start: Vector | None = None
+
+    def __post_init__(self) -> None:
+        k, e = np.array(self.direction, float), np.array(self.polarisation, float)
+        for key, vector in (("direction", k), ("polarisation", e)):
+            if vector.shape != (3,) or not np.isfinite(vector).all() or not vector.any():
+                raise InputError(
+                    f"it is no {key}",
+                    location=f"plane wave: {key} = {getattr(self, key)}",
+                    allowed="three finite numbers that are not all 0",
+                )
+        askew = abs(e @ k) / (np.linalg.norm(e) * np.linalg.norm(k))
+        if askew > _ASKEW:
+            raise InputError(
+                f"it is not normal to the direction {self.direction} (the cosine is {askew:.3g})",
+                location=f"plane wave: polarisation = {self.polarisation}",
+                remedy="make both normal to each other",
+            )
+        surfaces = sum(map(bool, (self.inside, self.box, self.boundaries)))
+        if surfaces != 1:
+            raise InputError(
+                f"{surfaces} of inside, box and boundaries are set",
+                location="plane wave",
+                allowed="one of them",
+            )
+
+    @property
+    def unit_direction(self) -> Floats:
+        """Of length 1."""
+        k = np.array(self.direction, float)
+        return np.asarray(k / np.linalg.norm(k))
+
+    @property
+    def electric(self) -> Floats:
+        """The polarisation without what rounding has left along the direction."""
+        e, k = np.array(self.polarisation, float), self.unit_direction
+        return np.asarray(e - (e @ k) * k)
+
+    def placed(self, world: World, around: Surroundings, order: int) -> PlacedSource:
+        """Find the faces through which it comes in; all ranks call this, and get the same start."""
+        mesh = around.mesh
+        inside, faces = self._through(mesh)
+        if not world.any(bool(len(faces))):
+            raise InputError(
+                "the surface through which the plane wave enters has no faces: no element has a "
+                "neighbour on its other side"
+            )
+        start = np.array(self.start, float)
+        if self.start is None:
+            own = faces[faces[:, 0] < around.own]
+            places = mesh.coordinates.reshape(mesh.count, -1, 3)
+            met = places[own[:, :1], face_nodes(mesh.order)[own[:, 1]]].reshape(-1, 3)
+            x, y, z = self.unit_direction
+            # One product after the other: the same bits wherever a point stands in the array.
+            along = met[:, 0] * x + met[:, 1] * y + met[:, 2] * z
+            rows = np.column_stack([along, met])
+            candidates = all_rows(world, rows[_first(rows)])
+            start = candidates[_first(candidates)][0, 1:]
+        return PlacedSource(self, _touching(mesh, faces), place=start, inside=inside)
+
+    def _through(self, mesh: HexMesh) -> tuple[NDArray[np.bool_], Integers]:
+        """Elements that hold the total field, and faces (n, 2) through which the wave comes in."""
+        for name in self.boundaries:
+            if name not in mesh.boundary_names:
+                raise InputError(
+                    f"the mesh has no boundary {name!r}",
+                    location="plane wave: boundaries",
+                    allowed=", ".join(mesh.boundary_names),
+                )
+        if self.boundaries:
+            faces = np.concatenate([mesh.outer_faces(name) for name in self.boundaries])
+            return np.zeros(mesh.count, bool), faces
+        inside = in_regions(mesh, self.inside) if self.box is None else in_box(mesh, self.box)
+        crossing = inside[:, None] != inside[np.maximum(mesh.neighbours, 0)]
+        return inside, np.argwhere(crossing & (mesh.neighbours >= 0))
+
+    def _faces(self, own: OwnElements, placed: PlacedSource) -> tuple[Integers, Floats]:
+        """Faces of this rank's elements, and +1 where the wave is added to what lies behind."""
+        mesh = own.part.mesh
+        if self.boundaries:
+            # A part of a mesh keeps the names of its boundaries, not their order of faces.
+            numbers = [mesh.boundary_names.index(name) for name in self.boundaries]
+            outer = (mesh.neighbours < 0) & (own.part.partners < 0)
+            faces = np.argwhere(outer & np.isin(mesh.boundaries, numbers))
+            return faces, np.ones(len(faces))
+        faces = np.argwhere(np.repeat(placed.concerned[own.part.elements][:, None], FACES, axis=1))
+        behind = own.behind(faces)
+        here = placed.inside[own.part.elements[faces[:, 0]]]
+        on_surface = (behind >= 0) & (placed.inside[np.maximum(behind, 0)] != here)
+        return faces[on_surface], np.where(here[on_surface], 1.0, -1.0)
+
+    def entries(self, own: OwnElements, placed: PlacedSource) -> list[Entries]:
+        """Inside sees the wave added to what lies outside, outside sees it taken from inside."""
+        faces, signs = self._faces(own, placed)
+        if not len(faces):
+            return []
+        element, face = faces.T
+        here = own.part.elements[element]
+        eps, mu = own.permittivity[here][0], own.permeability[here][0]
+        on = face_nodes(own.order)[face]
+        flat = own.places.reshape(len(own.places), -1, 3)
+        points = flat[element[:, None], on]
+        k = self.unit_direction
+        e = self.electric
+        h = np.sqrt(eps / mu) * np.cross(k, e)
+        along = signs[:, None, None] * np.ones(on.shape)[..., None]
+        delays = np.sqrt(eps * mu) * ((points - placed.place) @ k)
+        return [across_faces(own, faces, along * e, along * h, delays, self.waveform)]
+
+
+Current = PointDipole | VolumeCurrent | SheetCurrent

@@ -1,12 +1,12 @@
-"""Common parts of the terms added to Maxwell's right-hand sides, and the elements that hold point sources."""
+"""Terms added to Maxwell's right-hand sides by kernels of their own, and the elements that hold point sources."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,9 @@ from haloscope.device.targets import KernelFile
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hexes import HexMesh, point_text
+from haloscope.mesh.hexes.shared_meshes import bounds
 from haloscope.numerics.elements.element_maps import gll_basis
-from haloscope.numerics.elements.locate import Locator, PartLocator
+from haloscope.numerics.elements.locate import PartLocator
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -79,11 +80,51 @@ class Bound:
     dt: float  # Time step
 
 
-class SourceTerm(Protocol):
-    """Something that is added to increments before each stage."""
+@dataclass(eq=False)
+class SourceTerm:
+    """A kernel that adds something to increments before each stage."""
 
-    def bind(self, to: Bound) -> list[list[Launch]]:
-        """Launches for each stage."""
+    name: str
+    kernel: Kernel
+    arguments: Mapping[str, Any]
+    takes: tuple[str, ...]  # Arguments that are parts of :class:`Bound`
+    by_stage: Mapping[str, Sequence[float]]  # Arguments that differ from stage to stage
+
+    def bind(self, to: Bound) -> list[Launch]:
+        """A launch for each stage."""
+        fixed = {**self.arguments, **{name: getattr(to, name) for name in self.takes}}
+        stages = zip(*self.by_stage.values(), strict=True)
+        return [
+            self.kernel.bind(**fixed, **dict(zip(self.by_stage, stage, strict=True)))
+            for stage in stages
+        ]
+
+
+@dataclass(eq=False)
+class StatefulTerm(SourceTerm):
+    """A term with states of its own in some elements."""
+
+    setting: Setting
+    elements: Integers
+    # On the device, each with its increments: (elements, values, nodes).
+    kept: Sequence[tuple[Array, Array]]
+    values: int  # At a node, of each of these
+
+    @property
+    def states(self) -> Floats:
+        """States on the host, (elements, values, nodes)."""
+        shape = len(self.elements), self.values, self.setting.nodes
+        host = [self.setting.device.to_host(states) for states, _ in self.kept]
+        return np.concatenate(
+            [part[: math.prod(shape)].astype(np.float64).reshape(shape) for part in host], axis=1
+        )
+
+    @states.setter
+    def states(self, values: Floats) -> None:
+        for number, (states, increments) in enumerate(self.kept):
+            first = number * self.values
+            states[:] = self.setting.put(values[:, first : first + self.values])
+            increments[:] = self.setting.zeros(len(increments))
 
 
 # Share of its size by which a curved element may bulge out of the box of its geometry nodes.
@@ -96,48 +137,26 @@ def lagrange(order: int, reference: Floats) -> Floats:
     return np.asarray((k[:, None, None] * j[:, None] * i).ravel())
 
 
-def locate(mesh: HexMesh, order: int, point: Floats) -> tuple[int, Floats]:
-    """Element that holds a point, and the point's place in its reference cube.
-
-    On a face that elements share it is that of the lowest number.
-    `order`: of the polynomials that give the elements their shape.
-    """
-    low, high = _boxes(mesh)
-    located = Locator(mesh, order, _near(low, high, point)).find(point[None])
-    if not located.inside[0]:
-        raise _nowhere(point, low.min(axis=0), high.max(axis=0))
-    return int(located.elements[0]), located.reference[0]
-
-
-def locate_on_ranks(
+def locate(
     world: World, mesh: HexMesh, numbers: Integers, order: int, point: Floats
 ) -> tuple[int, Floats]:
-    """As :func:`locate`, on ranks that know some elements each; all ranks call this."""
-    low, high = _boxes(mesh)
-    located = PartLocator(mesh, order, numbers, _near(low, high, point)).find(point[None])
+    """The own element that holds a point, or -1, and the point's place in its reference cube.
+
+    All ranks call this. On a face that elements share it is that of the lowest number.
+    `order`: of the polynomials that give the elements their shape.
+    """
+    flat = mesh.coordinates.reshape(mesh.count, -1, 3)
+    low, high = flat.min(axis=1), flat.max(axis=1)
+    room = ((high - low).max(axis=1) * _BULGE)[:, None]
+    near = np.flatnonzero(((point >= low - room) & (point <= high + room)).all(axis=1))
+    located = PartLocator(mesh, order, numbers, near).find(point[None])
     here = float(located.elements[0]) if located.inside[0] else math.inf
     lowest = -world.largest(-here)
     if math.isinf(lowest):
-        ends = [[world.largest(float(at)) for at in (-low).max(axis=0)]]
-        ends.append([world.largest(float(at)) for at in high.max(axis=0)])
-        raise _nowhere(point, -np.array(ends[0]), np.array(ends[1]))
+        lower, upper = bounds(world, mesh.coordinates)
+        raise InputError(
+            f"the point {point_text(point)} lies in no element",
+            allowed=f"points of the mesh, within {point_text(lower)} to {point_text(upper)}",
+        )
     mine = here == lowest and bool(located.inside[0])
     return (int(located.rows[0]), located.reference[0]) if mine else (-1, np.zeros(3))
-
-
-def _boxes(mesh: HexMesh) -> tuple[Floats, Floats]:
-    flat = mesh.coordinates.reshape(mesh.count, -1, 3)
-    return flat.min(axis=1), flat.max(axis=1)
-
-
-def _near(low: Floats, high: Floats, point: Floats) -> Integers:
-    """Elements that may hold a point."""
-    room = ((high - low).max(axis=1) * _BULGE)[:, None]
-    return np.flatnonzero(((point >= low - room) & (point <= high + room)).all(axis=1))
-
-
-def _nowhere(point: Floats, lower: Floats, upper: Floats) -> InputError:
-    return InputError(
-        f"the point {point_text(point)} lies in no element",
-        allowed=f"points of the mesh, within {point_text(lower)} to {point_text(upper)}",
-    )

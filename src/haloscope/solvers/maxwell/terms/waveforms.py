@@ -1,16 +1,14 @@
-"""Waveforms of sources and incident waves: closed forms and tables, evaluated on the device."""
+"""Waveforms of sources and incident waves: closed forms and tables, evaluated on the device; their spans."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-from haloscope.errors import InputError
 
 Floats = NDArray[np.float64]
 
@@ -19,11 +17,7 @@ NUMBERS = 4
 _LEAST_SAMPLES = 4
 _EVEN = 1e-6
 
-
-def _require(key: str, value: float, *, positive: bool = False) -> None:
-    if not math.isfinite(value) or (positive and value <= 0):
-        allowed = "a finite number above 0" if positive else "a finite number"
-        raise InputError("out of range", location=f"waveform: {key} = {value:g}", allowed=allowed)
+# Times are finite, widths, frequencies and spacings above 0: a case has no others.
 
 
 @dataclass(frozen=True)
@@ -34,10 +28,6 @@ class Gaussian:
     centre: float
     width: float
     kind: ClassVar[int] = 0
-
-    def __post_init__(self) -> None:
-        _require("centre", self.centre)
-        _require("width", self.width, positive=True)
 
     @property
     def numbers(self) -> tuple[float, ...]:
@@ -60,12 +50,6 @@ class ModulatedGaussian:
     phase: float = 0.0  # Radians
     kind: ClassVar[int] = 1
 
-    def __post_init__(self) -> None:
-        _require("centre", self.centre)
-        _require("width", self.width, positive=True)
-        _require("frequency", self.frequency, positive=True)
-        _require("phase", self.phase)
-
     @property
     def numbers(self) -> tuple[float, ...]:
         """As the device reads them."""
@@ -85,10 +69,6 @@ class Ricker:
     centre: float  # Time of the highest value, 1
     frequency: float  # Where its spectrum is highest, in oscillations a unit of time
     kind: ClassVar[int] = 2
-
-    def __post_init__(self) -> None:
-        _require("centre", self.centre)
-        _require("frequency", self.frequency, positive=True)
 
     @property
     def numbers(self) -> tuple[float, ...]:
@@ -113,11 +93,6 @@ class RampedSine:
     rise: float  # Time after which the amplitude is 1
     phase: float = 0.0  # Radians
     kind: ClassVar[int] = 3
-
-    def __post_init__(self) -> None:
-        _require("frequency", self.frequency, positive=True)
-        _require("rise", self.rise, positive=True)
-        _require("phase", self.phase)
 
     @property
     def numbers(self) -> tuple[float, ...]:
@@ -145,43 +120,14 @@ class Table:
     values: Floats  # Four or more
     kind: ClassVar[int] = 4
 
-    def __post_init__(self) -> None:
-        _require("start", self.start)
-        _require("spacing", self.spacing, positive=True)
-        values = np.asarray(self.values)
-        if values.ndim != 1 or len(values) < _LEAST_SAMPLES or not np.isfinite(values).all():
-            raise InputError(
-                f"the values have the shape {values.shape} or are not finite",
-                location="waveform: table",
-                allowed=f"a list of {_LEAST_SAMPLES} finite numbers or more",
-            )
-
     @classmethod
-    def of_times(cls, times: ArrayLike, values: ArrayLike) -> Table:
-        """Table from times, which must have equal distances, and as many values."""
-        t = np.asarray(times, np.float64)
-        v = np.asarray(values, np.float64)
-        if t.ndim != 1 or t.shape != v.shape or len(t) < _LEAST_SAMPLES:
-            raise InputError(
-                f"it has {t.size} times and {v.size} values",
-                location="waveform: table",
-                allowed=f"as many times as values, {_LEAST_SAMPLES} or more",
-            )
-        spacing = float(t[-1] - t[0]) / (len(t) - 1)
-        even = t[0] + spacing * np.arange(len(t))
-        if not spacing > 0 or np.abs(t - even).max() > _EVEN * spacing:
-            raise InputError(
-                "its times are not evenly spaced",
-                location="waveform: table",
-                remedy="sample the waveform at even distances",
-            )
-        return cls(float(t[0]), spacing, v)
+    def of_times(cls, times: Floats, values: Floats) -> Table:
+        """Table from times of equal distance, and as many values."""
+        return cls(float(times[0]), float(times[-1] - times[0]) / (len(times) - 1), values)
 
     @classmethod
     def sampled(cls, function: Callable[[Floats], Floats], until: float, spacing: float) -> Table:
         """Table of a function of time from 0 to some time."""
-        _require("until", until, positive=True)
-        _require("spacing", spacing, positive=True)
         count = max(_LEAST_SAMPLES, math.ceil(until / spacing * (1 - _EVEN)) + 1)
         times = np.linspace(0.0, until, count)
         values = np.broadcast_to(np.asarray(function(times), np.float64), times.shape)
@@ -209,3 +155,80 @@ class Table:
 
 
 Waveform = Gaussian | ModulatedGaussian | Ricker | RampedSine | Table
+
+
+# exp(-s^2) is below 2e-11 from here on; its spectrum exp(-(pi f w)^2) at pi f w likewise.
+_FADED = 5.0
+# The same for (1 - 2 s^2) exp(-s^2).
+_FADED_RICKER = 5.4
+# Of a table's spectrum what is below this part of its largest value counts for nothing.
+_LEAST = 1e-8
+# Where a spectrum has fallen to 1 % of its peak: exp(-s^2) and, for Ricker's, s^2 exp(1 - s^2). The
+# same of the pulses themselves in time.
+_MAIN = 0.01
+_MAIN_GAUSSIAN = math.sqrt(-math.log(_MAIN))
+_MAIN_RICKER = 2.764
+_MAIN_RICKER_TIME = 2.684
+# Times at which a pulse is looked at for its largest value.
+_LOOKS = 1000
+
+
+class Span(NamedTuple):
+    """Where a waveform has content."""
+
+    # Times up to and from which it stays below 1 % of its peak: inf for one that is 0 throughout, or
+    # goes on.
+    main_begin: float
+    main_end: float
+    end: float  # Time from which it is 0; inf for one that goes on
+    # Where its spectrum has fallen to 1 % of its peak, and above which there is nothing.
+    main_frequency: float
+    highest_frequency: float
+
+
+def span_of(waveform: Waveform) -> Span:
+    """The times and frequencies at which a waveform has content."""
+    if isinstance(waveform, RampedSine):
+        return Span(0.0, math.inf, math.inf, waveform.frequency, waveform.frequency)
+    if isinstance(waveform, Table):
+        start, spacing, heights = waveform.start, waveform.spacing, np.abs(waveform.values)
+        loud = np.flatnonzero(heights > _MAIN * heights.max())
+        begin, main_end = math.inf, start
+        if len(loud):
+            begin, main_end = (start + spacing * float(n) for n in (loud[0], loud[-1]))
+        end = start + spacing * (len(heights) - 1)
+        spectrum = np.abs(np.fft.rfft(waveform.values))
+        main, highest = (_last(spectrum, share) for share in (_MAIN, _LEAST))
+        duration = len(heights) * spacing
+        return Span(begin, main_end, end, main / duration, highest / duration)
+    if isinstance(waveform, Ricker):
+        rate, frequency = math.pi * waveform.frequency, waveform.frequency
+        main, faded = _MAIN_RICKER_TIME / rate, _FADED_RICKER / rate
+        frequencies = frequency * _MAIN_RICKER, frequency * _FADED
+    else:
+        main, faded = _MAIN_GAUSSIAN * waveform.width, _FADED * waveform.width
+        carrier = waveform.frequency if isinstance(waveform, ModulatedGaussian) else 0.0
+        rate = math.pi * waveform.width
+        frequencies = carrier + _MAIN_GAUSSIAN / rate, carrier + _FADED / rate
+    centre = waveform.centre
+    return Span(centre - main, centre + main, centre + faded, *frequencies)
+
+
+def _last(spectrum: Floats, share: float) -> float:
+    """The last line of a spectrum that is not below a share of its largest; 0 of an empty one."""
+    return float(np.flatnonzero(spectrum >= share * spectrum.max())[-1]) if spectrum.any() else 0.0
+
+
+def largest_cut(waveform: Waveform) -> float:
+    """Part of its peak at which a waveform jumps: where time 0 cuts it, or where its table ends."""
+    span = span_of(waveform)
+    if isinstance(waveform, RampedSine) or math.isinf(span.main_begin):
+        return 0.0
+    if isinstance(waveform, Table):
+        heights = np.abs(waveform.values)
+        ends = [heights[0], heights[-1]]
+        times = waveform.start + waveform.spacing * np.arange(len(heights))
+        return float(max(*ends, heights[times <= 0].max(initial=0.0)) / heights.max())
+    before = np.linspace(min(span.main_begin, 0.0), 0.0, _LOOKS)
+    heights = np.abs(waveform(np.linspace(span.main_begin, span.main_end, _LOOKS)))
+    return float(np.abs(waveform(before)).max() / heights.max())

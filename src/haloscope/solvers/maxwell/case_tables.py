@@ -1,20 +1,21 @@
-"""Keys of a Maxwell case for media, absorbing layers, currents and waves, and what they become."""
+"""Tables of a Maxwell case: meshes, media, sources, waves, layers and results; and what they become."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from haloscope.case.expressions import parse_quantity_or_expression
 from haloscope.case.tables import (
     SMALLEST,
     CaseFault,
     Coordinate,
+    Count,
     Name,
     NotNegative,
     Position,
@@ -23,11 +24,11 @@ from haloscope.case.tables import (
 )
 from haloscope.errors import InputError
 from haloscope.solvers.maxwell.elements import Material
-from haloscope.solvers.maxwell.terms.incident import PlaneWave
 from haloscope.solvers.maxwell.terms.layers import Layer
-from haloscope.solvers.maxwell.terms.media import Debye, Drude, Lorentz, Medium, Pole
+from haloscope.solvers.maxwell.terms.media import Debye, Drude, Lorentz, Medium
 from haloscope.solvers.maxwell.terms.sources import (
     Current,
+    PlaneWave,
     PointDipole,
     SheetCurrent,
     VolumeCurrent,
@@ -43,8 +44,11 @@ from haloscope.solvers.maxwell.terms.waveforms import (
 from haloscope.solvers.maxwell.terms.waveforms import Table as Sampled
 
 Density = tuple[float | str, float | str, float | str]
-_PLACE = ("x", "y", "z")
+PLACE = ("x", "y", "z")
 _LEAST_SAMPLES = 4
+_Kinds = dict[str, tuple[Callable[..., Any], dict[str, int]]]
+Made = TypeVar("Made")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,17 @@ def located(key: str, table: str = "") -> Iterator[None]:
         raise error.within(f"{table}.{key}") from None
 
 
+def made_of(
+    key: str, tables: Sequence[Made], make: Callable[[Made], T], table: str = ""
+) -> list[T]:
+    """Make something of each table of a list; faults tell its place in the list."""
+    results = []
+    for number, one in enumerate(tables):
+        with located(f"{key}.{number}", table):
+            results.append(make(one))
+    return results
+
+
 class PoleTable(Table):
     """A term of the permittivity of a dispersive medium, for fields proportional to exp(-i w t)."""
 
@@ -89,31 +104,23 @@ class PoleTable(Table):
     relaxation_time: Positive | None = None
     """debye: relaxation time in s."""
 
-    def pole(self, units: Units) -> Pole:
-        """The pole in natural units."""
-        c = units.speed
-        if self.kind == "drude":
-            return Drude(_of(self, "plasma_frequency") / c, _of(self, "collision_rate", 0.0) / c)
-        if self.kind == "lorentz":
-            return Lorentz(
-                _of(self, "strength"), _of(self, "resonance") / c, _of(self, "damping", 0.0) / c
-            )
-        return Debye(_of(self, "strength"), _of(self, "relaxation_time") * c)
 
-
-_KEYS_OF_POLES = {
-    "drude": ("plasma_frequency", "collision_rate"),
-    "lorentz": ("strength", "resonance", "damping"),
-    "debye": ("strength", "relaxation_time"),
+# What a kind becomes, and its keys: 1 are times, -1 rates, 0 numbers without a unit.
+_POLES: _Kinds = {
+    "drude": (Drude, {"plasma_frequency": -1, "collision_rate": -1}),
+    "lorentz": (Lorentz, {"strength": 0, "resonance": -1, "damping": -1}),
+    "debye": (Debye, {"strength": 0, "relaxation_time": 1}),
 }
-_KEYS_OF_WAVEFORMS = {
-    "gaussian": ("centre", "width"),
-    "modulated-gaussian": ("centre", "width", "frequency", "phase"),
-    "ricker": ("centre", "frequency"),
-    "sine": ("frequency", "rise", "phase"),
-    "expression": ("expression", "until", "samples"),
-    "table": ("file", "samples"),
+_WAVEFORMS: _Kinds = {
+    "gaussian": (Gaussian, {"centre": 1, "width": 1}),
+    "modulated-gaussian": (
+        ModulatedGaussian,
+        {"centre": 1, "width": 1, "frequency": -1, "phase": 0},
+    ),
+    "ricker": (Ricker, {"centre": 1, "frequency": -1}),
+    "sine": (RampedSine, {"frequency": -1, "rise": 1, "phase": 0}),
 }
+_ZERO_BY_DEFAULT = ("collision_rate", "damping", "phase")
 _KEYS_OF_SOURCES = {
     "dipole": ("position", "moment"),
     "volume": ("density", "regions"),
@@ -134,14 +141,25 @@ def _refuse_foreign(
             raise CaseFault(f"{name} has no key {key}", location=key, allowed=", ".join(own))
 
 
-def _of(table: PoleTable | WaveformTable, key: str, otherwise: float | None = None) -> float:
+def _of(table: PoleTable | WaveformTable, key: str) -> Any:
     """A key that this kind of a table needs."""
     value = getattr(table, key)
-    if value is None:
-        value = otherwise
-    if value is None:
+    if value is None and key not in _ZERO_BY_DEFAULT:
         raise CaseFault(f"kind = {table.kind!r} needs this key", location=key, remedy="add it")
-    return float(value)
+    return value or 0.0
+
+
+def _made(table: PoleTable | WaveformTable, noun: str, kinds: _Kinds, units: Units) -> Any:
+    """The object that a table describes, in natural units, by its kind."""
+    make, keys = kinds[table.kind]
+    _refuse_foreign(table, f"a {table.kind} {noun}", tuple(keys))
+    c, values = units.speed, {key: _of(table, key) for key in keys}
+    return make(
+        *(
+            values[key] * c if power > 0 else values[key] / c if power < 0 else values[key]
+            for key, power in keys.items()
+        )
+    )
 
 
 class MaterialTable(Table):
@@ -162,16 +180,10 @@ class MaterialTable(Table):
 
     def material(self, units: Units) -> Material:
         """The medium in natural units."""
-        for number, pole in enumerate(self.poles):
-            with located(f"poles.{number}"):
-                _refuse_foreign(pole, f"a {pole.kind} pole", _KEYS_OF_POLES[pole.kind])
+        poles = made_of("poles", self.poles, lambda pole: _made(pole, "pole", _POLES, units))
         loss = self.conductivity * units.impedance, self.magnetic_conductivity / units.impedance
         if not any(loss) and not self.poles:
             return Material(self.permittivity, self.permeability)
-        poles = []
-        for number, pole in enumerate(self.poles):
-            with located(f"poles.{number}"):
-                poles.append(pole.pole(units))
         return Medium(self.permittivity, self.permeability, *loss, tuple(poles))
 
 
@@ -204,39 +216,17 @@ class WaveformTable(Table):
 
     def waveform(self, units: Units) -> Waveform:
         """The waveform in natural units."""
-        _refuse_foreign(self, f"a {self.kind} waveform", _KEYS_OF_WAVEFORMS[self.kind])
-        c = units.speed
-        if self.kind == "gaussian":
-            return Gaussian(_of(self, "centre") * c, _of(self, "width") * c)
-        if self.kind == "modulated-gaussian":
-            return ModulatedGaussian(
-                _of(self, "centre") * c,
-                _of(self, "width") * c,
-                _of(self, "frequency") / c,
-                _of(self, "phase", 0.0),
-            )
-        if self.kind == "ricker":
-            return Ricker(_of(self, "centre") * c, _of(self, "frequency") / c)
-        if self.kind == "sine":
-            return RampedSine(
-                _of(self, "frequency") / c, _of(self, "rise") * c, _of(self, "phase", 0.0)
-            )
-        return self._sampled(c)
-
-    def _sampled(self, c: float) -> Waveform:
+        if self.kind in _WAVEFORMS:
+            return cast(Waveform, _made(self, "waveform", _WAVEFORMS, units))
         from haloscope.case.expressions import Table as Csv
 
+        c, own = units.speed, ("file",) if self.kind == "table" else ("expression", "until")
+        _refuse_foreign(self, f"a {self.kind} waveform", (*own, "samples"))
         if self.kind == "table":
-            if self.file is None:
-                raise CaseFault("kind = 'table' needs this key", location="file", remedy="add it")
-            table = Csv.from_csv(self.file)
+            table = Csv.from_csv(_of(self, "file"))
             times = np.linspace(table.coordinate[0], table.coordinate[-1], self.samples)
             return Sampled.of_times(times * c, table(times))
-        if self.expression is None:
-            raise CaseFault(
-                "kind = 'expression' needs this key", location="expression", remedy="add it"
-            )
-        formula = parse_quantity_or_expression(self.expression, "expression", ("t",))
+        formula = parse_quantity_or_expression(_of(self, "expression"), "expression", ("t",))
         until = _of(self, "until")
 
         def values(t: Floats) -> Floats:
@@ -282,7 +272,7 @@ class SourceTable(Table):
                 f"a {self.kind} current needs this key", location="density", remedy="add it"
             )
         parts = [
-            parse_quantity_or_expression(part, f"density[{axis}]", _PLACE)
+            parse_quantity_or_expression(part, f"density[{axis}]", PLACE)
             for axis, part in enumerate(self.density)
         ]
 
@@ -348,3 +338,220 @@ class LayerTable(Table):
         """The layer; lengths are the same in all units."""
         sides: dict[str, float] = {side: depth for side, depth in self.thickness.items()}  # noqa: C416
         return Layer(sides, self.grading, self.reflection)
+
+
+Triple = tuple[Count, Count, Count]
+Axis = Literal["x", "y", "z"]
+
+
+class Box(Table):
+    """A box of bricks; its surfaces are x-, x+, y-, y+, z-, z+."""
+
+    elements: Triple
+    """Along x, y, z."""
+    lower: Position = (0.0, 0.0, 0.0)
+    """Corner in m."""
+    upper: Position = (1.0, 1.0, 1.0)
+    """The opposite corner in m."""
+    periodic: tuple[Axis, ...] = ()
+    """Periodic axes."""
+    grading: Position = (1.0, 1.0, 1.0)
+    """Size of the last element over that of the first along each axis."""
+    warp: Annotated[float, Field(ge=-0.12, le=0.12)] = 0.0
+    """Amplitude of a smooth distortion of the elements, in units of the box."""
+
+
+class Cylinder(Table):
+    """A circular cylinder around the z axis; its surfaces are wall, bottom and top."""
+
+    radius: Positive
+    """Radius in m."""
+    bottom: Coordinate = 0.0
+    """Lower end along z in m."""
+    top: Coordinate
+    """Upper end along z in m."""
+    core: Count = 2
+    """Elements along each side of the square core."""
+    rings: Count = 2
+    """Elements from the core to the wall."""
+    layers: Count = 1
+    """Elements along z."""
+    periodic: bool = False
+    """true: periodic along z."""
+
+
+class Sphere(Table):
+    """A sphere, alone or within a larger sphere or a cube; its regions are inner, outer and margin."""
+
+    radius: Positive
+    """Radius in m."""
+    core: Count = 2
+    """Elements along each side of the central cube."""
+    rings: Count = 2
+    """Elements from the central cube to the radius."""
+    outer_radius: Positive | None = None
+    """Radius of a sphere around the sphere, in m; the surface of the mesh is then wall."""
+    box_half_width: Positive | None = None
+    """Half the side of a cube around the sphere, in m; the surfaces of the mesh are then x-, x+, ..."""
+    outer_rings: Count = 2
+    """Elements from the radius to the outer sphere or cube."""
+    margin: NotNegative = 0.0
+    """Thickness of plain bricks around the cube, in m."""
+    margin_layers: Annotated[int, Field(ge=0, le=10_000)] = 0
+    """Elements across the margin."""
+    centre: Position = (0.0, 0.0, 0.0)
+    """Centre in m."""
+
+    @model_validator(mode="after")
+    def _one_surrounding(self) -> Sphere:
+        if self.outer_radius is not None and self.box_half_width is not None:
+            raise CaseFault(
+                f"outer_radius = {self.outer_radius:g} and box_half_width = {self.box_half_width:g} are both "
+                "set",
+                allowed="one of them: a sphere or a cube around the sphere",
+                remedy="remove one",
+            )
+        return self
+
+
+class PeriodicPair(Table):
+    """Two periodic surfaces of a mesh file."""
+
+    first: Name
+    """Name of the first surface."""
+    second: Name
+    """Name of the second surface."""
+    translation: Position | None = None
+    """Vector from the first to the second surface, in m; by default between their centres."""
+
+
+class MeshFile(Table):
+    """A mesh of hexahedra in a file, of any geometric order."""
+
+    file: Name
+    """Path of a Gmsh file (.msh), or of a file with the ending .vtu, .vtk, .xdmf, .xmf, .med, .inp, .mesh, .meshb,
+    .bdf, .fem, .nas, .su2, .avs or .ugrid; physical groups name surfaces and volumes."""
+    scale: Positive = 1.0
+    """Factor from lengths of the file to metres: 0.001 for millimetres."""
+    periodic: Annotated[tuple[PeriodicPair, ...], Field(max_length=100)] = ()
+    """Pairs of surfaces: [[maxwell.mesh.periodic]] tables."""
+
+
+class LossyWall(Table):
+    """A wall with a surface impedance."""
+
+    impedance: Positive
+    """Surface impedance in ohm (of a good conductor at the frequency f: sqrt(pi f mu / sigma))."""
+
+
+class Initial(Table):
+    """Fields at step 0: numbers or expressions of x, y, z (m)."""
+
+    Ex: float | str = 0.0
+    """In V/m."""
+    Ey: float | str = 0.0
+    """In V/m."""
+    Ez: float | str = 0.0
+    """In V/m."""
+    Hx: float | str = 0.0
+    """In A/m."""
+    Hy: float | str = 0.0
+    """In A/m."""
+    Hz: float | str = 0.0
+    """In A/m."""
+
+
+class Slice(Table):
+    """The plane of the picture."""
+
+    axis: Literal["auto", "x", "y", "z"] = "auto"
+    """Normal of the plane; auto: the shortest side of the mesh, z if offset is set."""
+    offset: Coordinate | None = None
+    """Position on the axis in m; by default the middle of the mesh."""
+    points: Annotated[int, Field(ge=2, le=2000)] = 200
+    """Samples along the longer side."""
+
+
+class Krylov(Table):
+    """Space and accuracy of the exponential integrator."""
+
+    dimension: Annotated[int, Field(ge=2, le=200)] = 24
+    """Largest number of vectors in the space; each is as large as the fields."""
+    tolerance: Annotated[float, Field(ge=1e-14, le=1e-2)] = 1e-10
+    """Largest error of a step over the norm of the fields; steps with a larger error are cut."""
+
+
+class Exact(Table):
+    """A known solution: it sets the fields at step 0, and errors are computed against it."""
+
+    solution: Name
+    """periodic-box, conducting-box, cavity-te101, waveguide-tm01, sphere-tm11 and other modes of these
+    shapes (te or tm and the numbers of the mode)."""
+    radius: Positive = 1.0
+    """Radius of a waveguide or sphere in m."""
+    length: Positive = 1.0
+    """Edge of a cube, or the period of a waveguide, in m."""
+    size: tuple[Positive, Positive, Positive] = (1.0, 1.0, 1.0)
+    """Edges of a cavity in m."""
+
+
+Degrees = Annotated[float, Field(ge=-360.0, le=360.0)]
+
+
+class SpectrumTable(Table):
+    """Spectra and resonances at probes."""
+
+    band: tuple[NotNegative, Positive]
+    """Lowest and highest frequency in Hz (natural units: oscillations per metre of c t)."""
+    start: NotNegative | None = None
+    """Start of the evaluated series, in s; by default the end of the last source, or 0."""
+    probes: Annotated[tuple[Name, ...], Field(max_length=1000)] = ()
+    """Names of probes; all by default."""
+    window: Literal["none", "hann", "fade"] = "fade"
+    """Window of the series for the spectrum (not for the resonances). none: for fields that have
+    decayed; hann: for a steady oscillation; fade, from 1 to 0: for fields that still oscillate at the
+    end."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SpectrumTable:
+        if not self.band[0] < self.band[1]:
+            raise CaseFault(
+                "the lowest frequency is not below the highest",
+                location=f"band = {list(self.band)}",
+                allowed="[low, high]",
+            )
+        return self
+
+
+class FarFieldTable(Table):
+    """Far field, from the fields on a closed surface in a uniform medium.
+
+    The surface may end at complete plane walls (pec or pmc), which are replaced by image currents.
+
+    Amplitudes belong to a steady state in which the waveform of the first wave has the amplitude 1;
+    without waves, the waveform of the first source.
+    """
+
+    frequencies: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=1000)]
+    """Frequencies in Hz (natural units: oscillations per metre of c t)."""
+    box: tuple[Position, Position] | None = None
+    """Surface around the elements with centres between this lower and upper corner, in m."""
+    regions: tuple[Name, ...] = ()
+    """Surface around these regions. Without box and regions: around the total field of a wave, or,
+    without waves, around all elements outside the absorbing layer."""
+    theta: Annotated[int, Field(ge=2, le=3601)] = 91
+    """Number of angles from +z, evenly spaced from 0 to 180 degrees."""
+    phi: Annotated[tuple[Degrees, ...], Field(min_length=1, max_length=720)] = (0.0, 90.0)
+    """Angles from +x in degrees."""
+    start: NotNegative = 0.0
+    """Start of the transform of the fields, in s; for a sine, a time from which the fields are steady."""
+    interval: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Steps between two samples; by default at least 12 samples in the shortest period."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> FarFieldTable:
+        if self.box is not None and self.regions:
+            raise CaseFault(
+                "box and regions are both set", allowed="one of them", remedy="remove one"
+            )
+        return self

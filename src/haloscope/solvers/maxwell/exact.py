@@ -1,4 +1,4 @@
-"""Exact solutions of Maxwell's equations: resonators, waves, and Fresnel's coefficients of half spaces and slabs."""
+"""Exact solutions of Maxwell's equations: resonators, waves, Fresnel's coefficients of half spaces and slabs, Mie's series."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from haloscope.errors import InputError
 from haloscope.numerics.elements.element_maps import legendre
@@ -257,11 +257,7 @@ FORMS = (
 
 
 def named(
-    name: str,
-    *,
-    radius: float = 1.0,
-    length: float = 1.0,
-    size: Lengths = (1.0, 1.0, 1.0),
+    name: str, *, radius: float = 1.0, length: float = 1.0, size: Lengths = (1.0, 1.0, 1.0)
 ) -> TimeHarmonic:
     """Solution by the name that a case file gives."""
     if name == "periodic-box":
@@ -381,3 +377,146 @@ def slab_wave(
         return result
 
     return TimeHarmonic(frequency, phasor)
+
+
+# Mie's series. Fields vary as exp(-i w t), so that an absorbing medium has a permittivity with a
+# positive imaginary part. The sphere's permittivity and permeability are relative to those of the
+# medium around it, which is lossless; x = k a is its size parameter, k the wavenumber outside. The
+# wave travels along +z and is polarised along x; theta is the angle from +z, the forward direction.
+#
+# Formulas: C. F. Bohren, D. R. Huffman, Absorption and Scattering of Light by Small Particles,
+# Wiley 1983 (BH), chapter 4.
+
+_LARGE = 1e200
+
+
+@dataclass(frozen=True, eq=False)
+class ScatteringSphere:
+    """Coefficients of the scattered wave; made by `dielectric_sphere`."""
+
+    size: float  # x = k a
+    # a_n and b_n for n from 1 on (BH eq. 4.53), complex (terms,).
+    electric: Complexes
+    magnetic: Complexes
+
+    @property
+    def _degrees(self) -> Floats:
+        return np.arange(1.0, len(self.electric) + 1)
+
+    @property
+    def scattering(self) -> float:
+        """Scattering efficiency: cross section over pi a^2 (BH eq. 4.61)."""
+        coefficients = np.abs(self.electric) ** 2 + np.abs(self.magnetic) ** 2
+        return float(2 / self.size**2 * ((2 * self._degrees + 1) * coefficients).sum())
+
+    @property
+    def extinction(self) -> float:
+        """Extinction efficiency: scattering and absorption (BH eq. 4.62)."""
+        coefficients = (self.electric + self.magnetic).real
+        return float(2 / self.size**2 * ((2 * self._degrees + 1) * coefficients).sum())
+
+    def amplitudes(self, theta: ArrayLike) -> tuple[Complexes, Complexes]:
+        """S1 (across the plane of scattering) and S2 (within it) at angles in rad, BH eq. 4.74."""
+        cosine = np.cos(np.asarray(theta, np.float64))
+        across, within = np.zeros(cosine.shape, complex), np.zeros(cosine.shape, complex)
+        last, this = np.zeros_like(cosine), np.ones_like(cosine)
+        for n, (a, b) in enumerate(zip(self.electric, self.magnetic, strict=True), start=1):
+            # pi_n is `this`, tau_n by BH eq. 4.47.
+            tau = n * cosine * this - (n + 1) * last
+            weight = (2 * n + 1) / (n * (n + 1))
+            across += weight * (a * this + b * tau)
+            within += weight * (a * tau + b * this)
+            last, this = this, ((2 * n + 1) * cosine * this - (n + 1) * last) / n
+        return across, within
+
+    def far_field(self, wavenumber: float, theta: ArrayLike, phi: ArrayLike) -> Complexes:
+        """E_theta and E_phi of the scattered wave far away, times r exp(-i k r).
+
+        The incident wave is exp(i k z) along x at t = 0, of amplitude 1; the sphere's centre is the
+        origin (BH eqs. 4.74-4.76 with 3.12).
+        """
+        # `theta`, `phi`: directions in rad; shapes that broadcast.
+        # Returns: in m: relative to the incident amplitude.
+        across, within = self.amplitudes(theta)
+        angle = np.asarray(phi, np.float64)
+        parts = np.broadcast_arrays(np.cos(angle) * within, -np.sin(angle) * across)
+        return np.asarray(1j / wavenumber * np.stack(parts))
+
+    def cross_section(self, wavenumber: float, theta: ArrayLike, phi: ArrayLike) -> Floats:
+        """Bistatic radar cross section 4 pi r^2 |E_s|^2 / |E_i|^2 in m^2.
+
+        Parameters as for `far_field`; phi = 0 is the plane of the electric field.
+        """
+        return np.asarray(
+            4 * np.pi * (np.abs(self.far_field(wavenumber, theta, phi)) ** 2).sum(axis=0)
+        )
+
+
+def dielectric_sphere(
+    size: float, permittivity: complex, permeability: complex = 1.0
+) -> ScatteringSphere:
+    """Sphere of a medium.
+
+    `permittivity`, `permeability`: relative to the medium around; imaginary parts not negative. The
+    refractive index is the root of their product with an imaginary part that is not negative.
+    """
+    # Each root is one in the first quadrant; abs() takes the sign from a negative zero.
+    epsilon, mu = (complex(v.real, abs(v.imag)) for v in (permittivity, permeability))
+    index = np.sqrt(epsilon) * np.sqrt(mu)
+    psi, xi = _riccati_bessel(size)
+    n = np.arange(1, len(psi))
+    slope = _logarithmic_derivative(complex(size * index), len(psi) - 1)
+
+    def coefficient(factor: complex) -> Complexes:
+        inside = factor * slope + n / size
+        numerator = inside * psi[1:] - psi[:-1]
+        return np.asarray(numerator / (inside * xi[1:] - xi[:-1]))
+
+    return ScatteringSphere(size, coefficient(mu / index), coefficient(index / mu))
+
+
+def _terms(size: float) -> int:
+    # W. J. Wiscombe, Appl. Opt. 19 (1980) 1505, adds 4.05 x^(1/3) + 2 for 1e-8; this is for 1e-15.
+    return math.ceil(size + 7 * math.cbrt(size) + 8)
+
+
+def _first_of_downward(size: float, terms: int) -> int:
+    """Degree so far beyond both that what a downward recurrence begins with is forgotten."""
+    return math.ceil(max(size, terms) + 10 * math.cbrt(max(size, 1.0)) + 20)
+
+
+def _riccati_bessel(x: float) -> tuple[Floats, Complexes]:
+    """psi_n = x j_n and xi_n = x (j_n + i y_n) for n from 0.
+
+    j_n by downward recurrence (J. C. P. Miller's), y_n by upward recurrence: each stable.
+    """
+    terms = _terms(x)
+    psi = np.zeros(terms + 1)
+    above, this = 0.0, 1.0
+    for n in range(_first_of_downward(x, terms), 0, -1):
+        if n <= terms:
+            psi[n] = this
+        above, this = this, (2 * n + 1) / x * this - above
+        if abs(this) > _LARGE:
+            psi /= _LARGE
+            above, this = above / _LARGE, this / _LARGE
+    psi[0] = this
+    zero, one = math.sin(x), math.sin(x) / x - math.cos(x)
+    # sin x / x - cos x loses digits for a small x, and either may be near a zero.
+    psi *= zero / psi[0] if abs(zero) > abs(one) else one / psi[1]
+    second = np.zeros(terms + 1)
+    second[0], second[1] = -math.cos(x), -math.cos(x) / x - math.sin(x)
+    for n in range(1, terms):
+        second[n + 1] = (2 * n + 1) / x * second[n] - second[n - 1]
+    return psi, psi + 1j * second
+
+
+def _logarithmic_derivative(z: complex, terms: int) -> Complexes:
+    """psi_n'(z) / psi_n(z) for n from 1 to `terms`, downward (BH eq. 4.89)."""
+    result = np.zeros(terms, complex)
+    value = 0j
+    for n in range(_first_of_downward(abs(z), terms), 0, -1):
+        if n <= terms:
+            result[n - 1] = value
+        value = n / z - 1 / (value + n / z)
+    return result

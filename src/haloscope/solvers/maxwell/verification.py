@@ -1,4 +1,4 @@
-"""Runs of the Maxwell solver compared with exact solutions: errors by order, resonances of a sphere."""
+"""Runs of the Maxwell solver compared with exact solutions: errors by order, resonances and scattering of a sphere."""
 
 from __future__ import annotations
 
@@ -6,32 +6,29 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from haloscope.device.interface import Device
-from haloscope.mesh.hexes.hex_generators import box, cylinder, sphere
+from haloscope.mesh.hexes.hex_generators import SIDE_NAMES, box, cylinder, sphere
 from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.mesh.hexes.mesh_parts import take
 from haloscope.numerics.elements.element_maps import nodes, thickness, volume_weights
 from haloscope.numerics.spectrum import resonances
 from haloscope.numerics.time_integration import LSERK4
+from haloscope.solvers.maxwell import exact
+from haloscope.solvers.maxwell.case import LIGHT
 from haloscope.solvers.maxwell.elements import Material
+from haloscope.solvers.maxwell.exact import TAU, Floats, Response, Solution, TimeHarmonic, slab_wave
+from haloscope.solvers.maxwell.resolution import geometric_bounds
 from haloscope.solvers.maxwell.stepping import Stepping
 from haloscope.solvers.maxwell.terms.additions import PointwiseAdditions, place
-from haloscope.solvers.maxwell.terms.incident import PlaneWave
 from haloscope.solvers.maxwell.terms.layers import Layer
 from haloscope.solvers.maxwell.terms.media import Drude, Lorentz, Medium
+from haloscope.solvers.maxwell.terms.sources import PlaneWave
 from haloscope.solvers.maxwell.terms.waveforms import RampedSine
-from haloscope.solvers.maxwell.verification import exact
-from haloscope.solvers.maxwell.verification.exact import (
-    TAU,
-    Floats,
-    Response,
-    Solution,
-    TimeHarmonic,
-    slab_wave,
-)
+from haloscope.solvers.verification import Solve
 
 # Each run states its mesh, order and time step. The step is a share of the bound
 # ``4.657 h / (2 N (N + 1))``: h the least thickness of an element in any direction, 4.657 the reach
@@ -40,13 +37,12 @@ from haloscope.solvers.maxwell.verification.exact import (
 SHARE = 0.2
 """Of the bound, where nothing else is said."""
 
-_WALLS = dict.fromkeys(("x-", "x+", "y-", "y+", "z-", "z+"), "pec")
+_WALLS = dict.fromkeys(SIDE_NAMES, "pec")
 # As many elements as the reference code's meshes: 128, 27 and 50.
 PERIODIC_ELEMENTS = (4, 4, 8)
 CONDUCTING_ELEMENTS = (3, 3, 3)
 GUIDE_RADIUS, GUIDE_LAYERS = 8.0, 10
-_INTERFACE_ELEMENTS, _BEFORE, _BEHIND = 20, -3.0, 2.0
-_SLAB_ELEMENTS, _SLAB_START, _SLAB_END = 12, -1.0, 2.0
+_ENDS = dict.fromkeys(("x-", "x+"), "absorbing")
 
 
 @dataclass(frozen=True)
@@ -109,13 +105,8 @@ class Run:
             if not isinstance(pole, Drude):
                 states.append(polarisation)
         name = f"medium_{3 * medium.states}"
-        self.additions.restore(
-            {
-                "time": np.array([time]),
-                name: np.concatenate(states, axis=1).real,
-                f"{name}_elements": self.stepping.part.elements,
-            }
-        )
+        self.additions.restore({name: np.concatenate(states, axis=1).real})
+        self.additions.set_time(time)
 
     def start(self, fields: Floats, until: float, share: float) -> int:
         """Set the fields and the step; how many steps there are."""
@@ -140,29 +131,17 @@ class Run:
         )
 
 
-def periodic_box(
-    order: int,
-    device: Device,
-    *,
-    elements: exact.Triple = PERIODIC_ELEMENTS,
-    share: float = SHARE,
-    until: float = 1.0,
-) -> Errors:
+def periodic_box(order: int, device: Device) -> Errors:
     """Standing wave in the periodic box [0, 2 pi]^3."""
-    mesh = box(elements, upper=(TAU, TAU, TAU), periodic=(True, True, True))
-    return Run(mesh, order, device).errors(exact.periodic_box(), until, share)
+    mesh = box(PERIODIC_ELEMENTS, upper=(TAU, TAU, TAU), periodic=(True, True, True))
+    return Run(mesh, order, device).errors(exact.periodic_box(), 1.0)
 
 
 def conducting_box(
-    order: int,
-    device: Device,
-    *,
-    elements: exact.Triple = CONDUCTING_ELEMENTS,
-    share: float = SHARE,
-    until: float = 1.0,
+    order: int, device: Device, *, share: float = SHARE, until: float = 1.0
 ) -> Errors:
     """Standing wave in the unit cube with perfectly conducting walls."""
-    run = Run(box(elements), order, device, boundaries=_WALLS)
+    run = Run(box(CONDUCTING_ELEMENTS), order, device, boundaries=_WALLS)
     return run.errors(exact.conducting_box(), until, share)
 
 
@@ -188,55 +167,42 @@ def guide_mesh(*, layers: int, length: float, radius: float) -> HexMesh:
     return cylinder(radius, 0.0, length, core=1, rings=1, layers=layers, periodic=True)
 
 
-def waveguide(
-    order: int,
-    device: Device,
-    *,
-    layers: int = GUIDE_LAYERS,
-    share: float = SHARE,
-    until: float = 1.0,
-) -> Errors:
+def waveguide(order: int, device: Device) -> Errors:
     """TM01 in a round guide: radius 8, period 16 pi, a core of one element and one ring of four.
 
     The reference code's test has this size, ten layers along the axis and so 50 elements.
     """
     radius, length = GUIDE_RADIUS, TAU * GUIDE_RADIUS
-    mesh = guide_mesh(layers=layers, length=length, radius=radius)
+    mesh = guide_mesh(layers=GUIDE_LAYERS, length=length, radius=radius)
     run = Run(mesh, order, device, boundaries={"wall": "pec"})
-    return run.errors(exact.waveguide("tm", 0, 1, radius=radius, length=length), until, share)
+    return run.errors(exact.waveguide("tm", 0, 1, radius=radius, length=length), 1.0)
 
 
-def _interface_run(
-    order: int, device: Device, permittivity: float
-) -> tuple[Run, Solution, tuple[Material, Material]]:
-    width = (_BEHIND - _BEFORE) / _INTERFACE_ELEMENTS
+def _column(elements: int, start: float, end: float, thickness: float) -> HexMesh:
+    """Elements along x, periodic to the sides, of two regions: the second in 0 < x < thickness."""
+    width = (end - start) / elements
     mesh = box(
-        (_INTERFACE_ELEMENTS, 1, 1),
-        (_BEFORE, 0.0, 0.0),
-        (_BEHIND, width, width),
-        periodic=(False, True, True),
+        (elements, 1, 1), (start, 0.0, 0.0), (end, width, width), periodic=(False, True, True)
     )
-    regions = (mesh.centres[:, 0] > 0).astype(np.int32)
-    mesh = replace(mesh, regions=regions, region_names=("before", "behind"))
-    media = Material(), Material(permittivity=permittivity)
-    ends = dict.fromkeys(("x-", "x+"), "absorbing")
-    run = Run(mesh, order, device, boundaries=ends, materials=media)
-    return run, exact.pulse_at_interface(_pulse, *media), media
+    x = mesh.centres[:, 0]
+    regions = ((x > 0) & (x < thickness)).astype(np.int32)
+    return replace(mesh, regions=regions, region_names=("first", "second"))
 
 
 def _pulse(x: Floats) -> Floats:
     return np.asarray(np.exp(-(((x + 1.5) / 0.3) ** 2)))
 
 
-def dielectric(
-    order: int, device: Device, *, permittivity: float = 4.0, share: float = 0.5
-) -> tuple[Errors, float, float]:
+def dielectric(order: int, device: Device) -> tuple[Errors, float, float]:
     """Pulse that meets a denser half space at x = 0: errors, and the measured r and t."""
     # 20 elements over -3 < x < 2, run until t = 3, when both parts have left the interface: the
     # mean of E on each side over that of the incident pulse then is r, and t times the ratio of the
     # speeds.
-    run, solution, (first, second) = _interface_run(order, device, permittivity)
-    errors = run.errors(solution, 3.0, share)
+    first, second = media = Material(), Material(permittivity=4.0)
+    mesh = _column(20, -3.0, 2.0, math.inf)
+    run = Run(mesh, order, device, boundaries=_ENDS, materials=media)
+    solution = exact.pulse_at_interface(_pulse, *media)
+    errors = run.errors(solution, 3.0, 0.5)
     electric = (run.stepping.values()[:, 1] * run.weights).sum(axis=1)
     incident = (run.at(solution, 0.0)[:, 1] * run.weights).sum()
     behind = run.points[0].mean(axis=1) > 0
@@ -252,30 +218,15 @@ def decades_an_order(errors: Mapping[int, float]) -> float:
     return float(-np.polyfit(orders, logarithms, 1)[0])
 
 
-def dispersive_slab(
-    medium: Medium,
-    order: int,
-    device: Device,
-    *,
-    frequency: float = 5.0,
-    periods: int = 1,
-    share: float = 0.5,
-) -> Errors:
-    """Slab of a medium with memory in vacuum, 0 < x < 1, lit by a steady wave of one frequency.
+def dispersive_slab(medium: Medium, order: int, device: Device) -> Errors:
+    """Slab of a medium with memory in vacuum, 0 < x < 1, lit by a steady wave of frequency 5.
 
     Fields and currents start as Fresnel's coefficients say and have to stay so: the wave comes in
     at x = -1 and both ends absorb. 12 elements over -1 < x < 2.
     """
-    width = (_SLAB_END - _SLAB_START) / _SLAB_ELEMENTS
-    mesh = box(
-        (_SLAB_ELEMENTS, 1, 1),
-        (_SLAB_START, 0.0, 0.0),
-        (_SLAB_END, width, width),
-        periodic=(False, True, True),
-    )
-    inside = (mesh.centres[:, 0] > 0) & (mesh.centres[:, 0] < 1)
-    mesh = replace(mesh, regions=inside.astype(np.int32), region_names=("vacuum", "slab"))
+    mesh = _column(12, -1.0, 2.0, 1.0)
     # The waveform has risen long before; its time is shifted by whole periods.
+    frequency = 5.0
     period = TAU / frequency
     incoming = PlaneWave(
         direction=(1.0, 0.0, 0.0),
@@ -284,14 +235,13 @@ def dispersive_slab(
         boundaries=("x-",),
         start=(0.0, 0.0, 0.0),
     )
-    ends = dict.fromkeys(("x-", "x+"), "absorbing")
     run = Run(
-        mesh, order, device, boundaries=ends, materials=(Material(), medium), waves=(incoming,)
+        mesh, order, device, boundaries=_ENDS, materials=(Material(), medium), waves=(incoming,)
     )
     seen = Response(complex(medium.permittivity_at(frequency)), medium.permeability)
     wave = slab_wave(frequency, 1.0, seen)
     run.rest_in(medium, wave, 2 * period)
-    return run.errors(wave, periods * period, share)
+    return run.errors(wave, period, 0.5)
 
 
 MODES = (("tm", 1, 1), ("tm", 2, 1), ("te", 1, 1))
@@ -303,34 +253,23 @@ _STEPS_A_SAMPLE = 8
 _BEYOND = 0.3
 
 
-def _opened(
-    order: int, device: Device, modes: Sequence[tuple[str, int, int]], core: int, rings: int
-) -> tuple[Run, dict[str, TimeHarmonic]]:
-    run = Run(sphere(1.0, core=core, rings=rings), order, device, boundaries={"wall": "pec"})
-    return run, {f"{kind}{m}{n}": exact.sphere(kind, m, n) for kind, m, n in modes}
-
-
-def _together(run: Run, waves: Mapping[str, TimeHarmonic]) -> Floats:
-    return np.asarray(sum(run.at(wave, 0.0) for wave in waves.values()))
+def _ringing(order: int, device: Device, until: float) -> tuple[Run, dict[str, TimeHarmonic], int]:
+    """All modes at once in the unit sphere, and the number of steps to a time."""
+    run = Run(sphere(1.0, core=1, rings=1), order, device, boundaries={"wall": "pec"})
+    waves = {f"{kind}{m}{n}": exact.sphere(kind, m, n) for kind, m, n in MODES}
+    start = np.asarray(sum(run.at(wave, 0.0) for wave in waves.values()))
+    return run, waves, run.start(start, until, 0.8)
 
 
 def frequencies_by_projection(
-    order: int,
-    device: Device,
-    *,
-    modes: Sequence[tuple[str, int, int]] = MODES,
-    core: int = 1,
-    rings: int = 1,
-    share: float = 0.8,
-    until: float = 6.0,
+    order: int, device: Device, *, until: float = 6.0
 ) -> dict[str, tuple[float, float]]:
     """Frequencies of resonances of the unit sphere with a conducting wall, beside the exact ones."""
     # All modes start at once. At equal times the fields are projected on each mode's own E and H:
     # these are cos w t and sin w t, and the slope of their phase is the frequency. Modes are
     # orthogonal, and damping changes no phase.
-    run, waves = _opened(order, device, modes, core, rings)
+    run, waves, steps = _ringing(order, device, until)
     shapes = {name: _shapes(run, wave) for name, wave in waves.items()}
-    steps = run.start(_together(run, waves), until, share)
     fastest = max(wave.frequency for wave in waves.values())
     samples = min(steps, math.ceil(until * fastest / TAU * _SAMPLES_A_PERIOD))
     taken = np.linspace(0, steps, samples + 1).round().astype(int)
@@ -358,18 +297,10 @@ def _shapes(run: Run, wave: TimeHarmonic) -> Floats:
 
 
 def frequencies_by_probe(
-    order: int,
-    device: Device,
-    *,
-    modes: Sequence[tuple[str, int, int]] = MODES,
-    core: int = 1,
-    rings: int = 1,
-    share: float = 0.8,
-    until: float = 24.0,
+    order: int, device: Device, *, until: float = 24.0
 ) -> dict[str, tuple[float, float]]:
     """The same from Ex at one node over time, by harmonic inversion and without the modes' shapes."""
-    run, waves = _opened(order, device, modes, core, rings)
-    steps = run.start(_together(run, waves), until, share)
+    run, waves, steps = _ringing(order, device, until)
     away = np.linalg.norm(run.points - np.reshape(_PROBE, (3, 1, 1)), axis=0)
     element, node = np.unravel_index(away.argmin(), away.shape)
     series = [run.stepping.values()[element, 0, node]]
@@ -387,3 +318,100 @@ def frequencies_by_probe(
         name: (float(measured[np.abs(measured - true).argmin()]), true)
         for name, true in exactly.items()
     }
+
+
+_RADIUS = 0.1  # m
+_HALF_WIDTH = 0.16  # m, of the box that holds the total field
+_MARGIN = 0.14  # m: an element without absorption, and one that absorbs
+_END = 24e-9  # s: the sphere rings for long
+_PULSE = {"kind": "modulated-gaussian", "centre": 2.2e-9, "width": 0.5e-9, "frequency": 0.9e9}
+_POLAR = 181
+_PERMITTIVITY = 4.0
+_FREQUENCIES = (0.6e9, 0.8e9)  # Hz, where the pulse has content
+
+
+def sphere_case(order: int = 5) -> dict[str, Any]:
+    """Data of a case: the sphere of radius 0.1 m in vacuum, with a pulse along z from below.
+
+    The sphere and a box around it hold the total field; then follow a shell of elements for the
+    scattered field, in which the far field's surface lies, and an absorbing layer.
+    """
+    return {
+        "solver": "maxwell",
+        "title": "A dielectric sphere in a plane wave",
+        "maxwell": {
+            "order": order,
+            "end_time": _END,
+            "sphere": {
+                "radius": _RADIUS,
+                "core": 2,
+                "rings": 1,
+                "box_half_width": _HALF_WIDTH,
+                "outer_rings": 1,
+                "margin": _MARGIN,
+                "margin_layers": 2,
+            },
+            "boundaries": dict.fromkeys(SIDE_NAMES, "absorbing"),
+            "materials": [{"region": "inner", "permittivity": _PERMITTIVITY}],
+            "layer": {"thickness": dict.fromkeys(SIDE_NAMES, _MARGIN / 2)},
+            "waves": [
+                {
+                    "direction": [0.0, 0.0, 1.0],
+                    "polarisation": [1.0, 0.0, 0.0],
+                    "waveform": _PULSE,
+                    "inside": ["inner", "outer"],
+                }
+            ],
+            "far_field": {"frequencies": list(_FREQUENCIES), "theta": _POLAR},
+        },
+        "run": {"diagnostics_interval": 100},
+        "output": {"fields": False},
+    }
+
+
+def mie_scattering(solve: Solve) -> float:
+    """Largest relative deviation of the bistatic cross section from Mie's series.
+
+    In the planes of E and H, at all frequencies, over the series' value in the same direction.
+    """
+    radiation = solve(sphere_case()).solver.results.radiation
+    theta, phi = np.linspace(0, np.pi, _POLAR)[:, None], np.array([0.0, np.pi / 2])
+    values = radiation.pattern(theta, phi).cross_section(radiation.incident[1])
+    worst = 0.0
+    for number, frequency in enumerate(_FREQUENCIES):
+        k = 2 * math.pi * frequency / LIGHT
+        wanted = exact.dielectric_sphere(k * _RADIUS, _PERMITTIVITY).cross_section(k, theta, phi)
+        worst = max(worst, float((np.abs(values[number] - wanted) / wanted).max()))
+    return worst
+
+
+_RECORDS = 30
+_SEED = 3
+
+
+def warped_energy(
+    order: int, warp: float, until: float, chain_rule: bool, device: Device
+) -> Floats:
+    """Energy of random fields in a periodic box of 2^3 warped elements over that at the begin.
+
+    `warp`: share of the length that nodes are shifted by at most; 0.06 is a lot; `until`: time to
+    run to, in units of length over c.
+    """
+    # The box is [0, 2 pi]^3, each coordinate shifted by `warp` times its length times a product of
+    # sines. With the covariant curl the semi-discrete energy cannot grow, by summation by parts;
+    # with the chain rule it does on curved elements, as products of polynomials are not integrated
+    # exactly.
+    length = 2 * math.pi
+    mesh = box((2, 2, 2), upper=(length,) * 3, periodic=(True,) * 3, warp=warp)
+    coordinates = nodes(mesh, order)
+    stepping = Stepping(mesh, coordinates, order, device, chain_rule=chain_rule)
+    shape = (mesh.count, 6, (order + 1) ** 3)
+    stepping.set_fields(np.random.default_rng(_SEED).standard_normal(shape))
+    bound = float(geometric_bounds(coordinates, 1.0).min())
+    steps = math.ceil(until / bound / _RECORDS)
+    stepping.set_step(until / (steps * _RECORDS))
+    energies = [stepping.energy()]
+    for _ in range(_RECORDS):
+        stepping.advance(steps)
+        energies.append(stepping.energy())
+    return np.array(energies) / energies[0]
