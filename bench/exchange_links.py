@@ -21,9 +21,9 @@ import numpy as np
 
 from haloscope.device import open_device
 from haloscope.errors import HaloscopeError
-from haloscope.exchange.boxes import open_boxes
 from haloscope.exchange.plan import Box, Message, Plan
 from haloscope.exchange.ranks.world import World, open_world
+from haloscope.mesh.halo import open_boxes
 
 TURNS = 20
 REPEATS = 9

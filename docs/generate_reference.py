@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from haloscope.case import expressions
+from haloscope.case import grammar
 from haloscope.case.tables import CaseTable, describe
 from haloscope.scope.analysis.metrics import BY_NAME, METRICS, Metric, children
 from haloscope.solvers import registry
@@ -334,15 +334,15 @@ def _other_defaults(rows: Iterable[Row]) -> list[str]:
 
 def _grammar() -> str:
     """The grammar as the module that parses it states it, and its limits."""
-    text = inspect.getdoc(expressions) or ""
-    grammar = text[text.index("The grammar") :].replace("``", "`")
+    text = inspect.getdoc(grammar) or ""
+    forms = text[text.index("The grammar") :].replace("``", "`")
     limits = (
-        f"Limits: {expressions.MAXIMUM_TEXT_CHARACTERS} characters, "
-        f"{expressions.MAXIMUM_NESTING_DEPTH} levels of nesting, constant exponents up to "
-        f"{expressions.MAXIMUM_CONSTANT_EXPONENT:g} in magnitude. A value that is not finite at a "
+        f"Limits: {grammar.MAXIMUM_TEXT_CHARACTERS} characters, "
+        f"{grammar.MAXIMUM_NESTING_DEPTH} levels of nesting, constant exponents up to "
+        f"{grammar.MAXIMUM_CONSTANT_EXPONENT:g} in magnitude. A value that is not finite at a "
         "node is an error."
     )
-    return f"\n{grammar.strip()}\n\n{textwrap.fill(limits, 100)}\n"
+    return f"\n{forms.strip()}\n\n{textwrap.fill(limits, 100)}\n"
 
 
 if __name__ == "__main__":

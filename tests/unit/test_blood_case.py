@@ -14,7 +14,7 @@ from written_meshes import write_stl
 
 from haloscope.case.tables import check, read_case
 from haloscope.device import open_device
-from haloscope.device.ceilings import Ceilings
+from haloscope.device.meters import Ceilings
 from haloscope.errors import SolutionError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.surfaces.surface_generators import bifurcation

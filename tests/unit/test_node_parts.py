@@ -13,8 +13,8 @@ from refusals import refused
 from thread_gpus import Meeting, ThreadWorld, on_ranks
 
 from haloscope.errors import InputError, MachineError
+from haloscope.exchange.plan import find_sharing
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.sharing import find_sharing
 from haloscope.mesh import partition
 from haloscope.mesh.tets.node_parts import (
     NodePart,

@@ -9,7 +9,7 @@ import pytest
 
 import haloscope
 from haloscope.commands.run import _closing
-from haloscope.device.ceilings import Ceilings
+from haloscope.device.meters import Ceilings
 from haloscope.exchange.ranks.world import World
 from haloscope.run import summary as summaries
 from haloscope.run.records import headline_of

@@ -10,12 +10,12 @@ from typing import Any
 from haloscope.case.toml_files import (
     MOST_DOTS,
     beginning,
+    insist_on_utf8,
     require_no_nul,
     too_deep,
     too_many_digits,
 )
 from haloscope.errors import InputError
-from haloscope.io.text_files import insist_on_utf8
 
 # Keys within each other in one setting: no case has more.
 _MOST_KEYS = 16

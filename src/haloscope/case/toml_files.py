@@ -1,17 +1,18 @@
-"""Reads TOML files of cases and studies; refuses what no such file may hold."""
+"""Reads TOML files of cases and studies, those shipped with Haloscope among them; refuses what no such file may hold."""
 
 from __future__ import annotations
 
+import codecs
 import difflib
+import io
+import os
 import re
 import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
-from haloscope.case import shipped
 from haloscope.errors import InputError
-from haloscope.io.text_files import decoded
 
 _LARGEST_FILE = 1 << 20
 MOST_DOTS = 500
@@ -25,7 +26,7 @@ def _nearest_file(path: Path, kind: str) -> str:
     """The remedy for a file that does not exist: the nearest name, or how to find one."""
     files = [file.name for file in path.parent.glob("*.toml")]
     near = difflib.get_close_matches(path.name, files, 1)
-    name = shipped.closest(path.stem) if kind == "case" else None
+    name = closest_shipped(path.stem) if kind == "case" else None
     if name is not None and not (near and path.suffix):
         return f"did you mean the shipped case {name}?"
     if near:
@@ -137,3 +138,118 @@ def too_many_digits(location: str) -> InputError:
 def beginning(text: str) -> str:
     """A text cut to the length that messages show of a value."""
     return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 3] + "..."
+
+
+# UTF-32 first: what it begins with in one of its orders begins with the mark of UTF-16.
+_MARKS = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+
+# Python's characters for bytes of a command line that it could not decode: this and the byte.
+_UNDECODED = 0xDC00
+
+
+def decoded(content: bytes, name: str) -> str:
+    r"""The text of a TOML file, its lines ended by ``\n``, without a byte order mark of UTF-8.
+
+    `content`: all bytes of the file.
+    """
+    for mark, encoding in _MARKS.items():
+        if content.startswith(mark):
+            raise InputError(
+                f"the file begins with the byte order mark of {encoding} ({mark.hex(' ')})",
+                location=f"{name}, line 1, byte 1",
+                remedy="save it as UTF-8",
+            )
+    content = content.removeprefix(codecs.BOM_UTF8)
+    at = _first_fault(content)
+    if at is None:
+        return io.StringIO(content.decode(), newline=None).read()
+    before = content[:at].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    line, byte = before.count(b"\n") + 1, len(before) - before.rfind(b"\n")
+    place = f"{name}, line {line}, byte {byte}"
+    if content[at] == 0:
+        raise InputError(
+            "a byte has the value zero, which is not TOML and is common in UTF-16",
+            location=place,
+            remedy="save the file as UTF-8, without such bytes",
+        )
+    raise InputError(
+        f"the byte 0x{content[at]:02x} is not UTF-8, the encoding of TOML",
+        location=place,
+        remedy="save the file as UTF-8",
+    )
+
+
+def _first_fault(content: bytes) -> int | None:
+    """Where the first byte is that text in UTF-8 does not have, from 0; None where there is none."""
+    zero = content.find(0)
+    try:
+        content[: zero if zero >= 0 else None].decode()
+    except UnicodeDecodeError as error:
+        return error.start
+    return zero if zero >= 0 else None
+
+
+def insist_on_utf8(text: str, name: str) -> None:
+    """Refuse an argument of a command that holds bytes which are not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        code = ord(text[error.start])
+        byte = code - _UNDECODED
+        problem = (
+            f"the byte 0x{byte:02x}"
+            if 0x80 <= byte <= 0xFF
+            else f"half of a surrogate pair, U+{code:04X}"
+        )
+        raise InputError(
+            f"it is not UTF-8: its character {error.start + 1} is {problem}",
+            location=name,
+            remedy="give it as UTF-8, in a terminal or script with this encoding",
+        ) from None
+
+
+_INSTALLED = Path(__file__).parents[1] / "cases"  # the build copies them here (setup.py)
+_CLONE = Path(__file__).parents[3] / "cases"
+_SUFFIX = ".toml"
+
+
+def shipped_folder() -> Path:
+    """Folder of the shipped cases: in the installed package, or ``cases/`` of a clone."""
+    return _INSTALLED if _INSTALLED.is_dir() else _CLONE
+
+
+def shipped_names() -> list[str]:
+    """Names of the shipped cases in alphabetical order."""
+    return sorted(path.stem for path in shipped_folder().glob(f"*{_SUFFIX}"))
+
+
+def closest_shipped(name: str) -> str | None:
+    """The shipped case whose name is most like `name`, if one is."""
+    near = difflib.get_close_matches(name, shipped_names(), 1)
+    return near[0] if near else None
+
+
+def shipped_file(name: str) -> Path:
+    """File of the shipped case `name`."""
+    if name not in shipped_names():
+        near = closest_shipped(name)
+        raise InputError(
+            "no shipped case has this name",
+            location=f"case {name!r}",
+            allowed=", ".join(shipped_names()),
+            remedy=f"did you mean {near}?" if near else "",
+        )
+    return shipped_folder() / f"{name}{_SUFFIX}"
+
+
+def file_or_shipped(path: Path) -> Path:
+    """`path`, or the shipped case of that name if there is no such file."""
+    # os.path does not raise if a name is too long.
+    if os.path.isfile(path) or str(path) not in shipped_names():
+        return path
+    return shipped_file(str(path))

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TextIO, cast
 
 import typer
 
-from haloscope.commands import analyze, formats, measure, run, show
+from haloscope.commands import analyze, formats, measure, run
 from haloscope.commands.ending import (
     fail,
     fail_without_output,
@@ -91,9 +91,9 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Compile the kernels of a case before a run."""
-    from haloscope.case.shipped import file_or_shipped
     from haloscope.case.tables import read_case
-    from haloscope.checks.build import build as built
+    from haloscope.case.toml_files import file_or_shipped
+    from haloscope.checks.kernels import build as built
     from haloscope.solvers import registry
 
     def show(done: Any) -> None:
@@ -181,7 +181,7 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Measure kernel rates and the memory bandwidth of this machine."""
-    from haloscope.checks import bench as benchmarks
+    from haloscope.checks import kernels as benchmarks
 
     result = benchmarks.bench(solver, device=device or "auto", sizes=sizes)
     print(json.dumps(result) if as_json else benchmarks.table(result))
@@ -250,7 +250,7 @@ def scale(
 @app.command("scale-points", hidden=True)
 def scale_points(task: Annotated[Path, typer.Argument(help="Task file of a study.")]) -> None:
     """Run the points of a task file; `haloscope scale` starts this on its ranks."""
-    from haloscope.study.groups import serve
+    from haloscope.study.machine import serve
 
     raise SystemExit(serve(task, open_world))
 
@@ -258,7 +258,7 @@ def scale_points(task: Annotated[Path, typer.Argument(help="Task file of a study
 @app.command()
 def info(as_json: Json = False) -> None:
     """Show compiler, cores, GPUs, MPI and memory bandwidth."""
-    from haloscope.checks import bench as benchmarks
+    from haloscope.checks import kernels as benchmarks
 
     machine = benchmarks.machine()
     if as_json:
@@ -311,10 +311,12 @@ def cases(
     as_json: Json = False,
 ) -> None:
     """List the shipped cases, or copy one."""
-    from haloscope.case import shipped
+    from haloscope.case import toml_files
 
     if name is not None:
-        _write_case(out or Path(f"{name}.toml"), shipped.file_of(name).read_text(encoding="utf-8"))
+        _write_case(
+            out or Path(f"{name}.toml"), toml_files.shipped_file(name).read_text(encoding="utf-8")
+        )
         return
     if out is not None:
         raise InputError("no case is named", location="--out", remedy="give the name of a case")
@@ -332,13 +334,13 @@ def cases(
 
 def _shipped_cases() -> list[dict[str, Any]]:
     """Name, solver, title and memory of each shipped case."""
-    from haloscope.case import shipped
+    from haloscope.case import toml_files
     from haloscope.case.tables import read_case
     from haloscope.solvers import registry
 
     rows = []
-    for name in shipped.names():
-        case = read_case(shipped.file_of(name), (), registry.case_model)
+    for name in toml_files.shipped_names():
+        case = read_case(toml_files.shipped_file(name), (), registry.case_model)
         rows.append(
             {
                 "name": name,
@@ -352,8 +354,6 @@ def _shipped_cases() -> list[dict[str, Any]]:
 
 measure.register(app)
 analyze.register(app)
-analyze.register_explore(app)
-show.register(app)
 formats.register(app)
 
 

@@ -14,7 +14,6 @@ import typer
 
 from haloscope.commands.options import Json, Quiet
 from haloscope.errors import InputError, counted, raw_stream
-from haloscope.io.text_files import is_special
 
 _BETWEEN_LINES = 10.0  # seconds between two lines of progress where there is no terminal
 _MOST_LISTED = 5  # kinds of what was left out
@@ -69,6 +68,7 @@ def export(
             location="--from, --to",
             remedy=f"omit --from and --to with {chosen[0]}",
         )
+    from haloscope.io.atomic import is_special
     from haloscope.scope.analysis.analyze import measurement_in
 
     folder = measurement_in(folder)

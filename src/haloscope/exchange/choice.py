@@ -8,15 +8,17 @@ from typing import Any, TypeVar, cast
 
 from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError, MachineError
-from haloscope.exchange.engine import Exchange, Link, moved_as
-from haloscope.exchange.plan import Plan, check_plans, first_fault
-from haloscope.exchange.ranks.world import World
-from haloscope.exchange.transports.contract import (
+from haloscope.exchange.engine import (
     NAMES,
+    Exchange,
+    Link,
     Transport,
+    moved_as,
     require_suited,
     unavailable,
 )
+from haloscope.exchange.plan import Plan, check_plans, first_fault
+from haloscope.exchange.ranks.world import World
 
 # The slow ways of the papers, which studies compare with. They are named, not imported: studies lie above,
 # and a run loads one where its case asks for it.
@@ -37,9 +39,8 @@ def of_studies(name: str) -> Any:
 
 
 def _transport(name: str) -> Any:
-    from haloscope.exchange.transports.mpi import HostTransport, MpiTransport, StagedTransport
-    from haloscope.exchange.transports.nccl import NcclTransport
-    from haloscope.exchange.transports.peer import PeerTransport
+    from haloscope.exchange.gpu_transports import NcclTransport, PeerTransport
+    from haloscope.exchange.mpi_transports import HostTransport, MpiTransport, StagedTransport
 
     kinds: dict[str, Any] = {
         "host": HostTransport,

@@ -31,20 +31,25 @@ from haloscope.exchange.engine import (
     Operand,
     Piece,
     Results,
+    Slot,
     moved_as,
     require_room,
 )
-from haloscope.exchange.plan import Box, Listed, Lists, Message, Plan, refuse_together
-from haloscope.exchange.ranks.world import World
-from haloscope.exchange.sharing import (
+from haloscope.exchange.plan import (
+    Box,
+    Listed,
+    Lists,
+    Message,
+    Plan,
     Sharing,
     check_pairs,
     find_sharing,
     message_order,
     plan_of,
     ranges,
+    refuse_together,
 )
-from haloscope.exchange.transports.contract import Slot
+from haloscope.exchange.ranks.world import World
 
 _COMBINING = ("sum", "min", "max")
 # As in exchange.cpp: blocks of a multiprocessor that run at the same time.
@@ -333,7 +338,7 @@ class Copies:
     """Copies of values of some fields, where they lie, and their order in messages."""
 
     sharing: Sharing
-    order: np.ndarray  # Of shares, as :func:`haloscope.exchange.sharing.message_order` has it
+    order: np.ndarray  # Of shares, as :func:`haloscope.exchange.plan.message_order` has it
     fields: int
     placement: Placement
 

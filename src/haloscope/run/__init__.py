@@ -15,25 +15,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.case.settings import Settings
-from haloscope.case.shipped import file_or_shipped
 from haloscope.case.tables import CaseTable, case_from, naming_file, read_case
+from haloscope.case.toml_files import file_or_shipped
 from haloscope.device import open_device, require_known
-from haloscope.device.energy import EnergyMeter, EnergyTally
 from haloscope.device.interface import Device
+from haloscope.device.meters import EnergyMeter, EnergyTally
 from haloscope.errors import InputError, counted, imported
+from haloscope.exchange.engine import require_suited
 from haloscope.exchange.ranks.world import World, open_world, threads_of_rank
-from haloscope.exchange.transports.contract import require_suited
 from haloscope.io import checkpoint as checkpoints
 from haloscope.io.atomic import remove_leftovers, write_json
 from haloscope.io.interrupts import Interrupted, handled_by
 from haloscope.io.vtk_arrays import pyvista_grid
 from haloscope.regions import Profile, SetupPhase
 from haloscope.run.checkpointing import restore
-from haloscope.run.grids import data_set, present_arrays
 from haloscope.run.loop import TimeLoop
-from haloscope.run.progress import shown
 from haloscope.run.records import alone_in, make_folder, write_last
-from haloscope.run.state import RESULTS, Progress, RunState, StopRequest
+from haloscope.run.state import (
+    RESULTS,
+    Progress,
+    RunState,
+    StopRequest,
+    data_set,
+    present_arrays,
+    shown,
+)
 from haloscope.run.summary import (
     ceilings_of_share,
     cut_short,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from haloscope.device.energy import EnergyTally
+from haloscope.device.meters import EnergyTally
 from haloscope.errors import SolutionError
 from haloscope.io import checkpoint as checkpoints
 from haloscope.run.checkpointing import write_state

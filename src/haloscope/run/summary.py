@@ -14,10 +14,15 @@ from typing import Any
 import numpy as np
 
 from haloscope.case.tables import CaseTable
-from haloscope.device.ceilings import Ceilings, measure_ceilings
 from haloscope.device.cpu import available_cores
-from haloscope.device.energy import LEAST_SECONDS, EnergyMeter, EnergyTally
 from haloscope.device.interface import Device
+from haloscope.device.meters import (
+    LEAST_SECONDS,
+    Ceilings,
+    EnergyMeter,
+    EnergyTally,
+    measure_ceilings,
+)
 from haloscope.errors import MachineError, SolutionError, counted
 from haloscope.exchange.ranks.world import World, ranks_on_these_cores
 from haloscope.io.interrupts import Interrupted

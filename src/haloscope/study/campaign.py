@@ -23,11 +23,9 @@ from haloscope.io.interrupts import handled_by
 from haloscope.run.records import alone_in, make_folder, new_folder
 from haloscope.study import point as phases
 from haloscope.study import report, table
-from haloscope.study.groups import Runner, Stop
-from haloscope.study.keys import Series, Study, read_study
-from haloscope.study.machine import Machine, find_machine, parse_hosts, python_of
+from haloscope.study.machine import Machine, Runner, Stop, find_machine, parse_hosts, python_of
 from haloscope.study.point import run_points
-from haloscope.study.sweep import Point, Row, Sweep, sweep
+from haloscope.study.sweep import Point, Row, Series, Study, Sweep, read_study, sweep
 from haloscope.study.table import Ledger, Record
 
 Log = Callable[[str], None]

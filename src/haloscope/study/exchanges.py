@@ -13,20 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.fields import View
 from haloscope.device.interface import Array, Device
+from haloscope.device.program import View
 from haloscope.errors import InputError, MachineError
-from haloscope.exchange.boxes import open_boxes
-from haloscope.exchange.engine import Link
+from haloscope.exchange.engine import Link, Transport, buffer, unavailable
 from haloscope.exchange.entries import Entries, Layout, Placement, entries_of_lists
+from haloscope.exchange.mpi_transports import Requests, slices
 from haloscope.exchange.plan import Box, Listed, Lists, Message, Plan, check_plans, first_fault
 from haloscope.exchange.ranks.world import MpiWorld, World
 from haloscope.exchange.rows import Rows
-from haloscope.exchange.transports.contract import buffer, unavailable
-from haloscope.exchange.transports.mpi import Requests, slices
 from haloscope.mesh.blocks import Block, halo_plan
 from haloscope.mesh.blocks import Layout as BlockLayout
-from haloscope.mesh.halo import PACKED_AXES, Choices
+from haloscope.mesh.halo import PACKED_AXES, Choices, open_boxes
 from haloscope.regions import Region
 
 # The rungs of the ladder are those of Xue and Roy, section 4.5: nothing packed and all fields as wide as
@@ -357,7 +355,7 @@ _MPI = Region("MPI", movement=True)
 _IN = Region("host to device", movement=True)
 
 
-class RepackedTransport:
+class RepackedTransport(Transport):
     """Copy to the host, repack, MPI, repack, copy to the device, each of them waited for.
 
     All but the copy to the device happens in `start`, so that nothing is computed meanwhile.
@@ -365,7 +363,6 @@ class RepackedTransport:
     """
 
     name = "repacked"
-    capturable = False
 
     def __init__(
         self, world: World, device: Device, plan: Plan, dtype: Any, stream: Any = None
@@ -399,9 +396,6 @@ class RepackedTransport:
         with _REPACK:
             _reorder(self._received, self._from_messages, self._host_arriving)
 
-    def progress(self) -> None:
-        """Do nothing: all messages have come in."""
-
     def finish(self) -> None:
         """Copy what has come in to the device."""
         with _IN:
@@ -416,7 +410,7 @@ def _reorder(values: np.ndarray, order: NDArray[np.int64], into: np.ndarray) -> 
         np.take(values, order, out=into, mode="clip")
 
 
-class BlockingTransport:
+class BlockingTransport(Transport):
     """Blocking messages with those ranks that there is something to say to; all of it in `start`."""
 
     # In turn d a rank sends to the rank d after it and receives from the rank d before it, counted
@@ -424,7 +418,6 @@ class BlockingTransport:
     # needs only that all have got to it.
 
     name = "blocking"
-    capturable = False
     everyone = False
     """Whether ranks that have nothing to say to each other take their turns, too."""
 
@@ -468,12 +461,6 @@ class BlockingTransport:
         """Send what is packed and receive what the others send, one turn after the other."""
         for turn in self._turns:
             turn()
-
-    def progress(self) -> None:
-        """Do nothing: all messages have come in."""
-
-    def finish(self) -> None:
-        """Do nothing: all messages have come in."""
 
 
 class AllPairsTransport(BlockingTransport):

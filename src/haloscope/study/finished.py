@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.case.toml_files import read_toml
-from haloscope.errors import InputError, counted, message_line
-from haloscope.io.notebooks import html_table
-from haloscope.io.text_files import decoded
+from haloscope.case.toml_files import decoded, read_toml
+from haloscope.errors import InputError, counted, html_table, message_line
 from haloscope.run.finished import PICTURES, FinishedRun
 from haloscope.run.tables import as_table, column_of, read_texts
 from haloscope.solvers import registry

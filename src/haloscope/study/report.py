@@ -11,11 +11,9 @@ from haloscope.errors import counted
 from haloscope.io.atomic import write_text
 from haloscope.solvers import registry
 from haloscope.solvers.sweeping import Columns
-from haloscope.study.keys import Study
-from haloscope.study.plots import draw
+from haloscope.study.plots import describe_peaks, draw, draw_sizes
 from haloscope.study.point import HEADING
-from haloscope.study.sizes import describe_peaks, draw_sizes
-from haloscope.study.sweep import Row
+from haloscope.study.sweep import Row, Study
 from haloscope.study.table import NAME as TABLE
 from haloscope.study.table import Record, Values, csv_text, efficiency, line_of, read_published
 

@@ -18,8 +18,7 @@ from haloscope.mesh.blocks import AXES
 from haloscope.numerics.reduce import relative_difference
 from haloscope.solvers import registry
 from haloscope.solvers.sweeping import spelled
-from haloscope.study.keys import Study, read_study
-from haloscope.study.sweep import Point, Row, sweep
+from haloscope.study.sweep import Point, Row, Study, read_study, sweep
 
 Record = dict[str, Any]
 

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from haloscope.errors import InputError, counted
-from haloscope.io.figures.axis_labels import wrapped
 from haloscope.io.figures.figure import (
     INK,
     LINE_HEIGHT,
@@ -31,6 +30,7 @@ from haloscope.io.figures.figure import (
     head,
     require_finite,
     require_shape,
+    wrapped,
 )
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Array
 from haloscope.device.targets import KernelFile
 from haloscope.errors import InputError, SolutionError
-from haloscope.exchange.plan import all_rows
+from haloscope.exchange.plan import all_rows, find_sharing
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.sharing import find_sharing
 from haloscope.numerics.krylov.block_rows import WITHOUT_EQUATION, BlockPattern, BlockRows
 from haloscope.numerics.krylov.dense_blocks import BoundLaunches
 from haloscope.numerics.krylov.node_vectors import clearing

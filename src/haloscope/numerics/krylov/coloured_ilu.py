@@ -14,7 +14,7 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.device.targets import KernelFile
 from haloscope.errors import SolutionError
-from haloscope.exchange.sharing import ranges
+from haloscope.exchange.plan import ranges
 from haloscope.numerics.krylov.block_rows import WITHOUT_EQUATION, BlockPattern, BlockRows
 from haloscope.numerics.shared_nodes import SharedNodes, sums_between_shared
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from haloscope.device.interface import Array, Kernel, Launch
 from haloscope.errors import InputError
+from haloscope.exchange.plan import find_sharing
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.sharing import find_sharing
 from haloscope.numerics.krylov.block_ilu import OverlappingIlu
 from haloscope.numerics.krylov.block_rows import BlockPattern, BlockRows
 from haloscope.numerics.krylov.coarse_space import (

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from haloscope.device.declarations import Constants
-from haloscope.device.fields import Field
 from haloscope.device.interface import Array, Device, Kernel
+from haloscope.device.program import Field
 from haloscope.mesh.blocks import Triple
 from haloscope.solvers.cavity import block_nodes
 from haloscope.solvers.cavity.block_nodes import BlockNodes

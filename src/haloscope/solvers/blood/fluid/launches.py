@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.fields import Field
 from haloscope.device.interface import Array, Device
+from haloscope.device.program import Field
 from haloscope.solvers.blood.fluid.boundaries import LatticePart
 from haloscope.solvers.blood.fluid.gpu_layout import LINE, SKIPPED, KernelVariant, neighbours
 from haloscope.solvers.blood.fluid.lattice import rows_and_points

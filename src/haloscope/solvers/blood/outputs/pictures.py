@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError
-from haloscope.exchange.images import merge_images
 from haloscope.exchange.ranks.world import World
 from haloscope.io.figures.surface_pictures import (
     SurfaceImage,
     Walls,
+    merge_images,
     picture_view,
 )
 from haloscope.mesh.blocks import SIDES

@@ -11,9 +11,9 @@ from typing import Any
 
 from haloscope.device.interface import Array, Device
 from haloscope.errors import MachineError
+from haloscope.exchange.engine import Transport, buffer
 from haloscope.exchange.plan import Message, Plan
 from haloscope.exchange.ranks.world import MpiWorld, World
-from haloscope.exchange.transports.contract import buffer
 
 
 class Requests:
@@ -77,11 +77,10 @@ def slices(messages: Sequence[Message], array: Array) -> Iterator[tuple[int, Arr
         start += message.size
 
 
-class HostTransport:
+class HostTransport(Transport):
     """MPI between processor cores."""
 
     name = "host"
-    capturable = False
 
     def __init__(
         self, world: World, device: Device, plan: Plan, dtype: Any, stream: Any = None
@@ -103,7 +102,7 @@ class HostTransport:
         self._requests.finish()
 
 
-class StagedTransport:
+class StagedTransport(Transport):
     """Copy to pinned memory, MPI, copy back; the copies and the packing share one stream.
 
     The copy out is queued by `start`, so that kernels launched between `start` and `finish` run
@@ -111,7 +110,6 @@ class StagedTransport:
     """
 
     name = "staged"
-    capturable = False
 
     def __init__(
         self, world: World, device: Device, plan: Plan, dtype: Any, stream: Any = None
@@ -127,9 +125,6 @@ class StagedTransport:
     def start(self) -> None:
         """Queue the copy to pinned memory."""
         self._copied = self._device.copy_out(self._packed, self._host_packed, self._stream)
-
-    def progress(self) -> None:
-        """Do nothing: messages begin when the copy is there, in `finish`."""
 
     def finish(self) -> None:
         """Send, wait for the messages, queue the copy to the device."""
@@ -175,11 +170,10 @@ def _loaded_library() -> ctypes.CDLL | None:
     return None
 
 
-class MpiTransport:
+class MpiTransport(Transport):
     """Persistent MPI requests on GPU memory."""
 
     name = "mpi"
-    capturable = False
 
     def __init__(
         self, world: World, device: Device, plan: Plan, dtype: Any, stream: Any = None
@@ -198,9 +192,6 @@ class MpiTransport:
     def start(self) -> None:
         """Note when the packing is done."""
         self._packed = self._device.note(self._stream)
-
-    def progress(self) -> None:
-        """Do nothing: messages begin in `finish`, when the packing is done."""
 
     def finish(self) -> None:
         """Send and wait for the messages."""
