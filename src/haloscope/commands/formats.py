@@ -58,7 +58,8 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write a measurement in the format of another tool."""
-    chosen = [name for name, is_on in _named(otf2, perfetto, cubex) if is_on]
+    formats = {"--otf2": otf2, "--perfetto": perfetto, "--cubex": cubex}
+    chosen = [name for name, is_on in formats.items() if is_on]
     if len(chosen) != 1:
         problem = f"{' and '.join(chosen)} exclude each other" if chosen else "no format is chosen"
         raise InputError(problem, remedy="give one of --otf2, --perfetto and --cubex")
@@ -81,10 +82,6 @@ def export(
     where = sys.stderr if out is not None and is_special(out) else sys.stdout
     if as_json or not quiet:
         print(json.dumps(done) if as_json else lines, file=where, flush=True)
-
-
-def _named(otf2: bool, perfetto: bool, cubex: bool) -> list[tuple[str, bool]]:
-    return [("--otf2", otf2), ("--perfetto", perfetto), ("--cubex", cubex)]
 
 
 def import_(

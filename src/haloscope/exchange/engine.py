@@ -10,11 +10,11 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from haloscope.device.interface import Array, Device, Kernel, Launch
+from haloscope.device.interface import Array, Box, Device, Kernel, Launch
 from haloscope.device.program import View
 from haloscope.device.targets import KernelFile
 from haloscope.errors import InputError, MachineError
-from haloscope.exchange.plan import Box, Message, Plan, cut
+from haloscope.exchange.plan import Message, Plan, cut
 from haloscope.regions import Region
 
 SOURCE = Path(__file__).with_name("exchange.cpp")

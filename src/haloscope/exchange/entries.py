@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from haloscope.device.interface import Array, Device, Launch
+from haloscope.device.interface import Array, Box, Device, Launch
 from haloscope.device.targets import KernelFile
 from haloscope.errors import InputError, counted
 from haloscope.exchange import engine
-from haloscope.exchange.choice import Made, of_studies, open_exchange
+from haloscope.exchange.choice import Made, Options, of_studies, open_exchange
 from haloscope.exchange.engine import (
     BLOCK,
     ENTRIES,
@@ -36,7 +36,6 @@ from haloscope.exchange.engine import (
     require_room,
 )
 from haloscope.exchange.plan import (
-    Box,
     Listed,
     Lists,
     Message,
@@ -398,11 +397,8 @@ def open_sums(
     *,
     operation: str = "sum",
     placement: Placement | None = None,
-    state: Array | None = None,
-    stream: Any = None,
-    graphs: bool = True,
-    log: Callable[[str], None] | None = None,
     kind: type[Exchange[Sums]] = Exchange,
+    **options: Unpack[Options],
 ) -> Exchange[Sums]:
     """Open the combination of all copies of values; all ranks call this.
 
@@ -420,7 +416,7 @@ def open_sums(
     def sums(link: Link) -> Exchange[Sums]:
         return kind(Sums(link, copies, layout, operation=operation))
 
-    return _open_copies(world, device, copies, dtype, transport, sums, state, stream, graphs, log)
+    return _open_copies(world, device, copies, dtype, transport, sums, options)
 
 
 def open_pairing(
@@ -432,11 +428,8 @@ def open_pairing(
     transport: str = "auto",
     *,
     placement: Placement | None = None,
-    state: Array | None = None,
-    stream: Any = None,
-    graphs: bool = True,
-    log: Callable[[str], None] | None = None,
     across_only: bool = False,
+    **options: Unpack[Options],
 ) -> Exchange[Entries]:
     """Open the swap between the two copies of each value; all ranks call this, as :func:`open_sums`.
 
@@ -454,9 +447,7 @@ def open_pairing(
     def pairing(link: Link) -> Exchange[Entries]:
         return Exchange(Entries(link, layout, copies.listed, sent, sent.indices, pairs=pairs))
 
-    return _open_copies(
-        world, device, copies, dtype, transport, pairing, state, stream, graphs, log
-    )
+    return _open_copies(world, device, copies, dtype, transport, pairing, options)
 
 
 def _open_copies(
@@ -466,20 +457,11 @@ def _open_copies(
     dtype: Any,
     transport: str,
     make: Callable[[Link], Made],
-    state: Array | None,
-    stream: Any,
-    graphs: bool,
-    log: Callable[[str], None] | None,
+    options: Options,
 ) -> Made:
-    if state is None and device.kind != "cpu":
-        state = device.zeros((copies.layout.values,), dtype)
-    return open_exchange(
-        *(world, device, copies.plan, dtype, transport, make),
-        state=state,
-        stream=stream,
-        graphs=graphs,
-        log=log,
-    )
+    if options.get("state") is None and device.kind != "cpu":
+        options["state"] = device.zeros((copies.layout.values,), dtype)
+    return open_exchange(world, device, copies.plan, dtype, transport, make, **options)
 
 
 def open_lists(
@@ -491,10 +473,7 @@ def open_lists(
     *,
     fields: int = 1,
     field_stride: int = 0,
-    state: Array | None = None,
-    stream: Any = None,
-    graphs: bool = True,
-    log: Callable[[str], None] | None = None,
+    **options: Unpack[Options],
 ) -> Exchange[Entries]:
     """Open an exchange of listed entries, from owners to those who hold copies; all ranks call this."""
     if fields < 1:
@@ -515,20 +494,17 @@ def open_lists(
     last = max(int(at.max(initial=-1)) for at in (lists.sent, lists.received))
     values = last + 1 + (fields - 1) * field_stride if last >= 0 else 0
     layout = Layout(fields, field_stride, values, values)
-    if state is None and transport == "auto" and device.kind != "cpu":
-        state = device.zeros((values,), dtype)
+    if options.get("state") is None and transport == "auto" and device.kind != "cpu":
+        options["state"] = device.zeros((values,), dtype)
     make_entries = entries_of_lists
     if transport == "repacked":
-        make_entries = of_studies("repacked entries")
+        make_entries = of_studies("repacked_entries")
 
     return open_exchange(
         *(world, device, plan, dtype, transport),
         lambda link: Exchange(make_entries(link, layout, lists)),
-        state=state,
-        stream=stream,
-        graphs=graphs,
         repacks=True,
-        log=log,
+        **options,
     )
 
 

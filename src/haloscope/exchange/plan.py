@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from haloscope.device.interface import Box
 from haloscope.errors import FIELDS, HaloscopeError, InputError
 from haloscope.exchange.ranks.world import World
 
@@ -174,8 +175,9 @@ def find_lists(
     if strangers.any():
         fault = _missing(world.rank, int(wanted[strangers.argmax()]), "any rank")
         wanted, indices, owners = (rows[~strangers] for rows in (wanted, indices, owners))
-    asked, order = _to_ranks(world, wanted, owners)
-    counts = np.bincount(owners, minlength=world.size)
+    (came,), counts = give_rows(world, [np.asarray(wanted, np.int64)], owners)
+    asked = np.split(came, np.cumsum(counts)[:-1])
+    order, counts = np.argsort(owners, kind="stable"), np.bincount(owners, minlength=world.size)
     targets = np.split(np.asarray(indices, np.int64)[order], np.cumsum(counts)[:-1])
     sources = [np.asarray(find(part), np.int64) for part in asked]
     for rank, (part, positions) in enumerate(zip(asked, sources, strict=True)):
@@ -200,25 +202,6 @@ def _joined(listed: Listed) -> np.ndarray:
     return np.concatenate([np.empty(0, np.int64), *(indices for _, indices in listed)])
 
 
-def _to_ranks(
-    world: World, numbers: np.ndarray, ranks: np.ndarray
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """Give each number to a rank: what came from each, and in which order it was sent."""
-    order = np.argsort(ranks, kind="stable")
-    bounds = np.searchsorted(ranks[order], np.arange(world.size + 1))
-    sorted_numbers = np.asarray(numbers, np.int64)[order]
-    return _swap(world, [sorted_numbers[a:b] for a, b in itertools.pairwise(bounds)]), order
-
-
-def _swap(world: World, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Give 64-bit whole numbers ``parts[r]`` to rank r; what came from each."""
-    # Bytes that arrive may begin anywhere.
-    return [
-        np.frombuffer(part.tobytes(), np.int64)
-        for part in world.exchange([part.view(np.uint8) for part in parts])
-    ]
-
-
 # A chunk is what a block of GPU threads moves at a time: a few values a thread, about one chunk of a
 # message for each multiprocessor. Larger messages have more, which are unpacked while others travel.
 _LEAST_CHUNK = 512
@@ -227,21 +210,6 @@ _CHUNKS_A_MESSAGE = 132
 _LARGE_CHUNK = 2048
 _LARGEST_CHUNK = 4096
 _CHUNKS_A_LARGE_MESSAGE = 4 * _CHUNKS_A_MESSAGE
-
-
-@dataclass(frozen=True)
-class Box:
-    """A box of values in a flat array of numbers."""
-
-    first: int  # Index of its first value
-    # Values and distances along three directions, the fastest loop first.
-    counts: tuple[int, int, int]
-    strides: tuple[int, int, int]
-
-    @property
-    def size(self) -> int:
-        """Number of values."""
-        return self.counts[0] * self.counts[1] * self.counts[2]
 
 
 @dataclass(frozen=True)
@@ -389,25 +357,25 @@ def _ask_owners(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of each share: group, other rank, that one's copies; sorted by rank, then group."""
     owner = numbers % world.size
-    asked = np.argsort(owner, kind="stable")
-    bounds = np.searchsorted(owner[asked], np.arange(world.size + 1))
-    questions = np.stack([numbers, copies], axis=1)[asked]
-    came = _swap_rows(world, questions, bounds)
-    answers = _swap_rows(world, *_answer(came))
+    (questions,), counts = give_rows(world, [np.stack([numbers, copies], axis=1)], owner)
+    rows, ranks = _answer(questions, counts)
+    (answers,), counts = give_rows(world, [rows], ranks)
     # Owners name a group by its place in the question that they were asked.
-    place = np.concatenate(answers)
-    from_owner = np.repeat(np.arange(world.size), [len(rows) for rows in answers])
-    group = asked[bounds[from_owner] + place[:, 0]]
-    order = np.lexsort((group, place[:, 1]))
-    return group[order], place[order, 1], place[order, 2]
+    asked = np.argsort(owner, kind="stable")
+    begin = np.searchsorted(owner[asked], np.repeat(np.arange(world.size), counts))
+    group = asked[begin + answers[:, 0]]
+    order = np.lexsort((group, answers[:, 1]))
+    return group[order], answers[order, 1], answers[order, 2]
 
 
-def _answer(questions: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Answer of an owner to all ranks: place in their question, other rank, that one's copies."""
-    sizes = np.array([len(rows) for rows in questions])
+def _answer(questions: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Answer of an owner: place in a question, other rank, that one's copies; and to which rank it goes.
+
+    `questions`: (n, 2): numbers and copies, of so many rows from each rank.
+    """
     rank = np.repeat(np.arange(len(sizes)), sizes)
     place = ranges(np.zeros(len(sizes), np.int64), sizes)
-    number, copies = np.concatenate(questions).T
+    number, copies = questions.T
     order = np.argsort(number, kind="stable")
     start = np.flatnonzero(np.diff(number[order], prepend=0))
     holders = np.diff(np.append(start, len(order)))
@@ -418,20 +386,8 @@ def _answer(questions: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     other = order[ranges(np.repeat(start, holders), met)]
     one = order[np.repeat(one, met)]
     one, other = one[one != other], other[one != other]
-    by_rank = np.argsort(rank[one], kind="stable")
-    one, other = one[by_rank], other[by_rank]
     rows = np.stack([place[one], rank[other], copies[other]], axis=1)
-    return rows, np.searchsorted(rank[one], np.arange(len(sizes) + 1))
-
-
-def _swap_rows(world: World, rows: np.ndarray, bounds: np.ndarray) -> list[np.ndarray]:
-    """Give rows ``bounds[r]`` to ``bounds[r + 1]`` to rank r; what came from each."""
-    width = rows.shape[1]
-    parts = [rows[a:b].reshape(-1).view(np.uint8) for a, b in itertools.pairwise(bounds)]
-    # Bytes that arrive may begin anywhere.
-    return [
-        np.frombuffer(part.tobytes(), np.int64).reshape(-1, width) for part in world.exchange(parts)
-    ]
+    return rows, rank[one]
 
 
 def message_order(world: World, sharing: Sharing) -> np.ndarray:

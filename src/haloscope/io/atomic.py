@@ -180,7 +180,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     try:
         made.mkdir()
         yield made
-        if not _is_folder(target):
+        if not target.is_dir() or target.is_symlink():
             made.rename(target)
         elif not exchange(made, target):
             _replace_folder(made, target, old)
@@ -199,10 +199,6 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 
 class _BothKept(MachineError):
     """The target could not be put back: both versions lie beside it."""
-
-
-def _is_folder(target: Path) -> bool:
-    return target.is_dir() and not target.is_symlink()
 
 
 def _replace_folder(made: Path, target: Path, old: Path) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.device.interface import Box
 from haloscope.errors import InputError, counted
-from haloscope.exchange.plan import Box, Message, Plan
+from haloscope.exchange.plan import Message, Plan
 from haloscope.exchange.ranks.world import World
 from haloscope.io.vtkhdf import Image, VtkhdfWriter
 from haloscope.mesh.field_layouts import FieldLayout, Read, StructuredGrid

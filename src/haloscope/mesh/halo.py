@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Unpack
 
 import numpy as np
 
+from haloscope.case.tables import Machine
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.device.targets import KernelFile
 from haloscope.errors import InputError, MachineError
 from haloscope.exchange import engine
-from haloscope.exchange.choice import of_studies, open_exchange
+from haloscope.exchange.choice import Options, of_studies, open_exchange
 from haloscope.exchange.engine import BLOCK, BOXES, PACKING, TYPES, Exchange, Link, Operand, Results
 from haloscope.exchange.plan import Plan
 from haloscope.exchange.ranks.world import World
@@ -22,26 +23,6 @@ PACKED_AXES = {"auto": (0, 1, 2), "all": (0, 1, 2), "x": (0,), "none": ()}
 """Directions that are packed, by the key machine.packing; with fewer than all a case is a rung of a ladder."""
 
 
-class Choices(Protocol):
-    """Settings of exchanges in a case's machine table."""
-
-    @property
-    def transport(self) -> str:
-        """Name of a transport, or auto."""
-
-    @property
-    def packing(self) -> str:
-        """Directions that are packed: auto (all), all, x or none."""
-
-    @property
-    def widths(self) -> str:
-        """Layers: as fields need, or uniform."""
-
-    @property
-    def graphs(self) -> bool:
-        """Whether steps are to be replayed as graphs."""
-
-
 def open_halo(
     world: World,
     device: Device,
@@ -49,25 +30,25 @@ def open_halo(
     layout: Layout,
     widths: Sequence[int],
     states: Sequence[Array],
-    choices: Choices,
+    machine: Machine,
     *,
     stream: Any = None,
     log: Callable[[str], None] | None = None,
 ) -> Any:
     """Open the exchange that fills a block's ghost layers, None without any; all ranks call this."""
-    if choices.widths == "uniform" or len(PACKED_AXES[choices.packing]) < 3:
-        open_ladder = of_studies("ladder")
+    if machine.widths == "uniform" or len(PACKED_AXES[machine.packing]) < 3:
+        open_ladder = of_studies("open_ladder")
         return open_ladder(
-            world, device, block, layout, widths, states, choices, stream=stream, log=log
+            world, device, block, layout, widths, states, machine, stream=stream, log=log
         )
     plan = halo_plan(block, layout, widths)
     if not world.any(bool(plan.sends or plan.receives)):
         return None
     return open_boxes(
-        *(world, device, plan, states[0].dtype, choices.transport),
+        *(world, device, plan, states[0].dtype, machine.transport),
         state=states[1],
         stream=stream,
-        graphs=choices.graphs,
+        graphs=machine.graphs,
         log=log,
     )
 
@@ -210,11 +191,7 @@ def open_boxes(
     plan: Plan,
     dtype: Any,
     transport: str = "auto",
-    *,
-    state: Array | None = None,
-    stream: Any = None,
-    graphs: bool = True,
-    log: Callable[[str], None] | None = None,
+    **options: Unpack[Options],
 ) -> Exchange[Boxes]:
     """Open the exchange of the boxes of a plan; all ranks call this."""
     if np.dtype(dtype) not in (np.float32, np.float64):
@@ -224,8 +201,5 @@ def open_boxes(
     return open_exchange(
         *(world, device, plan, dtype, transport),
         lambda link: Exchange(Boxes(link)),
-        state=state,
-        stream=stream,
-        graphs=graphs,
-        log=log,
+        **options,
     )

@@ -116,11 +116,8 @@ class Simulation(RunState):
         with _SETTING_UP:
             solver = registry.make_solver(case, device, world)
         super().__init__(case, name, device, world, solver)
-        self._check_probes()
-
-    def _check_probes(self) -> None:
-        for probe in self.case.output.probes:
-            self.solver.layout.require_inside(f"probe {probe.name}", probe.position)
+        for probe in case.output.probes:
+            solver.layout.require_inside(f"probe {probe.name}", probe.position)
 
     def field(self, name: str) -> np.ndarray | None:
         """A whole field on rank 0; None on other ranks. All ranks call this.

@@ -133,7 +133,7 @@ def scale(
     log: Log | None = None,
 ) -> dict[str, Any]:
     """Run a study, or what is left of it, and write its table and pictures."""
-    log = log or _say_nothing
+    log = log or (lambda _: None)
     path = Path(path)
     if world is not None and not world.is_root:
         task = json.loads(_share(world, ""))
@@ -365,7 +365,3 @@ def _share(world: World, text: str) -> str:
     if world.is_root:
         buffer[...] = packed
     return world.broadcast(buffer).tobytes().decode()
-
-
-def _say_nothing(line: str) -> None:
-    pass

@@ -172,7 +172,7 @@ class FinishedStudy:
             from matplotlib import pyplot
 
             _, ax = pyplot.subplots(layout="constrained")
-        labels = np.array([_label(*names) for names in self._lines()])
+        labels = np.array([", ".join(filter(None, names)) for names in self._lines()])
         for label in dict.fromkeys(labels[known].tolist()):
             places = np.flatnonzero(known & (labels == label))
             places = places[np.argsort(x[places], kind="stable")]
@@ -225,10 +225,6 @@ def open(folder: str | Path) -> FinishedRun | FinishedStudy:
         location=str(folder),
         remedy="give the folder of a run or a study that has ended",
     )
-
-
-def _label(*names: str) -> str:
-    return ", ".join(filter(None, names))
 
 
 def _columns(path: Path) -> dict[str, NDArray[Any]]:

@@ -114,25 +114,15 @@ def check_xdmf(path: Path) -> None:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         if text.find(b"<!ENTITY") >= 0:
             raise InputError(
-                "it holds declarations of XML, which are not read",
-                location=f"mesh file {path}",
-                remedy="save it without them",
+                "it holds declarations of XML, which are not read", remedy="save it without them"
             )
-        try:
-            root = ElementTree.fromstring(text[:])
-        except ElementTree.ParseError as error:
-            line, column = error.position
-            raise InputError(
-                "it cannot be read as XML; it is cut off or damaged",
-                location=f"mesh file {path}, line {line}, column {column}",
-                remedy="save it anew",
-            ) from None
+        root = _xml(text[:])
     checked: set[Path] = set()
     for item in root.iter("DataItem"):
         content = (item.text or "").strip()
         form = item.get("Format")
         label = item.get("Dimensions") if form == "XML" else content[:_LONGEST_LABEL]
-        place = f"mesh file {path}: data item '{label}'"
+        place = f"data item '{label}'"
         try:
             dimensions = [int(n) for n in (item.get("Dimensions") or "").split()]
             precision = int(item.get("Precision") or 4)
@@ -194,7 +184,6 @@ def check_vtk(path: Path) -> None:
         if b"UNSTRUCTURED_GRID" not in text[:_HEAD].upper():
             raise InputError(
                 "it holds no unstructured grid",
-                location=f"mesh file {path}",
                 remedy="save the elements and the named faces as one",
             )
         for match in _COUNTED.finditer(text):
@@ -203,7 +192,6 @@ def check_vtk(path: Path) -> None:
                     raise InputError(
                         f"{match[1].decode()} states a count of {int(number)}, and a file of {size} bytes "
                         "cannot hold it",
-                        location=f"mesh file {path}",
                         remedy="save it anew; it is damaged",
                     )
 
@@ -219,14 +207,12 @@ def check_vtu(path: Path) -> None:
         packing = {"vtkLZMADataCompressor": "LZMA", "vtkLZ4DataCompressor": "LZ4"}
         raise InputError(
             f"its data are packed by {packing.get(compressor or '', compressor)}, which is not read",
-            location=f"mesh file {path}",
             remedy="save it with zlib or without packing",
         )
     pieces = root.findall(".//Piece")
     if len(pieces) > 1:
         raise InputError(
             f"it holds {len(pieces)} pieces",
-            location=f"mesh file {path}",
             allowed="one piece",
             remedy="merge them (ParaView: Merge Blocks) and save them as one .vtu",
         )
@@ -234,18 +220,17 @@ def check_vtu(path: Path) -> None:
         return
     size = path.stat().st_size
     unpacked = 0
-    for packed in _packed_arrays(path, root, pieces, appended):
+    for packed in _packed_arrays(root, pieces, appended):
         unpacked += packed.stated
         if packed.most is not None and packed.stated > packed.most:
-            raise _refusal(path, packed, packed.stated, f"{packed.most} by its counts")
+            raise _refusal(packed, packed.stated, f"{packed.most} by its counts")
         if unpacked > largest_unpacked(size):
             raise _refusal(
-                path,
                 packed,
                 unpacked,
                 f"{largest_unpacked(size)}, with all arrays before it, in a file of {size}",
             )
-        _check_blocks(path, packed)
+        _check_blocks(packed)
 
 
 @dataclass(frozen=True)
@@ -259,10 +244,10 @@ class _Packed:
     most: int | None
 
 
-def _refusal(path: Path, packed: _Packed, size: int, limit: str) -> InputError:
+def _refusal(packed: _Packed, size: int, limit: str) -> InputError:
     return InputError(
         f"it unpacks to {size} bytes",
-        location=f"mesh file {path}: array '{packed.name}'",
+        location=f"array '{packed.name}'",
         allowed=f"at most {limit}",
         remedy="save the file anew; it is damaged",
     )
@@ -274,28 +259,30 @@ def _parse(path: Path) -> tuple[ElementTree.Element, bytes | None]:
         if text.find(b"<!DOCTYPE") >= 0 or text.find(b"<!ENTITY") >= 0:
             raise InputError(
                 "it holds declarations of XML, which are not read",
-                location=f"mesh file {path}",
                 remedy="save it as plain .vtu",
             )
         begin = text.find(b"<AppendedData")
         end = text.find(b">", begin) + 1
-        raw = begin >= 0 and end > 0 and b"raw" in text[begin:end]
-        try:
-            if not raw:
-                return ElementTree.fromstring(text[:]), None
-            data = text[end:].split(b"_", 1)[-1]
-            return ElementTree.fromstring(text[:begin] + b"</VTKFile>"), data
-        except ElementTree.ParseError as error:
-            line, column = error.position
-            raise InputError(
-                "it cannot be read as XML; it is cut off or damaged",
-                location=f"mesh file {path}, line {line}, column {column}",
-                remedy="save it anew",
-            ) from None
+        if begin < 0 or end <= 0 or b"raw" not in text[begin:end]:
+            return _xml(text[:]), None
+        data = text[end:].split(b"_", 1)[-1]
+        return _xml(text[:begin] + b"</VTKFile>"), data
+
+
+def _xml(text: bytes) -> ElementTree.Element:
+    try:
+        return ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        line, column = error.position
+        raise InputError(
+            "it cannot be read as XML; it is cut off or damaged",
+            location=f"line {line}, column {column}",
+            remedy="save it anew",
+        ) from None
 
 
 def _packed_arrays(
-    path: Path, root: ElementTree.Element, pieces: list[ElementTree.Element], raw: bytes | None
+    root: ElementTree.Element, pieces: list[ElementTree.Element], raw: bytes | None
 ) -> Iterator[_Packed]:
     """All packed arrays of a file."""
     appended = root.find("AppendedData")
@@ -320,7 +307,7 @@ def _packed_arrays(
                 except (ValueError, binascii.Error):
                     raise InputError(
                         "it is cut off or damaged",
-                        location=f"mesh file {path}: array '{name}'",
+                        location=f"array '{name}'",
                         remedy="save the file anew",
                     ) from None
 
@@ -388,7 +375,7 @@ def _cut(data: bytes, sizes: list[int]) -> list[bytes]:
     return blocks
 
 
-def _check_blocks(path: Path, packed: _Packed) -> None:
+def _check_blocks(packed: _Packed) -> None:
     """Refuse blocks that unfold to more than the header states."""
     for block in packed.blocks:
         try:
@@ -396,11 +383,11 @@ def _check_blocks(path: Path, packed: _Packed) -> None:
         except zlib.error:
             raise InputError(
                 "it is cut off or damaged",
-                location=f"mesh file {path}: array '{packed.name}'",
+                location=f"array '{packed.name}'",
                 remedy="save the file anew",
             ) from None
         if size > packed.block_size:
-            raise _refusal(path, packed, size, f"{packed.block_size} a block by its header")
+            raise _refusal(packed, size, f"{packed.block_size} a block by its header")
 
 
 def unpacked_size(block: bytes, most: int) -> int:
