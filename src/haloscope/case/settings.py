@@ -81,7 +81,6 @@ def plain(value: Any, location: str, depth: int = 0) -> Any:
 
 
 def _keys_of(path: str, location: str) -> list[str]:
-    """Keys of a dotted path."""
     keys = path.strip().split(".")
     if not all(keys):
         raise InputError("wrong form", location=location, allowed="table.key")

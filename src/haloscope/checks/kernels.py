@@ -86,7 +86,6 @@ def build(
 def _targets(
     asked: str | None, of_case: str, architectures: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """Names of the targets, and the notes printed about them."""
     if asked is not None:
         require_known(asked)
     if architectures:

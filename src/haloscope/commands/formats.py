@@ -202,7 +202,6 @@ class _Progress:
         self._last = self._begun
 
     def show(self, done: int, total: int) -> None:
-        """Say how much of how much is done."""
         now = time.monotonic()
         if self._quiet or (not self._is_terminal and now - self._last < _BETWEEN_LINES):
             return

@@ -222,7 +222,6 @@ def _require_checkpoint(out: Path) -> None:
 
 
 def _load(case: Path, ranks: int, settings: list[str], device: str | None) -> Simulation:
-    """Set a run up on the ranks that the command was started with."""
     from haloscope.run import load
 
     world = open_world()
@@ -374,7 +373,6 @@ def _opening(simulation: Simulation) -> str:
 def _print_results(
     summary: dict[str, Any], notices: Sequence[str], quiet: bool, as_json: bool
 ) -> None:
-    """Print the summary, the results for people, or only the warnings."""
     if as_json:
         print(json.dumps(summary), flush=True)
     elif not quiet:

@@ -62,7 +62,6 @@ class CpuLaunch:
         self._function, self._arguments, self._keep = function, arguments, keep
 
     def __call__(self) -> None:
-        """Run the kernel to its end."""
         self._function(*self._arguments)
 
 

@@ -64,7 +64,6 @@ class CudaLaunch:
         self._fixed = fixed
 
     def __call__(self) -> None:
-        """Put the kernel on its stream."""
         self._function(*self._fixed, shared_mem=self._shared, stream=self._stream)
 
 
@@ -93,7 +92,6 @@ class EarlyLaunch(CudaLaunch):
         self._places = np.array([value.ctypes.data for value in self._kept], np.uint64)
 
     def __call__(self) -> None:
-        """Put the kernel on its stream."""
         (status,) = self._driver.cuLaunchKernelEx(
             self._config, self._taken, self._places.ctypes.data, 0
         )

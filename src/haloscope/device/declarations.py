@@ -328,7 +328,6 @@ class _Source:
         return kinds
 
     def kernels(self) -> Iterator[Declaration]:
-        """The kernels."""
         structs = {match[1]: match[2] for match in _STRUCT.finditer(self._left)}
         for line, text in self._calls(r"^[ \t]*KERNEL(?:_BOUNDS)?"):
             entries = separated(self.expand(text, line))
@@ -386,7 +385,6 @@ class _Source:
         return np.dtype(members, align=True)
 
     def _value_type(self, name: str, structs: Mapping[str, str]) -> np.dtype[Any]:
-        """The type of a struct that is passed by value."""
         struct = self._struct(name, structs)
         fields: Mapping[str, Any] = struct.fields or {}
         end = max(offset + kind.itemsize for kind, offset, *_ in fields.values())

@@ -158,7 +158,6 @@ def gpu_aware(world: World) -> str:
 
 
 def _loaded_library() -> ctypes.CDLL | None:
-    """The libmpi of this process."""
     try:
         lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
     except OSError:

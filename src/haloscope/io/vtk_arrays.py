@@ -231,7 +231,6 @@ def _extent(root: Any, *, drop: bool = False) -> tuple[int, ...]:
 
 
 def _vtk_arrays(root: Any, kind: str, time: float | None) -> VtkArrays:
-    """All arrays of a file as VTK has them."""
     groups = {
         group: {str(name): np.asarray(array[...]) for name, array in root[group].items()}
         for group in ("PointData", "CellData")

@@ -417,7 +417,6 @@ class BlockFields(FieldLayout):
         return samples
 
     def _open(self, path: Path, time: float) -> VtkhdfWriter:
-        """A file of an image."""
         nz, ny, nx = self.shape
         return VtkhdfWriter(path, Image((nz, ny, nx), (0.0, 0.0, 0.0), self._spacing), time)
 

@@ -150,7 +150,6 @@ class TimeLoop:
         )
 
     def _at_events(self) -> None:
-        """Probes, averages and field files that are due at this step."""
         state, out = self._state, self._out
         output = state.case.output
         if output.probes and state.step % output.probe_interval == 0:

@@ -321,7 +321,6 @@ class _Progress:
         self._ledger, self._left, self._log = ledger, left, log
 
     def __call__(self, record: Record) -> None:
-        """Tell of a point that has ended."""
         self._left -= 1
         row = self._rows.get(record["id"])
         base = self._ledger.records.get(row.base) if row else None
@@ -358,7 +357,6 @@ def _check_folder(path: Path, folder: Path) -> None:
 
 
 def _share(world: World, text: str) -> str:
-    """Rank 0's text, on every rank."""
     packed = np.frombuffer(text.encode(), np.uint8)
     size = int(world.broadcast(np.array([len(packed)], np.int64))[0])
     buffer = np.zeros(size, np.uint8)

@@ -374,7 +374,6 @@ def _end_with_parent() -> None:
 
 
 def _meaning(code: int) -> str:
-    """An exit code in words."""
     number = -code if code < 0 else code - 128
     try:
         return f"exit code {code} ({signal.Signals(number).name})"

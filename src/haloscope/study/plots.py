@@ -179,7 +179,6 @@ class _Spread:
     scale: float = 1.0
 
     def __call__(self, axes: Axes) -> None:
-        """Draw it."""
         if not self.rows:
             return
         axes.errorbar(
@@ -302,7 +301,6 @@ def range_of(value: float, row: Values) -> tuple[float, float]:
 
 
 def _slug(name: str) -> str:
-    """A name as part of a file's name."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 

@@ -99,7 +99,6 @@ def _report(
     pictures: Sequence[Path],
     phases: str,
 ) -> str:
-    """The page."""
     done = [row for row in rows if row["status"] == "done"]
     parts = [f"# {study.title}"]
     if study.about:
@@ -200,7 +199,6 @@ def _once(rows: Sequence[Values]) -> Iterator[Values]:
 
 
 def _shown(key: str, value: Any) -> str:
-    """A cell of the page."""
     if value is None:
         return ""
     if key in ("seconds_per_step",):
@@ -217,7 +215,6 @@ def _shown(key: str, value: Any) -> str:
 
 
 def _verdict(rows: Sequence[Values], study: Study) -> str:
-    """Verdict of the comparison with one rank."""
     steps = study.check_steps
     if not steps:
         return "Nothing was compared with one rank: check_steps = 0."
@@ -239,7 +236,6 @@ def _verdict(rows: Sequence[Values], study: Study) -> str:
 
 
 def _reasons(rows: Sequence[Values]) -> Iterator[str]:
-    """Rows by the reason why they are missing."""
     by_reason: dict[str, list[str]] = {}
     for row in rows:
         by_reason.setdefault(row["reason"], []).append(_name(row))
@@ -248,7 +244,6 @@ def _reasons(rows: Sequence[Values]) -> Iterator[str]:
 
 
 def _name(row: Values) -> str:
-    """A row in few words."""
     line = f" ({row['line']})" if row["line"] else ""
     return f"{row['series']}{line}, {counted(row['ranks'], 'rank')}"
 

@@ -482,7 +482,6 @@ def _checked(data: dict[str, Any]) -> CaseTable:
 
 
 def _dumped(case: CaseTable) -> dict[str, Any]:
-    """A case as data, complete with all defaults."""
     dumped: dict[str, Any] = json.loads(case.model_dump_json(exclude_none=True))
     return dumped
 

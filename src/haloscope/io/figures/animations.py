@@ -161,7 +161,6 @@ def drawn(frames: Frames) -> Iterator[Image]:
 
 
 def _image(figure: Figure) -> Image:
-    """The pixels of a figure."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 

@@ -242,7 +242,6 @@ def _checked_panels(
 def _scales(
     panels: Sequence[FieldPanel], fields: Sequence[NDArray[np.float64]]
 ) -> list[tuple[float, float]]:
-    """Least and largest value of each panel's colours."""
     ends: dict[str, tuple[float, float]] = {}
     names = [
         f"arrows {number}" if "vectors" in panels[number] else name

@@ -431,7 +431,6 @@ def _fit(axis: DrawnAxis, label: str, room: float, *, upright: bool) -> None:
 
 
 def _write_title(axes: Axes, panel: Panel, room: float) -> None:
-    """Title and subtitle above axes."""
     axes.set_title(
         panel.title,
         loc="left",
@@ -498,7 +497,6 @@ def fitting(text: str, size: float, room: float) -> float:
 
 
 def _plain(legend: Legend) -> Legend:
-    """Take the names in a legend as they are."""
     for text in legend.get_texts():
         text.set_parse_math(False)
     return legend

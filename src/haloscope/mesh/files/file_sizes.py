@@ -284,7 +284,6 @@ def _xml(text: bytes) -> ElementTree.Element:
 def _packed_arrays(
     root: ElementTree.Element, pieces: list[ElementTree.Element], raw: bytes | None
 ) -> Iterator[_Packed]:
-    """All packed arrays of a file."""
     appended = root.find("AppendedData")
     encoded = b"" if appended is None else (appended.text or "").strip().encode()[1:]
     kind = np.dtype("u8" if root.get("header_type") == "UInt64" else "u4")

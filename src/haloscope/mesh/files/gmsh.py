@@ -75,7 +75,6 @@ def _line_after(text: mmap.mmap, marker: bytes) -> bytes:
 
 
 def _counts(text: mmap.mmap, section: bytes, old: bool, ascii_form: bool) -> tuple[int, ...]:
-    """The numbers at the head of a section."""
     try:
         if old or ascii_form:
             numbers = tuple(int(word) for word in _line_after(text, section).split())
@@ -133,7 +132,6 @@ def count_gmsh_tetrahedra(path: Path) -> int | None:
 
 
 def _count(path: Path, wanted: Container[int]) -> int | None:
-    """Elements of the wanted types."""
     if path.stat().st_size == 0:
         return None
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
