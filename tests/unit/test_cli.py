@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from haloscope.checks.verify import all_checks
-from haloscope.commands import ending, options
+from haloscope.commands import options
 from haloscope.device import jit, open_device
 from haloscope.device.meters import Ceilings
 from haloscope.io.checkpoint import list_checkpoints
@@ -435,14 +435,14 @@ def test_a_finished_run_without_a_checkpoint_says_how_to_get_one(case, call):
 
 def test_the_advice_to_continue_has_all_options_and_is_never_cut():
     options = {"ranks": 3, "device": "cpu", "steps": None}
-    command = ending.continuation(
+    command = options.continuation(
         Path("-a b.toml"), Path("runs/ä b"), settings=["output.frames=[1, 2]"], **options
     )
     assert shlex.split(command) == [
         *("haloscope", "run", "./-a b.toml", "--ranks", "3", "--device", "cpu"),
         *("--set", "output.frames=[1, 2]", "--restart", "--out", "runs/ä b"),
     ]
-    command = ending.continuation(Path("a.toml"), Path("out"), settings=["a=1"] * 99, **options)
+    command = options.continuation(Path("a.toml"), Path("out"), settings=["a=1"] * 99, **options)
     assert command == "the same options and --restart --out out"
 
 

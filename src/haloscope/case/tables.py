@@ -19,8 +19,15 @@ from pydantic import (
 )
 
 from haloscope.case.faults import input_error
-from haloscope.case.settings import Settings, override, plain
-from haloscope.case.toml_files import beginning, read_toml, too_deep, too_many_digits
+from haloscope.case.toml_files import (
+    Settings,
+    beginning,
+    override,
+    plain,
+    read_toml,
+    too_deep,
+    too_many_digits,
+)
 from haloscope.errors import InputError, WithFields
 
 PositiveInt = Annotated[int, Field(ge=1, le=2**40)]

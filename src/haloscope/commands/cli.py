@@ -15,12 +15,6 @@ from typing import Annotated, Any, TextIO, cast
 import typer
 
 from haloscope.commands import analyze, formats, measure, run
-from haloscope.commands.ending import (
-    fail,
-    fail_without_output,
-    interrupts_raised,
-    open_closed_streams,
-)
 from haloscope.commands.options import (
     Bar,
     CaseFile,
@@ -29,6 +23,10 @@ from haloscope.commands.options import (
     Quiet,
     QuietProgress,
     TextGroup,
+    fail,
+    fail_without_output,
+    interrupts_raised,
+    open_closed_streams,
     open_world,
     say,
 )

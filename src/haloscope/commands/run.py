@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from haloscope.commands import ending
 from haloscope.commands import measure as measured
-from haloscope.commands.ending import fail, interrupts_raised
+from haloscope.commands import options as ends
 from haloscope.commands.options import (
     Bar,
     CaseFile,
@@ -23,6 +22,8 @@ from haloscope.commands.options import (
     Json,
     Quiet,
     QuietProgress,
+    fail,
+    interrupts_raised,
     open_world,
     say,
 )
@@ -134,9 +135,9 @@ def run(
         if came:  # a library may have dropped it
             raise came[0]
     except interrupts.Interrupted as stop:
-        fail(ending.before_the_first_step(stop, case, out), 128 + stop.number)
+        fail(ends.before_the_first_step(stop, case, out), 128 + stop.number)
     world = simulation.world
-    continuation = ending.continuation(
+    continuation = ends.continuation(
         case,
         folder,
         ranks=launch.own_ranks(world.size),
@@ -165,7 +166,7 @@ def run(
                 steps, out=folder, restart=restart, progress=bar, profile=measure == "profile"
             )
     except interrupts.Interrupted as stop:
-        fail(ending.where_it_was(stop, folder, continuation), 128 + stop.number)
+        fail(ends.where_it_was(stop, folder, continuation), 128 + stop.number)
     finally:
         if bar is not None:
             bar.close()
@@ -285,7 +286,7 @@ def _run_on_ranks(
     threads = table.machine.threads or max(1, available_cores() // ranks)
     sys.stdout.flush()
     code = launch.launch(ranks, arguments, threads_per_rank=threads, environment=variables)
-    line = None if folder is None else ending.after_ranks(code, case, folder, ranks)
+    line = None if folder is None else ends.after_ranks(code, case, folder, ranks)
     if line is not None:
         fail(line, code)
     if code == _CANNOT_PASS_ON:

@@ -23,13 +23,13 @@ from haloscope.exchange.ranks.world import World
 # The slow ways of the papers, which studies compare with. They are named, not imported: studies lie above,
 # and a run loads one where its case asks for it.
 _STUDIES = "haloscope.study.exchanges"
-_ON_HOST, _BETWEEN_GPUS = "haloscope.exchange.mpi_transports", "haloscope.exchange.gpu_transports"
+_OWN = "haloscope.exchange.transports"
 _TRANSPORTS = {
-    "host": (_ON_HOST, "HostTransport"),
-    "staged": (_ON_HOST, "StagedTransport"),
-    "mpi": (_ON_HOST, "MpiTransport"),
-    "nccl": (_BETWEEN_GPUS, "NcclTransport"),
-    "peer": (_BETWEEN_GPUS, "PeerTransport"),
+    "host": (_OWN, "HostTransport"),
+    "staged": (_OWN, "StagedTransport"),
+    "mpi": (_OWN, "MpiTransport"),
+    "nccl": (_OWN, "NcclTransport"),
+    "peer": (_OWN, "PeerTransport"),
     "repacked": (_STUDIES, "RepackedTransport"),
     # The flow solver has names of its own for these two (flow.messages).
     "blocking": (_STUDIES, "BlockingTransport"),

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.case.settings import Settings
 from haloscope.case.tables import CaseTable, case_from, naming_file, read_case
-from haloscope.case.toml_files import file_or_shipped
+from haloscope.case.toml_files import Settings, file_or_shipped
 from haloscope.device import open_device, require_known
 from haloscope.device.interface import Device
 from haloscope.device.meters import EnergyMeter, EnergyTally

@@ -19,10 +19,10 @@ from haloscope.device.program import View
 from haloscope.errors import InputError, MachineError
 from haloscope.exchange.engine import Link, Transport, buffer, unavailable
 from haloscope.exchange.entries import Entries, Layout, Placement, entries_of_lists
-from haloscope.exchange.mpi_transports import Requests, slices
 from haloscope.exchange.plan import Listed, Lists, Message, Plan, check_plans, first_fault
 from haloscope.exchange.ranks.world import MpiWorld, World
 from haloscope.exchange.rows import Rows
+from haloscope.exchange.transports import Requests, slices
 from haloscope.mesh.blocks import Block, halo_plan
 from haloscope.mesh.blocks import Layout as BlockLayout
 from haloscope.mesh.halo import PACKED_AXES, open_boxes

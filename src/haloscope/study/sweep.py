@@ -17,9 +17,8 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import Field, field_validator, model_validator
 
-from haloscope.case.settings import override
 from haloscope.case.tables import CaseFault, CaseTable, PositiveInt, Table, check
-from haloscope.case.toml_files import read_toml
+from haloscope.case.toml_files import override, read_toml
 from haloscope.errors import FIELDS, HaloscopeError, InputError
 from haloscope.solvers import registry
 from haloscope.solvers.sweeping import Layout, plain, spelled

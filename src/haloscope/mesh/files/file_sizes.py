@@ -258,8 +258,7 @@ def _parse(path: Path) -> tuple[ElementTree.Element, bytes | None]:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         if text.find(b"<!DOCTYPE") >= 0 or text.find(b"<!ENTITY") >= 0:
             raise InputError(
-                "it holds declarations of XML, which are not read",
-                remedy="save it as plain .vtu",
+                "it holds declarations of XML, which are not read", remedy="save it as plain .vtu"
             )
         begin = text.find(b"<AppendedData")
         end = text.find(b">", begin) + 1

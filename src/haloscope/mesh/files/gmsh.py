@@ -235,10 +235,7 @@ def read_gmsh_groups(path: Path) -> GmshGroups:
             else:
                 entities = _entities(_Bytes(section, size), in_point)
         except (ValueError, KeyError, struct.error, StopIteration):
-            raise InputError(
-                "section $Entities is damaged",
-                remedy="save the mesh anew",
-            ) from None
+            raise InputError("section $Entities is damaged", remedy="save the mesh anew") from None
     return GmshGroups(names, entities)
 
 

@@ -97,15 +97,10 @@ def _read(path: Path, endings: tuple[str, ...]) -> Any:
     ending = path.suffix.lower()
     if path.is_dir():
         raise InputError(
-            "it is a folder",
-            remedy=f"give a file in it that ends in {', '.join(endings)}",
+            "it is a folder", remedy=f"give a file in it that ends in {', '.join(endings)}"
         )
     if ending not in endings:
-        raise InputError(
-            "unknown ending",
-            allowed=", ".join(endings),
-            remedy=_CONVERT,
-        )
+        raise InputError("unknown ending", allowed=", ".join(endings), remedy=_CONVERT)
     require_meshio()
     if not path.is_file():
         raise InputError("it does not exist", remedy="give the path of a file")
@@ -137,8 +132,7 @@ def _read(path: Path, endings: tuple[str, ...]) -> Any:
         ) from None
     if dropped := _DROPPED.search(said.getvalue()):
         raise InputError(
-            f"it holds {dropped[0]}, which would be left out",
-            remedy="save it without them",
+            f"it holds {dropped[0]}, which would be left out", remedy="save it without them"
         )
     return file
 
@@ -175,10 +169,7 @@ def _reason(error: BaseException, printed: str) -> tuple[str, str]:
     if isinstance(error, KeyError):
         missing = re.search(r"object '([^']+)'", str(error))
         name = missing[1] if missing else str(error.args[0] if error.args else "")
-        return (
-            place,
-            f"it lacks {name[:_LONGEST_NAME]!r}, or its value is unknown",
-        )
+        return (place, f"it lacks {name[:_LONGEST_NAME]!r}, or its value is unknown")
     if isinstance(error, IndexError):
         return place, "it refers to a part that does not exist, for example a node"
     if "gmsh:physical" in str(error):
