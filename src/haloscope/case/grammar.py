@@ -139,10 +139,7 @@ _COMPARISONS: dict[type[ast.AST], str] = {
 }
 
 # What the user may have meant by a character or a piece of Python that the grammar lacks.
-_CHARACTER_ADVICE = {
-    "^": "write ** for a power",
-    "%": "write a - b*floor(a/b) for a remainder",
-}
+_CHARACTER_ADVICE = {"^": "write ** for a power", "%": "write a - b*floor(a/b) for a remainder"}
 _ADVICE: dict[type[ast.AST], str] = {
     ast.FloorDiv: "write floor(a/b)",
     ast.And: "chain comparisons (0.1 < x < 0.2) or multiply them",
@@ -211,8 +208,7 @@ class Parser:
             # Python gives no place where the text ends too early.
             place = error.offset if error.offset and error.offset > 0 else len(self.text)
             raise self._error(
-                f"it cannot be read at character {place} ({error.msg})",
-                "correct it there",
+                f"it cannot be read at character {place} ({error.msg})", "correct it there"
             ) from None
         except (RecursionError, MemoryError):
             raise self._too_deep() from None

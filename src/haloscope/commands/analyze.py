@@ -43,8 +43,7 @@ def analyze(
         int, typer.Option(help="Number of threads; 0: one a core.", min=0, max=_MOST_THREADS)
     ] = 0,
     as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print only one JSON object on standard output."),
+        bool, typer.Option("--json", help="Print only one JSON object on standard output.")
     ] = False,
 ) -> None:
     """Analyse a measurement: wait states, their causes, maps and predictions.

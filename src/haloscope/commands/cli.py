@@ -149,11 +149,7 @@ def verify(
     bar = Bar() if sys.stderr.isatty() and not (as_json or quiet) else None
     try:
         result = verified(
-            names or [],
-            slow=every,
-            device=device,
-            progress=bar,
-            on_done=None if as_json else show,
+            names or [], slow=every, device=device, progress=bar, on_done=None if as_json else show
         )
     except interrupts.Interrupted as stop:
         fail(f"interrupted by {stop}", 128 + stop.number)

@@ -35,8 +35,7 @@ Json = Annotated[
     bool, typer.Option("--json", help="Print only one JSON object on standard output.")
 ]
 DeviceOption = Annotated[
-    str | None,
-    typer.Option("--device", help="cpu, cuda or auto (a GPU if there is one)."),
+    str | None, typer.Option("--device", help="cpu, cuda or auto (a GPU if there is one).")
 ]
 
 CaseFile = Annotated[

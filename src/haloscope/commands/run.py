@@ -58,8 +58,7 @@ def run(
         ),
     ] = None,
     steps: Annotated[
-        int | None,
-        typer.Option(help="Last step; replaces run.steps.", min=0, max=_MOST_STEPS),
+        int | None, typer.Option(help="Last step; replaces run.steps.", min=0, max=_MOST_STEPS)
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for outputs (new or empty).")] = None,
     restart: Annotated[
@@ -158,10 +157,7 @@ def run(
     blocks = parts if len(parts) == 3 else ()  # along x, y, z
     about = measured.described(folder / measured.FOLDER, measure, world.size, blocks)
     try:
-        with (
-            about if prints else contextlib.nullcontext(),
-            _named_phases(quiet or as_json),
-        ):
+        with about if prints else contextlib.nullcontext(), _named_phases(quiet or as_json):
             summary = simulation.run(
                 steps, out=folder, restart=restart, progress=bar, profile=measure == "profile"
             )

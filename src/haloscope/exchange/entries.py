@@ -369,11 +369,7 @@ class Copies:
 
 
 def _copies_of(
-    world: World,
-    ids: np.ndarray | Sharing,
-    fields: int,
-    dtype: Any,
-    placement: Placement | None,
+    world: World, ids: np.ndarray | Sharing, fields: int, dtype: Any, placement: Placement | None
 ) -> Copies:
     """The copies of values by their numbers; all ranks call this."""
     sharing = ids if isinstance(ids, Sharing) else find_sharing(world, ids)

@@ -211,17 +211,11 @@ def open_rows(
             arrange(rows)
         return Exchange(rows)
 
-    return open_exchange(
-        *(world, device, plan, dtype, transport, make),
-        repacks=True,
-        **options,
-    )
+    return open_exchange(world, device, plan, dtype, transport, make, repacks=True, **options)
 
 
 def renew(
-    exchange: Exchange[Rows],
-    sent: Mapping[int, RowNumbers],
-    received: Mapping[int, RowNumbers],
+    exchange: Exchange[Rows], sent: Mapping[int, RowNumbers], received: Mapping[int, RowNumbers]
 ) -> None:
     """Exchange other rows from now on; each two ranks do so between the same exchanges."""
     exchange.index.renew(sent, received)

@@ -244,11 +244,7 @@ def _best_cut(
 
 
 def _possible_cuts(
-    low: int,
-    high: int,
-    counts: list[Integers],
-    loads: list[Integers],
-    closed: NDArray[np.bool_],
+    low: int, high: int, counts: list[Integers], loads: list[Integers], closed: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
     """Of each cut: points in the planes beside it, order of its axis, imbalance, planes below."""
     points, load = int(counts[0].sum()), int(loads[0].sum())

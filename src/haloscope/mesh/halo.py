@@ -199,7 +199,5 @@ def open_boxes(
             "wrong type", location=f"dtype = {np.dtype(dtype)}", allowed="float32 or float64"
         )
     return open_exchange(
-        *(world, device, plan, dtype, transport),
-        lambda link: Exchange(Boxes(link)),
-        **options,
+        *(world, device, plan, dtype, transport), lambda link: Exchange(Boxes(link)), **options
     )

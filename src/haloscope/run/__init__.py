@@ -327,13 +327,7 @@ class Simulation(RunState):
                     _clear(out, shows)
             try:
                 return self._run(
-                    steps,
-                    out,
-                    restart,
-                    shows,
-                    stop,
-                    ceilings=ceilings,
-                    profile=profile,
+                    steps, out, restart, shows, stop, ceilings=ceilings, profile=profile
                 )
             except Interrupted as interrupted:
                 if out is not None and self.world.is_root:

@@ -177,15 +177,13 @@ def note_crowded_cores(state: RunState, progress: Progress) -> None:
             f"more threads than cores ({threads} on {cores}): they take turns; lower machine.threads "
             f"(now {state.device.multiprocessors}), OMP_NUM_THREADS or --ranks"
         )
-        state.notices.append(notice)
-        progress.line(notice)
-        return
-    state.ranks_exceed_cores = True
-    state.ranks_per_core = max(1.0, ranks / cores)
-    notice = (
-        f"more ranks than cores ({ranks} on {cores}): they take turns, and the rates are not those of "
-        "this machine"
-    )
+    else:
+        state.ranks_exceed_cores = True
+        state.ranks_per_core = max(1.0, ranks / cores)
+        notice = (
+            f"more ranks than cores ({ranks} on {cores}): they take turns, and the rates are not those of "
+            "this machine"
+        )
     state.notices.append(notice)
     progress.line(notice)
 

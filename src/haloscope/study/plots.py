@@ -37,10 +37,7 @@ Values = Mapping[str, Any]
 Labelled = tuple[str, list[Values]]
 
 _MARKERS = "osD^vPX"
-_PANELS = {
-    "speedup": "speed-up over one rank",
-    "efficiency": "parallel efficiency",
-}
+_PANELS = {"speedup": "speed-up over one rank", "efficiency": "parallel efficiency"}
 # With more lines a series gets a picture of its own.
 _MOST_LINES = 12
 _LONGEST_LABEL = 70  # of legends in two columns

@@ -29,13 +29,7 @@ from haloscope.io.figures.field_pictures import (
     slices,
 )
 from haloscope.io.figures.figure import draw
-from haloscope.io.figures.surface_pictures import (
-    ShadedPixels,
-    SurfaceImage,
-    View,
-    Walls,
-    surfaces,
-)
+from haloscope.io.figures.surface_pictures import ShadedPixels, SurfaceImage, View, Walls, surfaces
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

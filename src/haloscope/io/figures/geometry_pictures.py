@@ -149,11 +149,7 @@ def _view_sides(views: Views) -> tuple[float, float]:
 
 
 def _view_panel(
-    geometry: Geometry,
-    views: Views,
-    number: int,
-    colours: Sequence[Any],
-    place: Place,
+    geometry: Geometry, views: Views, number: int, colours: Sequence[Any], place: Place
 ) -> Panel:
     """One of the two views with the frame of its box, tags, marks and axes."""
     box = box_edges(views.lower, views.upper) * views.factor
