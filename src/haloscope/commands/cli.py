@@ -22,6 +22,7 @@ from haloscope.commands.options import (
     Json,
     Quiet,
     QuietProgress,
+    SettingsOption,
     TextGroup,
     fail,
     fail_without_output,
@@ -79,12 +80,7 @@ def build(
         typer.Option(help="GPU architecture to compile for (sm_90); needs no GPU (repeatable)."),
     ] = None,
     ranks: Annotated[int, typer.Option(help="Ranks of the later run.", min=1)] = 1,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", help="Override a key: table.key=value, table.list.0.key=value (repeatable)."
-        ),
-    ] = None,
+    settings: SettingsOption = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:

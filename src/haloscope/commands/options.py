@@ -44,6 +44,12 @@ CaseFile = Annotated[
         metavar="CASE", help="Case file (TOML), or the name of a shipped case (haloscope cases)."
     ),
 ]
+SettingsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="Override a key: table.key=value, table.list.0.key=value (repeatable)."
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only warnings and errors.")]
 Port = Annotated[
     int,

@@ -22,6 +22,7 @@ from haloscope.commands.options import (
     Json,
     Quiet,
     QuietProgress,
+    SettingsOption,
     fail,
     interrupts_raised,
     open_world,
@@ -51,12 +52,7 @@ def run(
     case: CaseFile,
     ranks: Annotated[int, typer.Option(help="Number of MPI ranks to start.", min=1)] = 1,
     device: DeviceOption = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", help="Override a key: table.key=value, table.list.0.key=value (repeatable)."
-        ),
-    ] = None,
+    settings: SettingsOption = None,
     steps: Annotated[
         int | None, typer.Option(help="Last step; replaces run.steps.", min=0, max=_MOST_STEPS)
     ] = None,
