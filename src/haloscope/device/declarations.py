@@ -96,7 +96,7 @@ class Declaration:
 
     def _converted(self, argument: Argument, value: Any) -> Any:
         if argument.kind == "array":
-            array = getattr(value, "array", value)  # of a View, see fields.py
+            array = getattr(value, "array", value)  # of a View, see program.py
             return array if array is None else self._checked_array(argument, array)
         if argument.kind == "long" and isinstance(value, (int, np.integer)):
             return int(value)
