@@ -10,7 +10,7 @@ CASES = Path(__file__).parent / "cases"
 
 
 class BuildWithCases(build_py):
-    """Puts the shipped cases beside the modules, where haloscope.case.shipped looks for them."""
+    """Puts the shipped cases beside the modules, where haloscope.case.toml_files looks for them."""
 
     def run(self) -> None:
         """Build the package; an editable installation reads cases/ of the clone."""

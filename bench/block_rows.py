@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from haloscope.device import open_device
-from haloscope.device.ceilings import CeilingProbe
 from haloscope.device.interface import Device
+from haloscope.device.meters import CeilingProbe
 from haloscope.exchange.ranks.world import World
 from haloscope.numerics.krylov.block_rows import BlockPattern, BlockRows, pattern_of
 from haloscope.numerics.krylov.node_vectors import NodeVectors

@@ -31,7 +31,7 @@ import numpy as np
 from blood_lattices import Points, aslant, box, channel, openings_of, rows_of_cells, tree, tube
 
 from haloscope.device import open_device
-from haloscope.device.ceilings import measure_ceilings
+from haloscope.device.meters import measure_ceilings
 from haloscope.solvers.blood.coupling.coupling import Coupling, OwnBox
 from haloscope.solvers.blood.coupling.repulsion import CellsOfKind, Repulsion, RepulsionLaw
 from haloscope.solvers.blood.coupling.repulsion_lists import MARGIN

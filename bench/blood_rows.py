@@ -20,9 +20,9 @@ from blood_fluid import open_update
 from blood_lattices import tree_mask
 
 from haloscope.device import open_device
-from haloscope.device.ceilings import CeilingProbe
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.interface import Device
+from haloscope.device.meters import CeilingProbe
 from haloscope.mesh.lattice.lattice_parts import LatticePart, take
 from haloscope.mesh.lattice.shapes import Tube
 from haloscope.mesh.lattice.voxels import voxelise

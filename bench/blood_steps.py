@@ -27,8 +27,8 @@ from blood_lattices import rows_of_cells
 from blood_phases import tell_phases
 from step_times import REPEATS, step_times
 
-from haloscope.case.settings import override
 from haloscope.case.tables import check
+from haloscope.case.toml_files import override
 from haloscope.device import open_device
 from haloscope.device.interface import Device
 from haloscope.errors import InputError

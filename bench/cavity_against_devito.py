@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from haloscope.case.tables import check
-from haloscope.device.ceilings import measure_ceilings
 from haloscope.device.cpu import CpuDevice
+from haloscope.device.meters import measure_ceilings
 from haloscope.exchange.ranks.world import World
 from haloscope.solvers.cavity.case import CavityCase
 from haloscope.solvers.cavity.solver import CavitySolver

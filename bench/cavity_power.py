@@ -15,8 +15,8 @@ import statistics
 import subprocess
 import time
 
-from haloscope.case.settings import override
 from haloscope.case.tables import check
+from haloscope.case.toml_files import override
 from haloscope.device import open_device
 from haloscope.exchange.ranks.world import open_world
 from haloscope.solvers.cavity.case import CavityCase

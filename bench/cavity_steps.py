@@ -16,8 +16,8 @@ import statistics
 import time
 from collections.abc import Callable
 
-from haloscope.case.settings import override
 from haloscope.case.tables import check
+from haloscope.case.toml_files import override
 from haloscope.device import open_device
 from haloscope.device.interface import Device
 from haloscope.exchange.ranks.world import World, open_world

@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 
 from haloscope.device import open_device
+from haloscope.device.interface import Box
 from haloscope.errors import HaloscopeError
-from haloscope.exchange.boxes import open_boxes
-from haloscope.exchange.plan import Box, Message, Plan
+from haloscope.exchange.plan import Message, Plan
 from haloscope.exchange.ranks.world import World, open_world
+from haloscope.mesh.halo import open_boxes
 
 TURNS = 20
 REPEATS = 9

@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from haloscope.device.ceilings import measure_ceilings
 from haloscope.device.cpu import CpuDevice
+from haloscope.device.meters import measure_ceilings
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.tets.node_parts import node_part_on_ranks
 from haloscope.mesh.tets.tet_generators import cylinder_channel

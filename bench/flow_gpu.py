@@ -26,8 +26,8 @@ import numpy as np
 from launch_times import LaunchTimes, TimedDevice
 
 from haloscope.device import open_device
-from haloscope.device.ceilings import CeilingProbe
 from haloscope.device.interface import Device
+from haloscope.device.meters import CeilingProbe
 from haloscope.exchange.ranks.world import World, open_world
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of

@@ -22,7 +22,7 @@ import numpy as np
 from flow_gpu import PRECONDITIONERS, VISCOSITY, Clock, Duct, preconditioner_of
 
 from haloscope.device import open_device
-from haloscope.device.ceilings import CeilingProbe
+from haloscope.device.meters import CeilingProbe
 from haloscope.exchange.ranks.world import open_world
 from haloscope.numerics.krylov.block_rows import BlockRows, pattern_of
 from haloscope.numerics.shared_nodes import SharedNodes

@@ -23,8 +23,8 @@ import numpy as np
 from haloscope.device import open_device
 from haloscope.errors import HaloscopeError
 from haloscope.exchange.entries import Placement, open_pairing, open_sums
+from haloscope.exchange.plan import find_sharing
 from haloscope.exchange.ranks.world import World, open_world
-from haloscope.exchange.sharing import find_sharing
 from haloscope.study.exchanges import field_by_field
 
 TURNS = 10

@@ -74,7 +74,7 @@ ranks() {
   mapfile -t command < <(python3 - "$@" <<'PY'
 import os, sys
 
-from haloscope.exchange.ranks.mpiexec import find_mpiexec, start_command
+from haloscope.exchange.ranks.launch import find_mpiexec, start_command
 
 environment = {name: os.environ[name] for name in ("PYTHONPATH", "HALOSCOPE_CACHE")}
 program = [sys.executable, *sys.argv[2:]]

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from haloscope.device import open_device
-from haloscope.device.ceilings import measure_ceilings
+from haloscope.device.meters import measure_ceilings
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.numerics.elements.element_maps import nodes
 from haloscope.numerics.time_integration import LSERK4

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from haloscope.case.settings import override
 from haloscope.case.tables import check
+from haloscope.case.toml_files import override
 from haloscope.exchange.ranks.world import World, open_world
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.numerics.elements import element_maps

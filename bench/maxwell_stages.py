@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from haloscope.device import open_device
-from haloscope.device.ceilings import measure_ceilings
+from haloscope.device.meters import measure_ceilings
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.mesh.hexes.mesh_parts import take
 from haloscope.numerics.elements.element_maps import nodes

@@ -14,8 +14,8 @@ import statistics
 
 from step_times import step_times
 
-from haloscope.case.settings import override
 from haloscope.case.tables import check
+from haloscope.case.toml_files import override
 from haloscope.device import open_device
 from haloscope.exchange.ranks.world import open_world
 from haloscope.solvers.maxwell.case import MaxwellCase

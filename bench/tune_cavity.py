@@ -8,7 +8,7 @@ import statistics
 
 from haloscope.case.tables import check
 from haloscope.device import open_device
-from haloscope.device.ceilings import measure_ceilings
+from haloscope.device.meters import measure_ceilings
 from haloscope.exchange.ranks.world import World
 from haloscope.solvers.cavity import block_nodes
 from haloscope.solvers.cavity.case import CavityCase

@@ -39,7 +39,7 @@ from xns_steps import FLOWS  # noqa: E402
 
 from haloscope.device.cpu import available_cores  # noqa: E402
 from haloscope.errors import HaloscopeError  # noqa: E402
-from haloscope.exchange.ranks.mpiexec import find_mpiexec, start_command  # noqa: E402
+from haloscope.exchange.ranks.launch import find_mpiexec, start_command  # noqa: E402
 from haloscope.mesh.tets.node_parts import partition_tets, share_nodes  # noqa: E402
 from haloscope.numerics.shared_nodes import Messages  # noqa: E402
 from haloscope.scope.analysis.analyze import analyze, as_json  # noqa: E402

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from haloscope.io.figures.figure import (
+    DOTS_PER_INCH,
     GRID_COLOUR,
     INK,
     MUTED,
     SERIES_COLOURS,
-    new_figure,
-    save_figure,
+    style_axes,
 )
-from haloscope.study.plots import MARKERS, style_axes
+
+MARKERS = "osD^vPX"
 
 Values = dict[str, Any]
 
@@ -159,7 +160,7 @@ def of_steps(steps: Sequence[Values]) -> str:
 
 def draw_messages(path: Path, shares: Sequence[Values], runs: Sequence[Values]) -> None:
     """Share of empty pairs, messages a sum and time in empty ones, over ranks."""
-    figure = new_figure((11.0, 3.9))
+    figure = _new_figure((11.0, 3.9))
     left, middle, right = figure.subplots(1, 3)
     parts = [row["parts"] for row in shares]
     silent = [100 * row["silent_share"] for row in shares]
@@ -205,12 +206,12 @@ def draw_messages(path: Path, shares: Sequence[Values], runs: Sequence[Values]) 
     if runs and runs[0]["cores"] < most:
         right.axvspan(runs[0]["cores"] * _BESIDE, most, color=GRID_COLOUR, alpha=0.4, lw=0)
         right.set_title("grey: more ranks than cores", fontsize=8, color=MUTED, loc="left")
-    save_figure(figure, path)
+    figure.savefig(path)
 
 
 def draw_rates(path: Path, steps: Sequence[Values]) -> None:
     """The paper's Figure 3: timesteps an hour, and seconds of a step by component."""
-    figure = new_figure((9.4, 4.2))
+    figure = _new_figure((9.4, 4.2))
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.5))
     counts = sorted({row["ranks"] for row in steps})
     for number, messages in enumerate(CALLED):
@@ -251,7 +252,7 @@ def draw_rates(path: Path, steps: Sequence[Values]) -> None:
         _style(axes, counts)
     right.legend(fontsize=7.5, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     left.legend(fontsize=7.5, frameon=False, loc="lower left")
-    save_figure(figure, path)
+    figure.savefig(path)
 
 
 def _line(steps: Sequence[Values], messages: str) -> list[Values]:
@@ -269,4 +270,12 @@ def _style(axes: Any, counts: Sequence[int]) -> None:
     axes.set_xlabel("ranks")
     axes.grid(color=GRID_COLOUR, lw=0.5)
     axes.legend(fontsize=7.5, frameon=False)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
     style_axes(axes)
+
+
+def _new_figure(size: tuple[float, float]) -> Any:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=size, dpi=DOTS_PER_INCH, facecolor="white", layout="constrained")

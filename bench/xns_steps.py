@@ -30,7 +30,7 @@ from haloscope.solvers.flow.conditions import BoundaryValues, OutsidePressure, V
 from haloscope.solvers.flow.equations.equations import FlowEquations, Medium
 from haloscope.solvers.flow.equations.newton import Newton, NewtonSettings
 from haloscope.solvers.flow.equations.time_steps import BackwardDifferences
-from haloscope.solvers.flow.meshes import BOUNDARIES, Pump, pump_mesh
+from haloscope.solvers.flow.meshes import PUMP_BOUNDARIES, Pump, pump_mesh
 from haloscope.solvers.flow.steps import PhaseTimes
 
 # The channel of DFG 3D-2Z: height, largest inflow, density, viscosity, time step, in SI units.
@@ -101,7 +101,9 @@ def pump() -> Flow:
         velocities[:, 2] = _FLOW_RATE / (np.pi * (1e-3 * spec.housing_radius_mm) ** 2)
         return velocities
 
-    conditions: dict[str, Velocity | OutsidePressure] = {name: Velocity() for name in BOUNDARIES}
+    conditions: dict[str, Velocity | OutsidePressure] = {
+        name: Velocity() for name in PUMP_BOUNDARIES
+    }
     conditions |= {name: Velocity(turning) for name in ("rotor_hub", "blades")}
     conditions |= {"inlet": Velocity(inflow), "outlet": OutsidePressure()}
     return Flow(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import haloscope
-from haloscope.io.vtkhdf_reader import FieldFile
+from haloscope.io.vtk_arrays import FieldFile
 from haloscope.scope.analysis.recorded_run import RecordedRun, open_run
 
 PAGE = Path(__file__).parent / "reference" / "python.md"

@@ -9,16 +9,20 @@ from __future__ import annotations
 import inspect
 import json
 import textwrap
+import types
+import typing
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
 
-from haloscope.case import expressions
-from haloscope.case.tables import CaseTable, describe
+from haloscope.case import grammar
+from haloscope.case.faults import table_in
+from haloscope.case.tables import CaseTable, Table, toml_text
 from haloscope.scope.analysis.metrics import BY_NAME, METRICS, Metric, children
 from haloscope.solvers import registry
 
@@ -334,15 +338,75 @@ def _other_defaults(rows: Iterable[Row]) -> list[str]:
 
 def _grammar() -> str:
     """The grammar as the module that parses it states it, and its limits."""
-    text = inspect.getdoc(expressions) or ""
-    grammar = text[text.index("The grammar") :].replace("``", "`")
+    text = inspect.getdoc(grammar) or ""
+    forms = text[text.index("The grammar") :].replace("``", "`")
     limits = (
-        f"Limits: {expressions.MAXIMUM_TEXT_CHARACTERS} characters, "
-        f"{expressions.MAXIMUM_NESTING_DEPTH} levels of nesting, constant exponents up to "
-        f"{expressions.MAXIMUM_CONSTANT_EXPONENT:g} in magnitude. A value that is not finite at a "
+        f"Limits: {grammar.MAXIMUM_TEXT_CHARACTERS} characters, "
+        f"{grammar.MAXIMUM_NESTING_DEPTH} levels of nesting, constant exponents up to "
+        f"{grammar.MAXIMUM_CONSTANT_EXPONENT:g} in magnitude. A value that is not finite at a "
         "node is an error."
     )
-    return f"\n{grammar.strip()}\n\n{textwrap.fill(limits, 100)}\n"
+    return f"\n{forms.strip()}\n\n{textwrap.fill(limits, 100)}\n"
+
+
+def describe(model: type[BaseModel], prefix: str = "") -> list[tuple[str, str, str, str]]:
+    """Rows (key, type, default, meaning) of all keys of a model, for the reference pages."""
+    rows = []
+    for name, field in model.model_fields.items():
+        key = f"{prefix}{name}"
+        if typing.get_origin(field.annotation) is dict:
+            item_kind = _type_in_words(typing.get_args(field.annotation)[1])
+            rows.append((key, f"table of names, each {item_kind}", "{}", field.description or ""))
+            continue
+        inner = table_in(field.annotation)
+        if inner is not None:
+            many = "tuple" in str(field.annotation)
+            if field.description:
+                rows.append(
+                    (f"[{key}]" if not many else f"[[{key}]]", "table", "", field.description)
+                )
+            rows.extend(describe(inner, f"{key}."))
+            continue
+        default = "required" if field.default is PydanticUndefined else toml_text(field.default)
+        limits = [
+            f"{sign} {value:g}"
+            for item in field.metadata
+            for sign, value in (
+                (">=", getattr(item, "ge", None)),
+                (">", getattr(item, "gt", None)),
+                ("<=", getattr(item, "le", None)),
+                ("<", getattr(item, "lt", None)),
+            )
+            if value is not None
+        ]
+        kind = _type_in_words(field.annotation)
+        if limits:
+            kind += f", {' and '.join(limits)}"
+        rows.append((key, kind, default, field.description or ""))
+    return rows
+
+
+def _type_in_words(annotation: Any) -> str:
+    """Type of a key in a reader's words."""
+    if annotation is type(None):
+        return ""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Literal:
+        return " or ".join(json.dumps(a) for a in arguments)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(dict.fromkeys(k for k in map(_type_in_words, arguments) if k))
+    if origin is Annotated:
+        return _type_in_words(arguments[0])
+    if isinstance(annotation, type) and issubclass(annotation, Table):
+        keys = (f"{k} = {_type_in_words(f.annotation)}" for k, f in annotation.model_fields.items())
+        return "{ " + ", ".join(keys) + " }"
+    if origin is tuple:
+        if len(arguments) == 2 and arguments[1] is Ellipsis:
+            return f"list of {_type_in_words(arguments[0])}"
+        return f"list of {len(arguments)}: {_type_in_words(arguments[0])}"
+    return {float: "number", int: "integer", str: "text", bool: "true or false"}.get(
+        annotation, getattr(annotation, "__name__", str(annotation))
+    )
 
 
 if __name__ == "__main__":

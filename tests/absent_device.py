@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from haloscope.checks.build import CompiledFile
+from haloscope.checks.kernels import CompiledFile
 from haloscope.device import jit
 from haloscope.device.cpu import available_cores
 from haloscope.device.declarations import Constants, Declaration

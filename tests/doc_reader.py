@@ -32,17 +32,17 @@ from written_meshes import write_tets
 
 import haloscope
 import haloscope.run
-from haloscope.case import shipped
-from haloscope.case.shipped import file_or_shipped
+from haloscope.case import toml_files
 from haloscope.case.tables import case_from, read_case
+from haloscope.case.toml_files import file_or_shipped
 from haloscope.commands import cli
 from haloscope.commands import options as commands_world
-from haloscope.device.ceilings import Ceilings
+from haloscope.device.meters import Ceilings
 from haloscope.io.checkpoint import list_checkpoints
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.mesh.tets.tets import make_tet_mesh
 from haloscope.solvers import registry
-from haloscope.study.keys import read_study
+from haloscope.study.sweep import read_study
 
 STEPS = 2  # of each run
 # Of cases whose results the page reads: the field is sampled from the end of the pulse.
@@ -211,7 +211,7 @@ class Reader:
             (folder / name).symlink_to(ROOT / name)
         if small:
             made_up = Ceilings(copy=8.0, update=16.0, triad=12.0, load=0.5)
-            for home in ("haloscope.run.summary", "haloscope.checks.bench"):
+            for home in ("haloscope.run.summary", "haloscope.checks.kernels"):
                 monkeypatch.setattr(f"{home}.measure_ceilings", lambda *_, **__: made_up)
             # The package takes its name from the module: it comes first, else it would keep this one.
             monkeypatch.setattr(haloscope, "load", small_load)
@@ -221,7 +221,7 @@ class Reader:
         """Do what a block asks for; its last command fails if the block after it shows the error."""
         self.write(block)
         for name in re.findall(r"\bruns/([\w-]+)-1\b", block.text):
-            is_missing = name in shipped.names() and not Path(f"runs/{name}-1").exists()
+            is_missing = name in toml_files.shipped_names() and not Path(f"runs/{name}-1").exists()
             if is_missing and "haloscope run" not in block.text:
                 # The page starts from a finished run.
                 self._call("", ["run", name])
@@ -451,7 +451,7 @@ def _shipped_case(arguments: list[str]) -> str | None:
     if len(arguments) != 2 or arguments[0] != "run":
         return None
     path = Path(arguments[1])
-    is_shipped = (path.stem in shipped.names() and path.parent.name == "cases") or str(
+    is_shipped = (path.stem in toml_files.shipped_names() and path.parent.name == "cases") or str(
         path
     ) == path.stem
     return path.stem if is_shipped else None

@@ -58,7 +58,7 @@ PUBLIC_NAMES = frozenset(
         "haloscope.run.finished.FinishedRun",
         "haloscope.study.finished.FinishedStudy",
         "haloscope.study.finished.open",
-        "haloscope.io.vtkhdf_reader.FieldFile",
+        "haloscope.io.vtk_arrays.FieldFile",
         "haloscope.device.open_device",
         "haloscope.exchange.ranks.world.World",
         "haloscope.exchange.ranks.world.open_world",

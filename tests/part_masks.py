@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from haloscope.device.fields import View
+from haloscope.device.program import View
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, OPPOSITE
 from haloscope.solvers.blood.fluid.populations import pushed
 from haloscope.solvers.blood.solver import BloodSolver

@@ -11,7 +11,7 @@ from recorded_device import MAIN, Record, RecordedCores
 
 from haloscope.device.cpu import CpuKernel
 from haloscope.device.declarations import Constants
-from haloscope.device.fields import uses
+from haloscope.device.program import uses
 
 
 class PermutedCores(RecordedCores):

@@ -11,7 +11,7 @@ from recorded_device import RecordedCores
 
 from haloscope.device.cpu import CpuKernel
 from haloscope.device.declarations import Constants
-from haloscope.device.fields import View
+from haloscope.device.program import View
 
 Masks = Callable[[View], np.ndarray | None]
 """Which elements of a whole field the parts of a view have, flat; None for a field that is not known."""

@@ -12,7 +12,7 @@ from absent_device import AbsentDevice, AbsentKernel
 from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice, CpuKernel
 from haloscope.device.declarations import Constants
-from haloscope.device.fields import Use, conflict, uses
+from haloscope.device.program import Use, conflict, uses
 
 MAIN, HOST = "main", "host"
 

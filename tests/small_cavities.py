@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from haloscope.case.settings import override
 from haloscope.case.tables import check
+from haloscope.case.toml_files import override
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haloscope.study import campaign, groups
-from haloscope.study.keys import read_study
+from haloscope.study import campaign, machine
 from haloscope.study.machine import Machine
-from haloscope.study.sweep import Point, Sweep, sweep
+from haloscope.study.sweep import Point, Sweep, read_study, sweep
 
 HEAD = """
 title = "A study for tests"
@@ -79,7 +78,7 @@ class Ranks:
         self.records: dict[str, dict[str, Any]] = {}
 
     def __call__(
-        self, runner: groups.Runner, points: Sequence[Point], python: str, output: Any
+        self, runner: machine.Runner, points: Sequence[Point], python: str, output: Any
     ) -> tuple[int, set[str]]:
         self.starts.append([point.id for point in points])
         self.pythons.append(python)
@@ -125,7 +124,7 @@ def fixture_ranks(monkeypatch: pytest.MonkeyPatch) -> Ranks:
     """Ranks that are made up, on a machine of two cores."""
     stand_in = Ranks()
     monkeypatch.setattr(
-        groups.Runner, "_start", lambda self, *arguments: stand_in(self, *arguments)
+        machine.Runner, "_start", lambda self, *arguments: stand_in(self, *arguments)
     )
     monkeypatch.setattr(campaign, "find_machine", lambda *a, **k: Machine(cores=2))
     return stand_in

@@ -19,9 +19,8 @@ import numpy as np
 
 from haloscope.case.tables import Machine
 from haloscope.device import open_device
-from haloscope.device.fields import Field
 from haloscope.device.interface import Device
-from haloscope.device.program import SIDE, Program
+from haloscope.device.program import SIDE, Field, Program
 from haloscope.device.targets import KernelFile
 from haloscope.errors import HaloscopeError, InputError
 from haloscope.exchange.ranks.world import World, open_world

@@ -12,6 +12,7 @@ import importlib
 import re
 import shlex
 import unicodedata
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self, TextIO
 
@@ -202,3 +203,28 @@ def imported(package: str, purpose: str) -> Any:
             location=purpose,
             remedy=f"run {install_command('notebook')}",
         ) from error
+
+
+_MOST_ROWS = 20
+_CELL_LENGTH = 200
+
+
+def html_table(title: str, rows: Sequence[Sequence[object]], head: Sequence[str] = ()) -> str:
+    """A table with a caption; names and values may come from anywhere and are escaped."""
+    lines = [_row("th", head)] if head else []
+    lines += [_row("td", row) for row in rows[:_MOST_ROWS]]
+    if len(rows) > _MOST_ROWS:
+        lines.append(_row("td", [f"and {counted(len(rows) - _MOST_ROWS, 'more row')}"]))
+    return f"<table><caption>{_cell(title)}</caption>{''.join(lines)}</table>"
+
+
+def _row(tag: str, values: Sequence[object]) -> str:
+    cells = (f'<{tag} style="text-align: left">{_cell(value)}</{tag}>' for value in values)
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _cell(value: object) -> str:
+    import html  # 1 ms, in notebooks only
+
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return html.escape(message_line(text, _CELL_LENGTH))

@@ -181,7 +181,7 @@ _ON_RANKS = textwrap.dedent(
 
 
 _GPU_AWARE = """
-from haloscope.exchange.transports.mpi import gpu_aware
+from haloscope.exchange.transports import gpu_aware
 from haloscope.exchange.ranks.world import open_world
 
 print(f"fault: {gpu_aware(open_world())}")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from haloscope.device import open_device
-from haloscope.device.ceilings import measure_ceilings
+from haloscope.device.meters import measure_ceilings
 from haloscope.exchange.ranks.world import World
 from haloscope.numerics.reduce import ChangeNorm
 

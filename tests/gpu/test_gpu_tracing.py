@@ -17,7 +17,7 @@ import pytest
 from measuring import haloscope, run
 
 from haloscope.errors import MachineError
-from haloscope.exchange.ranks.mpiexec import find_mpiexec, start_command
+from haloscope.exchange.ranks.launch import find_mpiexec, start_command
 from haloscope.scope.analysis.result import Result
 from haloscope.scope.record.gpu_build import find_cupti
 from haloscope.scope.report.gpus import breakdown

@@ -14,9 +14,9 @@ import numpy as np
 
 from haloscope.device import open_device
 from haloscope.device.interface import Device
-from haloscope.exchange.boxes import open_boxes
 from haloscope.exchange.ranks.world import MpiWorld, World
 from haloscope.mesh.blocks import SIDES, Block, Blocks, Layout, Triple, halo_plan
+from haloscope.mesh.halo import open_boxes
 
 NODES = (13, 11, 14)
 WIDTHS = ((2, 1, 0, 1, 2), (0, 0, 1, 0, 0), (2, 2, 2, 2, 2))

@@ -15,8 +15,8 @@ import numpy as np
 from mpi4py import MPI
 
 from haloscope.device.cpu import CpuDevice
+from haloscope.exchange.plan import find_sharing
 from haloscope.exchange.ranks.world import MpiWorld, World
-from haloscope.exchange.sharing import find_sharing
 from haloscope.numerics.shared_nodes import Messages, open_node_sums, transport_of
 
 SIZE = 4

@@ -16,8 +16,8 @@ import numpy as np
 from haloscope.device import open_device
 from haloscope.device.interface import Device
 from haloscope.exchange.entries import Placement, open_pairing, open_sums
+from haloscope.exchange.plan import find_sharing
 from haloscope.exchange.ranks.world import MpiWorld, World
-from haloscope.exchange.sharing import find_sharing
 from haloscope.study.exchanges import field_by_field
 
 _COMBINED = {"sum": lambda a, b: a + b, "min": min, "max": max}

@@ -10,8 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from haloscope.exchange.ranks.launch import descendants
-from haloscope.exchange.ranks.mpiexec import find_mpiexec, start_command
+from haloscope.exchange.ranks.launch import descendants, find_mpiexec, start_command
 
 _SOURCES = Path(__file__).parents[2] / "src"
 

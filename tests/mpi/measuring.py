@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 
 from haloscope.device.jit import find_compiler
-from haloscope.exchange.ranks.launch import descendants
-from haloscope.exchange.ranks.mpiexec import find_mpiexec
+from haloscope.exchange.ranks.launch import descendants, find_mpiexec
 from haloscope.scope.trace.measurement import Measurement, open_measurement
 from haloscope.scope.trace.trace import BYTES_UNKNOWN, Kind, iterate, read_events
 

@@ -15,7 +15,7 @@ from permuted_device import PermutedCores
 from haloscope.case.tables import read_case
 from haloscope.device.cpu import CpuDevice
 from haloscope.exchange.ranks.world import open_world
-from haloscope.exchange.transports.mpi import HostTransport
+from haloscope.exchange.transports import HostTransport
 from haloscope.solvers import registry
 
 

@@ -17,7 +17,7 @@ from python_cases import CASES, CELLS, case_of
 import haloscope
 from haloscope.errors import InputError
 from haloscope.io.vtk_arrays import CellArrays
-from haloscope.run.grids import present_arrays
+from haloscope.run.state import present_arrays
 
 
 def _digest(values: Any) -> list[Any]:

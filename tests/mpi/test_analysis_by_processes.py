@@ -11,7 +11,7 @@ from measuring import haloscope, run
 from replay_reference import random_trace
 from trace_text import parse, write
 
-from haloscope.exchange.ranks.mpiexec import find_mpiexec, start_command
+from haloscope.exchange.ranks.launch import find_mpiexec, start_command
 from haloscope.scope.analysis.result import Result
 from haloscope.scope.replay import analyse
 from haloscope.scope.trace.measurement import open_measurement

@@ -13,7 +13,7 @@ _DIFFERENT_WIDTHS = textwrap.dedent(
     from haloscope.device.cpu import CpuDevice
     from haloscope.mesh.blocks import Blocks
     from haloscope.errors import InputError
-    from haloscope.exchange.boxes import open_boxes
+    from haloscope.mesh.halo import open_boxes
     from haloscope.mesh.blocks import Layout, halo_plan
     from haloscope.exchange.ranks.world import MpiWorld
 

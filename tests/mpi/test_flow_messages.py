@@ -24,7 +24,7 @@ _CHAIN = textwrap.dedent(
     import sys
     import numpy as np
     from haloscope.device.cpu import CpuDevice
-    from haloscope.exchange.sharing import find_sharing
+    from haloscope.exchange.plan import find_sharing
     from haloscope.exchange.ranks.world import MpiWorld
     from haloscope.numerics.shared_nodes import open_node_sums, transport_of
 

@@ -20,8 +20,7 @@ import pytest
 from parallel_runs import run_job
 from small_cavities import TEXT
 
-from haloscope.exchange.ranks.launch import descendants
-from haloscope.exchange.ranks.mpiexec import find_mpiexec, start_command
+from haloscope.exchange.ranks.launch import descendants, find_mpiexec, start_command
 from haloscope.exchange.ranks.world import World
 from haloscope.io.checkpoint import list_checkpoints
 

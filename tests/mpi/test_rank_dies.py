@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 from small_cavities import TEXT
 
-from haloscope.exchange.ranks.launch import descendants
-from haloscope.exchange.ranks.mpiexec import find_mpiexec, start_command
+from haloscope.exchange.ranks.launch import descendants, find_mpiexec, start_command
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -22,12 +22,12 @@ from haloscope.io.atomic import (
     atomic_folder,
     atomic_hdf5,
     atomic_path,
+    is_special,
     remove_leftovers,
     temporary_beside,
     write_json,
     write_text,
 )
-from haloscope.io.text_files import is_special
 
 
 def _names(folder: Path) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from haloscope.checks import bench
+from haloscope.checks import kernels
 from haloscope.device.cpu import CpuDevice
 from haloscope.solvers import registry
 
@@ -29,7 +29,7 @@ from haloscope.solvers import registry
 def test_a_size_that_is_too_small_is_told_before_anything_is_timed(
     call, monkeypatch, arguments, words
 ):
-    monkeypatch.setattr(bench, "open_device", lambda name: pytest.fail("a device was opened"))
+    monkeypatch.setattr(kernels, "open_device", lambda name: pytest.fail("a device was opened"))
     code, out, err = call("bench", *arguments)
     assert (code, out) == (2, "")
     assert err.startswith("haloscope: error: ")

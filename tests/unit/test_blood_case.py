@@ -13,7 +13,7 @@ import pytest
 
 from haloscope.case.tables import check, read_case
 from haloscope.device import open_device
-from haloscope.device.ceilings import Ceilings
+from haloscope.device.meters import Ceilings
 from haloscope.errors import SolutionError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.surfaces.surface_files import write_stl

@@ -19,14 +19,14 @@ from refusals import refused
 from small_cavities import TEXT, simulate, small_case
 
 from haloscope.case.tables import read_case
-from haloscope.checks.build import build
+from haloscope.checks.kernels import build
 from haloscope.commands import cli
 from haloscope.commands import options as commands_world
-from haloscope.device import ceilings, jit
-from haloscope.device.ceilings import measure_ceilings
+from haloscope.device import jit, meters
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.declarations import Constants
 from haloscope.device.jit import Cache, kernel_hash
+from haloscope.device.meters import measure_ceilings
 from haloscope.device.targets import KnownTarget
 from haloscope.errors import MachineError
 from haloscope.exchange.ranks.world import World
@@ -89,8 +89,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         cache.built.append(path)
 
     monkeypatch.setattr(Cache, "_build", copied)
-    monkeypatch.setattr(ceilings, "_LARGEST_BYTES", 1 << 20)
-    monkeypatch.setattr(ceilings, "_LEAST_BYTES", 1 << 20)
+    monkeypatch.setattr(meters, "_LARGEST_BYTES", 1 << 20)
+    monkeypatch.setattr(meters, "_LEAST_BYTES", 1 << 20)
     path = tmp_path / "kernels"
     monkeypatch.setenv("HALOSCOPE_CACHE", str(path))
     return path
@@ -365,7 +365,7 @@ def test_a_second_build_finds_all_in_the_cache():
 
 _BUILDS_LARGE = """
 import resource, sys
-from haloscope.checks.build import build
+from haloscope.checks.kernels import build
 from haloscope.case.tables import check
 from haloscope.solvers import registry
 target, ranks, nodes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -500,7 +500,7 @@ def test_without_a_gpu_auto_builds_for_cores_and_says_so_and_cuda_asks_for_arch(
 @_needs_nvrtc
 @pytest.mark.parametrize("architectures", [["sm_75"], ["sm_90", "sm_75"]])
 def test_gpus_in_sight_are_built_for_where_no_architecture_is_given(architectures, monkeypatch):
-    monkeypatch.setattr("haloscope.checks.build.architectures_in_sight", lambda: architectures)
+    monkeypatch.setattr("haloscope.checks.kernels.architectures_in_sight", lambda: architectures)
     result = build(small_case(), device="auto")
     assert list(dict.fromkeys(file["target"] for file in result["files"])) == architectures
 

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from case_keys import describe
 from refusals import refused
 
 from haloscope import solvers
 from haloscope.case import tables as cases
-from haloscope.case.settings import override
-from haloscope.case.tables import CaseTable, describe, read_case
-from haloscope.case.toml_files import read_toml
+from haloscope.case.tables import CaseTable, read_case
+from haloscope.case.toml_files import override, read_toml
 from haloscope.errors import InputError
 from haloscope.solvers import registry
 from haloscope.solvers.cavity.case import CavityCase, Flow

@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 from haloscope.checks.verify import all_checks
-from haloscope.commands import ending, options
+from haloscope.commands import options
 from haloscope.device import jit, open_device
-from haloscope.device.ceilings import Ceilings
+from haloscope.device.meters import Ceilings
 from haloscope.io.checkpoint import list_checkpoints
 from haloscope.run.summary import version
 from haloscope.solvers import registry
@@ -435,14 +435,14 @@ def test_a_finished_run_without_a_checkpoint_says_how_to_get_one(case, call):
 
 def test_the_advice_to_continue_has_all_options_and_is_never_cut():
     options = {"ranks": 3, "device": "cpu", "steps": None}
-    command = ending.continuation(
+    command = options.continuation(
         Path("-a b.toml"), Path("runs/ä b"), settings=["output.frames=[1, 2]"], **options
     )
     assert shlex.split(command) == [
         *("haloscope", "run", "./-a b.toml", "--ranks", "3", "--device", "cpu"),
         *("--set", "output.frames=[1, 2]", "--restart", "--out", "runs/ä b"),
     ]
-    command = ending.continuation(Path("a.toml"), Path("out"), settings=["a=1"] * 99, **options)
+    command = options.continuation(Path("a.toml"), Path("out"), settings=["a=1"] * 99, **options)
     assert command == "the same options and --restart --out out"
 
 
@@ -586,8 +586,8 @@ def test_a_check_of_the_program_itself_holds():
 @pytest.fixture
 def small_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ceilings of a cache: nobody looks at the rates."""
-    monkeypatch.setattr("haloscope.device.ceilings._LARGEST_BYTES", 1 << 22)
-    monkeypatch.setattr("haloscope.device.ceilings._LEAST_BYTES", 1 << 22)
+    monkeypatch.setattr("haloscope.device.meters._LARGEST_BYTES", 1 << 22)
+    monkeypatch.setattr("haloscope.device.meters._LEAST_BYTES", 1 << 22)
 
 
 @pytest.mark.usefixtures("small_arrays")
@@ -611,7 +611,7 @@ def test_info_tells_what_the_machine_offers(call):
 
 @pytest.mark.usefixtures("small_arrays")
 def test_bench_puts_every_kernel_beside_the_ceilings(call, monkeypatch):
-    monkeypatch.setattr("haloscope.checks.bench._SECONDS", 0.02)
+    monkeypatch.setattr("haloscope.checks.kernels._SECONDS", 0.02)
     code, out, _ = call("bench", "cavity", "--nodes", "16", "--device", "cpu", "--json")
     assert code == 0
     result = json.loads(out)

@@ -36,7 +36,7 @@ from haloscope.case.tables import CaseTable, check
 from haloscope.commands import cli
 from haloscope.errors import InputError
 from haloscope.solvers import registry
-from haloscope.study.keys import Study
+from haloscope.study.sweep import Study
 
 PAGES = pages()
 _BLOCKS = {page: blocks(page) for page in PAGES}

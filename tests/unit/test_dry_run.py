@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from refusals import refused
 
-from haloscope.case import shipped
+from haloscope.case import toml_files
 from haloscope.case.tables import read_case
 from haloscope.commands.run import require_alone
-from haloscope.device.ceilings import Ceilings
+from haloscope.device.meters import Ceilings
 from haloscope.solvers import registry
 from haloscope.solvers.cavity.solver import CavitySolver
 
@@ -42,14 +42,18 @@ def no_step(monkeypatch):
 @pytest.mark.parametrize("name", _CONDITIONS)
 def test_conditions_of_every_kind_of_boundary_are_in_words(name):
     boundary, words = _CONDITIONS[name]
-    conditions = read_case(shipped.file_of(name), (), registry.case_model).boundary_conditions()
+    conditions = read_case(
+        toml_files.shipped_file(name), (), registry.case_model
+    ).boundary_conditions()
     assert conditions[boundary]
     assert words is None or conditions[boundary] == words
 
 
 def test_every_shipped_case_has_conditions():
-    for name in shipped.names():
-        assert read_case(shipped.file_of(name), (), registry.case_model).boundary_conditions(), name
+    for name in toml_files.shipped_names():
+        assert read_case(
+            toml_files.shipped_file(name), (), registry.case_model
+        ).boundary_conditions(), name
 
 
 @pytest.mark.usefixtures("no_step")

@@ -15,7 +15,7 @@ from small_cavities import simulate
 import haloscope.run
 from haloscope.commands.run import _closing
 from haloscope.device.cpu import CpuDevice
-from haloscope.device.energy import EnergyMeter, EnergyTally
+from haloscope.device.meters import EnergyMeter, EnergyTally
 from haloscope.exchange.ranks.world import World
 
 _RANGE = 999_999

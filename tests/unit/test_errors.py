@@ -21,7 +21,7 @@ from haloscope.errors import (
     counted,
     error_text,
 )
-from haloscope.exchange.transports.contract import TransportUnavailable
+from haloscope.exchange.engine import TransportUnavailable
 from haloscope.io.atomic import _BothKept
 
 _KINDS = (

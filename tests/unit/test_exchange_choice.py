@@ -11,12 +11,11 @@ from refusals import refused
 from haloscope.device.cpu import CpuDevice
 from haloscope.errors import MachineError
 from haloscope.exchange import choice
-from haloscope.exchange.boxes import open_boxes
 from haloscope.exchange.choice import open_transport
+from haloscope.exchange.engine import TransportUnavailable
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.transports.contract import TransportUnavailable
 from haloscope.mesh.blocks import Blocks, Layout, halo_plan
-from haloscope.mesh.halo import PACKED_AXES
+from haloscope.mesh.halo import PACKED_AXES, open_boxes
 from haloscope.study.exchanges import planes
 
 _BLOCK = Blocks((6, 7, 8), (1, 1, 1), (True, True, True)).block(0)

@@ -11,9 +11,8 @@ import pytest
 from refusals import refused
 
 from haloscope.errors import InputError, SolutionError
-from haloscope.io.figures.axis_labels import length_unit
 from haloscope.io.figures.field_pictures import MOST_PANELS, slices
-from haloscope.io.figures.figure import draw, save
+from haloscope.io.figures.figure import draw, length_unit, save
 
 image = pytest.importorskip("matplotlib.image", reason="matplotlib is not installed")
 

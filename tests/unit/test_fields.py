@@ -10,7 +10,7 @@ from recorded_device import RecordedCores
 from refusals import refused
 
 from haloscope.device.declarations import DeclarationError
-from haloscope.device.fields import Field, Use, View, conflict
+from haloscope.device.program import Field, Use, View, conflict
 
 _SOURCE = "KERNEL(shift, IN(double, old), OUT(double, fresh), LONG(n)) { FOR_EACH(i, n) fresh[i] = old[i] + 1; }\n"
 

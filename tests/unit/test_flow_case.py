@@ -10,11 +10,12 @@ from pathlib import Path
 import meshio
 import numpy as np
 import pytest
+from case_keys import describe
 from refusals import refused
 from short_channels import channel_text
 from written_meshes import write_tets
 
-from haloscope.case.tables import check, describe
+from haloscope.case.tables import check
 from haloscope.errors import InputError
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.solvers import registry

@@ -11,7 +11,7 @@ import pytest
 from refusals import refused
 from short_channels import STEPS, Heard, channel, channel_text, opened, rows_of
 
-from haloscope.device.ceilings import Ceilings
+from haloscope.device.meters import Ceilings
 from haloscope.errors import SolutionError
 from haloscope.solvers.flow.results import RunResults
 

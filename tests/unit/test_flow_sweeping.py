@@ -8,9 +8,8 @@ from refusals import refused
 
 from haloscope.exchange.ranks.world import World
 from haloscope.study import report
-from haloscope.study.keys import read_study
 from haloscope.study.point import run_points
-from haloscope.study.sweep import sweep
+from haloscope.study.sweep import read_study, sweep
 from haloscope.study.table import Ledger, table
 
 _STUDIES = Path(__file__).parents[2] / "studies"

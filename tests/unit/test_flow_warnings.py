@@ -12,7 +12,7 @@ from refusals import refused
 from written_meshes import write_tets
 
 from haloscope.case.tables import check
-from haloscope.device.ceilings import Ceilings
+from haloscope.device.meters import Ceilings
 from haloscope.errors import SolutionError
 from haloscope.mesh.tets.tet_generators import tet_box
 from haloscope.mesh.tets.tets import make_tet_mesh

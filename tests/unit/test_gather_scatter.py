@@ -13,8 +13,8 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.exchange import choice, entries
 from haloscope.exchange.choice import open_transport
 from haloscope.exchange.entries import Placement, open_pairing, open_sums
+from haloscope.exchange.plan import find_sharing
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.sharing import find_sharing
 
 _IDS = np.array([[5, 0, 7], [5, 9, 7], [7, -3, 9]])
 

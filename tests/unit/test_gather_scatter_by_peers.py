@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from thread_gpus import ThreadGpu, on_ranks
 
-from haloscope.device.fields import Field
+from haloscope.device.program import Field
 from haloscope.exchange.entries import open_pairing, open_sums
 from haloscope.exchange.ranks.world import World
 

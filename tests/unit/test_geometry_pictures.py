@@ -11,6 +11,7 @@ import pytest
 from small_cavities import PLANE, simulate
 
 import haloscope
+from haloscope.commands.dry_run import save_geometry_picture
 from haloscope.errors import MachineError
 from haloscope.io.figures import geometry_views
 from haloscope.io.figures.figure import draw
@@ -25,7 +26,6 @@ from haloscope.io.figures.geometry_views import (
     with_counts,
 )
 from haloscope.mesh.blocks import SIDES
-from haloscope.run.geometry import save_geometry_picture
 from haloscope.solvers.blood.outputs.pictures import opening_squares
 
 _SIDES = [f"{axis}{sign}" for axis in "xyz" for sign in "-+"]

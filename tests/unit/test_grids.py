@@ -14,7 +14,7 @@ from refusals import refused
 import haloscope
 from haloscope.errors import MachineError
 from haloscope.io.vtk_arrays import TRIANGLE, CellArrays, ImageArrays, VtkArrays, pyvista_grid
-from haloscope.run.grids import present_arrays
+from haloscope.run.state import present_arrays
 
 
 def positions(arrays: VtkArrays) -> np.ndarray:

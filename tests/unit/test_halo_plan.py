@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from haloscope.exchange.plan import Box, Plan
+from haloscope.device.interface import Box
+from haloscope.exchange.plan import Plan
 from haloscope.mesh.blocks import SIDES, Block, Blocks, Layout, Triple, halo_plan
 
 _GHOSTS = 2

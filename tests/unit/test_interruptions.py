@@ -14,8 +14,8 @@ from small_cavities import simulate
 
 import haloscope.run
 from haloscope.case.tables import check
-from haloscope.device.ceilings import Ceilings
 from haloscope.device.cpu import CpuDevice
+from haloscope.device.meters import Ceilings
 from haloscope.exchange.ranks.world import World
 from haloscope.io import interrupts
 from haloscope.io.checkpoint import checkpoint_path, list_checkpoints

@@ -33,9 +33,9 @@ RUNS = {
 @pytest.fixture(autouse=True)
 def _short_timings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure bandwidths of a cache, and kernels once: nobody looks at the rates."""
-    monkeypatch.setattr("haloscope.device.ceilings._LARGEST_BYTES", 1 << 22)
-    monkeypatch.setattr("haloscope.device.ceilings._LEAST_BYTES", 1 << 22)
-    monkeypatch.setattr("haloscope.checks.bench._SECONDS", 0.001)
+    monkeypatch.setattr("haloscope.device.meters._LARGEST_BYTES", 1 << 22)
+    monkeypatch.setattr("haloscope.device.meters._LEAST_BYTES", 1 << 22)
+    monkeypatch.setattr("haloscope.checks.kernels._SECONDS", 0.001)
 
 
 def _document(call: Call, *arguments: str | Path) -> Any:

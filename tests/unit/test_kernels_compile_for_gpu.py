@@ -16,13 +16,13 @@ from refusals import refused
 import haloscope
 from haloscope.case.tables import check
 from haloscope.device import jit
-from haloscope.device.ceilings import CeilingProbe
 from haloscope.device.declarations import Constants
+from haloscope.device.meters import CeilingProbe
 from haloscope.device.targets import HostFile, KnownTarget
-from haloscope.exchange.boxes import open_boxes
 from haloscope.exchange.entries import open_pairing, open_sums
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.blocks import Blocks, Layout, halo_plan
+from haloscope.mesh.halo import open_boxes
 from haloscope.mesh.hexes.hex_generators import box
 from haloscope.mesh.hexes.mesh_parts import take
 from haloscope.numerics.elements.element_maps import gll_nodes

@@ -86,7 +86,8 @@ def test_the_first_cut_of_a_closed_axis_counts_twice():
 def test_heavy_points_and_work_elsewhere_draw_the_cuts():
     duct, shape = _duct(4, 4, 30), (4, 4, 30)
     even = bisect(_WORLD, duct, shape, parts=2)
-    heavy = bisect(_WORLD, duct, shape, parts=2, weights=np.where(duct[:, 2] < 10, 5, 1))
+    low = duct[duct[:, 2] < 10]
+    heavy = bisect(_WORLD, duct, shape, parts=2, extra=(low, np.full(len(low), 4)))
     assert (even.cuts[0], heavy.cuts[0]) == (15, 7)
     np.testing.assert_array_equal(heavy.loads, [7 * 16 * 5, 16 * (3 * 5 + 20)])
     cells = np.array([[2, 2, 20], [9, 2, 25]])
@@ -100,8 +101,6 @@ def test_what_cannot_be_shared_out_is_refused():
     assert list(bisect(_WORLD, few, (4, 4, 4), parts=3).points) == [1, 1, 1]
     with refused(problem="rank 3 of 5 would have no points", remedy="start fewer ranks"):
         bisect(_WORLD, few, (4, 4, 4), parts=5)
-    with refused(problem="weights of points: .* allowed: 3 whole numbers of at least 1"):
-        bisect(_WORLD, few, (4, 4, 4), weights=np.array([1, 0, 1]))
     with refused(problem="weights of further work: .* allowed: 3 whole numbers of at least 0"):
         bisect(_WORLD, few, (4, 4, 4), extra=(few, np.ones(3)))
 

@@ -14,14 +14,15 @@ from refusals import refused
 
 from haloscope.errors import MachineError
 from haloscope.exchange.ranks import launch as launching
-from haloscope.exchange.ranks import mpiexec
 from haloscope.exchange.ranks.launch import (
+    Mpiexec,
     descendants,
+    find_mpiexec,
     launch,
     requested_signal,
+    start_command,
     started_by_launcher,
 )
-from haloscope.exchange.ranks.mpiexec import Mpiexec, find_mpiexec, start_command
 
 _MPICH = "MPICH Version:      4.2.3"
 _OPEN_MPI = "Open MPI v5.0.11, package: Open MPI someone@somewhere Distribution"
@@ -43,7 +44,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pa
     The stand-in for mpi4py maps a file of a library's name into memory, as a real one does.
     """
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "environment"))
-    monkeypatch.setattr(mpiexec, "_DEBIAN", tmp_path / "debian")
+    monkeypatch.setattr(launching, "_DEBIAN", tmp_path / "debian")
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
 
     def lay_out(mpi: str, programs: dict[str, str]) -> Path:

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from haloscope.solvers import registry
-from haloscope.study import sizes, table
-from haloscope.study.keys import read_study
-from haloscope.study.sweep import Sweep, sweep
+from haloscope.study import plots, table
+from haloscope.study.sweep import Sweep, read_study, sweep
 
 _HEAD = """
 title = "A study for tests"
@@ -176,12 +175,12 @@ def test_half_of_the_peak_is_where_a_start_up_time_and_a_cost_a_point_have_it():
     rows.append(_measured(1000, 500.0, status="failed"))
     rows.append(_measured(1000, 500.0, ranks=2))
     rows.append(_measured(1000, 500.0, gflop_s=None))
-    ((label, line),) = sizes.lines_over_sizes(rows, own).items()
+    ((label, line),) = plots.lines_over_sizes(rows, own).items()
     assert label == "a: order 2, 1 rank"
     assert [row["points"] for row in line] == [64, 256, 1000, 4000, 16000, peak]
     # n / (n + s) is half of what it is at the peak.
     rate = 0.5 * peak / (peak + start)
-    assert sizes.half_of_peak(line, own) == pytest.approx(rate * start / (1 - rate), rel=1e-12)
-    assert sizes.half_of_peak(line[3:], own) is None
-    assert "below 4000" in sizes.describe_peaks(rows[:1] + rows[3:5], own)
-    assert sizes.describe_peaks(rows[:2], own) == ""
+    assert plots.half_of_peak(line, own) == pytest.approx(rate * start / (1 - rate), rel=1e-12)
+    assert plots.half_of_peak(line[3:], own) is None
+    assert "below 4000" in plots.describe_peaks(rows[:1] + rows[3:5], own)
+    assert plots.describe_peaks(rows[:2], own) == ""

@@ -7,7 +7,7 @@ import pytest
 
 from haloscope.io.vtk_arrays import CellArrays
 from haloscope.mesh.hexes.hexes import vtk_order
-from haloscope.run.mesh_planes import middle_plane
+from haloscope.run.finished import middle_plane
 
 _VOXEL = np.array([(i, j, k) for k in (0, 1) for j in (0, 1) for i in (0, 1)])
 _UPPER = np.array([2.0, 1.5, 1.0])

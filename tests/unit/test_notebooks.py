@@ -17,11 +17,10 @@ from trace_text import parse, write
 
 import haloscope
 import haloscope.scope
+from haloscope.errors import html_table
 from haloscope.exchange.ranks.world import World
-from haloscope.io.notebooks import html_table, in_notebook
-from haloscope.run import progress as progress_of_runs
-from haloscope.run.progress import ProgressLine, shown
-from haloscope.run.state import Silent
+from haloscope.run import state as progress_of_runs
+from haloscope.run.state import ProgressLine, Silent, in_notebook, shown
 
 # Markup, a quote, an escape sequence and a mark that turns the direction of writing.
 HOSTILE = "<script>'\"&\x1b[2J\u202e"

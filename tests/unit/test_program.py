@@ -11,9 +11,8 @@ from recorded_device import RecordedCores
 from refusals import refused
 
 from haloscope.device.declarations import DeclarationError
-from haloscope.device.fields import Field, View
 from haloscope.device.interface import Array
-from haloscope.device.program import SIDE, Program
+from haloscope.device.program import SIDE, Field, Program, View
 from haloscope.regions import Region
 
 # Every node takes a mean of its neighbours in a ring; two nodes at each end are the rim.
@@ -206,7 +205,7 @@ def test_host_calls_see_what_was_launched_and_forbid_graphs(device, states):
 
 
 def test_a_step_is_drawn_with_its_streams(device, states, tmp_path):
-    from haloscope.io.figures.step_pictures import save_step_picture
+    from haloscope.commands.dry_run import save_step_picture
 
     program, _ = _program(device, states, tmp_path)
     path = tmp_path / "step.png"

@@ -18,7 +18,7 @@ from small_cavities import TEXT
 import haloscope
 from haloscope.errors import MachineError
 from haloscope.io.figures.spectrum_pictures import write_columns
-from haloscope.run.mesh_planes import middle_plane
+from haloscope.run.finished import middle_plane
 
 BOX = case_of("cavity")
 

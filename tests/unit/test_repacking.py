@@ -9,12 +9,13 @@ import pytest
 from refusals import refused
 
 from haloscope.device.cpu import CpuDevice
+from haloscope.device.interface import Box
 from haloscope.exchange import choice
-from haloscope.exchange.boxes import open_boxes
 from haloscope.exchange.entries import open_lists
-from haloscope.exchange.plan import Box, Lists, Message, Plan
+from haloscope.exchange.plan import Lists, Message, Plan
 from haloscope.exchange.ranks.world import World
 from haloscope.exchange.rows import open_rows, renew
+from haloscope.mesh.halo import open_boxes
 from haloscope.study.exchanges import RepackedTransport, in_memory_order, rows_in_memory_order
 
 

@@ -9,8 +9,8 @@ from refusals import refused
 from small_cavities import simulate, small_case
 
 from haloscope.commands import run as command
-from haloscope.device.ceilings import Ceilings
 from haloscope.device.cpu import CpuDevice
+from haloscope.device.meters import Ceilings
 from haloscope.errors import MachineError
 from haloscope.exchange.ranks.world import World
 from haloscope.run import summary

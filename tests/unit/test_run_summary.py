@@ -10,7 +10,7 @@ from short_channels import channel_text
 
 import haloscope
 from haloscope.commands.run import _closing
-from haloscope.device.ceilings import Ceilings
+from haloscope.device.meters import Ceilings
 from haloscope.exchange.ranks.world import World
 from haloscope.run import summary as summaries
 from haloscope.run.records import headline_of

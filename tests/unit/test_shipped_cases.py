@@ -10,9 +10,9 @@ import pytest
 from refusals import refused
 
 import haloscope
-from haloscope.case import shipped
+from haloscope.case import toml_files
 from haloscope.case.tables import read_case
-from haloscope.device.ceilings import Ceilings
+from haloscope.device.meters import Ceilings
 from haloscope.solvers import registry
 
 ROOT = Path(__file__).parents[2]
@@ -68,7 +68,7 @@ def test_a_file_of_the_same_name_comes_first(call):
     code, _, err = call("run", "cavity-2d")
     assert code == 2
     assert "lava" in err
-    assert shipped.file_or_shipped(Path("cavity-2d")) == Path("cavity-2d")
+    assert toml_files.file_or_shipped(Path("cavity-2d")) == Path("cavity-2d")
 
 
 @pytest.mark.parametrize("name", ["cavity-dem", "cases/cavity-demo.toml"])
@@ -76,7 +76,7 @@ def test_the_nearest_name_is_suggested(name):
     with refused(problem="does not exist", remedy="did you mean the shipped case cavity-demo"):
         haloscope.load(name)
     with refused(allowed="lid-driven", remedy="did you mean cavity-demo"):
-        shipped.file_of("cavity-dem")
+        toml_files.shipped_file("cavity-dem")
 
 
 def test_a_wheel_holds_the_cases_where_the_program_looks_for_them(tmp_path, monkeypatch):
@@ -86,6 +86,6 @@ def test_a_wheel_holds_the_cases_where_the_program_looks_for_them(tmp_path, monk
     build.build_lib, build.packages, build.py_modules = str(tmp_path), [], []
     build.editable_mode = False
     build.run()
-    monkeypatch.setattr(shipped, "_INSTALLED", tmp_path / "haloscope" / "cases")
-    monkeypatch.setattr(shipped, "_CLONE", tmp_path / "no clone")
-    assert shipped.names() == [path.stem for path in FILES]
+    monkeypatch.setattr(toml_files, "_INSTALLED", tmp_path / "haloscope" / "cases")
+    monkeypatch.setattr(toml_files, "_CLONE", tmp_path / "no clone")
+    assert toml_files.shipped_names() == [path.stem for path in FILES]

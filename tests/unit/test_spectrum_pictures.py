@@ -61,9 +61,7 @@ def test_pictures_have_their_size_and_equal_input_gives_equal_files(tmp_path):
     first, second = (tmp_path / f"spectrum{number}.png" for number in range(2))
     assert first.read_bytes() == second.read_bytes()
     save_pattern(tmp_path / "polar.png", **_pattern())
-    save_pattern(tmp_path / "plain.png", **_pattern(polar=False))
     assert _size(tmp_path / "polar.png") == POLAR_SIZE
-    assert _size(tmp_path / "plain.png") == HISTORY_SIZE
 
 
 def test_peaks_are_marked(tmp_path):

@@ -19,7 +19,7 @@ from small_studies import (  # noqa: F401
 )
 
 from haloscope.exchange.ranks.world import World
-from haloscope.study import groups
+from haloscope.study import machine
 from haloscope.study.sweep import Point
 
 
@@ -187,13 +187,13 @@ def test_a_point_that_a_killed_study_had_begun_has_not_failed(study, call, ranks
 def test_ranks_that_cannot_be_started_fail_their_group_once(study, call, ranks, monkeypatch):
     starts = []
 
-    def none(runner: groups.Runner, points: Sequence[Point], python: str, output: Any) -> Any:
+    def none(runner: machine.Runner, points: Sequence[Point], python: str, output: Any) -> Any:
         starts.append(points[0].ranks)
         output.write(b"noise\nhaloscope: error: no mpiexec of that MPI\n")
         output.flush()
         return (3, set()) if points[0].ranks > 1 else ranks(runner, points, python, output)
 
-    monkeypatch.setattr(groups.Runner, "_start", none)
+    monkeypatch.setattr(machine.Runner, "_start", none)
     code, out, _ = call("scale", study(HEAD, STRONG), "--out", "out", "--json")
     assert code == 1
     assert starts == [1, 2]
@@ -216,13 +216,13 @@ def test_a_task_starts_its_ranks_on_the_hosts_that_were_named(tmp_path, monkeypa
         seen.update(options, ranks=number, arguments=arguments)
         return 5
 
-    monkeypatch.setattr(groups, "launch", launch)
-    monkeypatch.setattr(groups, "_end_with_parent", lambda: None)
+    monkeypatch.setattr(machine, "launch", launch)
+    monkeypatch.setattr(machine, "_end_with_parent", lambda: None)
     task = tmp_path / "task.json"
     point = make_point(ranks=4, ranks_per_node=2)
     data = {"points": [vars(point)], "ledger": "x", "point_seconds": 1.0}
     task.write_text(json.dumps({**data, "hosts": [["a", 2], ["b", 2]]}))
-    assert groups.serve(task, World) == 5
+    assert machine.serve(task, World) == 5
     assert seen == {
         "ranks": 4,
         "arguments": ["scale-points", str(task)],

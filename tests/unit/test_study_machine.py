@@ -16,8 +16,8 @@ from small_studies import (  # noqa: F401
     make_point,
 )
 
-from haloscope.study.keys import Limits, Mpi
 from haloscope.study.machine import Machine, find_machine, parse_hosts
+from haloscope.study.sweep import Limits, Mpi
 
 
 @pytest.mark.parametrize(

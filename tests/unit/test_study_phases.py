@@ -13,15 +13,14 @@ import numpy as np
 import pytest
 
 from haloscope.device import open_device
+from haloscope.exchange.plan import find_sharing
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.sharing import find_sharing
 from haloscope.numerics.shared_nodes import open_node_sums
 from haloscope.regions import Region
 from haloscope.study import point as phases
 from haloscope.study.campaign import plan, scale
-from haloscope.study.keys import read_study
 from haloscope.study.point import run_point
-from haloscope.study.sweep import Sweep, sweep
+from haloscope.study.sweep import Sweep, read_study, sweep
 
 _HEAD = """
 title = "A study for tests"

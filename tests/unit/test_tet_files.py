@@ -11,7 +11,7 @@ from written_meshes import write_tets
 
 from haloscope.errors import InputError, MachineError
 from haloscope.mesh.files.gmsh import count_gmsh_hexahedra, count_gmsh_tetrahedra
-from haloscope.mesh.files.mesh_groups import choose_groups
+from haloscope.mesh.files.meshio_files import choose_groups
 from haloscope.mesh.tets.tet_files import read_tets
 from haloscope.mesh.tets.tet_generators import BOX_SIDES, tet_box
 from haloscope.mesh.tets.tets import TetMesh, area_vectors, make_tet_mesh

@@ -152,9 +152,7 @@ def _wrong_name(fault: ErrorDetails) -> InputError:
         return _unknown_key(f"{key}.{name}", str(name), allowed_names)
     problem, allowed = _problem_and_allowed(fault)
     return InputError(
-        f"the name {beginning(repr(name))} is not allowed: {problem}",
-        location=key,
-        allowed=allowed,
+        f"the name {beginning(repr(name))} is not allowed: {problem}", location=key, allowed=allowed
     )
 
 

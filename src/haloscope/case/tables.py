@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import json
-import types
-import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
-from pydantic_core import PydanticUndefined
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from haloscope.case.faults import input_error, table_in
-from haloscope.case.settings import Settings, override, plain
-from haloscope.case.toml_files import beginning, read_toml, too_deep, too_many_digits
+from haloscope.case.faults import input_error
+from haloscope.case.toml_files import (
+    Settings,
+    beginning,
+    override,
+    plain,
+    read_toml,
+    too_deep,
+    too_many_digits,
+)
 from haloscope.errors import InputError, WithFields
 
 PositiveInt = Annotated[int, Field(ge=1, le=2**40)]
@@ -59,7 +56,7 @@ def in_words(table: Table, units: Mapping[str, str]) -> str:
         if isinstance(value, Table):
             shown = f"({in_words(value, units)})"
         else:
-            shown = value if isinstance(value, str) else _toml(value)
+            shown = value if isinstance(value, str) else toml_text(value)
             shown += f" {units[key]}" if key in units else ""
         parts.append(f"{key} = {shown}")
     return ", ".join(parts)
@@ -216,8 +213,8 @@ class CaseTable(Table):
             if setting != default:
                 raise CaseFault(
                     f"it applies to grids that are cut into blocks; {self.solver} partitions its grid otherwise",
-                    location=f"machine.{key} = {_toml(setting)}",
-                    allowed=_toml(default),
+                    location=f"machine.{key} = {toml_text(setting)}",
+                    allowed=toml_text(default),
                     remedy=f"leave machine.{key} out",
                 )
         return self
@@ -321,69 +318,10 @@ def naming_file(path: Path | str) -> Iterator[None]:
         raise error.within(path) from error
 
 
-def describe(model: type[BaseModel], prefix: str = "") -> list[tuple[str, str, str, str]]:
-    """Rows (key, type, default, meaning) of all keys of a model, for the reference pages."""
-    rows = []
-    for name, field in model.model_fields.items():
-        key = f"{prefix}{name}"
-        if typing.get_origin(field.annotation) is dict:
-            item_kind = _kind(typing.get_args(field.annotation)[1])
-            rows.append((key, f"table of names, each {item_kind}", "{}", field.description or ""))
-            continue
-        inner = table_in(field.annotation)
-        if inner is not None:
-            many = "tuple" in str(field.annotation)
-            if field.description:
-                rows.append(
-                    (f"[{key}]" if not many else f"[[{key}]]", "table", "", field.description)
-                )
-            rows.extend(describe(inner, f"{key}."))
-            continue
-        default = "required" if field.default is PydanticUndefined else _toml(field.default)
-        limits = [
-            f"{sign} {value:g}"
-            for item in field.metadata
-            for sign, value in (
-                (">=", getattr(item, "ge", None)),
-                (">", getattr(item, "gt", None)),
-                ("<=", getattr(item, "le", None)),
-                ("<", getattr(item, "lt", None)),
-            )
-            if value is not None
-        ]
-        kind = _kind(field.annotation)
-        if limits:
-            kind += f", {' and '.join(limits)}"
-        rows.append((key, kind, default, field.description or ""))
-    return rows
-
-
-def _toml(value: Any) -> str:
+def toml_text(value: Any) -> str:
+    """A value as a case file has it."""
     if value is None:
         return "not set"
     if isinstance(value, tuple):
         return json.dumps(list(value))
     return json.dumps(value)
-
-
-def _kind(annotation: Any) -> str:
-    """Type of a key in a reader's words."""
-    if annotation is type(None):
-        return ""
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is Literal:
-        return " or ".join(json.dumps(a) for a in arguments)
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(dict.fromkeys(k for k in map(_kind, arguments) if k))
-    if origin is Annotated:
-        return _kind(arguments[0])
-    if isinstance(annotation, type) and issubclass(annotation, Table):
-        keys = (f"{k} = {_kind(f.annotation)}" for k, f in annotation.model_fields.items())
-        return "{ " + ", ".join(keys) + " }"
-    if origin is tuple:
-        if len(arguments) == 2 and arguments[1] is Ellipsis:
-            return f"list of {_kind(arguments[0])}"
-        return f"list of {len(arguments)}: {_kind(arguments[0])}"
-    return {float: "number", int: "integer", str: "text", bool: "true or false"}.get(
-        annotation, getattr(annotation, "__name__", str(annotation))
-    )

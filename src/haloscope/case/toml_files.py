@@ -1,17 +1,19 @@
-"""Reads TOML files of cases and studies; refuses what no such file may hold."""
+"""Reads TOML files of cases and studies, those shipped with Haloscope among them, and puts settings in place of their values."""
 
 from __future__ import annotations
 
+import codecs
 import difflib
+import io
+import os
 import re
 import sys
 import tomllib
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePath
 from typing import Any
 
-from haloscope.case import shipped
 from haloscope.errors import InputError
-from haloscope.io.text_files import decoded
 
 _LARGEST_FILE = 1 << 20
 MOST_DOTS = 500
@@ -25,7 +27,7 @@ def _nearest_file(path: Path, kind: str) -> str:
     """The remedy for a file that does not exist: the nearest name, or how to find one."""
     files = [file.name for file in path.parent.glob("*.toml")]
     near = difflib.get_close_matches(path.name, files, 1)
-    name = shipped.closest(path.stem) if kind == "case" else None
+    name = closest_shipped(path.stem) if kind == "case" else None
     if name is not None and not (near and path.suffix):
         return f"did you mean the shipped case {name}?"
     if near:
@@ -137,3 +139,266 @@ def too_many_digits(location: str) -> InputError:
 def beginning(text: str) -> str:
     """A text cut to the length that messages show of a value."""
     return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 3] + "..."
+
+
+# UTF-32 first: what it begins with in one of its orders begins with the mark of UTF-16.
+_MARKS = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+
+# Python's characters for bytes of a command line that it could not decode: this and the byte.
+_UNDECODED = 0xDC00
+
+
+def decoded(content: bytes, name: str) -> str:
+    r"""The text of a TOML file, its lines ended by ``\n``, without a byte order mark of UTF-8.
+
+    `content`: all bytes of the file.
+    """
+    for mark, encoding in _MARKS.items():
+        if content.startswith(mark):
+            raise InputError(
+                f"the file begins with the byte order mark of {encoding} ({mark.hex(' ')})",
+                location=f"{name}, line 1, byte 1",
+                remedy="save it as UTF-8",
+            )
+    content = content.removeprefix(codecs.BOM_UTF8)
+    at = _first_fault(content)
+    if at is None:
+        return io.StringIO(content.decode(), newline=None).read()
+    before = content[:at].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    line, byte = before.count(b"\n") + 1, len(before) - before.rfind(b"\n")
+    place = f"{name}, line {line}, byte {byte}"
+    if content[at] == 0:
+        raise InputError(
+            "a byte has the value zero, which is not TOML and is common in UTF-16",
+            location=place,
+            remedy="save the file as UTF-8, without such bytes",
+        )
+    raise InputError(
+        f"the byte 0x{content[at]:02x} is not UTF-8, the encoding of TOML",
+        location=place,
+        remedy="save the file as UTF-8",
+    )
+
+
+def _first_fault(content: bytes) -> int | None:
+    """Where the first byte is that text in UTF-8 does not have, from 0; None where there is none."""
+    zero = content.find(0)
+    try:
+        content[: zero if zero >= 0 else None].decode()
+    except UnicodeDecodeError as error:
+        return error.start
+    return zero if zero >= 0 else None
+
+
+def insist_on_utf8(text: str, name: str) -> None:
+    """Refuse an argument of a command that holds bytes which are not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        code = ord(text[error.start])
+        byte = code - _UNDECODED
+        problem = (
+            f"the byte 0x{byte:02x}"
+            if 0x80 <= byte <= 0xFF
+            else f"half of a surrogate pair, U+{code:04X}"
+        )
+        raise InputError(
+            f"it is not UTF-8: its character {error.start + 1} is {problem}",
+            location=name,
+            remedy="give it as UTF-8, in a terminal or script with this encoding",
+        ) from None
+
+
+_INSTALLED = Path(__file__).parents[1] / "cases"  # the build copies them here (setup.py)
+_CLONE = Path(__file__).parents[3] / "cases"
+_SUFFIX = ".toml"
+
+
+def shipped_folder() -> Path:
+    """Folder of the shipped cases: in the installed package, or ``cases/`` of a clone."""
+    return _INSTALLED if _INSTALLED.is_dir() else _CLONE
+
+
+def shipped_names() -> list[str]:
+    """Names of the shipped cases in alphabetical order."""
+    return sorted(path.stem for path in shipped_folder().glob(f"*{_SUFFIX}"))
+
+
+def closest_shipped(name: str) -> str | None:
+    """The shipped case whose name is most like `name`, if one is."""
+    near = difflib.get_close_matches(name, shipped_names(), 1)
+    return near[0] if near else None
+
+
+def shipped_file(name: str) -> Path:
+    """File of the shipped case `name`."""
+    if name not in shipped_names():
+        near = closest_shipped(name)
+        raise InputError(
+            "no shipped case has this name",
+            location=f"case {name!r}",
+            allowed=", ".join(shipped_names()),
+            remedy=f"did you mean {near}?" if near else "",
+        )
+    return shipped_folder() / f"{name}{_SUFFIX}"
+
+
+def file_or_shipped(path: Path) -> Path:
+    """`path`, or the shipped case of that name if there is no such file."""
+    # os.path does not raise if a name is too long.
+    if os.path.isfile(path) or str(path) not in shipped_names():
+        return path
+    return shipped_file(str(path))
+
+
+# Keys within each other in one setting: no case has more.
+_MOST_KEYS = 16
+
+Settings = Mapping[str, Any] | Sequence[str]
+"""Values by dotted key (``{"cavity.nodes": 33}``), or texts (``"cavity.nodes=33"``)."""
+
+
+def override(data: dict[str, Any], settings: Settings) -> None:
+    """Put settings into the data of a case: values by dotted key, or ``table.key=value`` texts."""
+    # A value that is no TOML is taken as text, so that ``machine.device=cpu`` needs no quotes.
+    # Items of lists are called by their numbers, from 0: ``blood.cells.0.hematocrit=0.3``. Tables
+    # are made where there are none, items are not.
+    if isinstance(settings, str | bytes) or not isinstance(settings, Mapping | Iterable):
+        raise _wrong_settings(f"it is of the type {type(settings).__name__}")
+    if isinstance(settings, Mapping):
+        for key, value in settings.items():
+            location = f"settings {beginning(repr(key))}"
+            if not isinstance(key, str):
+                raise _wrong_settings(f"the key {beginning(repr(key))} is not text")
+            _put(data, _keys_of(key, location), plain(value, f"settings {key}"), "settings")
+        return
+    for setting in settings:
+        if not isinstance(setting, str):
+            raise _wrong_settings(f"the item {beginning(repr(setting))} is not text")
+        _put(data, *_read_setting(setting), "--set")
+
+
+def _wrong_settings(problem: str) -> InputError:
+    return InputError(
+        problem,
+        location="settings",
+        allowed="a dict of dotted keys or a list of texts",
+        remedy='write settings={"cavity.nodes": 33} or settings=["cavity.nodes=33"]',
+    )
+
+
+def plain(value: Any, location: str, depth: int = 0) -> Any:
+    """A Python value as TOML would hold it: tuples and arrays become lists, paths texts."""
+    if depth > _MOST_KEYS:
+        raise too_deep(location)
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise InputError(f"the key {beginning(repr(key))} is not text", location=location)
+        return {key: plain(item, f"{location}.{key}", depth + 1) for key, item in value.items()}
+    if hasattr(value, "tolist"):  # NumPy's numbers and arrays
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(item, f"{location}.{n}", depth + 1) for n, item in enumerate(value)]
+    if isinstance(value, PurePath):
+        value = str(value)
+    if not isinstance(value, str | int | float):
+        raise InputError(
+            f"the value is of the type {type(value).__name__}",
+            location=location,
+            allowed="numbers, text, True, False, lists and dicts",
+        )
+    if isinstance(value, str):
+        insist_on_utf8(value, location)
+    require_no_nul(value, location)
+    return value
+
+
+def _keys_of(path: str, location: str) -> list[str]:
+    keys = path.strip().split(".")
+    if not all(keys):
+        raise InputError("wrong form", location=location, allowed="table.key")
+    if len(keys) > _MOST_KEYS:
+        raise InputError(
+            f"it names {len(keys)} keys within each other",
+            location=location,
+            allowed=f"at most {_MOST_KEYS}",
+            remedy="give table.key=value",
+        )
+    return keys
+
+
+def _read_setting(setting: str) -> tuple[list[str], Any]:
+    """Keys and value of a ``table.key=value`` text; the value is written as in TOML."""
+    insist_on_utf8(setting, f"--set {setting!r}")
+    path, equals, text = setting.partition("=")
+    if not equals or not all(path.strip().split(".")):
+        raise InputError("wrong form", location=f"--set {setting!r}", allowed="table.key=value")
+    shortened = f"--set {beginning(setting)!r}"
+    keys = _keys_of(path, shortened)
+    if text.count(".") > MOST_DOTS:
+        raise InputError(
+            f"it holds {text.count('.')} dots in its value",
+            location=shortened,
+            allowed=f"at most {MOST_DOTS}",
+            remedy="write it into the case file",
+        )
+    try:
+        read = tomllib.loads(f"value = {text.strip()}")
+    except (tomllib.TOMLDecodeError, RecursionError):
+        read = {"value": text.strip()}
+    except ValueError as error:
+        raise too_many_digits(shortened) from error
+    if len(read) > 1:
+        raise InputError(
+            "it gives more than one value",
+            location=f"--set {setting!r}",
+            remedy="give each key its own --set",
+        )
+    require_no_nul(read, f"--set {beginning(setting)}")
+    return keys, read["value"]
+
+
+def _put(data: dict[str, Any], keys: Sequence[str], value: Any, option: str) -> None:
+    """Put a value into the data of a case at a path; errors begin with the option."""
+    place: Any = data
+    for depth in range(len(keys) - 1):
+        name = _name_in(place, keys, depth, option)
+        if isinstance(place, dict):
+            place.setdefault(name, {})
+        place = place[name]
+    place[_name_in(place, keys, len(keys) - 1, option)] = value
+
+
+def _name_in(place: Any, keys: Sequence[str], depth: int, option: str) -> str | int:
+    """Name of a setting's key in a table, or its number in a list."""
+    key, above = keys[depth], ".".join(keys[:depth])
+    if isinstance(place, dict):
+        return key
+    location = f"{option} {'.'.join(keys)}"
+    if not isinstance(place, list):
+        raise InputError(
+            f"{above} is a value, not a table or a list",
+            location=location,
+            remedy=f"give {above}=VALUE",
+        )
+    if not place:
+        raise InputError(
+            f"the list {above} is empty",
+            location=location,
+            remedy=f"give the whole list, {above}=[...]",
+        )
+    if key in map(str, range(len(place))):
+        return int(key)
+    raise InputError(
+        f"the list {above} has no item {key}",
+        location=location,
+        allowed=f"items 0 to {len(place) - 1}" if len(place) > 1 else "item 0",
+        remedy=f"give one of them, as in {above}.0, or for more or fewer items the whole list, "
+        f"{above}=[...]",
+    )

@@ -1,4 +1,4 @@
-"""The commands `haloscope analyze` and `haloscope explore`: read options, call the analysis or the explorer, print."""
+"""The commands `haloscope analyze`, `haloscope explore` and `haloscope show`: read options, call the analysis or serve a page, print."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ _MOST_THREADS = 1024
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
+    """Add the commands to the command line."""
     app.command(short_help="Find wait states of a measurement and their causes.")(analyze)
+    app.command()(explore)
+    app.command(short_help="Show a finished run in the browser.")(show)
 
 
 def analyze(
@@ -41,8 +43,7 @@ def analyze(
         int, typer.Option(help="Number of threads; 0: one a core.", min=0, max=_MOST_THREADS)
     ] = 0,
     as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print only one JSON object on standard output."),
+        bool, typer.Option("--json", help="Print only one JSON object on standard output.")
     ] = False,
 ) -> None:
     """Analyse a measurement: wait states, their causes, maps and predictions.
@@ -116,6 +117,37 @@ def explore(
     )
 
 
-def register_explore(app: typer.Typer) -> None:
-    """Add the command to the program's."""
-    app.command("explore")(explore)
+def show(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a finished run.")],
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write one HTML file with the pictures instead of serving it."
+        ),
+    ] = None,
+    port: Port = 0,
+    no_browser: NoBrowser = False,
+) -> None:
+    """Show pictures, numbers and tables of a finished run in the browser."""
+    from haloscope.run.finished import read_summary
+    from haloscope.run.results_page import list_files, results_page
+
+    summary = read_summary(folder)
+    files = list_files(folder)
+    page = results_page(folder, summary, files, embedded=html is not None)
+    if html is not None:
+        from haloscope.io.atomic import write_text
+
+        write_text(html, page)
+        print(f"{html}: {len(page.encode()) / 1e6:.1f} MB")
+        return
+    from haloscope.commands.results_server import ResultsServer
+    from haloscope.scope.explorer import serve_session
+
+    with ResultsServer(page, files.pictures, port) as server:
+        serve_session(
+            server,
+            "results",
+            browser=not no_browser,
+            log=lambda text: print(text, file=sys.stderr, flush=True),
+        )

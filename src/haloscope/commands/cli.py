@@ -14,13 +14,7 @@ from typing import Annotated, Any, TextIO, cast
 
 import typer
 
-from haloscope.commands import analyze, formats, measure, run, show, surface
-from haloscope.commands.ending import (
-    fail,
-    fail_without_output,
-    interrupts_raised,
-    open_closed_streams,
-)
+from haloscope.commands import analyze, formats, measure, run, surface
 from haloscope.commands.options import (
     Bar,
     CaseFile,
@@ -28,7 +22,12 @@ from haloscope.commands.options import (
     Json,
     Quiet,
     QuietProgress,
+    SettingsOption,
     TextGroup,
+    fail,
+    fail_without_output,
+    interrupts_raised,
+    open_closed_streams,
     open_world,
     say,
 )
@@ -82,19 +81,14 @@ def build(
         typer.Option(help="GPU architecture to compile for (sm_90); needs no GPU (repeatable)."),
     ] = None,
     ranks: Annotated[int, typer.Option(help="Ranks of the later run.", min=1)] = 1,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", help="Override a key: table.key=value, table.list.0.key=value (repeatable)."
-        ),
-    ] = None,
+    settings: SettingsOption = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Compile the kernels of a case before a run."""
-    from haloscope.case.shipped import file_or_shipped
     from haloscope.case.tables import read_case
-    from haloscope.checks.build import build as built
+    from haloscope.case.toml_files import file_or_shipped
+    from haloscope.checks.kernels import build as built
     from haloscope.solvers import registry
 
     def show(done: Any) -> None:
@@ -152,11 +146,7 @@ def verify(
     bar = Bar() if sys.stderr.isatty() and not (as_json or quiet) else None
     try:
         result = verified(
-            names or [],
-            slow=every,
-            device=device,
-            progress=bar,
-            on_done=None if as_json else show,
+            names or [], slow=every, device=device, progress=bar, on_done=None if as_json else show
         )
     except interrupts.Interrupted as stop:
         fail(f"interrupted by {stop}", 128 + stop.number)
@@ -182,7 +172,7 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Measure kernel rates and the memory bandwidth of this machine."""
-    from haloscope.checks import bench as benchmarks
+    from haloscope.checks import kernels as benchmarks
 
     result = benchmarks.bench(solver, device=device or "auto", sizes=sizes)
     print(json.dumps(result) if as_json else benchmarks.table(result))
@@ -251,7 +241,7 @@ def scale(
 @app.command("scale-points", hidden=True)
 def scale_points(task: Annotated[Path, typer.Argument(help="Task file of a study.")]) -> None:
     """Run the points of a task file; `haloscope scale` starts this on its ranks."""
-    from haloscope.study.groups import serve
+    from haloscope.study.machine import serve
 
     raise SystemExit(serve(task, open_world))
 
@@ -259,7 +249,7 @@ def scale_points(task: Annotated[Path, typer.Argument(help="Task file of a study
 @app.command()
 def info(as_json: Json = False) -> None:
     """Show compiler, cores, GPUs, MPI and memory bandwidth."""
-    from haloscope.checks import bench as benchmarks
+    from haloscope.checks import kernels as benchmarks
 
     machine = benchmarks.machine()
     if as_json:
@@ -312,10 +302,12 @@ def cases(
     as_json: Json = False,
 ) -> None:
     """List the shipped cases, or copy one."""
-    from haloscope.case import shipped
+    from haloscope.case import toml_files
 
     if name is not None:
-        _write_case(out or Path(f"{name}.toml"), shipped.file_of(name).read_text(encoding="utf-8"))
+        _write_case(
+            out or Path(f"{name}.toml"), toml_files.shipped_file(name).read_text(encoding="utf-8")
+        )
         return
     if out is not None:
         raise InputError("no case is named", location="--out", remedy="give the name of a case")
@@ -333,13 +325,13 @@ def cases(
 
 def _shipped_cases() -> list[dict[str, Any]]:
     """Name, solver, title and memory of each shipped case."""
-    from haloscope.case import shipped
+    from haloscope.case import toml_files
     from haloscope.case.tables import read_case
     from haloscope.solvers import registry
 
     rows = []
-    for name in shipped.names():
-        case = read_case(shipped.file_of(name), (), registry.case_model)
+    for name in toml_files.shipped_names():
+        case = read_case(toml_files.shipped_file(name), (), registry.case_model)
         rows.append(
             {
                 "name": name,
@@ -353,8 +345,6 @@ def _shipped_cases() -> list[dict[str, Any]]:
 
 measure.register(app)
 analyze.register(app)
-analyze.register_explore(app)
-show.register(app)
 formats.register(app)
 
 

@@ -14,7 +14,6 @@ import typer
 
 from haloscope.commands.options import Json, Quiet
 from haloscope.errors import InputError, counted, raw_stream
-from haloscope.io.text_files import is_special
 
 _BETWEEN_LINES = 10.0  # seconds between two lines of progress where there is no terminal
 _MOST_LISTED = 5  # kinds of what was left out
@@ -59,7 +58,8 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write a measurement in the format of another tool."""
-    chosen = [name for name, is_on in _named(otf2, perfetto, cubex) if is_on]
+    formats = {"--otf2": otf2, "--perfetto": perfetto, "--cubex": cubex}
+    chosen = [name for name, is_on in formats.items() if is_on]
     if len(chosen) != 1:
         problem = f"{' and '.join(chosen)} exclude each other" if chosen else "no format is chosen"
         raise InputError(problem, remedy="give one of --otf2, --perfetto and --cubex")
@@ -69,6 +69,7 @@ def export(
             location="--from, --to",
             remedy=f"omit --from and --to with {chosen[0]}",
         )
+    from haloscope.io.atomic import is_special
     from haloscope.scope.analysis.analyze import measurement_in
 
     folder = measurement_in(folder)
@@ -81,10 +82,6 @@ def export(
     where = sys.stderr if out is not None and is_special(out) else sys.stdout
     if as_json or not quiet:
         print(json.dumps(done) if as_json else lines, file=where, flush=True)
-
-
-def _named(otf2: bool, perfetto: bool, cubex: bool) -> list[tuple[str, bool]]:
-    return [("--otf2", otf2), ("--perfetto", perfetto), ("--cubex", cubex)]
 
 
 def import_(
@@ -205,7 +202,6 @@ class _Progress:
         self._last = self._begun
 
     def show(self, done: int, total: int) -> None:
-        """Say how much of how much is done."""
         now = time.monotonic()
         if self._quiet or (not self._is_terminal and now - self._last < _BETWEEN_LINES):
             return

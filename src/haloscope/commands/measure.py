@@ -302,7 +302,6 @@ def _warnings(outcome: Any, mode: str) -> list[str]:
 
 
 def _closing(outcome: Any, mode: str) -> list[str]:
-    """Warnings and results for people."""
     lines = _warnings(outcome, mode)
     if not (outcome.ranks and outcome.kept):
         return lines

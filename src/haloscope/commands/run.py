@@ -1,4 +1,4 @@
-"""The command `haloscope run`: reads options, runs a case, prints its results; `--check` prints the case without a step."""
+"""The command `haloscope run`: reads options, runs a case, prints its results."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from haloscope.commands import ending
 from haloscope.commands import measure as measured
-from haloscope.commands.ending import fail, interrupts_raised
+from haloscope.commands import options as ends
 from haloscope.commands.options import (
     Bar,
     CaseFile,
@@ -23,6 +22,9 @@ from haloscope.commands.options import (
     Json,
     Quiet,
     QuietProgress,
+    SettingsOption,
+    fail,
+    interrupts_raised,
     open_world,
     say,
 )
@@ -32,152 +34,7 @@ from haloscope.io import interrupts
 if TYPE_CHECKING:
     from haloscope.exchange.ranks.world import World
     from haloscope.run import Simulation
-    from haloscope.run.state import Progress, RunState
 
-
-def plan(state: RunState, steps: int | None, progress: Progress) -> dict[str, Any]:
-    """Numbers of a run that has not begun; all ranks call this.
-
-    `steps`: last step in place of the case's. `progress` gets the lines that a run prints before its
-    first step.
-    """
-    from haloscope.run.summary import (
-        ceiling_of_all,
-        ceilings_of_share,
-        least_seconds,
-        log_least_time,
-        note_crowded_cores,
-    )
-
-    solver, case = state.solver, state.case
-    end = solver.last_step if steps is None else steps
-    ceilings = ceilings_of_share(state)
-    note_crowded_cores(state, progress)
-    if end > 0:
-        log_least_time(state, end, ceilings, progress)
-    return {
-        "solver": solver.name,
-        "case": state.name,
-        "title": case.title,
-        "device": state.device.name,
-        "ranks": state.world.size,
-        "decomposition": solver.layout.parts,
-        "mesh": solver.layout.describe(),
-        "memory_bytes": solver.work.memory,
-        "steps": end,
-        "least_seconds": least_seconds(state, end, ceilings),
-        "bandwidth_gb_s": ceiling_of_all(state, ceilings),
-        "derived": {
-            number.name: {"value": number.value, "unit": number.unit} for number in solver.derived()
-        },
-        "boundaries": case.boundary_conditions(),
-        "notices": [*solver.notices, *state.notices],
-    }
-
-
-def require_alone(dry: str, used: Mapping[str, bool]) -> None:
-    """Refuse options that have no effect on a dry run, which an option asks for; `used`: whether each is there."""
-    for option, is_used in used.items():
-        if is_used:
-            raise InputError(
-                "a dry run has no results",
-                location=f"{dry} with {option}",
-                remedy="leave one of them out",
-            )
-
-
-def print_plan(simulation: Simulation, steps: int | None, *, quiet: bool, as_json: bool) -> None:
-    """Measure the bandwidth, and print mesh, memory, least time and boundary conditions."""
-    from haloscope.run.state import Silent
-
-    # Lines of a run are in the plan; with --quiet only warnings are printed.
-    numbers = plan(simulation, steps, Silent())
-    numbers["picture"] = _drawn_geometry(simulation, numbers["notices"])
-    if not simulation.world.is_root:
-        return
-    if as_json:
-        print(json.dumps(numbers), flush=True)
-    elif quiet:
-        for notice in numbers["notices"]:
-            QuietProgress().line(notice)
-    else:
-        derived = [str(number) for number in simulation.solver.derived()]
-        ends_early = bool(simulation.case.run.tolerance)
-        print("\n".join(_lines(numbers, derived, ends_early)), flush=True)
-        if numbers["notices"]:
-            say("\n".join(numbers["notices"]))
-
-
-def print_step(simulation: Simulation) -> None:
-    """Print the nodes of a step of rank 0 with their streams, and draw them."""
-    from haloscope.io.figures.step_pictures import save_step_picture
-    from haloscope.run.geometry import make_picture_folder
-
-    program = getattr(simulation.solver, "program", None)
-    if program is None:
-        raise InputError(
-            "steps of this case are no program that can be described",
-            location="--describe-step",
-            allowed="cases of the cavity, of blood (its fluid), and of Maxwell with explicit steps",
-        )
-    if not simulation.world.is_root:
-        return
-    print(program.describe(), flush=True)
-    if not simulation.case.output.picture:
-        return
-    path = PICTURES / f"{simulation.name}-step.png"
-    try:
-        make_picture_folder(path.parent)
-        save_step_picture(path, program, simulation.case.title or simulation.name)
-    except MachineError as error:
-        say(f"{WARNING} no picture: {error}")
-    else:
-        print(f"picture: {path}", flush=True)
-
-
-def _drawn_geometry(simulation: Simulation, notices: list[str]) -> str | None:
-    """Path of the picture of the geometry; None without one. All ranks call this.
-
-    A picture that cannot be written costs a warning, and not the numbers.
-    """
-    from haloscope.run.geometry import save_geometry_picture
-
-    if not simulation.case.output.picture:
-        return None
-    path = PICTURES / f"{simulation.name}-check.png"
-    try:
-        save_geometry_picture(simulation, path)
-    except (InputError, MachineError) as error:
-        notices.append(f"warning: no picture: {error}")
-        return None
-    return str(path)
-
-
-def _lines(numbers: dict[str, Any], derived: list[str], ends_early: bool) -> list[str]:
-    """The plan for people; `ends_early`: whether a steady state ends the run."""
-    at_most = "at most " if ends_early else ""
-    title = f": {numbers['title']}" if numbers["title"] else ""
-    ranks = f", {numbers['ranks']} ranks" if numbers["ranks"] > 1 else ""
-    rows = {
-        "case": f"{numbers['case']}{title}",
-        "solver": f"{numbers['solver']}, on {numbers['device']}{ranks}",
-        "mesh": numbers["mesh"],
-        "memory": f"{numbers['memory_bytes'] / 1e6:.4g} MB",
-        "steps": f"{at_most}{numbers['steps']}, in at least {numbers['least_seconds']:.2g} s at "
-        f"{numbers['bandwidth_gb_s']:.3g} GB/s",
-    }
-    lines = [f"{name:<12}{text}" for name, text in rows.items()]
-    lines += [f"{'' if number else 'derived':<12}{text}" for number, text in enumerate(derived)]
-    width = max((len(name) for name in numbers["boundaries"]), default=0)
-    lines.append("boundaries" if numbers["boundaries"] else "boundaries  none")
-    lines += [f"  {name:<{width}}  {text}" for name, text in numbers["boundaries"].items()]
-    if numbers["picture"]:
-        return [*lines, f"picture: {numbers['picture']}", "no step was taken"]
-    return [*lines, "no step was taken and nothing was written"]
-
-
-PICTURES = Path("runs")
-"""Folder of the pictures of dry runs, beside those of runs."""
 
 _MOST_STEPS = 2**40  # as many as run.steps may have
 
@@ -195,15 +52,9 @@ def run(
     case: CaseFile,
     ranks: Annotated[int, typer.Option(help="Number of MPI ranks to start.", min=1)] = 1,
     device: DeviceOption = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", help="Override a key: table.key=value, table.list.0.key=value (repeatable)."
-        ),
-    ] = None,
+    settings: SettingsOption = None,
     steps: Annotated[
-        int | None,
-        typer.Option(help="Last step; replaces run.steps.", min=0, max=_MOST_STEPS),
+        int | None, typer.Option(help="Last step; replaces run.steps.", min=0, max=_MOST_STEPS)
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for outputs (new or empty).")] = None,
     restart: Annotated[
@@ -267,19 +118,21 @@ def run(
     try:
         with _named_phases(quiet or as_json), interrupts_raised() as came:
             simulation = _load(case, ranks, overrides, device)
+            if dry:
+                from haloscope.commands import dry_run
             if check:
-                print_plan(simulation, steps, quiet=quiet, as_json=as_json)
+                dry_run.print_plan(simulation, steps, quiet=quiet, as_json=as_json)
                 return
             if describe_step:
-                print_step(simulation)
+                dry_run.print_step(simulation)
                 return
             folder = _folder(simulation.world, case, out, restart, measured=measure != "off")
         if came:  # a library may have dropped it
             raise came[0]
     except interrupts.Interrupted as stop:
-        fail(ending.before_the_first_step(stop, case, out), 128 + stop.number)
+        fail(ends.before_the_first_step(stop, case, out), 128 + stop.number)
     world = simulation.world
-    continuation = ending.continuation(
+    continuation = ends.continuation(
         case,
         folder,
         ranks=launch.own_ranks(world.size),
@@ -300,15 +153,12 @@ def run(
     blocks = parts if len(parts) == 3 else ()  # along x, y, z
     about = measured.described(folder / measured.FOLDER, measure, world.size, blocks)
     try:
-        with (
-            about if prints else contextlib.nullcontext(),
-            _named_phases(quiet or as_json),
-        ):
+        with about if prints else contextlib.nullcontext(), _named_phases(quiet or as_json):
             summary = simulation.run(
                 steps, out=folder, restart=restart, progress=bar, profile=measure == "profile"
             )
     except interrupts.Interrupted as stop:
-        fail(ending.where_it_was(stop, folder, continuation), 128 + stop.number)
+        fail(ends.where_it_was(stop, folder, continuation), 128 + stop.number)
     finally:
         if bar is not None:
             bar.close()
@@ -323,6 +173,17 @@ def run(
     if summary["stopped_by"]:
         say(f"stopped by {summary['stopped_by']}; continue with: {continuation}")
         raise SystemExit(128 + signal.Signals[summary["stopped_by"]].value)
+
+
+def require_alone(dry: str, used: Mapping[str, bool]) -> None:
+    """Refuse options that have no effect on a dry run, which an option asks for; `used`: whether each is there."""
+    for option, is_used in used.items():
+        if is_used:
+            raise InputError(
+                "a dry run has no results",
+                location=f"{dry} with {option}",
+                remedy="leave one of them out",
+            )
 
 
 def _named_phases(silent: bool) -> contextlib.AbstractContextManager[None]:
@@ -354,7 +215,6 @@ def _require_checkpoint(out: Path) -> None:
 
 
 def _load(case: Path, ranks: int, settings: list[str], device: str | None) -> Simulation:
-    """Set a run up on the ranks that the command was started with."""
     from haloscope.run import load
 
     world = open_world()
@@ -381,8 +241,8 @@ def _run_on_ranks(
     as_json: bool,
 ) -> None:
     """Check the case here, where an error is printed once, then start the ranks."""
-    from haloscope.case.shipped import file_or_shipped
     from haloscope.case.tables import naming_file, read_case
+    from haloscope.case.toml_files import file_or_shipped
     from haloscope.device.cpu import available_cores
     from haloscope.exchange.ranks import launch
     from haloscope.exchange.ranks.world import World
@@ -418,7 +278,7 @@ def _run_on_ranks(
     threads = table.machine.threads or max(1, available_cores() // ranks)
     sys.stdout.flush()
     code = launch.launch(ranks, arguments, threads_per_rank=threads, environment=variables)
-    line = None if folder is None else ending.after_ranks(code, case, folder, ranks)
+    line = None if folder is None else ends.after_ranks(code, case, folder, ranks)
     if line is not None:
         fail(line, code)
     if code == _CANNOT_PASS_ON:
@@ -428,8 +288,8 @@ def _run_on_ranks(
 
 def _measured(case: Path, out: Path | None, restart: bool, settings: list[str]) -> Path:
     """The folder of a run that is measured, which the recorder has to know before MPI begins."""
-    from haloscope.case.shipped import file_or_shipped
     from haloscope.case.tables import read_case
+    from haloscope.case.toml_files import file_or_shipped
     from haloscope.exchange.ranks import launch
     from haloscope.exchange.ranks.world import World
     from haloscope.solvers import registry
@@ -506,7 +366,6 @@ def _opening(simulation: Simulation) -> str:
 def _print_results(
     summary: dict[str, Any], notices: Sequence[str], quiet: bool, as_json: bool
 ) -> None:
-    """Print the summary, the results for people, or only the warnings."""
     if as_json:
         print(json.dumps(summary), flush=True)
     elif not quiet:

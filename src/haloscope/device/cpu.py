@@ -59,12 +59,9 @@ class CpuLaunch:
     """A ctypes call whose arguments were converted once."""
 
     def __init__(self, function: Any, arguments: tuple[Any, ...], keep: tuple[Array, ...]) -> None:
-        self._function = function
-        self._arguments = arguments
-        self._keep = keep
+        self._function, self._arguments, self._keep = function, arguments, keep
 
     def __call__(self) -> None:
-        """Run the kernel to its end."""
         self._function(*self._arguments)
 
 
@@ -86,7 +83,6 @@ class CpuKernel:
         early: bool = False,
         **arguments: Array | Mapping[str, Any] | int | float | None,
     ) -> CpuLaunch:
-        """Bind arguments; see :class:`haloscope.device.interface.Kernel`."""
         return launch_of(self._function, self.declaration.order(arguments))
 
 
@@ -130,7 +126,6 @@ class CpuGraph:
         self._work = work
 
     def replay(self, stream: Any = None) -> None:
-        """Do the work again."""
         self._work()
 
 
@@ -198,13 +193,11 @@ class CpuDevice:
         return self.empty(shape, dtype)
 
     def from_host(self, array: np.ndarray) -> Array:
-        """Aligned copy of an array."""
         result = self.empty(array.shape, array.dtype)
         result[...] = array
         return result
 
     def to_host(self, array: Array) -> np.ndarray:
-        """Copy of an array."""
         return np.array(array, order="C")
 
     def staging(self, count: int, dtype: DTypeLike) -> np.ndarray:
@@ -213,7 +206,6 @@ class CpuDevice:
         return staged
 
     def address(self, array: Array) -> int:
-        """Where an array begins."""
         return int(array.ctypes.data)
 
     def fork(self, stream: Any = None) -> None:
@@ -277,11 +269,9 @@ class CpuDevice:
         """Nothing to wait for: a launch returns when its kernel has ended."""
 
     def seconds(self, work: Callable[[], None]) -> float:
-        """Wall-clock time of `work` in seconds."""
         start = time.perf_counter()
         work()
         return time.perf_counter() - start
 
     def memory(self) -> tuple[int, int]:
-        """Available and total memory of the host in bytes."""
         return host_memory()

@@ -57,30 +57,14 @@ class CudaLaunch:
     """A kernel with grid, block and arguments fixed."""
 
     def __init__(
-        self,
-        function: Any,
-        grid: tuple[int, ...],
-        block: tuple[int, ...],
-        arguments: tuple[Any, ...],
-        stream: Any,
-        shared: int,
+        self, function: Any, fixed: tuple[Any, Any, Any], stream: Any, shared: int
     ) -> None:
-        self._function = function
-        self._grid = grid
-        self._block = block
-        self._arguments = arguments
-        self._stream = stream
-        self._shared = shared
+        # `fixed`: grid, block and arguments.
+        self._function, self._stream, self._shared = function, stream, shared
+        self._fixed = fixed
 
     def __call__(self) -> None:
-        """Put the kernel on its stream."""
-        self._function(
-            self._grid,
-            self._block,
-            self._arguments,
-            shared_mem=self._shared,
-            stream=self._stream,
-        )
+        self._function(*self._fixed, shared_mem=self._shared, stream=self._stream)
 
 
 class EarlyLaunch(CudaLaunch):
@@ -92,8 +76,9 @@ class EarlyLaunch(CudaLaunch):
 
         self._driver = driver
         config = driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = self._grid
-        config.blockDimX, config.blockDimY, config.blockDimZ = self._block
+        grid, block, arguments = self._fixed
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = block
         config.sharedMemBytes = self._shared
         config.hStream = driver.CUstream(self._stream.ptr)
         attribute = driver.CUlaunchAttribute()
@@ -103,11 +88,10 @@ class EarlyLaunch(CudaLaunch):
         config.attrs, config.numAttrs = [attribute], 1
         self._config, self._taken = config, driver.CUfunction(self._function.ptr)
         # The driver is given where each argument lies.
-        self._kept = [_in_memory(value) for value in self._arguments]
+        self._kept = [_in_memory(value) for value in arguments]
         self._places = np.array([value.ctypes.data for value in self._kept], np.uint64)
 
     def __call__(self) -> None:
-        """Put the kernel on its stream."""
         (status,) = self._driver.cuLaunchKernelEx(
             self._config, self._taken, self._places.ctypes.data, 0
         )
@@ -128,11 +112,8 @@ class CudaKernel:
     def __init__(
         self, function: Any, declaration: Declaration, stream: Any, driver: Any, *, early: bool
     ) -> None:
-        self._function = function
-        self.declaration = declaration
-        self._stream = stream
-        self._driver = driver
-        self._early = early
+        self._function, self.declaration = function, declaration
+        self._stream, self._driver, self._early = stream, driver, early
 
     def bind(
         self,
@@ -144,7 +125,6 @@ class CudaKernel:
         early: bool = False,
         **arguments: Array | Mapping[str, Any] | int | float | None,
     ) -> CudaLaunch:
-        """Bind arguments; see :class:`haloscope.device.interface.Kernel`."""
         values = self.declaration.order(arguments)
         shape = block or _DEFAULT_BLOCK[len(extent)]
         threads = tuple(shape) + (1,) * (3 - len(shape))
@@ -160,7 +140,7 @@ class CudaKernel:
             if shared > self._driver.funcGetAttribute(attribute, function):
                 self._driver.funcSetAttribute(function, attribute, shared)
         launch = EarlyLaunch if early and self._early else CudaLaunch
-        return launch(self._function, grid, threads, converted, stream or self._stream, shared)
+        return launch(self._function, (grid, threads, converted), stream or self._stream, shared)
 
 
 def _as_argument(value: Any) -> Any:
@@ -296,11 +276,9 @@ class CudaDevice:
         return self.xp.empty(shape, dtype)
 
     def zeros(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-        """Array of zeros."""
         return self.xp.zeros(shape, dtype)
 
     def from_host(self, array: np.ndarray) -> Array:
-        """Copy of a host array on the GPU."""
         return self.xp.asarray(array)
 
     def to_host(self, array: Array) -> np.ndarray:
@@ -316,33 +294,27 @@ class CudaDevice:
         return np.frombuffer(memory, kind, count)
 
     def address(self, array: Array) -> int:
-        """Where an array begins in the GPU's memory."""
         return int(array.data.ptr)
 
     def fork(self, stream: Any = None) -> None:
-        """Let a stream wait for what the main one holds."""
         self._forked.record(self.stream)
         (stream or self.side).wait_event(self._forked)
 
     def join(self, stream: Any = None) -> None:
-        """Let the main stream wait for what another one holds."""
         self._joined.record(stream or self.side)
         self.stream.wait_event(self._joined)
 
     def note(self, stream: Any = None) -> Callable[[], None]:
-        """Note what a stream holds now; the function that is returned waits for that."""
         event = self.xp.cuda.Event(disable_timing=True)
         event.record(stream or self.stream)
         wait: Callable[[], None] = event.synchronize
         return wait
 
     def copy_out(self, array: Array, host: np.ndarray, stream: Any = None) -> Callable[[], None]:
-        """Queue a copy to a staging array; the function that is returned waits for it."""
         array.get(stream=stream or self.stream, out=host, blocking=False)
         return self.note(stream)
 
     def copy_in(self, array: Array, host: np.ndarray, stream: Any = None) -> None:
-        """Queue a copy from a staging array."""
         array.set(host, stream=stream or self.stream)
 
     def copy_box(
@@ -392,7 +364,6 @@ class CudaDevice:
             runtime.free(address)
 
     def share(self, array: Array) -> tuple[bytes, str]:
-        """Handle by which another process maps a shared array, and the reason if it cannot (else empty)."""
         runtime = self.xp.cuda.runtime
         try:
             return bytes(runtime.ipcGetMemHandle(array.data.ptr)), ""
@@ -400,7 +371,6 @@ class CudaDevice:
             return b"", f"the driver does not share GPU memory ({error})"
 
     def map_region(self, handle: bytes) -> int:
-        """Address at which another process's shared array appears here."""
         runtime = self.xp.cuda.runtime
         try:
             return int(runtime.ipcOpenMemHandle(handle))
@@ -410,7 +380,6 @@ class CudaDevice:
             ) from error
 
     def unmap_region(self, address: int) -> None:
-        """Give back what :meth:`map_region` gave."""
         self.xp.cuda.runtime.ipcCloseMemHandle(address)
 
     def kernel(self, file: Path, name: str, constants: Constants) -> CudaKernel:
@@ -438,7 +407,6 @@ class CudaDevice:
         return CudaGraph(runtime.streamEndCapture(self.stream.ptr), self.stream, runtime)
 
     def synchronise(self) -> None:
-        """Wait for the main stream."""
         self.stream.synchronize()
 
     def seconds(self, work: Callable[[], None]) -> float:
@@ -451,6 +419,5 @@ class CudaDevice:
         return float(self.xp.cuda.get_elapsed_time(start, end)) * 1e-3
 
     def memory(self) -> tuple[int, int]:
-        """Free and total memory of the GPU in bytes."""
         free, total = self.xp.cuda.runtime.memGetInfo()
         return int(free), int(total)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,20 +16,19 @@ Array = Any
 """A NumPy array on cores, a CuPy array on a GPU."""
 
 
-class Box(Protocol):
-    """A box of values; see :class:`haloscope.exchange.plan.Box`."""
+@dataclass(frozen=True)
+class Box:
+    """A box of values in a flat array of numbers."""
+
+    first: int  # Index of its first value
+    # Values and distances along three directions, the fastest loop first.
+    counts: tuple[int, int, int]
+    strides: tuple[int, int, int]
 
     @property
-    def first(self) -> int:
-        """Index of its first value."""
-
-    @property
-    def counts(self) -> tuple[int, int, int]:
-        """Values along three directions."""
-
-    @property
-    def strides(self) -> tuple[int, int, int]:
-        """Distances along three directions."""
+    def size(self) -> int:
+        """Number of values."""
+        return self.counts[0] * self.counts[1] * self.counts[2]
 
 
 class Launch(Protocol):

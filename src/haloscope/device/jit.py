@@ -453,7 +453,6 @@ _REINSTALL_NVRTC = "reinstall nvidia-cuda-nvrtc"
 
 
 def _load_nvrtc() -> tuple[Any, str]:
-    """NVRTC's interface and its version."""
     try:
         from cuda.bindings import nvrtc
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 from haloscope.device.declarations import Constants
+from haloscope.device.interface import Device
 
 CORES = "cpu"
 COPY_ENGINE_FROM = 90  # compute capability: 9.0 has one
@@ -14,22 +15,6 @@ COPY_ENGINE_FROM = 90  # compute capability: 9.0 has one
 # technical specifications); GPUs that are not there count as those of workstations.
 _BLOCK_MEMORY = {75: 64, 80: 163, 87: 163, 90: 227, 100: 227, 103: 227, 110: 227}
 _LEAST_BLOCK_MEMORY = 99
-
-
-class Target(Protocol):
-    """Properties of a device on which constants of kernels depend; every device has them."""
-
-    @property
-    def kind(self) -> str:
-        """``cpu`` or ``cuda``."""
-
-    @property
-    def copy_engine(self) -> bool:
-        """Whether kernels can have rows brought to shared memory (GPUs from sm_90 on)."""
-
-    @property
-    def block_memory(self) -> int:
-        """Bytes of shared memory that a block of a GPU's threads may ask for; 0 on cores."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +33,10 @@ class KnownTarget:
         object.__setattr__(self, "kind", "cpu" if on_cores else "cuda")
         object.__setattr__(self, "copy_engine", capability >= COPY_ENGINE_FROM)
         object.__setattr__(self, "block_memory", kilobytes << 10)
+
+
+Target: TypeAlias = KnownTarget | Device
+"""A device, or all that constants of kernels depend on of one that may be elsewhere."""
 
 
 class KernelFile(NamedTuple):

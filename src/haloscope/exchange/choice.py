@@ -4,70 +4,59 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypedDict, TypeVar, Unpack, cast
 
 from haloscope.device.interface import Array, Device
 from haloscope.errors import InputError, MachineError
-from haloscope.exchange.engine import Exchange, Link, moved_as
-from haloscope.exchange.plan import Plan, check_plans, first_fault
-from haloscope.exchange.ranks.world import World
-from haloscope.exchange.transports.contract import (
+from haloscope.exchange.engine import (
     NAMES,
+    Exchange,
+    Link,
     Transport,
+    moved_as,
     require_suited,
     unavailable,
 )
+from haloscope.exchange.plan import Plan, check_plans, first_fault
+from haloscope.exchange.ranks.world import World
 
 # The slow ways of the papers, which studies compare with. They are named, not imported: studies lie above,
 # and a run loads one where its case asks for it.
 _STUDIES = "haloscope.study.exchanges"
-_OF_STUDIES = {
-    "repacked": "RepackedTransport",
-    "blocking": "BlockingTransport",
-    "all-pairs": "AllPairsTransport",
-    "repacked entries": "repacked_entries",
-    "repacked rows": "arrange_rows",
-    "ladder": "open_ladder",
+_OWN = "haloscope.exchange.transports"
+_TRANSPORTS = {
+    "host": (_OWN, "HostTransport"),
+    "staged": (_OWN, "StagedTransport"),
+    "mpi": (_OWN, "MpiTransport"),
+    "nccl": (_OWN, "NcclTransport"),
+    "peer": (_OWN, "PeerTransport"),
+    "repacked": (_STUDIES, "RepackedTransport"),
+    # The flow solver has names of its own for these two (flow.messages).
+    "blocking": (_STUDIES, "BlockingTransport"),
+    "all-pairs": (_STUDIES, "AllPairsTransport"),
 }
 
 
 def of_studies(name: str) -> Any:
-    """A class or function of haloscope.study.exchanges by the name of its way."""
-    return getattr(importlib.import_module(_STUDIES), _OF_STUDIES[name])
-
-
-def _transport(name: str) -> Any:
-    from haloscope.exchange.transports.mpi import HostTransport, MpiTransport, StagedTransport
-    from haloscope.exchange.transports.nccl import NcclTransport
-    from haloscope.exchange.transports.peer import PeerTransport
-
-    kinds: dict[str, Any] = {
-        "host": HostTransport,
-        "staged": StagedTransport,
-        "mpi": MpiTransport,
-        "nccl": NcclTransport,
-        "peer": PeerTransport,
-    }
-    # The flow solver has names of its own for the last two (flow.messages).
-    if name in ("repacked", "blocking", "all-pairs"):
-        return of_studies(name)
-    if name not in kinds:
-        raise InputError(
-            "unknown value", location=f"transport = {name!r}", allowed=f"auto, {', '.join(NAMES)}"
-        )
-    return kinds[name]
+    """A function of haloscope.study.exchanges."""
+    return getattr(importlib.import_module(_STUDIES), name)
 
 
 def open_transport(
     name: str, world: World, device: Device, plan: Plan, dtype: Any, stream: Any = None
 ) -> Transport:
     """Open a transport by name; all ranks call this."""
-    kind = _transport(name)
+    if name not in _TRANSPORTS:
+        raise InputError(
+            "unknown value", location=f"transport = {name!r}", allowed=f"auto, {', '.join(NAMES)}"
+        )
+    module, kind = _TRANSPORTS[name]
+    make = getattr(importlib.import_module(module), kind)
     require_suited(name, device.kind)
     opened = None
     fault: MachineError | None = None
     try:
-        opened = kind(world, device, plan, dtype, stream)
+        opened = make(world, device, plan, dtype, stream)
     except MachineError as error:
         fault = error.with_traceback(None)  # whose frames would hold the buffers
     # A transport that fails on one rank must not be used on another.
@@ -87,6 +76,15 @@ _TRIALS = 5
 Made = TypeVar("Made", bound=Exchange[Any])
 
 
+class Options(TypedDict, total=False):
+    """How an exchange is opened."""
+
+    state: Array | None  # Transports are timed with it; an array of its own by default
+    stream: Any  # Of its kernels; None: the main one
+    graphs: bool  # Whether graphs are timed, which is the default
+    log: Callable[[str], None] | None
+
+
 def open_exchange(
     world: World,
     device: Device,
@@ -95,11 +93,8 @@ def open_exchange(
     transport: str,
     make: Callable[[Link], Made],
     *,
-    state: Array | None = None,
-    stream: Any = None,
-    graphs: bool = True,
     repacks: bool = False,
-    log: Callable[[str], None] | None = None,
+    **options: Unpack[Options],
 ) -> Made:
     """Open the exchange that is made for the messages of a plan; all ranks call this.
 
@@ -112,7 +107,7 @@ def open_exchange(
             allowed=f"auto, {', '.join(name for name in NAMES if name != transport)}",
         )
     check_plans(world, plan)
-    log = log or _say_nothing
+    log, stream = options.get("log") or (lambda _: None), options.get("stream")
 
     def linked(name: str) -> Link:
         opened = open_transport(name, world, device, plan, moved_as(dtype), stream)
@@ -121,9 +116,12 @@ def open_exchange(
     if transport == "auto":
         names = _ON_CORES if device.kind == "cpu" else _ON_GPUS
         if len(names) > 1:
+            state = options.get("state")
             if state is None:
                 state = device.zeros((1 + max(_last(plan), 0),), dtype)
-            return _fastest(world, device, names, linked, make, state, graphs, log)
+            return _fastest(
+                world, device, names, linked, make, state, options.get("graphs", True), log
+            )
         transport = names[0]
     try:
         link = linked(transport)
@@ -202,7 +200,3 @@ def _last(plan: Plan) -> int:
         ),
         default=0,
     )
-
-
-def _say_nothing(text: str) -> None:
-    pass

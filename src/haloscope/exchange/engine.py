@@ -1,8 +1,8 @@
-"""The exchange engine: packs values of arrays, moves them by a transport, and puts what arrives in its place."""
+"""The exchange engine: packs values of arrays, moves them by a transport, whose contract is here, and puts what arrives in its place."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -10,11 +10,11 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from haloscope.device.fields import View
-from haloscope.device.interface import Array, Device, Kernel, Launch
+from haloscope.device.interface import Array, Box, Device, Kernel, Launch
+from haloscope.device.program import View
 from haloscope.device.targets import KernelFile
-from haloscope.exchange.plan import Box, Message, Plan, cut
-from haloscope.exchange.transports.contract import Slot, Transport
+from haloscope.errors import InputError, MachineError
+from haloscope.exchange.plan import Message, Plan, cut
 from haloscope.regions import Region
 
 SOURCE = Path(__file__).with_name("exchange.cpp")
@@ -71,6 +71,81 @@ _INSIDE = Region("gather-scatter within")
 _WAIT = Region("exchange wait", movement=True)
 PACKING, GATHERING = _phases("pack", "unpack"), _phases("gather", "scatter")
 """Regions of an exchange of boxes, and of one of entries or rows."""
+
+
+class TransportUnavailable(MachineError):
+    """A transport cannot be used here; raised on every rank, so that all can go on together."""
+
+
+def unavailable(name: str, fault: Mapping[str, str]) -> TransportUnavailable:
+    """The error of a transport that cannot be used for a fault, given by its fields."""
+    located = ": ".join(filter(None, (fault["location"], fault["problem"])))
+    return TransportUnavailable(
+        f"it cannot be used: {located}",
+        location=f"transport {name!r}",
+        allowed=fault["allowed"],
+        remedy=fault["remedy"],
+    )
+
+
+NAMES = ("host", "staged", "mpi", "nccl", "peer", "repacked")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one packed message lies."""
+
+    # Addresses of its values in the exchanges number 0, 2, ... and 1, 3, ...
+    even: int
+    odd: int
+    # Address of the first of its chunks' flags, 8 bytes each; 0 where there are none.
+    flags: int = 0
+
+
+class Transport:
+    """Moves packed messages; a method that a transport does not need does nothing."""
+
+    name: str  # What users call it
+    # Where the kernels put each message that the plan sends, and find each that it receives.
+    outgoing: Sequence[Slot]
+    incoming: Sequence[Slot]
+    # Whether all that `start` and `finish` do is put on the stream, so that it can be captured.
+    capturable = False
+
+    def start(self) -> None:
+        """Begin, once the kernel that packs has been launched; work may follow on the device."""
+
+    def progress(self) -> None:
+        """Let messages go on that need the host for it."""
+
+    def finish(self) -> None:
+        """Make the incoming messages ready for the unpack kernel, launched after this."""
+
+
+def buffer(device: Device, messages: Sequence[Message], dtype: Any) -> tuple[Any, list[Slot]]:
+    """Device array that holds messages one after the other, and where each of them lies."""
+    array = device.empty((max(1, sum(m.size for m in messages)),), dtype)
+    address, slots = device.address(array), []
+    for message in messages:
+        slots.append(Slot(address, address))
+        address += message.size * np.dtype(dtype).itemsize
+    return array, slots
+
+
+def require_suited(name: str, device_kind: str) -> None:
+    """Refuse a transport that does not work with a kind of device, used or not."""
+    if name == "host" and device_kind != "cpu":
+        raise InputError(
+            "it moves data between processor cores, but the device is a GPU",
+            location="machine.transport = 'host'",
+            remedy="use 'staged' or 'auto'",
+        )
+    if name in ("mpi", "nccl", "peer") and device_kind == "cpu":
+        raise InputError(
+            "it moves data between GPUs, but the device is the processor's cores",
+            location=f"machine.transport = {name!r}",
+            remedy="use 'host' or 'auto'",
+        )
 
 
 class Piece(NamedTuple):

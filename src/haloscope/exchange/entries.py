@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from haloscope.device.interface import Array, Device, Launch
+from haloscope.device.interface import Array, Box, Device, Launch
 from haloscope.device.targets import KernelFile
 from haloscope.errors import InputError, counted
 from haloscope.exchange import engine
-from haloscope.exchange.choice import Made, of_studies, open_exchange
+from haloscope.exchange.choice import Made, Options, of_studies, open_exchange
 from haloscope.exchange.engine import (
     BLOCK,
     ENTRIES,
@@ -31,20 +31,24 @@ from haloscope.exchange.engine import (
     Operand,
     Piece,
     Results,
+    Slot,
     moved_as,
     require_room,
 )
-from haloscope.exchange.plan import Box, Listed, Lists, Message, Plan, refuse_together
-from haloscope.exchange.ranks.world import World
-from haloscope.exchange.sharing import (
+from haloscope.exchange.plan import (
+    Listed,
+    Lists,
+    Message,
+    Plan,
     Sharing,
     check_pairs,
     find_sharing,
     message_order,
     plan_of,
     ranges,
+    refuse_together,
 )
-from haloscope.exchange.transports.contract import Slot
+from haloscope.exchange.ranks.world import World
 
 _COMBINING = ("sum", "min", "max")
 # As in exchange.cpp: blocks of a multiprocessor that run at the same time.
@@ -333,7 +337,7 @@ class Copies:
     """Copies of values of some fields, where they lie, and their order in messages."""
 
     sharing: Sharing
-    order: np.ndarray  # Of shares, as :func:`haloscope.exchange.sharing.message_order` has it
+    order: np.ndarray  # Of shares, as :func:`haloscope.exchange.plan.message_order` has it
     fields: int
     placement: Placement
 
@@ -365,11 +369,7 @@ class Copies:
 
 
 def _copies_of(
-    world: World,
-    ids: np.ndarray | Sharing,
-    fields: int,
-    dtype: Any,
-    placement: Placement | None,
+    world: World, ids: np.ndarray | Sharing, fields: int, dtype: Any, placement: Placement | None
 ) -> Copies:
     """The copies of values by their numbers; all ranks call this."""
     sharing = ids if isinstance(ids, Sharing) else find_sharing(world, ids)
@@ -393,11 +393,8 @@ def open_sums(
     *,
     operation: str = "sum",
     placement: Placement | None = None,
-    state: Array | None = None,
-    stream: Any = None,
-    graphs: bool = True,
-    log: Callable[[str], None] | None = None,
     kind: type[Exchange[Sums]] = Exchange,
+    **options: Unpack[Options],
 ) -> Exchange[Sums]:
     """Open the combination of all copies of values; all ranks call this.
 
@@ -415,7 +412,7 @@ def open_sums(
     def sums(link: Link) -> Exchange[Sums]:
         return kind(Sums(link, copies, layout, operation=operation))
 
-    return _open_copies(world, device, copies, dtype, transport, sums, state, stream, graphs, log)
+    return _open_copies(world, device, copies, dtype, transport, sums, options)
 
 
 def open_pairing(
@@ -427,11 +424,8 @@ def open_pairing(
     transport: str = "auto",
     *,
     placement: Placement | None = None,
-    state: Array | None = None,
-    stream: Any = None,
-    graphs: bool = True,
-    log: Callable[[str], None] | None = None,
     across_only: bool = False,
+    **options: Unpack[Options],
 ) -> Exchange[Entries]:
     """Open the swap between the two copies of each value; all ranks call this, as :func:`open_sums`.
 
@@ -449,9 +443,7 @@ def open_pairing(
     def pairing(link: Link) -> Exchange[Entries]:
         return Exchange(Entries(link, layout, copies.listed, sent, sent.indices, pairs=pairs))
 
-    return _open_copies(
-        world, device, copies, dtype, transport, pairing, state, stream, graphs, log
-    )
+    return _open_copies(world, device, copies, dtype, transport, pairing, options)
 
 
 def _open_copies(
@@ -461,20 +453,11 @@ def _open_copies(
     dtype: Any,
     transport: str,
     make: Callable[[Link], Made],
-    state: Array | None,
-    stream: Any,
-    graphs: bool,
-    log: Callable[[str], None] | None,
+    options: Options,
 ) -> Made:
-    if state is None and device.kind != "cpu":
-        state = device.zeros((copies.layout.values,), dtype)
-    return open_exchange(
-        *(world, device, copies.plan, dtype, transport, make),
-        state=state,
-        stream=stream,
-        graphs=graphs,
-        log=log,
-    )
+    if options.get("state") is None and device.kind != "cpu":
+        options["state"] = device.zeros((copies.layout.values,), dtype)
+    return open_exchange(world, device, copies.plan, dtype, transport, make, **options)
 
 
 def open_lists(
@@ -486,10 +469,7 @@ def open_lists(
     *,
     fields: int = 1,
     field_stride: int = 0,
-    state: Array | None = None,
-    stream: Any = None,
-    graphs: bool = True,
-    log: Callable[[str], None] | None = None,
+    **options: Unpack[Options],
 ) -> Exchange[Entries]:
     """Open an exchange of listed entries, from owners to those who hold copies; all ranks call this."""
     if fields < 1:
@@ -510,20 +490,17 @@ def open_lists(
     last = max(int(at.max(initial=-1)) for at in (lists.sent, lists.received))
     values = last + 1 + (fields - 1) * field_stride if last >= 0 else 0
     layout = Layout(fields, field_stride, values, values)
-    if state is None and transport == "auto" and device.kind != "cpu":
-        state = device.zeros((values,), dtype)
+    if options.get("state") is None and transport == "auto" and device.kind != "cpu":
+        options["state"] = device.zeros((values,), dtype)
     make_entries = entries_of_lists
     if transport == "repacked":
-        make_entries = of_studies("repacked entries")
+        make_entries = of_studies("repacked_entries")
 
     return open_exchange(
         *(world, device, plan, dtype, transport),
         lambda link: Exchange(make_entries(link, layout, lists)),
-        state=state,
-        stream=stream,
-        graphs=graphs,
         repacks=True,
-        log=log,
+        **options,
     )
 
 

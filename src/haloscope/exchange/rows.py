@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from haloscope.device.interface import Array, Device, Launch
+from haloscope.device.interface import Array, Box, Device, Launch
 from haloscope.device.targets import KernelFile
 from haloscope.errors import InputError
 from haloscope.exchange import engine
-from haloscope.exchange.choice import of_studies, open_exchange, open_transport
+from haloscope.exchange.choice import Options, of_studies, open_exchange, open_transport
 from haloscope.exchange.engine import BLOCK, GATHERING, ROWS, Exchange, Link, Operand, Results
-from haloscope.exchange.plan import Box, Message, Plan
+from haloscope.exchange.plan import Message, Plan
 from haloscope.exchange.ranks.world import World
 
 _WORDS = 6
@@ -186,10 +186,7 @@ def open_rows(
     *,
     completes: bool = True,
     before: Exchange[Rows] | None = None,
-    state: Array | None = None,
-    stream: Any = None,
-    graphs: bool = True,
-    log: Callable[[str], None] | None = None,
+    **options: Unpack[Options],
 ) -> Exchange[Rows]:
     """Open the exchange of rows that ranks share; all ranks call this, and list rows then.
 
@@ -206,7 +203,7 @@ def open_rows(
             remedy="use more ranks",
         )
     plan = plan_of_rooms((out, into), width * fields)
-    arrange = of_studies("repacked rows") if transport == "repacked" else None
+    arrange = of_studies("arrange_rows") if transport == "repacked" else None
 
     def make(link: Link) -> Exchange[Rows]:
         rows = Rows(link, (out, into), width, fields, completes=completes)
@@ -214,20 +211,11 @@ def open_rows(
             arrange(rows)
         return Exchange(rows)
 
-    return open_exchange(
-        *(world, device, plan, dtype, transport, make),
-        state=state,
-        stream=stream,
-        graphs=graphs,
-        repacks=True,
-        log=log,
-    )
+    return open_exchange(world, device, plan, dtype, transport, make, repacks=True, **options)
 
 
 def renew(
-    exchange: Exchange[Rows],
-    sent: Mapping[int, RowNumbers],
-    received: Mapping[int, RowNumbers],
+    exchange: Exchange[Rows], sent: Mapping[int, RowNumbers], received: Mapping[int, RowNumbers]
 ) -> None:
     """Exchange other rows from now on; each two ranks do so between the same exchanges."""
     exchange.index.renew(sent, received)

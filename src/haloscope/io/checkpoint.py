@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -100,7 +99,6 @@ def writing(
 
 
 def _crc(values: np.ndarray) -> np.uint32:
-    """CRC-32 of a whole array."""
     return np.uint32(zlib.crc32(np.ascontiguousarray(values).data))
 
 
@@ -113,7 +111,6 @@ class _Checks:
         self._sum, self._taken = 0, 0
 
     def add(self, part: np.ndarray) -> None:
-        """Go on by some rows."""
         begin = 0
         while begin < len(part):
             end = min(len(part), begin + self._rows - self._taken)
@@ -126,7 +123,6 @@ class _Checks:
                 self._sum, self._taken = 0, 0
 
     def checksums(self) -> np.ndarray:
-        """The sums, uint32."""
         return np.array(self._sums, np.uint32)
 
 
@@ -283,10 +279,5 @@ class Checkpoint:
     def __enter__(self) -> Checkpoint:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -231,13 +230,8 @@ class VtkhdfWriter:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, traceback)
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
 
     def create(
         self, name: str, dtype: DTypeLike, components: int = 1, *, per_cell: bool = False
@@ -324,12 +318,7 @@ class VtkhdfWriter:
             rows = slice(first + begin * items.rows, first + end * items.rows)
             array.data[rows] = part.reshape(-1, *array.data.shape[1:])
 
-    def _check_complete(
-        self,
-        kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def _check_complete(self, kind: type[BaseException] | None, *_: object) -> None:
         # The last thing before the file closes; an error of the body goes before this one.
         for name, array in self._arrays.items() if kind is None else ():
             done, count = (sum(map(total, array.written)) for total in (np.count_nonzero, len))

@@ -84,29 +84,34 @@ def bisect(
     shape: tuple[int, int, int],
     *,
     periodic: tuple[bool, bool, bool] = (False, False, False),
-    weights: ArrayLike | None = None,
     extra: tuple[NDArray[np.integer], ArrayLike] | None = None,
     parts: int | None = None,
 ) -> Boxes:
     """Cut the bounding cuboid of a lattice's points by recursive bisection; all ranks call this.
 
-    `coordinates`: (n, 3): x, y, z of the points that this rank brings, each point by one rank;
-    `weights`: work of each of these points (n,), 1 or more; by default 1.
+    `coordinates`: (n, 3): x, y, z of the points that this rank brings, each point by one rank.
     """
     # Of the planes that share the load about evenly each cut takes the one with the fewest points
-    # beside it. Weights are whole numbers, so that their sums, and with them the cuboids, do not
+    # beside it. Work is counted in whole numbers, so that sums, and with them the cuboids, do not
     # depend on which rank brings which point. A rank needs about 120 bytes a point that it brings.
-    # `extra`: places (m, 3) in the lattice and whole weights (m,) from 0 of further work there.
+    # `extra`: places (m, 3) in the lattice and further work there, (m,), in that of a point.
     # `parts`: how many cuboids; by default one a rank of the world.
     parts = world.size if parts is None else parts
-    load, more, fault = _weights(len(coordinates), weights, extra)
+    none = np.zeros((0, 3), np.int64)
+    beside, more = (none, none[:, 0]) if extra is None else (extra[0], np.asarray(extra[1]))
+    fault = ""
+    if more.shape != (len(beside),) or more.dtype.kind not in "iu" or (more < 0).any():
+        fault = (
+            f"weights of further work: their type is {more.dtype} and their shape {more.shape}; "
+            f"allowed: {len(beside)} whole numbers of at least 0, one for each place"
+        )
     faults = [text for text in world.gather_texts(fault) if text]
     if faults:
         raise InputError(faults[0])
     counted = np.ones(len(coordinates), np.int64)
     corner, extent = np.zeros((1, 3), np.int64), np.array([shape])
     group = np.zeros(len(coordinates), np.int64)
-    planes, _ = _planes(world, coordinates, (counted, load), corner, extent, group)
+    planes, _ = _planes(world, coordinates, (counted, counted), corner, extent, group)
     points = int(planes[0].sum())
     if points < parts:
         raise InputError(
@@ -117,11 +122,10 @@ def bisect(
     lo = np.array([plane[0] for plane in held])
     hi = np.array([plane[-1] + 1 for plane in held])
     whole = (lo == 0) & (hi == shape) & np.array(periodic)
+    rows = (np.append(counted, np.zeros(len(more), np.int64)), np.append(counted, more))
     places = coordinates
-    if extra is not None:
-        places = np.concatenate([coordinates, np.clip(extra[0], lo, hi - 1)])
-        counted = np.concatenate([counted, np.zeros(len(more), np.int64)])
-    rows = (counted, np.concatenate([load, more]))
+    if len(beside):
+        places = np.concatenate([coordinates, np.clip(beside, lo, hi - 1)])
     return _Bisection(world, places, rows, parts, whole).run(lo, hi)
 
 
@@ -198,26 +202,6 @@ class _Bisection:
             self._children[cuboid.parent][cuboid.side] = node
 
 
-def _weights(
-    points: int, weights: ArrayLike | None, extra: tuple[NDArray[np.integer], ArrayLike] | None
-) -> tuple[Integers, Integers, str]:
-    """Loads of points and of further work, and what is wrong with them."""
-    load = np.ones(points, np.int64) if weights is None else np.asarray(weights)
-    more = np.zeros(0, np.int64) if extra is None else np.asarray(extra[1])
-    places = 0 if extra is None else len(extra[0])
-    for name, weight, wanted, least in (
-        ("points", load, points, 1),
-        ("further work", more, places, 0),
-    ):
-        if weight.shape != (wanted,) or weight.dtype.kind not in "iu" or (weight < least).any():
-            fault = (
-                f"weights of {name}: their type is {weight.dtype} and their shape {weight.shape}; "
-                f"allowed: {wanted} whole numbers of at least {least}, one for each place"
-            )
-            return load, more, fault
-    return load.astype(np.int64, copy=False), more.astype(np.int64, copy=False), ""
-
-
 def _planes(
     world: World,
     places: NDArray[np.integer],
@@ -260,11 +244,7 @@ def _best_cut(
 
 
 def _possible_cuts(
-    low: int,
-    high: int,
-    counts: list[Integers],
-    loads: list[Integers],
-    closed: NDArray[np.bool_],
+    low: int, high: int, counts: list[Integers], loads: list[Integers], closed: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
     """Of each cut: points in the planes beside it, order of its axis, imbalance, planes below."""
     points, load = int(counts[0].sum()), int(loads[0].sum())

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.device.interface import Box
 from haloscope.errors import InputError, counted
-from haloscope.exchange.plan import Box, Message, Plan
+from haloscope.exchange.plan import Message, Plan
 from haloscope.exchange.ranks.world import World
 from haloscope.io.vtkhdf import Image, VtkhdfWriter
 from haloscope.mesh.field_layouts import FieldLayout, Read, StructuredGrid
@@ -416,7 +417,6 @@ class BlockFields(FieldLayout):
         return samples
 
     def _open(self, path: Path, time: float) -> VtkhdfWriter:
-        """A file of an image."""
         nz, ny, nx = self.shape
         return VtkhdfWriter(path, Image((nz, ny, nx), (0.0, 0.0, 0.0), self._spacing), time)
 

@@ -4,39 +4,23 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Unpack
 
 import numpy as np
 
-from haloscope.device.interface import Array, Device
-from haloscope.errors import MachineError
-from haloscope.exchange.boxes import open_boxes
-from haloscope.exchange.choice import of_studies
+from haloscope.case.tables import Machine
+from haloscope.device.interface import Array, Device, Launch
+from haloscope.device.targets import KernelFile
+from haloscope.errors import InputError, MachineError
+from haloscope.exchange import engine
+from haloscope.exchange.choice import Options, of_studies, open_exchange
+from haloscope.exchange.engine import BLOCK, BOXES, PACKING, TYPES, Exchange, Link, Operand, Results
+from haloscope.exchange.plan import Plan
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.blocks import SIDES, Block, Layout, Side, halo_plan
 
 PACKED_AXES = {"auto": (0, 1, 2), "all": (0, 1, 2), "x": (0,), "none": ()}
 """Directions that are packed, by the key machine.packing; with fewer than all a case is a rung of a ladder."""
-
-
-class Choices(Protocol):
-    """Settings of exchanges in a case's machine table."""
-
-    @property
-    def transport(self) -> str:
-        """Name of a transport, or auto."""
-
-    @property
-    def packing(self) -> str:
-        """Directions that are packed: auto (all), all, x or none."""
-
-    @property
-    def widths(self) -> str:
-        """Layers: as fields need, or uniform."""
-
-    @property
-    def graphs(self) -> bool:
-        """Whether steps are to be replayed as graphs."""
 
 
 def open_halo(
@@ -46,25 +30,25 @@ def open_halo(
     layout: Layout,
     widths: Sequence[int],
     states: Sequence[Array],
-    choices: Choices,
+    machine: Machine,
     *,
     stream: Any = None,
     log: Callable[[str], None] | None = None,
 ) -> Any:
     """Open the exchange that fills a block's ghost layers, None without any; all ranks call this."""
-    if choices.widths == "uniform" or len(PACKED_AXES[choices.packing]) < 3:
-        open_ladder = of_studies("ladder")
+    if machine.widths == "uniform" or len(PACKED_AXES[machine.packing]) < 3:
+        open_ladder = of_studies("open_ladder")
         return open_ladder(
-            world, device, block, layout, widths, states, choices, stream=stream, log=log
+            world, device, block, layout, widths, states, machine, stream=stream, log=log
         )
     plan = halo_plan(block, layout, widths)
     if not world.any(bool(plan.sends or plan.receives)):
         return None
     return open_boxes(
-        *(world, device, plan, states[0].dtype, choices.transport),
+        *(world, device, plan, states[0].dtype, machine.transport),
         state=states[1],
         stream=stream,
-        graphs=choices.graphs,
+        graphs=machine.graphs,
         log=log,
     )
 
@@ -137,3 +121,83 @@ class DirectHalo:
         mine = self._flag_address + flag * SIDES.index(side)
         raised = addresses[-1] + flag * SIDES.index(side.opposite)
         return (base, int(strides[self._layout.axes[2]]), mine, raised)
+
+
+# As in exchange.cpp: blocks of a multiprocessor that run at the same time.
+_BLOCKS_TOGETHER = 2
+
+
+def kernel_file(dtype: np.dtype[Any]) -> KernelFile:
+    """The kernels of an exchange of boxes of values of a type."""
+    return engine.kernel_file(BOXES, TYPES[dtype.name])
+
+
+class Boxes:
+    """The boxes of a plan. Values are copied: results do not depend on the order of arrival."""
+
+    phases = PACKING
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self._file = kernel_file(link.dtype)
+        self._out, self._into = (
+            chunks(lambda p: (p.box.first, *p.box.counts, *p.box.strides, p.begin, p.size))
+            for chunks in (link.outgoing, link.incoming)
+        )
+        self._turns = link.device.zeros((3,), np.int64)
+
+    def require_room(self, array: Array) -> None:
+        """Do nothing: boxes are made from the layout of the arrays."""
+
+    def bind_pack(self, sent: Operand) -> Launch:
+        """The launch that packs all messages."""
+        return self.link.kernel(self._file, "pack").bind(
+            state=sent.argument,
+            chunks=self._out.rows,
+            count=self._out.count,
+            sent=self._out.seen,
+            **self.link.options(BLOCK * self._out.count),
+        )
+
+    def bind_results(self, sent: Operand, filled: Operand) -> Results:
+        """The launch that unpacks all messages, and one that does all where flags show what arrives."""
+        link, out, into, both = self.link, self._out, self._into, None
+        if link.flagged and sent.array is filled.array:
+            most = _BLOCKS_TOGETHER * link.device.multiprocessors
+            both = link.kernel(self._file, "swap").bind(
+                state=sent.array,
+                outgoing=out.rows,
+                sends=out.count,
+                sent=out.seen,
+                incoming=into.rows,
+                receives=into.count,
+                received=into.seen,
+                turns=self._turns,
+                **link.options(BLOCK * min(most, max(out.count, into.count))),
+            )
+        unpack = link.kernel(self._file, "unpack").bind(
+            state=filled.argument,
+            chunks=into.rows,
+            count=into.count,
+            received=into.seen,
+            **link.options(BLOCK * into.count),
+        )
+        return Results(None, unpack, both)
+
+
+def open_boxes(
+    world: World,
+    device: Device,
+    plan: Plan,
+    dtype: Any,
+    transport: str = "auto",
+    **options: Unpack[Options],
+) -> Exchange[Boxes]:
+    """Open the exchange of the boxes of a plan; all ranks call this."""
+    if np.dtype(dtype) not in (np.float32, np.float64):
+        raise InputError(
+            "wrong type", location=f"dtype = {np.dtype(dtype)}", allowed="float32 or float64"
+        )
+    return open_exchange(
+        *(world, device, plan, dtype, transport), lambda link: Exchange(Boxes(link)), **options
+    )

@@ -14,8 +14,8 @@ from haloscope.errors import InputError
 from haloscope.exchange import entries
 from haloscope.exchange.engine import Exchange, Phases
 from haloscope.exchange.entries import Placement, Sums, open_sums
+from haloscope.exchange.plan import Sharing, find_sharing
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.sharing import Sharing, find_sharing
 from haloscope.numerics.krylov.block_rows import BlockRows, BoundLaunches, RowRange
 from haloscope.numerics.krylov.node_vectors import clearing
 from haloscope.regions import Region

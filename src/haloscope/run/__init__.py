@@ -14,26 +14,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.case.settings import Settings
-from haloscope.case.shipped import file_or_shipped
 from haloscope.case.tables import CaseTable, case_from, naming_file, read_case
+from haloscope.case.toml_files import Settings, file_or_shipped
 from haloscope.device import open_device, require_known
-from haloscope.device.energy import EnergyMeter, EnergyTally
 from haloscope.device.interface import Device
+from haloscope.device.meters import EnergyMeter, EnergyTally
 from haloscope.errors import InputError, counted, imported
+from haloscope.exchange.engine import require_suited
 from haloscope.exchange.ranks.world import World, open_world, threads_of_rank
-from haloscope.exchange.transports.contract import require_suited
 from haloscope.io import checkpoint as checkpoints
 from haloscope.io.atomic import remove_leftovers, write_json
 from haloscope.io.interrupts import Interrupted, handled_by
 from haloscope.io.vtk_arrays import pyvista_grid
 from haloscope.regions import Profile, SetupPhase
 from haloscope.run.checkpointing import restore
-from haloscope.run.grids import data_set, present_arrays
 from haloscope.run.loop import TimeLoop
-from haloscope.run.progress import shown
 from haloscope.run.records import alone_in, make_folder, write_last
-from haloscope.run.state import RESULTS, Progress, RunState, StopRequest
+from haloscope.run.state import (
+    RESULTS,
+    Progress,
+    RunState,
+    StopRequest,
+    data_set,
+    present_arrays,
+    shown,
+)
 from haloscope.run.summary import (
     ceilings_of_share,
     cut_short,
@@ -110,11 +115,8 @@ class Simulation(RunState):
         with _SETTING_UP:
             solver = registry.make_solver(case, device, world)
         super().__init__(case, name, device, world, solver)
-        self._check_probes()
-
-    def _check_probes(self) -> None:
-        for probe in self.case.output.probes:
-            self.solver.layout.require_inside(f"probe {probe.name}", probe.position)
+        for probe in case.output.probes:
+            solver.layout.require_inside(f"probe {probe.name}", probe.position)
 
     def field(self, name: str) -> np.ndarray | None:
         """A whole field on rank 0; None on other ranks. All ranks call this.
@@ -325,13 +327,7 @@ class Simulation(RunState):
                     _clear(out, shows)
             try:
                 return self._run(
-                    steps,
-                    out,
-                    restart,
-                    shows,
-                    stop,
-                    ceilings=ceilings,
-                    profile=profile,
+                    steps, out, restart, shows, stop, ceilings=ceilings, profile=profile
                 )
             except Interrupted as interrupted:
                 if out is not None and self.world.is_root:

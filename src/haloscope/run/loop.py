@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from haloscope.device.energy import EnergyTally
+from haloscope.device.meters import EnergyTally
 from haloscope.errors import SolutionError
 from haloscope.io import checkpoint as checkpoints
 from haloscope.run.checkpointing import write_state
@@ -150,7 +150,6 @@ class TimeLoop:
         )
 
     def _at_events(self) -> None:
-        """Probes, averages and field files that are due at this step."""
         state, out = self._state, self._out
         output = state.case.output
         if output.probes and state.step % output.probe_interval == 0:

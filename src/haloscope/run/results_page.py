@@ -105,13 +105,14 @@ def results_page(
 ) -> str:
     """The page as HTML; `embedded`: with its pictures inside, else with their addresses beside it."""
     title = _text(summary.get("title") or summary.get("case") or folder.name)
+    notices = summary_lines(summary, "notices")
     sections = [
         _opening(summary, title, folder),
         _headline(summary),
         _pictures(files.pictures, embedded),
         _section("Numbers", _pairs(_numbers(summary)) + _derived(summary)),
         _section("Checks", _pairs((name, words(row)) for name, row in _items(summary, "checks"))),
-        _section("Notices", _list(_plain_notices(summary))),
+        _section("Notices", _list([line for line in notices if not line.startswith(WARNING)])),
         _section("Tables", "".join(_table(path) for path in files.tables)),
         _section("Versions", _pairs(_versions(summary))),
         _section("Not shown", _list(files.left_out)),
@@ -212,10 +213,6 @@ def _numbers(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _derived(summary: Mapping[str, Any]) -> str:
     rows = _pairs((name, words(number)) for name, number in _items(summary, "derived"))
     return f"<h3>From the case</h3>\n{rows}" if rows else ""
-
-
-def _plain_notices(summary: Mapping[str, Any]) -> list[str]:
-    return [line for line in summary_lines(summary, "notices") if not line.startswith(WARNING)]
 
 
 def _versions(summary: Mapping[str, Any]) -> list[tuple[str, str]]:

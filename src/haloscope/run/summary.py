@@ -14,10 +14,15 @@ from typing import Any
 import numpy as np
 
 from haloscope.case.tables import CaseTable
-from haloscope.device.ceilings import Ceilings, measure_ceilings
 from haloscope.device.cpu import available_cores
-from haloscope.device.energy import LEAST_SECONDS, EnergyMeter, EnergyTally
 from haloscope.device.interface import Device
+from haloscope.device.meters import (
+    LEAST_SECONDS,
+    Ceilings,
+    EnergyMeter,
+    EnergyTally,
+    measure_ceilings,
+)
 from haloscope.errors import MachineError, SolutionError, counted
 from haloscope.exchange.ranks.world import World, ranks_on_these_cores
 from haloscope.io.interrupts import Interrupted
@@ -172,15 +177,13 @@ def note_crowded_cores(state: RunState, progress: Progress) -> None:
             f"more threads than cores ({threads} on {cores}): they take turns; lower machine.threads "
             f"(now {state.device.multiprocessors}), OMP_NUM_THREADS or --ranks"
         )
-        state.notices.append(notice)
-        progress.line(notice)
-        return
-    state.ranks_exceed_cores = True
-    state.ranks_per_core = max(1.0, ranks / cores)
-    notice = (
-        f"more ranks than cores ({ranks} on {cores}): they take turns, and the rates are not those of "
-        "this machine"
-    )
+    else:
+        state.ranks_exceed_cores = True
+        state.ranks_per_core = max(1.0, ranks / cores)
+        notice = (
+            f"more ranks than cores ({ranks} on {cores}): they take turns, and the rates are not those of "
+            "this machine"
+        )
     state.notices.append(notice)
     progress.line(notice)
 

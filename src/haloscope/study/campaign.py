@@ -23,11 +23,9 @@ from haloscope.io.interrupts import handled_by
 from haloscope.run.records import alone_in, make_folder, new_folder
 from haloscope.study import point as phases
 from haloscope.study import report, table
-from haloscope.study.groups import Runner, Stop
-from haloscope.study.keys import Series, Study, read_study
-from haloscope.study.machine import Machine, find_machine, parse_hosts, python_of
+from haloscope.study.machine import Machine, Runner, Stop, find_machine, parse_hosts, python_of
 from haloscope.study.point import run_points
-from haloscope.study.sweep import Point, Row, Sweep, sweep
+from haloscope.study.sweep import Point, Row, Series, Study, Sweep, read_study, sweep
 from haloscope.study.table import Ledger, Record
 
 Log = Callable[[str], None]
@@ -135,7 +133,7 @@ def scale(
     log: Log | None = None,
 ) -> dict[str, Any]:
     """Run a study, or what is left of it, and write its table and pictures."""
-    log = log or _say_nothing
+    log = log or (lambda _: None)
     path = Path(path)
     if world is not None and not world.is_root:
         task = json.loads(_share(world, ""))
@@ -323,7 +321,6 @@ class _Progress:
         self._ledger, self._left, self._log = ledger, left, log
 
     def __call__(self, record: Record) -> None:
-        """Tell of a point that has ended."""
         self._left -= 1
         row = self._rows.get(record["id"])
         base = self._ledger.records.get(row.base) if row else None
@@ -360,14 +357,9 @@ def _check_folder(path: Path, folder: Path) -> None:
 
 
 def _share(world: World, text: str) -> str:
-    """Rank 0's text, on every rank."""
     packed = np.frombuffer(text.encode(), np.uint8)
     size = int(world.broadcast(np.array([len(packed)], np.int64))[0])
     buffer = np.zeros(size, np.uint8)
     if world.is_root:
         buffer[...] = packed
     return world.broadcast(buffer).tobytes().decode()
-
-
-def _say_nothing(line: str) -> None:
-    pass

@@ -13,20 +13,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.fields import View
-from haloscope.device.interface import Array, Device
+from haloscope.case.tables import Machine
+from haloscope.device.interface import Array, Box, Device
+from haloscope.device.program import View
 from haloscope.errors import InputError, MachineError
-from haloscope.exchange.boxes import open_boxes
-from haloscope.exchange.engine import Link
+from haloscope.exchange.engine import Link, Transport, buffer, unavailable
 from haloscope.exchange.entries import Entries, Layout, Placement, entries_of_lists
-from haloscope.exchange.plan import Box, Listed, Lists, Message, Plan, check_plans, first_fault
+from haloscope.exchange.plan import Listed, Lists, Message, Plan, check_plans, first_fault
 from haloscope.exchange.ranks.world import MpiWorld, World
 from haloscope.exchange.rows import Rows
-from haloscope.exchange.transports.contract import buffer, unavailable
-from haloscope.exchange.transports.mpi import Requests, slices
+from haloscope.exchange.transports import Requests, slices
 from haloscope.mesh.blocks import Block, halo_plan
 from haloscope.mesh.blocks import Layout as BlockLayout
-from haloscope.mesh.halo import PACKED_AXES, Choices
+from haloscope.mesh.halo import PACKED_AXES, open_boxes
 from haloscope.regions import Region
 
 # The rungs of the ladder are those of Xue and Roy, section 4.5: nothing packed and all fields as wide as
@@ -41,15 +40,15 @@ def open_ladder(
     layout: BlockLayout,
     widths: Sequence[int],
     states: Sequence[Array],
-    choices: Choices,
+    machine: Machine,
     *,
     stream: Any = None,
     log: Callable[[str], None] | None = None,
 ) -> Any:
     """Open the exchange of a rung of the ladder, as :func:`haloscope.mesh.halo.open_halo`."""
-    if choices.widths == "uniform":
+    if machine.widths == "uniform":
         widths = [max(widths)] * len(widths)
-    packed = PACKED_AXES[choices.packing]
+    packed = PACKED_AXES[machine.packing]
     bare = tuple(axis for axis in range(3) if axis not in packed)
     plans = [halo_plan(block, layout, widths, axes) for axes in (packed, bare)]
     counts = [world.any(bool(plan.sends or plan.receives)) for plan in plans]
@@ -58,15 +57,15 @@ def open_ladder(
     if counts[0]:
         parts.append(
             open_boxes(
-                *(world, device, plans[0], dtype, choices.transport),
+                *(world, device, plans[0], dtype, machine.transport),
                 state=states[1],
                 stream=stream,
-                graphs=choices.graphs,
+                graphs=machine.graphs,
                 log=log,
             )
         )
     if counts[1]:
-        name = choices.transport
+        name = machine.transport
         if name == "auto":
             name = "host" if device.kind == "cpu" else "staged"
         parts.append(UnpackedExchange(world, device, plans[1], dtype, name, states, stream))
@@ -302,36 +301,29 @@ class InTurn:
 
     @property
     def stream(self) -> Any:
-        """The stream of all of them; None: the main one."""
         return self._parts[0].stream
 
     def name_parts(self, array: Array, **views: View) -> None:
-        """Name the parts of an array in all of them."""
         for part in self._parts:
             part.name_parts(array, **views)
 
     def prepare(self, *states: Array, into: Array | None = None) -> None:
-        """Prepare all."""
         for part in self._parts:
             part.prepare(*states, into=into)
 
     def start(self, state: Array) -> None:
-        """Start all."""
         for part in self._parts:
             part.start(state)
 
     def progress(self) -> None:
-        """Give all a chance to go on."""
         for part in self._parts:
             part.progress()
 
     def finish(self, state: Array, into: Array | None = None) -> None:
-        """Finish all."""
         for part in self._parts:
             part.finish(state, into)
 
     def swap(self, state: Array, into: Array | None = None) -> None:
-        """Start and finish all with nothing in between."""
         self.start(state)
         self.finish(state, into)
 
@@ -357,7 +349,7 @@ _MPI = Region("MPI", movement=True)
 _IN = Region("host to device", movement=True)
 
 
-class RepackedTransport:
+class RepackedTransport(Transport):
     """Copy to the host, repack, MPI, repack, copy to the device, each of them waited for.
 
     All but the copy to the device happens in `start`, so that nothing is computed meanwhile.
@@ -365,7 +357,6 @@ class RepackedTransport:
     """
 
     name = "repacked"
-    capturable = False
 
     def __init__(
         self, world: World, device: Device, plan: Plan, dtype: Any, stream: Any = None
@@ -399,9 +390,6 @@ class RepackedTransport:
         with _REPACK:
             _reorder(self._received, self._from_messages, self._host_arriving)
 
-    def progress(self) -> None:
-        """Do nothing: all messages have come in."""
-
     def finish(self) -> None:
         """Copy what has come in to the device."""
         with _IN:
@@ -416,7 +404,7 @@ def _reorder(values: np.ndarray, order: NDArray[np.int64], into: np.ndarray) -> 
         np.take(values, order, out=into, mode="clip")
 
 
-class BlockingTransport:
+class BlockingTransport(Transport):
     """Blocking messages with those ranks that there is something to say to; all of it in `start`."""
 
     # In turn d a rank sends to the rank d after it and receives from the rank d before it, counted
@@ -424,7 +412,6 @@ class BlockingTransport:
     # needs only that all have got to it.
 
     name = "blocking"
-    capturable = False
     everyone = False
     """Whether ranks that have nothing to say to each other take their turns, too."""
 
@@ -468,12 +455,6 @@ class BlockingTransport:
         """Send what is packed and receive what the others send, one turn after the other."""
         for turn in self._turns:
             turn()
-
-    def progress(self) -> None:
-        """Do nothing: all messages have come in."""
-
-    def finish(self) -> None:
-        """Do nothing: all messages have come in."""
 
 
 class AllPairsTransport(BlockingTransport):

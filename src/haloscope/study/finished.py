@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.case.toml_files import read_toml
-from haloscope.errors import InputError, counted, message_line
-from haloscope.io.notebooks import html_table
-from haloscope.io.text_files import decoded
+from haloscope.case.toml_files import decoded, read_toml
+from haloscope.errors import InputError, counted, html_table, message_line
 from haloscope.run.finished import PICTURES, FinishedRun
 from haloscope.run.tables import as_table, column_of, read_texts
 from haloscope.solvers import registry
@@ -174,7 +172,7 @@ class FinishedStudy:
             from matplotlib import pyplot
 
             _, ax = pyplot.subplots(layout="constrained")
-        labels = np.array([_label(*names) for names in self._lines()])
+        labels = np.array([", ".join(filter(None, names)) for names in self._lines()])
         for label in dict.fromkeys(labels[known].tolist()):
             places = np.flatnonzero(known & (labels == label))
             places = places[np.argsort(x[places], kind="stable")]
@@ -227,10 +225,6 @@ def open(folder: str | Path) -> FinishedRun | FinishedStudy:
         location=str(folder),
         remedy="give the folder of a run or a study that has ended",
     )
-
-
-def _label(*names: str) -> str:
-    return ", ".join(filter(None, names))
 
 
 def _columns(path: Path) -> dict[str, NDArray[Any]]:

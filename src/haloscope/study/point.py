@@ -20,8 +20,8 @@ from typing import Any
 from haloscope.case.tables import check
 from haloscope.device import open_device
 from haloscope.errors import HaloscopeError, MachineError, SolutionError, counted
+from haloscope.exchange.engine import TransportUnavailable
 from haloscope.exchange.ranks.world import World, threads_of_rank
-from haloscope.exchange.transports.contract import TransportUnavailable
 from haloscope.io.atomic import write_text
 from haloscope.numerics.reduce import field_digest, field_sketch
 from haloscope.regions import Profile, movement

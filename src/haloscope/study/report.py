@@ -11,11 +11,9 @@ from haloscope.errors import counted
 from haloscope.io.atomic import write_text
 from haloscope.solvers import registry
 from haloscope.solvers.sweeping import Columns
-from haloscope.study.keys import Study
-from haloscope.study.plots import draw
+from haloscope.study.plots import describe_peaks, draw, draw_sizes
 from haloscope.study.point import HEADING
-from haloscope.study.sizes import describe_peaks, draw_sizes
-from haloscope.study.sweep import Row
+from haloscope.study.sweep import Row, Study
 from haloscope.study.table import NAME as TABLE
 from haloscope.study.table import Record, Values, csv_text, efficiency, line_of, read_published
 
@@ -101,7 +99,6 @@ def _report(
     pictures: Sequence[Path],
     phases: str,
 ) -> str:
-    """The page."""
     done = [row for row in rows if row["status"] == "done"]
     parts = [f"# {study.title}"]
     if study.about:
@@ -202,7 +199,6 @@ def _once(rows: Sequence[Values]) -> Iterator[Values]:
 
 
 def _shown(key: str, value: Any) -> str:
-    """A cell of the page."""
     if value is None:
         return ""
     if key in ("seconds_per_step",):
@@ -219,7 +215,6 @@ def _shown(key: str, value: Any) -> str:
 
 
 def _verdict(rows: Sequence[Values], study: Study) -> str:
-    """Verdict of the comparison with one rank."""
     steps = study.check_steps
     if not steps:
         return "Nothing was compared with one rank: check_steps = 0."
@@ -241,7 +236,6 @@ def _verdict(rows: Sequence[Values], study: Study) -> str:
 
 
 def _reasons(rows: Sequence[Values]) -> Iterator[str]:
-    """Rows by the reason why they are missing."""
     by_reason: dict[str, list[str]] = {}
     for row in rows:
         by_reason.setdefault(row["reason"], []).append(_name(row))
@@ -250,7 +244,6 @@ def _reasons(rows: Sequence[Values]) -> Iterator[str]:
 
 
 def _name(row: Values) -> str:
-    """A row in few words."""
     line = f" ({row['line']})" if row["line"] else ""
     return f"{row['series']}{line}, {counted(row['ranks'], 'rank')}"
 

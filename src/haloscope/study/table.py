@@ -18,8 +18,7 @@ from haloscope.mesh.blocks import AXES
 from haloscope.numerics.reduce import relative_difference
 from haloscope.solvers import registry
 from haloscope.solvers.sweeping import spelled
-from haloscope.study.keys import Study, read_study
-from haloscope.study.sweep import Point, Row, sweep
+from haloscope.study.sweep import Point, Row, Study, read_study, sweep
 
 Record = dict[str, Any]
 
@@ -47,7 +46,11 @@ class Ledger:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise MachineError(
+                f"it cannot be written ({error.strerror})",
+                location=str(self.path),
+                remedy="free disk space or choose another --out",
+            ) from error
 
     def follow(self) -> Iterator[Record]:
         """Take in the lines that were added since the last call, and yield them."""
@@ -86,13 +89,6 @@ class Ledger:
         line = json.dumps({**record, "time": time.time()}, allow_nan=False) + "\n"
         # Half a line of ranks that were killed goes, and half of this one where the disk is full.
         append_text(self.path, line, durable=True)
-
-    def _unwritable(self, error: OSError) -> MachineError:
-        return MachineError(
-            f"it cannot be written ({error.strerror})",
-            location=str(self.path),
-            remedy="free disk space or choose another --out",
-        )
 
 
 NAME = "table.csv"

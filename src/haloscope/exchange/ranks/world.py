@@ -131,36 +131,30 @@ class MpiWorld(World):
         self._watch = watch_host()
 
     def sum(self, values: np.ndarray) -> np.ndarray:
-        """Sum over ranks; exact, hence the same at any rank count, for integers."""
         result = np.empty_like(values)
         self.communicator.Allreduce(np.ascontiguousarray(values), result, op=self._mpi.SUM)
         return result
 
     def largest(self, value: float) -> float:
-        """Largest value of any rank."""
         result = np.empty(1)
         self.communicator.Allreduce(np.array([value], "f8"), result, op=self._mpi.MAX)
         return float(result[0])
 
     def broadcast(self, values: np.ndarray, root: int = 0) -> np.ndarray:
-        """Values of `root` on every rank; all pass arrays of one shape and type."""
         result = np.ascontiguousarray(values).copy()
         self.communicator.Bcast(result, root=root)
         return result
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is set on any rank."""
         return self.largest(float(flag)) > 0
 
     def alltoall(self, values: np.ndarray) -> np.ndarray:
-        """Row r, of shape (size, k), goes to rank r; the rows that came in, in the same shape."""
         array = np.ascontiguousarray(values)
         result = np.empty_like(array)
         self.communicator.Alltoall(array.view(np.uint8), result.view(np.uint8))
         return result
 
     def allgather(self, values: np.ndarray) -> np.ndarray:
-        """Row r: the values of rank r, which all ranks give as many of; the same on every rank."""
         array = np.ascontiguousarray(values)
         result = np.empty((self.size, *array.shape), array.dtype)
         # Copies are handed on from rank to rank: fewer messages than if each sent its own to all.
@@ -168,7 +162,6 @@ class MpiWorld(World):
         return result
 
     def exchange(self, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Give bytes ``parts[r]`` to rank r; returns what each has given to this one."""
         counts = np.array([[len(part)] for part in parts], np.int64)
         sizes = self.alltoall(counts)[:, 0]
         came = np.empty(int(sizes.sum()), np.uint8)
@@ -178,7 +171,6 @@ class MpiWorld(World):
         return np.split(came, np.cumsum(sizes)[:-1])
 
     def gather_texts(self, text: str) -> list[str]:
-        """The texts of all ranks, on every rank."""
         packed = text.encode()
         longest = int(self.largest(len(packed)))
         if longest == 0:
@@ -189,25 +181,20 @@ class MpiWorld(World):
         return [row.tobytes().rstrip(b"\0").decode() for row in rows]
 
     def allows_threads(self) -> bool:
-        """Whether threads other than the first may wait for messages."""
         return bool(self._mpi.Query_thread() >= self._mpi.THREAD_SERIALIZED)
 
     def barrier(self) -> None:
-        """Wait for all ranks."""
         self.communicator.Barrier()
 
     def send(self, values: np.ndarray, to: int) -> None:
-        """Send an array to another rank."""
         self.communicator.Send(np.ascontiguousarray(values), dest=to, tag=7)
 
     def receive(self, shape: tuple[int, ...], dtype: Any, source: int) -> np.ndarray:
-        """Receive an array of known shape from another rank."""
         result = np.empty(shape, dtype)
         self.communicator.Recv(result, source=source, tag=7)
         return result
 
     def abort(self, code: int) -> None:
-        """End all ranks with an exit code."""
         self._watch.end_all()
         last_words()
         self.communicator.Abort(code)

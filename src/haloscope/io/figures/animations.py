@@ -29,13 +29,7 @@ from haloscope.io.figures.field_pictures import (
     slices,
 )
 from haloscope.io.figures.figure import draw
-from haloscope.io.figures.surface_pictures import (
-    ShadedPixels,
-    SurfaceImage,
-    View,
-    Walls,
-    surfaces,
-)
+from haloscope.io.figures.surface_pictures import ShadedPixels, SurfaceImage, View, Walls, surfaces
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -161,7 +155,6 @@ def drawn(frames: Frames) -> Iterator[Image]:
 
 
 def _image(figure: Figure) -> Image:
-    """The pixels of a figure."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from haloscope.errors import InputError, counted
-from haloscope.io.figures.axis_labels import wrapped
 from haloscope.io.figures.figure import (
     INK,
     LINE_HEIGHT,
@@ -31,6 +30,7 @@ from haloscope.io.figures.figure import (
     head,
     require_finite,
     require_shape,
+    wrapped,
 )
 
 if TYPE_CHECKING:
@@ -242,7 +242,6 @@ def _checked_panels(
 def _scales(
     panels: Sequence[FieldPanel], fields: Sequence[NDArray[np.float64]]
 ) -> list[tuple[float, float]]:
-    """Least and largest value of each panel's colours."""
     ends: dict[str, tuple[float, float]] = {}
     names = [
         f"arrows {number}" if "vectors" in panels[number] else name

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.io.figures.axis_labels import length_unit
+from haloscope.io.figures.figure import length_unit
 from haloscope.io.figures.surface_pictures import FINER, SurfaceImage, View
 
 Floats = NDArray[np.float64]

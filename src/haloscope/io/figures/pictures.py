@@ -370,11 +370,7 @@ def _tick_steps(axes: Axes) -> None:
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
-def _check_history(
-    steps: Floats,
-    histories: Mapping[str, Floats],
-    tolerance: float | None,
-) -> None:
+def _check_history(steps: Floats, histories: Mapping[str, Floats], tolerance: float | None) -> None:
     if steps.ndim != 1 or steps.size == 0 or not histories:
         raise InputError(
             f"there are {len(histories)} series over steps of shape {steps.shape}",

@@ -153,11 +153,8 @@ def save_pattern(
     label: str,
     title: str,
     subtitle: str = "",
-    polar: bool = True,
-    angle_name: str = "theta",
-    levels_db: float = LEVELS_DB,
 ) -> None:
-    """Draw a cut through a radiation pattern, in dB.
+    """Draw a cut through a radiation pattern around a circle, in dB.
 
     `angles`: (n,) ascending, in rad, over at most a full turn; `label`: what the decibels are:
     ``directivity (dBi)``, ``cross section (dB m²)``.
@@ -181,38 +178,30 @@ def save_pattern(
             remedy="give powers, and check whether the source radiates",
         )
     top = 5.0 * math.ceil(2 * math.log10(largest) - 1e-9)
-    floor = top - levels_db
-    at = turns if polar else np.degrees(turns)
+    floor = top - LEVELS_DB
     marks: list[Mark] = [
-        Line(at, 10 * np.log10(np.maximum(values, 10 ** (floor / 10))), name, _overlaid(number))
+        Line(turns, 10 * np.log10(np.maximum(values, 10 ** (floor / 10))), name, _overlaid(number))
         for number, (name, values) in enumerate(lines.items())
     ]
-    marks.append(_turn_polar if polar else _tick_degrees)
-    x = Axis() if polar else Axis(f"{angle_name} (degrees)", (at[0], at[-1]))
-    outside = {"loc": "upper left", "bbox_to_anchor": (-0.12, 0.02)} if polar else {}
+    marks.append(_turn_polar)
     panel = Panel(
         marks,
-        x,
-        Axis("" if polar else label, (floor, top)),
-        title="" if polar else title,
+        Axis(),
+        Axis("", (floor, top)),
         subtitle=subtitle or None,
         plot=True,
-        polar=polar,
-        legend={**_LEGEND, **outside} if len(lines) > 1 else None,
+        polar=True,
+        legend=_POLAR_LEGEND if len(lines) > 1 else None,
     )
-    if not polar:
-        save(path, Picture(HISTORY_SIZE, [panel]))
-        return
     # Around a circle there are angles: the title stands at the top of the figure.
     text = f"{label}   {subtitle}".rstrip()
     texts = head(POLAR_SIZE, title, text, left=0.22, down=(0.13, 0.38), points=(11.0, 8.5))
-    save(
-        path,
-        Picture(POLAR_SIZE, [panel], texts, free=(0.0, 0.0, POLAR_HEAD), padding=POLAR_PADDING),
-    )
+    free = (0.0, 0.0, POLAR_HEAD)
+    save(path, Picture(POLAR_SIZE, [panel], texts, free=free, padding=POLAR_PADDING))
 
 
 _LEGEND = {"handlelength": 1.8}
+_POLAR_LEGEND = {**_LEGEND, "loc": "upper left", "bbox_to_anchor": (-0.12, 0.02)}
 
 
 def _overlaid(number: int) -> dict[str, Any]:
@@ -307,13 +296,6 @@ def _turn_polar(axes: Axes) -> None:
     axes.set_thetagrids(np.arange(0, 360, 30))
     axes.yaxis.set_major_locator(MultipleLocator(10.0 if top - floor <= 60 else 20.0))
     axes.set_rlabel_position(75)
-
-
-def _tick_degrees(axes: Axes) -> None:
-    from matplotlib.ticker import MultipleLocator
-
-    low, high = axes.get_xlim()
-    axes.xaxis.set_major_locator(MultipleLocator(60 if high - low > 200 else 30))
 
 
 PANEL_SIZE = (4.2, 3.5)  # inch

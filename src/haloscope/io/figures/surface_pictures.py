@@ -445,3 +445,22 @@ def round_length(most: float) -> float:
     """The largest of 1, 2 and 5 times a power of ten that is not longer."""
     power = 10.0 ** math.floor(math.log10(most))
     return max(step * power for step in (1, 2, 5) if step * power <= most * (1 + 1e-9))
+
+
+def merge_images(world: Any, image: SurfaceImage) -> None:
+    """Put into rank 0's image what other ranks have drawn in front; all ranks call this.
+
+    `world`: a `haloscope.exchange.ranks.world.World`.
+    """
+    if not world.is_root:
+        top, left, part = image.part()
+        world.send(np.array([top, left, *part.shape], np.int64), 0)
+        if part.size:
+            world.send(part.reshape(-1).view(np.uint8), 0)
+        return
+    for rank in range(1, world.size):
+        top, left, height, width = world.receive((4,), np.int64, rank).tolist()
+        if height * width:
+            size = height * width * PIXEL.itemsize
+            sizes = world.receive((size,), np.uint8, rank)
+            image.merge(top, left, sizes.view(PIXEL).reshape(height, width))

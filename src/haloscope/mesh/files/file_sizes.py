@@ -7,13 +7,12 @@ import re
 import zlib
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import h5py
 import numpy as np
 
 from haloscope.errors import InputError
-from haloscope.mesh.files.vtk_xml import SMALL, largest_unpacked, unpacked_size
+from haloscope.mesh.files.vtk_xml import SMALL, largest_unpacked, parsed_xml, unpacked_size
 
 _LONGEST_LABEL = 60
 # HDF5's numbers of filters that are read: deflate, shuffle, fletcher32.
@@ -111,25 +110,15 @@ def check_xdmf(path: Path) -> None:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         if text.find(b"<!ENTITY") >= 0:
             raise InputError(
-                "it holds declarations of XML, which are not read",
-                location=f"mesh file {path}",
-                remedy="save it without them",
+                "it holds declarations of XML, which are not read", remedy="save it without them"
             )
-        try:
-            root = ElementTree.fromstring(text[:])
-        except ElementTree.ParseError as error:
-            line, column = error.position
-            raise InputError(
-                "it cannot be read as XML; it is cut off or damaged",
-                location=f"mesh file {path}, line {line}, column {column}",
-                remedy="save it anew",
-            ) from None
+        root = parsed_xml(text[:])
     checked: set[Path] = set()
     for item in root.iter("DataItem"):
         content = (item.text or "").strip()
         form = item.get("Format")
         label = item.get("Dimensions") if form == "XML" else content[:_LONGEST_LABEL]
-        place = f"mesh file {path}: data item '{label}'"
+        place = f"data item '{label}'"
         try:
             dimensions = [int(n) for n in (item.get("Dimensions") or "").split()]
             precision = int(item.get("Precision") or 4)
@@ -176,7 +165,6 @@ def check_vtk(path: Path) -> None:
         if b"UNSTRUCTURED_GRID" not in text[:_HEAD].upper():
             raise InputError(
                 "it holds no unstructured grid",
-                location=f"mesh file {path}",
                 remedy="save the elements and the named faces as one",
             )
         for match in _COUNTED.finditer(text):
@@ -185,6 +173,5 @@ def check_vtk(path: Path) -> None:
                     raise InputError(
                         f"{match[1].decode()} states a count of {int(number)}, and a file of {size} bytes "
                         "cannot hold it",
-                        location=f"mesh file {path}",
                         remedy="save it anew; it is damaged",
                     )

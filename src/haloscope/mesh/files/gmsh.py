@@ -33,36 +33,34 @@ def check_gmsh_counts(path: Path) -> None:
     """
     size = path.stat().st_size
     if size == 0:
-        raise InputError("it is empty", location=f"mesh file {path}", remedy="write it anew")
+        raise InputError("it is empty", remedy="write it anew")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         form = _line_after(text, b"$MeshFormat").split()
         if len(form) < 2:
             raise InputError(
                 "it does not begin like a Gmsh file ($MeshFormat)",
-                location=f"mesh file {path}",
                 remedy="save it as version 2.2 or 4.1",
             )
         old, ascii_form = form[0].startswith(b"2"), form[1] == b"0"
         for section in (b"$Nodes", b"$Elements"):
-            numbers = _counts(text, section, old, ascii_form, path)
+            numbers = _counts(text, section, old, ascii_form)
             for number in numbers[: 1 if old else 2]:
                 if not 0 <= number <= size:
                     raise InputError(
                         f"it states a count of {number}, and a file of {size} bytes cannot hold it",
-                        location=f"mesh file {path}: {section.decode()}",
+                        location=section.decode(),
                         remedy="save it anew; it is damaged",
                     )
             if section == b"$Nodes" and len(numbers) > 3:
-                _require_tag(numbers[3], size, path)
+                _require_tag(numbers[3], size)
         if old and ascii_form:
-            _check_old_tags(text, size, path)
+            _check_old_tags(text, size)
 
 
-def _require_tag(tag: int, size: int, path: Path) -> None:
+def _require_tag(tag: int, size: int) -> None:
     if not 0 <= tag <= _TAGS_PER_BYTE * size:
         raise InputError(
             f"a node has the number {tag}, far more than the nodes of a file of {size} bytes",
-            location=f"mesh file {path}",
             remedy="renumber the mesh in Gmsh and save it anew",
         )
 
@@ -76,10 +74,7 @@ def _line_after(text: mmap.mmap, marker: bytes) -> bytes:
     return text[begin : end if end >= 0 else len(text)] if begin else b""
 
 
-def _counts(
-    text: mmap.mmap, section: bytes, old: bool, ascii_form: bool, path: Path
-) -> tuple[int, ...]:
-    """The numbers at the head of a section."""
+def _counts(text: mmap.mmap, section: bytes, old: bool, ascii_form: bool) -> tuple[int, ...]:
     try:
         if old or ascii_form:
             numbers = tuple(int(word) for word in _line_after(text, section).split())
@@ -91,7 +86,6 @@ def _counts(
     if not numbers:
         raise InputError(
             f"it has no readable {section.decode()}; it is cut off or damaged",
-            location=f"mesh file {path}",
             remedy="save it anew",
         )
     return numbers
@@ -108,23 +102,21 @@ def _section(text: mmap.mmap, name: bytes) -> Iterator[bytes]:
         yield line
 
 
-def _check_old_tags(text: mmap.mmap, size: int, path: Path) -> None:
+def _check_old_tags(text: mmap.mmap, size: int) -> None:
     try:
         for line in _section(text, b"$Nodes"):
-            _require_tag(int(line.split(None, 1)[0]), size, path)
+            _require_tag(int(line.split(None, 1)[0]), size)
         for line in _section(text, b"$Elements"):
             words = line.split()
             nodes = words[_BEFORE_TAGS + int(words[2]) :]
             if any(word == b"0" or word.startswith(b"-") for word in nodes):
                 raise InputError(
                     f"element {int(words[0])} uses a node below 1",
-                    location=f"mesh file {path}",
                     remedy="save it anew; it is damaged",
                 )
     except (ValueError, IndexError):
         raise InputError(
             "a line of nodes or elements is not made of numbers",
-            location=f"mesh file {path}",
             remedy="save it anew; it is damaged",
         ) from None
 
@@ -140,7 +132,6 @@ def count_gmsh_tetrahedra(path: Path) -> int | None:
 
 
 def _count(path: Path, wanted: Container[int]) -> int | None:
-    """Elements of the wanted types."""
     if path.stat().st_size == 0:
         return None
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
@@ -244,11 +235,7 @@ def read_gmsh_groups(path: Path) -> GmshGroups:
             else:
                 entities = _entities(_Bytes(section, size), in_point)
         except (ValueError, KeyError, struct.error, StopIteration):
-            raise InputError(
-                "section $Entities is damaged",
-                location=f"mesh file {path}",
-                remedy="save the mesh anew",
-            ) from None
+            raise InputError("section $Entities is damaged", remedy="save the mesh anew") from None
     return GmshGroups(names, entities)
 
 

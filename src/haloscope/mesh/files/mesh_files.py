@@ -14,8 +14,15 @@ from haloscope.errors import InputError, counted
 from haloscope.exchange.plan import refuse_together
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.files.gmsh import count_gmsh_hexahedra
-from haloscope.mesh.files.mesh_groups import VolumeKind, in_file, read_volumes, volume_blocks
-from haloscope.mesh.files.meshio_files import HEX_ENDINGS, read_with_meshio, require_meshio
+from haloscope.mesh.files.meshio_files import (
+    HEX_ENDINGS,
+    VolumeKind,
+    in_file,
+    read_volumes,
+    read_with_meshio,
+    require_meshio,
+    volume_blocks,
+)
 from haloscope.mesh.hexes.hexes import Floats, Integers, in_tensor, node_table
 from haloscope.mesh.hexes.mesh_parts import ElementRows, unconnected
 from haloscope.mesh.hexes.shared_meshes import NamedQuads, connect, range_ends, range_of

@@ -48,31 +48,29 @@ def check_vtu(path: Path) -> None:
 
     Packed blocks are unfolded piece by piece and dropped; memory is bounded by a piece.
     """
-    open_vtk_xml(path, f"mesh file {path}")
+    open_vtk_xml(path)
 
 
-def open_vtk_xml(path: Path, location: str) -> VtkXml:
-    """The XML of a file whose sizes agree with its counts; `location`: the file in messages."""
-    root, raw = _parse(path, location)
+def open_vtk_xml(path: Path) -> VtkXml:
+    """The XML of a file whose sizes agree with its counts."""
+    root, raw = _parse(path)
     compressor = root.get("compressor")
     if compressor not in (None, _ZLIB):
         packing = {"vtkLZMADataCompressor": "LZMA", "vtkLZ4DataCompressor": "LZ4"}
         raise InputError(
             f"its data are packed by {packing.get(compressor or '', compressor)}, which is not read",
-            location=location,
             remedy="save it with zlib or without packing",
         )
     pieces = root.findall(".//Piece")
     if len(pieces) > 1:
         raise InputError(
             f"it holds {len(pieces)} pieces",
-            location=location,
             allowed="one piece",
             remedy=f"merge them (ParaView: Merge Blocks) and save them as one {path.suffix}",
         )
     appended = root.find("AppendedData")
     encoded = b"" if appended is None else (appended.text or "").strip().encode()[1:]
-    file = VtkXml(location, root, pieces[0] if pieces else root, raw, encoded)
+    file = VtkXml(root, pieces[0] if pieces else root, raw, encoded)
     if compressor is not None:
         file.check_packed(path.stat().st_size)
     return file
@@ -82,7 +80,6 @@ def open_vtk_xml(path: Path, location: str) -> VtkXml:
 class VtkXml:
     """A parsed file: its piece, and the data behind it."""
 
-    location: str
     root: Element
     piece: Element
     raw: bytes | None  # Appended data as they are
@@ -115,7 +112,7 @@ class VtkXml:
         """The refusal of data that cannot be decoded."""
         return InputError(
             "it is cut off or damaged",
-            location=f"{self.location}: array '{name}'",
+            location=f"array '{name}'",
             remedy=_SAVE_ANEW,
         )
 
@@ -144,7 +141,7 @@ class VtkXml:
     def _refusal(self, packed: _Packed, size: int, limit: str) -> InputError:
         return InputError(
             f"it unpacks to {size} bytes",
-            location=f"{self.location}: array '{packed.name}'",
+            location=f"array '{packed.name}'",
             allowed=f"at most {limit}",
             remedy=f"{_SAVE_ANEW}; it is damaged",
         )
@@ -210,7 +207,7 @@ class VtkXml:
         if not _KINDS.match(kind):
             raise InputError(
                 f"its numbers are of the kind {kind[:60]!r}",
-                location=f"{self.location}: array '{label}'",
+                location=f"array '{label}'",
                 allowed="Int8 to UInt64, Float32 and Float64",
                 remedy=_SAVE_ANEW,
             )
@@ -272,32 +269,35 @@ class _Packed:
     most: int | None
 
 
-def _parse(path: Path, location: str) -> tuple[Element, bytes | None]:
+def _parse(path: Path) -> tuple[Element, bytes | None]:
     """The XML of a file, and its raw appended data, if any."""
     if not path.stat().st_size:
-        raise InputError("it is empty", location=location, remedy=_SAVE_ANEW)
+        raise InputError("it is empty", remedy=_SAVE_ANEW)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         if text.find(b"<!DOCTYPE") >= 0 or text.find(b"<!ENTITY") >= 0:
             raise InputError(
                 "it holds declarations of XML, which are not read",
-                location=location,
                 remedy=f"save it as plain {path.suffix}",
             )
         begin = text.find(b"<AppendedData")
         end = text.find(b">", begin) + 1
-        raw = begin >= 0 and end > 0 and b"raw" in text[begin:end]
-        try:
-            if not raw:
-                return ElementTree.fromstring(text[:]), None
-            data = text[end:].split(b"_", 1)[-1]
-            return ElementTree.fromstring(text[:begin] + b"</VTKFile>"), data
-        except ElementTree.ParseError as error:
-            line, column = error.position
-            raise InputError(
-                "it cannot be read as XML; it is cut off or damaged",
-                location=f"{location}, line {line}, column {column}",
-                remedy="save it anew",
-            ) from None
+        if begin < 0 or end <= 0 or b"raw" not in text[begin:end]:
+            return parsed_xml(text[:]), None
+        data = text[end:].split(b"_", 1)[-1]
+        return parsed_xml(text[:begin] + b"</VTKFile>"), data
+
+
+def parsed_xml(text: bytes) -> Element:
+    """The root of an XML text; what cannot be read is refused with its place."""
+    try:
+        return ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        line, column = error.position
+        raise InputError(
+            "it cannot be read as XML; it is cut off or damaged",
+            location=f"line {line}, column {column}",
+            remedy="save it anew",
+        ) from None
 
 
 def _sizes(items: list[int]) -> tuple[int, int]:

@@ -47,7 +47,7 @@ def read_surface(
         ".stl": _read_stl,
         ".obj": _read_obj,
         ".ply": lambda path: read_ply(path, UNNAMED),
-        ".vtp": lambda path: read_vtp(path, _location(path), UNNAMED, _MOST_GROUPS),
+        ".vtp": lambda path: read_vtp(path, UNNAMED, _MOST_GROUPS),
     }
     reader = readers.get(path.suffix.lower())
     if reader is None:
@@ -79,9 +79,7 @@ def read_surface(
             remedy="check its permissions",
         ) from None
     except InputError as error:
-        # Where it does not name the file itself.
-        named = str(path) in (error.location or "")
-        raise (error if named else error.within(_location(path))) from None
+        raise error.within(_location(path)) from None
     if not len(corners):
         raise InputError(
             "it holds no triangles", location=_location(path), remedy="save a closed surface"

@@ -21,18 +21,17 @@ _SAVE = "save the surface anew as PolyData"
 
 
 def read_vtp(
-    path: Path, location: str, unnamed: str, most_groups: int
+    path: Path, unnamed: str, most_groups: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int32], tuple[str, ...]]:
     """Corners (n, 3, 3) of triangles, the group (n,) of each, and the names of groups.
 
     Polygons become fans around their first corner, and strips triangles; vertices and lines are left
     out. `unnamed`: name of the one group of a file without face ids.
     """
-    file = open_vtk_xml(path, location)
+    file = open_vtk_xml(path)
     if file.root.get("type") != "PolyData":
         raise InputError(
             f"it holds a data set of the kind {str(file.root.get('type'))[:40]!r}",
-            location=location,
             allowed="PolyData",
             remedy="extract its surface (ParaView: Extract Surface) and save it as .vtp",
         )
@@ -74,7 +73,6 @@ def _triangles(file: VtkXml, kind: str, count: int) -> tuple[Integers, Integers]
     if (corners < 3).any():
         raise InputError(
             f"cell {int((corners < 3).argmax())} of {kind} has {int(corners.min())} corners",
-            location=file.location,
             allowed="3 corners or more",
             remedy=_SAVE,
         )
@@ -101,14 +99,14 @@ def _groups(
         if not np.isfinite(ids).all() or (np.round(ids) != ids).any():
             raise InputError(
                 "its face ids are no whole numbers",
-                location=f"{file.location}: array '{name}'",
+                location=f"array '{name}'",
                 remedy=_SAVE,
             )
         values, group = np.unique(ids[cells].astype(np.int64), return_inverse=True)
         if len(values) > most:
             raise InputError(
                 f"it holds {len(values)} face ids",
-                location=f"{file.location}: array '{name}'",
+                location=f"array '{name}'",
                 allowed=f"at most {most}",
                 remedy=_SAVE,
             )

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from haloscope.errors import InputError, counted
-from haloscope.mesh.files.mesh_groups import VolumeKind, in_file, read_volumes
-from haloscope.mesh.files.meshio_files import ENDINGS
+from haloscope.mesh.files.meshio_files import ENDINGS, VolumeKind, in_file, read_volumes
 from haloscope.mesh.hexes.hexes import elements_text
 from haloscope.mesh.tets.tets import (
     CORNERS,

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Array
 from haloscope.exchange.engine import Exchange
 from haloscope.exchange.entries import Entries, open_lists
-from haloscope.exchange.plan import Listed, Lists, all_rows
+from haloscope.exchange.plan import Listed, Lists, all_rows, find_sharing, ranges
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.sharing import find_sharing, ranges
 from haloscope.mesh.surfaces.surfaces import connected_parts
 from haloscope.numerics.krylov.block_rows import BlockPattern, BlockRows
 from haloscope.numerics.shared_nodes import NodeSums, SharedNodes, open_node_sums

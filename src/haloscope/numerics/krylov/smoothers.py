@@ -15,9 +15,8 @@ from haloscope.device.cpu import CpuDevice
 from haloscope.device.interface import Array, Device, Launch
 from haloscope.device.targets import KernelFile
 from haloscope.errors import InputError, SolutionError
-from haloscope.exchange.plan import all_rows
+from haloscope.exchange.plan import all_rows, find_sharing, ranges
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.sharing import find_sharing, ranges
 from haloscope.numerics.krylov.block_rows import (
     WITHOUT_EQUATION,
     BlockPattern,

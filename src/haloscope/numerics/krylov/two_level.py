@@ -15,8 +15,8 @@ from numpy.typing import DTypeLike
 from haloscope.device.interface import Array, Graph, Kernel
 from haloscope.device.targets import KernelFile
 from haloscope.errors import SolutionError
+from haloscope.exchange.plan import find_sharing
 from haloscope.exchange.ranks.world import World
-from haloscope.exchange.sharing import find_sharing
 from haloscope.numerics.krylov.block_rows import (
     OFFSET_TYPES,
     WITHOUT_EQUATION,

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.errors import InputError, counted, message_line
-from haloscope.io.notebooks import html_table
+from haloscope.errors import InputError, counted, html_table, message_line
 from haloscope.scope.analysis.analyze import measurement_in, result_of
 from haloscope.scope.analysis.metrics import BY_NAME, METRICS
 from haloscope.scope.analysis.result import FILE, Result

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from haloscope.device.declarations import Constants
-from haloscope.device.fields import Field
 from haloscope.device.interface import Array, Device, Kernel
+from haloscope.device.program import Field
 from haloscope.device.targets import Target
 from haloscope.mesh.blocks import Block, Blocks, Layout, Side, Triple, arrange
 from haloscope.solvers.cavity.case import THINNEST_BLOCK, CavityCase, Flow

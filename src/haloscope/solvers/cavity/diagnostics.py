@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from haloscope.device.fields import Field
 from haloscope.device.interface import Array
-from haloscope.device.program import Step
+from haloscope.device.program import Field, Step
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.blocks import SIDES, Side, Triple, collect, node_values, whole
 from haloscope.solvers.cavity.block_nodes import Operands

@@ -11,9 +11,8 @@ import numpy as np
 from haloscope.case.tables import check
 from haloscope.device.interface import Device
 from haloscope.device.targets import KernelFile, Target
-from haloscope.exchange import boxes
-from haloscope.exchange.boxes import open_boxes
 from haloscope.exchange.ranks.world import World
+from haloscope.mesh import halo
 from haloscope.mesh.blocks import Blocks, Layout, halo_plan
 from haloscope.numerics import reduce
 from haloscope.solvers.cavity.block_nodes import (
@@ -43,7 +42,7 @@ def manifest(case: CavityCase, target: Target, ranks: int) -> Iterator[KernelFil
     dtype = np.dtype(np.float32 if case.cavity.precision == "single" else np.float64)
     yield from reduce.kernel_files(dtype, target)
     if ranks > 1:
-        yield boxes.kernel_file(dtype)
+        yield halo.kernel_file(dtype)
 
 
 # Kernels may have steps where powers of two have none, so one of them is another number.
@@ -91,7 +90,7 @@ def _exchange_kernels(device: Device, nodes: int, size: str) -> Iterator[BenchKe
     plan = halo_plan(block, layout, [2, 1, 1, 1, 1])
     # Without flags: pack and unpack are timed apart, and an unpack would wait for its pack.
     name = "host" if device.kind == "cpu" else "staged"
-    exchange = open_boxes(World(), device, plan, np.dtype("f8"), name)
+    exchange = halo.open_boxes(World(), device, plan, np.dtype("f8"), name)
     state = device.zeros((plane * (nodes + 4),), "f8")
     values = sum(message.size for message in plan.sends)
     yield BenchKernel("pack, all six sides", size, values, 16.0, exchange.pack_of(state))

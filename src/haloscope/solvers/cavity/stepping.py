@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from haloscope.case.tables import Machine
-from haloscope.device.fields import Field
 from haloscope.device.interface import Array, Device, Launch
-from haloscope.device.program import SIDE, Program, Step
+from haloscope.device.program import SIDE, Field, Program, Step
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.blocks import Side, Triple
 from haloscope.numerics.reduce import Largest

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from haloscope.errors import counted
 from haloscope.exchange.ranks.world import World
 from haloscope.io.atomic import append_text, write_text
-from haloscope.io.figures.axis_labels import length_unit
+from haloscope.io.figures.figure import length_unit
 from haloscope.numerics.elements.element_fields import plane_raster
 from haloscope.numerics.elements.node_fields import NodeFields
 from haloscope.solvers.flow.boundary_integrals import (

@@ -16,7 +16,7 @@ from haloscope.device.interface import Array, Device
 from haloscope.device.program import Program
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
-from haloscope.io.figures.axis_labels import length_unit
+from haloscope.io.figures.figure import length_unit
 from haloscope.mesh.field_layouts import Position
 from haloscope.mesh.hexes.hexes import HexMesh
 from haloscope.mesh.hexes.mesh_parts import MeshPart

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.fields import Field
 from haloscope.device.interface import Array, Device, Kernel
-from haloscope.device.program import MAIN, SIDE, Program, Step
+from haloscope.device.program import MAIN, SIDE, Field, Program, Step
 from haloscope.device.targets import Target
 from haloscope.exchange.entries import Placement, open_pairing
 from haloscope.exchange.ranks.world import World

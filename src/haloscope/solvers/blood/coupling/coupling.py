@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.fields import View
 from haloscope.device.interface import Array, Device, Kernel, Launch
+from haloscope.device.program import View
 from haloscope.device.targets import KernelFile, Target
 from haloscope.errors import InputError
 

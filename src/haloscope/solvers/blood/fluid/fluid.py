@@ -10,9 +10,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.fields import Field, View
 from haloscope.device.interface import Array, Device
-from haloscope.device.program import MAIN, SIDE, Exchanges, Program, Step
+from haloscope.device.program import MAIN, SIDE, Exchanges, Field, Program, Step, View
 from haloscope.device.targets import KernelFile, Target
 from haloscope.mesh.lattice.lattice_parts import LatticePart
 from haloscope.regions import Region

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.fields import Field
 from haloscope.device.interface import Array, Device
+from haloscope.device.program import Field
 from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.lattice.lattice_parts import LatticePart

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from haloscope.device.fields import Field
 from haloscope.device.interface import Array, Device, Kernel, Launch
+from haloscope.device.program import Field
 from haloscope.device.targets import KernelFile, Target
 from haloscope.errors import SolutionError
 from haloscope.solvers.blood.membranes.elements import (

@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloscope.errors import InputError
-from haloscope.exchange.images import merge_images
 from haloscope.exchange.plan import to_root
 from haloscope.exchange.ranks.world import World
 from haloscope.io.figures.geometry_views import Geometry, Part, box_side
-from haloscope.io.figures.surface_pictures import SurfaceImage, Walls, picture_view
+from haloscope.io.figures.surface_pictures import SurfaceImage, Walls, merge_images, picture_view
 from haloscope.mesh.blocks import SIDES
 from haloscope.mesh.lattice.lattice_parts import Region
 from haloscope.mesh.lattice.openings import Opening

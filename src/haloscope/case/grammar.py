@@ -1,4 +1,18 @@
-"""Grammar of expressions: functions and operators, and the reading of a text into a list of operations."""
+"""Grammar of expressions: functions and operators, and the reading of a text into a list of operations.
+
+An expression such as ``300 + 5*sin(pi*x/0.05)*exp(-t)`` is parsed once: no text of a case file is
+ever run as Python.
+
+The grammar (all arithmetic in 64-bit floats):
+
+- numbers, the constants ``pi`` and ``e``, and the allowed variables;
+- ``+ - * / **``, unary ``+ -`` and parentheses;
+- comparisons ``< <= > >= == !=``, which give 1 or 0 and may be chained (``0.1 < x < 0.2``);
+- the conditional ``a if x < 0.1 else b``;
+- ``sin cos tan asin acos atan atan2 sinh cosh tanh exp log log10 sqrt abs min max floor ceil
+  step``, where ``log`` is the natural logarithm, ``min`` and ``max`` take two values or more, and
+  ``step(x)`` is 0 for x < 0 and 1 otherwise.
+"""
 
 from __future__ import annotations
 
@@ -125,10 +139,7 @@ _COMPARISONS: dict[type[ast.AST], str] = {
 }
 
 # What the user may have meant by a character or a piece of Python that the grammar lacks.
-_CHARACTER_ADVICE = {
-    "^": "write ** for a power",
-    "%": "write a - b*floor(a/b) for a remainder",
-}
+_CHARACTER_ADVICE = {"^": "write ** for a power", "%": "write a - b*floor(a/b) for a remainder"}
 _ADVICE: dict[type[ast.AST], str] = {
     ast.FloorDiv: "write floor(a/b)",
     ast.And: "chain comparisons (0.1 < x < 0.2) or multiply them",
@@ -197,8 +208,7 @@ class Parser:
             # Python gives no place where the text ends too early.
             place = error.offset if error.offset and error.offset > 0 else len(self.text)
             raise self._error(
-                f"it cannot be read at character {place} ({error.msg})",
-                "correct it there",
+                f"it cannot be read at character {place} ({error.msg})", "correct it there"
             ) from None
         except (RecursionError, MemoryError):
             raise self._too_deep() from None

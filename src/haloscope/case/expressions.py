@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from haloscope.case.expressions.grammar import (
+from haloscope.case.grammar import (
     CONSTANTS,
     FUNCTIONS,
     MAXIMUM_TEXT_CHARACTERS,
