@@ -11,7 +11,7 @@ from closed_surfaces import tube
 from refusals import refused
 
 from haloscope.mesh.files.meshio_files import MICROMETRE
-from haloscope.mesh.lattice.openings import grid_of
+from haloscope.mesh.lattice.openings import OpeningPlane, grid_of
 from haloscope.mesh.surfaces.surface_files import read_surface, write_stl
 from haloscope.mesh.surfaces.surface_generators import (
     bifurcation,
@@ -312,17 +312,15 @@ def test_a_hole_is_named_with_its_place() -> None:
         require_closed(read)
 
 
-def test_the_normal_of_an_opening_askew_is_told_as_a_direction() -> None:
+def test_the_normal_of_a_plane_askew_and_of_a_wall_is_told_as_a_direction() -> None:
     vessel = tube(3e-6, 12e-6)
-    askew = replace(
-        vessel, points=vessel.points @ np.array([[0.8, 0.6, 0], [-0.6, 0.8, 0], [0, 0, 1]])
-    )
+    plane = OpeningPlane("inlet", (3e-6, 0.0, 0.0), (-0.8, -0.6, 0.0))
     with refused(
         location="opening 'inlet'",
         problem=r"normal is \(-0.8, -0.6, 0\)",
         allowed="normals along x, y or z",
     ):
-        grid_of(askew, 1e-6, ("inlet",))
+        grid_of(vessel, 1e-6, (plane,))
     with refused(problem=r"normal is \(0, 0, 0\)", allowed="normals along x, y or z"):
         grid_of(replace(vessel, groups=np.zeros_like(vessel.groups)), 1e-6, ("wall",))
 

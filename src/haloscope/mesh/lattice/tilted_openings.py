@@ -21,6 +21,8 @@ Integers = NDArray[np.int64]
 _ALONG = 1e-3
 # Of an end: cosine between its normal and those of its triangles.
 _FLAT = 1 - 0.5e-4
+# A group is meant to be an end if the sum of its normals has this share of its area.
+_MEANT = 0.5
 # Spacings around an end in which its points are looked for.
 _AROUND = 2
 # Of a link: what rounding may put beside its ends or a triangle's sides.
@@ -54,10 +56,12 @@ class TiltedOpening:
 
 def is_tilted(surface: Surface, name: str) -> bool:
     """Whether a group of a surface is a flat end askew to the axes."""
-    normal = surface.normals[surface.group(name)].sum(axis=0)
+    normals = surface.normals[surface.group(name)]
+    normal, area = normals.sum(axis=0), float(np.linalg.norm(normals, axis=1).sum())
     length = float(np.linalg.norm(normal))
     others = np.delete(normal, np.abs(normal).argmax())
-    return math.isfinite(length) and length > 0 and np.abs(others).max() > _ALONG * length
+    is_end = math.isfinite(length) and length > _MEANT * area
+    return bool(is_end and np.abs(others).max() > _ALONG * length)
 
 
 def find_tilted(surface: Surface, grid: Grid, runs: Runs, name: str) -> TiltedOpening:
