@@ -97,8 +97,7 @@ def kernel_file(
 ) -> KernelFile:
     """The kernels of a fluid.
 
-    `contrast`: whether the fluid in cells is another; `rows`: axis along which rows of points lie; `tilted`:
-    whether there are openings askew to the axes;
+    `contrast`: whether the fluid in cells is another; `rows`: axis along which rows of points lie;
     `moving`: see :func:`haloscope.solvers.blood.fluid.boundaries.wall_constants`.
     """
     constants: dict[str, int | float | str] = {
@@ -365,7 +364,7 @@ class Fluid:
         self._drive[opening] = number
 
     def passed(self, opening: int) -> Floats:
-        """What left less what came in with each own link of a tilted opening in the last step, (links,)."""
+        """Mass that left less that which came in with each own link of a tilted opening in the last step."""
         passed = self._device.to_host(self._opening_tables["passed"])
         return np.asarray(passed)[self._in_openings.links_of(opening)]
 

@@ -268,7 +268,7 @@ def _asked(surface: Surface, opening: keys.OpeningTable) -> tuple[Surface, str |
 
 
 def link_weights(opening: TiltedOpening) -> Floats:
-    """What a velocity of 1 along the normal into the vessel throws back with each link, (links,)."""
+    """Population added to each link's by a velocity of 1 along the normal into the vessel, (links,)."""
     links = opening.links.astype(np.int64)
     weights = np.where(np.abs(links).sum(axis=1) == 1, 1 / 18, 1 / 36)
     return np.asarray(6 * weights * (links @ opening.normal))
