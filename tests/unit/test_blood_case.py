@@ -205,8 +205,10 @@ def test_a_surface_that_does_not_do_is_told(refusal, setting, words):
             ],
         ),
         (
-            'name="inlet", position_um=[3.0, 0.0, 0.0], normal=[-1.0, 1.0, 0.0]',
-            ["normal is (-1, 1, 0); allowed: normals along x, y or z"],
+            'name="inlet", position_um=[300.0, 0.0, 0.0], normal=[-1.0, 1.0, 0.0]',
+            [
+                "opening 'inlet': its plane at (300, 0, 0) um does not meet the surface file whole.stl"
+            ],
         ),
     ],
 )
@@ -249,8 +251,8 @@ def test_an_inlet_outside_or_askew_is_told(refusal, inlet, words):
             ["blood.openings.1.feeds = true", "kind is pressure"],
         ),
         (
-            [_OPEN, _openings(f"{_IN}, position_um=[0.0, 0.0, 0.0]", _OUT)],
-            ["blood.openings.0.position_um", "add normal"],
+            [_OPEN, _openings(f"{_IN}, normal=[-1.0, 0.0, 0.0]", _OUT)],
+            ["blood.openings.0.normal", "add position_um"],
         ),
         ([_OPEN, _openings(f'{_IN}, profile="r"', _OUT)], ["x_low.profile", "x, y, z"]),
         ([_OPEN, _openings(f'{_IN}, profile="1/(y-y)"', _OUT)], ["x_low.profile", "finite"]),

@@ -434,15 +434,15 @@ def test_a_finished_run_without_a_checkpoint_says_how_to_get_one(case, call):
 
 
 def test_the_advice_to_continue_has_all_options_and_is_never_cut():
-    options = {"ranks": 3, "device": "cpu", "steps": None}
+    more = {"ranks": 3, "device": "cpu", "steps": None}
     command = options.continuation(
-        Path("-a b.toml"), Path("runs/ä b"), settings=["output.frames=[1, 2]"], **options
+        Path("-a b.toml"), Path("runs/ä b"), settings=["output.frames=[1, 2]"], **more
     )
     assert shlex.split(command) == [
         *("haloscope", "run", "./-a b.toml", "--ranks", "3", "--device", "cpu"),
         *("--set", "output.frames=[1, 2]", "--restart", "--out", "runs/ä b"),
     ]
-    command = options.continuation(Path("a.toml"), Path("out"), settings=["a=1"] * 99, **options)
+    command = options.continuation(Path("a.toml"), Path("out"), settings=["a=1"] * 99, **more)
     assert command == "the same options and --restart --out out"
 
 

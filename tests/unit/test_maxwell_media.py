@@ -131,7 +131,6 @@ def test_energy_of_random_fields_never_grows_in_media():
 @pytest.mark.parametrize(
     ("make", "fields"),
     [
-        (lambda: Drude(1.0, -0.1), {"location": "^Drude pole: collision_rate = -0.1$"}),
         (
             lambda: Medium(2.0, poles=(Lorentz(-0.5, 3.0, 0.1),)),
             {"problem": "give energy to waves", "remedy": "strengths positive"},

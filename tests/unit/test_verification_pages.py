@@ -70,12 +70,11 @@ def _without_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cavity, "_lid_profiles", lambda solver, points: np.ones(len(points)))
     monkeypatch.setattr(maxwell, "warped_energy", lambda *args: np.ones(2))
     monkeypatch.setattr(maxwell, "mie_scattering", lambda solve: 0.0)
-    runs = flow.verification
-    monkeypatch.setattr(runs, "ethier_errors", lambda cells, solve: (1.0, 1.0))
-    monkeypatch.setattr(runs, "cylinder_coefficients", lambda *args, **options: (1.0, 1.0))
-    monkeypatch.setattr(runs, "strouhal_number", lambda solve: 1.0)
+    monkeypatch.setattr(flow, "ethier_errors", lambda cells, solve: (1.0, 1.0))
+    monkeypatch.setattr(flow, "cylinder_coefficients", lambda *args, **options: (1.0, 1.0))
+    monkeypatch.setattr(flow, "strouhal_number", lambda solve: 1.0)
     still = SimpleNamespace(sample=lambda points: np.zeros((len(points), 4)))
-    monkeypatch.setattr(runs, "lid_driven", lambda *args: SimpleNamespace(solver=still))
+    monkeypatch.setattr(flow, "lid_driven", lambda *args: SimpleNamespace(solver=still))
     capsule = SimpleNamespace(case={})
     shape = SimpleNamespace(deformation=1.0, angle=1.0, volume=1.0, long=2.0, short=1.0)
     turning = SimpleNamespace(turns=1.0, shapes=[shape, shape])
@@ -89,6 +88,7 @@ def _without_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blood.flows, "measure", lambda *args: tube)
     fed = SimpleNamespace(hematocrit=1.0, missing=0, passed=1.0, flow=1.0)
     monkeypatch.setattr(blood.flows, "measure_fed_tube", lambda *args: fed)
+    monkeypatch.setattr(blood.flows, "tilted_tube_errors", lambda *args: (1.0, 1.0))
 
 
 def _run_of(check: Check) -> Callable[..., dict[str, Comparison]]:

@@ -322,7 +322,9 @@ _TUBE = tube(1.0, 4.0)
             },
         ),
         (
-            lambda: voxelise(moved(_TUBE, random_turn(3)), 0.1, ("inlet",)),
+            lambda: voxelise(
+                _TUBE, 0.1, (OpeningPlane("askew", (1.0, 0.0, 0.0), (1.0, 0.1, 0.0)),)
+            ),
             {"allowed": "normals along x, y or z", "remedy": "turn the geometry"},
         ),
         (
