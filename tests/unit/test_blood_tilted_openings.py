@@ -203,7 +203,7 @@ def test_ranks_share_the_links() -> None:
     assert openings[1].thrown is None
 
 
-def test_cells_with_tilted_openings_are_refused() -> None:
+def test_feeding_through_a_tilted_opening_is_refused() -> None:
     cells = [
         {
             "shape": "sphere",
@@ -213,8 +213,10 @@ def test_cells_with_tilted_openings_are_refused() -> None:
             "hematocrit": 0.1,
         }
     ]
-    with refused(location="blood.openings inlet", problem="cells cannot yet leave or enter"):
-        open_vessel(_table(cells=cells), World())
+    inlet = {"name": "inlet", "kind": "velocity", "value": 1e-3, "feeds": True}
+    table = _table(cells=cells, openings=[inlet, {"name": "outlet", "kind": "pressure"}])
+    with refused(location="blood.openings inlet.feeds", problem="cannot yet be fed"):
+        open_vessel(table, World())
 
 
 # Whole runs

@@ -48,6 +48,18 @@ class TiltedOpening:
     points: Integers
     links: NDArray[np.int8]
 
+    def heights(self, positions: Floats) -> Floats:
+        """How far positions (..., 3) in m lie beyond its plane, in m."""
+        # Term by term: the sum is the same however many there are.
+        parts = [(positions[..., a] - self.middle[a]) * self.normal[a] for a in range(3)]
+        return np.asarray(parts[0] + parts[1] + parts[2])
+
+    def is_beside(self, positions: Floats, margin: float) -> NDArray[np.bool_]:
+        """Whether positions (..., 3), seen along the normal, lie within its reach and a margin, in m."""
+        reach = float(np.linalg.norm(self.sides - self.middle, axis=2).max()) + margin
+        squares = ((positions - self.middle) ** 2).sum(axis=-1) - self.heights(positions) ** 2
+        return np.asarray(squares <= reach**2)
+
     def area(self, spacing: float) -> float:
         """In m^2; `spacing`: of the lattice, in m."""
         del spacing

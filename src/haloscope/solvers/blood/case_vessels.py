@@ -199,9 +199,9 @@ class OpeningTable(Table):
     """Prescribed quantity."""
     position_um: Position | None = None
     """A point in a flat end of the surface; with `normal` a point of the plane that cuts the vessel. By default
-    the opening is the group."""
+    the opening is the group named so."""
     normal: Position | None = None
-    """Direction out of the vessel of a plane that cuts it; in a case with cells along an axis."""
+    """Direction out of the vessel of a plane that cuts it; along an axis where cells enter."""
     profile: Literal["parabolic", "uniform"] | Name = "parabolic"
     """Velocity profile: parabolic (zero at the wall, as in fully developed flow), uniform, or the velocity
     relative to `value`: an expression of x, y, z in m, or the path of a CSV file with two columns:

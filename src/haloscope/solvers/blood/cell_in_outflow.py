@@ -12,9 +12,11 @@ from haloscope.device.interface import Device
 from haloscope.errors import InputError, SolutionError, counted
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.lattice.openings import Opening
+from haloscope.mesh.lattice.tilted_openings import TiltedOpening
 from haloscope.regions import Region as TimedRegion
 from haloscope.solvers.blood.case_vessels import OpeningTable
-from haloscope.solvers.blood.cells.local_cells import EnteringCells, Threshold
+from haloscope.solvers.blood.cells.local_cells import EnteringCells, LocalCells, Threshold
+from haloscope.solvers.blood.cells.ownership import Outlines
 from haloscope.solvers.blood.coupling.coupling import KERNELS
 from haloscope.solvers.blood.filling.filling import starting_cells
 from haloscope.solvers.blood.fluid_with_cells import FluidWithCells
@@ -122,7 +124,10 @@ class CellInOutflow:
             # Nor where it stands still, as between two beats of a heart.
             if inflow.get(name, -1.0) >= 0.0:
                 continue
-            assert isinstance(opening, Opening)
+            if isinstance(opening, TiltedOpening):
+                going = self._past(local, opening, outlines)
+                through[going & local.own & (through < 0)] = number
+                continue
             axis, plane = opening.axis, opening.plane
             ahead = high[axis] - plane if opening.direction > 0 else plane - low[axis]
             near = (ahead > -_GOES) & (ahead < _BESIDE + (high - low)[axis])
@@ -136,6 +141,29 @@ class CellInOutflow:
             outward = opening.direction * speeds[axis] > 0.0
             through[near & outward & local.own & (through < 0)] = number
         return through
+
+    def _past(
+        self, local: LocalCells, opening: TiltedOpening, outlines: Outlines
+    ) -> NDArray[np.bool_]:
+        """Which cells touch an opening askew to the axes from within and move out of it."""
+        lattice = self._lattice
+        low, high, centre = (
+            lattice.origin + lattice.spacing * part
+            for part in (outlines.low, outlines.high, outlines.centre)
+        )
+        # No vertex is farther out than the corner of the box around the cell.
+        corner = np.where(opening.normal > 0, high, low)
+        margin, size = _BESIDE * lattice.spacing, np.linalg.norm(high - low, axis=1)
+        past = opening.heights(corner) > -_GOES * lattice.spacing
+        past &= opening.heights(centre) < margin + size
+        past &= opening.is_beside(centre, margin)
+        past &= (outlines.velocity * opening.normal).sum(axis=1) > 0.0
+        rows = np.flatnonzero(past)
+        if len(rows):
+            vertices = self._suspension.ownership.states(local, rows)[:, 0]
+            heights = opening.heights(lattice.origin + lattice.spacing * vertices)
+            past[rows] = heights.max(axis=1) > -_GOES * lattice.spacing
+        return past
 
     def require_sound(self) -> None:
         """See that no membrane in the flows that feed has folded over; the same on every rank."""

@@ -16,7 +16,7 @@ from haloscope.exchange.plan import refuse_together
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.hexes.hexes import point_text
 from haloscope.mesh.lattice.lattice_runs import raster
-from haloscope.mesh.lattice.openings import Opening
+from haloscope.mesh.lattice.tilted_openings import TiltedOpening
 from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.solvers.blood.case_cells import CellsTable
 from haloscope.solvers.blood.cells.local_cells import CellKind
@@ -100,7 +100,11 @@ def lumen_of(lattice: Lattice, reach: float, *, clear: int = 0) -> Lumen:
     inside = np.zeros(math.prod(lattice.shape), bool)
     inside[lattice.runs.numbers()] = True
     for opening in lattice.openings:
-        if not isinstance(opening, Opening):
+        if isinstance(opening, TiltedOpening):
+            numbers = lattice.runs.numbers()
+            positions = lattice.positions(numbers)
+            near = opening.heights(positions) > -clear * lattice.spacing
+            inside[numbers[near & opening.is_beside(positions, lattice.spacing)]] = False
             continue
         places = lattice.coordinates(opening.numbers)
         for layer in range(min(clear, lattice.shape[opening.axis])):

@@ -143,11 +143,11 @@ def open_vessel(table: BloodTable, world: World) -> Vessel:
         if isinstance(table.vessel, keys.SurfaceFile):
             _require_way_in(table, table.vessel, geometry)
         for points, opening in zip(lattice.openings, table.openings, strict=True):
-            if isinstance(points, TiltedOpening) and table.cells:
+            if isinstance(points, TiltedOpening) and opening.feeds:
                 raise InputError(
-                    "cells cannot yet leave or enter through an opening whose normal is along no axis",
-                    location=f"blood.openings {opening.name}",
-                    allowed="normals along x, y or z in a case with cells",
+                    "cells cannot yet be fed through an opening whose normal is along no axis",
+                    location=f"blood.openings {opening.name}.feeds",
+                    allowed="normals along x, y or z where cells enter",
                     remedy="turn the geometry so that the vessel's end is along an axis",
                 )
         return Vessel(lattice, geometry, table.openings)
