@@ -61,9 +61,9 @@ class Opening:
         """Out of the fluid, of length 1, (3,)."""
         return np.asarray(self.direction * np.eye(3)[self.axis])
 
-    def area(self, spacing: float) -> float:
-        """Of its points, each a spacing squared, in m^2; `spacing`: of the lattice, in m."""
-        return len(self.numbers) * spacing**2
+    def diameter(self, spacing: float) -> float:
+        """Of a circle with the area of its points, a spacing squared each, in m."""
+        return 2 * spacing * math.sqrt(len(self.numbers) / math.pi)
 
 
 AnyOpening = Opening | TiltedOpening

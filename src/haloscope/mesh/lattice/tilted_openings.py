@@ -60,10 +60,10 @@ class TiltedOpening:
         squares = ((positions - self.middle) ** 2).sum(axis=-1) - self.heights(positions) ** 2
         return np.asarray(squares <= reach**2)
 
-    def area(self, spacing: float) -> float:
-        """In m^2; `spacing`: of the lattice, in m."""
+    def diameter(self, spacing: float) -> float:
+        """Of a circle with its area, in m; `spacing`: of the lattice, without effect."""
         del spacing
-        return self.size
+        return 2 * math.sqrt(self.size / math.pi)
 
 
 def is_tilted(surface: Surface, name: str) -> bool:

@@ -357,7 +357,7 @@ def _extent(vessel: Vessel) -> Floats:
 def _diameters(vessel: Vessel) -> list[float]:
     """Of circles as large as the openings, in m."""
     spacing = vessel.lattice.spacing
-    return [2 * math.sqrt(o.area(spacing) / math.pi) for o in vessel.lattice.openings]
+    return [opening.diameter(spacing) for opening in vessel.lattice.openings]
 
 
 def vessel_width(table: BloodTable, vessel: Vessel) -> float:

@@ -502,7 +502,7 @@ def on_surface_openings(table: BloodTable, vessel: Vessel) -> list[str]:
         )
     for points, opening in zip(vessel.lattice.openings, vessel.openings, strict=True):
         positions = vessel.lattice.positions(points.numbers)
-        radius = math.sqrt(points.area(table.spacing) / math.pi)
+        radius = points.diameter(table.spacing) / 2
         normal = points.normal
         direction = vessel_direction(surface, positions.mean(axis=0), normal, radius)
         if direction is None:
