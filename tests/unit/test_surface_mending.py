@@ -122,6 +122,10 @@ def test_ply_files_of_all_three_forms_are_read(
         (_ply("ascii", _CUBE, _SQUARES) + b"word", "words that are no numbers"),
         (_ply("binary_little_endian", _CUBE, _MIXED)[:-3], "ends within its 7 rows of 'face'"),
         (_ply("binary_big_endian", _CUBE, _SQUARES)[:-80], "ends within its 6 rows of 'face'"),
+        (
+            _ply("binary_little_endian", _CUBE, [[200] * 200, *_MIXED])[:-300],
+            "ends within its 8 rows of 'face'",
+        ),
     ],
 )
 def test_damaged_ply_files_are_refused(tmp_path: Path, content: bytes, problem: str) -> None:
@@ -197,6 +201,14 @@ def test_vtp_files_of_all_forms_are_read(tmp_path: Path, form: str, wide: bool) 
     assert surface.names == ("5", "6", "7")
     np.testing.assert_allclose(surface.corners, bend.corners, rtol=1e-9, atol=1e-18)
     np.testing.assert_array_equal(surface.groups, bend.groups)
+
+
+def test_raw_data_that_are_missing_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.vtp"
+    text = _vtp("raw", _bend())
+    path.write_bytes(text[: text.index(b"_", text.index(b"<AppendedData")) + 1])
+    with refused(location=r"surface file .*a\.vtp: array '\w+'", problem="cut off or damaged"):
+        read_surface(path)
 
 
 def test_strips_of_a_vtp_file_are_triangles(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ class VtkXml:
                 name = array.get("Name", parent.tag)
                 try:
                     yield _Packed(name, *self._blocks(array), self._most(parent, array))
-                except (ValueError, binascii.Error):
+                except (ValueError, IndexError, binascii.Error):
                     raise self.damaged(name) from None
 
     def _blocks(self, array: Element) -> tuple[list[bytes], int, int]:
@@ -217,7 +217,7 @@ class VtkXml:
                 return numbers_of_text(array.text or "", wanted)
             data = self._unpacked(array)
             return np.frombuffer(data, wanted.newbyteorder(self.order)).astype(wanted)
-        except (ValueError, binascii.Error, zlib.error, OverflowError):
+        except (ValueError, IndexError, binascii.Error, zlib.error, OverflowError):
             raise self.damaged(label) from None
 
     def _unpacked(self, array: Element) -> bytes:

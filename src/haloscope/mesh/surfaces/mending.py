@@ -143,8 +143,9 @@ def _loop(surface: Surface, points: Integers, triangles: Integers) -> Loop:
     normal = normal if normal @ area >= 0 else -normal
     lengths = np.linalg.norm(after - spokes, axis=1)
     around = surface.normals[triangles]
-    around = around / np.linalg.norm(around, axis=1)[:, None]
-    level = float(lengths @ (around @ normal)) / float(lengths.sum())
+    sizes = np.linalg.norm(around, axis=1)
+    around = around / np.where(sizes > 0, sizes, 1.0)[:, None]
+    level = float(lengths @ (around @ normal)) / (float(lengths.sum()) or 1.0)
     return Loop(
         points,
         middle,

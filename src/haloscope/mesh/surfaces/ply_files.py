@@ -228,8 +228,9 @@ class _Binary:
 
     def _next(self, kind: np.dtype, count: int) -> NDArray[Any]:
         kind = kind.newbyteorder(self.order)
-        available = max(0, len(self.data) - self.at) // kind.itemsize
-        numbers = np.frombuffer(self.data, kind, min(count, available), self.at)
+        begin = min(self.at, len(self.data))
+        available = (len(self.data) - begin) // kind.itemsize
+        numbers = np.frombuffer(self.data, kind, min(count, available), begin)
         self.at += count * kind.itemsize
         return numbers
 
