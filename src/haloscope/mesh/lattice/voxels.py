@@ -278,7 +278,7 @@ class _Vessel:
     def _fine_enough(self, spacing: float, points: int) -> float | None:
         """A spacing that gives vessels enough points, of three digits; None where to try is too much work.
 
-        What is across depends a little on how points happen to lie, so a somewhat coarser one does, too.
+        The points across depend a little on where the lattice begins, so a somewhat coarser spacing may do, too.
         """
         box = float(np.prod(np.ptp(self.surface.bounds, axis=0)))
         before = False

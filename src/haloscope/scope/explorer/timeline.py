@@ -1,6 +1,6 @@
 """The timeline of a trace: prepared once in its folder, then read tile by tile.
 
-What is prepared (:mod:`.preparation`) lies in ``explorer-cache``: tiles, an index
+Prepared data (:mod:`.preparation`) are kept in ``explorer-cache``: tiles, an index
 into the files of events, so that any stretch of them is read without what comes before, and the
 messages' two ends. Events themselves stay where they are.
 """

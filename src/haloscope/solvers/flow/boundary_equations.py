@@ -323,7 +323,7 @@ class SlipEquations(_Extended):
     `nodes`: positions in m, (own, 3).
     """
 
-    # Rows are projected, columns stay, as for velocities that are given: all is linear, so that
+    # Rows are projected, columns stay, as for prescribed velocities: the projection is linear, so
     # each rank projects what its own elements add. A direction along a curved wall is not along its
     # flat triangles; so the fluid's own pressure acts on these, (v, p n), lest a constant pressure
     # pushes (M. S. Engelman, R. L. Sani, P. M. Gresho, Int. J. Numer. Methods Fluids 2 (1982) 225,

@@ -56,7 +56,7 @@ _MORE_THAN_SIZE, _MOST_POLAR = 10, 48
 _LARGEST_TAIL, _FEWEST_PERIODS = 0.02, 4
 # Steps up to which a waveform's content is checked before the run.
 _MOST_STEPS = 1 << 24
-# Curves of the picture, and frequencies that are told of.
+# Most curves of the picture, and most frequencies that a message lists.
 _MOST_CURVES = 6
 _MOST_LISTED = 3
 # Difference of the power through the surface and that of the pattern above which both are doubted.
