@@ -120,8 +120,8 @@ def test_parts_know_what_plain_loops_find(shape, periodic, halo):
     np.testing.assert_array_equal(np.sort(np.concatenate(owned)), whole)
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2])
-def test_rows_along_another_axis_have_the_same_points_in_their_order(axis):
+@pytest.mark.parametrize(("axis", "across"), [(0, None), (1, None), (2, None), (0, 1), (2, 0)])
+def test_rows_along_another_axis_have_the_same_points_in_their_order(axis, across):
     shape = (9, 8, 7)
     places = _duct(*shape)
     on = np.where(places[:, 0] == 0, 0, -1)
@@ -136,7 +136,7 @@ def test_rows_along_another_axis_have_the_same_points_in_their_order(axis):
         openings=on[kept],
         outward=[[-1, 0, 0]],
     )
-    turned = part.along(axis)
+    turned = part.along(axis, across)
     assert (turned.owned, turned.bulk, turned.rows) == (part.owned, part.bulk, axis)
     # Where each point has gone.
     back = np.searchsorted(np.sort(part.numbers), turned.numbers)
@@ -151,6 +151,8 @@ def test_rows_along_another_axis_have_the_same_points_in_their_order(axis):
         assert np.array_equal(np.minimum(before, 0), np.minimum(after, 0))
         assert np.array_equal(part.numbers[before[before >= 0]], turned.numbers[after[after >= 0]])
     slowest, middle = (2, 1) if axis == 0 else (2, 0) if axis == 1 else (0, 1)
+    if across is not None:
+        slowest, middle = across, 3 - axis - across
     x, y, z = (turned.coordinates[:, a].astype(int) for a in (axis, middle, slowest))
     key = x + 10 * (y + 10 * z)
     for begin, end in ((0, part.bulk), (part.bulk, part.owned), (part.owned, part.count)):

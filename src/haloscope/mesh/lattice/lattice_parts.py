@@ -80,7 +80,7 @@ class Region:
 class LatticePart:
     """Points of one rank: bulk, openings, ghosts; in raster order within each of the three.
 
-    The raster's rows lie along x, or along the axis that :meth:`along` was asked for.
+    The raster's rows lie along x and its planes across z, or as :meth:`along` was asked for.
     """
 
     coordinates: NDArray[np.int32]  # int32 (count, 3): x, y, z in the whole lattice
@@ -127,10 +127,15 @@ class LatticePart:
         before = [flat[here - stride] for stride in strides]
         return np.array([np.count_nonzero((of < 0) | (of >= self.owned)) for of in before])
 
-    def along(self, axis: int) -> LatticePart:
-        """The same points in raster order with rows along another axis, which changes places with x."""
+    def along(self, axis: int, across: int | None = None) -> LatticePart:
+        """The same points in raster order with rows along another axis, which changes places with x.
+
+        `across`: another axis, plane by plane across which points follow each other then.
+        """
         fastest = [0, 1, 2]
         fastest[0], fastest[axis] = axis, 0
+        if across is not None:
+            fastest = [axis, 3 - axis - across, across]
         x, y, z = (self.coordinates[:, a] for a in fastest)
         kind = np.zeros(self.count, np.int8)
         kind[self.bulk : self.owned], kind[self.owned :] = 1, 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from haloscope.exchange.plan import to_root
 from haloscope.exchange.ranks.world import World
 from haloscope.mesh.lattice.lattice_parts import LatticePart, Region
 from haloscope.mesh.lattice.point_fields import PointFields
+from haloscope.mesh.lattice.tilted_openings import TiltedOpening
 from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.cells.suspension import Suspension
@@ -143,9 +145,9 @@ class FluidWithCells:
         # The points, how ranks share them, this rank's, and the cuboid in which they lie.
         self.lattice, self.table, self.device, self.world = lattice, table, device, world
         work = None if cells is None else self._work_of(cells)
-        # Coupling takes points along x side by side, and GPUs gain nothing from other rows.
-        by_rows = device.kind == "cpu" and not table.cells
-        self.boxes, self.part = share_out(world, lattice, table.halo, work, longest_rows=by_rows)
+        self.boxes, self.part = share_out(
+            world, lattice, table.halo, work, order=self._order_of_points()
+        )
         part = self.part
         if world.size > 1:
             log(self.boxes.describe())
@@ -197,6 +199,15 @@ class FluidWithCells:
         self.suspension = None if cells is None else self._suspend(cells, distances)
         # What takes the steps of both.
         self.stepping = Stepping(device, self.flow, self.suspension, graphs=machine.graphs)
+
+    def _order_of_points(self) -> Literal["longest rows", "small planes"] | None:
+        # Coupling takes points along x side by side, and GPUs gain nothing from longer rows.
+        if self.table.cells:
+            return None
+        if self.device.kind == "cpu":
+            return "longest rows"
+        askew = any(isinstance(opening, TiltedOpening) for opening in self.lattice.openings)
+        return "small planes" if askew else None
 
     def _work_of(self, cells: Cells) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Where cells start, on rank 0, and their work in that of points."""

@@ -54,8 +54,10 @@ def _fluid_files(table: BloodTable, target: Target) -> Iterator[KernelFile]:
         links.append(None)
     # The file decides whether ends are askew to the axes.
     ends = (False, True) if isinstance(table.vessel, SurfaceFile) and table.openings else (False,)
-    # On cores the vessel decides along which axis rows lie; on GPUs which kinds of rows there are.
-    axes = range(_DIMENSIONS) if on_cores and not table.cells else (0,)
+    # The vessel decides along which axis rows lie; on GPUs also which kinds of rows there are.
+    axes: Sequence[int] = (0,)
+    if not table.cells:
+        axes = range(_DIMENSIONS) if on_cores else (0, 2) if True in ends else (0,)
     for way in possible_ways(target.kind, table.streaming, table.stored_bytes):
         ways = [way] if on_cores else [way.laid_out(compact=compact) for compact in (True, False)]
         for one, rows, moving, tilted in itertools.product(ways, axes, links, ends):
@@ -74,13 +76,13 @@ def _fluid_files(table: BloodTable, target: Target) -> Iterator[KernelFile]:
 
 
 def _cell_files(table: BloodTable, target: Target) -> Iterator[KernelFile]:
-    yield coupling.kernel_file(target, table.delta)
+    yield from coupling.kernel_files(target, table.delta)
     if table.repulsion.strength_pn > 0:
         yield repulsion.kernel_file(target)
     yield inside.kernel_file()
     yield ownership.kernel_file()
     for kind in table.cells:
-        yield membranes.kernel_file(
+        yield from membranes.kernel_files(
             target,
             functools.partial(mesh_of, kind),
             kind.vertices,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,17 +59,28 @@ Integers = NDArray[np.int64]
 _FEWER = 0.9
 
 
+def rows_and_planes(lattice: Lattice) -> tuple[int, int]:
+    """Axis along which rows lie, and the one across which planes lie, where planes are to be small.
+
+    Where a row ends at a wall askew to the axes, GPUs take one value of a line of memory that others need a plane
+    later: what planes hold is to stay in their caches until then.
+    """
+    across = 2 - int(np.argmax(lattice.shape[::-1]))
+    return (2 if across == 0 else 0), across
+
+
 def share_out(
     world: World,
     lattice: Lattice,
     halo: int,
     work: tuple[Integers, Integers] | None = None,
     *,
-    longest_rows: bool = False,
+    order: Literal["longest rows", "small planes"] | None = None,
 ) -> tuple[Boxes, LatticePart]:
     """Cut the lattice into a cuboid a rank, and take this rank's; all ranks call this.
 
-    `work`: places (n, 3) and work of what there is beside points, in that of a point.
+    `work`: places (n, 3) and work of what there is beside points, in that of a point; `order`: of points, by
+    default rows along x and planes across z.
     """
     points = lattice.points
     boxes = bisect(
@@ -103,7 +115,11 @@ def share_out(
         outward=outward,
         links=links,
     )
-    if longest_rows:
+    if order == "small planes":
+        axis, across = rows_and_planes(lattice)
+        if across != 2:
+            part = part.along(axis, across)
+    if order == "longest rows":
         rows = world.sum(part.count_rows())
         fewest = int(np.argmin(rows))
         if rows[fewest] < _FEWER * rows[0]:
