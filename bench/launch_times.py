@@ -74,6 +74,7 @@ class TimedDevice:
 class _TimedKernel:
     def __init__(self, device: TimedDevice, name: str, kernel: Kernel) -> None:
         self._device, self._name, self._kernel = device, name, kernel
+        self.declaration = kernel.declaration
 
     def bind(self, *, extent: tuple[int, ...], **arguments: Any) -> Launch:
         launch = self._kernel.bind(extent=extent, **arguments)

@@ -89,6 +89,7 @@ class AbsentKernel:
         stream: Any = None,
         shared: int = 0,
         early: bool = False,
+        together: bool = False,
         **arguments: Any,
     ) -> Callable[[], None]:
         self.declaration.order(arguments)

@@ -15,12 +15,14 @@ from haloscope.device import jit
 from haloscope.device.cpu import CpuDevice
 from haloscope.device.jit import DECLARATIONS
 from haloscope.solvers.blood.coupling.coupling import (
-    CONSTANTS,
     KERNELS,
+    NARROW,
     SOURCE,
+    WIDE,
     Coupling,
     OwnBox,
     SomeCells,
+    Tile,
     TileLists,
 )
 
@@ -300,6 +302,7 @@ INLINE float absolute(float a) { return std::fabs(a); }
 template <typename T>
 INLINE T larger(T a, T b) { return a > b ? a : b; }
 INLINE int atomicAdd(int *p, int v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
+INLINE void __threadfence() {}
 INLINE void __syncwarp() { warps[threadIdx.x / 32]->arrive_and_wait(); }
 template <typename T>
 INLINE T of_four(T value, int from) {
@@ -329,12 +332,9 @@ extern "C" void run(int way, real *u, long stride, const int *table, const int *
                     long bins, const int *tiling, float *then, int *wanted) {
   const int T = THREADS_A_BLOCK;
   if (way == 0 || way == AFRESH) {
-    launch(2, T, 0, [=] { watch_vertices(X, vertices, count, then, 0.99 * MARGIN, wanted); });
-    launch(2, T, 0, [=] { count_near(wanted, box, tiling, X, vertices, count, then, counts); });
-    launch(1, T, 0, [=] { sum_near(wanted, counts, bins, sums); });
-    launch(1, T, 0, [=] { scan_near(wanted, counts, bins, sums, starts); });
-    launch(2, T, 0, [=] { fill_near(wanted, box, tiling, X, vertices, count, starts, counts, items); });
-    launch(1, T, 0, [=] { sort_near(wanted, starts, bins, items); });
+    launch(1, T, 0, [=] {
+      keep_lists(wanted, box, tiling, X, vertices, count, 0.99 * MARGIN, then, counts, bins, sums, starts, items);
+    });
     launch(1, LANES, 0, [=] {
       spread_by_warps(u, stride, table, box, halo, X, V, vertices, tiling, starts, items, bins,
                       way == AFRESH, wanted);
@@ -354,14 +354,15 @@ extern "C" void run(int way, real *u, long stride, const int *table, const int *
 VERTICES, A_CELL = 36, 12
 # As a way of spreading: from lists, onto points that forget what they hold.
 AFRESH = 10
-SIZES = {"THREADS_A_BLOCK": 32, "SCAN_BLOCKS": 3}
+SIZES = {"THREADS_A_BLOCK": 32, "SCAN_BLOCKS": 3, "BLOCKS_TOGETHER": 1}
 
 
 class Gpu:
     """The kernels for GPUs, run by threads of a core."""
 
-    def __init__(self, folder: Path, kernel: str) -> None:
-        constants = {"real": "double", "DELTA": kernel.upper(), **SIZES, **CONSTANTS}
+    def __init__(self, folder: Path, kernel: str, tile: Tile) -> None:
+        self.tile = tile
+        constants = {"real": "double", "DELTA": kernel.upper(), **SIZES, **tile.constants()}
         text = "".join(f"#define {name} {value}\n" for name, value in constants.items())
         text += (
             DECLARATIONS.read_text()
@@ -379,7 +380,7 @@ class Gpu:
         self, way: int, rank: Rank, values, positions, others, kept: Kept | None = None
     ) -> None:
         """Interpolate (-1; -2: for cells 2 and 0 of three) or spread; `kept` are lists of earlier."""
-        kept = kept or Kept(rank, positions)
+        kept = kept or Kept(rank, positions, self.tile)
         array, number = (lambda one: ctypes.c_void_p(one.ctypes.data)), ctypes.c_long
         count = number(positions.shape[1])
         if way == -2:
@@ -399,21 +400,24 @@ class Gpu:
 class Kept:
     """What kernels keep from one call to the next."""
 
-    def __init__(self, rank: Rank, positions: np.ndarray) -> None:
-        lists = TileLists(CpuDevice(threads=1), rank.box, {})
+    def __init__(self, rank: Rank, positions: np.ndarray, tile: Tile) -> None:
+        lists = TileLists(CpuDevice(threads=1), rank.box, {}, tile)
         count = positions.shape[1]
         self.tiling = lists._tiling
         self.tiles = lists.tiles
-        sizes = (self.tiles, SIZES["SCAN_BLOCKS"], self.tiles + 1, 27 * count)
+        sizes = (self.tiles, SIZES["SCAN_BLOCKS"], self.tiles + 1, lists.entries * count)
         types = (np.int32, np.int32, np.int64, np.int32)
         self.bins = [np.zeros(n, dtype) for n, dtype in zip(sizes, types, strict=True)]
-        self.then, self.wanted = np.zeros((3, count), "f4"), np.ones(1, np.int32)
+        self.then, self.wanted = np.zeros((3, count), "f4"), np.array([1, 0], np.int32)
 
 
-@pytest.mark.parametrize("kernel", ["roma", "cosine", "linear"])
-def test_gpus_couple_as_cores_do(kernel, tmp_path):
+@pytest.mark.parametrize(
+    ("kernel", "tile"),
+    [("roma", WIDE), ("cosine", WIDE), ("cosine", NARROW), ("linear", NARROW)],
+)
+def test_gpus_couple_as_cores_do(kernel, tile, tmp_path):
     fluid = in_a_vessel()
-    gpu, rank = Gpu(tmp_path, kernel), whole(fluid)
+    gpu, rank = Gpu(tmp_path, kernel, tile), whole(fluid)
     random = np.random.default_rng(11)
     field = random.standard_normal((3, *fluid.shape)) * fluid
     positions, forces = vertices(VERTICES), random.standard_normal((3, VERTICES))
@@ -443,7 +447,7 @@ def test_kept_lists_give_the_bits_of_new_ones(tmp_path):
     So far from the start that single precision is coarse, lists are made anew each time. Vertices that
     are parked in no place do not ask for new ones.
     """
-    gpu = Gpu(tmp_path, "peskin")
+    gpu = Gpu(tmp_path, "peskin", WIDE)
     random = np.random.default_rng(12)
     at_times = [True, False, True, False]
     for shape, far, expected in (
@@ -456,7 +460,7 @@ def test_kept_lists_give_the_bits_of_new_ones(tmp_path):
         positions[0] += shape[0] * (far // shape[0])
         positions[:, 7] = 2e9
         forces = random.standard_normal(positions.shape)
-        kept, made = Kept(rank, positions), []
+        kept, made = Kept(rank, positions, WIDE), []
         for _ in expected:
             before = kept.then.copy()
             force, wanted = (np.zeros(3 * rank.stride) for _ in range(2))
@@ -469,12 +473,13 @@ def test_kept_lists_give_the_bits_of_new_ones(tmp_path):
         assert made == expected
 
 
-def test_entries_of_tiles_have_room():
+@pytest.mark.parametrize("tile", [WIDE, NARROW])
+def test_entries_of_tiles_have_room(tile):
     for n, at in itertools.product(range(4, 40), range(40)):
         if at >= n:
             continue
         box = OwnBox((0, 0, 0), (n, n, n), (n, n, n), (True,) * 3)
-        lists = TileLists(CpuDevice(threads=1), box, {})
+        lists = TileLists(CpuDevice(threads=1), box, {}, tile)
         met = [len({(at + a) % n // edge for a in range(5)}) for edge in lists.edges]
         assert np.prod(met) <= lists.entries
         assert all(edge + 3 <= n for edge in lists.edges)

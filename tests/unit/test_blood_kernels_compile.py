@@ -144,7 +144,7 @@ def test_repulsion_compiles():
     Repulsion(device, BOX, law)
     WallRepulsion(device, BOX, 2, TABLE, np.ones(1), law)
     assert {
-        ("repulsion.cpp", name) for name in ("watch", "repel_near", "repel_walls")
+        ("repulsion.cpp", name) for name in ("watch", "keep_near", "repel_near", "repel_walls")
     } <= device.kernels
 
 
@@ -179,7 +179,7 @@ def test_ranks_without_links_have_the_kernels_of_those_with_them(moving, walls):
     }
     table = check({"solver": "blood", "blood": data}, BloodCase, "test").blood
     vessel = open_vessel(table, World())
-    _, whole = share_out(World(), vessel.lattice, table.halo, None, longest_rows=False)
+    _, whole = share_out(World(), vessel.lattice, table.halo, None)
     links = wall_links(table, vessel, whole, table.units)
     none, _ = split_links(links, 0)
     for neighbour_links in (links, none):

@@ -51,6 +51,7 @@ _ROOMY = 227 << 10
 )
 def test_a_gpu_computes_the_same_bits_as_cores(elements, block_memory, tmp_path, monkeypatch):
     # So many threads that values of one are read by another in every sum.
+    monkeypatch.setattr(Membranes, "FEW", ChunkWay(33))
     monkeypatch.setattr(Membranes, "CHUNKS", ChunkWay(33))
     mesh, count = red_cell(42), 3
     law = MembraneLaw(

@@ -81,6 +81,7 @@ class CpuKernel:
         stream: Any = None,
         shared: int = 0,
         early: bool = False,
+        together: bool = False,
         **arguments: Array | Mapping[str, Any] | int | float | None,
     ) -> CpuLaunch:
         return launch_of(self._function, self.declaration.order(arguments))

@@ -8,7 +8,7 @@ import platform
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -67,10 +67,13 @@ class CudaLaunch:
         self._function(*self._fixed, shared_mem=self._shared, stream=self._stream)
 
 
-class EarlyLaunch(CudaLaunch):
-    """One that may begin before the launch before it has ended; CuPy has no such launches."""
+class AttributedLaunch(CudaLaunch):
+    """One with an attribute that CuPy's launches cannot have.
 
-    def __init__(self, *fixed: Any) -> None:
+    ``early``: it may begin before the launch before it has ended; ``together``: its blocks run side by side.
+    """
+
+    def __init__(self, kind: Literal["early", "together"], *fixed: Any) -> None:
         super().__init__(*fixed)
         from cuda.bindings import driver
 
@@ -83,8 +86,12 @@ class EarlyLaunch(CudaLaunch):
         config.hStream = driver.CUstream(self._stream.ptr)
         attribute = driver.CUlaunchAttribute()
         kinds = driver.CUlaunchAttributeID
-        attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-        attribute.value.programmaticStreamSerializationAllowed = 1
+        if kind == "early":
+            attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
+        else:
+            attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+            attribute.value.cooperative = 1
         config.attrs, config.numAttrs = [attribute], 1
         self._config, self._taken = config, driver.CUfunction(self._function.ptr)
         # The driver is given where each argument lies.
@@ -123,6 +130,7 @@ class CudaKernel:
         stream: Any = None,
         shared: int = 0,
         early: bool = False,
+        together: bool = False,
         **arguments: Array | Mapping[str, Any] | int | float | None,
     ) -> CudaLaunch:
         values = self.declaration.order(arguments)
@@ -139,8 +147,10 @@ class CudaKernel:
             attribute, function = _LARGEST_DYNAMIC_SHARED, self._function.ptr
             if shared > self._driver.funcGetAttribute(attribute, function):
                 self._driver.funcSetAttribute(function, attribute, shared)
-        launch = EarlyLaunch if early and self._early else CudaLaunch
-        return launch(self._function, (grid, threads, converted), stream or self._stream, shared)
+        fixed = (self._function, (grid, threads, converted), stream or self._stream, shared)
+        if together:
+            return AttributedLaunch("together", *fixed)
+        return AttributedLaunch("early", *fixed) if early and self._early else CudaLaunch(*fixed)
 
 
 def _as_argument(value: Any) -> Any:

@@ -20,7 +20,7 @@ class DeclarationError(HaloscopeError):
     """A kernel or its caller contradicts the kernel's declaration: a defect of the program, not of the user."""
 
 
-RESERVED = ("extent", "block", "stream", "shared", "early")
+RESERVED = ("extent", "block", "stream", "shared", "early", "together")
 """Keywords of :meth:`haloscope.device.interface.Kernel.bind` itself; no argument may have such a name."""
 
 _NUMBERS = {

@@ -53,6 +53,7 @@ class Kernel(Protocol):
         stream: Any = None,
         shared: int = 0,
         early: bool = False,
+        together: bool = False,
         **arguments: Array | Mapping[str, Any] | int | float | None,
     ) -> Launch:
         """Bind arguments by the names that the kernel's source declares.
@@ -72,6 +73,9 @@ class Kernel(Protocol):
         early
             The launch may begin while the one before it on its stream still runs: the kernel says
             itself from where on it needs what that one leaves (kernel.hpp). Only GPUs from sm_90 on do so.
+        together
+            All blocks of a GPU's launch run side by side, so that they may wait for each other; the extent must
+            be so small that they can.
 
         Raises
         ------

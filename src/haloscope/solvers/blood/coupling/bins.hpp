@@ -1,7 +1,8 @@
 // Bins of a GPU's counting sorts: where each begins, and what puts items there.
 
-// SCAN_BLOCKS: blocks of counts that are scanned side by side.
-CONSTANTS(INT(THREADS_A_BLOCK), INT(SCAN_BLOCKS))
+// SCAN_BLOCKS: blocks of counts that are scanned side by side; BLOCKS_TOGETHER: blocks of a processor that wait for
+// all others.
+CONSTANTS(INT(THREADS_A_BLOCK), INT(SCAN_BLOCKS), INT(BLOCKS_TOGETHER))
 
 // What each block of counts adds up to.
 INLINE void sum_counts(const int *counts, long bins, int *sums) {
@@ -53,6 +54,21 @@ INLINE void scan_counts(const int *counts, long bins, const int *sums, Start *st
     }
   }
 }
+
+// Blocks that all run side by side wait for each other, and see what the others have left. arrived: 0 at the start of
+// the launch; another kernel sets it back.
+INLINE void wait_for_all_blocks(int *arrived) {
+  BARRIER();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    const int blocks = gridDim.x, ticket = atomicAdd(arrived, 1), wanted = (ticket / blocks + 1) * blocks;
+    while (*(volatile int *)arrived < wanted) {
+    }
+    __threadfence();
+  }
+  BARRIER();
+}
+INLINE bool is_set(const int *flag) { return *(const volatile int *)flag; }
 
 // Puts an item into its bin, the last one first; its place. Counts go back to 0.
 template <typename Start>

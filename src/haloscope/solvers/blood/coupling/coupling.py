@@ -32,8 +32,9 @@ KERNELS = {"linear": 2, "roma": 3, "cosine": 4, "peskin": 4}
 LEAST_HALO = 2
 """Points that a vertex of a rank's own box can reach beyond that box."""
 
-SIZES = {"THREADS_A_BLOCK": 256, "SCAN_BLOCKS": 256}
-"""Constants of bins.hpp: threads of a GPU's blocks, blocks that add up bins."""
+SIZES = {"THREADS_A_BLOCK": 256, "SCAN_BLOCKS": 256, "BLOCKS_TOGETHER": 4}
+"""Constants of bins.hpp: threads of a GPU's blocks, blocks that add up bins, and those of a processor that make lists
+together."""
 
 # As in coupling_cores.hpp.
 _ROW = 4
@@ -44,6 +45,11 @@ _VERTICES_A_BATCH = 32
 _IN_TURN = 192
 _BLOCKS_A_PROCESSOR = 4
 _WIDTH, _BLOCKS = SIZES["THREADS_A_BLOCK"], SIZES["SCAN_BLOCKS"]
+
+
+def threads_together(device: Device) -> int:
+    """Most threads of a GPU's launch whose blocks wait for each other."""
+    return device.multiprocessors * SIZES["BLOCKS_TOGETHER"] * SIZES["THREADS_A_BLOCK"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,10 +101,14 @@ class OwnBox:
         return np.concatenate([self.low, self.counts, periods]).astype(np.int32)
 
 
-def kernel_file(target: Target, kernel: str) -> KernelFile:
-    """The kernels of this module for a smoothed delta function."""
-    of_gpus = {} if target.kind == "cpu" else {**SIZES, **CONSTANTS}
-    return KernelFile(SOURCE, {"real": "double", "DELTA": kernel.upper(), **of_gpus})
+def kernel_files(target: Target, kernel: str) -> list[KernelFile]:
+    """The kernels of this module for a smoothed delta function; on GPUs with wide tiles and with narrow ones."""
+    constants = {"real": "double", "DELTA": kernel.upper()}
+    if target.kind == "cpu":
+        return [KernelFile(SOURCE, constants)]
+    return [
+        KernelFile(SOURCE, {**constants, **SIZES, **tile.constants()}) for tile in (WIDE, NARROW)
+    ]
 
 
 class Coupling:
@@ -140,14 +150,16 @@ class Coupling:
         }
         # Only cores take rows.
         self._rows = device.from_host(row_starts(table)) if on_cores else None
-        source, constants = kernel_file(device, kernel)
+        files = kernel_files(device, kernel)
+        fills = int(np.count_nonzero(table >= 0)) >= WIDE.points * WARPS * device.multiprocessors
+        source, constants = files[0] if on_cores or fills else files[1]
         self._kernels = {
             name: device.kernel(source, name, constants)
-            for name in ("interpolate", *(("spread",) if on_cores else (*MAKING, SUMMING)))
+            for name in ("interpolate", *(("spread",) if on_cores else (KEEPING, SUMMING)))
         }
         self._lists: TileLists | None = None
         if not on_cores:
-            self._lists = TileLists(device, box, self._kernels)
+            self._lists = TileLists(device, box, self._kernels, WIDE if fills else NARROW)
         self._launches: dict[tuple[object, ...], tuple[int, Callable[[], None]]] = {}
 
     def interpolate(
@@ -316,21 +328,47 @@ MARGIN = 0.45
 meet one point more along an axis at most."""
 
 _LANES = 32
-# Of a lane of the warp that takes a tile: columns along x and y, and points of each along z.
-_COLUMNS, _POINTS = (2, 2), 2
-_TILE = (4 * _COLUMNS[0], 4 * _COLUMNS[1], 2 * _POINTS)
+WARPS = 28
+"""Warps that a processor of a GPU has room for while they spread."""
 
-CONSTANTS: dict[str, int | float] = {
-    "MARGIN": MARGIN,
-    "COLUMNS_X": _COLUMNS[0],
-    "COLUMNS_Y": _COLUMNS[1],
-    "SLOTS": _POINTS,
-    "WARPS_TOGETHER": 28,
-}
-"""Of coupling_lists.hpp and coupling_warps.hpp, at compile time."""
 
-MAKING = ("watch_vertices", "count_near", "sum_near", "scan_near", "fill_near", "sort_near")
-"""Kernels of coupling_lists.hpp that make lists, in the order of their launches."""
+@dataclass(frozen=True)
+class Tile:
+    """Points that one warp of a GPU spreads to."""
+
+    # Of a lane: columns along x and y, and points of each along z.
+    columns: tuple[int, int]
+    slots: int
+
+    @property
+    def edges(self) -> tuple[int, int, int]:
+        """Points along each axis."""
+        return 4 * self.columns[0], 4 * self.columns[1], 2 * self.slots
+
+    @property
+    def points(self) -> int:
+        """All of them."""
+        return math.prod(self.edges)
+
+    def constants(self) -> dict[str, int | float]:
+        """Constants of coupling_lists.hpp and coupling_warps.hpp, at compile time."""
+        return {
+            "MARGIN": MARGIN,
+            "COLUMNS_X": self.columns[0],
+            "COLUMNS_Y": self.columns[1],
+            "SLOTS": self.slots,
+            "WARPS_TOGETHER": WARPS,
+        }
+
+
+WIDE = Tile((2, 2), 2)
+"""Tiles of lattices that fill a GPU: a vertex spreads to few of them."""
+
+NARROW = Tile((1, 1), 1)
+"""Tiles of others: as many warps as there can be share the vertices, whose lists are short then."""
+
+KEEPING = "keep_lists"
+"""Kernel of coupling_lists.hpp that makes lists where vertices have moved too far."""
 
 SUMMING = "spread_by_warps"
 """Kernel of coupling_warps.hpp that adds up what lists hold, a warp a tile."""
@@ -338,19 +376,19 @@ SUMMING = "spread_by_warps"
 # A little less, for rounding.
 _FAR = 0.99 * MARGIN
 _SUPPORT = 4
-# Blocks a processor that look whether lists are wanted.
-_LOOKING = 8
 
 
 class TileLists:
     """Spreads from lists of vertices near tiles."""
 
-    def __init__(self, device: Device, box: OwnBox, kernels: Mapping[str, Kernel]) -> None:
+    def __init__(
+        self, device: Device, box: OwnBox, kernels: Mapping[str, Kernel], tile: Tile
+    ) -> None:
         self._device, self._kernels = device, kernels
         # Along a short periodic axis a support must not begin at one end of a tile and end in it again.
         self.edges = tuple(
             max(1, min(most, points - _SUPPORT + 1)) if periodic else most
-            for most, points, periodic in zip(_TILE, box.shape, box.periodic, strict=True)
+            for most, points, periodic in zip(tile.edges, box.shape, box.periodic, strict=True)
         )
         along = [-(-n // edge) for n, edge in zip(box.counts, self.edges, strict=True)]
         self.tiles = int(np.prod(along, dtype=np.int64))
@@ -372,7 +410,7 @@ class TileLists:
     def renew(self) -> None:
         """Make all lists anew the next time."""
         for wanted in self._wanted.values():
-            wanted.fill(1)
+            wanted[:1] = 1
 
     def forget(self, positions: Array) -> None:
         """Let go of vertices that will not be given again."""
@@ -394,48 +432,38 @@ class TileLists:
         starts = device.zeros((bins + 1,), np.int64)
         items = device.zeros((count * self.entries,), np.int32)
         then = device.zeros((3 * count,), np.float32)
-        wanted = device.from_host(np.ones(1, np.int32))
+        # Whether lists are wanted, and how many blocks have arrived where all wait.
+        wanted = device.from_host(np.array([1, 0], np.int32))
         self._wanted[device.address(positions)] = wanted
-        arguments = {"positions": positions, "vertices": vertices, "count": count}
-        near = {
-            "wanted": wanted,
-            "box_numbers": fluid["box_numbers"],
-            "tiling": self._tiling,
+        arguments = {"positions": positions, "vertices": vertices}
+        lists = {"starts": starts, "items": items, "bins": bins}
+        keep = self._kernels[KEEPING].bind(
+            wanted=wanted,
+            box_numbers=fluid["box_numbers"],
+            tiling=self._tiling,
             **arguments,
-            "counts": counts,
-        }
-        binned = {"wanted": wanted, "counts": counts, "bins": bins, "sums": sums}
-        lists = {"starts": starts, "items": items}
-        looking = _LOOKING * device.multiprocessors * _WIDTH
-        wide, by_vertex = _BLOCKS * _WIDTH, min(count, looking)
-        by_tile = bins * _WIDTH
-        calls: dict[str, tuple[dict[str, Any], int]] = {
-            "watch_vertices": ({**arguments, "then": then, "far": _FAR, "wanted": wanted}, count),
-            "count_near": ({**near, "then": then}, by_vertex),
-            "sum_near": (binned, wide),
-            "scan_near": ({**binned, "starts": starts}, wide),
-            "fill_near": ({**near, **lists}, by_vertex),
-            "sort_near": ({"wanted": wanted, "bins": bins, **lists}, min(by_tile, looking)),
-            SUMMING: (
-                {
-                    **fluid,
-                    "positions": positions,
-                    "forces": forces,
-                    "vertices": vertices,
-                    "tiling": self._tiling,
-                    **lists,
-                    "bins": bins,
-                    "afresh": int(afresh),
-                    "wanted": wanted,
-                },
-                bins * _LANES,
-            ),
-        }
-        launches = {}
-        for name, (arguments, extent) in calls.items():
-            block = _LANES if name == SUMMING else _WIDTH
-            launches[name] = self._kernels[name].bind(**arguments, extent=(extent,), block=(block,))
-        return launches
+            count=count,
+            far=_FAR,
+            then=then,
+            counts=counts,
+            sums=sums,
+            **lists,
+            extent=(min(count, threads_together(device)),),
+            block=(_WIDTH,),
+            together=True,
+        )
+        spread = self._kernels[SUMMING].bind(
+            **fluid,
+            **arguments,
+            forces=forces,
+            tiling=self._tiling,
+            **lists,
+            afresh=int(afresh),
+            wanted=wanted,
+            extent=(bins * _LANES,),
+            block=(_LANES,),
+        )
+        return {KEEPING: keep, SUMMING: spread}
 
 
 def most_met(points: int, edge: int, whole: bool) -> int:

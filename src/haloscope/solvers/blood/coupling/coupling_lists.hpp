@@ -3,8 +3,8 @@
 // A list holds, in rising order, the vertices whose support met the tile when it was made or would
 // have met it after a move by the margin. So lists stay complete while all vertices are within the
 // margin of where they were, and sums, which leave out what does not meet a point, do not depend on
-// when lists were made. What makes lists returns at once unless the flag `wanted` is set: all
-// launches of a step stay the same, and a graph can hold them.
+// when lists were made. One launch watches the vertices and makes the lists where that is wanted: all launches of
+// a step stay the same, and a graph can hold them.
 //
 // then: positions when lists were made (kept_positions.hpp), component c of vertex i at c * count + i.
 // tiling: points of a tile along each axis, and tiles along each axis.
@@ -47,45 +47,6 @@ INLINE void for_tiles_near(const real *X, long vertices, long i, const Box &box,
         work((met[2][z] * (long)tiling[4] + met[1][y]) * tiling[3] + met[0][x]);
 }
 
-// What is no number has always moved.
-KERNEL(watch_vertices, IN(real, positions), LONG(vertices), LONG(count), IN(float, then),
-       DOUBLE(far), OUT(int, wanted)) {
-  FOR_EACH(i, count) {
-    bool still = true;
-    for (int c = 0; c < 3; c++)
-      still &= moved_at_most(positions[c * vertices + i], then[c * count + i]) <= (real)far;
-    if (!still) *wanted = 1;
-  }
-}
-
-KERNEL(count_near, IN(int, wanted), IN(int, box_numbers), IN(int, tiling), IN(real, positions),
-       LONG(vertices), LONG(count), OUT(float, then), INOUT(int, counts)) {
-  if (!*wanted) return;
-  const Box box = box_of(box_numbers);
-  FOR_EACH(i, count) {
-    for (int c = 0; c < 3; c++) then[c * count + i] = (float)positions[c * vertices + i];
-    for_tiles_near(positions, vertices, i, box, tiling,
-                   [&](long tile) { atomicAdd(counts + tile, 1); });
-  }
-}
-
-KERNEL(sum_near, IN(int, wanted), IN(int, counts), LONG(bins), OUT(int, sums)) {
-  if (*wanted) sum_counts(counts, bins, sums);
-}
-
-KERNEL(scan_near, IN(int, wanted), IN(int, counts), LONG(bins), IN(int, sums), OUT(long, starts)) {
-  if (*wanted) scan_counts(counts, bins, sums, starts);
-}
-
-KERNEL(fill_near, IN(int, wanted), IN(int, box_numbers), IN(int, tiling), IN(real, positions),
-       LONG(vertices), LONG(count), IN(long, starts), INOUT(int, counts), OUT(int, items)) {
-  if (!*wanted) return;
-  const Box box = box_of(box_numbers);
-  FOR_EACH(i, count)
-    for_tiles_near(positions, vertices, i, box, tiling,
-                   [&](long tile) { put(items, starts, counts, tile, (int)i); });
-}
-
 // Bitonic sort of `count` items by all threads of a block; each compares towards rising order. Steps of
 // up to a warp's lanes stay among the 2 * LANES items that a warp has.
 INLINE void sort_by_block(int *items, int count) {
@@ -114,21 +75,48 @@ INLINE void sort_by_block(int *items, int count) {
 // Items of most lists are sorted in shared memory.
 #define SORTED_ON_CHIP 2048
 
-KERNEL(sort_near, IN(int, wanted), IN(long, starts), LONG(bins), INOUT(int, items)) {
-  if (!*wanted) return;
-  SHARED(int, few, SORTED_ON_CHIP);
-  BLOCKS(b, bins) {
-    int *const list = items + starts[b];
-    const int count = (int)(starts[b + 1] - starts[b]);
-    if (count > SORTED_ON_CHIP) {
-      sort_by_block(list, count);
-    } else if (count > 1) {
-      THREADS(n, count) few[n] = list[n];
-      BARRIER();
-      sort_by_block(few, count);
-      BARRIER();
-      THREADS(n, count) list[n] = few[n];
-    }
+INLINE void sort_list(int *list, int count, int *few) {
+  if (count > SORTED_ON_CHIP) {
+    sort_by_block(list, count);
+  } else if (count > 1) {
+    THREADS(n, count) few[n] = list[n];
     BARRIER();
+    sort_by_block(few, count);
+    BARRIER();
+    THREADS(n, count) list[n] = few[n];
   }
+  BARRIER();
+}
+
+// Watches the vertices, and makes the lists anew if some has moved too far; what is no number has always moved.
+// wanted: the flag, and how many blocks have arrived.
+KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_TOGETHER), keep_lists, INOUT(int, wanted),
+              IN(int, box_numbers), IN(int, tiling), IN(real, positions), LONG(vertices), LONG(count),
+              DOUBLE(far), INOUT(float, then), INOUT(int, counts), LONG(bins), INOUT(int, sums),
+              INOUT(long, starts), INOUT(int, items)) {
+  SHARED(int, few, SORTED_ON_CHIP);
+  FOR_EACH(i, count) {
+    bool still = true;
+    for (int c = 0; c < 3; c++)
+      still &= moved_at_most(positions[c * vertices + i], then[c * count + i]) <= (real)far;
+    if (!still) *wanted = 1;
+  }
+  wait_for_all_blocks(wanted + 1);
+  if (!is_set(wanted)) return;
+  const Box box = box_of(box_numbers);
+  FOR_EACH(i, count) {
+    for (int c = 0; c < 3; c++) then[c * count + i] = (float)positions[c * vertices + i];
+    for_tiles_near(positions, vertices, i, box, tiling,
+                   [&](long tile) { atomicAdd(counts + tile, 1); });
+  }
+  wait_for_all_blocks(wanted + 1);
+  sum_counts(counts, bins, sums);
+  wait_for_all_blocks(wanted + 1);
+  scan_counts(counts, bins, sums, starts);
+  wait_for_all_blocks(wanted + 1);
+  FOR_EACH(i, count)
+    for_tiles_near(positions, vertices, i, box, tiling,
+                   [&](long tile) { put(items, starts, counts, tile, (int)i); });
+  wait_for_all_blocks(wanted + 1);
+  BLOCKS(b, bins) sort_list(items + starts[b], (int)(starts[b + 1] - starts[b]), few);
 }

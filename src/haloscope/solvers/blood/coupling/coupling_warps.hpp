@@ -95,7 +95,7 @@ INLINE void for_points(const Table &table, const Box &box, const int *tiling, co
 }
 
 // afresh: what points hold is left aside, and gone also where no vertex is near.
-// wanted: cleared for the next time.
+// wanted: cleared for the next time, as is the number of blocks that have arrived.
 KERNEL_BOUNDS(__launch_bounds__(LANES, WARPS_TOGETHER), spread_by_warps, INOUT(real, force),
               LONG(stride), IN(int, points), IN(int, box_numbers), LONG(halo), IN(real, positions),
               IN(real, forces), LONG(vertices), IN(int, tiling), IN(long, starts), IN(int, items),
@@ -106,7 +106,7 @@ KERNEL_BOUNDS(__launch_bounds__(LANES, WARPS_TOGETHER), spread_by_warps, INOUT(r
   const Box box = box_of(box_numbers);
   const Table table = table_of(points, box, halo);
   const int lane = threadIdx.x, x = lane % 4, y = lane / 4 % 4, z = lane / 16;
-  if (blockIdx.x == 0 && lane == 0) *wanted = 0;
+  if (blockIdx.x == 0 && lane == 0) wanted[0] = wanted[1] = 0;
   BLOCKS(b, bins) {
     const int *const list = items + starts[b];
     const int count = (int)(starts[b + 1] - starts[b]);

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from haloscope.device.interface import Array, Device, Kernel, Launch
-from haloscope.solvers.blood.coupling.coupling import SIZES
+from haloscope.solvers.blood.coupling.coupling import SIZES, threads_together
 
-_THREADS, _BLOCKS = SIZES["THREADS_A_BLOCK"], SIZES["SCAN_BLOCKS"]
+_THREADS = SIZES["THREADS_A_BLOCK"]
 
 MARGIN = 0.4
 """Lattice units. Wider lists are longer and last longer."""
@@ -167,22 +167,11 @@ class NearLists:
             )
 
 
-LAUNCHED_ON_GPU = (
-    "watch",
-    "place_all",
-    "sum_all",
-    "scan_all",
-    "fill_all",
-    "list_all",
-    "repel_near",
-)
+LAUNCHED_ON_GPU = ("watch", "keep_near", "repel_near")
 """Kernels of repulsion_lists_gpu.hpp."""
 
 NEAR_GROWTH = 1.5
 """Entries for what is near that a GPU has room for, over those that are needed at first."""
-# A little less than a half, for rounding.
-# Blocks a processor that look whether lists are wanted.
-_LOOKING = 8
 
 
 class ListsOnGpu:
@@ -206,7 +195,8 @@ class ListsOnGpu:
         self._total = total = sum(kind.count for kind in kinds)
         self._now = device.zeros((POSITION * total,), np.float64)
         self._then = device.zeros((3 * total,), np.float32)
-        self._wanted = device.from_host(np.ones(1, np.int32))
+        # Whether lists are wanted, and how many blocks have arrived where all wait.
+        self._wanted = device.from_host(np.array([1, 0], np.int32))
         self._items, self._cells = (device.zeros((total,), np.int32) for _ in range(2))
         firsts = [*(kind.first for kind in kinds), total]
         self._firsts = device.from_host(np.array(firsts, np.int64))
@@ -217,6 +207,7 @@ class ListsOnGpu:
         making = list(self._making(device.zeros((1,), np.int32), 0).values())
         for launch in making:
             launch()
+        self._wanted[1:] = 0
         self._make_room()
 
     def _make_room(self) -> None:
@@ -241,7 +232,7 @@ class ListsOnGpu:
 
     def renew(self) -> None:
         """Make lists anew the next time."""
-        self._wanted.fill(1)
+        self._wanted[:1] = 1
 
     def grow(self) -> bool:
         """Find more room if the last lists had too little. Between steps; waits for the device."""
@@ -256,51 +247,37 @@ class ListsOnGpu:
         return True
 
     def _making(self, near: Array, room: int) -> dict[str, Launch]:
-        wanted, total, then, bins = self._wanted, self._total, self._then, self._bins
+        total, bins, (first, *others) = self._total, self._bins, self._kinds
+        watched: dict[str, Any] = {
+            "total": total,
+            "then": self._then,
+            "now": self._now,
+            "far": _HALF * self._margin,
+            "wanted": self._wanted,
+        }
+
+        def of_kind(kind: VerticesOfKind) -> dict[str, Any]:
+            return {"positions": kind.positions, **kind.numbers, **kind.of_cells, **watched}
+
         launches = {
-            f"watch {number}": self._bind(
-                "watch",
-                {
-                    "positions": kind.positions,
-                    **kind.numbers,
-                    **kind.of_cells,
-                    "total": total,
-                    "then": then,
-                    "now": self._now,
-                    "far": _HALF * self._margin,
-                    "wanted": wanted,
-                },
-                kind.count,
-            )
-            for number, kind in enumerate(self._kinds)
+            f"watch {number}": self._bind("watch", of_kind(kind), kind.count)
+            for number, kind in enumerate(others, 1)
         }
-        box, counts, starts = bins["box_numbers"], bins["counts"], bins["starts"]
-        arguments = {"wanted": wanted, "box_numbers": box, "now": self._now}
-        binned = {"wanted": wanted, **{name: bins[name] for name in ("counts", "bins", "sums")}}
-        items = {"starts": starts, "items": self._items, "cells": self._cells}
-        kinds = {"numbers_listed": self._numbers, "kinds": len(self._kinds), "used": self._used}
-        looking = min(total, _LOOKING * self._device.multiprocessors * _THREADS)
-        wide = _BLOCKS * _THREADS
-        calls: dict[str, tuple[dict[str, Any], int]] = {
-            "place_all": ({**arguments, "total": total, "then": then, "counts": counts}, looking),
-            "sum_all": ({**binned, **kinds}, wide),
-            "scan_all": ({**binned, "starts": starts}, wide),
-            "fill_all": ({**arguments, "total": total, "counts": counts, **items}, looking),
-            "list_all": (
-                {
-                    **arguments,
-                    **items,
-                    "bins": bins["bins"],
-                    "reach": bins["reach"],
-                    "radius": self._law["cutoff"] + self._margin,
-                    "firsts": self._firsts,
-                    **kinds,
-                    **self._lists(near, room),
-                },
-                looking,
-            ),
+        arguments = {
+            **of_kind(first),
+            **{name: bins[name] for name in ("box_numbers", "counts", "bins", "sums", "starts")},
+            "items": self._items,
+            "cells": self._cells,
+            "reach": bins["reach"],
+            "radius": self._law["cutoff"] + self._margin,
+            "firsts": self._firsts,
+            "numbers_listed": self._numbers,
+            "kinds": len(self._kinds),
+            "used": self._used,
+            **self._lists(near, room),
         }
-        return launches | {name: self._bind(name, *call) for name, call in calls.items()}
+        extent = min(total, threads_together(self._device))
+        return launches | {"keep_near": self._bind("keep_near", arguments, extent, together=True)}
 
     def _repelling(self, near: Array, room: int) -> dict[str, Launch]:
         arguments = {
@@ -333,5 +310,9 @@ class ListsOnGpu:
             "room": room,
         }
 
-    def _bind(self, name: str, arguments: Mapping[str, Any], extent: int) -> Launch:
-        return self._kernels[name].bind(**arguments, extent=(extent,), block=(_THREADS,))
+    def _bind(
+        self, name: str, arguments: Mapping[str, Any], extent: int, *, together: bool = False
+    ) -> Launch:
+        return self._kernels[name].bind(
+            **arguments, extent=(extent,), block=(_THREADS,), together=together
+        )

@@ -1,7 +1,7 @@
 // On a GPU: lists of the vertices of other cells that are near, kept until some vertex has moved.
 //
-// As on cores (repulsion_lists.hpp), but all that makes lists is launched in each step and returns at
-// once unless the flag `wanted` is set: a graph can hold a step. Where a list finds no room, forces
+// As on cores (repulsion_lists.hpp), but one launch watches the vertices and makes the lists where that is wanted: all
+// steps have the same launches, and a graph can hold them. Where a list finds no room, forces
 // come from the bins themselves, in that step and in all others until lists fit again, or the host
 // has given them more room.
 //
@@ -20,10 +20,10 @@ struct alignas(2 * sizeof(real)) Present {
   real x, y, z, cell;
 };
 
-// What is no number has always moved.
-KERNEL(watch, IN(real, positions), LONG(vertices), LONG(count), LONG(first), LONG(first_cell),
-       LONG(a_cell), LONG(total), IN(float, then), OUT(real, now), DOUBLE(far), OUT(int, wanted)) {
-  const real limit = (real)(far * far);
+// Notes where the vertices of a kind are, and asks for lists if one has moved too far; what is no number has always
+// moved.
+INLINE void watch_kind(const real *positions, long vertices, long count, long first, long first_cell, long a_cell,
+                       long total, const float *then, real *now, real far, int *wanted) {
   PARTS(i, count) {
     real x[3], r2 = 0;
     for (int c = 0; c < 3; c++) {
@@ -33,47 +33,14 @@ KERNEL(watch, IN(real, positions), LONG(vertices), LONG(count), LONG(first), LON
     }
     const long cell = first_cell + (unsigned)i / (unsigned)a_cell;
     ((Present *)now)[first + i] = {x[0], x[1], x[2], (real)cell};
-    if (!(r2 <= limit)) *wanted = 1;
+    if (!(r2 <= far * far)) *wanted = 1;
   }
 }
 
-KERNEL(place_all, IN(int, wanted), IN(int, box_numbers), IN(real, now), LONG(total),
-       OUT(float, then), INOUT(int, counts)) {
-  if (!*wanted) return;
-  const Box box = box_of(box_numbers);
-  PARTS(i, total) {
-    const int bin = bin_of(now + POSITION * i, 1, box);
-    for (int c = 0; c < 3; c++) then[c * total + i] = (float)now[POSITION * i + c];
-    if (bin >= 0) atomicAdd(counts + bin, 1);
-  }
-}
-
-// Also empties the lists.
-KERNEL(sum_all, IN(int, wanted), IN(int, counts), LONG(bins), OUT(int, sums),
-       OUT(int, numbers_listed), LONG(kinds), OUT(long, used)) {
-  if (!*wanted) return;
-  if (blockIdx.x == 0 && threadIdx.x == 0) {
-    *used = 0;
-    for (long k = 0; k < kinds; k++) numbers_listed[k] = 0;
-  }
-  sum_counts(counts, bins, sums);
-}
-
-KERNEL(scan_all, IN(int, wanted), IN(int, counts), LONG(bins), IN(int, sums), OUT(int, starts)) {
-  if (*wanted) scan_counts(counts, bins, sums, starts);
-}
-
-// In no order: sums of forces have none. cells: of items.
-KERNEL(fill_all, IN(int, wanted), IN(int, box_numbers), IN(real, now), LONG(total), IN(int, starts),
-       INOUT(int, counts), OUT(int, items), OUT(int, cells)) {
-  if (!*wanted) return;
-  const Box box = box_of(box_numbers);
-  FOR_EACH(i, total) {
-    const int bin = bin_of(now + POSITION * i, 1, box);
-    if (bin < 0) continue;
-    const long at = put(items, starts, counts, bin, (int)i);
-    cells[at] = (int)now[POSITION * i + 3];
-  }
+// Of all kinds but the first one, before keep_near.
+KERNEL(watch, IN(real, positions), LONG(vertices), LONG(count), LONG(first), LONG(first_cell),
+       LONG(a_cell), LONG(total), IN(float, then), OUT(real, now), DOUBLE(far), OUT(int, wanted)) {
+  watch_kind(positions, vertices, count, first, first_cell, a_cell, total, then, now, (real)far, wanted);
 }
 
 // Calls visit(other) for the vertices of other cells in the bins around vertex i.
@@ -87,13 +54,41 @@ INLINE void others_around(const real *now, const int *starts, const int *items, 
   });
 }
 
-// Vertices in the order of bins, so that neighbouring threads look at the same ones.
-KERNEL(list_all, IN(int, wanted), IN(int, box_numbers), IN(real, now), LONG(bins), IN(int, starts),
-       IN(int, items), IN(int, cells), LONG(reach), DOUBLE(radius), IN(long, firsts), LONG(kinds),
-       INOUT(int, numbers_listed), OUT(int, listed), OUT(long, begins), OUT(int, lengths),
-       OUT(int, near), LONG(room), INOUT(long, used)) {
-  if (!*wanted) return;
+// Watches the vertices of the first kind, and makes the lists of all where that is wanted. Bins are in no order: sums
+// of forces have none; cells: of items. Lists come in the order of bins, so that neighbouring threads look at the same
+// vertices. wanted: the flag, and how many blocks have arrived.
+KERNEL_BOUNDS(__launch_bounds__(THREADS_A_BLOCK, BLOCKS_TOGETHER), keep_near, INOUT(int, wanted),
+              IN(int, box_numbers), IN(real, positions), LONG(vertices), LONG(count), LONG(first),
+              LONG(first_cell), LONG(a_cell), LONG(total), INOUT(float, then), INOUT(real, now),
+              DOUBLE(far), INOUT(int, counts), LONG(bins), INOUT(int, sums), INOUT(int, starts),
+              INOUT(int, items), INOUT(int, cells), LONG(reach), DOUBLE(radius), IN(long, firsts),
+              LONG(kinds), INOUT(int, numbers_listed), OUT(int, listed), OUT(long, begins),
+              OUT(int, lengths), OUT(int, near), LONG(room), INOUT(long, used)) {
+  watch_kind(positions, vertices, count, first, first_cell, a_cell, total, then, now, (real)far, wanted);
+  wait_for_all_blocks(wanted + 1);
+  if (!is_set(wanted)) return;
   const Box box = box_of(box_numbers);
+  PARTS(i, total) {
+    const int bin = bin_of(now + POSITION * i, 1, box);
+    for (int c = 0; c < 3; c++) then[c * total + i] = (float)now[POSITION * i + c];
+    if (bin >= 0) atomicAdd(counts + bin, 1);
+  }
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    *used = 0;
+    for (long k = 0; k < kinds; k++) numbers_listed[k] = 0;
+  }
+  wait_for_all_blocks(wanted + 1);
+  sum_counts(counts, bins, sums);
+  wait_for_all_blocks(wanted + 1);
+  scan_counts(counts, bins, sums, starts);
+  wait_for_all_blocks(wanted + 1);
+  FOR_EACH(i, total) {
+    const int bin = bin_of(now + POSITION * i, 1, box);
+    if (bin < 0) continue;
+    const long at = put(items, starts, counts, bin, (int)i);
+    cells[at] = (int)now[POSITION * i + 3];
+  }
+  wait_for_all_blocks(wanted + 1);
   const real limit = (real)(radius * radius);
   PARTS(n, starts[bins]) {
     const long i = items[n];
@@ -129,7 +124,10 @@ KERNEL(repel_near, IN(int, box_numbers), INOUT(real, forces), LONG(vertices), LO
   const Box box = box_of(box_numbers);
   const real r0 = (real)cutoff;
   const bool fits = *used <= room;
-  if (fits && kind == 0 && blockIdx.x == 0 && threadIdx.x == 0) *wanted = 0;
+  if (kind == 0 && blockIdx.x == 0 && threadIdx.x == 0) {
+    if (fits) wanted[0] = 0;
+    wanted[1] = 0;
+  }
   PARTS(n, fits ? (long)numbers_listed[kind] : count) {
     const long i = fits ? (long)listed[first + n] : first + n;
     const real x[3] = {now[POSITION * i], now[POSITION * i + 1], now[POSITION * i + 2]};

@@ -199,6 +199,8 @@ class ChunkWay:
             needed = chunks.shared(vertices) + _STATIC + _KEPT
             if blocks := min(self.blocks, (block_memory + _KEPT) // needed):
                 return replace(chunks, blocks=blocks)
+        if self.size > ChunkWay.size:
+            return ChunkWay().fitted(vertices, block_memory)
         raise MachineError(
             f"the GPU has too little shared memory for membranes: {block_memory >> 10} KiB a block",
             remedy="run with --device cpu",

@@ -92,23 +92,25 @@ class MembraneLaw:
         return max(math.sqrt(max(square, 0.0)), _LEAST_AREA_RATIO)
 
 
-def kernel_file(
+def kernel_files(
     target: Target,
     mesh: Callable[[], MembraneMesh],
     vertices: int,
     *,
     viscous: bool,
     elements: Elements,
-) -> KernelFile:
-    """The kernels of the cells of a kind; only subdivision surfaces on GPUs depend on their mesh."""
-    blocks = None
+) -> list[KernelFile]:
+    """The kernels of a kind, for few cells and for many; only subdivision surfaces on GPUs depend on the mesh."""
+    blocks: list[GpuBlocks | None] = [None]
     if target.kind != "cpu" and elements == "linear":
-        blocks = GpuBlocks.of_linear(vertices)
+        blocks = [GpuBlocks.of_linear(vertices)]
     elif target.kind != "cpu":
         nodes, regular, _ = elements_of(mesh(), elements)
-        way = Membranes.CHUNKS
-        blocks = GpuBlocks.of_loop(vertices, nodes, regular, target.block_memory, way)
-    return KernelFile(SOURCE, kernel_constants(elements, blocks, viscous=viscous))
+        blocks = [
+            GpuBlocks.of_loop(vertices, nodes, regular, target.block_memory, way)
+            for way in (Membranes.CHUNKS, Membranes.FEW)
+        ]
+    return [KernelFile(SOURCE, kernel_constants(elements, one, viscous=viscous)) for one in blocks]
 
 
 class Membranes:
@@ -120,6 +122,9 @@ class Membranes:
 
     CHUNKS = ChunkWay()
     """How GPUs go through subdivision surfaces, where a block's memory allows it."""
+
+    FEW = ChunkWay(size=256, blocks=1)
+    """The same of cells of which each has a processor of its own: half as many chunks, one after the other."""
 
     def __init__(
         self,
@@ -407,7 +412,9 @@ class Membranes:
             self._room, self._on_chip = _CORES_SCRATCH * self.vertices, 0
         elif self._loop:
             nodes, regular, room = self._nodes, self._regular, device.block_memory
-            blocks = GpuBlocks.of_loop(self.vertices, nodes, regular, room, self.CHUNKS)
+            few = self.capacity <= device.multiprocessors
+            ways = self.FEW if few else self.CHUNKS
+            blocks = GpuBlocks.of_loop(self.vertices, nodes, regular, room, ways)
             assert blocks.chunks is not None
             self._blocks, (way, tables) = blocks, blocks.chunks
             self._threads, together = blocks.threads, way.blocks

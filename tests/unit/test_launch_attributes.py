@@ -1,4 +1,4 @@
-"""Claims about launches that may begin early: the driver is given what a plain launch is given."""
+"""Claims about launches with attributes: the driver is given what a plain launch is given, and the attribute."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from refusals import refused
 
 from haloscope.device import declarations
-from haloscope.device.cuda import CudaKernel, EarlyLaunch
+from haloscope.device.cuda import AttributedLaunch, CudaKernel
 from haloscope.errors import MachineError
 
 driver = pytest.importorskip("cuda.bindings.driver", exc_type=ImportError)
@@ -40,7 +40,7 @@ def _arguments() -> dict[str, Any]:
     }
 
 
-def _bound(monkeypatch: pytest.MonkeyPatch, status: Any) -> tuple[EarlyLaunch, list[Any]]:
+def _bound(monkeypatch: pytest.MonkeyPatch, status: Any) -> tuple[AttributedLaunch, list[Any]]:
     """A launch of a kernel that is nowhere, and what the driver is called with."""
     calls: list[Any] = []
 
@@ -51,7 +51,7 @@ def _bound(monkeypatch: pytest.MonkeyPatch, status: Any) -> tuple[EarlyLaunch, l
     monkeypatch.setattr(driver, "cuLaunchKernelEx", launch)
     kernel = _kernel(early=True)
     bound = kernel.bind(**_arguments(), extent=(1000,), block=(128,), early=True)
-    assert isinstance(bound, EarlyLaunch)
+    assert isinstance(bound, AttributedLaunch)
     return bound, calls
 
 
@@ -84,4 +84,15 @@ def test_what_the_driver_refuses_ends_in_a_line(monkeypatch):
 @pytest.mark.parametrize(("asked", "can"), [(False, True), (True, False)])
 def test_other_launches_are_plain(asked, can):
     bound = _kernel(early=can).bind(**_arguments(), extent=(10,), early=asked)
-    assert not isinstance(bound, EarlyLaunch)
+    assert not isinstance(bound, AttributedLaunch)
+
+
+def test_blocks_that_wait_for_each_other_are_launched_together(monkeypatch):
+    calls: list[Any] = []
+    success = driver.CUresult.CUDA_SUCCESS
+    monkeypatch.setattr(driver, "cuLaunchKernelEx", lambda *call: calls.append(call) or (success,))
+    _kernel(early=False).bind(**_arguments(), extent=(10,), together=True)()
+    (attribute,) = calls[0][0].attrs
+    assert "COOPERATIVE" in attribute.id.name
+    assert "CLUSTER" not in attribute.id.name
+    assert attribute.value.cooperative == 1
