@@ -57,7 +57,7 @@ KERNEL_BOUNDS(OPENINGS_BOUNDS, openings, IN(Stored, old), OUT(Stored, fresh), LO
   PARTS(q, count) {
     const long p = first + q;
     real h[Q], u[3], g[3] = {body[0], body[1], body[2]}, plus = physics.plus, minus = physics.minus;
-    ROLLED for (int i = 0; i < Q; ++i)
+    UNROLLED for (int i = 0; i < Q; ++i)
       h[i] = number(old[address(i, p, streamed && i ? sources[(i - 1) * count + q] : -1, stride)]);
 #if CELLS
     UNROLLED for (int a = 0; a < 3; ++a) g[a] += (real)force[a * stride + p];
@@ -93,7 +93,7 @@ KERNEL_BOUNDS(OPENINGS_BOUNDS, openings, IN(Stored, old), OUT(Stored, fresh), LO
     complete(kind & 3, kind & 4 ? -1 : 1, kind & 8, wanted, now, g, h);
     collide(physics, plus, minus, g, h, u);
 #endif
-    ROLLED for (int i = 0; i < Q; ++i)
+    UNROLLED for (int i = 0; i < Q; ++i)
       fresh[address(i, p, pushed && i ? sources[(i - 1) * count + q] : -1, stride)] = kept(h[i]);
 #if CELLS
     UNROLLED for (int a = 0; a < 3; ++a) velocity[a * stride + p] = u[a];

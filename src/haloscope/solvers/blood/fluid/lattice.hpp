@@ -174,7 +174,7 @@ INLINE real equilibrium(int i, real rho, const real *u) {
 INLINE void complete(int axis, int sign, bool is_density, const real *velocity, real rho,
                      const real *g, real *h) {
   real known = 0;  // sum over the plane and twice over what leaves
-  ROLLED for (int i = 0; i < Q; ++i) {
+  UNROLLED for (int i = 0; i < Q; ++i) {
     const int inward = sign * direction(i, axis);
     known += inward == 0 ? h[i] : inward < 0 ? 2 * h[i] : (real)0;
   }
@@ -190,17 +190,17 @@ INLINE void complete(int axis, int sign, bool is_density, const real *velocity, 
   }
   real pi[3][3] = {};
   real far_off[Q];
-  ROLLED for (int i = 0; i < Q; ++i) {
+  UNROLLED for (int i = 0; i < Q; ++i) {
     const real c_g = direction(i, 0) * g[0] + direction(i, 1) * g[1] + direction(i, 2) * g[2];
     far_off[i] = h[i] - equilibrium(i, rho, u) + weight(i) * (real)1.5 * c_g;
   }
-  ROLLED for (int i = 1; i < Q; ++i) {
+  UNROLLED for (int i = 1; i < Q; ++i) {
     const real part = sign * direction(i, axis) > 0 ? far_off[opposite(i)] : far_off[i];
     UNROLLED for (int a = 0; a < 3; ++a)
       UNROLLED for (int b = 0; b < 3; ++b) pi[a][b] += direction(i, a) * direction(i, b) * part;
   }
   const real trace = pi[0][0] + pi[1][1] + pi[2][2];
-  ROLLED for (int i = 0; i < Q; ++i) {
+  UNROLLED for (int i = 0; i < Q; ++i) {
     real c_pi_c = 0, c_g = 0;
     UNROLLED for (int a = 0; a < 3; ++a) {
       c_g += direction(i, a) * g[a];
@@ -228,7 +228,7 @@ INLINE real c_dot(int i, const real *v) {
 INLINE void develop(Developed &flow, const Physics &k, real plus, real minus, const real *g, const real *h,
                     const real *u) {
   real delta = h[0];
-  ROLLED for (int i = 1; i < Q; ++i) delta += h[i];
+  UNROLLED for (int i = 1; i < Q; ++i) delta += h[i];
   flow.rho = delta + (real)1;
   UNROLLED for (int a = 0; a < 3; ++a) flow.u[a] = u[a];
 #if CARREAU
@@ -239,14 +239,14 @@ INLINE void develop(Developed &flow, const Physics &k, real plus, real minus, co
   minus = k.magic == 0 ? plus : minus_rate(tau, k.magic);
 #endif
   flow.plus = plus, flow.minus = minus;
-  ROLLED for (int i = 0; i < Q; ++i)
+  UNROLLED for (int i = 0; i < Q; ++i)
     flow.far_off[i] = h[i] - equilibrium(i, flow.rho, u) + weight(i) * (real)1.5 * c_dot(i, g);
 }
 
 // What comes in along direction i, which points into the vessel, through an end with the outward normal n.
 INLINE real from_beyond(const Developed &flow, int i, const real *n, real rho_end, const real *g) {
   real pi_n[3] = {0, 0, 0};  // second moment of what deviates, times n
-  ROLLED for (int j = 1; j < Q; ++j) {
+  UNROLLED for (int j = 1; j < Q; ++j) {
     const real part = c_dot(j, n) * flow.far_off[j];
     UNROLLED for (int a = 0; a < 3; ++a) pi_n[a] += direction(j, a) * part;
   }
