@@ -206,6 +206,26 @@ def test_cells_that_leave_through_an_end_askew_to_the_axes_are_those_of_one_rank
     assert _bits(run_ranks, 2, tmp_path / "three", 700, "restart", table=table)[0] == one[0]
 
 
+def test_cells_that_are_fed_through_an_end_askew_to_the_axes_are_those_of_one_rank(
+    run_ranks, tmp_path
+):
+    file = str(Path(__file__).parents[1] / "unit" / "bend.obj")
+    (cell,) = _TUBE["cells"]
+    table = {
+        "spacing_um": 1.0,
+        "relaxation_time": 0.6,
+        "surface": {"file": file, "scale_um": 1.0, "extend_radii": 1.0},
+        "openings": _TUBE["openings"],
+        "cells": [{**cell, "hematocrit": 0.2, "shear_modulus_un_m": 600.0}],
+        "seed": 3,
+    }
+    one = _bits(run_ranks, 1, tmp_path / "one", 400, table=table)
+    assert one[3] > 1
+    # Some are on their way in when it is restarted.
+    assert _bits(run_ranks, 3, tmp_path / "other", 250, table=table)[0] != one[0]
+    assert _bits(run_ranks, 2, tmp_path / "other", 400, "restart", table=table)[0] == one[0]
+
+
 def test_a_crowd_that_is_fed_is_that_of_one_rank_after_a_restart_too(run_ranks, tmp_path):
     (cell,) = _TUBE["cells"]
     crowd = {**cell, "hematocrit": 0.3, "shear_modulus_un_m": 600.0, "bending_modulus_j": 2e-17}

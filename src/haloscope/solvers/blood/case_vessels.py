@@ -201,7 +201,7 @@ class OpeningTable(Table):
     """A point in a flat end of the surface; with `normal` a point of the plane that cuts the vessel. By default
     the opening is the group named so."""
     normal: Position | None = None
-    """Direction out of the vessel of a plane that cuts it; along an axis where cells enter."""
+    """Direction out of the vessel of a plane that cuts it."""
     profile: Literal["parabolic", "uniform"] | Name = "parabolic"
     """Velocity profile: parabolic (zero at the wall, as in fully developed flow), uniform, or the velocity
     relative to `value`: an expression of x, y, z in m, or the path of a CSV file with two columns:

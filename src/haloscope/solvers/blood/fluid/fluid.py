@@ -373,6 +373,11 @@ class Fluid:
         """Velocities of own points in openings that :meth:`drive` multiplies, for others to set, (3, points)."""
         return self._opening_tables["prescribed"].reshape(3, -1)
 
+    @property
+    def thrown(self) -> Array:
+        """What comes in with links of own points at tilted openings, (18, points); as the velocities."""
+        return self._opening_tables["thrown"].reshape(DIRECTIONS - 1, -1)
+
     def set_equilibrium(self, density: Floats, velocity: Floats) -> None:
         """Start from equilibrium with given densities (owned,) and velocities (3, owned)."""
         self.set_populations(equilibrium(density, velocity))
