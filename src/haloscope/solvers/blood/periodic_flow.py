@@ -532,7 +532,7 @@ class FedLinks(_FedFromSection):
         return (self._count,)
 
     def own_velocities(self) -> Floats:
-        """What comes in with each link, (links,)."""
+        """Populations that own links add, (links,)."""
         values = np.zeros(self.shape)
         values[self._mine] = self._device.to_host(self._thrown).ravel()[self._places]
         return values

@@ -375,7 +375,7 @@ class Fluid:
 
     @property
     def thrown(self) -> Array:
-        """What comes in with links of own points at tilted openings, (18, points); as the velocities."""
+        """Populations that links of own points at tilted openings add, (18, points), to be set like the velocities."""
         return self._opening_tables["thrown"].reshape(DIRECTIONS - 1, -1)
 
     def set_equilibrium(self, density: Floats, velocity: Floats) -> None:
