@@ -116,6 +116,11 @@ class Vessel:
     # Tables of the case in the order of the lattice's openings.
     openings: tuple[keys.OpeningTable, ...]
 
+    @property
+    def is_joined(self) -> bool:
+        """Whether it is a surface that goes on into itself."""
+        return isinstance(self.geometry, Surface) and bool(self.geometry.joined)
+
 
 def implausible_file(table: keys.SurfaceFile) -> ImplausibleNumber | None:
     """The scale of a file whose unit must be wrong; None where its size is plausible."""
@@ -126,7 +131,8 @@ def open_vessel(table: BloodTable, world: World) -> Vessel:
     """Make the lattice of a case; all ranks call this."""
     geometry = _geometry(table.vessel)
     if isinstance(geometry, Surface):
-        geometry = replace(geometry, unit=MICROMETRE)
+        joined = table.vessel.periodic if isinstance(table.vessel, keys.SurfaceFile) else None
+        geometry = replace(geometry, unit=MICROMETRE, joined=joined or ())
         if not isinstance(table.vessel, keys.SurfaceFile):
             _match(table.openings, [name for name in geometry.names if name != "wall"])
         asked: list[str | OpeningPlane] = []
@@ -157,7 +163,7 @@ def open_vessel(table: BloodTable, world: World) -> Vessel:
 
 def _require_way_in(table: BloodTable, file: keys.SurfaceFile, surface: Surface) -> None:
     """Refuse a closed vessel of a file that was not asked for."""
-    if table.openings or file.closed:
+    if table.openings or file.closed or file.periodic:
         return
     implausible = implausible_surface(file, surface)
     ends = surface_ends(surface)
@@ -462,9 +468,10 @@ def distances_from_walls(vessel: Vessel, part: LatticePart, reach: float) -> Flo
     result = np.full(part.count, np.inf)
     if isinstance(geometry, Surface):
         (low, high), halo = part.box, part.halo
+        # Ghosts across joined ends lie at the other end.
         x, y, z = (
-            (max(0, a - halo), min(n, b + halo))
-            for a, b, n in zip(low, high, lattice.shape, strict=True)
+            (0, n) if again and (a < halo or b + halo > n) else (max(0, a - halo), min(n, b + halo))
+            for a, b, n, again in zip(low, high, lattice.shape, lattice.periodic, strict=True)
         )
         box = ((x[0], y[0], z[0]), (x[1], y[1], z[1]))
         near_walls = wall_distances(lattice, geometry, reach * lattice.spacing, box)
@@ -516,8 +523,9 @@ def on_surface_openings(table: BloodTable, vessel: Vessel) -> list[str]:
         if angle > _REFUSED_DEG:
             raise refusal
         lines.append(str(refusal))
-    closed = closed_groups(surface, [opening.name for opening in table.openings])
-    if closed and table.openings:
+    names = [opening.name for opening in table.openings] + list(surface.joined)
+    closed = closed_groups(surface, names)
+    if closed and names:
         several = len(closed) > 1
         lines.append(
             f"{shape.file}: the group{'s' if several else ''} {', '.join(map(repr, closed))} "
