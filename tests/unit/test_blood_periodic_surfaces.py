@@ -21,6 +21,7 @@ from haloscope.mesh.surfaces.surface_files import write_stl
 from haloscope.mesh.surfaces.surfaces import Surface
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.filling.filling import cell_counts, filling_of, lumen_of
+from haloscope.solvers.blood.outputs.wall_stress import distances_and_normals, wall_points
 from haloscope.solvers.blood.solver import BloodSolver
 from haloscope.solvers.blood.vessels.vessels import distances_from_walls
 
@@ -81,7 +82,11 @@ def test_where_a_wavy_tube_is_joined_does_not_matter(tmp_path: Path, axis: int) 
         solver.advance(200)
         fields.append(by_place(solver, solver._moments()))
         near = distances_from_walls(solver.vessel, solver.part, 3.0)
-        distances.append(by_place(solver, np.where(np.isinf(near), 9.0, near)))
+        walls = wall_points(solver.part)
+        normals = np.zeros((3, solver.part.owned))
+        normals[:, walls] = distances_and_normals(solver.vessel, solver.part, walls)[1].T
+        near = np.concatenate([np.where(np.isinf(near), 9.0, near)[None], normals])
+        distances.append(by_place(solver, near))
     # A quarter of the wave ahead is a quarter of the period on.
     quarter = int(PERIOD) // 4
     for one, other in (fields, distances):

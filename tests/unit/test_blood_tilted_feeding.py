@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from open_vessels import CELLS, SPEED, cells_there, ends, solver_of, volumes
+from refusals import refused
 
 from haloscope.mesh.lattice.tilted_openings import TiltedOpening
 from haloscope.mesh.surfaces.surface_files import write_stl
 from haloscope.solvers.blood.cell_in_outflow import PreInlet
+from haloscope.solvers.blood.fed_inlets import FedLinks
 from haloscope.solvers.blood.fluid.lattice import VELOCITIES, WEIGHTS
-from haloscope.solvers.blood.periodic_flow import FedLinks
+from haloscope.solvers.blood.periodic_flow import require_room
 from haloscope.solvers.blood.solver import BloodSolver
 from haloscope.solvers.blood.verification.flows import tilted_tube
 from haloscope.solvers.blood.vessels.vessels import link_positions, link_weights
@@ -195,3 +198,19 @@ def test_after_a_restart_a_turned_inlet_has_the_same_bits(tmp_path: Path) -> Non
     assert np.array_equal(
         feeder_of(two)._inlet.own_velocities(), feeder_of(one)._inlet.own_velocities()
     )
+
+
+def test_an_inlet_with_another_part_of_the_vessel_before_it_is_refused(tmp_path: Path) -> None:
+    solver = fed(tmp_path, TILTED["30"])
+    lattice = solver.vessel.lattice
+    inlet, outlet = lattice.openings
+    require_room(lattice, inlet, 4.0)
+    # The inlet a little inside, so that the rest of the tube lies before it.
+    unit = np.array(TILTED["30"])
+    inside = replace(outlet, middle=inlet.middle + 9e-6 * unit, sides=inlet.sides + 9e-6 * unit)
+    with refused(
+        location="blood.openings outlet.feeds",
+        problem=r"part of the vessel lies before it at \(.*\) um",
+        allowed="within 4 um before the inlet",
+    ):
+        require_room(lattice, inside, 4.0)

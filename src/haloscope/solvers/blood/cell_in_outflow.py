@@ -17,16 +17,14 @@ from haloscope.solvers.blood.case_vessels import OpeningTable
 from haloscope.solvers.blood.cells.local_cells import EnteringCells, LocalCells
 from haloscope.solvers.blood.cells.ownership import Outlines
 from haloscope.solvers.blood.coupling.coupling import KERNELS
+from haloscope.solvers.blood.fed_inlets import FedInlet, FedLinks, fed_inlet, section_profile
 from haloscope.solvers.blood.filling.filling import starting_cells
 from haloscope.solvers.blood.fluid_with_cells import FluidWithCells
 from haloscope.solvers.blood.membranes.meshes import CREASED, SMOOTHING_STEPS
 from haloscope.solvers.blood.periodic_flow import (
-    FedInlet,
-    FedLinks,
     PreInletDrive,
     best_length,
-    fed_inlet,
-    section_profile,
+    require_room,
     segment_of,
     whole_cells,
 )
@@ -288,6 +286,9 @@ class PreInlet:
         length = best_length(len(section), spacing, blood.cells)
         self.segment = segment = segment_of(vessel.lattice, opening, length, sharing)
         lattice = segment.lattice
+        widest = max(kind.radius_um for kind in blood.cells if kind.hematocrit)
+        if isinstance(opening, TiltedOpening):
+            require_room(vessel.lattice, opening, 2 * widest / blood.spacing_um)
         kinds, self._shares = whole_cells(blood.cells, lattice.count, spacing)
         try:
             cells = starting_cells(kinds, lattice, blood.seed + 1 + number, world, device, fed=True)
@@ -305,9 +306,10 @@ class PreInlet:
             distances=segment.distances,
             log=lambda line: None,
         )
+        turned = "" if segment.turn is None else f", turned by {segment.turn.degrees:.0f} degrees"
         log(
             f"{self.name}: a periodic flow of {counted(lattice.count, 'point')} and "
-            f"{counted(cells.count, 'cell')}, {length * blood.spacing_um:g} um long, feeds cells"
+            f"{counted(cells.count, 'cell')}, {length * blood.spacing_um:g} um long{turned}, feeds cells"
         )
         assert self.medium.suspension is not None
         assert vessel.suspension is not None
@@ -323,7 +325,6 @@ class PreInlet:
         self._inlet: FedInlet | FedLinks | None = None
         if table.profile == "parabolic":
             self._inlet = fed_inlet(segment, self.medium, vessel, number, self._profile)
-        widest = max(kind.radius_um for kind in blood.cells if kind.hematocrit)
         threshold = segment.threshold(KERNELS[blood.delta] / 2, _FADE * widest / blood.spacing_um)
         # By kind the cells of the vessel that are on their way in.
         self.entering = [EnteringCells(device, threshold, local) for local in self._there.kinds]
